@@ -1,0 +1,46 @@
+"""Diagnostics for Dask's local schedulers: where the time of a compute went, and the memory."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from dask_diag._version import __version__
+from dask_diag.capture.cache import CacheProfiler
+from dask_diag.capture.profiler import Profiler
+from dask_diag.capture.progress import ProgressBar
+from dask_diag.capture.resources import ResourceProfiler
+from dask_diag.errors import DiagnosticError
+
+if TYPE_CHECKING:
+    from dask_diag.recording import Recording
+    from dask_diag.views.page import visualize
+    from dask_diag.views.summary import summary
+
+__all__ = [
+    "CacheProfiler",
+    "DiagnosticError",
+    "Profiler",
+    "ProgressBar",
+    "Recording",
+    "ResourceProfiler",
+    "__version__",
+    "summary",
+    "visualize",
+]
+
+_WHEN_FIRST_USED = {
+    "Recording": "dask_diag.recording",
+    "summary": "dask_diag.views.summary",
+    "visualize": "dask_diag.views.page",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHEN_FIRST_USED:
+        return getattr(importlib.import_module(_WHEN_FIRST_USED[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,3 @@
+"""The version, in a leaf: anything may import it."""
+
+__version__ = "0.1.0"

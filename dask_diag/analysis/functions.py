@@ -1,0 +1,57 @@
+"""What the tasks of each function took."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dask_diag.recording import Labels, Recording, Table
+
+__all__ = ["by_function"]
+
+
+def by_function(recording: Recording) -> Table:
+    """A row per function, the longest in all first.
+
+    Returns
+    -------
+    Table
+        ``function``; ``tasks``, ``failed`` and ``unfinished`` (counts); ``wall``, ``thread_cpu``,
+        ``thread_noncpu`` and ``longest`` (seconds, of the tasks whose times are known).
+    """
+    tasks = recording.tasks
+    if not len(tasks):
+        return Table({})
+    function: Labels = tasks["function"]
+    wall = tasks["stop"] - tasks["start"]
+    columns: dict[str, Any] = {
+        "tasks": _count(function, np.ones(len(tasks), bool)),
+        "failed": _count(function, tasks["outcome"].where("failed")),
+        "unfinished": _count(function, tasks["outcome"].where("unfinished")),
+        "wall": _sum(function, wall),
+        "thread_cpu": _sum(function, tasks["thread_cpu"]),
+        "thread_noncpu": _sum(function, tasks["thread_noncpu"]),
+        "longest": _largest(function, wall),
+    }
+    present = columns["tasks"] > 0
+    order = np.flatnonzero(present)
+    order = order[np.argsort(-columns["wall"][order], kind="stable")]
+    names = Labels(order, function.values)
+    return Table({"function": names, **{name: column[order] for name, column in columns.items()}})
+
+
+def _count(labels: Labels, chosen: Any) -> Any:
+    return np.bincount(labels.codes[chosen], minlength=len(labels.values))
+
+
+def _sum(labels: Labels, seconds: Any) -> Any:
+    known = ~np.isnan(seconds)
+    return np.bincount(labels.codes[known], seconds[known], minlength=len(labels.values))
+
+
+def _largest(labels: Labels, seconds: Any) -> Any:
+    largest = np.zeros(len(labels.values))
+    known = ~np.isnan(seconds)
+    np.maximum.at(largest, labels.codes[known], seconds[known])
+    return largest

@@ -1,0 +1,1 @@
+"""What runs while the user's tasks run: cheap, thread-safe, and blind to analysis and views."""

@@ -1,0 +1,266 @@
+"""One compute, as it is measured: the scheduler's side of capture, shared by all diagnostics."""
+
+from __future__ import annotations
+
+import itertools
+import marshal
+import os
+import sys
+from array import array
+from collections.abc import Iterator, Mapping
+from struct import Struct
+from threading import get_ident
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from dask.utils import funcname
+
+from dask_diag.capture.scheduler import facts_of_compute
+from dask_diag.capture.task import MeasuredTask, Measurement, take_measurement
+
+__all__ = ["ROW", "STATE_KEY", "Compute", "Exceptional", "Keys", "begin", "running"]
+
+STATE_KEY = "dask_diag"
+"""Where the scheduler's state, a dict that lives as long as the compute, holds the `Compute`."""
+
+ROW = Struct("6d")
+"""A task's row: submitted, start, stop, thread CPU, what ran it, collected. NaN is not known.
+
+What ran it is a thread's ident, or the pid of a worker process (see `Compute.remote_threads`).
+"""
+
+_NAN = float("nan")
+_count = itertools.count(1)
+
+running: dict[int, Compute] = {}
+"""The computes that are running in this process, by number."""
+
+
+class Exceptional(NamedTuple):
+    """How a task ended that was not simply done."""
+
+    outcome: str
+    error: str
+
+
+class Keys:
+    """Keys of tasks, in the order of their rows, kept without the user's objects.
+
+    Marshal writes what keys are made of (text, numbers, tuples) in a fraction of the memory of the
+    objects; keys of other types are kept as they are. It never leaves this process.
+    """
+
+    def __init__(self, keys: list[Any]) -> None:
+        self._packed: bytes | list[Any]
+        try:
+            self._packed = marshal.dumps(keys)
+        except ValueError:
+            self._packed = list(keys)
+
+    def __iter__(self) -> Any:
+        packed = self._packed
+        return iter(marshal.loads(packed) if isinstance(packed, bytes) else packed)
+
+
+class NamesOfPlainKeys:
+    """Function names for the rows whose key has no prefix to tell it: ``"c"``, ``7``."""
+
+    def __init__(self) -> None:
+        self.rows = array("L")
+        self.codes = array("L")
+        self.names: dict[str, int] = {}
+
+    def add(self, keys: list[Any], dsk: Mapping[Any, Any]) -> None:
+        """Look the names up while the graph is still there."""
+        plain = [
+            (row, key)
+            for row, key in enumerate(keys)
+            if type(key) is not tuple and (type(key) is not str or "-" not in key)
+        ]
+        for row, key in plain:
+            name = function_name(dsk.get(key))
+            self.rows.append(row)
+            self.codes.append(self.names.setdefault(name, len(self.names)))
+
+    def __iter__(self) -> Iterator[tuple[int, str]]:
+        names = list(self.names)
+        return ((row, names[code]) for row, code in zip(self.rows, self.codes, strict=True))
+
+
+class Compute:
+    """What is known of one compute: while it runs, and once it is done.
+
+    Attributes
+    ----------
+    start, stop : float
+        Seconds of ``time.perf_counter()``; `stop` is None while the compute runs.
+    workers : int
+        How many tasks the scheduler lets run at once; 0 if not known.
+    rows : bytearray
+        `ROW` upon `ROW`, in the order in which the scheduler collected the tasks.
+    """
+
+    def __init__(self, dsk: Any) -> None:
+        self.start = perf_counter()
+        self.stop: float | None = None
+        self.number = (os.getpid() << 32) + next(_count)
+        self.pid = os.getpid()
+        self.thread = get_ident()
+        self.workers = int(facts_of_compute().get("num_workers") or 0)
+        self.error = ""
+        self.worker_id: Any = None
+        self.measurer: Any = None
+        self.rows: bytearray | bytes = bytearray()
+        self.keys: list[Any] | Keys = []
+        self.names = NamesOfPlainKeys()
+        self.exceptional: dict[int, Exceptional] = {}
+        self.remote_threads: dict[int, int] = {}
+        self.free: list[MeasuredTask] = []
+        self.aside: dict[Any, MeasuredTask] = {}
+        self.dsk = dsk
+        self.state: Any = {}
+
+    @property
+    def scheduler(self) -> str:
+        """What kind of scheduler ran it: ``processes``, ``threads`` or ``synchronous``."""
+        if self.remote_threads:
+            return "processes"
+        return "synchronous" if self.worker_id is None else "threads"
+
+    @property
+    def done(self) -> int:
+        """How many tasks have a row."""
+        return len(self.rows) // ROW.size
+
+    @property
+    def total(self) -> int:
+        """How many tasks the compute has, as far as the scheduler has told."""
+        state = self.state
+        left = sum(len(state.get(kind, ())) for kind in ("ready", "waiting", "running"))
+        return left + len(state.get("finished", ()))
+
+    def set_aside(self, measured: MeasuredTask) -> None:
+        """Put the task itself back into the graph; its stand-in is found here from now on."""
+        if self.stop is not None:
+            return
+        self.aside[measured.key] = measured
+        self.dsk[measured.key] = measured.task
+
+    def receive(self, measurement: Measurement) -> None:
+        """Take over what a worker process measured."""
+        measured = self.aside.get(measurement.key)
+        if measured is not None:
+            measured.receive(measurement)
+
+    def take_aside(self, key: Any) -> MeasuredTask:
+        """The stand-in, now collected, of a task that was pickled or that failed."""
+        measured = self.aside.pop(key)
+        if measured.error:
+            self.exceptional[self.done] = outcome_of(measured)
+            measured.error = ""
+        if measured.start is None:
+            measured.start = measured.stop = measured.cpu = _NAN
+            measured.thread = 0
+        return measured
+
+    def stand_in(self, key: Any) -> MeasuredTask | None:
+        """The stand-in of a task that has been submitted and not collected."""
+        measured = self.dsk.get(key)
+        return measured if type(measured) is MeasuredTask else self.aside.get(key)
+
+    def in_flight(self) -> list[MeasuredTask]:
+        """The stand-ins of all tasks that have been submitted and not collected."""
+        running_keys = tuple(self.state.get("running", ()))
+        return [task for task in map(self.stand_in, running_keys) if task is not None]
+
+    def finish(self, failed: bool) -> None:
+        """Record what is still in flight, let go of the graph and of every task."""
+        if self.stop is not None:
+            return
+        self.stop = perf_counter()
+        running.pop(self.number, None)
+        assert isinstance(self.keys, list)
+        if failed:
+            self._note_failure()
+        for measured in self.in_flight():
+            self._record_in_flight(measured)
+        self.names.add(self.keys, self.dsk)
+        self.keys = Keys(self.keys)
+        self.rows = bytes(self.rows)
+        self._let_go()
+
+    def names_of_plain_keys(self, keys: list[Any]) -> Iterator[tuple[int, str]]:
+        """Row and function name of each of `keys` that does not tell its function itself."""
+        names = self.names
+        if self.stop is None:
+            names = NamesOfPlainKeys()
+            names.add(keys, self.dsk)
+        return iter(names)
+
+    def _note_failure(self) -> None:
+        error = sys.exc_info()[1]
+        self.error = type(error).__name__ if error is not None else ""
+        measurement = take_measurement(error)
+        key = measurement.key if measurement else facts_of_compute().get("key")
+        measured = self.aside.get(key)
+        if measured is None or measured.error:
+            return
+        measured.error = self.error
+        if measurement:
+            measured.receive(measurement)
+
+    def _record_in_flight(self, measured: MeasuredTask) -> None:
+        assert isinstance(self.keys, list)
+        outcome = outcome_of(measured)
+        if outcome.outcome != "ok":
+            self.exceptional[self.done] = outcome
+        self.rows += ROW.pack(*numbers_in_flight(measured), _NAN)
+        self.keys.append(measured.key)
+        self.dsk[measured.key] = measured.task
+
+    def _let_go(self) -> None:
+        for measured in self.free:
+            del measured.task
+        self.free.clear()
+        self.aside.clear()
+        self.dsk = {}
+        self.state = {}
+        self.measurer = None
+
+
+def numbers_in_flight(measured: MeasuredTask) -> tuple[float, float, float, float, float]:
+    """The first five numbers of a row, for a task that has not been collected."""
+    start, stop = measured.start, measured.stop
+    if start is None:
+        return measured.submitted, _NAN, _NAN, _NAN, _NAN
+    if stop is None:
+        return measured.submitted, start, _NAN, _NAN, measured.thread
+    return measured.submitted, start, stop, measured.cpu, measured.thread
+
+
+def outcome_of(measured: MeasuredTask) -> Exceptional:
+    """How a task ended that the scheduler has not collected."""
+    if measured.error:
+        return Exceptional("failed", measured.error)
+    return Exceptional("unfinished" if measured.stop is None else "ok", "")
+
+
+def function_name(task: Any) -> str:
+    """The name of a task's function, whatever the user made of it."""
+    if type(task) is MeasuredTask:
+        task = task.task
+    func = getattr(task, "func", None)
+    try:
+        return str(funcname(func)) if func is not None else type(task).__name__.lower()
+    except Exception:
+        return type(func).__name__
+
+
+def begin(dsk: Any) -> Compute:
+    """The `Compute` of the graph that the scheduler starts on, the same for all diagnostics."""
+    for compute in tuple(running.values()):
+        if compute.dsk is dsk:
+            return compute
+    compute = Compute(dsk)
+    running[compute.number] = compute
+    return compute

@@ -1,0 +1,258 @@
+"""From what capture collected to the frozen tables of a Recording.
+
+This is the one room of capture that imports numpy and the noun; profilers import it when asked for
+their recording.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from dask.utils import key_split
+
+from dask_diag.capture.cache import Holdings
+from dask_diag.capture.compute import ROW, Compute, numbers_in_flight, outcome_of
+from dask_diag.capture.resources import SAMPLE_COLUMNS
+from dask_diag.recording import Labels, Recording, Table, Texts, smallest_integers, stack
+
+__all__ = [
+    "cache_table",
+    "in_order_of_submission",
+    "resources_table","functions_column", "keys_column", "compute_name", "record", "tasks_table"]
+
+
+def record(diagnostic: Any, **tables: Any) -> Recording:
+    """A Recording of a diagnostic: its times, its computes, and the tables it gives."""
+    computes = list(diagnostic._computes)
+    starts = [diagnostic.start_time, *(compute.start for compute in computes)]
+    now = perf_counter()
+    stops = [diagnostic.end_time, *(compute.stop or now for compute in computes)]
+    start = min((time for time in starts if time is not None), default=now)
+    empty = Table({})
+    return Recording(
+        start=start,
+        stop=max((time for time in stops if time is not None), default=now),
+        epoch=diagnostic._epoch,
+        computes=computes_table(computes, now),
+        notices=tuple(diagnostic._notices()),
+        **{"tasks": empty, "resources": empty, "cache": empty, **tables},
+    )
+
+
+def compute_name(compute: Compute) -> str:
+    """The name of a compute, unique among all that a process and its children run."""
+    return f"{compute.pid}-{compute.number & 0xFFFFFFFF}"
+
+
+def computes_table(computes: Sequence[Compute], now: float) -> Table:
+    """`Recording.computes`; a compute that still runs stops `now`."""
+    return Table(
+        {
+            "compute": Labels.of(compute_name(compute) for compute in computes),
+            "start": np.array([compute.start for compute in computes], dtype=float),
+            "stop": np.array([compute.stop or now for compute in computes], dtype=float),
+            "workers": np.array([compute.workers for compute in computes], dtype=np.int64),
+            "scheduler": Labels.of(compute.scheduler for compute in computes),
+            "error": Labels.of(compute.error for compute in computes),
+        }
+    )
+
+
+def tasks_table(computes: Iterable[Compute]) -> Table:
+    """`Recording.tasks`, in the order in which the tasks were submitted."""
+    workers: dict[tuple[int, int, str], int] = {}
+    tables = [_tasks_of(compute, workers) for compute in computes]
+    table = stack([*tables, _tasks_of_nothing()])
+    names = _worker_names(workers)
+    codes = table["worker"]
+    order = np.argsort(table["submitted"], kind="stable")
+    columns = {name: table[name][order] for name in table.columns if name != "worker"}
+    lanes = codes[order]
+    columns["worker"] = Labels(lanes, names)
+    columns["pid"] = Labels(lanes, [pid for pid, _, _ in workers] or [0])
+    columns["thread"] = Labels(lanes, [thread for _, thread, _ in workers] or [0])
+    return Table({name: columns[name] for name in TASK_COLUMNS})
+
+
+TASK_COLUMNS = (
+    "key",
+    "function",
+    "start",
+    "stop",
+    "thread_cpu",
+    "thread_noncpu",
+    "submitted",
+    "collected",
+    "worker",
+    "pid",
+    "thread",
+    "compute",
+    "outcome",
+    "error",
+)
+
+
+def _tasks_of_nothing() -> Table:
+    numbers = {name: np.zeros(0) for name in TASK_COLUMNS[2:8]}
+    labels = {name: Labels([], []) for name in ("function", "compute", "outcome", "error")}
+    return Table({"key": Texts.of([]), "worker": np.zeros(0, np.int64), **numbers, **labels})
+
+
+def _tasks_of(compute: Compute, workers: dict[tuple[int, int, str], int]) -> Table:
+    rows, keys, exceptional = _rows_of(compute)
+    if not keys:
+        return _tasks_of_nothing()
+    submitted, start, stop, cpu, ran_on, collected = rows.T.copy()
+    outcomes = {row: how.outcome for row, how in exceptional.items()}
+    errors = {row: how.error for row, how in exceptional.items()}
+    return Table(
+        {
+            "key": keys_column(keys),
+            "function": functions_column(keys, dict(compute.names_of_plain_keys(keys))),
+            "start": start,
+            "stop": stop,
+            "thread_cpu": cpu,
+            "thread_noncpu": stop - start - cpu,
+            "submitted": submitted,
+            "collected": collected,
+            "worker": _worker_codes(compute, ran_on, start, workers),
+            "compute": Labels(np.zeros(len(keys), np.uint8), [compute_name(compute)]),
+            "outcome": _mostly("ok", outcomes, len(keys)),
+            "error": _mostly("", errors, len(keys)),
+        }
+    )
+
+
+def _rows_of(compute: Compute) -> tuple[np.ndarray[Any, Any], list[Any], dict[int, Any]]:
+    """The rows, keys and exceptional outcomes, those in flight included if it still runs."""
+    exceptional = dict(compute.exceptional)
+    # Rows grow before keys: what has a key has a row.
+    keys = list(compute.keys)
+    data = bytes(compute.rows[: len(keys) * ROW.size])
+    if compute.stop is None:
+        for measured in compute.in_flight():
+            exceptional[len(keys)] = outcome_of(measured)
+            data += ROW.pack(*numbers_in_flight(measured), float("nan"))
+            keys.append(measured.key)
+    rows = np.frombuffer(data, dtype=float).reshape(-1, ROW.size // 8)
+    return rows, keys, exceptional
+
+
+def _mostly(usual: str, others: dict[int, str], rows: int) -> Labels:
+    """A column that holds `usual` in all rows but a few."""
+    values = list(dict.fromkeys([usual, *others.values()]))
+    codes = np.zeros(rows, dtype=np.min_scalar_type(len(values)))
+    for row, value in others.items():
+        codes[row] = values.index(value)
+    return Labels(codes, values)
+
+
+def _worker_codes(
+    compute: Compute,
+    ran_on: np.ndarray[Any, Any],
+    start: np.ndarray[Any, Any],
+    workers: dict[tuple[int, int, str], int],
+) -> np.ndarray[Any, Any]:
+    """A number for each thread of each process, in the order in which they first ran a task.
+
+    `workers` grows by those not seen before.
+    """
+    idents, inverse = np.unique(np.nan_to_num(ran_on).astype(np.int64), return_inverse=True)
+    first = np.full(len(idents), np.inf)
+    np.minimum.at(first, inverse, np.nan_to_num(start, nan=np.inf))
+    codes = np.zeros(len(idents), dtype=np.int64)
+    for position in np.argsort(first, kind="stable").tolist():
+        worker = _worker_of(compute, int(idents[position]))
+        codes[position] = workers.setdefault(worker, len(workers))
+    return smallest_integers(codes[inverse], len(workers))
+
+
+def _worker_of(compute: Compute, ident: int) -> tuple[int, int, str]:
+    """The pid, the thread and the kind of what a row says ran its task."""
+    if ident in compute.remote_threads:
+        return ident, compute.remote_threads[ident], "process"
+    if ident == 0:
+        return 0, 0, "unknown"
+    synchronous = ident == compute.thread and compute.scheduler == "synchronous"
+    return compute.pid, ident, "caller" if synchronous else "thread"
+
+
+def _worker_names(workers: Iterable[tuple[int, int, str]]) -> list[str]:
+    """A short name for each: ``thread-0``, ``process-3``, or ``caller``, the thread that computes."""
+    names: list[str] = []
+    counts: dict[str, int] = {}
+    for _, _, kind in workers:
+        count = counts[kind] = counts.get(kind, -1) + 1
+        names.append(f"{kind}-{count}" if kind in ("thread", "process") or count else kind)
+    return names or ["unknown"]
+
+
+def function_of_key(key: Any) -> str:
+    """The prefix that dask's collections give to the keys of one function."""
+    return str(key_split(key))
+
+
+def functions_column(keys: Sequence[Any], named: Mapping[int, str]) -> Labels:
+    """The function of each key: as `named` by position, else the prefix of the key."""
+    prefixes: dict[Any, str] = {}
+    names: list[str] = []
+    for row, key in enumerate(keys):
+        if row in named:
+            names.append(named[row])
+            continue
+        head = key[0] if type(key) is tuple and key else key
+        try:
+            names.append(prefixes[head])
+        except KeyError:
+            names.append(prefixes.setdefault(head, function_of_key(key)))
+        except TypeError:
+            names.append(function_of_key(key))
+    return Labels.of(names)
+
+
+def cache_table(holdings: Iterable[tuple[Compute, Holdings]]) -> Table:
+    """`Recording.cache`, in the order in which results were let go."""
+    return stack([*(_holdings_of(*pair) for pair in holdings)] or [Table({})])
+
+
+def _holdings_of(compute: Compute, holdings: Holdings) -> Table:
+    keys = list(holdings.keys)
+    numbers = np.array(holdings.numbers, dtype=float).reshape(-1, 3)
+    return Table(
+        {
+            "key": keys_column(keys),
+            "function": functions_column(keys, dict(holdings.names)),
+            "compute": Labels(np.zeros(len(keys), np.uint8), [compute_name(compute)]),
+            "metric": numbers[:, 0].copy(),
+            "start": numbers[:, 1].copy(),
+            "stop": numbers[:, 2].copy(),
+        }
+    )
+
+
+def resources_table(samples: array[float]) -> Table:
+    """`Recording.resources`, in order of time."""
+    numbers = np.array(samples, dtype=float).reshape(-1, len(SAMPLE_COLUMNS))
+    return Table({name: numbers[:, n].copy() for n, name in enumerate(SAMPLE_COLUMNS)})
+
+
+def in_order_of_submission(compute: Compute, keys: Sequence[Any]) -> list[Any]:
+    """`keys`, which are in order of collection, as `tasks_table` orders a compute's rows."""
+    rows = np.frombuffer(compute.rows, dtype=float).reshape(-1, ROW.size // 8)
+    return [keys[row] for row in np.argsort(rows[:, 0], kind="stable").tolist()]
+
+
+def keys_column(keys: Iterable[Any]) -> Texts:
+    """Keys as text, as ``str`` gives it."""
+    return Texts.of(_text_of(key) for key in keys)
+
+
+def _text_of(key: Any) -> str:
+    try:
+        return str(key)
+    except Exception:
+        return f"<{type(key).__name__}>"

@@ -1,0 +1,201 @@
+"""The profiler of what the machine gives: CPU, memory, bytes read and written, over time."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections import namedtuple
+from collections.abc import Callable, Iterable, Sequence
+from math import ceil
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from dask_diag.capture.compute import Compute
+from dask_diag.capture.diagnostic import Diagnostic
+
+if TYPE_CHECKING:
+    from dask_diag.recording import Recording
+
+__all__ = ["SAMPLE_COLUMNS", "ResourceData", "ResourceProfiler"]
+
+ResourceData = namedtuple("ResourceData", ("time", "mem", "cpu"))
+"""A sample, as `ResourceProfiler.results` hold it: seconds, MB (1e6 bytes), per cent of a core."""
+
+SAMPLE_COLUMNS = (
+    "time",
+    "cpu",
+    "memory",
+    "memory_children",
+    "read",
+    "written",
+    "threads",
+    "late",
+)
+
+_FIRST_SAMPLE_AFTER = 0.01
+_SHORTEST_INTERVAL = 0.0005
+_NAN = float("nan")
+
+
+class ResourceProfiler(Diagnostic):
+    """Profile the CPU, the memory and the bytes moved by this process and all its descendants.
+
+    Parameters
+    ----------
+    dt : float, optional
+        Seconds between samples.
+
+    Attributes
+    ----------
+    results : list of ResourceData
+        Time (seconds of ``time.perf_counter()``), memory (MB) and CPU (% of one core) of each
+        sample, from when sampling has stopped.
+
+    Notes
+    -----
+    A thread samples with psutil; its own CPU time is left out. As a context manager it samples
+    throughout the block, when registered only while computes run. CPU is that of the interval
+    which ends with the sample; memory is the sum of resident sizes, in which pages that processes
+    share count in each.
+    """
+
+    draws = "resources"
+
+    def __init__(self, dt: float = 1) -> None:
+        if not dt > 0:
+            raise ValueError(f"dt: expected seconds between samples, above 0, found {dt!r}")
+        super().__init__()
+        self._dt = dt
+        self._samples = array("d")
+        self._published = 0
+        self._sampler: Sampler | None = None
+        self._reasons = 0
+
+    def __enter__(self) -> ResourceProfiler:
+        super().__enter__()
+        self._guarded("to start sampling", self._start_sampling)
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self._guarded("to stop sampling", self._stop_sampling)
+        super().__exit__(*args)
+
+    @property
+    def results(self) -> list[ResourceData]:
+        """A namedtuple for each sample, from when sampling has stopped."""
+        with self._lock:
+            if not self._results:
+                width = len(SAMPLE_COLUMNS)
+                columns = (self._samples[n : self._published : width] for n in range(4))
+                self._results = [
+                    ResourceData(time, (memory + children) / 1e6, cpu)
+                    for time, cpu, memory, children in zip(*columns, strict=True)
+                ]
+            return self._results
+
+    @results.setter
+    def results(self, samples: Iterable[Sequence[float]]) -> None:
+        with self._lock:
+            self.clear()
+            for time, mem, cpu in samples:
+                self._samples.extend((time, cpu, mem * 1e6, 0.0, _NAN, _NAN, _NAN, _NAN))
+            self._published = len(self._samples)
+
+    @property
+    def recording(self) -> Recording:
+        """All samples so far."""
+        from dask_diag.capture import freeze
+
+        return freeze.record(self, resources=freeze.resources_table(self._samples))
+
+    def close(self) -> None:
+        """Stop sampling, whatever it was started for. It may be called at any time."""
+        with self._lock:
+            self._reasons = min(self._reasons, 1)
+            self._stop_sampling()
+
+    def clear(self) -> None:
+        """Forget all samples."""
+        with self._lock:
+            super().clear()
+            del self._samples[:]
+            self._published = 0
+
+    def _is_running(self) -> bool:
+        return self._sampler is not None
+
+    def _began(self, compute: Compute) -> None:
+        self._start_sampling()
+
+    def _ended(self, compute: Compute, dsk: Any) -> None:
+        self._stop_sampling()
+
+    def _start_sampling(self) -> None:
+        with self._lock:
+            self._reasons += 1
+            if self._sampler is None:
+                self._sampler = Sampler(self._dt, self._samples, self._fault)
+
+    def _stop_sampling(self) -> None:
+        with self._lock:
+            self._reasons = max(0, self._reasons - 1)
+            sampler = self._sampler
+            if self._reasons or sampler is None:
+                return
+            self._sampler = None
+            sampler.stop()
+            self._published = len(self._samples)
+            self._results = []
+
+
+class Sampler:
+    """A thread that reads the process tree at set times, until it is stopped."""
+
+    def __init__(self, dt: float, samples: array[float], fault: Callable[..., None]) -> None:
+        from dask_diag.capture.process_tree import ProcessTree
+
+        self._dt = dt
+        self._samples = samples
+        self._fault = fault
+        self._tree = ProcessTree()
+        self._begun = self._last = perf_counter()
+        self._cpu = 0.0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="dask_diag-resources", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take a last sample and end the thread, at once."""
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            due = self._begun + min(self._dt, _FIRST_SAMPLE_AFTER)
+            while not self._stopping.wait(max(0.0, due - perf_counter())):
+                self._sample(due)
+                periods = ceil((perf_counter() - self._begun) / self._dt)
+                due = self._begun + max(periods, 1) * self._dt
+            if perf_counter() - self._last >= _SHORTEST_INTERVAL:
+                self._sample(perf_counter())
+        except Exception as error:
+            self._fault("to sample resources", error)
+
+    def _sample(self, due: float) -> None:
+        now = perf_counter()
+        usage = self._tree.read()
+        read_at = perf_counter()
+        cpu = 100 * (usage.cpu - self._cpu) / (read_at - self._last)
+        self._samples.extend(
+            (
+                read_at,
+                cpu,
+                usage.memory,
+                usage.memory_children,
+                usage.read,
+                usage.written,
+                usage.threads,
+                now - due,
+            )
+        )
+        self._cpu, self._last = usage.cpu, read_at

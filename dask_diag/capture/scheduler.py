@@ -1,0 +1,167 @@
+"""Everything of dask's internals that this package touches, in one place.
+
+Dask's local schedulers tell callbacks too little in two respects, and both are mended here.
+
+- ``dask.local.local_callbacks`` empties the process-wide set of callbacks while a compute runs, so
+  that a compute nested inside a task does not report. A compute that merely overlaps, in another
+  thread, goes unseen too, and the callbacks can be lost for good. `shared_callbacks` takes its place
+  while a diagnostic is active: nesting is read off the stack, and nothing is swapped.
+- The number of workers is a local variable of ``dask.local.get_async``; `facts_of_compute` reads it.
+
+Each is guarded: where dask has changed, the diagnostics go on with what dask offers.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import dask.local
+from dask._task_spec import GraphNode, Task, TaskRef
+from dask.callbacks import Callback
+
+__all__ = [
+    "GraphNode",
+    "Task",
+    "TaskRef",
+    "facts_of_compute",
+    "hold",
+    "release",
+    "sees_overlapping_computes",
+]
+
+CallbackTuple = tuple[Callable[..., Any] | None, ...]
+
+_lock = threading.Lock()
+_dasks_own: Callable[..., Any] | None = getattr(dask.local, "local_callbacks", None)
+_activations: dict[CallbackTuple, set[CallbackTuple]] = {}
+_computes_under_watch = 0
+_in_use_elsewhere: set[CallbackTuple] = set()
+
+_GET_ASYNC = dask.local.get_async.__code__
+_EXECUTE_TASK = dask.local.execute_task.__code__
+
+
+def sees_overlapping_computes() -> bool:
+    """Whether this dask lets computes that overlap in several threads all be seen."""
+    return _dasks_own is not None
+
+
+def hold(callback: CallbackTuple) -> None:
+    """Make a diagnostic's callback active for every compute that starts from now on."""
+    with _lock:
+        _install()
+        Callback.active.add(callback)
+        _activations[callback] = Callback.active
+
+
+def release(callback: CallbackTuple) -> None:
+    """End what `hold` began; dask is as it was once nothing is held and no watched compute runs."""
+    with _lock:
+        Callback.active.discard(callback)
+        home = _activations.pop(callback, None)
+        if home is not None:
+            home.discard(callback)
+        _uninstall_if_unused()
+
+
+def _install() -> None:
+    if _dasks_own is not None:
+        dask.local.local_callbacks = shared_callbacks
+
+
+def _uninstall_if_unused() -> None:
+    if _dasks_own is not None and not _activations and not _computes_under_watch:
+        dask.local.local_callbacks = _dasks_own
+
+
+@contextmanager
+def shared_callbacks(
+    callbacks: Any = None,
+) -> Iterator[tuple[CallbackTuple, ...]]:
+    """Stand in for ``dask.local.local_callbacks``: who listens to the compute that starts here.
+
+    A callback that is not ours gets one compute at a time, as dask has it: many keep state that a
+    second compute would destroy. Ours come last, so that theirs see the graph before it is touched.
+    """
+    if callbacks is not None:
+        yield tuple(sorted(callbacks, key=_is_ours))
+        return
+    if _inside_a_compute():
+        yield ()
+        return
+    ours, theirs = _claim()
+    try:
+        yield (*theirs, *ours)
+    finally:
+        _disclaim(theirs)
+
+
+def _claim() -> tuple[list[CallbackTuple], list[CallbackTuple]]:
+    global _computes_under_watch
+    with _lock:
+        _computes_under_watch += 1
+        active = Callback.active
+        for callback, home in _activations.items():
+            # A compute that started before we were active puts back, at its end, a set without us.
+            if home is not active and callback not in active:
+                active.add(callback)
+                _activations[callback] = active
+        ours = [cb for cb in active if _is_ours(cb)]
+        theirs = [cb for cb in active if not _is_ours(cb) and cb not in _in_use_elsewhere]
+        _in_use_elsewhere.update(theirs)
+    return ours, theirs
+
+
+def _disclaim(theirs: list[CallbackTuple]) -> None:
+    global _computes_under_watch
+    with _lock:
+        _computes_under_watch -= 1
+        _in_use_elsewhere.difference_update(theirs)
+        _uninstall_if_unused()
+
+
+def _is_ours(callback: CallbackTuple) -> bool:
+    return getattr(getattr(callback[0], "__self__", None), "is_dask_diag", False) is True
+
+
+def _inside_a_compute() -> bool:
+    """Whether the compute that starts here was called from a task, or from another compute."""
+    computes = 0
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is _EXECUTE_TASK:
+            return True
+        computes += frame.f_code is _GET_ASYNC
+        frame = frame.f_back
+    return computes > 1
+
+
+def facts_of_compute() -> Mapping[str, Any]:
+    """The local variables of the scheduler that is calling, or nothing if it is not dask's.
+
+    Only to be called from a callback; what is returned must not be kept.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(12):
+        if frame is None:
+            break
+        if frame.f_code is _GET_ASYNC:
+            return frame.f_locals
+        frame = frame.f_back
+    return {}
+
+
+def distributed_client() -> str | None:
+    """A description of the distributed client that takes computes away from us, if there is one."""
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return None
+    try:
+        return repr(distributed.default_client())
+    except (ValueError, AttributeError):
+        return None

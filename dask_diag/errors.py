@@ -1,0 +1,17 @@
+"""What this package raises: one base class, so that a caller can catch it all."""
+
+from __future__ import annotations
+
+__all__ = ["DiagnosticError", "MissingDependencyError", "TaskNotKeptError"]
+
+
+class DiagnosticError(Exception):
+    """Base class of every error that dask_diag raises on purpose."""
+
+
+class MissingDependencyError(DiagnosticError, ImportError):
+    """An optional library is needed and not installed; the message has the line that installs it."""
+
+
+class TaskNotKeptError(DiagnosticError, TypeError):
+    """A described task was called; its arguments were let go when its compute ended."""

@@ -1,0 +1,319 @@
+"""The noun in the middle: what was measured, in frozen columns, without user data.
+
+Capture makes a `Recording`, analysis and views read one. Nothing here measures, draws or reads a
+file.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from operator import add
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dask_diag.errors import DiagnosticError, MissingDependencyError
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["Labels", "Recording", "Table", "Texts", "concatenate"]
+
+Column = "np.ndarray[Any, Any] | Labels | Texts"
+
+ROWS_SHOWN = 10
+
+
+def smallest_integers(values: Any, largest: int) -> np.ndarray[Any, Any]:
+    """`values` in the smallest unsigned type that holds `largest`."""
+    return np.asarray(values, dtype=np.min_scalar_type(max(largest, 0)))
+
+
+class Labels:
+    """A column of few distinct values: a small integer a row, each value once.
+
+    Parameters
+    ----------
+    codes : array of int, shape (rows,)
+        The position in `values` of each row's value.
+    values : sequence
+        The distinct values, text or numbers.
+    """
+
+    __slots__ = ("codes", "values")
+
+    def __init__(self, codes: Any, values: Sequence[Any]) -> None:
+        self.codes = smallest_integers(codes, len(values))
+        self.codes.flags.writeable = False
+        self.values = tuple(values)
+
+    @classmethod
+    def of(cls, items: Iterable[Any]) -> Labels:
+        """Encode a sequence of values."""
+        positions: dict[Any, int] = {}
+        codes = [positions.setdefault(item, len(positions)) for item in items]
+        return cls(codes, list(positions))
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, rows: Any) -> Any:
+        if isinstance(rows, (int, np.integer)):
+            return self.values[self.codes[rows]]
+        return Labels(self.codes[rows], self.values)
+
+    def tolist(self) -> list[Any]:
+        """The value of every row."""
+        values = self.values
+        return [values[code] for code in self.codes.tolist()]
+
+    def where(self, value: Any) -> np.ndarray[Any, Any]:
+        """A boolean for each row: whether it holds `value`."""
+        if value not in self.values:
+            return np.zeros(len(self), dtype=bool)
+        return np.asarray(self.codes == self.values.index(value))
+
+
+class Texts:
+    """A column of mostly distinct texts that begin alike, as keys do.
+
+    Each is a head, of which there are few, and a tail; the tails are one string.
+    """
+
+    __slots__ = ("_lengths", "_tails", "heads")
+
+    def __init__(self, heads: Labels, tails: Sequence[str]) -> None:
+        encoded = [tail.encode("utf-8", "surrogatepass") for tail in tails]
+        lengths = [len(tail) for tail in encoded]
+        self.heads = heads
+        self._lengths = smallest_integers(lengths, max(lengths, default=0))
+        self._tails = b"".join(encoded)
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> Texts:
+        """Encode a sequence of texts, split where their last name or number begins."""
+        split = [_split_text(text) for text in texts]
+        return cls(Labels.of(head for head, _ in split), [tail for _, tail in split])
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def __getitem__(self, rows: Any) -> Any:
+        texts = self.tolist()
+        if isinstance(rows, (int, np.integer)):
+            return texts[rows]
+        return Texts.of(np.asarray(texts, dtype=object)[rows].tolist())
+
+    def tails(self) -> list[str]:
+        """What follows the head, for every row."""
+        stops = np.cumsum(self._lengths, dtype=np.int64).tolist()
+        return [
+            self._tails[start:stop].decode("utf-8", "surrogatepass")
+            for start, stop in zip([0, *stops], stops, strict=False)
+        ]
+
+    def tolist(self) -> list[str]:
+        """The text of every row."""
+        return list(map(add, self.heads.tolist(), self.tails()))
+
+
+def _split_text(text: str) -> tuple[str, str]:
+    """Where a key's shared part ends: after the name in ``('x', 1)``, after ``x-`` in ``x-1``."""
+    cut = text.find(", ") if text.startswith("(") else text.find("-")
+    return text[: cut + 1], text[cut + 1 :]
+
+
+class Table:
+    """Columns of equal length, by name; frozen.
+
+    Parameters
+    ----------
+    columns : mapping of str to array, Labels or Texts
+    """
+
+    __slots__ = ("_columns",)
+
+    def __init__(self, columns: Mapping[str, Any]) -> None:
+        lengths = {name: len(column) for name, column in columns.items()}
+        if len(set(lengths.values())) > 1:
+            raise DiagnosticError(f"expected columns of one length, found {lengths}")
+        self._columns = dict(columns)
+        for column in self._columns.values():
+            if isinstance(column, np.ndarray):
+                column.flags.writeable = False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(self._columns)
+
+    def __len__(self) -> int:
+        return len(next(iter(self._columns.values()), ()))
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self._columns[name]
+        except KeyError:
+            raise KeyError(f"no column {name!r}; there are {', '.join(self._columns)}") from None
+
+    def rows(self, selection: Any) -> Table:
+        """The rows that a slice, a mask or positions select."""
+        return Table({name: column[selection] for name, column in self._columns.items()})
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A plain dict for every row."""
+        names = self.columns
+        values = [column.tolist() for column in self._columns.values()]
+        return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
+
+    def to_dataframe(self) -> pandas.DataFrame:
+        """The table as a pandas DataFrame.
+
+        Raises
+        ------
+        MissingDependencyError
+            If pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise MissingDependencyError(
+                "to_dataframe() needs pandas: pip install pandas; to_dicts() needs nothing"
+            ) from error
+        return pandas.DataFrame({name: self[name].tolist() for name in self.columns})
+
+    def __repr__(self) -> str:
+        return f"<Table of {len(self)} rows: {', '.join(self.columns)}>"
+
+    def _repr_html_(self) -> str:
+        shown = [self.columns, *(row.values() for row in self.rows(slice(ROWS_SHOWN)).to_dicts())]
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(str(cell)[:200])}</td>" for cell in row) + "</tr>"
+            for row in shown
+        )
+        return f"<table>{body}</table><p>{len(self)} rows</p>"
+
+
+def concatenate(parts: Sequence[Any]) -> Any:
+    """One column of several of the same kind."""
+    first = parts[0]
+    if isinstance(first, Labels):
+        positions: dict[Any, int] = {}
+        for part in parts:
+            for value in part.values:
+                positions.setdefault(value, len(positions))
+        codes = [
+            np.asarray([positions[value] for value in part.values], dtype=np.int64)[part.codes]
+            if len(part)
+            else np.zeros(0, dtype=np.int64)
+            for part in parts
+        ]
+        return Labels(np.concatenate(codes), list(positions))
+    if isinstance(first, Texts):
+        return Texts.of(text for part in parts for text in part.tolist())
+    return np.concatenate(parts)
+
+
+def stack(tables: Sequence[Table]) -> Table:
+    """One table of several that have the same columns; empty ones may have any."""
+    filled = [table for table in tables if len(table)]
+    if len(filled) < 2:
+        return (filled or [table for table in tables if table.columns] or [Table({})])[0]
+    return Table(
+        {name: concatenate([table[name] for table in filled]) for name in filled[0].columns}
+    )
+
+
+@dataclass(frozen=True, repr=False)
+class Recording:
+    """What was measured in one block, or by one profiler since it was cleared.
+
+    Times are seconds of ``time.perf_counter()``; add `epoch` for seconds since 1970. What could not
+    be known is NaN.
+
+    Attributes
+    ----------
+    start, stop : float
+        When recording began and ended.
+    epoch : float
+        What to add to a time to get seconds since the epoch.
+    computes : Table
+        A row per compute: ``compute`` (its name), ``start``, ``stop``, ``workers``, ``scheduler``,
+        ``error`` (the exception's type, or empty).
+    tasks : Table
+        A row per task: ``key`` (text), ``function``, ``start``, ``stop``, ``thread_cpu``,
+        ``thread_noncpu``, ``submitted``, ``collected`` (seconds), ``worker``, ``pid``, ``thread``,
+        ``compute``, ``outcome`` (``ok``, ``failed`` or ``unfinished``), ``error``.
+    resources : Table
+        A row per sample: ``time`` (s), ``cpu`` (%), ``memory``, ``memory_children`` (bytes),
+        ``read``, ``written`` (bytes since the first sample), ``threads``, ``late`` (s).
+    cache : Table
+        A row per result that the scheduler held: ``key``, ``function``, ``compute``, ``metric``,
+        ``start``, ``stop`` (s).
+    metric : str
+        What ``cache.metric`` measures.
+    notices : tuple of str
+        What a reader must know beside the numbers.
+    """
+
+    start: float
+    stop: float
+    epoch: float
+    computes: Table
+    tasks: Table
+    resources: Table
+    cache: Table
+    metric: str = ""
+    notices: tuple[str, ...] = ()
+
+    @classmethod
+    def combine(cls, recordings: Iterable[Recording]) -> Recording:
+        """One recording of several that were made over the same block, or one after the other.
+
+        A compute that several of them saw is in it once.
+        """
+        parts = list(recordings)
+        if not parts:
+            raise DiagnosticError("expected at least one recording to combine, found none")
+        computes, tasks, cache = (
+            stack(list(_without_repeats(parts, name))) for name in ("computes", "tasks", "cache")
+        )
+        return cls(
+            start=min(part.start for part in parts),
+            stop=max(part.stop for part in parts),
+            epoch=parts[0].epoch,
+            computes=computes,
+            tasks=tasks,
+            resources=stack([part.resources for part in parts]),
+            cache=cache,
+            metric=next((part.metric for part in parts if part.metric), ""),
+            notices=tuple(dict.fromkeys(text for part in parts for text in part.notices)),
+        )
+
+    def __repr__(self) -> str:
+        counts = ", ".join(
+            f"{len(getattr(self, field.name))} {field.name}"
+            for field in fields(self)
+            if isinstance(getattr(self, field.name), Table)
+        )
+        return f"<Recording of {self.stop - self.start:.3g} s: {counts}>"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(repr(self))}</p>{self.tasks._repr_html_()}"
+
+
+def _without_repeats(parts: Sequence[Recording], name: str) -> Iterator[Table]:
+    """The tables of that name, without the rows of computes that an earlier one has."""
+    seen: set[Any] = set()
+    for part in parts:
+        table: Table = getattr(part, name)
+        if not len(table):
+            yield table
+            continue
+        column: Labels = table["compute"]
+        present = {column.values[code] for code in np.unique(column.codes).tolist()}
+        repeated = np.isin(column.codes, [column.values.index(v) for v in present & seen])
+        seen |= present
+        yield table.rows(~repeated) if repeated.any() else table

@@ -1,0 +1,70 @@
+"""The plot of what the scheduler holds: a step line for each function, and one for all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from bokeh.models import ColumnDataSource, LegendItem, Range1d
+
+from dask_diag.analysis.levels import Level, levels_held
+from dask_diag.recording import Recording
+from dask_diag.views.colors import color_of
+from dask_diag.views.figures import _LEGEND_LABEL, Options, add_legend, new_figure, set_hover
+from dask_diag.views.names import shown
+
+__all__ = ["plot_cache"]
+
+_TOTAL = "#444444"
+
+
+def plot_cache(recording: Recording, origin: float, duration: float, options: Options) -> Any:
+    """Draw how much of the metric the scheduler holds, function by function, over time."""
+    levels, total = levels_held(recording)
+    plot = new_figure(
+        options,
+        duration,
+        y_range=Range1d(0, 1.05 * total.peak or 10),
+        tools="hover,xpan,xwheel_zoom,xbox_zoom,reset,save",
+    )
+    metric = shown(recording.metric or "count", options.label_size)
+    plot.yaxis.axis_label = f"Cache Size ({metric})"
+    renderers, items = [], []
+    if levels:
+        renderers.append(_step(plot, "total", total, origin, _TOTAL, "dashed"))
+        items.append(LegendItem(label="total", renderers=renderers[-1:]))
+    for function, level in levels.items():
+        color = color_of(function, options.palette)
+        name = shown(function, options.label_size)
+        renderers.append(_step(plot, name, level, origin, color, "solid"))
+        label = shown(function, _LEGEND_LABEL)
+        items.append(LegendItem(label=label, renderers=renderers[-1:]))
+    add_legend(plot, items, click_policy="hide")
+    set_hover(
+        plot,
+        renderers,
+        [("function", "$name"), ("time", "@time{0.000} s"), ("held", "@amount{0,0.[00]}")],
+        line_policy="prev",
+    )
+    return plot
+
+
+def _step(plot: Any, name: str, level: Level, origin: float, color: str, dash: str) -> Any:
+    source = ColumnDataSource({"time": level.times - origin, "amount": _compact(level.amounts)})
+    return plot.step(
+        "time",
+        "amount",
+        mode="after",
+        source=source,
+        name=name,
+        line_color=color,
+        line_width=2,
+        line_dash=dash,
+    )
+
+
+def _compact(amounts: Any) -> Any:
+    """Whole numbers as integers, where they fit: half the size in the page."""
+    whole = np.round(amounts)
+    fits = np.array_equal(whole, amounts) and np.abs(whole).max(initial=0) < 2**31
+    return whole.astype(np.int32) if fits else amounts

@@ -1,0 +1,85 @@
+"""What all figures share: size, tools, ranges, and the keywords that dask.diagnostics takes."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from bokeh.models import HoverTool, Legend, LegendItem, Range1d
+from bokeh.plotting import figure
+
+__all__ = ["Options", "add_legend", "new_figure", "set_hover"]
+
+_LEGEND_LABEL = 26
+_LEGEND_ROWS = 12
+
+
+class Options:
+    """Keywords of a plot: its own (`palette`, `label_size`), and those for bokeh's figure.
+
+    Parameters
+    ----------
+    palette : str, optional
+        Name of a bokeh palette for the functions' colours.
+    label_size : int, optional
+        Most characters of a label.
+    **kwargs
+        Given to bokeh's figure, over the defaults.
+    """
+
+    def __init__(self, palette: str | None = None, label_size: int = 60, **kwargs: Any) -> None:
+        self.palette = palette
+        self.label_size = label_size
+        for old, new in (("plot_width", "width"), ("plot_height", "height")):
+            if old in kwargs:
+                warnings.warn(f"Use {new} instead of {old}", FutureWarning, stacklevel=4)
+                kwargs[new] = kwargs.pop(old)
+        self.figure = kwargs
+
+
+def new_figure(options: Options, duration: float, **defaults: Any) -> Any:
+    """An empty figure with a time axis from 0 to `duration` seconds."""
+    settings: dict[str, Any] = {
+        "title": "Profile Results",
+        "tools": "hover,xpan,xwheel_zoom,xbox_zoom,reset,save",
+        "toolbar_location": "above",
+        "width": 1000,
+        "height": 300,
+        "x_range": Range1d(0, duration),
+        **defaults,
+        **options.figure,
+    }
+    plot = figure(**settings)
+    plot.xaxis.axis_label = "Time (s)"
+    plot.xgrid.grid_line_alpha = 0.4
+    plot.outline_line_color = None
+    return plot
+
+
+def set_hover(plot: Any, renderers: list[Any], tooltips: Any, **settings: Any) -> None:
+    """Say what the hover tool, if the figure has one, tells of `renderers`."""
+    for hover in plot.select(HoverTool):
+        hover.tooltips = tooltips
+        hover.renderers = renderers
+        hover.update(**settings)
+
+
+def add_legend(plot: Any, items: list[LegendItem], **settings: Any) -> None:
+    """Put a legend right of the frame, of as many items as have room, the rest counted."""
+    if not items:
+        return
+    shown_items = items[:_LEGEND_ROWS]
+    if len(items) > _LEGEND_ROWS:
+        shown_items[-1] = LegendItem(label=f"{len(items) - _LEGEND_ROWS + 1} more: hover")
+    legend = Legend(
+        items=shown_items,
+        label_text_font_size="11px",
+        glyph_height=12,
+        glyph_width=14,
+        label_height=12,
+        spacing=2,
+        padding=4,
+        border_line_color=None,
+        **settings,
+    )
+    plot.add_layout(legend, "right")

@@ -1,0 +1,162 @@
+"""One picture of several plots, and where it goes: a file, a browser, a notebook."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bokeh.io import output_notebook
+from bokeh.io import save as bokeh_save
+from bokeh.io import show as bokeh_show
+from bokeh.io.state import curstate
+from bokeh.layouts import gridplot
+from bokeh.resources import Resources
+from bokeh.util.browser import view
+
+from dask_diag.errors import DiagnosticError
+from dask_diag.recording import Recording
+from dask_diag.views.cache import plot_cache
+from dask_diag.views.figures import Options
+from dask_diag.views.resources import plot_resources
+from dask_diag.views.sources import listed
+from dask_diag.views.tasks import plot_tasks
+
+__all__ = ["figure_of", "visualize"]
+
+_PLOTS: dict[str, Callable[..., Any]] = {
+    "tasks": plot_tasks,
+    "resources": plot_resources,
+    "cache": plot_cache,
+}
+
+
+def visualize(
+    profilers: Any,
+    filename: str | os.PathLike[str] = "profile.html",
+    show: bool = True,
+    save: bool | None = None,
+    mode: str | None = None,
+    **kwargs: Any,
+) -> Any:
+    """Draw what was measured with bokeh; several plots are stacked over one time axis.
+
+    Parameters
+    ----------
+    profilers : diagnostic, Recording, or a list of them
+    filename : str or path, optional
+        The file to write; no other is written.
+    show : bool, optional
+        Open the picture in a browser, or in the notebook.
+    save : bool, optional
+        Write the file. By default it is written, except in a notebook.
+    mode : str, optional
+        Where the page finds bokeh's own code: ``"inline"``, the default, puts it into the page,
+        which then needs no network; ``"cdn"`` makes a small page that does.
+    **kwargs
+        ``palette`` (name of a bokeh palette), ``label_size`` (most characters of a label, 60), and
+        keywords for bokeh's figure, over the defaults.
+
+    Returns
+    -------
+    bokeh figure or grid of figures
+
+    Raises
+    ------
+    DiagnosticError
+        If there is nothing that can be drawn, or the file's folder does not exist.
+    AttributeError
+        If bokeh's figure does not know a keyword.
+    """
+    if "file_path" in kwargs:
+        warnings.warn(
+            "The file_path keyword argument is deprecated and will be removed in a future "
+            "release. Please use filename instead.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        filename = kwargs.pop("file_path")
+    in_notebook = _in_notebook()
+    picture = _stacked(_figures(listed(profilers), kwargs))
+    if save is None:
+        save = not in_notebook
+    if save:
+        _write(picture, Path(filename), mode or "inline")
+    if show and in_notebook:
+        _show_in_notebook(picture)
+    elif show and save:
+        view(Path(filename).resolve().as_uri())
+    elif show:
+        bokeh_show(picture)
+    return picture
+
+
+def figure_of(source: Any, **kwargs: Any) -> Any:
+    """The figure of one diagnostic."""
+    return _figures([source], kwargs)[0]
+
+
+def _figures(sources: list[Any], keywords: dict[str, Any]) -> list[Any]:
+    """A figure for each thing to draw, all from the same origin of time."""
+    drawings: list[tuple[Callable[..., Any], Recording]] = []
+    for source in sources:
+        drawings.extend(_drawings_of(source))
+    origin = min((recording.start for _, recording in drawings), default=0.0)
+    stop = max((recording.stop for _, recording in drawings), default=0.0)
+    duration = stop - origin or 1.0
+    return [
+        plot(recording, origin, duration, Options(**keywords)) for plot, recording in drawings
+    ]
+
+
+def _drawings_of(source: Any) -> list[tuple[Callable[..., Any], Recording]]:
+    """What to draw of a source: what the diagnostic says, or all that a recording has."""
+    if isinstance(source, Recording):
+        names = [name for name in _PLOTS if len(getattr(source, name))]
+        return [(_PLOTS[name], source) for name in names or ["tasks"]]
+    if not hasattr(source, "recording"):
+        raise DiagnosticError(
+            f"expected a profiler of dask_diag, found {type(source).__module__}."
+            f"{type(source).__name__}; draw it with its own visualize()"
+        )
+    return [(_PLOTS[source.draws], source.recording)]
+
+
+def _stacked(figures: list[Any]) -> Any:
+    if len(figures) == 1:
+        return figures[0]
+    for plot in figures[1:]:
+        plot.x_range = figures[0].x_range
+        plot.title = None
+        plot.min_border_top = 10
+    for plot in figures[:-1]:
+        plot.xaxis.axis_label = None
+        plot.min_border_bottom = 10
+    return gridplot([[plot] for plot in figures])
+
+
+def _write(picture: Any, path: Path, mode: str) -> None:
+    if not path.parent.is_dir():
+        raise DiagnosticError(
+            f"filename: expected a file in a folder that exists, found {str(path)!r}; "
+            f"create {str(path.parent)!r} first"
+        )
+    bokeh_save(picture, filename=path, resources=Resources(mode=mode), title="dask_diag profile")
+
+
+def _in_notebook() -> bool:
+    if curstate().notebook:
+        return True
+    try:
+        from IPython import get_ipython
+    except ImportError:
+        return False
+    return type(get_ipython()).__module__.startswith("ipykernel")
+
+
+def _show_in_notebook(picture: Any) -> None:
+    if not curstate().notebook:
+        output_notebook(resources=Resources(mode="inline"), hide_banner=True)
+    bokeh_show(picture)

@@ -1,0 +1,94 @@
+"""The plot of resources: CPU and memory over time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from bokeh.models import ColumnDataSource, LegendItem, LinearAxis, Range1d
+
+from dask_diag.recording import Recording, Table
+from dask_diag.views.figures import Options, add_legend, new_figure, set_hover
+
+__all__ = ["plot_resources"]
+
+_CPU = "#3b5b92"
+_MEMORY = "#d98c1f"
+_MEMORY_CHILDREN = "#a8763a"
+
+
+def plot_resources(recording: Recording, origin: float, duration: float, options: Options) -> Any:
+    """Draw per cent of CPU as a step line, left, and MB of memory as a line, right."""
+    samples = recording.resources
+    memory = _megabytes(samples, "memory") + _megabytes(samples, "memory_children")
+    cpu = samples["cpu"] if len(samples) else np.zeros(0)
+    plot = new_figure(
+        options,
+        max(duration, 1),
+        y_range=Range1d(0, max(100, 1.05 * cpu.max(initial=0))),
+    )
+    plot.yaxis.axis_label = "% CPU"
+    lowest = memory.min(initial=np.inf) if len(memory) else 0
+    plot.extra_y_ranges = {
+        "memory": Range1d(float(lowest), float(max(memory.max(initial=0), lowest + 100)))
+    }
+    plot.add_layout(LinearAxis(y_range_name="memory", axis_label="Memory (MB)"), "right")
+    source = ColumnDataSource(_columns(samples, memory, origin))
+    steps = plot.step("time", "cpu", mode="before", source=source, color=_CPU, line_width=2)
+    line = plot.line(
+        "time", "memory", source=source, color=_MEMORY, y_range_name="memory", line_width=2
+    )
+    # Samples can be few: a single one would leave no line to see.
+    points = plot.scatter("time", "cpu", source=source, color=_CPU, size=4)
+    items = [
+        LegendItem(label="% CPU", renderers=[steps, points]),
+        LegendItem(label="Memory", renderers=[line]),
+    ]
+    if len(samples) and samples["memory_children"].any():
+        children = plot.line(
+            "time",
+            "memory_children",
+            source=source,
+            color=_MEMORY_CHILDREN,
+            line_dash="dashed",
+            y_range_name="memory",
+            line_width=2,
+        )
+        plot.extra_y_ranges["memory"].start = 0
+        items.append(LegendItem(label="of it in children", renderers=[children]))
+    add_legend(plot, items, click_policy="hide")
+    set_hover(
+        plot,
+        [points],
+        [
+            ("time", "@time{0.000} s"),
+            ("CPU", "@cpu{0}%"),
+            ("memory", "@memory{0,0} MB"),
+            ("in children", "@memory_children{0,0} MB"),
+            ("read, written", "@read{0,0.0} MB, @written{0,0.0} MB"),
+            ("threads", "@threads{0}"),
+            ("sample late by", "@late{0.0} ms"),
+        ],
+        mode="vline",
+    )
+    return plot
+
+
+def _megabytes(samples: Table, column: str) -> Any:
+    return samples[column] / 1e6 if len(samples) else np.zeros(0)
+
+
+def _columns(samples: Table, memory: Any, origin: float) -> dict[str, Any]:
+    if not len(samples):
+        names = ("time", "cpu", "memory", "memory_children", "read", "written", "threads", "late")
+        return {name: [] for name in names}
+    return {
+        "time": samples["time"] - origin,
+        "cpu": samples["cpu"],
+        "memory": memory,
+        "memory_children": _megabytes(samples, "memory_children"),
+        "read": _megabytes(samples, "read"),
+        "written": _megabytes(samples, "written"),
+        "threads": samples["threads"],
+        "late": 1e3 * samples["late"],
+    }
