@@ -176,26 +176,14 @@ class Sampler:
                 self._sample(due)
                 periods = ceil((perf_counter() - self._begun) / self._dt)
                 due = self._begun + max(periods, 1) * self._dt
-            if perf_counter() - self._last >= _SHORTEST_INTERVAL:
+            none_yet = self._last == self._begun
+            if none_yet or perf_counter() - self._last >= _SHORTEST_INTERVAL:
                 self._sample(perf_counter())
         except Exception as error:
             self._fault("to sample resources", error)
 
     def _sample(self, due: float) -> None:
-        now = perf_counter()
         usage = self._tree.read()
-        read_at = perf_counter()
-        cpu = 100 * (usage.cpu - self._cpu) / (read_at - self._last)
-        self._samples.extend(
-            (
-                read_at,
-                cpu,
-                usage.memory,
-                usage.memory_children,
-                usage.read,
-                usage.written,
-                usage.threads,
-                now - due,
-            )
-        )
-        self._cpu, self._last = usage.cpu, read_at
+        cpu = 100 * (usage.cpu - self._cpu) / (usage.time - self._last)
+        self._samples.extend((usage.time, cpu, *usage[1:3], *usage[4:], usage.time - due))
+        self._cpu, self._last = usage.cpu, usage.time

@@ -163,7 +163,6 @@ def _mark_exceptional(plot: Any, drawn: Table, source: ColumnDataSource) -> None
                 top=top[rows],
                 bottom=top[rows] + _FULL,
                 fill_color=None,
-                legend_label=None,
                 **look,
             )
 

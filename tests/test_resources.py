@@ -1,0 +1,237 @@
+"""The resource profiler, against processes whose use is known."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import dask.local
+import dask.multiprocessing
+import dask.threaded
+import numpy as np
+import pytest
+
+from dask_diag import ResourceProfiler
+from dask_diag.capture.process_tree import ProcessTree
+
+
+def spin(cpu_seconds):
+    begun = time.process_time()
+    while time.process_time() - begun < cpu_seconds:
+        pass
+
+
+def samples(rprof):
+    return rprof.recording.resources
+
+
+def test_a_spinning_process_reads_one_core_from_the_first_sample_on(retried):
+    def measure():
+        with ResourceProfiler(dt=0.1) as rprof:
+            spin(1.0)
+        cpu = samples(rprof)["cpu"]
+        assert len(cpu) >= 8
+        assert np.median(cpu) == pytest.approx(100, abs=8)
+        assert 60 < cpu[0] < 130
+
+    retried(measure)
+
+
+def test_a_sleeping_process_reads_nothing(retried):
+    def measure():
+        with ResourceProfiler(dt=0.01) as rprof:
+            time.sleep(0.5)
+        assert samples(rprof)["cpu"].max() < 10
+
+    retried(measure)
+
+
+def test_two_busy_pool_workers_read_two_cores(retried):
+    def measure():
+        pool = multiprocessing.get_context("spawn").Pool(2)
+        try:
+            pool.map(spin, [0.01] * 4)
+            dsk = {("s", n): (spin, 1.5) for n in range(2)}
+            with ResourceProfiler(dt=0.1) as rprof:
+                dask.multiprocessing.get(dsk, list(dsk), pool=pool, chunksize=1)
+        finally:
+            pool.close()
+            pool.join()
+        assert np.median(samples(rprof)["cpu"]) == pytest.approx(200, abs=30)
+        assert samples(rprof)["memory_children"].max() > 10e6
+
+    retried(measure)
+
+
+def test_children_of_children_and_short_lived_ones_count(retried):
+    grandchild = "import time\nwhile time.process_time() < 0.8: pass"
+    child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {grandchild!r}])"
+
+    def measure(dt):
+        with ResourceProfiler(dt=dt) as rprof:
+            subprocess.run([sys.executable, "-c", child], check=True)
+        table = samples(rprof)
+        intervals = np.diff(np.concatenate([[rprof.start_time], table["time"]]))
+        return float((table["cpu"] / 100 * intervals).sum())
+
+    def check():
+        # Seen as they run, and, with few samples, only once they have been waited for.
+        assert measure(0.05) == pytest.approx(0.9, abs=0.25)
+        assert measure(30) == pytest.approx(0.9, abs=0.25)
+
+    retried(check)
+
+
+def test_memory_of_children_is_apart(retried):
+    work = "x = bytearray(150_000_000); x[::4096] = x[::4096]; import time; time.sleep(1)"
+
+    def measure():
+        with ResourceProfiler(dt=0.05) as rprof:
+            subprocess.run([sys.executable, "-c", work], check=True)
+        table = samples(rprof)
+        assert 150e6 < table["memory_children"].max() < 200e6
+        own = table["memory"]
+        assert own.max() - own.min() < 20e6
+        biggest = max(result.mem for result in rprof.results)
+        assert biggest == pytest.approx(
+            (table["memory"] + table["memory_children"]).max() / 1e6, rel=1e-6
+        )
+
+    retried(measure)
+
+
+def test_bytes_and_threads_are_counted(tmp_path):
+    with ResourceProfiler(dt=0.01) as rprof:
+        thread = threading.Thread(target=time.sleep, args=(0.2,))
+        thread.start()
+        with open(tmp_path / "f", "wb") as file:
+            file.write(b"x" * 5_000_000)
+        (tmp_path / "f").read_bytes()
+        (tmp_path / "f").unlink()
+        thread.join()
+    table = samples(rprof)
+    if np.isnan(table["read"]).all():
+        pytest.skip("this platform does not tell the bytes that a process moved")
+    assert 5e6 <= table["written"].max() < 7e6
+    assert 5e6 <= table["read"].max() < 7e6
+    assert table["threads"].max() >= 3
+
+
+def test_leaving_is_immediate_whatever_the_interval():
+    begun = time.perf_counter()
+    with ResourceProfiler(dt=3600) as rprof:
+        spin(0.05)
+    assert time.perf_counter() - begun < 2
+    assert len(rprof.results) >= 1
+
+
+def test_samples_tell_how_late_they_came(retried):
+    def measure():
+        pattern = "(a+)+$"
+        import re
+
+        with ResourceProfiler(dt=0.02) as rprof:
+            time.sleep(0.1)
+            re.match(pattern, "a" * 23 + "b")
+            time.sleep(0.05)
+        table = samples(rprof)
+        gaps = np.diff(table["time"])
+        assert table["late"].max() > 0.5 * gaps.max()
+        assert (table["late"] > -0.001).all()
+        assert (gaps > 0).all()
+
+    retried(measure)
+
+
+def test_an_interval_of_a_millisecond():
+    with ResourceProfiler(dt=0.001) as rprof:
+        dask.threaded.get({"s-0": (time.sleep, 0.3)}, "s-0")
+    assert len(rprof.results) > 20
+    assert rprof.recording.notices == ()
+    assert np.isfinite(samples(rprof)["cpu"]).all()
+
+
+def test_the_profilers_own_cpu_time_is_left_out(retried):
+    def measure():
+        with ResourceProfiler(dt=0.0005) as rprof:
+            time.sleep(1)
+        table = samples(rprof)
+        assert table["cpu"].mean() < 8
+
+    retried(measure)
+
+
+def test_children_that_vanish_do_no_harm():
+    def churn():
+        for _ in range(15):
+            subprocess.run([sys.executable, "-S", "-c", "pass"], check=True)
+
+    with ResourceProfiler(dt=0.002) as rprof:
+        churn()
+    assert rprof.recording.notices == ()
+    assert (samples(rprof)["cpu"] >= 0).all()
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+def test_no_main_guard_is_needed(method, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(
+            f"""
+            import multiprocessing, time
+            multiprocessing.set_start_method({method!r})
+            from dask.threaded import get
+            from dask_diag import ResourceProfiler
+            with ResourceProfiler(dt=0.01) as rprof:
+                get({{"s-0": (time.sleep, 0.1)}}, "s-0")
+            print(len(rprof.results) > 3)
+            """
+        )
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False
+    )
+    script.unlink()
+    assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr
+
+
+def test_no_process_is_started():
+    before = set(multiprocessing.active_children())
+    with ResourceProfiler(dt=0.01) as rprof:
+        assert set(multiprocessing.active_children()) == before
+        assert rprof._is_running()
+    assert not rprof._is_running()
+
+
+def test_registered_it_samples_only_while_something_computes():
+    rprof = ResourceProfiler(dt=0.01)
+    rprof.register()
+    try:
+        assert not rprof._is_running()
+        dask.local.get_sync({"s-0": (time.sleep, 0.05)}, "s-0")
+        assert not rprof._is_running()
+        time.sleep(0.05)
+        assert len(rprof.results) < 15
+    finally:
+        rprof.unregister()
+
+
+@pytest.mark.parametrize("dt", [0, -1, float("nan")])
+def test_an_impossible_interval_is_refused(dt):
+    with pytest.raises(ValueError, match="above 0"):
+        ResourceProfiler(dt=dt)
+
+
+def test_a_fault_while_sampling_is_told_and_does_not_reach_the_compute(monkeypatch):
+    def broken(self):
+        raise OSError("/proc has gone")
+
+    monkeypatch.setattr(ProcessTree, "read", broken)
+    with ResourceProfiler(dt=0.01) as rprof:
+        assert dask.local.get_sync({"s-0": (os.getpid,)}, "s-0") == os.getpid()
+    assert "/proc has gone" in rprof.summary()
