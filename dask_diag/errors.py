@@ -10,7 +10,7 @@ class DiagnosticError(Exception):
 
 
 class MissingDependencyError(DiagnosticError, ImportError):
-    """An optional library is needed and not installed; the message has the line that installs it."""
+    """An optional library is needed and missing; the message has the line that installs it."""
 
 
 class TaskNotKeptError(DiagnosticError, TypeError):

@@ -130,7 +130,9 @@ def test_dasks_own_profilers_work_beside_ours():
 
 
 @pytest.mark.parametrize("inner", [dask.local.get_sync, dask.threaded.get])
-@pytest.mark.parametrize("outer", [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get])
+@pytest.mark.parametrize(
+    "outer", [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]
+)
 def test_a_compute_nested_in_a_task_counts_once(inner, outer):
     def nested(x):
         return inner({"p-0": (add, x, 1), "q-0": (add, "p-0", 1)}, "q-0")

@@ -17,7 +17,8 @@ def load(name):
     source = (SUITE / name).read_text()
     changed = source.replace("from dask.diagnostics import", "from dask_diag import")
     changed = changed.replace(
-        "from dask.diagnostics.profile_visualize import visualize", "from dask_diag import visualize"
+        "from dask.diagnostics.profile_visualize import visualize",
+        "from dask_diag import visualize",
     )
     assert changed != source
     spec = importlib.util.spec_from_loader(f"dasks_{name[:-3]}", loader=None)

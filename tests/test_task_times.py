@@ -184,7 +184,10 @@ POOLS = {
     "thread pool": (dask.threaded.get, lambda: ThreadPool(2)),
     "process executor for threads": (dask.threaded.get, lambda: spawned_executor()),
     "process executor": (dask.multiprocessing.get, lambda: spawned_executor()),
-    "process pool": (dask.multiprocessing.get, lambda: multiprocessing.get_context("spawn").Pool(2)),
+    "process pool": (
+        dask.multiprocessing.get,
+        lambda: multiprocessing.get_context("spawn").Pool(2),
+    ),
     "thread executor for processes": (dask.multiprocessing.get, lambda: ThreadPoolExecutor(2)),
 }
 
@@ -275,7 +278,9 @@ def raise_reduced():
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
-@pytest.mark.parametrize(("work", "error"), [((fail,), "ValueError"), ((raise_reduced,), "Reduced")])
+@pytest.mark.parametrize(
+    ("work", "error"), [((fail,), "ValueError"), ((raise_reduced,), "Reduced")]
+)
 def test_a_failure_on_every_scheduler(scheduler, work, error):
     dsk = {("ok", 0): (time.sleep, 0), ("bad", 0): (lambda _: work[0](), ("ok", 0))}
     with Profiler() as prof, pytest.raises(Exception) as caught:

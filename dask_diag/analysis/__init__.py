@@ -1,0 +1,1 @@
+"""Pure functions: a Recording in, a table out."""

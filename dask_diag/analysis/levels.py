@@ -26,8 +26,10 @@ class Level(NamedTuple):
         return float(self.amounts.max(initial=0.0))
 
 
-def levels_held(recording: Recording) -> tuple[dict[str, Level], Level]:
+def levels_held(recording: Recording, origin: float = 0.0) -> tuple[dict[str, Level], Level]:
     """The level of each function's results, the highest first, and that of all together.
+
+    Times are counted from `origin`.
 
     Results whose size is not known (NaN) are left out.
     """
@@ -39,16 +41,16 @@ def levels_held(recording: Recording) -> tuple[dict[str, Level], Level]:
     order = np.argsort(functions.codes, kind="stable")
     cuts = np.searchsorted(functions.codes[order], np.arange(len(functions.values) + 1))
     levels = {
-        name: level_of(known.rows(order[start:stop]))
+        name: level_of(known.rows(order[start:stop]), origin)
         for name, start, stop in zip(functions.values, cuts, cuts[1:], strict=False)
         if stop > start
     }
     highest_first = dict(sorted(levels.items(), key=lambda item: -item[1].peak))
-    return highest_first, level_of(known)
+    return highest_first, level_of(known, origin)
 
 
-def level_of(held: Table) -> Level:
-    """The level of some rows of `Recording.cache`."""
+def level_of(held: Table, origin: float = 0.0) -> Level:
+    """The level of some rows of `Recording.cache`; times are counted from `origin`."""
     times = np.concatenate([held["start"], held["stop"]])
     changes = np.concatenate([held["metric"], -held["metric"]])
     moments, inverse = np.unique(times, return_inverse=True)
@@ -56,4 +58,4 @@ def level_of(held: Table) -> Level:
     if len(amounts):
         # All is let go by the end; what rounding left over is not held.
         amounts[-1] = 0.0
-    return Level(moments, amounts)
+    return Level(moments - origin, amounts)

@@ -1,10 +1,11 @@
-"""The profiler of what the scheduler holds: results that have been computed and are still needed."""
+"""The profiler of what the scheduler holds: results that are done and still needed."""
 
 from __future__ import annotations
 
 from array import array
 from collections import namedtuple
 from collections.abc import Callable, Iterator
+from math import isnan
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -138,7 +139,7 @@ class CacheProfiler(Diagnostic):
         for key, function, (metric, start, stop) in zip(
             holdings.keys, functions, triples, strict=True
         ):
-            size = int(metric) if holdings.whole and metric == metric else metric
+            size = int(metric) if holdings.whole and not isnan(metric) else metric
             yield CacheData(key, DescribedTask(key, function), size, start, stop)
 
     def _notices(self) -> list[str]:

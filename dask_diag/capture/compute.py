@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import marshal
 import os
 import sys
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, count
 from struct import Struct
 from threading import get_ident
 from time import perf_counter
@@ -30,7 +30,8 @@ What ran it is a thread's ident, or the pid of a worker process (see `Compute.re
 """
 
 _NAN = float("nan")
-_count = itertools.count(1)
+_PLAIN = {str, int, float, bytes, bool, type(None)}
+_count = count(1)
 
 running: dict[int, Compute] = {}
 """The computes that are running in this process, by number."""
@@ -43,19 +44,30 @@ class Exceptional(NamedTuple):
     error: str
 
 
+def consist_of_plain_values(keys: Sequence[Any]) -> bool:
+    """Whether marshal gives back just what it is given: it would write a numpy integer as bytes."""
+    types = set(map(type, keys))
+    if types == {tuple}:
+        types = set(map(type, chain.from_iterable(keys)))
+    if tuple in types:
+        return all(map(_is_plain, keys))
+    return types <= _PLAIN
+
+
+def _is_plain(key: Any) -> bool:
+    return all(map(_is_plain, key)) if type(key) is tuple else type(key) in _PLAIN
+
+
 class Keys:
     """Keys of tasks, in the order of their rows, kept without the user's objects.
 
     Marshal writes what keys are made of (text, numbers, tuples) in a fraction of the memory of the
-    objects; keys of other types are kept as they are. It never leaves this process.
+    objects; keys that hold anything else are kept as they are. It never leaves this process.
     """
 
     def __init__(self, keys: list[Any]) -> None:
-        self._packed: bytes | list[Any]
-        try:
-            self._packed = marshal.dumps(keys)
-        except ValueError:
-            self._packed = list(keys)
+        packed = marshal.dumps(keys) if consist_of_plain_values(keys) else list(keys)
+        self._packed: bytes | list[Any] = packed
 
     def __iter__(self) -> Any:
         packed = self._packed

@@ -28,6 +28,7 @@ class DescribedTask(Task):
         return f"<Task {self.key!r} {self.func.__name__}(...)>"
 
     def __call__(self, values: Any = ()) -> Any:
+        """Refuse: the arguments are gone."""
         return self.func()
 
     def __reduce__(self) -> Any:

@@ -21,8 +21,14 @@ from dask_diag.recording import Labels, Recording, Table, Texts, smallest_intege
 
 __all__ = [
     "cache_table",
+    "compute_name",
+    "functions_column",
     "in_order_of_submission",
-    "resources_table","functions_column", "keys_column", "compute_name", "record", "tasks_table"]
+    "keys_column",
+    "record",
+    "resources_table",
+    "tasks_table",
+]
 
 
 def record(diagnostic: Any, **tables: Any) -> Recording:
@@ -182,7 +188,7 @@ def _worker_of(compute: Compute, ident: int) -> tuple[int, int, str]:
 
 
 def _worker_names(workers: Iterable[tuple[int, int, str]]) -> list[str]:
-    """A short name for each: ``thread-0``, ``process-3``, or ``caller``, the thread that computes."""
+    """A short name for each: ``thread-0``, ``process-3``; ``caller`` for the computing thread."""
     names: list[str] = []
     counts: dict[str, int] = {}
     for _, _, kind in workers:

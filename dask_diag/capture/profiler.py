@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Iterator
+from math import isnan
 from typing import TYPE_CHECKING
 
 from dask_diag.capture.compute import Compute
@@ -68,5 +69,5 @@ class Profiler(TaskDiagnostic):
             workers,
             strict=True,
         ):
-            if outcome == "ok" and collected == collected:
+            if outcome == "ok" and not isnan(collected):
                 yield TaskData(key, DescribedTask(key, function), start, stop, who)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from math import isnan
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -35,7 +36,7 @@ class CpuShare:
         width = ROW.size // numbers.itemsize
         spent = zip(numbers[1::width], numbers[2::width], numbers[3::width], strict=True)
         for start, stop, cpu in spent:
-            if cpu == cpu:
+            if not isnan(cpu):
                 self._wall += stop - start
                 self._cpu += cpu
         return self._cpu / self._wall if self._wall > 0 else None

@@ -2,11 +2,12 @@
 
 Dask's local schedulers tell callbacks too little in two respects, and both are mended here.
 
-- ``dask.local.local_callbacks`` empties the process-wide set of callbacks while a compute runs, so
-  that a compute nested inside a task does not report. A compute that merely overlaps, in another
-  thread, goes unseen too, and the callbacks can be lost for good. `shared_callbacks` takes its place
-  while a diagnostic is active: nesting is read off the stack, and nothing is swapped.
-- The number of workers is a local variable of ``dask.local.get_async``; `facts_of_compute` reads it.
+- ``dask.local.local_callbacks`` empties the process-wide set of callbacks while a compute runs,
+  so that a compute nested inside a task does not report. A compute that merely overlaps, in
+  another thread, goes unseen too, and the callbacks can be lost for good. `shared_callbacks` takes
+  its place while a diagnostic is active: nesting is read off the stack, nothing is swapped.
+- The number of workers is a local variable of ``dask.local.get_async``, where `facts_of_compute`
+  reads it.
 
 Each is guarded: where dask has changed, the diagnostics go on with what dask offers.
 """
@@ -36,8 +37,9 @@ __all__ = [
 
 CallbackTuple = tuple[Callable[..., Any] | None, ...]
 
+_NAME = "local_callbacks"
 _lock = threading.Lock()
-_dasks_own: Callable[..., Any] | None = getattr(dask.local, "local_callbacks", None)
+_dasks_own: Callable[..., Any] | None = getattr(dask.local, _NAME, None)
 _activations: dict[CallbackTuple, set[CallbackTuple]] = {}
 _computes_under_watch = 0
 _in_use_elsewhere: set[CallbackTuple] = set()
@@ -71,12 +73,12 @@ def release(callback: CallbackTuple) -> None:
 
 def _install() -> None:
     if _dasks_own is not None:
-        dask.local.local_callbacks = shared_callbacks
+        setattr(dask.local, _NAME, shared_callbacks)
 
 
 def _uninstall_if_unused() -> None:
     if _dasks_own is not None and not _activations and not _computes_under_watch:
-        dask.local.local_callbacks = _dasks_own
+        setattr(dask.local, _NAME, _dasks_own)
 
 
 @contextmanager

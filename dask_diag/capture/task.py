@@ -58,6 +58,7 @@ class MeasuredTask(GraphNode):
         self.error = ""
 
     def __call__(self, values: Any = ()) -> Any:
+        """Run the task and read the clocks around it."""
         self.thread = get_ident()
         self.start = perf_counter()
         cpu = thread_time()
@@ -75,6 +76,7 @@ class MeasuredTask(GraphNode):
 
     @property
     def dependencies(self) -> frozenset[Any]:
+        """The keys whose results the task takes."""
         return self.task.dependencies  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
@@ -135,7 +137,7 @@ class Delivery:
 
 
 def land(result: Any, measurement: tuple[Any, ...]) -> Any:
-    """Unpickle a delivery: keep the measurement if its compute still runs here, return the result."""
+    """Unpickle a delivery: hand the measurement to its compute, and return the bare result."""
     from dask_diag.capture.compute import running
 
     received = Measurement(*measurement)

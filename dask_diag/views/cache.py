@@ -5,40 +5,46 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from bokeh.models import ColumnDataSource, LegendItem, Range1d
+from bokeh.models import ColumnDataSource, CustomJSTickFormatter, LegendItem, Range1d
 
 from dask_diag.analysis.levels import Level, levels_held
 from dask_diag.recording import Recording
 from dask_diag.views.colors import color_of
-from dask_diag.views.figures import _LEGEND_LABEL, Options, add_legend, new_figure, set_hover
+from dask_diag.views.figures import Options, add_legend, label, legend_label, new_figure, set_hover
 from dask_diag.views.names import shown
 
 __all__ = ["plot_cache"]
 
 _TOTAL = "#444444"
 
+_SHORT_NUMBER = """
+for (const [size, prefix] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]])
+    if (Math.abs(tick) >= size) return +(tick / size).toPrecision(3) + prefix
+return "" + +tick.toPrecision(3)
+"""
+
 
 def plot_cache(recording: Recording, origin: float, duration: float, options: Options) -> Any:
     """Draw how much of the metric the scheduler holds, function by function, over time."""
-    levels, total = levels_held(recording)
+    levels, total = levels_held(recording, origin)
     plot = new_figure(
         options,
         duration,
         y_range=Range1d(0, 1.05 * total.peak or 10),
         tools="hover,xpan,xwheel_zoom,xbox_zoom,reset,save",
     )
-    metric = shown(recording.metric or "count", options.label_size)
+    metric = label(recording.metric or "count", options.label_size)
     plot.yaxis.axis_label = f"Cache Size ({metric})"
+    plot.yaxis.formatter = CustomJSTickFormatter(code=_SHORT_NUMBER)
     renderers, items = [], []
     if levels:
-        renderers.append(_step(plot, "total", total, origin, _TOTAL, "dashed"))
+        renderers.append(_step(plot, "total", total, _TOTAL, "dashed"))
         items.append(LegendItem(label="total", renderers=renderers[-1:]))
     for function, level in levels.items():
         color = color_of(function, options.palette)
         name = shown(function, options.label_size)
-        renderers.append(_step(plot, name, level, origin, color, "solid"))
-        label = shown(function, _LEGEND_LABEL)
-        items.append(LegendItem(label=label, renderers=renderers[-1:]))
+        renderers.append(_step(plot, name, level, color, "solid"))
+        items.append(LegendItem(label=legend_label(function), renderers=renderers[-1:]))
     add_legend(plot, items, click_policy="hide")
     set_hover(
         plot,
@@ -49,8 +55,8 @@ def plot_cache(recording: Recording, origin: float, duration: float, options: Op
     return plot
 
 
-def _step(plot: Any, name: str, level: Level, origin: float, color: str, dash: str) -> Any:
-    source = ColumnDataSource({"time": level.times - origin, "amount": _compact(level.amounts)})
+def _step(plot: Any, name: str, level: Level, color: str, dash: str) -> Any:
+    source = ColumnDataSource({"time": level.times, "amount": _compact(level.amounts)})
     return plot.step(
         "time",
         "amount",

@@ -8,7 +8,9 @@ from typing import Any
 from bokeh.models import HoverTool, Legend, LegendItem, Range1d
 from bokeh.plotting import figure
 
-__all__ = ["Options", "add_legend", "new_figure", "set_hover"]
+from dask_diag.views.names import shown
+
+__all__ = ["Options", "add_legend", "label", "legend_label", "new_figure", "set_hover"]
 
 _LEGEND_LABEL = 26
 _LEGEND_ROWS = 12
@@ -53,7 +55,18 @@ def new_figure(options: Options, duration: float, **defaults: Any) -> Any:
     plot.xaxis.axis_label = "Time (s)"
     plot.xgrid.grid_line_alpha = 0.4
     plot.outline_line_color = None
+    plot.toolbar.logo = None
     return plot
+
+
+def label(text: object, limit: int) -> str:
+    """The user's text as a label of a figure, where two dollars would start a formula."""
+    return shown(text, limit).replace("$$", "$\u200b$")
+
+
+def legend_label(function: str) -> str:
+    """A function's name, short enough for a legend."""
+    return label(function, _LEGEND_LABEL)
 
 
 def set_hover(plot: Any, renderers: list[Any], tooltips: Any, **settings: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isnan
+
 __all__ = ["seconds", "shown"]
 
 
@@ -21,15 +23,12 @@ def shown(text: object, limit: int = 60) -> str:
 
 
 def _printable(character: str) -> str:
-    # Two dollars would start a formula in bokeh's labels.
-    if character == "$":
-        return "\uff04"
     return character if character.isprintable() else ascii(character)[1:-1]
 
 
 def seconds(value: float) -> str:
     """A duration in seconds with three digits, in the unit that suits it."""
-    if value != value:
+    if isnan(value):
         return "unknown"
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
         if abs(value) >= size:

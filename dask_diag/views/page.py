@@ -106,9 +106,7 @@ def _figures(sources: list[Any], keywords: dict[str, Any]) -> list[Any]:
     origin = min((recording.start for _, recording in drawings), default=0.0)
     stop = max((recording.stop for _, recording in drawings), default=0.0)
     duration = stop - origin or 1.0
-    return [
-        plot(recording, origin, duration, Options(**keywords)) for plot, recording in drawings
-    ]
+    return [plot(recording, origin, duration, Options(**keywords)) for plot, recording in drawings]
 
 
 def _drawings_of(source: Any) -> list[tuple[Callable[..., Any], Recording]]:
@@ -134,7 +132,7 @@ def _stacked(figures: list[Any]) -> Any:
     for plot in figures[:-1]:
         plot.xaxis.axis_label = None
         plot.min_border_bottom = 10
-    return gridplot([[plot] for plot in figures])
+    return gridplot([[plot] for plot in figures], toolbar_options={"logo": None})
 
 
 def _write(picture: Any, path: Path, mode: str) -> None:

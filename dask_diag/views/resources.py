@@ -28,10 +28,7 @@ def plot_resources(recording: Recording, origin: float, duration: float, options
         y_range=Range1d(0, max(100, 1.05 * cpu.max(initial=0))),
     )
     plot.yaxis.axis_label = "% CPU"
-    lowest = memory.min(initial=np.inf) if len(memory) else 0
-    plot.extra_y_ranges = {
-        "memory": Range1d(float(lowest), float(max(memory.max(initial=0), lowest + 100)))
-    }
+    plot.extra_y_ranges = {"memory": Range1d(0, max(100, 1.05 * memory.max(initial=0)))}
     plot.add_layout(LinearAxis(y_range_name="memory", axis_label="Memory (MB)"), "right")
     source = ColumnDataSource(_columns(samples, memory, origin))
     steps = plot.step("time", "cpu", mode="before", source=source, color=_CPU, line_width=2)
@@ -54,7 +51,6 @@ def plot_resources(recording: Recording, origin: float, duration: float, options
             y_range_name="memory",
             line_width=2,
         )
-        plot.extra_y_ranges["memory"].start = 0
         items.append(LegendItem(label="of it in children", renderers=[children]))
     add_legend(plot, items, click_policy="hide")
     set_hover(

@@ -29,7 +29,7 @@ _HEADINGS = ("function", "tasks", "wall", "CPU", "non-CPU", "CPU %", "longest")
 class Summary(str):
     """Text that shows itself as it is, and as a table in a notebook."""
 
-    __slots__ = ("_html",)
+    _html: str
 
     def __new__(cls, text: str, as_html: str) -> Summary:
         """Make one of its two forms."""
@@ -38,7 +38,7 @@ class Summary(str):
         return self
 
     def __repr__(self) -> str:
-        return str(self)
+        return self[:]
 
     def _repr_html_(self) -> str:
         return self._html
@@ -209,14 +209,16 @@ def _as_text(heading: str, rows: Sequence[tuple[str, ...]], notes: Sequence[str]
         table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
         for position, name in enumerate(_HEADINGS):
             ends = {"justify": "left", "ratio": 1} if position == 0 else {"justify": "right"}
-            table.add_column(name, no_wrap=True, overflow="ellipsis", **ends)  # type: ignore[arg-type]
+            table.add_column(name, no_wrap=True, overflow="ellipsis", **ends)
         for row in rows[:-1]:
             table.add_row(*map(Text, row))
         table.add_section()
         table.add_row(*map(Text, rows[-1]))
         console.print(table)
+    listed = RichTable.grid(padding=(0, 1, 0, 0))
     for note in notes:
-        console.print(Text(f"- {note}"))
+        listed.add_row("-", Text(note))
+    console.print(listed)
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
 
 
@@ -230,6 +232,8 @@ def _as_html(heading: str, rows: Sequence[tuple[str, ...]], notes: Sequence[str]
     table = ""
     if rows:
         body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-        table = f"<table><thead><tr>{cells('th', _HEADINGS)}</tr></thead><tbody>{body}</tbody></table>"
+        table = (
+            f"<table><thead><tr>{cells('th', _HEADINGS)}</tr></thead><tbody>{body}</tbody></table>"
+        )
     items = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
     return f"<p>{html.escape(heading)}</p>{table}" + (f"<ul>{items}</ul>" if items else "")

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from bokeh.models import (
     ColumnDataSource,
-    CustomJSHover,
     FixedTicker,
     LegendItem,
     LinearColorMapper,
@@ -19,8 +18,9 @@ from bokeh.transform import dodge, transform
 from dask_diag.analysis.functions import by_function
 from dask_diag.recording import Labels, Recording, Table
 from dask_diag.views.colors import colors_of
-from dask_diag.views.figures import _LEGEND_LABEL, Options, add_legend, new_figure, set_hover
+from dask_diag.views.figures import Options, add_legend, legend_label, new_figure, set_hover
 from dask_diag.views.names import seconds, shown
+from dask_diag.views.task_hover import tell_of_tasks
 
 __all__ = ["plot_tasks"]
 
@@ -50,7 +50,16 @@ def plot_tasks(recording: Recording, origin: float, duration: float, options: Op
     )
     _label_lanes(plot, workers or [str(lane) for lane in range(lanes)])
     if len(drawn):
-        _draw(plot, recording, drawn, workers, origin, duration, options)
+        source = ColumnDataSource(_columns(recording, drawn, workers, origin, options))
+        colors = colors_of(drawn["function"].values, options.palette)
+        whole, filled = _draw_rectangles(plot, source, colors)
+        _mark_exceptional(plot, drawn, source)
+        _add_legend(plot, filled, recording, drawn["function"])
+        names = {
+            "head": [shown(head, options.label_size) for head in drawn["key"].heads.values],
+            "function": [shown(name, options.label_size) for name in drawn["function"].values],
+        }
+        tell_of_tasks(plot, whole, names, workers, lane_height=_LANE)
     else:
         set_hover(plot, [], None)
     return plot
@@ -82,70 +91,49 @@ def _label_lanes(plot: Any, names: list[str]) -> None:
     plot.ygrid.grid_line_color = None
 
 
-def _draw(
-    plot: Any,
-    recording: Recording,
-    drawn: Table,
-    workers: list[str],
-    origin: float,
-    duration: float,
-    options: Options,
-) -> None:
-    functions: Labels = drawn["function"]
-    colors = colors_of(functions.values, options.palette)
-    source = ColumnDataSource(_columns(drawn, workers, origin, duration, options))
-    mapper = LinearColorMapper(
-        palette=colors, low=-0.5, high=len(colors) - 0.5, nan_color="#888888"
-    )
-    color = transform("function", mapper)
-    outline = {"line_color": "white", "line_width": 0.5}
-    if len(drawn) > _OUTLINED_UP_TO:
-        outline = {"line_color": None}
-    place = {"left": "left", "right": "right", "source": source, "fill_color": color}
-    bottom = dodge("top", _FULL)
-    whole = plot.quad(**place, top="top", bottom=bottom, fill_alpha=0.35, **outline)
-    plot.quad(
-        **place, top={"expr": Stack(fields=["top", "unfilled"])}, bottom=bottom, **outline
-    )
-    _mark_exceptional(plot, drawn, source)
-    _add_hover(plot, whole, drawn, workers, options)
-    order = [name for name in by_function(recording)["function"].tolist()]
-    first_rows = dict(zip(reversed(functions.codes.tolist()), range(len(drawn) - 1, -1, -1)))
-    add_legend(
-        plot,
-        [
-            LegendItem(
-                label=shown(name, _LEGEND_LABEL),
-                renderers=[whole],
-                index=first_rows[functions.values.index(name)],
-            )
-            for name in order
-            if name in functions.values and functions.values.index(name) in first_rows
-        ],
-    )
-
-
 def _columns(
-    drawn: Table, workers: list[str], origin: float, duration: float, options: Options
+    recording: Recording, drawn: Table, workers: list[str], origin: float, options: Options
 ) -> dict[str, Any]:
-    """The columns that the page needs, as small as they can be: it may hold many thousand tasks."""
+    """What the page needs of each task, as small as it can be: there may be many thousand."""
     wall = drawn["stop"] - drawn["start"]
     with np.errstate(invalid="ignore", divide="ignore"):
         share = np.nan_to_num(np.clip(drawn["thread_cpu"] / wall, 0, 1))
-    lane_of = np.array(
-        [workers.index(name) if name in workers else 0 for name in drawn["worker"].values]
-    )
-    heads = drawn["key"].heads
+    lanes = np.array([workers.index(n) if n in workers else 0 for n in drawn["worker"].values])
     return {
         "left": drawn["start"] - origin,
-        "right": np.where(np.isnan(wall), duration, drawn["stop"] - origin),
-        "top": (lane_of[drawn["worker"].codes] * _LANE).astype(np.uint32),
+        "right": np.where(np.isnan(wall), _ends(recording, drawn), drawn["stop"]) - origin,
+        "top": (lanes[drawn["worker"].codes] * _LANE).astype(np.uint32),
         "unfilled": np.round((1 - share) * _FULL).astype(np.uint8),
         "function": drawn["function"].codes,
         "cpu": drawn["thread_cpu"].astype(np.float32),
-        "head": heads.codes,
+        "head": drawn["key"].heads.codes,
         "tail": [shown(tail, options.label_size) for tail in drawn["key"].tails()],
     }
+
+
+def _ends(recording: Recording, drawn: Table) -> Any:
+    """When the compute of each task ended: as far as one that was not finished is drawn."""
+    computes = recording.computes
+    stops = dict(zip(computes["compute"].tolist(), computes["stop"].tolist(), strict=True))
+    ends = np.array([stops.get(name, recording.stop) for name in drawn["compute"].values])
+    return ends[drawn["compute"].codes]
+
+
+def _draw_rectangles(plot: Any, source: ColumnDataSource, colors: list[str]) -> tuple[Any, Any]:
+    """Draw each task twice: the whole of it pale, and over it, from below, the share of CPU."""
+    mapper = LinearColorMapper(palette=colors, low=-0.5, high=len(colors) - 0.5)
+    outlined = len(source.data["left"]) <= _OUTLINED_UP_TO
+    look = {
+        "left": "left",
+        "right": "right",
+        "bottom": dodge("top", _FULL),
+        "source": source,
+        "fill_color": transform("function", mapper),
+        "line_color": "white" if outlined else None,
+        "line_width": 0.5,
+    }
+    whole = plot.quad(top="top", fill_alpha=0.35, **look)
+    return whole, plot.quad(top={"expr": Stack(fields=["top", "unfilled"])}, **look)
 
 
 def _mark_exceptional(plot: Any, drawn: Table, source: ColumnDataSource) -> None:
@@ -167,46 +155,15 @@ def _mark_exceptional(plot: Any, drawn: Table, source: ColumnDataSource) -> None
             )
 
 
-def _add_hover(
-    plot: Any, whole: Any, drawn: Table, workers: list[str], options: Options
-) -> None:
-    limit = options.label_size
-    names = {
-        "head": [shown(head, limit) for head in drawn["key"].heads.values],
-        "function": [shown(name, limit) for name in drawn["function"].values],
-    }
-    lookups = {
-        f"@{column}": CustomJSHover(args={"names": texts}, code="return names[value]")
-        for column, texts in names.items()
-    }
-    lookups["@top"] = CustomJSHover(
-        args={"names": workers, "lane": _LANE}, code="return names[Math.round(value / lane)]"
-    )
-    index = "const {left, right, cpu} = source.data; const i = special_vars.index;"
-    formats = "const s = (x) => isNaN(x) ? 'unknown' : x >= 1 ? x.toFixed(3) + ' s' : (1e3 * x).toFixed(3) + ' ms';"
-    source = whole.data_source
-    for column, code in (
-        ("right", "return s(right[i] - left[i])"),
-        (
-            "cpu",
-            "const w = right[i] - left[i];"
-            "return s(cpu[i]) + ' CPU (' + (100 * cpu[i] / w).toFixed(0) + '%), '"
-            " + s(Math.max(0, w - cpu[i])) + ' non-CPU'",
-        ),
-        ("left", "return s(left[i])"),
-    ):
-        lookups[f"@{column}"] = CustomJSHover(args={"source": source}, code=index + formats + code)
-    set_hover(
+def _add_legend(plot: Any, renderer: Any, recording: Recording, functions: Labels) -> None:
+    """Name the functions' colours, those that took longest first."""
+    present, first_rows = np.unique(functions.codes, return_index=True)
+    row_of = {functions.values[code]: row for code, row in zip(present, first_rows, strict=True)}
+    add_legend(
         plot,
-        [whole],
         [
-            ("key", "@head{custom}@tail"),
-            ("function", "@function{custom}"),
-            ("start", "@left{custom}"),
-            ("duration", "@right{custom}"),
-            ("of it", "@cpu{custom}"),
-            ("worker", "@top{custom}"),
+            LegendItem(label=legend_label(name), renderers=[renderer], index=int(row_of[name]))
+            for name in by_function(recording)["function"].tolist()
+            if name in row_of
         ],
-        formatters=lookups,
-        point_policy="follow_mouse",
     )

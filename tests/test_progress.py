@@ -1,0 +1,183 @@
+"""The bar: on a terminal, on paper, in a notebook, and on a stream that breaks."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from operator import add
+
+import dask.local
+import dask.threaded
+import pytest
+
+from dask_diag import Profiler, ProgressBar
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def spin(cpu_seconds):
+    begun = time.thread_time()
+    while time.thread_time() - begun < cpu_seconds:
+        pass
+
+
+def steps(count, work=time.sleep, seconds=0.02):
+    dsk = {("step", n): (work, seconds) for n in range(count)}
+    return dsk, list(dsk)
+
+
+def test_a_terminal_gets_one_line_drawn_over():
+    out = Terminal()
+    with ProgressBar(dt=0.01, out=out, width=10):
+        dask.local.get_sync(*steps(10))
+    text = out.getvalue()
+    assert text.count("\n") == 1
+    assert text.endswith("\n")
+    lines = text.strip().split("\r")
+    assert len(lines) > 4
+    assert lines[-1].startswith("[##########] | 100% Completed | ")
+    shares = [line.count("#") for line in lines if line]
+    assert shares == sorted(shares)
+
+
+def test_anything_else_gets_whole_lines_and_not_many():
+    out = io.StringIO()
+    with ProgressBar(dt=0.01, out=out):
+        dask.local.get_sync(*steps(60, seconds=0.005))
+    lines = out.getvalue().splitlines()
+    assert "\r" not in out.getvalue()
+    assert 2 <= len(lines) <= 11
+    percents = [int(line.split("|")[1].split("%")[0]) for line in lines]
+    assert percents == sorted(set(percents))
+    assert percents[-1] == 100
+
+
+@pytest.mark.parametrize(("work", "low", "high"), [(spin, 90, 100), (time.sleep, 0, 5)])
+def test_the_last_field_tells_the_cpu_share(work, low, high, retried):
+    def measure():
+        out = io.StringIO()
+        with ProgressBar(out=out):
+            dask.local.get_sync(*steps(5, work, 0.05))
+        last_field = out.getvalue().strip().split("|")[-1]
+        share = int(last_field.split("(")[1].split("% cpu)")[0])
+        assert low <= share <= high
+
+    retried(measure)
+
+
+def test_the_share_is_the_profilers(retried):
+    out = io.StringIO()
+    with Profiler() as prof, ProgressBar(out=out):
+        dask.local.get_sync(
+            {("s", 0): (spin, 0.1), ("t", 0): (time.sleep, 0.1)}, [("s", 0), ("t", 0)]
+        )
+    tasks = prof.recording.tasks
+    share = tasks["thread_cpu"].sum() / (tasks["stop"] - tasks["start"]).sum()
+    assert f"({share:.0%} cpu)" in out.getvalue()
+
+
+def test_a_label_stands_before_the_bar():
+    out = io.StringIO()
+    with ProgressBar(out=out, label="load\n\rthe data"):
+        dask.local.get_sync(*steps(1))
+    assert out.getvalue().startswith("load the data [####")
+
+
+def test_nothing_is_shown_of_a_compute_below_the_minimum():
+    out = io.StringIO()
+    with ProgressBar(minimum=10, out=out) as pbar:
+        dask.local.get_sync(*steps(1))
+    assert out.getvalue() == ""
+    assert pbar.last_duration > 0.02
+
+
+def test_registered_computes_each_get_a_line_that_says_which():
+    out = io.StringIO()
+    pbar = ProgressBar(out=out)
+    pbar.register()
+    try:
+        for _ in range(2):
+            dask.local.get_sync(*steps(1))
+    finally:
+        pbar.unregister()
+    first, second = out.getvalue().splitlines()
+    assert first.endswith("compute 1")
+    assert second.endswith("compute 2")
+
+
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
+def test_overlapping_computes_each_get_their_last_line(stream):
+    out = stream()
+    barrier = threading.Barrier(2)
+
+    def run():
+        barrier.wait(10)
+        dask.threaded.get(*steps(4), num_workers=1)
+
+    with ProgressBar(dt=0.01, out=out):
+        threads = [threading.Thread(target=run) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    text = out.getvalue()
+    assert text.count("100% Completed") == 2
+    assert text.count("compute 2") >= 1
+
+
+def test_the_stream_is_looked_up_when_drawing(capsys, monkeypatch):
+    pbar = ProgressBar()
+    later = io.StringIO()
+    monkeypatch.setattr("sys.stdout", later)
+    with pbar:
+        dask.local.get_sync(*steps(1))
+    assert "100% Completed" in later.getvalue()
+
+
+class Broken(io.StringIO):
+    def write(self, text):
+        raise OSError("no space left on device")
+
+
+def closed():
+    stream = io.StringIO()
+    stream.close()
+    return stream
+
+
+@pytest.mark.parametrize("stream", [Broken, closed, lambda: object()])
+def test_a_broken_stream_never_reaches_the_compute(stream):
+    with ProgressBar(dt=0.001, out=stream()) as pbar:
+        assert (
+            dask.local.get_sync({("a", 0): (add, 1, 2), ("b", 0): (time.sleep, 0.05)}, ("a", 0))
+            == 3
+        )
+    assert not pbar._timer.is_alive()
+    assert any("to write the bar" in notice for notice in pbar.recording.notices)
+
+
+def test_no_standard_output_at_all(monkeypatch):
+    monkeypatch.setattr("sys.stdout", None)
+    with ProgressBar(dt=0.001):
+        dask.local.get_sync(*steps(2))
+
+
+def test_a_notebooks_stream_is_drawn_over():
+    out = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
+    with ProgressBar(dt=0.01, out=out):
+        dask.local.get_sync(*steps(5))
+    assert out.getvalue().count("\n") == 1
+    assert out.getvalue().count("\r") > 2
+
+
+def test_a_failing_compute_stops_where_it_was():
+    out = io.StringIO()
+    dsk = {("a", 0): (add, 1, 2), ("b", 0): (lambda x: 1 / 0, ("a", 0))}
+    with ProgressBar(out=out) as pbar, pytest.raises(ZeroDivisionError):
+        dask.local.get_sync(dsk, ("b", 0))
+    assert "50% Completed" in out.getvalue()
+    assert not pbar._running

@@ -1,0 +1,248 @@
+"""The noun: columns keep what they are given, combine, and hold nothing of the user's."""
+
+from __future__ import annotations
+
+import gc
+import types
+from operator import add
+
+import dask.local
+import dask.threaded
+import numpy as np
+import pytest
+from dask._task_spec import GraphNode
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dask_diag import CacheProfiler, DiagnosticError, Profiler, Recording, ResourceProfiler
+from dask_diag.recording import Labels, Table, Texts, concatenate
+
+COLUMNS = [
+    "key",
+    "function",
+    "start",
+    "stop",
+    "thread_cpu",
+    "thread_noncpu",
+    "submitted",
+    "collected",
+    "worker",
+    "pid",
+    "thread",
+    "compute",
+    "outcome",
+    "error",
+]
+DSK = {"a": 1, ("b", 0): (add, "a", 1), ("c", 0): (add, ("b", 0), 1)}
+
+
+def recorded(*diagnostics, get=dask.threaded.get):
+    import contextlib
+
+    with contextlib.ExitStack() as stack:
+        for diagnostic in diagnostics:
+            stack.enter_context(diagnostic)
+        get(DSK, ("c", 0))
+    return [diagnostic.recording for diagnostic in diagnostics]
+
+
+@given(st.lists(st.text()))
+def test_texts_come_back_as_they_were(texts):
+    column = Texts.of(texts)
+    assert column.tolist() == texts
+    assert len(column) == len(texts)
+
+
+@given(st.lists(st.tuples(st.text(max_size=5), st.integers())))
+def test_keys_come_back_as_text(keys):
+    assert Texts.of(map(str, keys)).tolist() == [str(key) for key in keys]
+
+
+@given(st.lists(st.one_of(st.text(), st.integers())))
+def test_labels_come_back_as_they_were(items):
+    assert Labels.of(items).tolist() == items
+
+
+@given(st.lists(st.lists(st.text(max_size=3)), min_size=1), st.sampled_from([Labels.of, Texts.of]))
+def test_columns_are_put_end_to_end(parts, of):
+    assert concatenate([of(part) for part in parts]).tolist() == sum(parts, [])
+
+
+@given(st.lists(st.text(), min_size=1), st.data())
+def test_rows_are_chosen_alike_in_every_kind_of_column(texts, data):
+    mask = np.array(data.draw(st.lists(st.booleans(), min_size=len(texts), max_size=len(texts))))
+    table = Table({"a": Texts.of(texts), "b": Labels.of(texts), "c": np.arange(len(texts))})
+    chosen = table.rows(mask)
+    expected = [text for text, kept in zip(texts, mask) if kept]
+    assert chosen["a"].tolist() == chosen["b"].tolist() == expected
+    assert chosen["c"].tolist() == np.flatnonzero(mask).tolist()
+
+
+def test_the_task_table_has_the_columns_it_promises():
+    (recording,) = recorded(Profiler())
+    assert list(recording.tasks.columns) == COLUMNS
+    row = recording.tasks.to_dicts()[0]
+    assert list(row) == COLUMNS
+    assert [type(row[name]) for name in ("key", "start", "pid", "error")] == [str, float, int, str]
+    frame = recording.tasks.to_dataframe()
+    assert list(frame.columns) == COLUMNS
+    assert frame.to_dict("records") == recording.tasks.to_dicts()
+
+
+def test_a_missing_pandas_is_told_with_the_line_that_installs_it(monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="pip install pandas"):
+        Table({}).to_dataframe()
+
+
+def test_an_unknown_column_is_told_with_those_there_are():
+    with pytest.raises(KeyError, match="no column 'stat'; there are start, stop"):
+        Table({"start": np.zeros(1), "stop": np.zeros(1)})["stat"]
+
+
+def test_columns_of_different_lengths_are_refused():
+    with pytest.raises(DiagnosticError, match="one length"):
+        Table({"a": np.zeros(1), "b": np.zeros(2)})
+
+
+def test_a_recording_is_frozen():
+    (recording,) = recorded(Profiler())
+    with pytest.raises(AttributeError):
+        recording.tasks = None
+    with pytest.raises(ValueError, match="read-only"):
+        recording.tasks["start"][0] = 0
+
+
+def test_recordings_over_one_block_combine_into_one():
+    parts = recorded(Profiler(), CacheProfiler(), ResourceProfiler(0.01))
+    both = Recording.combine(parts)
+    assert [len(both.computes), len(both.tasks), len(both.cache)] == [1, 2, 2]
+    assert len(both.resources) == len(parts[2].resources)
+    assert both.start == min(part.start for part in parts)
+    assert both.metric == "count"
+
+
+def test_a_compute_that_two_profilers_saw_is_there_once():
+    one, two = recorded(Profiler(), Profiler())
+    assert len(Recording.combine([one, two]).tasks) == 2
+    assert Recording.combine([one, two]).tasks.to_dicts() == one.tasks.to_dicts()
+
+
+def test_recordings_of_two_blocks_combine_into_all():
+    (one,), (two,) = recorded(Profiler()), recorded(Profiler())
+    both = Recording.combine([one, two])
+    assert len(both.tasks) == 4
+    assert len(both.computes) == 2
+    assert both.tasks["function"].tolist() == ["b", "c", "b", "c"]
+
+
+def test_combining_nothing_is_refused():
+    with pytest.raises(DiagnosticError, match="at least one"):
+        Recording.combine([])
+
+
+def test_an_empty_recording_is_a_recording():
+    with Profiler() as prof:
+        pass
+    assert len(prof.recording.tasks) == 0
+    assert prof.recording.tasks.to_dicts() == []
+    assert list(prof.recording.tasks.columns) == COLUMNS
+    assert "0 computes" in prof.summary()
+    prof.recording._repr_html_()
+
+
+class Key(tuple):
+    """A key that no builtin writes."""
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "plain",
+        "with-dash",
+        ("t", 1),
+        ("t", (1, "x")),
+        7,
+        2.5,
+        b"bytes",
+        ("t", np.int64(3)),
+        Key("k"),
+    ],
+)
+def test_any_key(key):
+    with Profiler() as prof, CacheProfiler() as cprof:
+        dask.local.get_sync({key: (add, 1, 2)}, key)
+    assert [result.key for result in prof.results] == [key]
+    assert [result.key for result in cprof.results] == [key]
+    assert prof.recording.tasks["key"].tolist() == [str(key)]
+    assert prof.recording.notices == cprof.recording.notices == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "function"),
+    [
+        ("c", "add"),
+        (7, "add"),
+        ("total-0d5f6a", "total"),
+        (("sum-aggregate-0123456789abcdef0123456789abcdef", 1), "sum-aggregate"),
+        (("x", 1), "x"),
+    ],
+)
+def test_functions_are_named_by_prefix_or_by_the_function(key, function):
+    with Profiler() as prof, CacheProfiler() as cprof:
+        dask.local.get_sync({key: (add, 1, 2)}, key)
+    assert prof.recording.tasks["function"].tolist() == [function]
+    assert cprof.recording.cache["function"].tolist() == [function]
+
+
+def reachable(root):
+    seen, todo = set(), [root]
+    while todo:
+        item = todo.pop()
+        if id(item) in seen or isinstance(item, (type, types.ModuleType, types.FunctionType)):
+            continue
+        seen.add(id(item))
+        yield item
+        todo.extend(gc.get_referents(item))
+
+
+def test_no_task_result_or_argument_is_reachable_from_a_recording():
+    class Argument:
+        pass
+
+    argument = Argument()
+    dsk = {("f", 0): (lambda x: Argument(), argument), ("g", 0): (lambda x: x, ("f", 0))}
+    with Profiler() as prof, CacheProfiler() as cprof:
+        result = dask.threaded.get(dsk, ("g", 0))
+    for root in (prof.recording, cprof.recording, prof, cprof):
+        found = [
+            item
+            for item in reachable(root)
+            if isinstance(item, (Argument, GraphNode)) or item is dsk
+        ]
+        assert found == []
+    assert isinstance(result, Argument)
+
+
+def test_memory_retained_per_task_is_small():
+    import tracemalloc
+    import uuid
+
+    for keys in (
+        [("x-abc", n) for n in range(4000)],
+        [f"inc-{uuid.uuid4()}" for _ in range(4000)],
+    ):
+        prof = Profiler()
+        tracemalloc.start()
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        dsk = {(k if isinstance(k, tuple) else str(k)): (int,) for k in keys}
+        with prof:
+            dask.local.get_sync(dsk, list(dsk))
+        del dsk
+        gc.collect()
+        retained = tracemalloc.get_traced_memory()[0] - before
+        tracemalloc.stop()
+        assert retained / 4000 <= 100
