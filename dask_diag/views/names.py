@@ -12,14 +12,15 @@ def shown(text: object, limit: int = 60) -> str:
 
     It is not HTML: escape it where it meets HTML.
     """
-    line = "".join(_printable(character) for character in str(text)[: 4 * limit + 200])
-    whole = len(line) <= limit and len(str(text)) <= 4 * limit + 200
-    if whole:
+    whole = str(text)
+    if len(whole) > 2 * limit + 2:
+        # Enough of both ends: a key may be of any length.
+        whole = whole[: limit + 1] + whole[-limit - 1 :]
+    line = "".join(map(_printable, whole))
+    if len(line) <= limit:
         return line
-    tail = str(text)[-limit:]
-    end = "".join(_printable(character) for character in tail)
-    keep = max(limit - 1, 1)
-    return line[: keep - keep // 3] + "…" + end[len(end) - keep // 3 :]
+    tail = (limit - 1) // 3
+    return line[: limit - 1 - tail] + "…" + line[len(line) - tail :]
 
 
 def _printable(character: str) -> str:

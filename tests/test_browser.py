@@ -1,0 +1,185 @@
+"""Pages in a real browser: no error, no request, every plot drawn, zoom shared, text as text."""
+
+from __future__ import annotations
+
+import shutil
+import time
+
+import dask.array as da
+import dask.threaded
+import pytest
+
+from dask_diag import CacheProfiler, Profiler, ResourceProfiler, visualize
+
+from .test_views import hostile_diagnostics
+
+pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+if CHROMIUM is None:
+    pytest.skip("no Chromium is installed (apt-get install chromium)", allow_module_level=True)
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+IDLE = "window.Bokeh && Bokeh.documents.length > 0 && Bokeh.documents[0].is_idle"
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    """Open a picture in a page; afterwards there was no error, and nothing was asked for."""
+    problems = []
+
+    def open_page(sources, **kwargs):
+        path = tmp_path / "page.html"
+        visualize(sources, filename=path, show=False, **kwargs)
+        page = browser.new_page(viewport={"width": 1100, "height": 1000})
+        page.on("console", lambda m: m.type in ("error", "warning") and problems.append(m.text))
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("request", lambda r: r.url.startswith("file:") or problems.append(r.url))
+        page.goto(path.as_uri())
+        page.wait_for_function(IDLE, timeout=60_000)
+        return page
+
+    yield open_page
+    assert problems == []
+    for context in browser.contexts:
+        context.close()
+
+
+def colours(page, box):
+    """How many colours there are in a part of the page, from its screenshot."""
+    from io import BytesIO
+
+    Image = pytest.importorskip("PIL.Image")
+    image = Image.open(BytesIO(page.screenshot(clip=box))).convert("RGB")
+    return {color for _, color in image.getcolors(1_000_000)}
+
+
+def frames(page):
+    """The frame of each plot, from the top, in pixels of the page."""
+    return page.evaluate(
+        """() => {
+            const views = []
+            const walk = (view) => {
+                if (view.model.type == "Figure") {
+                    const at = view.el.getBoundingClientRect(), box = view.frame.bbox
+                    views.push({x: at.x + box.left, y: at.y + box.top,
+                                width: box.width, height: box.height})
+                }
+                for (const child of view.child_views ?? []) walk(child)
+            }
+            for (const view of Object.values(Bokeh.index)) walk(view)
+            return views.sort((a, b) => a.y - b.y)
+        }"""
+    )
+
+
+def ranges(page):
+    return page.evaluate(
+        "() => [...Bokeh.documents[0]._all_models.values()]"
+        ".filter(m => m.type == 'Figure').map(m => [m.x_range.start, m.x_range.end])"
+    )
+
+
+def sum_of_blocks(chunks, split_every=8):
+    x = (da.ones(chunks, chunks=1) + 1).sum(split_every=split_every)
+    diagnostics = Profiler(), ResourceProfiler(0.01), CacheProfiler()
+    with diagnostics[0], diagnostics[1], diagnostics[2]:
+        x.compute(scheduler="threads", optimize_graph=False)
+    return list(diagnostics)
+
+
+@pytest.mark.parametrize("blocks", [10, 500, 5000])
+def test_every_plot_is_drawn(opened, blocks):
+    page = opened(sum_of_blocks(blocks))
+    boxes = frames(page)
+    assert len(boxes) == 3
+    for box in boxes:
+        assert len(colours(page, box)) > 5
+    assert len({round(box["x"]) for box in boxes}) == 1
+    assert len({round(box["x"] + box["width"]) for box in boxes}) == 1
+
+
+def test_zooming_one_zooms_all(opened):
+    page = opened(sum_of_blocks(50))
+    before = ranges(page)
+    box = frames(page)[0]
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.evaluate(
+        """() => {
+            const tools = [...Bokeh.documents[0]._all_models.values()]
+            for (const tool of tools.filter(m => m.type == "WheelZoomTool")) tool.active = true
+        }"""
+    )
+    for _ in range(3):
+        page.mouse.wheel(0, -300)
+        time.sleep(0.1)
+    page.wait_for_function(IDLE)
+    after = ranges(page)
+    assert len({tuple(bounds) for bounds in after}) == 1
+    assert after[0] != before[0]
+
+
+def test_hovering_a_task_tells_of_it(opened):
+    prof = Profiler()
+    with prof:
+        dask.threaded.get({("slow", 7): (time.sleep, 0.2)}, ("slow", 7))
+    page = opened(prof)
+    (box,) = frames(page)
+    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.5)
+    page.wait_for_function("document.body.innerText !== null")
+    text = tooltip(page)
+    assert "('slow', 7)" in text
+    for part in ("slow", "start", "duration", "20", "non-CPU", "(0%)", "thread-0"):
+        assert part in text
+
+
+def tooltip(page):
+    for _ in range(50):
+        text = page.evaluate(
+            """() => {
+                const found = []
+                const walk = (root) => {
+                    for (const node of root.querySelectorAll("*")) {
+                        if (node.shadowRoot) {
+                            if (node.classList.contains("bk-Tooltip")) found.push(
+                                [...node.shadowRoot.children].filter(c => c.tagName != "STYLE")
+                                .map(c => c.innerText ?? c.textContent).join(" "))
+                            walk(node.shadowRoot)
+                        }
+                    }
+                }
+                walk(document)
+                return found.join(" ")
+            }"""
+        )
+        if text.strip():
+            return text
+        time.sleep(0.05)
+    return ""
+
+
+def test_hostile_names_stay_text(opened):
+    page = opened(hostile_diagnostics())
+    boxes = frames(page)
+    for fraction in range(1, 40):
+        page.mouse.move(boxes[0]["x"] + boxes[0]["width"] * fraction / 40, boxes[0]["y"] + 60)
+        time.sleep(0.01)
+    for fraction in range(1, 10):
+        page.mouse.move(boxes[2]["x"] + boxes[2]["width"] * fraction / 10, boxes[2]["y"] + 60)
+        time.sleep(0.01)
+    assert page.evaluate("window.pwned") is None
+    assert page.evaluate("document.querySelectorAll('img[src=x]').length") == 0
+
+
+def test_an_empty_profile_draws(opened):
+    page = opened([Profiler(), ResourceProfiler(), CacheProfiler()])
+    assert len(frames(page)) == 3

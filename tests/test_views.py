@@ -1,0 +1,416 @@
+"""Pictures and tables, made from recordings whose content is known."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import warnings
+from operator import add
+from pathlib import Path
+
+import bokeh.models as bm
+import dask.local
+import dask.threaded
+import numpy as np
+import pytest
+from dask.diagnostics import Profiler as DasksProfiler
+
+from dask_diag import (
+    CacheProfiler,
+    DiagnosticError,
+    Profiler,
+    ProgressBar,
+    Recording,
+    ResourceProfiler,
+    summary,
+    visualize,
+)
+from dask_diag.recording import Labels, Table, Texts
+from dask_diag.views.colors import color_of
+from dask_diag.views.names import seconds, shown
+from dask_diag.views.summary import amount
+
+HOSTILE = [
+    "<script>window.pwned = 1</script>",
+    "</script><img src=x onerror='window.pwned = 1'>",
+    "quotes\"'`${window.pwned = 1}",
+    "new\nline\ttab\r\x1b[31m\x00",
+    "x" * 10_000,
+    "$$\\href{javascript:alert(1)}{x}$$",
+    "\u202eright to left",
+    "\ud800 lone surrogate",
+    "ünï 🎉",
+    "{{ template }} {% raw %} @key $name [bold red]",
+    "",
+]
+
+
+def recording_of(rows, computes=(("c-1", 0.0, 10.0),), notices=()):
+    """A recording by hand; a row is function, start, stop, cpu, worker, and maybe outcome, error."""
+    rows = [(*row, "ok", "")[:7] if len(row) == 5 else row for row in rows]
+    columns = list(zip(*rows, strict=True)) or [()] * 7
+    functions, starts, stops, cpus, workers, outcomes, errors = columns
+    start, stop, cpu = (np.array(column, float) for column in (starts, stops, cpus))
+    worker = Labels.of(workers)
+    return Recording(
+        start=0.0,
+        stop=10.0,
+        epoch=1.7e9,
+        computes=Table(
+            {
+                "compute": Labels.of(c[0] for c in computes),
+                "start": np.array([c[1] for c in computes], float),
+                "stop": np.array([c[2] for c in computes], float),
+                "workers": np.full(len(computes), 2),
+                "scheduler": Labels.of(["threads"] * len(computes)),
+                "error": Labels.of([""] * len(computes)),
+            }
+        ),
+        tasks=Table(
+            {
+                "key": Texts.of(f"('{name}', {n})" for n, name in enumerate(functions)),
+                "function": Labels.of(functions),
+                "start": start,
+                "stop": stop,
+                "thread_cpu": cpu,
+                "thread_noncpu": stop - start - cpu,
+                "submitted": start - 0.1,
+                "collected": stop + 0.1,
+                "worker": worker,
+                "pid": Labels(worker.codes, [1] * len(worker.values) or [1]),
+                "thread": Labels(worker.codes, range(max(len(worker.values), 1))),
+                "compute": Labels.of(["c-1"] * len(rows)),
+                "outcome": Labels.of(outcomes),
+                "error": Labels.of(errors),
+            }
+        ),
+        resources=Table({}),
+        cache=Table({}),
+        notices=tuple(notices),
+    )
+
+
+def run(*diagnostics, get=dask.threaded.get):
+    import contextlib
+
+    with contextlib.ExitStack() as stack:
+        for diagnostic in diagnostics:
+            stack.enter_context(diagnostic)
+        get({"a": 1, ("b", 0): (add, "a", 1), ("c", 0): (add, ("b", 0), 1)}, ("c", 0))
+    return list(diagnostics)
+
+
+def quads(figure):
+    return [r for r in figure.renderers if isinstance(r.glyph, bm.Quad)]
+
+
+def test_a_task_is_drawn_where_and_when_it_ran():
+    figure = visualize(
+        recording_of(
+            [
+                ("f", 1.0, 3.0, 1.5, "thread-0"),
+                ("g", 2.0, 4.0, 0.0, "thread-1"),
+                ("f", 4.0, 5.0, 1.0, "thread-0"),
+            ]
+        ),
+        show=False,
+        save=False,
+    )
+    whole, filled = quads(figure)
+    data = whole.data_source.data
+    assert filled.data_source is whole.data_source
+    assert data["left"].tolist() == [1.0, 2.0, 4.0]
+    assert data["right"].tolist() == [3.0, 4.0, 5.0]
+    height = 255
+    assert [round(1 - part / height, 2) for part in data["unfilled"].tolist()] == [0.75, 0, 1]
+    lanes = sorted(set(data["top"].tolist()))
+    bottom, top = figure.y_range.start, figure.y_range.end
+    assert top < lanes[0]
+    assert lanes[-1] + height < bottom
+    assert lanes[0] + height < lanes[1]
+    names = [figure.yaxis[0].major_label_overrides[tick] for tick in figure.yaxis[0].ticker.ticks]
+    assert names == ["thread-0", "thread-1"]
+    assert (figure.x_range.start, figure.x_range.end) == (0, 10)
+
+
+def test_lanes_are_in_order_and_make_the_figure_taller():
+    workers = [f"thread-{n}" for n in range(30)]
+    rows = [("f", 0.0, 1.0, 1.0, worker) for worker in reversed(workers)]
+    figure = visualize(recording_of(rows), show=False, save=False)
+    axis = figure.yaxis[0]
+    assert [axis.major_label_overrides[tick] for tick in axis.ticker.ticks] == workers
+    assert figure.height > 500
+    assert visualize(recording_of(rows), height=200, show=False, save=False).height == 200
+
+
+def test_tasks_not_ok_are_marked_and_those_not_begun_are_not_drawn():
+    nan = float("nan")
+    rows = [
+        ("f", 0.0, 1.0, 1.0, "thread-0"),
+        ("f", 1.0, 2.0, 0.5, "thread-0", "failed", "ValueError"),
+        ("g", 1.0, nan, nan, "thread-1", "unfinished", ""),
+        ("g", nan, nan, nan, "unknown", "unfinished", ""),
+    ]
+    recording = recording_of(rows, computes=[("c-1", 0.0, 2.5)])
+    whole, _, failed, unfinished = quads(visualize(recording, show=False, save=False))
+    assert len(whole.data_source.data["left"]) == 3
+    assert failed.data_source.data["left"].tolist() == [1.0]
+    assert unfinished.data_source.data["right"].tolist() == [2.5]
+    text = summary(recording)
+    assert "failed: 1 task, first ('f', 1) with ValueError" in text
+    assert "unfinished: 2 tasks, of which 1 had started" in text
+
+
+def test_a_function_has_the_same_colour_everywhere_and_functions_differ():
+    names = [f"function-{n}" for n in range(40)]
+    assert [color_of(name) for name in names] == [color_of(name) for name in names]
+    assert len({color_of(name) for name in names}) > 25
+    prof, cprof = run(Profiler(), CacheProfiler())
+    tasks = visualize(prof, show=False, save=False)
+    cache = visualize(cprof, show=False, save=False)
+    mapper = quads(tasks)[0].glyph.fill_color["transform"]
+    functions = prof.recording.tasks["function"].values
+    colors = dict(zip(functions, mapper.palette))
+    lines = {r.name: r.glyph.line_color for r in cache.renderers if r.name != "total"}
+    assert {name: lines[name] for name in colors} == colors
+    assert colors["b"] == color_of("b")
+
+
+def test_a_palette_of_bokeh_can_be_chosen_and_an_unknown_one_is_told():
+    (prof,) = run(Profiler())
+    from bokeh.palettes import Viridis256
+
+    figure = visualize(prof, palette="Viridis", show=False, save=False)
+    assert set(quads(figure)[0].glyph.fill_color["transform"].palette) <= set(Viridis256)
+    with pytest.raises(DiagnosticError, match="expected the name of a bokeh palette"):
+        visualize(prof, palette="Vermeer", show=False, save=False)
+
+
+def test_the_cache_plot_has_a_step_line_for_each_function_and_a_total():
+    _, cprof = run(Profiler(), CacheProfiler())
+    figure = visualize(cprof, show=False, save=False)
+    assert {renderer.name for renderer in figure.renderers} == {"total", "b", "c"}
+    assert all(isinstance(r.glyph, bm.Step) and r.glyph.mode == "after" for r in figure.renderers)
+    total = next(r for r in figure.renderers if r.name == "total").data_source.data
+    assert total["amount"].tolist()[0] >= 1
+    assert total["amount"].tolist()[-1] == 0
+
+
+def test_stacked_plots_share_one_time_axis_and_one_origin():
+    diagnostics = run(Profiler(), ResourceProfiler(0.01), CacheProfiler())
+    grid = visualize(diagnostics, show=False, save=False)
+    figures = [row[0] for row in grid.children]
+    assert len({id(figure.x_range) for figure in figures}) == 1
+    first = min(d.start_time for d in diagnostics)
+    left = quads(figures[0])[0].data_source.data["left"]
+    start = np.sort(diagnostics[0].recording.tasks["start"])
+    assert np.sort(left) == pytest.approx(start - first, abs=1e-6)
+
+
+@pytest.mark.parametrize("make", [Profiler, CacheProfiler, ResourceProfiler, ProgressBar])
+def test_nothing_measured_draws_an_empty_labelled_plot(make):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure = make().visualize(show=False, save=False)
+        make().summary()
+    assert figure.xaxis[0].axis_label == "Time (s)"
+    assert figure.yaxis[0].axis_label in ("Worker", "Cache Size (count)", "% CPU")
+
+
+def test_only_the_file_that_was_named_is_written(tmp_path):
+    (prof,), (other,) = run(Profiler()), run(Profiler())
+    prof.visualize(filename=tmp_path / "one.html", show=False)
+    first = (tmp_path / "one.html").read_text()
+    other.visualize(filename=str(tmp_path / "two.html"), show=False)
+    assert (tmp_path / "one.html").read_text() == first
+    assert {path.name for path in tmp_path.iterdir()} == {"one.html", "two.html"}
+    for path in tmp_path.iterdir():
+        path.unlink()
+
+
+def test_pages_need_no_network_unless_asked_to(tmp_path):
+    (prof,) = run(Profiler())
+    prof.visualize(filename=tmp_path / "page.html", show=False)
+    page = (tmp_path / "page.html").read_text()
+    assert re.findall(r"<(?:script|link)[^>]*(?:src|href)=", page) == []
+    prof.visualize(filename=tmp_path / "page.html", show=False, mode="cdn")
+    page = (tmp_path / "page.html").read_text()
+    assert re.findall(r'<script[^>]*src="https', page)
+    assert len(page) < 200_000
+    (tmp_path / "page.html").unlink()
+
+
+def test_a_folder_that_is_not_there_is_told(tmp_path):
+    (prof,) = run(Profiler())
+    with pytest.raises(DiagnosticError, match="folder that exists"):
+        prof.visualize(filename=tmp_path / "no" / "page.html", show=False)
+
+
+def test_show_false_touches_no_browser(monkeypatch, tmp_path):
+    import webbrowser
+
+    opened = []
+    monkeypatch.setattr(webbrowser, "open", lambda *a, **k: opened.append(a))
+    monkeypatch.setattr(webbrowser, "get", lambda *a, **k: opened.append(a))
+    (prof,) = run(Profiler())
+    prof.visualize(filename=tmp_path / "page.html", show=False)
+    assert opened == []
+    monkeypatch.setattr("dask_diag.views.page.view", opened.append)
+    prof.visualize(filename=tmp_path / "page.html")
+    assert opened == [(tmp_path / "page.html").as_uri()]
+    (tmp_path / "page.html").unlink()
+
+
+def test_in_a_notebook_the_figure_shows_inline_and_no_file_is_written(monkeypatch, tmp_path):
+    shown_in = []
+    monkeypatch.setattr("dask_diag.views.page._in_notebook", lambda: True)
+    monkeypatch.setattr("dask_diag.views.page.output_notebook", lambda **k: shown_in.append(k))
+    monkeypatch.setattr("dask_diag.views.page.bokeh_show", shown_in.append)
+    (prof,) = run(Profiler())
+    figure = prof.visualize()
+    assert shown_in[-1] is figure
+    assert shown_in[0]["resources"].mode == "inline"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("bad", [3, "profile", [3], [Profiler(), None]])
+def test_what_cannot_be_drawn_is_told(bad):
+    with pytest.raises(DiagnosticError, match="expected a profiler"):
+        visualize(bad, show=False, save=False)
+    with pytest.raises(DiagnosticError, match="expected a profiler"):
+        summary(bad)
+    with pytest.raises(DiagnosticError, match="empty list"):
+        summary([])
+
+
+def test_dasks_own_profiler_is_told_apart():
+    with pytest.raises(DiagnosticError, match="of dask_diag, found dask"):
+        visualize(DasksProfiler(), show=False, save=False)
+
+
+def test_an_unknown_keyword_is_told():
+    with pytest.raises(AttributeError, match="foo_bar"):
+        visualize(Profiler(), foo_bar=1, show=False, save=False)
+
+
+def hostile_diagnostics():
+    dsk = {}
+    for name in HOSTILE:
+
+        def work():
+            return None
+
+        work.__name__ = name
+        dsk[name or "empty"] = (work,)
+        dsk[(name, 1)] = (work,)
+        dsk[name + "-1"] = (work,)
+    diagnostics = [
+        Profiler(),
+        CacheProfiler(metric_name=HOSTILE[0]),
+        ResourceProfiler(0.01),
+        ProgressBar(label=HOSTILE[0], minimum=99),
+    ]
+    run(*diagnostics, get=lambda *a: dask.local.get_sync(dsk, list(dsk)))
+    return diagnostics
+
+
+def test_hostile_names_are_data_everywhere(tmp_path):
+    diagnostics = hostile_diagnostics()
+    keys = diagnostics[0].recording.tasks["key"].tolist()
+    assert len(keys) == 3 * len(HOSTILE)
+    assert HOSTILE[0] in keys
+    assert f"{HOSTILE[4]}-1" in keys
+    text = summary(diagnostics)
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert "\x1b" not in text
+    assert "\r" not in text
+    for markup in (text._repr_html_(), diagnostics[0].recording._repr_html_()):
+        assert "<script" not in markup
+        assert "<img" not in markup
+    visualize(diagnostics, filename=tmp_path / "page.html", show=False)
+    page = (tmp_path / "page.html").read_text(errors="surrogatepass")
+    assert "<script>window.pwned" not in page
+    assert "<img src=x" not in page
+    (tmp_path / "page.html").unlink()
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("limit", [1, 10, 60])
+def test_shown_text_is_one_printable_line_of_bounded_length(text, limit):
+    line = shown(text, limit)
+    assert len(line) <= limit
+    assert line.isprintable()
+    line.encode()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0 s"),
+        (1.2345, "1.23 s"),
+        (12345.6, "12,346 s"),
+        (0.0123, "12.3 ms"),
+        (1.5e-6, "1.5 µs"),
+        (float("nan"), "unknown"),
+    ],
+)
+def test_durations_are_readable(value, text):
+    assert seconds(value) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(7, "7"), (1234, "1.23k"), (8e7, "80M"), (5e13, "50T")])
+def test_amounts_are_readable(value, text):
+    assert amount(value) == text
+
+
+def test_the_summary_adds_up():
+    rows = [(f"f{n}", 0.0, 1.0 + n / 100, 0.5, "thread-0") for n in range(50)]
+    text = summary(recording_of(rows))
+    assert "1 compute, 50 tasks on 1 worker, 10 s" in text
+    assert "(30 more functions)" in text
+    total = next(line for line in text.splitlines() if line.strip().startswith("total"))
+    assert total.split() == ["total", "50", "62.2", "s", "25", "s", "37.2", "s", "40%", "1.49", "s"]
+    listed = [line for line in text.splitlines() if line.strip().startswith(("f", "("))]
+    assert sum(int(line.split("  ")[-1] != "") for line in listed) >= 21
+
+
+def test_the_summary_of_several_combines_them():
+    text = summary(run(Profiler(), ResourceProfiler(0.01), CacheProfiler()))
+    assert "1 compute, 2 tasks" in text
+    assert "resources: CPU" in text
+    assert "held by the scheduler (count): at most" in text
+    assert str(text) == repr(text)
+    assert text._repr_html_().count("<tr>") == 4
+
+
+def test_computing_time_counts_overlap_once():
+    rows = [("f", 0.0, 1.0, 1.0, "thread-0")]
+    computes = [("c-1", 0.0, 4.0), ("c-2", 2.0, 3.0), ("c-3", 8.0, 9.0)]
+    text = summary(recording_of(rows, computes))
+    assert "3 computes, 1 task on 1 worker, 5 s" in text
+    assert "overlapping in time with an earlier one: 1 compute" in text
+
+
+def test_a_big_profile_makes_a_small_page(tmp_path):
+    count = 20_000
+    rows = [(f"f{n % 5}", n * 1e-3, n * 1e-3 + 5e-4, 4e-4, f"thread-{n % 4}") for n in range(count)]
+    recording = recording_of(rows)
+    visualize(recording_of([]), filename=tmp_path / "empty.html", show=False)
+    begun = time.perf_counter()
+    visualize(recording, filename=tmp_path / "page.html", show=False)
+    assert time.perf_counter() - begun < 10
+    beyond = (tmp_path / "page.html").stat().st_size - (tmp_path / "empty.html").stat().st_size
+    assert beyond < 50 * count
+    for path in tmp_path.iterdir():
+        path.unlink()
+
+
+def test_the_page_holds_json_that_browsers_read(tmp_path):
+    (prof,) = run(Profiler())
+    path = Path(tmp_path / "page.html")
+    prof.visualize(filename=path, show=False)
+    page = path.read_text()
+    body = page.split('<script type="application/json"')[1].split(">", 1)[1].split("</script>")[0]
+    assert json.loads(body.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
+    path.unlink()
