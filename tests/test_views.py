@@ -359,7 +359,9 @@ def test_durations_are_readable(value, text):
     assert seconds(value) == text
 
 
-@pytest.mark.parametrize(("value", "text"), [(7, "7"), (1234, "1.23k"), (8e7, "80M"), (5e13, "50T")])
+@pytest.mark.parametrize(
+    ("value", "text"), [(7, "7"), (1234, "1.23k"), (8e7, "80M"), (5e13, "50T")]
+)
 def test_amounts_are_readable(value, text):
     assert amount(value) == text
 

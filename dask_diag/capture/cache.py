@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import namedtuple
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from math import isnan
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,7 @@ class Holdings:
         self.keys: list[Any] | Keys = []
         self.numbers = array("d")
         self.whole = True
-        self.names = NamesOfPlainKeys()
+        self.names: Iterable[tuple[int, str]] = ()
 
     def hold(self, key: Any, metric: Any, now: float) -> None:
         """Begin to hold a result."""
@@ -54,8 +54,9 @@ class Holdings:
         for key in list(self.held):
             self.let_go(key, now)
         assert isinstance(self.keys, list)
-        self.names.add(self.keys, dsk)
-        self.keys = Keys(self.keys)
+        types = set(map(type, self.keys))
+        self.names = NamesOfPlainKeys(self.keys, types, dsk)
+        self.keys = Keys(self.keys, types)
 
     def snapshot(self, dsk: Any, now: float) -> Holdings:
         """The same as if everything were let go now."""

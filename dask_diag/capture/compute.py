@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import marshal
 import os
 import sys
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, count
+from itertools import count
+from operator import itemgetter
 from struct import Struct
 from threading import get_ident
 from time import perf_counter
@@ -24,13 +26,14 @@ STATE_KEY = "dask_diag"
 """Where the scheduler's state, a dict that lives as long as the compute, holds the `Compute`."""
 
 ROW = Struct("6d")
+pack_row = ROW.pack
 """A task's row: submitted, start, stop, thread CPU, what ran it, collected. NaN is not known.
 
 What ran it is a thread's ident, or the pid of a worker process (see `Compute.remote_threads`).
 """
 
 _NAN = float("nan")
-_PLAIN = {str, int, float, bytes, bool, type(None)}
+_PLAIN = {str, int, float, bytes, bool, tuple, type(None)}
 _count = count(1)
 
 running: dict[int, Compute] = {}
@@ -44,18 +47,32 @@ class Exceptional(NamedTuple):
     error: str
 
 
-def consist_of_plain_values(keys: Sequence[Any]) -> bool:
+def consist_of_plain_values(keys: Sequence[Any], types: set[type]) -> bool:
     """Whether marshal gives back just what it is given: it would write a numpy integer as bytes."""
-    types = set(map(type, keys))
-    if types == {tuple}:
-        types = set(map(type, chain.from_iterable(keys)))
-    if tuple in types:
-        return all(map(_is_plain, keys))
-    return types <= _PLAIN
+    if not types <= _PLAIN:
+        return False
+    tuples = keys if types == {tuple} else [key for key in keys if type(key) is tuple]
+    lengths = set(map(len, tuples))
+    for length in lengths:
+        alike = tuples if len(lengths) == 1 else [key for key in tuples if len(key) == length]
+        columns = (list(map(itemgetter(position), alike)) for position in range(length))
+        if not all(map(_are_plain, columns)):
+            return False
+    return True
 
 
-def _is_plain(key: Any) -> bool:
-    return all(map(_is_plain, key)) if type(key) is tuple else type(key) in _PLAIN
+def _are_plain(values: Sequence[Any]) -> bool:
+    """Whether all are plain, in the fewest instructions: texts can be joined, numbers summed."""
+    with contextlib.suppress(TypeError):
+        "".join(values)
+        return True
+    with contextlib.suppress(TypeError):
+        return type(sum(values)) in _PLAIN
+    return all(map(_is_plain, values))
+
+
+def _is_plain(value: Any) -> bool:
+    return all(map(_is_plain, value)) if type(value) is tuple else type(value) in _PLAIN
 
 
 class Keys:
@@ -65,8 +82,8 @@ class Keys:
     objects; keys that hold anything else are kept as they are. It never leaves this process.
     """
 
-    def __init__(self, keys: list[Any]) -> None:
-        packed = marshal.dumps(keys) if consist_of_plain_values(keys) else list(keys)
+    def __init__(self, keys: list[Any], types: set[type]) -> None:
+        packed = marshal.dumps(keys) if consist_of_plain_values(keys, types) else list(keys)
         self._packed: bytes | list[Any] = packed
 
     def __iter__(self) -> Any:
@@ -75,15 +92,17 @@ class Keys:
 
 
 class NamesOfPlainKeys:
-    """Function names for the rows whose key has no prefix to tell it: ``"c"``, ``7``."""
+    """Function names for the rows whose key has no prefix to tell it: ``"c"``, ``7``.
 
-    def __init__(self) -> None:
+    They must be looked up while the graph is still there.
+    """
+
+    def __init__(self, keys: list[Any], types: set[type], dsk: Mapping[Any, Any]) -> None:
         self.rows = array("L")
         self.codes = array("L")
         self.names: dict[str, int] = {}
-
-    def add(self, keys: list[Any], dsk: Mapping[Any, Any]) -> None:
-        """Look the names up while the graph is still there."""
+        if types == {tuple}:
+            return
         plain = [
             (row, key)
             for row, key in enumerate(keys)
@@ -112,6 +131,27 @@ class Compute:
         `ROW` upon `ROW`, in the order in which the scheduler collected the tasks.
     """
 
+    __slots__ = (
+        "aside",
+        "dsk",
+        "error",
+        "exceptional",
+        "free",
+        "keys",
+        "measurer",
+        "names",
+        "number",
+        "pid",
+        "remote_threads",
+        "rows",
+        "start",
+        "state",
+        "stop",
+        "thread",
+        "worker_id",
+        "workers",
+    )
+
     def __init__(self, dsk: Any) -> None:
         self.start = perf_counter()
         self.stop: float | None = None
@@ -124,7 +164,7 @@ class Compute:
         self.measurer: Any = None
         self.rows: bytearray | bytes = bytearray()
         self.keys: list[Any] | Keys = []
-        self.names = NamesOfPlainKeys()
+        self.names: NamesOfPlainKeys | None = None
         self.exceptional: dict[int, Exceptional] = {}
         self.remote_threads: dict[int, int] = {}
         self.free: list[MeasuredTask] = []
@@ -196,18 +236,15 @@ class Compute:
             self._note_failure()
         for measured in self.in_flight():
             self._record_in_flight(measured)
-        self.names.add(self.keys, self.dsk)
-        self.keys = Keys(self.keys)
+        types = set(map(type, self.keys))
+        self.names = NamesOfPlainKeys(self.keys, types, self.dsk)
+        self.keys = Keys(self.keys, types)
         self.rows = bytes(self.rows)
         self._let_go()
 
     def names_of_plain_keys(self, keys: list[Any]) -> Iterator[tuple[int, str]]:
         """Row and function name of each of `keys` that does not tell its function itself."""
-        names = self.names
-        if self.stop is None:
-            names = NamesOfPlainKeys()
-            names.add(keys, self.dsk)
-        return iter(names)
+        return iter(self.names or NamesOfPlainKeys(keys, set(map(type, keys)), self.dsk))
 
     def _note_failure(self) -> None:
         error = sys.exc_info()[1]
@@ -226,7 +263,7 @@ class Compute:
         outcome = outcome_of(measured)
         if outcome.outcome != "ok":
             self.exceptional[self.done] = outcome
-        self.rows += ROW.pack(*numbers_in_flight(measured), _NAN)
+        self.rows += pack_row(*numbers_in_flight(measured), _NAN)
         self.keys.append(measured.key)
         self.dsk[measured.key] = measured.task
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dask.callbacks import Callback
 
 from dask_diag.capture import scheduler
-from dask_diag.capture.compute import ROW, STATE_KEY, Compute, begin
+from dask_diag.capture.compute import STATE_KEY, Compute, begin, pack_row
 from dask_diag.capture.task import MeasuredTask
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ class TaskDiagnostic(Diagnostic):
                 dsk[key] = measured.task
             else:
                 measured = compute.take_aside(key)
-            compute.rows += ROW.pack(
+            compute.rows += pack_row(
                 measured.submitted,
                 measured.start,
                 measured.stop,

@@ -15,7 +15,7 @@ import numpy as np
 from dask.utils import key_split
 
 from dask_diag.capture.cache import Holdings
-from dask_diag.capture.compute import ROW, Compute, numbers_in_flight, outcome_of
+from dask_diag.capture.compute import ROW, Compute, numbers_in_flight, outcome_of, pack_row
 from dask_diag.capture.resources import SAMPLE_COLUMNS
 from dask_diag.recording import Labels, Recording, Table, Texts, smallest_integers, stack
 
@@ -142,7 +142,7 @@ def _rows_of(compute: Compute) -> tuple[np.ndarray[Any, Any], list[Any], dict[in
     if compute.stop is None:
         for measured in compute.in_flight():
             exceptional[len(keys)] = outcome_of(measured)
-            data += ROW.pack(*numbers_in_flight(measured), float("nan"))
+            data += pack_row(*numbers_in_flight(measured), float("nan"))
             keys.append(measured.key)
     rows = np.frombuffer(data, dtype=float).reshape(-1, ROW.size // 8)
     return rows, keys, exceptional

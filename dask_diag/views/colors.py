@@ -11,6 +11,8 @@ from dask_diag.errors import DiagnosticError
 __all__ = ["color_of", "colors_of"]
 
 _HUES = 37
+_SALT = 10787
+"""A start of the digest that sets apart the names which dask's collections often use together."""
 _SHADES = ((0.46, 0.62), (0.60, 0.55), (0.38, 0.48))
 
 
@@ -23,7 +25,7 @@ def color_of(function: str, palette: str | None = None) -> str:
     palette : str, optional
         The name of a bokeh palette to take the colour from.
     """
-    digest = zlib.crc32(function.encode("utf-8", "surrogatepass"))
+    digest = zlib.crc32(function.encode("utf-8", "surrogatepass"), _SALT)
     if palette is not None:
         colors = _bokeh_palette(palette)
         return colors[digest % len(colors)]

@@ -1,0 +1,43 @@
+# Every target sets up what it needs: a virtual environment of its own, in .venv.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test test-matrix lint bench docs screenshot clean
+
+# Extras are installed when first needed; a stamp says which are there.
+$(VENV)/.%: setup.cfg pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$*]"
+	touch $@
+
+demo: $(VENV)/.demo
+	mkdir -p demo
+	$(BIN)/python examples/qr.py demo/profile.html
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest
+
+# The oldest and the newest Python and dask that are supported, as far as the machine has them.
+test-matrix:
+	sh tests/matrix.sh
+
+lint: $(VENV)/.lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.demo
+	$(BIN)/python -m benchmarks
+
+docs: $(VENV)/.docs
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+# Makes the picture in the README from the demo's page; needs Chromium.
+screenshot: demo $(VENV)/.test
+	$(BIN)/python docs/screenshot.py demo/profile.html docs/_static/profile.png
+
+clean:
+	rm -rf $(VENV) .venv-* demo docs/_build docs/api/generated build dist *.egg-info

@@ -1,0 +1,1 @@
+"""What the diagnostics cost, beside dask.diagnostics in the same run."""

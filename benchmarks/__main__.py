@@ -1,0 +1,149 @@
+"""Measure everything against dask.diagnostics and print a table: ``python -m benchmarks``.
+
+Times are medians of several runs taken in turn; ratios are of runs side by side. Instructions are
+counted by valgrind, where it is installed (``apt-get install valgrind``).
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from statistics import median
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+SIZES = (1000, 2000, 3000, 5000)
+
+
+def child(*arguments: str, under: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    """Run a case in a process of its own."""
+    return subprocess.run(
+        [*under, sys.executable, "-m", "benchmarks.cases", *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONHASHSEED": "0"},
+    )
+
+
+def measured(case: str, who: str) -> dict[str, float]:
+    """The numbers of one run."""
+    numbers: dict[str, float] = json.loads(child(case, who).stdout.splitlines()[-1])
+    return numbers
+
+
+def in_turn(case: str, runs: int, *who: str) -> dict[str, list[dict[str, float]]]:
+    """The numbers of several runs, one of each in turn, so that a busy machine hits all alike."""
+    numbers: dict[str, list[dict[str, float]]] = {name: [] for name in who}
+    for _ in range(runs):
+        for name in who:
+            numbers[name].append(measured(case, name))
+    return numbers
+
+
+def instructions(who: str) -> dict[int, int]:
+    """Instructions of a whole process, by the number of tasks that it computed."""
+    callgrind = ("valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null")
+    counts = {}
+    for tasks in SIZES:
+        told = child("run_no_ops", who, str(tasks), under=callgrind).stderr
+        found = re.search(r"Collected : (\d+)", told)
+        if found is None:
+            raise RuntimeError(f"expected valgrind to tell a count, found: {told[-500:]}")
+        counts[tasks] = int(found[1])
+    return counts
+
+
+Row = tuple[str, str, str, str, str]
+
+
+def instructions_added() -> Iterator[Row]:
+    """What a profiler adds to a task, between every two sizes: garbage collection makes it jump."""
+    title = "instructions added per no-op task, Profiler"
+    if shutil.which("valgrind") is None:
+        yield (title, "not measured", "not measured", "valgrind is not installed", "≤ 1.0")
+        return
+    counts = {who: instructions(who) for who in ("none", "dask", "ours")}
+    for small, large in ((SIZES[0], SIZES[-1]), *itertools.pairwise(SIZES)):
+        per_task = {
+            who: (count[large] - count[small]) / (large - small) for who, count in counts.items()
+        }
+        theirs, ours = (per_task[who] - per_task["none"] for who in ("dask", "ours"))
+        name = f"{title} ({small:,} to {large:,} tasks)"
+        yield (name, f"{theirs:,.0f}", f"{ours:,.0f}", f"{ours / theirs:.2f}", "≤ 1.0")
+
+
+def slow_down_of_cache() -> Iterator[Row]:
+    """How much longer a compute takes that holds many results."""
+    runs = in_turn("cache_of_many", 5, "none", "ours")
+    once = in_turn("cache_of_many", 1, "none", "dask")
+
+    def ratio(numbers: dict[str, list[dict[str, float]]], who: str) -> float:
+        pairs = zip(numbers[who], numbers["none"], strict=True)
+        return median(with_it["seconds"] / without["seconds"] for with_it, without in pairs)
+
+    theirs, ours = ratio(once, "dask"), ratio(runs, "ours")
+    name = "slow-down by CacheProfiler, 40,001 tasks, 20,000 held"
+    yield (name, f"{theirs:.2f}x", f"{ours:.2f}x", f"{ours / theirs:.2f}", "≤ 1.10x")
+
+
+def bytes_retained() -> Iterator[Row]:
+    """What a profiler keeps of each task."""
+    theirs, ours = (measured("retained", who)["bytes"] for who in ("dask", "ours"))
+    name = "bytes retained per task, Profiler"
+    yield (name, f"{theirs:.0f}", f"{ours:.0f}", f"{ours / theirs:.2f}", "≤ 100")
+
+
+def plots() -> Iterator[Row]:
+    """Seconds and megabytes of plots."""
+    for case, name, bars in (
+        ("cache_plot", "cache plot of 1,573 tasks", ("≤ 1 s", "≤ 1 MB")),
+        ("task_plot", "task plot of 157,147 tasks", ("≤ 3 s", "≤ 8 MB")),
+    ):
+        theirs, ours = (measured(case, who) for who in ("dask", "ours"))
+        for unit, short, bar in zip(("seconds", "megabytes"), ("s", "MB"), bars, strict=True):
+            yield (
+                f"{name}, {unit}",
+                f"{theirs[unit]:.2f} {short}",
+                f"{ours[unit]:.2f} {short}",
+                f"{ours[unit] / theirs[unit]:.3f}",
+                bar,
+            )
+
+
+def import_time() -> Iterator[Row]:
+    """What importing the package adds to importing dask."""
+    runs = in_turn("importing", 11, "dask", "ours")
+    theirs, ours = (1e3 * median(run["seconds"] for run in runs[who]) for who in ("dask", "ours"))
+    name = "import, beyond import dask"
+    yield (name, f"{theirs:.1f} ms", f"{ours:.1f} ms", f"{ours / theirs:.2f}", "≤ 15 ms")
+
+
+def main() -> None:
+    """Print a row for each measurement."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("what", "dask.diagnostics", "dask_diag", "ratio", "bar"):
+        table.add_column(heading, justify="left" if heading == "what" else "right")
+    for part in (
+        instructions_added,
+        slow_down_of_cache,
+        bytes_retained,
+        plots,
+        import_time,
+    ):
+        print(f"measuring: {part.__name__.replace('_', ' ')} ...", file=sys.stderr, flush=True)
+        for row in part():
+            table.add_row(*row)
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()

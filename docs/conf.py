@@ -1,0 +1,23 @@
+"""Settings of the documentation."""
+
+from dask_diag import __version__
+
+project = "dask_diag"
+copyright = "2026, dask_diag developers"
+release = version = __version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "numpydoc",
+]
+autosummary_generate = True
+autodoc_typehints = "none"
+numpydoc_show_class_members = False
+exclude_patterns = ["_build"]
+html_theme = "alabaster"
+html_static_path = ["_static"]
+html_theme_options = {
+    "description": "Diagnostics for Dask's local schedulers, with numbers that can be trusted",
+    "page_width": "1100px",
+}
