@@ -190,10 +190,15 @@ class Table:
     def _repr_html_(self) -> str:
         shown = [self.columns, *(row.values() for row in self.rows(slice(ROWS_SHOWN)).to_dicts())]
         body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(str(cell)[:200])}</td>" for cell in row) + "</tr>"
+            "<tr>" + "".join(f"<td>{_as_html(cell)}</td>" for cell in row) + "</tr>"
             for row in shown
         )
         return f"<table>{body}</table><p>{len(self)} rows</p>"
+
+
+def _as_html(cell: object) -> str:
+    text = str(cell)[:200].encode("utf-8", "backslashreplace").decode("utf-8")
+    return html.escape(text)
 
 
 def concatenate(parts: Sequence[Any]) -> Any:

@@ -177,7 +177,7 @@ def test_a_notebooks_stream_is_drawn_over():
 def test_a_failing_compute_stops_where_it_was():
     out = io.StringIO()
     dsk = {("a", 0): (add, 1, 2), ("b", 0): (lambda x: 1 / 0, ("a", 0))}
-    with ProgressBar(out=out) as pbar, pytest.raises(ZeroDivisionError):
+    with Profiler(), ProgressBar(out=out) as pbar, Profiler(), pytest.raises(ZeroDivisionError):
         dask.local.get_sync(dsk, ("b", 0))
     assert "50% Completed" in out.getvalue()
     assert not pbar._running

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.pool import ThreadPool
 from operator import add
 
@@ -258,7 +260,7 @@ def test_a_failing_task_with_others_in_flight(retried):
         text = prof.summary()
         assert "failed: 1 task" in text
         assert "ValueError" in text
-        assert "unfinished: 1 task, of which 1 had started" in text
+        assert "unfinished: 1 task, of which 1 is known to have started" in text
 
     retried(measure)
 
@@ -344,3 +346,19 @@ def test_cpu_time_of_process_workers_is_theirs(retried):
         assert {task["worker"] for task in rows(prof)} <= {"process-0", "process-1"}
 
     retried(measure)
+
+
+def die():
+    time.sleep(0.1)
+    os._exit(3)
+
+
+def test_a_worker_that_dies_leaves_its_task_unfinished_and_its_times_unknown():
+    dsk = {("die", 0): (die,), ("s", 0): (time.sleep, 0)}
+    with Profiler() as prof, pytest.raises(BrokenProcessPool):
+        dask.multiprocessing.get(dsk, list(dsk), num_workers=1, chunksize=1)
+    tasks = {task["function"]: task for task in rows(prof)}
+    assert tasks["die"]["outcome"] == "unfinished"
+    assert tasks["die"]["start"] != tasks["die"]["start"]
+    (line,) = [line for line in prof.summary().splitlines() if line.strip().startswith("die")]
+    assert line.split() == ["die", "1", "unknown"]

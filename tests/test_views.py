@@ -159,7 +159,7 @@ def test_tasks_not_ok_are_marked_and_those_not_begun_are_not_drawn():
     assert unfinished.data_source.data["right"].tolist() == [2.5]
     text = summary(recording)
     assert "failed: 1 task, first ('f', 1) with ValueError" in text
-    assert "unfinished: 2 tasks, of which 1 had started" in text
+    assert "unfinished: 2 tasks, of which 1 is known to have started" in text
 
 
 def test_a_function_has_the_same_colour_everywhere_and_functions_differ():

@@ -18,7 +18,8 @@ def by_function(recording: Recording) -> Table:
     -------
     Table
         ``function``; ``tasks``, ``failed`` and ``unfinished`` (counts); ``wall``, ``thread_cpu``,
-        ``thread_noncpu`` and ``longest`` (seconds, of the tasks whose times are known).
+        ``thread_noncpu`` and ``longest`` (seconds, of the tasks whose times are known; NaN where
+        there are none).
     """
     tasks = recording.tasks
     if not len(tasks):
@@ -36,7 +37,7 @@ def by_function(recording: Recording) -> Table:
     }
     present = columns["tasks"] > 0
     order = np.flatnonzero(present)
-    order = order[np.argsort(-columns["wall"][order], kind="stable")]
+    order = order[np.argsort(-np.nan_to_num(columns["wall"][order]), kind="stable")]
     names = Labels(order, function.values)
     return Table({"function": names, **{name: column[order] for name, column in columns.items()}})
 
@@ -47,11 +48,11 @@ def _count(labels: Labels, chosen: Any) -> Any:
 
 def _sum(labels: Labels, seconds: Any) -> Any:
     known = ~np.isnan(seconds)
-    return np.bincount(labels.codes[known], seconds[known], minlength=len(labels.values))
+    sums = np.bincount(labels.codes[known], seconds[known], minlength=len(labels.values))
+    return np.where(_count(labels, known) > 0, sums, np.nan)
 
 
 def _largest(labels: Labels, seconds: Any) -> Any:
-    largest = np.zeros(len(labels.values))
-    known = ~np.isnan(seconds)
-    np.maximum.at(largest, labels.codes[known], seconds[known])
+    largest = np.full(len(labels.values), np.nan)
+    np.fmax.at(largest, labels.codes, seconds)
     return largest

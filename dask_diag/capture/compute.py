@@ -144,6 +144,7 @@ class Compute:
         "pid",
         "remote_threads",
         "rows",
+        "share",
         "start",
         "state",
         "stop",
@@ -159,6 +160,7 @@ class Compute:
         self.pid = os.getpid()
         self.thread = get_ident()
         self.workers = int(facts_of_compute().get("num_workers") or 0)
+        self.share = 0.0
         self.error = ""
         self.worker_id: Any = None
         self.measurer: Any = None
@@ -184,12 +186,15 @@ class Compute:
         """How many tasks have a row."""
         return len(self.rows) // ROW.size
 
-    @property
-    def total(self) -> int:
-        """How many tasks the compute has, as far as the scheduler has told."""
-        state = self.state
-        left = sum(len(state.get(kind, ())) for kind in ("ready", "waiting", "running"))
-        return left + len(state.get("finished", ()))
+    def share_done(self) -> float:
+        """How many of its tasks the scheduler has finished, from 0 to 1."""
+        if self.stop is None:
+            state = self.state
+            finished, *left = (
+                len(state.get(kind, ())) for kind in ("finished", "ready", "waiting", "running")
+            )
+            self.share = finished / (finished + sum(left)) if finished else 0.0
+        return self.share
 
     def set_aside(self, measured: MeasuredTask) -> None:
         """Put the task itself back into the graph; its stand-in is found here from now on."""
@@ -229,6 +234,7 @@ class Compute:
         """Record what is still in flight, let go of the graph and of every task."""
         if self.stop is not None:
             return
+        self.share_done()
         self.stop = perf_counter()
         running.pop(self.number, None)
         assert isinstance(self.keys, list)

@@ -52,11 +52,6 @@ class _Running:
         self.tenths_told = 0
         self.told_at = compute.start
 
-    def done(self) -> float:
-        """How much is done, from 0 to 1."""
-        total = self.compute.total
-        return len(self.compute.state.get("finished", ())) / total if total else 0.0
-
 
 class ProgressBar(TaskDiagnostic):
     """Show how far each compute is, and how much of its tasks' time is CPU time.
@@ -111,7 +106,7 @@ class ProgressBar(TaskDiagnostic):
 
     @property
     def recording(self) -> Recording:
-        """The computes that had a bar, with their tasks."""
+        """The computes that run now and the one that ended last, with their tasks."""
         from dask_diag.capture import freeze
 
         return freeze.record(self, tasks=freeze.tasks_table(self._computes))
@@ -149,7 +144,7 @@ class ProgressBar(TaskDiagnostic):
         self.last_duration = now - compute.start
         if self.last_duration >= self._minimum:
             with self._lock:
-                done = 1.0 if sys.exc_info()[1] is None else bar.done()
+                done = 1.0 if sys.exc_info()[1] is None else bar.compute.share_done()
                 self._write(self._line(bar, done, self.last_duration), final=True)
 
     def _redraw(self) -> None:
@@ -165,10 +160,12 @@ class ProgressBar(TaskDiagnostic):
         if self._in_place():
             if now - bar.compute.start > self._minimum:
                 more = f" +{len(bars) - 1} more" if len(bars) > 1 else ""
-                self._write(self._line(bar, bar.done(), now - bar.compute.start) + more)
+                self._write(
+                    self._line(bar, bar.compute.share_done(), now - bar.compute.start) + more
+                )
             return
         for bar in bars:
-            done = bar.done()
+            done = bar.compute.share_done()
             tenths = int(done * _LINES_ON_PAPER)
             due = tenths > bar.tenths_told and now - bar.told_at >= self._dt and done < 1
             if due and now - bar.compute.start > self._minimum:

@@ -113,8 +113,10 @@ def _claim() -> tuple[list[CallbackTuple], list[CallbackTuple]]:
             if home is not active and callback not in active:
                 active.add(callback)
                 _activations[callback] = active
-        ours = [cb for cb in active if _is_ours(cb)]
-        theirs = [cb for cb in active if not _is_ours(cb) and cb not in _in_use_elsewhere]
+        # Copied in one step: others add to it without our lock.
+        everyone = tuple(active)
+        ours = [cb for cb in everyone if _is_ours(cb)]
+        theirs = [cb for cb in everyone if not _is_ours(cb) and cb not in _in_use_elsewhere]
         _in_use_elsewhere.update(theirs)
     return ours, theirs
 
@@ -128,7 +130,8 @@ def _disclaim(theirs: list[CallbackTuple]) -> None:
 
 
 def _is_ours(callback: CallbackTuple) -> bool:
-    return getattr(getattr(callback[0], "__self__", None), "is_dask_diag", False) is True
+    start = callback[0] if isinstance(callback, tuple) and callback else None
+    return getattr(getattr(start, "__self__", None), "is_dask_diag", False) is True
 
 
 def _inside_a_compute() -> bool:

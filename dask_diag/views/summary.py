@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import io
 from collections.abc import Iterator, Sequence
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -103,20 +104,16 @@ def _rows(table: Table) -> Iterator[tuple[str, ...]]:
 
 
 def _row(name: str, records: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-    total = {
-        column: sum(record[column] for record in records)
-        for column in ("tasks", "wall", "thread_cpu", "thread_noncpu")
-    }
-    share = f"{total['thread_cpu'] / total['wall']:.0%}" if total["wall"] else ""
-    return (
-        name,
-        f"{total['tasks']:,}",
-        seconds(total["wall"]),
-        seconds(total["thread_cpu"]),
-        seconds(total["thread_noncpu"]),
-        share,
-        seconds(max(record["longest"] for record in records)),
+    tasks = sum(record["tasks"] for record in records)
+    wall, cpu, noncpu, longest = (
+        [record[column] for record in records if not isnan(record[column])]
+        for column in ("wall", "thread_cpu", "thread_noncpu", "longest")
     )
+    if not wall:
+        return (name, f"{tasks:,}", "unknown", "", "", "", "")
+    share = f"{sum(cpu) / sum(wall):.0%}" if sum(wall) else ""
+    times = (sum(wall), sum(cpu), sum(noncpu))
+    return (name, f"{tasks:,}", *map(seconds, times), share, seconds(max(longest)))
 
 
 def _notes(recording: Recording) -> Iterator[str]:
@@ -140,7 +137,10 @@ def _notes_on_outcomes(tasks: Table) -> Iterator[str]:
     unfinished = tasks.rows(tasks["outcome"].where("unfinished"))
     if len(unfinished):
         begun = int((~np.isnan(unfinished["start"])).sum())
-        yield f"unfinished: {_counted(len(unfinished), 'task')}, of which {begun} had started"
+        yield (
+            f"unfinished: {_counted(len(unfinished), 'task')}, of which {begun} "
+            f"{'is' if begun == 1 else 'are'} known to have started"
+        )
 
 
 def _notes_on_computes(computes: Table) -> Iterator[str]:
