@@ -30,14 +30,22 @@ def samples(rprof):
     return rprof.recording.resources
 
 
+def cpu_seconds(rprof):
+    """What the samples say in all: their shares, each times its interval."""
+    table = samples(rprof)
+    intervals = np.diff(np.concatenate([[rprof.start_time], table["time"]]))
+    return float((table["cpu"] / 100 * intervals).sum())
+
+
 def test_a_spinning_process_reads_one_core_from_the_first_sample_on(retried):
     def measure():
         with ResourceProfiler(dt=0.1) as rprof:
             spin(1.0)
         cpu = samples(rprof)["cpu"]
         assert len(cpu) >= 8
-        assert np.median(cpu) == pytest.approx(100, abs=8)
-        assert 60 < cpu[0] < 130
+        assert cpu_seconds(rprof) == pytest.approx(1.0, abs=0.05)
+        assert cpu.max() < 115
+        assert cpu[0] > 40
 
     retried(measure)
 
@@ -62,7 +70,11 @@ def test_two_busy_pool_workers_read_two_cores(retried):
         finally:
             pool.close()
             pool.join()
-        assert np.median(samples(rprof)["cpu"]) == pytest.approx(200, abs=30)
+        # On two free cores each sample reads 200; on busy ones the seconds are still all there.
+        assert cpu_seconds(rprof) == pytest.approx(3.0, abs=0.4)
+        share = 100 * cpu_seconds(rprof) / (rprof.end_time - rprof.start_time)
+        assert samples(rprof)["cpu"].max() >= share
+        assert share > 105
         assert samples(rprof)["memory_children"].max() > 10e6
 
     retried(measure)
@@ -75,9 +87,7 @@ def test_children_of_children_and_short_lived_ones_count(retried):
     def measure(dt):
         with ResourceProfiler(dt=dt) as rprof:
             subprocess.run([sys.executable, "-c", child], check=True)
-        table = samples(rprof)
-        intervals = np.diff(np.concatenate([[rprof.start_time], table["time"]]))
-        return float((table["cpu"] / 100 * intervals).sum())
+        return cpu_seconds(rprof)
 
     def check():
         # Seen as they run, and, with few samples, only once they have been waited for.
