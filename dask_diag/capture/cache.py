@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from array import array
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator
 from math import isnan
+from struct import Struct
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,11 @@ __all__ = ["CacheData", "CacheProfiler", "Holdings"]
 CacheData = namedtuple("CacheData", ("key", "task", "metric", "cache_time", "free_time"))
 """A result that the scheduler held, as `CacheProfiler.results` hold it."""
 
+HOLDING = Struct("3d")
+"""A result's row: the metric, held from, held until."""
+
 _NAN = float("nan")
+_pack_holding = HOLDING.pack
 
 
 class Holdings:
@@ -32,22 +36,18 @@ class Holdings:
     def __init__(self) -> None:
         self.held: dict[Any, tuple[float, float]] = {}
         self.keys: list[Any] | Keys = []
-        self.numbers = array("d")
+        self.rows = bytearray()
         self.whole = True
         self.names: Iterable[tuple[int, str]] = ()
 
-    def hold(self, key: Any, metric: Any, now: float) -> None:
-        """Begin to hold a result."""
-        self.whole = self.whole and isinstance(metric, int)
-        self.held[key] = (float(metric), now)
-
     def let_go(self, key: Any, now: float) -> None:
-        """Stop holding a result, if it is one that was computed here."""
-        holding = self.held.pop(key, None)
-        if holding is not None:
-            assert isinstance(self.keys, list)
-            self.numbers.extend((*holding, now))
-            self.keys.append(key)
+        """Stop holding a result."""
+        assert isinstance(self.keys, list)
+        metric, since = self.held.pop(key)
+        if type(metric) is not int:
+            self.whole = False
+        self.rows += _pack_holding(metric, since, now)
+        self.keys.append(key)
 
     def finish(self, dsk: Any, now: float) -> None:
         """Let go of everything, and of the user's keys."""
@@ -64,7 +64,7 @@ class Holdings:
         copy.whole = self.whole
         copy.held = dict(self.held)
         copy.keys = list(self.keys)
-        copy.numbers = self.numbers[: 3 * len(copy.keys)]
+        copy.rows = self.rows[: HOLDING.size * len(copy.keys)]
         copy.finish(dsk, now)
         return copy
 
@@ -136,9 +136,9 @@ class CacheProfiler(Diagnostic):
 
         holdings = self._holdings[compute.number]
         functions = freeze.functions_column(list(holdings.keys), dict(holdings.names)).tolist()
-        triples = zip(*(holdings.numbers[n::3] for n in range(3)), strict=True)
+        rows = HOLDING.iter_unpack(holdings.rows)
         for key, function, (metric, start, stop) in zip(
-            holdings.keys, functions, triples, strict=True
+            holdings.keys, functions, rows, strict=True
         ):
             size = int(metric) if holdings.whole and not isnan(metric) else metric
             yield CacheData(key, DescribedTask(key, function), size, start, stop)
@@ -157,10 +157,11 @@ class CacheProfiler(Diagnostic):
             holdings = self._holdings[state[STATE_KEY].number]
             metric = 1 if self._metric is None else self._measure(value)
             now = perf_counter()
-            holdings.hold(key, metric, now)
+            held = holdings.held
+            held[key] = (metric, now)
             released = state["released"]
             for dependency in state["dependencies"][key]:
-                if dependency in released:
+                if dependency in released and dependency in held:
                     holdings.let_go(dependency, now)
         except Exception as error:
             self._fault("to record a result", error)

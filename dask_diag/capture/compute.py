@@ -209,9 +209,11 @@ class Compute:
         if measured is not None:
             measured.receive(measurement)
 
-    def take_aside(self, key: Any) -> MeasuredTask:
+    def take_aside(self, key: Any) -> MeasuredTask | None:
         """The stand-in, now collected, of a task that was pickled or that failed."""
-        measured = self.aside.pop(key)
+        measured = self.aside.pop(key, None)
+        if measured is None:
+            return None
         if measured.error:
             self.exceptional[self.done] = outcome_of(measured)
             measured.error = ""

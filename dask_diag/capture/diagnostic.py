@@ -211,7 +211,8 @@ class Diagnostic(Callback):
 class TaskDiagnostic(Diagnostic):
     """A diagnostic that wants each task measured on the thread that runs it.
 
-    If several are active in one compute, the first measures for all. What is done here is done for
+    If several are active in one compute, the first measures for all, and whichever is told first
+    that a task is done records it. What is done here is done for
     every task: it is counted in instructions (benchmarks/instructions.py).
     """
 
@@ -238,14 +239,16 @@ class TaskDiagnostic(Diagnostic):
 
     def _posttask(self, key: Any, value: Any, dsk: Any, state: Any, worker_id: Any) -> None:
         try:
-            compute = state[STATE_KEY]
-            if compute.measurer is not self:
-                return
             measured = dsk[key]
-            if type(measured) is MeasuredTask:
+            try:
+                compute = measured.compute
                 dsk[key] = measured.task
-            else:
+            except AttributeError:
+                # It is the task itself: its stand-in was put aside, or another has recorded it.
+                compute = state[STATE_KEY]
                 measured = compute.take_aside(key)
+                if measured is None:
+                    return
             compute.rows += pack_row(
                 measured.submitted,
                 measured.start,

@@ -227,7 +227,7 @@ def cache_table(holdings: Iterable[tuple[Compute, Holdings]]) -> Table:
 
 def _holdings_of(compute: Compute, holdings: Holdings) -> Table:
     keys = list(holdings.keys)
-    numbers = np.array(holdings.numbers, dtype=float).reshape(-1, 3)
+    numbers = np.frombuffer(bytes(holdings.rows), dtype=float).reshape(-1, 3)
     return Table(
         {
             "key": keys_column(keys),
