@@ -13,6 +13,7 @@ from dask_diag.capture.resources import ResourceProfiler
 from dask_diag.errors import DiagnosticError
 
 if TYPE_CHECKING:
+    from dask_diag.analysis.activities import activities
     from dask_diag.recording import Recording
     from dask_diag.views.page import visualize
     from dask_diag.views.summary import summary
@@ -25,12 +26,14 @@ __all__ = [
     "Recording",
     "ResourceProfiler",
     "__version__",
+    "activities",
     "summary",
     "visualize",
 ]
 
 _WHEN_FIRST_USED = {
     "Recording": "dask_diag.recording",
+    "activities": "dask_diag.analysis.activities",
     "summary": "dask_diag.views.summary",
     "visualize": "dask_diag.views.page",
 }

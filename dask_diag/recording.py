@@ -24,6 +24,7 @@ __all__ = ["Labels", "Recording", "Table", "Texts", "concatenate"]
 Column = "np.ndarray[Any, Any] | Labels | Texts"
 
 ROWS_SHOWN = 10
+ROWS_PRINTED = 40
 
 
 def smallest_integers(values: Any, largest: int) -> np.ndarray[Any, Any]:
@@ -187,13 +188,33 @@ class Table:
     def __repr__(self) -> str:
         return f"<Table of {len(self)} rows: {', '.join(self.columns)}>"
 
+    def __str__(self) -> str:
+        lines = [[_cell(value) for value in row] for row in self._first_rows(ROWS_PRINTED)]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        text = [
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            for line in lines
+        ]
+        if len(self) > ROWS_PRINTED:
+            text.append(f"... {len(self) - ROWS_PRINTED:,} more rows")
+        return "\n".join(text)
+
+    def _first_rows(self, count: int) -> list[Iterable[Any]]:
+        return [self.columns, *(row.values() for row in self.rows(slice(count)).to_dicts())]
+
     def _repr_html_(self) -> str:
-        shown = [self.columns, *(row.values() for row in self.rows(slice(ROWS_SHOWN)).to_dicts())]
+        shown = self._first_rows(ROWS_SHOWN)
         body = "".join(
             "<tr>" + "".join(f"<td>{_as_html(cell)}</td>" for cell in row) + "</tr>"
             for row in shown
         )
         return f"<table>{body}</table><p>{len(self)} rows</p>"
+
+
+def _cell(value: object) -> str:
+    """One line of at most 60 characters, in which nothing can move a terminal's cursor."""
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)[:60]
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)[:60]
 
 
 def _as_html(cell: object) -> str:
@@ -251,6 +272,9 @@ class Recording:
         A row per task: ``key`` (text), ``function``, ``start``, ``stop``, ``thread_cpu``,
         ``thread_noncpu``, ``submitted``, ``collected`` (seconds), ``worker``, ``pid``, ``thread``,
         ``compute``, ``outcome`` (``ok``, ``failed`` or ``unfinished``), ``error``.
+    needs : Table
+        A row per dependency: ``task`` and ``needs``, positions in `tasks` of a task and of one
+        whose result it takes.
     resources : Table
         A row per sample: ``time`` (s), ``cpu`` (%), ``memory``, ``memory_children`` (bytes),
         ``read``, ``written`` (bytes since the first sample), ``threads``, ``late`` (s).
@@ -268,6 +292,7 @@ class Recording:
     epoch: float
     computes: Table
     tasks: Table
+    needs: Table
     resources: Table
     cache: Table
     metric: str = ""
@@ -282,15 +307,18 @@ class Recording:
         parts = list(recordings)
         if not parts:
             raise DiagnosticError("expected at least one recording to combine, found none")
-        computes, tasks, cache = (
-            stack(list(_without_repeats(parts, name))) for name in ("computes", "tasks", "cache")
+        computes, cache = (
+            stack([part.rows(kept) for part, kept in _without_repeats(parts, name)])
+            for name in ("computes", "cache")
         )
+        tasks, needs = _combined_tasks(parts)
         return cls(
             start=min(part.start for part in parts),
             stop=max(part.stop for part in parts),
             epoch=parts[0].epoch,
             computes=computes,
             tasks=tasks,
+            needs=needs,
             resources=stack([part.resources for part in parts]),
             cache=cache,
             metric=next((part.metric for part in parts if part.metric), ""),
@@ -309,16 +337,33 @@ class Recording:
         return f"<p>{html.escape(repr(self))}</p>{self.tasks._repr_html_()}"
 
 
-def _without_repeats(parts: Sequence[Recording], name: str) -> Iterator[Table]:
-    """The tables of that name, without the rows of computes that an earlier one has."""
+def _combined_tasks(parts: Sequence[Recording]) -> tuple[Table, Table]:
+    """The tasks of all parts, and which need which, by their positions among all."""
+    tables, needs, before = [], [], 0
+    for part, (table, kept) in zip(parts, _without_repeats(parts, "tasks"), strict=True):
+        tables.append(table.rows(kept))
+        if len(part.needs):
+            place = np.cumsum(kept) - 1 + before
+            there = kept[part.needs["task"]] & kept[part.needs["needs"]]
+            needs.append(
+                Table({name: place[part.needs[name][there]] for name in part.needs.columns})
+            )
+        before += int(kept.sum())
+    return stack(tables), stack(needs)
+
+
+def _without_repeats(
+    parts: Sequence[Recording], name: str
+) -> Iterator[tuple[Table, np.ndarray[Any, Any]]]:
+    """The tables of that name, and which of their rows are of a compute that no earlier one has."""
     seen: set[Any] = set()
     for part in parts:
         table: Table = getattr(part, name)
         if not len(table):
-            yield table
+            yield table, np.zeros(0, dtype=bool)
             continue
         column: Labels = table["compute"]
         present = {column.values[code] for code in np.unique(column.codes).tolist()}
         repeated = np.isin(column.codes, [column.values.index(v) for v in present & seen])
         seen |= present
-        yield table.rows(~repeated) if repeated.any() else table
+        yield table, ~repeated

@@ -26,7 +26,7 @@ ALLOWED = {
     "__init__": {"capture", "errors", "_version"},
 }
 # Steps up that are taken when a method is called, and only then.
-STEPS_UP = {("capture/diagnostic.py", "views")}
+STEPS_UP = {("capture/diagnostic.py", "views"), ("capture/profiler.py", "analysis")}
 # The room of capture that makes the noun.
 MAKES_THE_NOUN = {"capture/freeze.py"}
 

@@ -246,3 +246,32 @@ def test_memory_retained_per_task_is_small():
         retained = tracemalloc.get_traced_memory()[0] - before
         tracemalloc.stop()
         assert retained / 4000 <= 100
+
+
+def needs_of(recording):
+    keys = recording.tasks["key"].tolist()
+    return {(keys[row["task"]], keys[row["needs"]]) for row in recording.needs.to_dicts()}
+
+
+def test_which_task_needs_which_is_recorded_on_every_scheduler():
+    import dask.multiprocessing
+
+    dsk = {
+        ("a", 0): (add, 1, 2),
+        ("b", 0): (add, ("a", 0), 1),
+        ("c", 0): (add, ("a", 0), ("b", 0)),
+        "lone-1": (add, 1, 1),
+    }
+    true = {("('b', 0)", "('a', 0)"), ("('c', 0)", "('a', 0)"), ("('c', 0)", "('b', 0)")}
+    for get in (dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get):
+        with Profiler() as prof:
+            get(dsk, [("a", 0), ("c", 0), "lone-1", ("b", 0)])
+        assert needs_of(prof.recording) == true
+
+
+def test_needs_are_kept_when_recordings_combine():
+    (one,), (two,) = recorded(Profiler()), recorded(Profiler())
+    both = Recording.combine([one, two, one])
+    assert len(both.tasks) == 4
+    assert [tuple(row.values()) for row in both.needs.to_dicts()] == [(1, 0), (3, 2)]
+    assert needs_of(both) == needs_of(one)

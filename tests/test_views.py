@@ -85,6 +85,7 @@ def recording_of(rows, computes=(("c-1", 0.0, 10.0),), notices=()):
                 "error": Labels.of(errors),
             }
         ),
+        needs=Table({}),
         resources=Table({}),
         cache=Table({}),
         notices=tuple(notices),

@@ -98,8 +98,8 @@ class NamesOfPlainKeys:
     """
 
     def __init__(self, keys: list[Any], types: set[type], dsk: Mapping[Any, Any]) -> None:
-        self.rows = array("L")
-        self.codes = array("L")
+        self.rows = array("I")
+        self.codes = array("I")
         self.names: dict[str, int] = {}
         if types == {tuple}:
             return
@@ -116,6 +116,21 @@ class NamesOfPlainKeys:
     def __iter__(self) -> Iterator[tuple[int, str]]:
         names = list(self.names)
         return ((row, names[code]) for row, code in zip(self.rows, self.codes, strict=True))
+
+
+class Needs:
+    """Which tasks need which: how many each row needs, and then the rows that they are."""
+
+    def __init__(self, keys: Sequence[Any], dependencies: Mapping[Any, Any]) -> None:
+        self.counts = array("I")
+        self.rows = array("I")
+        if not any(dependencies.values()):
+            return
+        row_of = {key: row for row, key in enumerate(keys)}
+        for key in keys:
+            needed = [row_of[need] for need in dependencies.get(key, ()) if need in row_of]
+            self.counts.append(len(needed))
+            self.rows.extend(needed)
 
 
 class Compute:
@@ -140,6 +155,7 @@ class Compute:
         "keys",
         "measurer",
         "names",
+        "needs",
         "number",
         "pid",
         "remote_threads",
@@ -167,6 +183,7 @@ class Compute:
         self.rows: bytearray | bytes = bytearray()
         self.keys: list[Any] | Keys = []
         self.names: NamesOfPlainKeys | None = None
+        self.needs: Needs | None = None
         self.exceptional: dict[int, Exceptional] = {}
         self.remote_threads: dict[int, int] = {}
         self.free: list[MeasuredTask] = []
@@ -246,6 +263,7 @@ class Compute:
             self._record_in_flight(measured)
         types = set(map(type, self.keys))
         self.names = NamesOfPlainKeys(self.keys, types, self.dsk)
+        self.needs = self.needs_among(self.keys)
         self.keys = Keys(self.keys, types)
         self.rows = bytes(self.rows)
         self._let_go()
@@ -253,6 +271,10 @@ class Compute:
     def names_of_plain_keys(self, keys: list[Any]) -> Iterator[tuple[int, str]]:
         """Row and function name of each of `keys` that does not tell its function itself."""
         return iter(self.names or NamesOfPlainKeys(keys, set(map(type, keys)), self.dsk))
+
+    def needs_among(self, keys: Sequence[Any]) -> Needs:
+        """Which of the tasks with these keys need which."""
+        return self.needs or Needs(keys, self.state.get("dependencies", {}))
 
     def _note_failure(self) -> None:
         error = sys.exc_info()[1]

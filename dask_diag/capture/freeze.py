@@ -27,7 +27,7 @@ __all__ = [
     "keys_column",
     "record",
     "resources_table",
-    "tasks_table",
+    "tasks_tables",
 ]
 
 
@@ -45,7 +45,7 @@ def record(diagnostic: Any, **tables: Any) -> Recording:
         epoch=diagnostic._epoch,
         computes=computes_table(computes, now),
         notices=tuple(diagnostic._notices()),
-        **{"tasks": empty, "resources": empty, "cache": empty, **tables},
+        **{"tasks": empty, "needs": empty, "resources": empty, "cache": empty, **tables},
     )
 
 
@@ -68,10 +68,18 @@ def computes_table(computes: Sequence[Compute], now: float) -> Table:
     )
 
 
-def tasks_table(computes: Iterable[Compute]) -> Table:
-    """`Recording.tasks`, in the order in which the tasks were submitted."""
+def tasks_tables(computes: Iterable[Compute]) -> dict[str, Table]:
+    """`Recording.tasks`, in the order in which they were submitted, and `Recording.needs`."""
     workers: dict[tuple[int, int, str], int] = {}
-    tables = [_tasks_of(compute, workers) for compute in computes]
+    tables, tasks, needs = [], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    rows_before = 0
+    for compute in computes:
+        keys, table = _tasks_of(compute, workers)
+        tables.append(table)
+        task, need = _needs_of(compute, keys)
+        tasks.append(task + rows_before)
+        needs.append(need + rows_before)
+        rows_before += len(table)
     table = stack([*tables, _tasks_of_nothing()])
     names = _worker_names(workers)
     codes = table["worker"]
@@ -81,7 +89,19 @@ def tasks_table(computes: Iterable[Compute]) -> Table:
     columns["worker"] = Labels(lanes, names)
     columns["pid"] = Labels(lanes, [pid for pid, _, _ in workers] or [0])
     columns["thread"] = Labels(lanes, [thread for _, thread, _ in workers] or [0])
-    return Table({name: columns[name] for name in TASK_COLUMNS})
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    needs_table = Table(
+        {"task": place[np.concatenate(tasks)], "needs": place[np.concatenate(needs)]}
+    )
+    return {"tasks": Table({name: columns[name] for name in TASK_COLUMNS}), "needs": needs_table}
+
+
+def _needs_of(compute: Compute, keys: Sequence[Any]) -> tuple[Any, Any]:
+    """Positions in `keys` of tasks, and of the tasks that they need."""
+    found = compute.needs_among(keys)
+    counts = np.array(found.counts, dtype=np.int64)
+    return np.repeat(np.arange(len(counts)), counts), np.array(found.rows, dtype=np.int64)
 
 
 TASK_COLUMNS = (
@@ -108,14 +128,16 @@ def _tasks_of_nothing() -> Table:
     return Table({"key": Texts.of([]), "worker": np.zeros(0, np.int64), **numbers, **labels})
 
 
-def _tasks_of(compute: Compute, workers: dict[tuple[int, int, str], int]) -> Table:
+def _tasks_of(
+    compute: Compute, workers: dict[tuple[int, int, str], int]
+) -> tuple[list[Any], Table]:
     rows, keys, exceptional = _rows_of(compute)
     if not keys:
-        return _tasks_of_nothing()
+        return keys, _tasks_of_nothing()
     submitted, start, stop, cpu, ran_on, collected = rows.T.copy()
     outcomes = {row: how.outcome for row, how in exceptional.items()}
     errors = {row: how.error for row, how in exceptional.items()}
-    return Table(
+    return keys, Table(
         {
             "key": keys_column(keys),
             "function": functions_column(keys, dict(compute.names_of_plain_keys(keys))),

@@ -52,12 +52,19 @@ class Profiler(TaskDiagnostic):
         """The tasks of all computes so far, those in flight included."""
         from dask_diag.capture import freeze
 
-        return freeze.record(self, tasks=freeze.tasks_table(self._computes))
+        return freeze.record(self, **freeze.tasks_tables(self._computes))
+
+    @property
+    def metrics(self) -> dict[tuple[str, str, str, str], float]:
+        """What tasks did: ``("execute", prefix, activity, unit)`` to a value, as in distributed."""
+        from dask_diag.analysis.activities import execute_metrics
+
+        return execute_metrics(self.recording)
 
     def _results_of(self, compute: Compute) -> Iterator[TaskData]:
         from dask_diag.capture import freeze
 
-        table = freeze.tasks_table([compute])
+        table = freeze.tasks_tables([compute])["tasks"]
         keys = list(compute.keys)
         worker = {"processes": "pid", "threads": "thread"}.get(compute.scheduler)
         workers = table[worker].tolist() if worker else [None] * len(table)

@@ -109,7 +109,7 @@ class ProgressBar(TaskDiagnostic):
         """The computes that run now and the one that ended last, with their tasks."""
         from dask_diag.capture import freeze
 
-        return freeze.record(self, tasks=freeze.tasks_table(self._computes))
+        return freeze.record(self, **freeze.tasks_tables(self._computes))
 
     @property
     def _running(self) -> bool:

@@ -1,0 +1,155 @@
+"""How many workers were busy, held up, or idle at each moment of a compute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dask_diag.recording import Recording
+
+__all__ = ["Occupancy", "Task", "occupancies", "when_ready"]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Task:
+    """The times of the tasks of one compute, as arrays; NaN where there is none.
+
+    Attributes
+    ----------
+    rows : array of int
+        Their positions in `Recording.tasks`.
+    ready, start, stop, collected : array of float
+        Seconds. `stop` of a task that was not finished is the end of its compute.
+    """
+
+    rows: Array
+    ready: Array
+    start: Array
+    stop: Array
+    collected: Array
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """The state of a compute's workers as step functions of time.
+
+    Attributes
+    ----------
+    compute : str
+    workers : int
+        As many as the scheduler said, or as ran at once if it said less.
+    tasks : Task
+    times : array of float, shape (steps + 1,)
+        Seconds; the first and last are the bounds of the compute.
+    busy, overhead, unknown : array of int, shape (steps,)
+        Workers that ran a task; that were free while a task waited for the scheduler or for a
+        worker, or its result for the scheduler; that were free beyond those while a task was out
+        of which it is not known when it ran. The rest was idle.
+    """
+
+    compute: str
+    workers: int
+    tasks: Task
+    times: Array
+    busy: Array
+    overhead: Array
+    unknown: Array
+
+    @property
+    def idle(self) -> Array:
+        """Workers that were free while nothing was there to be run."""
+        return self.workers - self.busy - self.overhead - self.unknown
+
+    def seconds(self, workers: Array) -> float:
+        """Worker-seconds of one of the step functions."""
+        return float((workers * np.diff(self.times)).sum())
+
+    def share_until(self, workers: Array, moments: Array) -> Array:
+        """What one free worker has of `workers` from the start up to each of `moments`, in seconds.
+
+        Workers that are free at the same time have equal shares.
+        """
+        free = self.workers - self.busy
+        with np.errstate(invalid="ignore", divide="ignore"):
+            each = np.where(free > 0, workers / free, 0.0) * np.diff(self.times)
+        so_far = np.concatenate([[0.0], np.cumsum(each)])
+        return np.asarray(np.interp(moments, self.times, so_far))
+
+
+def when_ready(recording: Recording) -> Array:
+    """When each task could begin: its compute's start, or the last collection it waited for."""
+    tasks, computes = recording.tasks, recording.computes
+    starts = dict(zip(computes["compute"].tolist(), computes["start"].tolist(), strict=True))
+    of_compute = np.array([starts.get(name, recording.start) for name in tasks["compute"].values])
+    ready = of_compute[tasks["compute"].codes]
+    if len(recording.needs):
+        collected = tasks["collected"][recording.needs["needs"]]
+        np.fmax.at(ready, recording.needs["task"], collected)
+    return np.asarray(ready)
+
+
+def occupancies(recording: Recording) -> list[Occupancy]:
+    """The occupancy of every compute that ran tasks or had workers, in the order recorded."""
+    if not len(recording.tasks):
+        return [_occupancy(row, _no_tasks()) for row in recording.computes.to_dicts()]
+    tasks = recording.tasks
+    ready = when_ready(recording)
+    labels = tasks["compute"]
+    order = np.argsort(labels.codes, kind="stable")
+    cuts = np.searchsorted(labels.codes[order], np.arange(len(labels.values) + 1))
+    rows_of = {
+        name: order[first:last]
+        for name, first, last in zip(labels.values, cuts, cuts[1:], strict=False)
+    }
+    found = []
+    for row in recording.computes.to_dicts():
+        rows = rows_of.get(row["compute"], order[:0])
+        start, stop = tasks["start"][rows], tasks["stop"][rows]
+        stop = np.where(np.isnan(stop) & ~np.isnan(start), row["stop"], stop)
+        times = Task(rows, ready[rows], start, stop, tasks["collected"][rows])
+        found.append(_occupancy(row, times))
+    return found
+
+
+def _no_tasks() -> Task:
+    nothing = np.zeros(0)
+    return Task(np.zeros(0, np.int64), nothing, nothing, nothing, nothing)
+
+
+def _occupancy(compute: dict[str, Any], tasks: Task) -> Occupancy:
+    begin, end = compute["start"], compute["stop"]
+    known = ~np.isnan(tasks.start)
+    running = (tasks.start[known], tasks.stop[known])
+    waiting = (tasks.ready[known], tasks.start[known])
+    collecting = (tasks.stop[known], np.fmax(tasks.stop, tasks.collected)[known])
+    out = (tasks.ready[~known], np.full((~known).sum(), end))
+    changes = [
+        (moments, step, sign)
+        for step, interval in enumerate((running, waiting, collecting, out))
+        for moments, sign in zip(interval, (1, -1), strict=True)
+    ]
+    moments = np.clip(np.concatenate([moments for moments, _, _ in changes]), begin, end)
+    times, at = np.unique(np.concatenate([[begin, end], moments]), return_inverse=True)
+    counts = np.zeros((4, len(times)))
+    position = 2
+    for values, step, sign in changes:
+        here = at[position : position + len(values)]
+        counts[step] += sign * np.bincount(here, minlength=len(times))
+        position += len(values)
+    busy, ready, done, unknown = np.cumsum(counts, axis=1)[:, :-1].astype(np.int64)
+    workers = max(int(compute["workers"]), int(busy.max(initial=0)), 1)
+    free = workers - busy
+    overhead = np.minimum(free, ready + done)
+    return Occupancy(
+        compute=compute["compute"],
+        workers=workers,
+        tasks=tasks,
+        times=times,
+        busy=busy,
+        overhead=overhead,
+        unknown=np.minimum(free - overhead, unknown),
+    )

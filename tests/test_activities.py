@@ -1,0 +1,273 @@
+"""The breakdown: it adds up, and it says what is known of workloads by construction."""
+
+from __future__ import annotations
+
+import time
+from operator import add
+
+import dask.local
+import dask.multiprocessing
+import dask.threaded
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dask_diag import DiagnosticError, Profiler, Recording
+from dask_diag.analysis.activities import activities, execute_metrics
+from dask_diag.analysis.occupancy import occupancies
+from dask_diag.recording import Labels, Table, Texts
+
+SCHEDULERS = [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]
+
+
+def totals(recording, **kwargs):
+    return {row["activity"]: row["value"] for row in activities(recording, **kwargs).to_dicts()}
+
+
+def available(recording):
+    return sum(o.workers * (o.times[-1] - o.times[0]) for o in occupancies(recording))
+
+
+def assert_adds_up(recording):
+    assert sum(totals(recording).values()) == pytest.approx(available(recording), rel=1e-6)
+    for by in ("function", "worker", "compute"):
+        values = activities(recording, by=by)["value"]
+        assert values.sum() == pytest.approx(available(recording), rel=1e-6)
+
+
+def sleep_after(_, seconds):
+    time.sleep(seconds)
+
+
+def chain(length, seconds):
+    dsk = {("sleep", 0): (sleep_after, None, seconds)}
+    for n in range(1, length):
+        dsk["sleep", n] = (sleep_after, ("sleep", n - 1), seconds)
+    return dsk, ("sleep", length - 1)
+
+
+@pytest.mark.parametrize("get", SCHEDULERS)
+def test_a_chain_of_sleeps_on_two_workers_is_half_idle(get, retried):
+    def measure():
+        kwargs = {"optimize_graph": False} if get is dask.multiprocessing.get else {}
+        with Profiler() as prof:
+            get(*chain(10, 0.05), num_workers=2, **kwargs)
+        assert_adds_up(prof.recording)
+        shares = totals(prof.recording)
+        whole = available(prof.recording)
+        if get is dask.local.get_sync:
+            assert shares.get("idle", 0) < 0.02 * whole
+        elif get is dask.threaded.get:
+            assert shares["idle"] == pytest.approx(0.5 * whole, rel=0.02)
+            assert shares["overhead"] <= 0.02 * whole
+            assert shares["thread-noncpu"] == pytest.approx(0.5, abs=0.05)
+
+    retried(measure)
+
+
+def test_no_ops_are_overhead_and_not_idle(retried):
+    def measure():
+        dsk = {("no-op", n): (int,) for n in range(20_000)}
+        with Profiler() as prof:
+            dask.threaded.get(dsk, list(dsk), num_workers=2)
+        assert_adds_up(prof.recording)
+        shares = totals(prof.recording)
+        assert shares["overhead"] > 0.6 * available(prof.recording)
+        assert shares.get("idle", 0) < 0.05 * available(prof.recording)
+
+    retried(measure)
+
+
+def test_independent_sleeps_leave_next_to_no_idle(retried):
+    def measure():
+        dsk = {("sleep", n): (time.sleep, 0.01) for n in range(200)}
+        with Profiler() as prof:
+            dask.threaded.get(dsk, list(dsk), num_workers=4)
+        assert_adds_up(prof.recording)
+        assert totals(prof.recording).get("idle", 0) < 0.03 * available(prof.recording)
+
+    retried(measure)
+
+
+def test_failed_tasks_have_an_activity_of_their_own():
+    def fail(_):
+        time.sleep(0.05)
+        raise ValueError
+
+    dsk = {("ok", 0): (time.sleep, 0.02), ("bad", 0): (fail, ("ok", 0))}
+    with Profiler() as prof, pytest.raises(ValueError):
+        dask.threaded.get(dsk, ("bad", 0), num_workers=2)
+    assert_adds_up(prof.recording)
+    assert totals(prof.recording)["failed"] == pytest.approx(0.05, abs=0.03)
+    assert totals(prof.recording)["thread-noncpu"] == pytest.approx(0.02, abs=0.015)
+    assert totals(prof.recording, functions=["ok"]).keys() == {"thread-cpu", "thread-noncpu"}
+
+
+def test_nested_computes_do_not_inflate_the_total():
+    def nested(x):
+        return dask.threaded.get({("in", n): (time.sleep, 0.02) for n in range(4)}, [("in", 0)])
+
+    with Profiler() as prof:
+        dask.threaded.get({("out", 0): (nested, 1)}, ("out", 0), num_workers=2)
+    assert_adds_up(prof.recording)
+    assert len(occupancies(prof.recording)) == 1
+
+
+def test_metrics_have_the_keys_of_distributed():
+    with Profiler() as prof:
+        dask.local.get_sync({("x-a", 0): (add, 1, 2)}, ("x-a", 0))
+    assert set(execute_metrics(prof.recording)) == {
+        ("execute", "x-a", "thread-cpu", "seconds"),
+        ("execute", "x-a", "thread-noncpu", "seconds"),
+    }
+    assert prof.metrics == execute_metrics(prof.recording)
+
+
+def test_an_unknown_grouping_is_told():
+    with Profiler() as prof:
+        pass
+    with pytest.raises(DiagnosticError, match="by: expected one of activity, function"):
+        activities(prof.recording, by="colour")
+    assert len(activities(prof.recording)) == 0
+
+
+def recording_of(rows, workers, stop):
+    """By hand: a row is start, stop, collected, outcome, needs (rows); the compute begins at 0."""
+    starts, stops, collected, outcomes, needs = zip(*rows, strict=True)
+    start, stop_, collected_ = (np.array(c, float) for c in (starts, stops, collected))
+    cpu = (stop_ - start) * 0.25
+    lanes = Labels.of([f"thread-{n % workers}" for n in range(len(rows))])
+    pairs = [(task, need) for task, of_task in enumerate(needs) for need in of_task]
+    return Recording(
+        start=0.0,
+        stop=stop,
+        epoch=0.0,
+        computes=Table(
+            {
+                "compute": Labels.of(["c"]),
+                "start": np.array([0.0]),
+                "stop": np.array([stop]),
+                "workers": np.array([workers]),
+                "scheduler": Labels.of(["threads"]),
+                "error": Labels.of([""]),
+            }
+        ),
+        tasks=Table(
+            {
+                "key": Texts.of(str(n) for n in range(len(rows))),
+                "function": Labels.of([f"f{n % 3}" for n in range(len(rows))]),
+                "start": start,
+                "stop": stop_,
+                "thread_cpu": cpu,
+                "thread_noncpu": stop_ - start - cpu,
+                "submitted": start - 0.1,
+                "collected": collected_,
+                "worker": lanes,
+                "pid": lanes,
+                "thread": lanes,
+                "compute": Labels.of(["c"] * len(rows)),
+                "outcome": Labels.of(outcomes),
+                "error": Labels.of([""] * len(rows)),
+            }
+        ),
+        needs=Table(
+            {
+                "task": np.array([p[0] for p in pairs], int),
+                "needs": np.array([p[1] for p in pairs], int),
+            }
+        ),
+        resources=Table({}),
+        cache=Table({}),
+    )
+
+
+def test_each_second_of_a_compute_by_hand():
+    nan = float("nan")
+    # Two workers, ten seconds. The first task begins at 1 (overhead, one worker: there is but one
+    # task), runs to 4, is collected at 5 (overhead); the second is ready at 5, begins at 6, is not
+    # finished. What the other worker does is idle.
+    recording = recording_of([(1, 4, 5, "ok", ()), (6, nan, nan, "unfinished", (0,))], 2, 10)
+    assert totals(recording) == {
+        "thread-cpu": 0.75,
+        "thread-noncpu": 2.25,
+        "unfinished": 4.0,
+        "overhead": 1 + 1 + 1,
+        "idle": 10.0,
+    }
+    by_worker = {
+        (row["worker"], row["activity"]): row["value"]
+        for row in activities(recording, by="worker").to_dicts()
+    }
+    assert by_worker["thread-0", "overhead"] == pytest.approx(1.5)
+    assert by_worker["thread-1", "overhead"] == pytest.approx(1.5)
+    assert by_worker["thread-0", "idle"] == pytest.approx(5.5)
+    assert by_worker["thread-1", "idle"] == pytest.approx(4.5)
+
+
+def test_a_task_of_which_it_is_not_known_when_it_ran_is_other():
+    nan = float("nan")
+    recording = recording_of([(nan, nan, nan, "failed", ())], 2, 10)
+    assert totals(recording) == {"other": 10.0, "idle": 10.0}
+
+
+@st.composite
+def recordings(draw):
+    workers = draw(st.integers(1, 5))
+    now = [0.0] * workers
+    rows = []
+    for n in range(draw(st.integers(1, 30))):
+        lane = n % workers
+        start = now[lane] + draw(st.floats(0, 1))
+        stop = start + draw(st.floats(0, 2))
+        now[lane] = stop
+        collected = stop + draw(st.floats(0, 1))
+        needs = draw(st.sets(st.integers(0, n - 1), max_size=3)) if n else set()
+        needs = tuple(need for need in needs if rows[need][2] <= start)
+        rows.append((start, stop, collected, draw(st.sampled_from(["ok", "failed"])), needs))
+    end = max(row[2] for row in rows) + draw(st.floats(0.001, 2))
+    return recording_of(rows, workers, end)
+
+
+@settings(deadline=None)
+@given(recordings())
+def test_any_schedule_adds_up(recording):
+    assert_adds_up(recording)
+    values = activities(recording, by="worker")["value"]
+    assert (values > -1e-6).all()
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.lists(st.lists(st.integers(0, 100), max_size=3), min_size=1, max_size=25),
+    st.sampled_from(SCHEDULERS[:2]),
+    st.integers(1, 4),
+)
+def test_any_graph_adds_up(needs, get, workers):
+    dsk = {("t", n): (len, [("t", need % n) for need in of if n]) for n, of in enumerate(needs)}
+    with Profiler() as prof:
+        get(dsk, list(dsk), num_workers=workers)
+    assert_adds_up(prof.recording)
+
+
+def test_a_hundred_thousand_tasks_are_broken_down_in_a_moment():
+    count = 100_000
+    start = np.arange(count) * 1e-3
+    rows = list(zip(start, start + 5e-4, start + 7e-4, ["ok"] * count, [()] * count))
+    recording = recording_of(rows, 4, count * 1e-3 + 1)
+    begun = time.perf_counter()
+    assert_adds_up(recording)
+    assert time.perf_counter() - begun < 10
+
+
+def test_it_is_a_public_name_and_prints():
+    import dask_diag
+
+    with Profiler() as prof:
+        dask.local.get_sync({("x-a", 0): (add, 1, 2)}, ("x-a", 0))
+    table = dask_diag.activities(prof.recording, by="function")
+    assert table.columns == ("function", "activity", "unit", "value")
+    text = str(table)
+    assert "thread-cpu" in text
+    assert len(text.splitlines()) == 1 + len(table)
+    assert "<table>" in table._repr_html_()
