@@ -74,7 +74,6 @@ def test_two_busy_pool_workers_read_two_cores(retried):
         assert cpu_seconds(rprof) == pytest.approx(3.0, abs=0.4)
         share = 100 * cpu_seconds(rprof) / (rprof.end_time - rprof.start_time)
         assert samples(rprof)["cpu"].max() >= share
-        assert share > 105
         assert samples(rprof)["memory_children"].max() > 10e6
 
     retried(measure)
