@@ -266,7 +266,8 @@ class Recording:
     epoch : float
         What to add to a time to get seconds since the epoch.
     computes : Table
-        A row per compute: ``compute`` (its name), ``start``, ``stop``, ``workers``, ``scheduler``,
+        A row per compute: ``compute`` (its name), ``start``, ``stop``, ``workers``,
+        ``process_cpu`` (CPU seconds of the computing process, all threads), ``scheduler``,
         ``error`` (the exception's type, or empty).
     tasks : Table
         A row per task: ``key`` (text), ``function``, ``start``, ``stop``, ``thread_cpu``,
@@ -307,6 +308,12 @@ class Recording:
         parts = list(recordings)
         if not parts:
             raise DiagnosticError("expected at least one recording to combine, found none")
+        for part in parts:
+            if not isinstance(part, Recording):
+                raise DiagnosticError(
+                    f"expected recordings to combine, found {type(part).__name__}; a profiler's "
+                    "is its .recording"
+                )
         computes, cache = (
             stack([part.rows(kept) for part, kept in _without_repeats(parts, name)])
             for name in ("computes", "cache")

@@ -149,6 +149,7 @@ def recording_of(rows, workers, stop):
                 "start": np.array([0.0]),
                 "stop": np.array([stop]),
                 "workers": np.array([workers]),
+                "process_cpu": np.zeros(1),
                 "scheduler": Labels.of(["threads"]),
                 "error": Labels.of([""]),
             }

@@ -87,8 +87,10 @@ def test_any_callable_is_a_metric(metric, name, sizes):
     ("metric", "error"),
     [
         (lambda value: 1 / 0, "ZeroDivisionError"),
-        (lambda value: "large", "ValueError"),
+        (lambda value: "large", "TypeError"),
         (lambda value: None, "TypeError"),
+        (lambda value: 10**400, "OverflowError"),
+        (lambda value: float("inf"), "ValueError"),
     ],
 )
 def test_a_metric_that_fails_is_told_and_does_not_end_the_compute(metric, error):

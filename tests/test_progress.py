@@ -149,7 +149,24 @@ def closed():
     return stream
 
 
-@pytest.mark.parametrize("stream", [Broken, closed, lambda: object()])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"dt": "x"},
+        {"dt": -1},
+        {"minimum": "x"},
+        {"minimum": -1},
+        {"width": 0},
+        {"width": None},
+        {"out": 3},
+    ],
+)
+def test_wrong_arguments_are_told(wrong):
+    with pytest.raises((TypeError, ValueError), match=f"{next(iter(wrong))}: expected"):
+        ProgressBar(**wrong)
+
+
+@pytest.mark.parametrize("stream", [Broken, closed])
 def test_a_broken_stream_never_reaches_the_compute(stream):
     with ProgressBar(dt=0.001, out=stream()) as pbar:
         assert (
@@ -180,4 +197,5 @@ def test_a_failing_compute_stops_where_it_was():
     with Profiler(), ProgressBar(out=out) as pbar, Profiler(), pytest.raises(ZeroDivisionError):
         dask.local.get_sync(dsk, ("b", 0))
     assert "50% Completed" in out.getvalue()
+    assert out.getvalue().endswith(" failed\n")
     assert not pbar._running

@@ -26,6 +26,7 @@ from dask_diag import (
     summary,
     visualize,
 )
+from dask_diag.analysis.outside import cpu_outside_tasks
 from dask_diag.recording import Labels, Table, Texts
 from dask_diag.views.colors import color_of
 from dask_diag.views.names import seconds, shown
@@ -63,6 +64,7 @@ def recording_of(rows, computes=(("c-1", 0.0, 10.0),), notices=()):
                 "start": np.array([c[1] for c in computes], float),
                 "stop": np.array([c[2] for c in computes], float),
                 "workers": np.full(len(computes), 2),
+                "process_cpu": np.zeros(len(computes)),
                 "scheduler": Labels.of(["threads"] * len(computes)),
                 "error": Labels.of([""] * len(computes)),
             }
@@ -283,6 +285,56 @@ def test_what_cannot_be_drawn_is_told(bad):
         summary(bad)
     with pytest.raises(DiagnosticError, match="empty list"):
         summary([])
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "told"),
+    [
+        ({"filename": 3}, "filename: expected a path"),
+        ({"filename": "."}, "filename: expected a file to write"),
+        ({"palette": ["red"]}, "palette: expected the name"),
+        ({"label_size": "x"}, "label_size: expected"),
+    ],
+)
+def test_wrong_arguments_are_told(kwargs, told):
+    (prof,) = run(Profiler())
+    with pytest.raises(DiagnosticError, match=told):
+        visualize(prof, show=False, **kwargs)
+
+
+def test_a_class_or_a_profiler_in_place_of_a_recording_is_told():
+    with pytest.raises(DiagnosticError, match="expected a profiler"):
+        summary(Profiler)
+    with pytest.raises(DiagnosticError, match=r"its \.recording"):
+        Recording.combine([Profiler()])
+
+
+def test_cpu_time_of_other_threads_is_told(retried):
+    import threading
+
+    def spin(seconds):
+        begun = time.thread_time()
+        while time.thread_time() - begun < seconds:
+            pass
+
+    def spin_elsewhere():
+        thread = threading.Thread(target=spin, args=(0.3,))
+        thread.start()
+        thread.join()
+
+    def measure():
+        with Profiler() as prof:
+            dask.threaded.get({("s", 0): (spin_elsewhere,)}, ("s", 0))
+        assert cpu_outside_tasks(prof.recording) == pytest.approx(0.3, abs=0.03)
+        assert "of CPU time beside that of the tasks' own threads" in " ".join(
+            prof.summary().split()
+        )
+        with Profiler() as prof:
+            dask.threaded.get({("s", 0): (spin, 0.3)}, ("s", 0))
+        assert cpu_outside_tasks(prof.recording) < 0.03
+        assert "of CPU time beside" not in prof.summary()
+
+    retried(measure)
 
 
 def test_dasks_own_profiler_is_told_apart():

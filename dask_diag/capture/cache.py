@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator
-from math import isnan
+from math import isfinite, isnan
 from struct import Struct
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -169,6 +169,8 @@ class CacheProfiler(Diagnostic):
     def _measure(self, value: Any) -> Any:
         try:
             metric = self._metric(value)  # type: ignore[misc]
+            if not isfinite(metric):
+                raise ValueError(f"expected a finite number, found {metric}")
             return metric.__index__() if hasattr(metric, "__index__") else float(metric)
         except Exception as error:
             text = f"{type(error).__name__}: {error}"[:200]

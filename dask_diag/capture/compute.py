@@ -12,7 +12,7 @@ from itertools import count
 from operator import itemgetter
 from struct import Struct
 from threading import get_ident
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
 from dask.utils import funcname
@@ -140,6 +140,8 @@ class Compute:
     ----------
     start, stop : float
         Seconds of ``time.perf_counter()``; `stop` is None while the compute runs.
+    process_cpu : float
+        CPU seconds of this process, all its threads, while the compute ran; once it is done.
     workers : int
         How many tasks the scheduler lets run at once; 0 if not known.
     rows : bytearray
@@ -158,6 +160,7 @@ class Compute:
         "needs",
         "number",
         "pid",
+        "process_cpu",
         "remote_threads",
         "rows",
         "share",
@@ -176,6 +179,7 @@ class Compute:
         self.pid = os.getpid()
         self.thread = get_ident()
         self.workers = int(facts_of_compute().get("num_workers") or 0)
+        self.process_cpu = -process_time()
         self.share = 0.0
         self.error = ""
         self.worker_id: Any = None
@@ -255,6 +259,7 @@ class Compute:
             return
         self.share_done()
         self.stop = perf_counter()
+        self.process_cpu += process_time()
         running.pop(self.number, None)
         assert isinstance(self.keys, list)
         if failed:

@@ -198,8 +198,10 @@ class Diagnostic(Callback):
         compute = state.get(STATE_KEY)
         if compute is None:
             compute = begin(dsk)
-        self._ended(compute, dsk)
-        compute.finish(failed)
+        try:
+            self._ended(compute, dsk)
+        finally:
+            compute.finish(failed)
 
     def _began(self, compute: Compute) -> None:
         """Do what a subclass has to do when a compute starts."""

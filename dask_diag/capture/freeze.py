@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,13 @@ def computes_table(computes: Sequence[Compute], now: float) -> Table:
             "start": np.array([compute.start for compute in computes], dtype=float),
             "stop": np.array([compute.stop or now for compute in computes], dtype=float),
             "workers": np.array([compute.workers for compute in computes], dtype=np.int64),
+            "process_cpu": np.array(
+                [
+                    compute.process_cpu + (process_time() if compute.stop is None else 0.0)
+                    for compute in computes
+                ],
+                dtype=float,
+            ),
             "scheduler": Labels.of(compute.scheduler for compute in computes),
             "error": Labels.of(compute.error for compute in computes),
         }

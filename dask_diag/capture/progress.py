@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from dask.utils import format_time
 
+from dask_diag.capture.arguments import number
 from dask_diag.capture.compute import ROW, Compute
 from dask_diag.capture.diagnostic import TaskDiagnostic
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["CpuShare", "ProgressBar"]
 
 _LINES_ON_PAPER = 10
+_SHORTEST_UPDATE = 0.001
 
 
 class CpuShare:
@@ -79,7 +81,8 @@ class ProgressBar(TaskDiagnostic):
     On a terminal and in a notebook one line is drawn over and over. On anything else, a log file
     for one, whole lines are written, one for each tenth that is done and not more often than `dt`.
 
-    The last field tells the CPU share: thread CPU seconds of the tasks that are done, of their
+    The last field tells whether the compute failed, which one it is where there are several, and
+    the CPU share: thread CPU seconds of the tasks that are done, of their
     wall seconds.
     """
 
@@ -92,11 +95,14 @@ class ProgressBar(TaskDiagnostic):
         label: str = "",
     ) -> None:
         super().__init__()
-        self._minimum = minimum
-        self._width = width
-        self._dt = dt
+        self._minimum = number("minimum", minimum, "seconds", above=0, or_equal=True)
+        self._width = int(number("width", width, "characters", above=1, or_equal=True))
+        least = number("dt", dt, "seconds between updates", above=0, or_equal=True)
+        self._dt = max(least, _SHORTEST_UPDATE)
+        if out is not None and not hasattr(out, "write"):
+            raise TypeError(f"out: expected a file open for writing text, found {out!r}")
         self._out = out
-        self._label = " ".join(str(label).split())
+        self._label = " ".join(str(label or "").split())
         self._bars: dict[int, _Running] = {}
         self._count = 0
         self._drawn = 0
@@ -144,8 +150,10 @@ class ProgressBar(TaskDiagnostic):
         self.last_duration = now - compute.start
         if self.last_duration >= self._minimum:
             with self._lock:
-                done = 1.0 if sys.exc_info()[1] is None else bar.compute.share_done()
-                self._write(self._line(bar, done, self.last_duration), final=True)
+                failed = sys.exc_info()[1] is not None
+                done = bar.compute.share_done() if failed else 1.0
+                line = self._line(bar, done, self.last_duration)
+                self._write(line + (" failed" if failed else ""), final=True)
 
     def _redraw(self) -> None:
         while not self._stopping.wait(self._dt):

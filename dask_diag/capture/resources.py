@@ -10,6 +10,7 @@ from math import ceil
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from dask_diag.capture.arguments import number
 from dask_diag.capture.compute import Compute
 from dask_diag.capture.diagnostic import Diagnostic
 
@@ -62,10 +63,8 @@ class ResourceProfiler(Diagnostic):
     draws = "resources"
 
     def __init__(self, dt: float = 1) -> None:
-        if not dt > 0:
-            raise ValueError(f"dt: expected seconds between samples, above 0, found {dt!r}")
         super().__init__()
-        self._dt = dt
+        self._dt = number("dt", dt, "seconds between samples", above=0)
         self._samples = array("d")
         self._published = 0
         self._sampler: Sampler | None = None

@@ -10,7 +10,15 @@ from bokeh.models import ColumnDataSource, CustomJSTickFormatter, LegendItem, Ra
 from dask_diag.analysis.levels import Level, levels_held
 from dask_diag.recording import Recording
 from dask_diag.views.colors import color_of
-from dask_diag.views.figures import Options, add_legend, label, legend_label, new_figure, set_hover
+from dask_diag.views.figures import (
+    Options,
+    add_legend,
+    draw_nothing,
+    label,
+    legend_label,
+    new_figure,
+    set_hover,
+)
 from dask_diag.views.names import shown
 
 __all__ = ["plot_cache"]
@@ -45,6 +53,9 @@ def plot_cache(recording: Recording, origin: float, duration: float, options: Op
         name = shown(function, options.label_size)
         renderers.append(_step(plot, name, level, color, "solid"))
         items.append(LegendItem(label=legend_label(function), renderers=renderers[-1:]))
+    if not renderers:
+        draw_nothing(plot)
+        return plot
     add_legend(plot, items, click_policy="hide")
     set_hover(
         plot,

@@ -10,10 +10,10 @@ from dask_diag.errors import DiagnosticError
 
 __all__ = ["color_of", "colors_of"]
 
-_HUES = 37
-_SALT = 10787
+_HUES = 41
+_SALT = 9106
 """A start of the digest that sets apart the names which dask's collections often use together."""
-_SHADES = ((0.46, 0.62), (0.60, 0.55), (0.38, 0.48))
+_SHADES = ((0.34, 0.55), (0.50, 0.60), (0.66, 0.58))
 
 
 def color_of(function: str, palette: str | None = None) -> str:
@@ -44,7 +44,7 @@ def _bokeh_palette(name: str) -> tuple[str, ...]:
 
     try:
         sizes = all_palettes[name]
-    except KeyError:
+    except (KeyError, TypeError):
         raise DiagnosticError(
             f"palette: expected the name of a bokeh palette, such as 'Viridis' or 'Category20', "
             f"found {name!r}"

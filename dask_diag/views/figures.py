@@ -5,12 +5,21 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from bokeh.models import HoverTool, Legend, LegendItem, Range1d
+from bokeh.models import BasicTickFormatter, HoverTool, Legend, LegendItem, Range1d
 from bokeh.plotting import figure
 
+from dask_diag.errors import DiagnosticError
 from dask_diag.views.names import shown
 
-__all__ = ["Options", "add_legend", "label", "legend_label", "new_figure", "set_hover"]
+__all__ = [
+    "Options",
+    "add_legend",
+    "draw_nothing",
+    "label",
+    "legend_label",
+    "new_figure",
+    "set_hover",
+]
 
 _LEGEND_LABEL = 26
 _LEGEND_ROWS = 12
@@ -30,6 +39,10 @@ class Options:
     """
 
     def __init__(self, palette: str | None = None, label_size: int = 60, **kwargs: Any) -> None:
+        if not isinstance(label_size, int) or label_size < 1:
+            raise DiagnosticError(
+                f"label_size: expected the most characters of a label, found {label_size!r}"
+            )
         self.palette = palette
         self.label_size = label_size
         for old, new in (("plot_width", "width"), ("plot_height", "height")):
@@ -53,6 +66,7 @@ def new_figure(options: Options, duration: float, **defaults: Any) -> Any:
     }
     plot = figure(**settings)
     plot.xaxis.axis_label = "Time (s)"
+    plot.xaxis.formatter = BasicTickFormatter(use_scientific=False)
     plot.xgrid.grid_line_alpha = 0.4
     plot.outline_line_color = None
     plot.toolbar.logo = None
@@ -75,6 +89,12 @@ def set_hover(plot: Any, renderers: list[Any], tooltips: Any, **settings: Any) -
         hover.tooltips = tooltips
         hover.renderers = renderers
         hover.update(**settings)
+
+
+def draw_nothing(plot: Any) -> None:
+    """Give an empty figure what bokeh wants of a figure: something that can be drawn."""
+    plot.scatter([], [])
+    set_hover(plot, [], None)
 
 
 def add_legend(plot: Any, items: list[LegendItem], **settings: Any) -> None:

@@ -66,7 +66,7 @@ def visualize(
     Raises
     ------
     DiagnosticError
-        If there is nothing that can be drawn, or the file's folder does not exist.
+        If something is given that cannot be drawn, or the file cannot be written where it is said.
     AttributeError
         If bokeh's figure does not know a keyword.
     """
@@ -78,6 +78,11 @@ def visualize(
             stacklevel=2,
         )
         filename = kwargs.pop("file_path")
+    if not isinstance(filename, (str, os.PathLike)):
+        raise DiagnosticError(
+            f"filename: expected a path, found {type(filename).__name__}; several profilers are "
+            "given as a list"
+        )
     in_notebook = _in_notebook()
     picture = _stacked(_figures(listed(profilers), kwargs))
     if save is None:
@@ -136,6 +141,8 @@ def _stacked(figures: list[Any]) -> Any:
 
 
 def _write(picture: Any, path: Path, mode: str) -> None:
+    if path.is_dir():
+        raise DiagnosticError(f"filename: expected a file to write, found the folder {str(path)!r}")
     if not path.parent.is_dir():
         raise DiagnosticError(
             f"filename: expected a file in a folder that exists, found {str(path)!r}; "

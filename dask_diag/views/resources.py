@@ -37,9 +37,12 @@ def plot_resources(recording: Recording, origin: float, duration: float, options
     )
     # Samples can be few: a single one would leave no line to see.
     points = plot.scatter("time", "cpu", source=source, color=_CPU, size=4)
+    dots = plot.scatter(
+        "time", "memory", source=source, color=_MEMORY, y_range_name="memory", size=4
+    )
     items = [
         LegendItem(label="% CPU", renderers=[steps, points]),
-        LegendItem(label="Memory", renderers=[line]),
+        LegendItem(label="Memory", renderers=[line, dots]),
     ]
     if len(samples) and samples["memory_children"].any():
         children = plot.line(

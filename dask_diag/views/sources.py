@@ -32,7 +32,7 @@ def listed(sources: Any) -> list[Any]:
 
 
 def _can_be_shown(item: Any) -> bool:
-    return isinstance(item, Recording) or hasattr(item, "_plot")
+    return isinstance(item, Recording) or (hasattr(item, "_plot") and not isinstance(item, type))
 
 
 def recording_of(sources: Any) -> Recording:

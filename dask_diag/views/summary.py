@@ -16,6 +16,7 @@ from rich.text import Text
 
 from dask_diag.analysis.functions import by_function
 from dask_diag.analysis.levels import levels_held
+from dask_diag.analysis.outside import cpu_outside_tasks
 from dask_diag.recording import Recording, Table
 from dask_diag.views.names import seconds, shown
 from dask_diag.views.sources import recording_of
@@ -24,6 +25,7 @@ __all__ = ["Summary", "summary"]
 
 _WIDTH = 80
 _FUNCTIONS_SHOWN = 20
+_WORTH_TELLING = 0.1
 _HEADINGS = ("function", "tasks", "wall", "CPU", "non-CPU", "CPU %", "longest")
 
 
@@ -71,7 +73,8 @@ def _heading(recording: Recording) -> str:
     parts = [_counted(len(computes), "compute")]
     if len(tasks):
         parts[0] += f", {_counted(len(tasks), 'task')}"
-        parts.append(f"on {_counted(_workers_used(tasks), 'worker')}")
+        used = _workers_used(tasks)
+        parts += [f"on {_counted(used, 'worker')}"] if used else []
     return f"{' '.join(parts)}, {seconds(spent)}"
 
 
@@ -119,6 +122,7 @@ def _row(name: str, records: Sequence[dict[str, Any]]) -> tuple[str, ...]:
 def _notes(recording: Recording) -> Iterator[str]:
     yield from _notes_on_outcomes(recording.tasks)
     yield from _notes_on_computes(recording.computes)
+    yield from _notes_on_cpu_outside_tasks(recording)
     yield from _notes_on_resources(recording.resources)
     yield from _notes_on_cache(recording)
     yield from (shown(notice, 400) for notice in recording.notices)
@@ -157,6 +161,16 @@ def _notes_on_computes(computes: Table) -> Iterator[str]:
         yield f"overlapping in time with an earlier one: {_counted(overlapping, 'compute')}"
 
 
+def _notes_on_cpu_outside_tasks(recording: Recording) -> Iterator[str]:
+    outside = cpu_outside_tasks(recording)
+    in_tasks = float(np.nansum(recording.tasks["thread_cpu"])) if len(recording.tasks) else 0.0
+    if outside > _WORTH_TELLING * (outside + in_tasks):
+        yield (
+            f"{seconds(outside)} of CPU time beside that of the tasks' own threads: the scheduler, "
+            "and threads that tasks started, such as those of BLAS"
+        )
+
+
 def _notes_on_resources(resources: Table) -> Iterator[str]:
     if not len(resources):
         return
@@ -165,11 +179,12 @@ def _notes_on_resources(resources: Table) -> Iterator[str]:
         f"resources: CPU {np.mean(resources['cpu']):.0f}% on average, at most "
         f"{resources['cpu'].max():.0f}%; memory at most {memory.max() / 1e6:,.0f} MB, of it "
         f"{resources['memory_children'][memory.argmax()] / 1e6:,.0f} MB in child processes "
-        f"({_counted(len(resources), 'sample')}, the latest one {seconds(_latest(resources))} late)"
+        f"({_counted(len(resources), 'sample')}, the most delayed by "
+        f"{seconds(_most_delayed(resources))})"
     )
 
 
-def _latest(resources: Table) -> float:
+def _most_delayed(resources: Table) -> float:
     late = resources["late"]
     return float(np.nanmax(late)) if not np.isnan(late).all() else float("nan")
 

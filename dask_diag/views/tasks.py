@@ -18,7 +18,7 @@ from bokeh.transform import dodge, transform
 from dask_diag.analysis.functions import by_function
 from dask_diag.recording import Labels, Recording, Table
 from dask_diag.views.colors import colors_of
-from dask_diag.views.figures import Options, add_legend, legend_label, new_figure, set_hover
+from dask_diag.views.figures import Options, add_legend, draw_nothing, legend_label, new_figure
 from dask_diag.views.names import seconds, shown
 from dask_diag.views.task_hover import tell_of_tasks
 
@@ -61,14 +61,14 @@ def plot_tasks(recording: Recording, origin: float, duration: float, options: Op
         }
         tell_of_tasks(plot, whole, names, workers, lane_height=_LANE)
     else:
-        set_hover(plot, [], None)
+        draw_nothing(plot)
     return plot
 
 
 def _title(recording: Recording) -> str:
     tasks = recording.tasks
     wall, cpu = np.nansum(tasks["stop"] - tasks["start"]), np.nansum(tasks["thread_cpu"])
-    share = f", {cpu / wall:.0%} of it CPU" if wall else ""
+    share = f", {cpu / wall:.0%} of it CPU (the filled part of each task)" if wall else ""
     return f"{len(tasks):,} tasks, {seconds(float(wall))} in all{share}"
 
 
