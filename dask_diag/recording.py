@@ -334,11 +334,11 @@ class Recording:
 
     def __repr__(self) -> str:
         counts = ", ".join(
-            f"{len(getattr(self, field.name))} {field.name}"
+            f"{field.name}: {len(getattr(self, field.name)):,}"
             for field in fields(self)
             if isinstance(getattr(self, field.name), Table)
         )
-        return f"<Recording of {self.stop - self.start:.3g} s: {counts}>"
+        return f"<Recording of {self.stop - self.start:.3g} s; {counts}>"
 
     def _repr_html_(self) -> str:
         return f"<p>{html.escape(repr(self))}</p>{self.tasks._repr_html_()}"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import sys
 import threading
 import time
+import types
 from operator import add
 
 import dask.local
@@ -183,12 +185,30 @@ def test_no_standard_output_at_all(monkeypatch):
         dask.local.get_sync(*steps(2))
 
 
-def test_a_notebooks_stream_is_drawn_over():
+def test_in_a_notebook_one_output_is_replaced(monkeypatch):
+    outputs = []
+
+    class Handle:
+        def update(self, data, raw):
+            assert raw
+            outputs[-1] = data["text/plain"]
+
+    def display(data, raw, display_id):
+        assert raw
+        assert display_id
+        outputs.append(data["text/plain"])
+        return Handle()
+
+    module = types.SimpleNamespace(display=display)
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(display=module))
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
     out = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
-    with ProgressBar(dt=0.01, out=out):
+    with ProgressBar(dt=0.01, out=out) as pbar:
         dask.local.get_sync(*steps(5))
-    assert out.getvalue().count("\n") == 1
-    assert out.getvalue().count("\r") > 2
+        dask.local.get_sync(*steps(5))
+    assert [output.count("100% Completed") for output in outputs] == [1, 1]
+    assert out.getvalue() == ""
+    assert pbar.recording.notices == ()
 
 
 def test_a_failing_compute_stops_where_it_was():

@@ -469,3 +469,8 @@ def test_the_page_holds_json_that_browsers_read(tmp_path):
     body = page.split('<script type="application/json"')[1].split(">", 1)[1].split("</script>")[0]
     assert json.loads(body.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
     path.unlink()
+
+
+def test_in_a_notebook_a_summary_is_returned_and_not_printed(monkeypatch):
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert "1 compute, 2 tasks" in summary(run(Profiler()))

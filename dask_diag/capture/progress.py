@@ -106,6 +106,7 @@ class ProgressBar(TaskDiagnostic):
         self._bars: dict[int, _Running] = {}
         self._count = 0
         self._drawn = 0
+        self._displayed: Any = None
         self._timer = threading.Thread(target=self._redraw)
         self._stopping = threading.Event()
         self.last_duration: float = 0
@@ -194,11 +195,14 @@ class ProgressBar(TaskDiagnostic):
     def _stream(self) -> TextIO | None:
         return sys.stdout if self._out is None else self._out
 
+    def _in_notebook(self) -> bool:
+        return type(self._stream()).__module__.startswith("ipykernel")
+
     def _in_place(self) -> bool:
         """Whether a line can be drawn over: on a terminal, and in a notebook."""
-        stream = self._stream()
-        if type(stream).__module__.startswith("ipykernel"):
+        if self._in_notebook():
             return True
+        stream = self._stream()
         try:
             return bool(stream is not None and stream.isatty())
         except Exception:
@@ -209,6 +213,9 @@ class ProgressBar(TaskDiagnostic):
         if stream is None:
             return
         try:
+            if self._in_notebook():
+                self._display(line, final)
+                return
             if self._in_place():
                 line, self._drawn = f"\r{line:<{self._drawn}}", len(line)
             if final:
@@ -217,3 +224,15 @@ class ProgressBar(TaskDiagnostic):
             stream.flush()
         except Exception as error:
             self._fault("to write the bar", error)
+
+    def _display(self, line: str, final: bool) -> None:
+        """Show the line as a cell's output, and replace it from then on: also in the saved file."""
+        from IPython.display import display
+
+        data = {"text/plain": line}
+        if self._displayed is None:
+            self._displayed = display(data, raw=True, display_id=True)
+        else:
+            self._displayed.update(data, raw=True)
+        if final:
+            self._displayed = None

@@ -218,7 +218,9 @@ def _counted(count: int, noun: str) -> str:
 
 def _as_text(heading: str, rows: Sequence[tuple[str, ...]], notes: Sequence[str]) -> str:
     stream = io.StringIO()
-    console = Console(file=stream, width=_WIDTH, color_system=None, highlight=False)
+    console = Console(
+        file=stream, width=_WIDTH, color_system=None, highlight=False, force_jupyter=False
+    )
     console.print(Text(heading))
     if rows:
         table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
