@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask_diag._version import __version__
 from dask_diag.capture.cache import CacheProfiler
+from dask_diag.capture.meter import context_meter
 from dask_diag.capture.profiler import Profiler
 from dask_diag.capture.progress import ProgressBar
 from dask_diag.capture.resources import ResourceProfiler
@@ -27,6 +28,7 @@ __all__ = [
     "ResourceProfiler",
     "__version__",
     "activities",
+    "context_meter",
     "summary",
     "visualize",
 ]

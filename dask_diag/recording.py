@@ -72,9 +72,8 @@ class Labels:
 
     def where(self, value: Any) -> np.ndarray[Any, Any]:
         """A boolean for each row: whether it holds `value`."""
-        if value not in self.values:
-            return np.zeros(len(self), dtype=bool)
-        return np.asarray(self.codes == self.values.index(value))
+        codes = [code for code, known in enumerate(self.values) if known == value]
+        return np.asarray(np.isin(self.codes, codes))
 
 
 class Texts:
@@ -276,6 +275,9 @@ class Recording:
     needs : Table
         A row per dependency: ``task`` and ``needs``, positions in `tasks` of a task and of one
         whose result it takes.
+    metrics : Table
+        A row per metric that a task gave: ``task`` (position in `tasks`), ``activity``, ``unit``,
+        ``value``, and ``cpu``: of seconds, how many were CPU seconds (NaN if not known).
     resources : Table
         A row per sample: ``time`` (s), ``cpu`` (%), ``memory``, ``memory_children`` (bytes),
         ``read``, ``written`` (bytes since the first sample), ``threads``, ``late`` (s).
@@ -294,6 +296,7 @@ class Recording:
     computes: Table
     tasks: Table
     needs: Table
+    metrics: Table
     resources: Table
     cache: Table
     metric: str = ""
@@ -318,7 +321,7 @@ class Recording:
             stack([part.rows(kept) for part, kept in _without_repeats(parts, name)])
             for name in ("computes", "cache")
         )
-        tasks, needs = _combined_tasks(parts)
+        tasks, needs, metrics = _combined_tasks(parts)
         return cls(
             start=min(part.start for part in parts),
             stop=max(part.stop for part in parts),
@@ -326,6 +329,7 @@ class Recording:
             computes=computes,
             tasks=tasks,
             needs=needs,
+            metrics=metrics,
             resources=stack([part.resources for part in parts]),
             cache=cache,
             metric=next((part.metric for part in parts if part.metric), ""),
@@ -344,19 +348,26 @@ class Recording:
         return f"<p>{html.escape(repr(self))}</p>{self.tasks._repr_html_()}"
 
 
-def _combined_tasks(parts: Sequence[Recording]) -> tuple[Table, Table]:
-    """The tasks of all parts, and which need which, by their positions among all."""
-    tables, needs, before = [], [], 0
+def _combined_tasks(parts: Sequence[Recording]) -> tuple[Table, Table, Table]:
+    """The tasks of all parts, and what refers to them by their positions: needs and metrics."""
+    tables, needs, metrics, before = [], [], [], 0
     for part, (table, kept) in zip(parts, _without_repeats(parts, "tasks"), strict=True):
         tables.append(table.rows(kept))
-        if len(part.needs):
-            place = np.cumsum(kept) - 1 + before
-            there = kept[part.needs["task"]] & kept[part.needs["needs"]]
-            needs.append(
-                Table({name: place[part.needs[name][there]] for name in part.needs.columns})
-            )
+        place = np.cumsum(kept) - 1 + before
+        needs.append(_moved(part.needs, ("task", "needs"), kept, place))
+        metrics.append(_moved(part.metrics, ("task",), kept, place))
         before += int(kept.sum())
-    return stack(tables), stack(needs)
+    return stack(tables), stack(needs), stack(metrics)
+
+
+def _moved(table: Table, columns: tuple[str, ...], kept: Any, place: Any) -> Table:
+    """The rows that refer to tasks which are kept, with the tasks' new positions."""
+    if not len(table):
+        return table
+    there = table.rows(np.logical_and.reduce([kept[table[name]] for name in columns]))
+    return Table(
+        {name: place[there[name]] if name in columns else there[name] for name in there.columns}
+    )
 
 
 def _without_repeats(

@@ -178,6 +178,7 @@ def recording_of(rows, workers, stop):
                 "needs": np.array([p[1] for p in pairs], int),
             }
         ),
+        metrics=Table({}),
         resources=Table({}),
         cache=Table({}),
     )

@@ -88,6 +88,7 @@ def recording_of(rows, computes=(("c-1", 0.0, 10.0),), notices=()):
             }
         ),
         needs=Table({}),
+        metrics=Table({}),
         resources=Table({}),
         cache=Table({}),
         notices=tuple(notices),

@@ -13,6 +13,10 @@ from dask_diag.recording import Labels, Recording, Table
 
 __all__ = ["activities", "execute_metrics"]
 
+Array = np.ndarray[Any, Any]
+Sum = tuple[str, str, float]
+"""A group, an activity, and the sum of a metric."""
+
 GROUPS = ("activity", "function", "worker", "compute")
 NO_TASK = ""
 """The function of seconds in which a worker ran no task."""
@@ -44,8 +48,9 @@ def activities(
     -------
     Table
         Columns *by* (not for ``"activity"``), ``activity``, ``unit`` and ``value``, the largest
-        value first. Activities of tasks are ``thread-cpu`` and ``thread-noncpu``, and ``failed``
-        and ``unfinished`` for all seconds of tasks that ended so; those of free workers are
+        value first. Activities of tasks are what they metered, ``thread-cpu`` and
+        ``thread-noncpu`` without that, and ``failed`` and ``unfinished`` for all seconds of tasks
+        that ended so; those of free workers are
         ``overhead`` (a task waited to be run, or its result to be collected), ``idle`` (there was
         none) and ``other`` (a task was out of which it is not known when it ran). The function of
         these is empty.
@@ -60,9 +65,14 @@ def activities(
     if isinstance(functions, str):
         functions = [functions]
     sums: dict[tuple[str, str], float] = {}
-    for group, activity, seconds in _seconds(recording, by, functions):
-        sums[group, activity] = sums.get((group, activity), 0.0) + seconds
-    rows = [] if unit != "seconds" else sorted(sums.items(), key=lambda item: -item[1])
+    found = (
+        _seconds(recording, by, functions)
+        if unit == "seconds"
+        else _of_other_units(recording, by, unit, functions)
+    )
+    for group, activity, value in found:
+        sums[group, activity] = sums.get((group, activity), 0.0) + value
+    rows = sorted(sums.items(), key=lambda item: -item[1])
     columns: dict[str, Any] = {
         "activity": Labels.of(activity for (_, activity), _ in rows),
         "unit": Labels.of(unit for _ in rows),
@@ -81,57 +91,106 @@ def execute_metrics(recording: Recording) -> dict[tuple[str, str, str, str], flo
     dict
         ``("execute", prefix, activity, unit)`` to a value.
     """
-    rows = activities(recording, by="function").to_dicts()
+    units = ["seconds", *(recording.metrics["unit"].values if len(recording.metrics) else ())]
     return {
         ("execute", row["function"], row["activity"], row["unit"]): row["value"]
-        for row in rows
+        for unit in dict.fromkeys(units)
+        for row in activities(recording, by="function", unit=unit).to_dicts()
         if row["function"] != NO_TASK
     }
 
 
-def _seconds(
-    recording: Recording, by: str, functions: Collection[str] | None
-) -> Iterator[tuple[str, str, float]]:
-    for occupancy in occupancies(recording):
-        yield from _seconds_of_tasks(recording, occupancy, by, functions)
-        if functions is None:
+def _seconds(recording: Recording, by: str, functions: Collection[str] | None) -> Iterator[Sum]:
+    found = occupancies(recording)
+    if len(recording.tasks):
+        yield from _seconds_of_tasks(recording, found, by, _chosen(recording, functions))
+    if functions is None:
+        for occupancy in found:
             yield from _seconds_of_free_workers(recording, occupancy, by)
 
 
+def _chosen(recording: Recording, functions: Collection[str] | None) -> Array:
+    """Which tasks are of these functions, and have begun as far as is known."""
+    labels: Labels = recording.tasks["function"]
+    begun = ~np.isnan(recording.tasks["start"])
+    if functions is None:
+        return np.asarray(begun)
+    codes = [code for code, name in enumerate(labels.values) if name in functions]
+    return np.asarray(begun & np.isin(labels.codes, codes))
+
+
 def _seconds_of_tasks(
-    recording: Recording, occupancy: Occupancy, by: str, functions: Collection[str] | None
-) -> Iterator[tuple[str, str, float]]:
-    tasks, rows = recording.tasks, occupancy.tasks.rows
-    if not len(rows):
+    recording: Recording, found: Collection[Occupancy], by: str, chosen: Array
+) -> Iterator[Sum]:
+    tasks = recording.tasks
+    stop = np.array(tasks["stop"])
+    for occupancy in found:
+        stop[occupancy.tasks.rows] = occupancy.tasks.stop
+    wall = stop - tasks["start"]
+    groups = _groups(recording, by)
+    fine = chosen & tasks["outcome"].where("ok")
+    cpu, noncpu, metered = _without_metered(recording, fine)
+    yield from _sums(groups, fine, cpu, "thread-cpu")
+    yield from _sums(groups, fine, noncpu, "thread-noncpu")
+    yield from _metrics(groups, metered)
+    for outcome in ("failed", "unfinished"):
+        yield from _sums(groups, chosen & tasks["outcome"].where(outcome), wall, outcome)
+
+
+def _groups(recording: Recording, by: str) -> Labels:
+    labels: Labels = recording.tasks[by] if by != "activity" else _alike(len(recording.tasks))
+    return labels
+
+
+def _without_metered(recording: Recording, fine: Array) -> tuple[Array, Array, Table]:
+    """CPU and non-CPU seconds of tasks without what they metered, and what that was."""
+    tasks, metrics = recording.tasks, recording.metrics
+    cpu, noncpu = np.array(tasks["thread_cpu"]), np.array(tasks["thread_noncpu"])
+    if not len(metrics):
+        return cpu, noncpu, metrics
+    metered = metrics.rows(metrics["unit"].where("seconds") & fine[metrics["task"]])
+    known = ~np.isnan(metered["cpu"])
+    task, value, of_cpu = metered["task"], metered["value"], metered["cpu"]
+    np.subtract.at(cpu, task[known], of_cpu[known])
+    np.subtract.at(noncpu, task[known], (value - of_cpu)[known])
+    # Of seconds whose CPU share was not measured, those are CPU that can have been nothing else.
+    unknown = np.zeros(len(cpu))
+    np.add.at(unknown, task[~known], value[~known])
+    from_noncpu = np.clip(unknown, 0, np.maximum(noncpu, 0))
+    return cpu - (unknown - from_noncpu), noncpu - from_noncpu, metered
+
+
+def _metrics(groups: Labels, metrics: Table) -> Iterator[Sum]:
+    """The sums of each activity that was metered."""
+    if not len(metrics):
         return
-    groups: Labels = tasks[by][rows] if by != "activity" else _alike(len(rows))
-    ran = ~np.isnan(occupancy.tasks.start)
-    if functions is not None:
-        labels: Labels = tasks["function"]
-        chosen = [code for code, name in enumerate(labels.values) if name in functions]
-        ran &= np.isin(labels.codes[rows], chosen)
-    outcome = tasks["outcome"][rows]
-    wall = occupancy.tasks.stop - occupancy.tasks.start
-    fine = ran & outcome.where("ok")
-    for activity, chosen_rows, seconds in (
-        ("thread-cpu", fine, tasks["thread_cpu"][rows]),
-        ("thread-noncpu", fine, tasks["thread_noncpu"][rows]),
-        ("failed", ran & outcome.where("failed"), wall),
-        ("unfinished", ran & outcome.where("unfinished"), wall),
-    ):
-        codes = groups.codes[chosen_rows]
-        sums = np.bincount(codes, seconds[chosen_rows], minlength=len(groups.values))
-        for code in np.unique(codes).tolist():
-            yield groups.values[code], activity, float(sums[code])
+    activity: Labels = metrics["activity"]
+    of_tasks = groups[metrics["task"]]
+    for name in dict.fromkeys(activity.values):
+        yield from _sums(of_tasks, activity.where(name), metrics["value"], name)
+
+
+def _sums(groups: Labels, chosen: Array, values: Array, activity: str) -> Iterator[Sum]:
+    codes = groups.codes[chosen]
+    sums = np.bincount(codes, values[chosen], minlength=len(groups.values))
+    for code in np.unique(codes).tolist():
+        yield groups.values[code], activity, float(sums[code])
+
+
+def _of_other_units(
+    recording: Recording, by: str, unit: str, functions: Collection[str] | None
+) -> Iterator[Sum]:
+    metrics = recording.metrics
+    if len(metrics):
+        chosen = metrics["unit"].where(unit) & _chosen(recording, functions)[metrics["task"]]
+        yield from _metrics(_groups(recording, by), metrics.rows(chosen))
 
 
 def _alike(rows: int) -> Labels:
     return Labels(np.zeros(rows, dtype=np.uint8), [NO_TASK])
 
 
-def _seconds_of_free_workers(
-    recording: Recording, occupancy: Occupancy, by: str
-) -> Iterator[tuple[str, str, float]]:
+def _seconds_of_free_workers(recording: Recording, occupancy: Occupancy, by: str) -> Iterator[Sum]:
     group = occupancy.compute if by == "compute" else NO_TASK
     for activity, workers in (
         ("overhead", occupancy.overhead),

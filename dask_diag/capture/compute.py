@@ -7,7 +7,7 @@ import marshal
 import os
 import sys
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from operator import itemgetter
 from struct import Struct
@@ -17,6 +17,13 @@ from typing import Any, NamedTuple
 
 from dask.utils import funcname
 
+from dask_diag.capture.meter import (
+    Metered,
+    Metric,
+    hear_distributed,
+    running_on,
+    stop_hearing_distributed,
+)
 from dask_diag.capture.scheduler import facts_of_compute
 from dask_diag.capture.task import MeasuredTask, Measurement, take_measurement
 
@@ -133,6 +140,26 @@ class Needs:
             self.rows.extend(needed)
 
 
+class Metrics:
+    """What tasks metered: for each time, the task's row and what it was."""
+
+    def __init__(self) -> None:
+        self.rows = array("I")
+        self.codes = array("I")
+        self.values = array("d")
+        self.cpu = array("d")
+        self.names: dict[tuple[str, str], int] = {}
+
+    def add(self, row: int, metrics: Iterable[Metric]) -> None:
+        """Keep what the task of a row metered."""
+        for metric in metrics:
+            name = (metric.label, metric.unit)
+            self.rows.append(row)
+            self.codes.append(self.names.setdefault(name, len(self.names)))
+            self.values.append(metric.value)
+            self.cpu.append(metric.cpu)
+
+
 class Compute:
     """What is known of one compute: while it runs, and once it is done.
 
@@ -156,6 +183,7 @@ class Compute:
         "free",
         "keys",
         "measurer",
+        "metrics",
         "names",
         "needs",
         "number",
@@ -188,6 +216,7 @@ class Compute:
         self.keys: list[Any] | Keys = []
         self.names: NamesOfPlainKeys | None = None
         self.needs: Needs | None = None
+        self.metrics = Metrics()
         self.exceptional: dict[int, Exceptional] = {}
         self.remote_threads: dict[int, int] = {}
         self.free: list[MeasuredTask] = []
@@ -243,6 +272,10 @@ class Compute:
             measured.thread = 0
         return measured
 
+    def keep_metrics(self, metered: Metered) -> None:
+        """Keep what a task metered whose row is the last one."""
+        self.metrics.add(self.done - 1, metered.metrics)
+
     def stand_in(self, key: Any) -> MeasuredTask | None:
         """The stand-in of a task that has been submitted and not collected."""
         measured = self.dsk.get(key)
@@ -261,6 +294,8 @@ class Compute:
         self.stop = perf_counter()
         self.process_cpu += process_time()
         running.pop(self.number, None)
+        if not running:
+            stop_hearing_distributed()
         assert isinstance(self.keys, list)
         if failed:
             self._note_failure()
@@ -299,12 +334,17 @@ class Compute:
         if outcome.outcome != "ok":
             self.exceptional[self.done] = outcome
         self.rows += pack_row(*numbers_in_flight(measured), _NAN)
+        if measured.metered is not None:
+            self.keep_metrics(measured.metered)
         self.keys.append(measured.key)
         self.dsk[measured.key] = measured.task
 
     def _let_go(self) -> None:
         for measured in self.free:
             del measured.task
+        for thread, measured in tuple(running_on.items()):
+            if measured.compute is self:
+                del running_on[thread]
         self.free.clear()
         self.aside.clear()
         self.dsk = {}
@@ -345,6 +385,7 @@ def begin(dsk: Any) -> Compute:
     for compute in tuple(running.values()):
         if compute.dsk is dsk:
             return compute
+    hear_distributed()
     compute = Compute(dsk)
     running[compute.number] = compute
     return compute

@@ -233,7 +233,7 @@ class TaskDiagnostic(Diagnostic):
             measured = free.pop() if free else MeasuredTask(compute)
             measured.key = key
             measured.task = dsk[key]
-            measured.start = measured.stop = None
+            measured.start = measured.stop = measured.metered = None
             dsk[key] = measured
             measured.submitted = perf_counter()
         except Exception as error:
@@ -259,6 +259,8 @@ class TaskDiagnostic(Diagnostic):
                 measured.thread,
                 perf_counter(),
             )
+            if measured.metered is not None:
+                compute.keep_metrics(measured.metered)
             compute.keys.append(key)
             compute.worker_id = worker_id
             compute.free.append(measured)

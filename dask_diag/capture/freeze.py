@@ -45,7 +45,14 @@ def record(diagnostic: Any, **tables: Any) -> Recording:
         epoch=diagnostic._epoch,
         computes=computes_table(computes, now),
         notices=tuple(diagnostic._notices()),
-        **{"tasks": empty, "needs": empty, "resources": empty, "cache": empty, **tables},
+        **{
+            "tasks": empty,
+            "needs": empty,
+            "metrics": empty,
+            "resources": empty,
+            "cache": empty,
+            **tables,
+        },
     )
 
 
@@ -79,9 +86,11 @@ def tasks_tables(computes: Iterable[Compute]) -> dict[str, Table]:
     """`Recording.tasks`, in the order in which they were submitted, and `Recording.needs`."""
     workers: dict[tuple[int, int, str], int] = {}
     tables, tasks, needs = [], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    metrics = []
     rows_before = 0
     for compute in computes:
         keys, table = _tasks_of(compute, workers)
+        metrics.append(_metrics_of(compute, len(keys), rows_before))
         tables.append(table)
         task, need = _needs_of(compute, keys)
         tasks.append(task + rows_before)
@@ -101,7 +110,42 @@ def tasks_tables(computes: Iterable[Compute]) -> dict[str, Table]:
     needs_table = Table(
         {"task": place[np.concatenate(tasks)], "needs": place[np.concatenate(needs)]}
     )
-    return {"tasks": Table({name: columns[name] for name in TASK_COLUMNS}), "needs": needs_table}
+    metered = stack(metrics)
+    if len(metered):
+        others = {name: metered[name] for name in metered.columns if name != "task"}
+        metered = Table({"task": place[metered["task"]], **others})
+    return {
+        "tasks": Table({name: columns[name] for name in TASK_COLUMNS}),
+        "needs": needs_table,
+        "metrics": metered,
+    }
+
+
+def _metrics_of(compute: Compute, rows: int, rows_before: int) -> Table:
+    """`Recording.metrics` of a compute, of the tasks that have a row by now."""
+    kept = compute.metrics
+    values = np.array(kept.values, dtype=float)
+    count = min(len(values), len(kept.cpu))
+    task = np.array(kept.rows[:count], dtype=np.int64)
+    there = task < rows
+    names = list(kept.names) or [("", "")]
+    codes = np.array(kept.codes[:count], dtype=np.int64)[there]
+    return Table(
+        {
+            "task": task[there] + rows_before,
+            "activity": _recoded(codes, [label for label, _ in names]),
+            "unit": _recoded(codes, [unit for _, unit in names]),
+            "value": values[:count][there],
+            "cpu": np.array(kept.cpu[:count], dtype=float)[there],
+        }
+    )
+
+
+def _recoded(codes: np.ndarray[Any, Any], values: Sequence[str]) -> Labels:
+    """A column of these values, each once, where several codes may stand for one."""
+    distinct = list(dict.fromkeys(values))
+    code_of = np.array([distinct.index(value) for value in values], dtype=np.int64)
+    return Labels(code_of[codes], distinct)
 
 
 def _needs_of(compute: Compute, keys: Sequence[Any]) -> tuple[Any, Any]:

@@ -9,6 +9,7 @@ from threading import get_ident
 from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dask_diag.capture.meter import Metered, Metric, hear_distributed, running_on
 from dask_diag.capture.scheduler import GraphNode
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class Measurement(NamedTuple):
     start: float
     stop: float
     cpu: float
+    metrics: tuple[tuple[Any, ...], ...]
 
 
 class MeasuredTask(GraphNode):
@@ -42,7 +44,17 @@ class MeasuredTask(GraphNode):
     wall seconds.
     """
 
-    __slots__ = ("compute", "cpu", "error", "start", "stop", "submitted", "task", "thread")
+    __slots__ = (
+        "compute",
+        "cpu",
+        "error",
+        "metered",
+        "start",
+        "stop",
+        "submitted",
+        "task",
+        "thread",
+    )
 
     compute: Compute
     task: Any
@@ -51,6 +63,7 @@ class MeasuredTask(GraphNode):
     stop: float | None
     cpu: float
     thread: int
+    metered: Metered | None
     error: str
 
     def __init__(self, compute: Compute) -> None:
@@ -59,7 +72,8 @@ class MeasuredTask(GraphNode):
 
     def __call__(self, values: Any = ()) -> Any:
         """Run the task and read the clocks around it."""
-        self.thread = get_ident()
+        self.thread = thread = get_ident()
+        running_on[thread] = self
         self.start = perf_counter()
         cpu = thread_time()
         try:
@@ -94,33 +108,52 @@ class MeasuredTask(GraphNode):
         self.start = measurement.start
         self.stop = measurement.stop
         self.cpu = measurement.cpu
+        if measurement.metrics:
+            self.metered = Metered()
+            self.metered.metrics = [Metric(*metric) for metric in measurement.metrics]
 
 
 class RemoteTask:
     """A task in a worker process; it sends the measurement home with the result."""
 
-    __slots__ = ("compute", "key", "task")
+    __slots__ = ("compute", "key", "metered", "start", "stop", "task", "thread")
 
     def __init__(self, task: Any, compute: int, key: Any) -> None:
         self.task = task
         self.compute = compute
         self.key = key
+        self.metered: Metered | None = None
+        self.stop: float | None = None
 
     def __call__(self, values: Mapping[Any, Any]) -> Delivery:
-        start = perf_counter()
+        """Run the task and read the clocks around it."""
+        hear_distributed()
+        self.thread = get_ident()
+        running_on[self.thread] = self
+        self.start = perf_counter()
         cpu = thread_time()
         try:
             result = self.task(values)
         except BaseException as error:
-            measurement = self._measurement(start, thread_time() - cpu)
+            measurement = self._measurement(thread_time() - cpu)
             with contextlib.suppress(Exception):
                 setattr(error, _ON_EXCEPTION, tuple(measurement))
             raise
-        return Delivery(result, self._measurement(start, thread_time() - cpu))
+        return Delivery(result, self._measurement(thread_time() - cpu))
 
-    def _measurement(self, start: float, cpu: float) -> Measurement:
-        stop = perf_counter()
-        return Measurement(self.compute, self.key, os.getpid(), get_ident(), start, stop, cpu)
+    def _measurement(self, cpu: float) -> Measurement:
+        self.stop = perf_counter()
+        del running_on[self.thread]
+        return Measurement(
+            compute=self.compute,
+            key=self.key,
+            pid=os.getpid(),
+            thread=self.thread,
+            start=self.start,
+            stop=self.stop,
+            cpu=cpu,
+            metrics=tuple(map(tuple, self.metered.metrics)) if self.metered else (),
+        )
 
 
 class Delivery:

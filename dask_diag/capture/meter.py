@@ -1,0 +1,227 @@
+"""Metering from inside a task: seconds, bytes, or anything else, under labels of the user's.
+
+Which task runs on a thread is found by the thread, so it costs a task that meters nothing next to
+nothing. Code written for ``distributed.metrics.context_meter`` is heard too, once that module has
+been imported; and where no task of ours runs, what is metered here goes to distributed's meter, as
+on a worker of a cluster.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable
+from functools import wraps
+from threading import get_ident
+from time import perf_counter, thread_time
+from typing import Any, NamedTuple, TypeVar
+
+__all__ = [
+    "ContextMeter",
+    "Metered",
+    "Metric",
+    "context_meter",
+    "hear_distributed",
+    "running_on",
+    "stop_hearing_distributed",
+]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_NAN = float("nan")
+_OURS = "dask_diag"
+
+running_on: dict[int, Any] = {}
+"""The task that ran last on each thread, by the thread's ident; see `_current_task`."""
+
+
+class Metric(NamedTuple):
+    """What was metered once: of seconds, also how many of them were CPU seconds (NaN: unknown)."""
+
+    label: str
+    unit: str
+    value: float
+    cpu: float
+
+
+class Metered:
+    """What one task has metered so far.
+
+    Attributes
+    ----------
+    metrics : list of Metric
+    inner_wall, inner_cpu : float
+        Seconds that were metered within the meter that is open, to be taken off it.
+    """
+
+    __slots__ = ("inner_cpu", "inner_wall", "metrics")
+
+    def __init__(self) -> None:
+        self.metrics: list[Metric] = []
+        self.inner_wall = self.inner_cpu = 0.0
+
+    def add(self, label: Hashable, value: float, unit: str, cpu: float = _NAN) -> None:
+        """Keep a metric."""
+        self.metrics.append(Metric(str(label), str(unit), float(value), cpu))
+        if unit == "seconds":
+            self.inner_wall += value
+
+
+def _current_task() -> Any:
+    """The measured task that runs on this thread, or None."""
+    ident = get_ident()
+    task = running_on.get(ident)
+    # What ran here last may have ended, and its stand-in may serve another thread by now.
+    if task is None or task.stop is not None or task.start is None or task.thread != ident:
+        return None
+    return task
+
+
+def _metered_of(task: Any) -> Metered:
+    if task.metered is None:
+        task.metered = Metered()
+    return task.metered  # type: ignore[no-any-return]
+
+
+def _distributed_meter() -> Any:
+    """Distributed's meter, if it has been imported."""
+    module = sys.modules.get("distributed.metrics")
+    return getattr(module, "context_meter", None)
+
+
+class _Meter:
+    """One use of `ContextMeter.meter`, as a context manager or as a decorator."""
+
+    __slots__ = ("_cpu", "_func", "_label", "_metered", "_outer", "_theirs", "_unit", "_wall")
+
+    def __init__(self, label: Hashable, unit: str, func: Callable[[], float] | None) -> None:
+        self._label = label
+        self._unit = unit
+        self._func = func
+
+    def __call__(self, function: _Function) -> _Function:
+        """Meter every call of a function."""
+
+        @wraps(function)
+        def metered(*args: Any, **kwargs: Any) -> Any:
+            with _Meter(self._label, self._unit, self._func):
+                return function(*args, **kwargs)
+
+        return metered  # type: ignore[return-value]
+
+    def __enter__(self) -> None:
+        task = _current_task()
+        self._metered = self._theirs = None
+        if task is not None:
+            self._metered = metered = _metered_of(task)
+            self._outer = metered.inner_wall, metered.inner_cpu
+            metered.inner_wall = metered.inner_cpu = 0.0
+            self._wall = (self._func or perf_counter)()
+            self._cpu = thread_time()
+            return
+        theirs = _distributed_meter()
+        if theirs is not None:
+            self._theirs = theirs.meter(self._label, self._unit, self._func or perf_counter)
+            self._theirs.__enter__()
+
+    def __exit__(self, *args: object) -> None:
+        metered = self._metered
+        if metered is not None:
+            cpu = thread_time() - self._cpu
+            value = (self._func or perf_counter)() - self._wall
+            outer_wall, outer_cpu = self._outer
+            if self._unit == "seconds":
+                own = value - metered.inner_wall, cpu - metered.inner_cpu
+                metered.metrics.append(Metric(str(self._label), self._unit, *own))
+                metered.inner_wall, metered.inner_cpu = outer_wall + value, outer_cpu + cpu
+            else:
+                metered.metrics.append(Metric(str(self._label), self._unit, value, _NAN))
+                metered.inner_wall += outer_wall
+                metered.inner_cpu += outer_cpu
+        elif self._theirs is not None:
+            self._theirs.__exit__(*args)
+
+
+class ContextMeter:
+    """Meters what code does that runs inside a task; see `context_meter`."""
+
+    def __reduce__(self) -> Any:
+        return _the_meter, ()
+
+    def meter(
+        self, label: Hashable, unit: str = "seconds", func: Callable[[], float] | None = None
+    ) -> _Meter:
+        """Meter a block, or every call of a function.
+
+        Parameters
+        ----------
+        label : str
+            The activity to which it is counted.
+        unit : str, optional
+            Of what. Seconds are taken off the task's ``thread-cpu`` and ``thread-noncpu``, from
+            each what it had, and off a meter around this one.
+        func : callable, optional
+            What to read before and after, if not the wall clock: the difference is counted.
+
+        Returns
+        -------
+        context manager and decorator
+            It costs next to nothing where no task is profiled.
+
+        Examples
+        --------
+        >>> from dask_diag import context_meter
+        >>> @context_meter.meter("I/O")
+        ... def read(path):
+        ...     return open(path).read()
+        """
+        return _Meter(label, unit, func)
+
+    def digest_metric(self, label: Hashable, value: float, unit: str) -> None:
+        """Count a value to an activity of the task that runs.
+
+        Parameters
+        ----------
+        label : str
+        value : float
+        unit : str
+            Any: ``"bytes"``, ``"count"``, ``"dollars"``. Seconds are taken off ``thread-noncpu``
+            as far as there are such, else off ``thread-cpu``.
+        """
+        task = _current_task()
+        if task is not None:
+            _metered_of(task).add(label, value, unit)
+            return
+        theirs = _distributed_meter()
+        if theirs is not None:
+            theirs.digest_metric(label, value, unit)
+
+
+context_meter = ContextMeter()
+"""The meter to use in tasks."""
+
+
+def _the_meter() -> ContextMeter:
+    return context_meter
+
+
+def _hear(label: Hashable, value: float, unit: str) -> None:
+    """Take over what was given to distributed's meter in a task of ours."""
+    task = _current_task()
+    if task is not None:
+        _metered_of(task).add(label, value, unit)
+
+
+def hear_distributed() -> None:
+    """Listen to distributed's meter too, if it has been imported; see `stop_hearing_distributed`.
+
+    What it says outside of our tasks is ignored.
+    """
+    callbacks = getattr(_distributed_meter(), "_callbacks", None)
+    if callbacks is not None:
+        callbacks.get().setdefault(_OURS, _hear)
+
+
+def stop_hearing_distributed() -> None:
+    """Leave distributed's meter as it was."""
+    callbacks = getattr(_distributed_meter(), "_callbacks", None)
+    if callbacks is not None:
+        callbacks.get().pop(_OURS, None)

@@ -1,0 +1,257 @@
+"""Metering from inside tasks: exact, additive, and heard from distributed's meter too."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import dask.local
+import dask.multiprocessing
+import dask.threaded
+import pytest
+
+from dask_diag import Profiler, activities, context_meter
+from dask_diag.capture.meter import running_on
+
+from .test_activities import assert_adds_up
+
+SCHEDULERS = [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]
+
+
+def spin(cpu_seconds):
+    begun = time.thread_time()
+    while time.thread_time() - begun < cpu_seconds:
+        pass
+
+
+def profiled(function, *args, get=dask.threaded.get):
+    with Profiler() as prof:
+        get({("work", 0): (function, *args)}, ("work", 0))
+    return prof
+
+
+def seconds_of(prof):
+    rows = activities(prof.recording, functions=["work"]).to_dicts()
+    return {row["activity"]: row["value"] for row in rows}
+
+
+def sleep_metered_then_spin():
+    with context_meter.meter("I/O"):
+        time.sleep(0.5)
+    spin(0.5)
+
+
+def spin_metered_then_sleep():
+    with context_meter.meter("maths"):
+        spin(0.3)
+    time.sleep(0.3)
+
+
+@pytest.mark.parametrize("get", SCHEDULERS)
+def test_metered_sleep_is_not_taken_off_the_cpu_seconds(get, retried):
+    def measure():
+        prof = profiled(sleep_metered_then_spin, get=get)
+        shares = seconds_of(prof)
+        assert shares["I/O"] == pytest.approx(0.5, abs=0.03)
+        assert shares["thread-cpu"] == pytest.approx(0.5, abs=0.03)
+        assert shares["thread-noncpu"] < 0.1
+        assert_adds_up(prof.recording)
+
+    retried(measure)
+
+
+@pytest.mark.parametrize("get", SCHEDULERS)
+def test_metered_cpu_is_not_taken_off_the_rest(get, retried):
+    def measure():
+        prof = profiled(spin_metered_then_sleep, get=get)
+        shares = seconds_of(prof)
+        assert 0.29 < shares["maths"] < 0.6
+        assert shares["thread-noncpu"] == pytest.approx(0.3, abs=0.03)
+        assert abs(shares["thread-cpu"]) < 0.02
+        assert_adds_up(prof.recording)
+
+    retried(measure)
+
+
+def nested():
+    with context_meter.meter("outer"):
+        time.sleep(0.1)
+        with context_meter.meter("inner"):
+            time.sleep(0.2)
+        with context_meter.meter("inner"):
+            time.sleep(0.1)
+        time.sleep(0.1)
+
+
+def test_nested_meters_add_up(retried):
+    def measure():
+        prof = profiled(nested)
+        shares = seconds_of(prof)
+        assert shares["outer"] == pytest.approx(0.2, abs=0.02)
+        assert shares["inner"] == pytest.approx(0.3, abs=0.02)
+        assert_adds_up(prof.recording)
+
+    retried(measure)
+
+
+@context_meter.meter("read")
+def decorated(depth):
+    time.sleep(0.05)
+    return decorated(depth - 1) if depth else "result"
+
+
+def test_a_decorated_function_may_call_itself(retried):
+    def measure():
+        prof = profiled(decorated, 2)
+        assert seconds_of(prof)["read"] == pytest.approx(0.15, abs=0.02)
+
+    assert decorated(0) == "result"
+    assert decorated.__name__ == "decorated"
+    retried(measure)
+
+
+def read_bytes():
+    context_meter.digest_metric("S3", 1000, "bytes")
+    context_meter.digest_metric("S3", 500, "bytes")
+    context_meter.digest_metric("S3", 0.25, "dollars")
+
+
+@pytest.mark.parametrize("get", SCHEDULERS)
+def test_any_unit_is_counted(get):
+    prof = profiled(read_bytes, get=get)
+    assert prof.metrics["execute", "work", "S3", "bytes"] == 1500
+    assert prof.metrics["execute", "work", "S3", "dollars"] == 0.25
+    (row,) = activities(prof.recording, by="function", unit="bytes").to_dicts()
+    assert row == {"function": "work", "activity": "S3", "unit": "bytes", "value": 1500.0}
+    assert "S3" not in seconds_of(prof)
+
+
+def digest_seconds():
+    time.sleep(0.2)
+    spin(0.2)
+    context_meter.digest_metric("device", 0.3, "seconds")
+
+
+def test_digested_seconds_are_taken_off_the_waiting_first(retried):
+    def measure():
+        prof = profiled(digest_seconds)
+        shares = seconds_of(prof)
+        assert shares["device"] == 0.3
+        assert shares["thread-noncpu"] == pytest.approx(0.0, abs=0.03)
+        assert shares["thread-cpu"] == pytest.approx(0.1, abs=0.05)
+        assert_adds_up(prof.recording)
+
+    retried(measure)
+
+
+def test_a_counter_can_be_metered():
+    counter = iter(range(0, 1000, 7))
+
+    def work():
+        with context_meter.meter("ticks", unit="count", func=lambda: next(counter)):
+            pass
+
+    assert profiled(work).metrics["execute", "work", "ticks", "count"] == 7
+
+
+def test_an_error_inside_a_meter_goes_through_and_closes_it():
+    def work():
+        with pytest.raises(ValueError), context_meter.meter("outer"):
+            with context_meter.meter("inner"):
+                raise ValueError
+        with context_meter.meter("after"):
+            time.sleep(0.05)
+
+    prof = profiled(work)
+    assert seconds_of(prof).keys() == {"outer", "inner", "after", "thread-cpu", "thread-noncpu"}
+    assert_adds_up(prof.recording)
+
+
+def test_threads_do_not_mix_what_they_meter():
+    def work(n):
+        with context_meter.meter(f"label-{n}"):
+            time.sleep(0.01)
+        context_meter.digest_metric("n", n, "count")
+
+    names = "abcdefghijklmnopqrst"
+    dsk = {(name, 0): (work, n) for n, name in enumerate(names)}
+    with Profiler() as prof:
+        dask.threaded.get(dsk, list(dsk), num_workers=4)
+    for n, name in enumerate(names):
+        assert prof.metrics["execute", name, "n", "count"] == n
+        assert prof.metrics["execute", name, f"label-{n}", "seconds"] >= 0.01
+    assert len(prof.recording.metrics) == 40
+
+
+def test_outside_of_tasks_nothing_is_heard_and_nothing_is_left():
+    prof = profiled(read_bytes)
+    with context_meter.meter("late"):
+        context_meter.digest_metric("late", 1, "bytes")
+    assert "late" not in str(prof.metrics)
+    assert running_on == {}
+
+
+def test_a_failing_task_keeps_its_counts_and_its_seconds_are_failed():
+    def work():
+        with context_meter.meter("I/O"):
+            time.sleep(0.02)
+        context_meter.digest_metric("read", 10, "bytes")
+        raise ValueError
+
+    with Profiler() as prof, pytest.raises(ValueError):
+        dask.threaded.get({("work", 0): (work,)}, ("work", 0))
+    assert set(seconds_of(prof)) == {"failed"}
+    assert prof.metrics["execute", "work", "read", "bytes"] == 10
+    assert_adds_up(prof.recording)
+
+
+def theirs_sleep_then_spin():
+    from distributed.metrics import context_meter as theirs
+
+    with theirs.meter("I/O"):
+        time.sleep(0.3)
+    theirs.digest_metric("S3", 7, "bytes")
+    spin(0.3)
+
+
+@pytest.mark.parametrize("get", SCHEDULERS[:2])
+def test_distributeds_meter_is_heard_unchanged(get, retried):
+    metrics = pytest.importorskip("distributed.metrics")
+
+    def measure():
+        prof = profiled(theirs_sleep_then_spin, get=get)
+        shares = seconds_of(prof)
+        assert shares["I/O"] == pytest.approx(0.3, abs=0.03)
+        assert shares["thread-cpu"] == pytest.approx(0.3, abs=0.03)
+        assert prof.metrics["execute", "work", "S3", "bytes"] == 7
+        assert_adds_up(prof.recording)
+
+    retried(measure)
+    assert metrics.context_meter._callbacks.get() == {}
+
+
+def test_where_no_task_of_ours_runs_distributeds_meter_is_told():
+    metrics = pytest.importorskip("distributed.metrics")
+    told = []
+    with metrics.context_meter.add_callback(lambda *args: told.append(args)):
+        context_meter.digest_metric("S3", 5, "bytes")
+        with context_meter.meter("I/O"):
+            time.sleep(0.02)
+    assert told[0] == ("S3", 5, "bytes")
+    assert told[1][0] == "I/O"
+    assert told[1][1] >= 0.02
+
+
+def test_a_meter_pickles():
+    import cloudpickle
+
+    assert cloudpickle.loads(cloudpickle.dumps(context_meter)) is context_meter
+
+
+def test_a_thread_that_a_task_starts_is_not_the_task():
+    def work():
+        thread = threading.Thread(target=context_meter.digest_metric, args=("x", 1, "count"))
+        thread.start()
+        thread.join()
+
+    assert "count" not in str(profiled(work).metrics)
