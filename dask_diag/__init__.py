@@ -11,6 +11,7 @@ from dask_diag.capture.meter import context_meter
 from dask_diag.capture.profiler import Profiler
 from dask_diag.capture.progress import ProgressBar
 from dask_diag.capture.resources import ResourceProfiler
+from dask_diag.capture.span import span
 from dask_diag.errors import DiagnosticError
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ __all__ = [
     "__version__",
     "activities",
     "context_meter",
+    "span",
     "summary",
     "visualize",
 ]

@@ -266,12 +266,12 @@ class Recording:
         What to add to a time to get seconds since the epoch.
     computes : Table
         A row per compute: ``compute`` (its name), ``start``, ``stop``, ``workers``,
-        ``process_cpu`` (CPU seconds of the computing process, all threads), ``scheduler``,
-        ``error`` (the exception's type, or empty).
+        ``process_cpu`` (CPU seconds of the computing process, all threads), ``span``,
+        ``scheduler``, ``error`` (the exception's type, or empty).
     tasks : Table
         A row per task: ``key`` (text), ``function``, ``start``, ``stop``, ``thread_cpu``,
         ``thread_noncpu``, ``submitted``, ``collected`` (seconds), ``worker``, ``pid``, ``thread``,
-        ``compute``, ``outcome`` (``ok``, ``failed`` or ``unfinished``), ``error``.
+        ``compute``, ``span``, ``outcome`` (``ok``, ``failed`` or ``unfinished``), ``error``.
     needs : Table
         A row per dependency: ``task`` and ``needs``, positions in `tasks` of a task and of one
         whose result it takes.

@@ -150,6 +150,7 @@ def recording_of(rows, workers, stop):
                 "stop": np.array([stop]),
                 "workers": np.array([workers]),
                 "process_cpu": np.zeros(1),
+                "span": Labels.of([""] * 1),
                 "scheduler": Labels.of(["threads"]),
                 "error": Labels.of([""]),
             }
@@ -168,6 +169,7 @@ def recording_of(rows, workers, stop):
                 "pid": lanes,
                 "thread": lanes,
                 "compute": Labels.of(["c"] * len(rows)),
+                "span": Labels.of([""] * len(rows)),
                 "outcome": Labels.of(outcomes),
                 "error": Labels.of([""] * len(rows)),
             }

@@ -121,7 +121,14 @@ print(json.dumps([m for m in ("bokeh", "rich", "pandas", "distributed", "dask_di
 
 
 def test_only_one_file_touches_dasks_internals():
-    private = ("dask._task_spec", "dask.local", "dask.order", "dask.core")
+    private = (
+        "dask._task_spec",
+        "dask.local",
+        "dask.order",
+        "dask.core",
+        "dask._expr",
+        "dask.highlevelgraph",
+    )
     for path in FILES:
         if path.name == "scheduler.py":
             continue

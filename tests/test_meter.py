@@ -11,7 +11,7 @@ import dask.threaded
 import pytest
 
 from dask_diag import Profiler, activities, context_meter
-from dask_diag.capture.meter import running_on
+from dask_diag.capture.meter import listening
 
 from .test_activities import assert_adds_up
 
@@ -188,7 +188,7 @@ def test_outside_of_tasks_nothing_is_heard_and_nothing_is_left():
     with context_meter.meter("late"):
         context_meter.digest_metric("late", 1, "bytes")
     assert "late" not in str(prof.metrics)
-    assert running_on == {}
+    assert listening == set()
 
 
 def test_a_failing_task_keeps_its_counts_and_its_seconds_are_failed():

@@ -30,6 +30,7 @@ COLUMNS = [
     "pid",
     "thread",
     "compute",
+    "span",
     "outcome",
     "error",
 ]

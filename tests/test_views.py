@@ -65,6 +65,7 @@ def recording_of(rows, computes=(("c-1", 0.0, 10.0),), notices=()):
                 "stop": np.array([c[2] for c in computes], float),
                 "workers": np.full(len(computes), 2),
                 "process_cpu": np.zeros(len(computes)),
+                "span": Labels.of([""] * len(computes)),
                 "scheduler": Labels.of(["threads"] * len(computes)),
                 "error": Labels.of([""] * len(computes)),
             }
@@ -83,6 +84,7 @@ def recording_of(rows, computes=(("c-1", 0.0, 10.0),), notices=()):
                 "pid": Labels(worker.codes, [1] * len(worker.values) or [1]),
                 "thread": Labels(worker.codes, range(max(len(worker.values), 1))),
                 "compute": Labels.of(["c-1"] * len(rows)),
+                "span": Labels.of([""] * len(rows)),
                 "outcome": Labels.of(outcomes),
                 "error": Labels.of(errors),
             }

@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 Sum = tuple[str, str, float]
 """A group, an activity, and the sum of a metric."""
 
-GROUPS = ("activity", "function", "worker", "compute")
+GROUPS = ("activity", "function", "worker", "span", "compute")
 NO_TASK = ""
 """The function of seconds in which a worker ran no task."""
 UNUSED = "unused"
@@ -37,7 +37,7 @@ def activities(
     Parameters
     ----------
     recording : Recording
-    by : {"activity", "function", "worker", "compute"}
+    by : {"activity", "function", "worker", "span", "compute"}
         What else to divide by; the table has a column of that name.
     unit : str
         Which unit to tell of.
@@ -191,7 +191,7 @@ def _alike(rows: int) -> Labels:
 
 
 def _seconds_of_free_workers(recording: Recording, occupancy: Occupancy, by: str) -> Iterator[Sum]:
-    group = occupancy.compute if by == "compute" else NO_TASK
+    group = {"compute": occupancy.compute, "span": occupancy.span}.get(by, NO_TASK)
     for activity, workers in (
         ("overhead", occupancy.overhead),
         ("idle", occupancy.idle),

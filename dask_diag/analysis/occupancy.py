@@ -39,7 +39,7 @@ class Occupancy:
 
     Attributes
     ----------
-    compute : str
+    compute, span : str
     workers : int
         As many as the scheduler said, or as ran at once if it said less.
     tasks : Task
@@ -52,6 +52,7 @@ class Occupancy:
     """
 
     compute: str
+    span: str
     workers: int
     tasks: Task
     times: Array
@@ -146,6 +147,7 @@ def _occupancy(compute: dict[str, Any], tasks: Task) -> Occupancy:
     overhead = np.minimum(free, ready + done)
     return Occupancy(
         compute=compute["compute"],
+        span=compute["span"],
         workers=workers,
         tasks=tasks,
         times=times,

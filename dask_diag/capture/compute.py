@@ -21,11 +21,12 @@ from dask_diag.capture.meter import (
     Metered,
     Metric,
     hear_distributed,
-    running_on,
+    listening,
     stop_hearing_distributed,
 )
-from dask_diag.capture.scheduler import facts_of_compute
-from dask_diag.capture.task import MeasuredTask, Measurement, take_measurement
+from dask_diag.capture.scheduler import annotations_of_compute, facts_of_compute
+from dask_diag.capture.span import current_span
+from dask_diag.capture.task import MeasuredTask, Measurement, take_measurement, threads_of_tasks
 
 __all__ = ["ROW", "STATE_KEY", "Compute", "Exceptional", "Keys", "begin", "running"]
 
@@ -36,7 +37,8 @@ ROW = Struct("6d")
 pack_row = ROW.pack
 """A task's row: submitted, start, stop, thread CPU, what ran it, collected. NaN is not known.
 
-What ran it is a thread's ident, or the pid of a worker process (see `Compute.remote_threads`).
+What ran it is a thread's ident, as the worker told the scheduler, or the pid of a worker process
+(see `Compute.remote_threads`); 0 where the scheduler asks no worker who it is.
 """
 
 _NAN = float("nan")
@@ -140,6 +142,22 @@ class Needs:
             self.rows.extend(needed)
 
 
+class SpansOfTasks:
+    """The spans that tasks were annotated with: for each such task its row."""
+
+    def __init__(self, keys: Sequence[Any], annotated: Mapping[Any, Any]) -> None:
+        self.rows = array("I")
+        self.codes = array("I")
+        self.names: dict[str, int] = {}
+        if not annotated:
+            return
+        for row, key in enumerate(keys):
+            if key in annotated:
+                name = str(annotated[key])
+                self.rows.append(row)
+                self.codes.append(self.names.setdefault(name, len(self.names)))
+
+
 class Metrics:
     """What tasks metered: for each time, the task's row and what it was."""
 
@@ -176,6 +194,7 @@ class Compute:
     """
 
     __slots__ = (
+        "annotated",
         "aside",
         "dsk",
         "error",
@@ -192,6 +211,8 @@ class Compute:
         "remote_threads",
         "rows",
         "share",
+        "span",
+        "spans",
         "start",
         "state",
         "stop",
@@ -217,6 +238,9 @@ class Compute:
         self.names: NamesOfPlainKeys | None = None
         self.needs: Needs | None = None
         self.metrics = Metrics()
+        self.span = current_span()
+        self.annotated: Mapping[Any, Any] = annotations_of_compute("span")
+        self.spans: SpansOfTasks | None = None
         self.exceptional: dict[int, Exceptional] = {}
         self.remote_threads: dict[int, int] = {}
         self.free: list[MeasuredTask] = []
@@ -284,7 +308,11 @@ class Compute:
     def in_flight(self) -> list[MeasuredTask]:
         """The stand-ins of all tasks that have been submitted and not collected."""
         running_keys = tuple(self.state.get("running", ()))
-        return [task for task in map(self.stand_in, running_keys) if task is not None]
+        found = [task for task in map(self.stand_in, running_keys) if task is not None]
+        threads = threads_of_tasks() if found else {}
+        for task in found:
+            task.thread = threads.get(id(task), task.thread)
+        return found
 
     def finish(self, failed: bool) -> None:
         """Record what is still in flight, let go of the graph and of every task."""
@@ -304,6 +332,7 @@ class Compute:
         types = set(map(type, self.keys))
         self.names = NamesOfPlainKeys(self.keys, types, self.dsk)
         self.needs = self.needs_among(self.keys)
+        self.spans = self.spans_among(self.keys)
         self.keys = Keys(self.keys, types)
         self.rows = bytes(self.rows)
         self._let_go()
@@ -315,6 +344,10 @@ class Compute:
     def needs_among(self, keys: Sequence[Any]) -> Needs:
         """Which of the tasks with these keys need which."""
         return self.needs or Needs(keys, self.state.get("dependencies", {}))
+
+    def spans_among(self, keys: Sequence[Any]) -> SpansOfTasks:
+        """Which of the tasks with these keys were annotated with a span."""
+        return self.spans or SpansOfTasks(keys, self.annotated)
 
     def _note_failure(self) -> None:
         error = sys.exc_info()[1]
@@ -342,11 +375,10 @@ class Compute:
     def _let_go(self) -> None:
         for measured in self.free:
             del measured.task
-        for thread, measured in tuple(running_on.items()):
-            if measured.compute is self:
-                del running_on[thread]
+        listening.discard(self.number)
         self.free.clear()
         self.aside.clear()
+        self.annotated = {}
         self.dsk = {}
         self.state = {}
         self.measurer = None
@@ -388,4 +420,5 @@ def begin(dsk: Any) -> Compute:
     hear_distributed()
     compute = Compute(dsk)
     running[compute.number] = compute
+    listening.add(compute.number)
     return compute

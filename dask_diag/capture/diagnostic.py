@@ -245,18 +245,20 @@ class TaskDiagnostic(Diagnostic):
             try:
                 compute = measured.compute
                 dsk[key] = measured.task
+                ran_on = worker_id if type(worker_id) is int else 0
             except AttributeError:
                 # It is the task itself: its stand-in was put aside, or another has recorded it.
                 compute = state[STATE_KEY]
                 measured = compute.take_aside(key)
                 if measured is None:
                     return
+                ran_on = measured.thread
             compute.rows += pack_row(
                 measured.submitted,
                 measured.start,
                 measured.stop,
                 measured.cpu,
-                measured.thread,
+                ran_on,
                 perf_counter(),
             )
             if measured.metered is not None:

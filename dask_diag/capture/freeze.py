@@ -76,6 +76,7 @@ def computes_table(computes: Sequence[Compute], now: float) -> Table:
                 ],
                 dtype=float,
             ),
+            "span": Labels.of(compute.span for compute in computes),
             "scheduler": Labels.of(compute.scheduler for compute in computes),
             "error": Labels.of(compute.error for compute in computes),
         }
@@ -119,6 +120,14 @@ def tasks_tables(computes: Iterable[Compute]) -> dict[str, Table]:
         "needs": needs_table,
         "metrics": metered,
     }
+
+
+def _spans_of(compute: Compute, keys: Sequence[Any]) -> Labels:
+    """The span of each task: that of its compute, unless it was annotated with one."""
+    annotated = compute.spans_among(keys)
+    names = list(annotated.names)
+    others = {row: names[code] for row, code in zip(annotated.rows, annotated.codes, strict=True)}
+    return _mostly(compute.span, others, len(keys))
 
 
 def _metrics_of(compute: Compute, rows: int, rows_before: int) -> Table:
@@ -168,6 +177,7 @@ TASK_COLUMNS = (
     "pid",
     "thread",
     "compute",
+    "span",
     "outcome",
     "error",
 )
@@ -175,7 +185,7 @@ TASK_COLUMNS = (
 
 def _tasks_of_nothing() -> Table:
     numbers = {name: np.zeros(0) for name in TASK_COLUMNS[2:8]}
-    labels = {name: Labels([], []) for name in ("function", "compute", "outcome", "error")}
+    labels = {name: Labels([], []) for name in ("function", "compute", "span", "outcome", "error")}
     return Table({"key": Texts.of([]), "worker": np.zeros(0, np.int64), **numbers, **labels})
 
 
@@ -200,6 +210,7 @@ def _tasks_of(
             "collected": collected,
             "worker": _worker_codes(compute, ran_on, start, workers),
             "compute": Labels(np.zeros(len(keys), np.uint8), [compute_name(compute)]),
+            "span": _spans_of(compute, keys),
             "outcome": _mostly("ok", outcomes, len(keys)),
             "error": _mostly("", errors, len(keys)),
         }
@@ -254,10 +265,10 @@ def _worker_of(compute: Compute, ident: int) -> tuple[int, int, str]:
     """The pid, the thread and the kind of what a row says ran its task."""
     if ident in compute.remote_threads:
         return ident, compute.remote_threads[ident], "process"
-    if ident == 0:
-        return 0, 0, "unknown"
-    synchronous = ident == compute.thread and compute.scheduler == "synchronous"
-    return compute.pid, ident, "caller" if synchronous else "thread"
+    synchronous = compute.scheduler == "synchronous" and compute.workers <= 1
+    if synchronous and ident in (0, compute.thread):
+        return compute.pid, compute.thread, "caller"
+    return (compute.pid, ident, "thread") if ident else (0, 0, "unknown")
 
 
 def _worker_names(workers: Iterable[tuple[int, int, str]]) -> list[str]:

@@ -1,7 +1,7 @@
 """Metering from inside a task: seconds, bytes, or anything else, under labels of the user's.
 
-Which task runs on a thread is found by the thread, so it costs a task that meters nothing next to
-nothing. Code written for ``distributed.metrics.context_meter`` is heard too, once that module has
+Which task is running is read off the calling stack, so it costs a task that meters nothing nothing.
+Code written for ``distributed.metrics.context_meter`` is heard too, once that module has
 been imported; and where no task of ours runs, what is metered here goes to distributed's meter, as
 on a worker of a cluster.
 """
@@ -11,8 +11,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Hashable
 from functools import wraps
-from threading import get_ident
 from time import perf_counter, thread_time
+from types import CodeType
 from typing import Any, NamedTuple, TypeVar
 
 __all__ = [
@@ -21,7 +21,8 @@ __all__ = [
     "Metric",
     "context_meter",
     "hear_distributed",
-    "running_on",
+    "listening",
+    "runs_a_task",
     "stop_hearing_distributed",
 ]
 
@@ -29,8 +30,11 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _NAN = float("nan")
 _OURS = "dask_diag"
 
-running_on: dict[int, Any] = {}
-"""The task that ran last on each thread, by the thread's ident; see `_current_task`."""
+listening: set[Any] = set()
+"""What listens: computes, and tasks in worker processes. If it is empty, metering costs nothing."""
+
+runs_a_task: set[CodeType] = set()
+"""The functions that run a measured task, which is their ``self``."""
 
 
 class Metric(NamedTuple):
@@ -66,13 +70,13 @@ class Metered:
 
 
 def _current_task() -> Any:
-    """The measured task that runs on this thread, or None."""
-    ident = get_ident()
-    task = running_on.get(ident)
-    # What ran here last may have ended, and its stand-in may serve another thread by now.
-    if task is None or task.stop is not None or task.start is None or task.thread != ident:
-        return None
-    return task
+    """The measured task that called, through whatever functions, or None."""
+    frame = sys._getframe(2) if listening else None
+    while frame is not None:
+        if frame.f_code in runs_a_task:
+            return frame.f_locals["self"]
+        frame = frame.f_back
+    return None
 
 
 def _metered_of(task: Any) -> Metered:

@@ -17,18 +17,27 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
 import dask.local
 from dask._task_spec import GraphNode, Task, TaskRef
 from dask.callbacks import Callback
+from dask.highlevelgraph import HighLevelGraph
+
+_Expression: Any = None
+"""What carries annotations in a dask that has it; in an older one high-level graphs do."""
+with suppress(ImportError):
+    from dask._expr import Expr
+
+    _Expression = Expr
 
 __all__ = [
     "GraphNode",
     "Task",
     "TaskRef",
+    "annotations_of_compute",
     "facts_of_compute",
     "hold",
     "release",
@@ -159,6 +168,35 @@ def facts_of_compute() -> Mapping[str, Any]:
             return frame.f_locals
         frame = frame.f_back
     return {}
+
+
+def annotations_of_compute(name: str) -> Mapping[Any, Any]:
+    """What ``dask.annotate`` said under `name` of the compute that is starting, by key.
+
+    The scheduler itself has but a plain graph; what carried the annotations is a local variable of
+    the functions of dask that called it.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not _GET_ASYNC:
+        frame = frame.f_back
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("dask."):
+        for value in list(frame.f_locals.values()):
+            if isinstance(value, HighLevelGraph):
+                return _annotations_of_layers(value, name)
+            if _Expression is not None and isinstance(value, _Expression):
+                annotations: Mapping[str, Any] = getattr(value, "__dask_annotations__", dict)()
+                return dict(annotations.get(name, {}))
+        frame = frame.f_back
+    return {}
+
+
+def _annotations_of_layers(graph: HighLevelGraph, name: str) -> dict[Any, Any]:
+    found = {}
+    for layer in graph.layers.values():
+        value = (layer.annotations or {}).get(name)
+        if value is not None:
+            found.update({key: value(key) if callable(value) else value for key in layer})
+    return found
 
 
 def distributed_client() -> str | None:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Mapping
 from threading import get_ident
 from time import perf_counter, thread_time
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dask_diag.capture.meter import Metered, Metric, hear_distributed, running_on
+from dask_diag.capture.meter import Metered, Metric, hear_distributed, listening, runs_a_task
 from dask_diag.capture.scheduler import GraphNode
 
 if TYPE_CHECKING:
     from dask_diag.capture.compute import Compute
 
-__all__ = ["MeasuredTask", "Measurement", "take_measurement"]
+__all__ = ["MeasuredTask", "Measurement", "take_measurement", "threads_of_tasks"]
 
 _ON_EXCEPTION = "_dask_diag_measurement"
 
@@ -69,16 +71,16 @@ class MeasuredTask(GraphNode):
     def __init__(self, compute: Compute) -> None:
         self.compute = compute
         self.error = ""
+        self.thread = 0
 
     def __call__(self, values: Any = ()) -> Any:
         """Run the task and read the clocks around it."""
-        self.thread = thread = get_ident()
-        running_on[thread] = self
         self.start = perf_counter()
         cpu = thread_time()
         try:
             result = self.task(values)
         except BaseException as error:
+            self.thread = get_ident()
             self.cpu = thread_time() - cpu
             self.stop = perf_counter()
             self.error = type(error).__name__
@@ -116,7 +118,7 @@ class MeasuredTask(GraphNode):
 class RemoteTask:
     """A task in a worker process; it sends the measurement home with the result."""
 
-    __slots__ = ("compute", "key", "metered", "start", "stop", "task", "thread")
+    __slots__ = ("compute", "key", "metered", "start", "stop", "task")
 
     def __init__(self, task: Any, compute: int, key: Any) -> None:
         self.task = task
@@ -128,8 +130,7 @@ class RemoteTask:
     def __call__(self, values: Mapping[Any, Any]) -> Delivery:
         """Run the task and read the clocks around it."""
         hear_distributed()
-        self.thread = get_ident()
-        running_on[self.thread] = self
+        listening.add(self)
         self.start = perf_counter()
         cpu = thread_time()
         try:
@@ -143,17 +144,32 @@ class RemoteTask:
 
     def _measurement(self, cpu: float) -> Measurement:
         self.stop = perf_counter()
-        del running_on[self.thread]
+        listening.discard(self)
         return Measurement(
             compute=self.compute,
             key=self.key,
             pid=os.getpid(),
-            thread=self.thread,
+            thread=get_ident(),
             start=self.start,
             stop=self.stop,
             cpu=cpu,
             metrics=tuple(map(tuple, self.metered.metrics)) if self.metered else (),
         )
+
+
+runs_a_task.update((MeasuredTask.__call__.__code__, RemoteTask.__call__.__code__))
+
+
+def threads_of_tasks() -> dict[int, int]:
+    """On which thread each measured task runs that is running now: its ``id()`` to an ident."""
+    found = {}
+    for thread, leaf in sys._current_frames().items():
+        frame: FrameType | None = leaf
+        while frame is not None:
+            if frame.f_code is MeasuredTask.__call__.__code__:
+                found[id(frame.f_locals["self"])] = thread
+            frame = frame.f_back
+    return found
 
 
 class Delivery:

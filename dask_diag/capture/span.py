@@ -1,0 +1,50 @@
+"""Names for parts of a program, which every compute in them takes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+__all__ = ["current_span", "span"]
+
+SEPARATOR = "/"
+
+_path: ContextVar[tuple[str, ...]] = ContextVar("dask_diag_span", default=())
+
+
+@contextmanager
+def span(name: str) -> Iterator[None]:
+    """Name every compute that starts in a block; blocks may be nested.
+
+    Parameters
+    ----------
+    name : str
+        The name; in a block inside another it follows that one's, after a slash.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the name is not a text, or empty.
+
+    Examples
+    --------
+    >>> from dask_diag import span
+    >>> with span("load"):
+    ...     with span("parse"):
+    ...         pass        # computes here are in the span "load/parse"
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"span: expected a name, found {name!r}")
+    if not name:
+        raise ValueError("span: expected a name, found an empty text")
+    token = _path.set((*_path.get(), name))
+    try:
+        yield
+    finally:
+        _path.reset(token)
+
+
+def current_span() -> str:
+    """The name of the span that is open here, with those around it; empty if there is none."""
+    return SEPARATOR.join(_path.get())
