@@ -351,3 +351,11 @@ def test_a_distributed_client_is_told(monkeypatch):
         pass
     assert "saw no compute" in prof.summary()
     assert "<Client: 2 workers>" in prof.summary()
+
+
+def test_a_dask_that_hides_overlapping_computes_is_told(monkeypatch):
+    monkeypatch.setattr("dask_diag.capture.scheduler._dasks_own", None)
+    with Profiler() as prof:
+        dask.threaded.get(DSK, "c")
+    assert keys(prof) == ["b", "c"]
+    assert "only the first of several overlapping computes" in " ".join(prof.summary().split())

@@ -165,6 +165,11 @@ class Diagnostic(Callback):
                 f"{type(self).__name__} saw no compute: they ran on {client}, and only local "
                 "schedulers are recorded. Pass scheduler='threads' or 'processes', or close it."
             )
+        if not scheduler.sees_overlapping_computes():
+            notices.append(
+                "this dask lets only the first of several overlapping computes be seen: use a "
+                "version that dask_diag supports to see all"
+            )
         return notices
 
     def _guarded(self, doing: str, work: Callable[..., None], *args: Any) -> None:
