@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_diag import CacheProfiler, DiagnosticError, Profiler, Recording, ResourceProfiler
-from dask_diag.recording import Labels, Table, Texts, concatenate
+from dask_diag.columns import Labels, Texts, concatenate
+from dask_diag.recording import Table
 
 COLUMNS = [
     "key",

@@ -27,7 +27,8 @@ from dask_diag import (
     visualize,
 )
 from dask_diag.analysis.outside import cpu_outside_tasks
-from dask_diag.recording import Labels, Table, Texts
+from dask_diag.columns import Labels, Texts
+from dask_diag.recording import Table
 from dask_diag.views.colors import color_of
 from dask_diag.views.names import seconds, shown
 from dask_diag.views.summary import amount

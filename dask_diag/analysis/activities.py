@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from dask_diag.analysis.occupancy import Occupancy, occupancies
+from dask_diag.columns import Labels
 from dask_diag.errors import DiagnosticError
-from dask_diag.recording import Labels, Recording, Table
+from dask_diag.recording import Recording, Table
 
 __all__ = ["activities", "execute_metrics"]
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.recording import Labels, Recording, Table
+from dask_diag.columns import Labels
+from dask_diag.recording import Recording, Table
 
 __all__ = ["by_function"]
 

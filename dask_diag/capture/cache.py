@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from dask.utils import funcname
 
-from dask_diag.capture.compute import STATE_KEY, Compute, Keys, NamesOfPlainKeys
+from dask_diag.capture.compute import STATE_KEY, Compute
 from dask_diag.capture.described import DescribedTask
 from dask_diag.capture.diagnostic import Diagnostic
+from dask_diag.capture.packed import Keys, NamesOfPlainKeys
 
 if TYPE_CHECKING:
     from dask_diag.recording import Recording

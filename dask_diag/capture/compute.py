@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import marshal
 import os
 import sys
-from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
-from operator import itemgetter
 from struct import Struct
 from threading import get_ident
 from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
-from dask.utils import funcname
-
 from dask_diag.capture.meter import (
     Metered,
-    Metric,
     hear_distributed,
     listening,
     stop_hearing_distributed,
 )
+from dask_diag.capture.packed import Keys, Metrics, NamesOfPlainKeys, Needs, SpansOfTasks
 from dask_diag.capture.scheduler import annotations_of_compute, facts_of_compute
 from dask_diag.capture.span import current_span
 from dask_diag.capture.task import MeasuredTask, Measurement, take_measurement, threads_of_tasks
@@ -42,7 +36,6 @@ What ran it is a thread's ident, as the worker told the scheduler, or the pid of
 """
 
 _NAN = float("nan")
-_PLAIN = {str, int, float, bytes, bool, tuple, type(None)}
 _count = count(1)
 
 running: dict[int, Compute] = {}
@@ -54,128 +47,6 @@ class Exceptional(NamedTuple):
 
     outcome: str
     error: str
-
-
-def consist_of_plain_values(keys: Sequence[Any], types: set[type]) -> bool:
-    """Whether marshal gives back just what it is given: it would write a numpy integer as bytes."""
-    if not types <= _PLAIN:
-        return False
-    tuples = keys if types == {tuple} else [key for key in keys if type(key) is tuple]
-    lengths = set(map(len, tuples))
-    for length in lengths:
-        alike = tuples if len(lengths) == 1 else [key for key in tuples if len(key) == length]
-        columns = (list(map(itemgetter(position), alike)) for position in range(length))
-        if not all(map(_are_plain, columns)):
-            return False
-    return True
-
-
-def _are_plain(values: Sequence[Any]) -> bool:
-    """Whether all are plain, in the fewest instructions: texts can be joined, numbers summed."""
-    with contextlib.suppress(TypeError):
-        "".join(values)
-        return True
-    with contextlib.suppress(TypeError):
-        return type(sum(values)) in _PLAIN
-    return all(map(_is_plain, values))
-
-
-def _is_plain(value: Any) -> bool:
-    return all(map(_is_plain, value)) if type(value) is tuple else type(value) in _PLAIN
-
-
-class Keys:
-    """Keys of tasks, in the order of their rows, kept without the user's objects.
-
-    Marshal writes what keys are made of (text, numbers, tuples) in a fraction of the memory of the
-    objects; keys that hold anything else are kept as they are. It never leaves this process.
-    """
-
-    def __init__(self, keys: list[Any], types: set[type]) -> None:
-        packed = marshal.dumps(keys) if consist_of_plain_values(keys, types) else list(keys)
-        self._packed: bytes | list[Any] = packed
-
-    def __iter__(self) -> Any:
-        packed = self._packed
-        return iter(marshal.loads(packed) if isinstance(packed, bytes) else packed)
-
-
-class NamesOfPlainKeys:
-    """Function names for the rows whose key has no prefix to tell it: ``"c"``, ``7``.
-
-    They must be looked up while the graph is still there.
-    """
-
-    def __init__(self, keys: list[Any], types: set[type], dsk: Mapping[Any, Any]) -> None:
-        self.rows = array("I")
-        self.codes = array("I")
-        self.names: dict[str, int] = {}
-        if types == {tuple}:
-            return
-        plain = [
-            (row, key)
-            for row, key in enumerate(keys)
-            if type(key) is not tuple and (type(key) is not str or "-" not in key)
-        ]
-        for row, key in plain:
-            name = function_name(dsk.get(key))
-            self.rows.append(row)
-            self.codes.append(self.names.setdefault(name, len(self.names)))
-
-    def __iter__(self) -> Iterator[tuple[int, str]]:
-        names = list(self.names)
-        return ((row, names[code]) for row, code in zip(self.rows, self.codes, strict=True))
-
-
-class Needs:
-    """Which tasks need which: how many each row needs, and then the rows that they are."""
-
-    def __init__(self, keys: Sequence[Any], dependencies: Mapping[Any, Any]) -> None:
-        self.counts = array("I")
-        self.rows = array("I")
-        if not any(dependencies.values()):
-            return
-        row_of = {key: row for row, key in enumerate(keys)}
-        for key in keys:
-            needed = [row_of[need] for need in dependencies.get(key, ()) if need in row_of]
-            self.counts.append(len(needed))
-            self.rows.extend(needed)
-
-
-class SpansOfTasks:
-    """The spans that tasks were annotated with: for each such task its row."""
-
-    def __init__(self, keys: Sequence[Any], annotated: Mapping[Any, Any]) -> None:
-        self.rows = array("I")
-        self.codes = array("I")
-        self.names: dict[str, int] = {}
-        if not annotated:
-            return
-        for row, key in enumerate(keys):
-            if key in annotated:
-                name = str(annotated[key])
-                self.rows.append(row)
-                self.codes.append(self.names.setdefault(name, len(self.names)))
-
-
-class Metrics:
-    """What tasks metered: for each time, the task's row and what it was."""
-
-    def __init__(self) -> None:
-        self.rows = array("I")
-        self.codes = array("I")
-        self.values = array("d")
-        self.cpu = array("d")
-        self.names: dict[tuple[str, str], int] = {}
-
-    def add(self, row: int, metrics: Iterable[Metric]) -> None:
-        """Keep what the task of a row metered."""
-        for metric in metrics:
-            name = (metric.label, metric.unit)
-            self.rows.append(row)
-            self.codes.append(self.names.setdefault(name, len(self.names)))
-            self.values.append(metric.value)
-            self.cpu.append(metric.cpu)
 
 
 class Compute:
@@ -399,17 +270,6 @@ def outcome_of(measured: MeasuredTask) -> Exceptional:
     if measured.error:
         return Exceptional("failed", measured.error)
     return Exceptional("unfinished" if measured.stop is None else "ok", "")
-
-
-def function_name(task: Any) -> str:
-    """The name of a task's function, whatever the user made of it."""
-    if type(task) is MeasuredTask:
-        task = task.task
-    func = getattr(task, "func", None)
-    try:
-        return str(funcname(func)) if func is not None else type(task).__name__.lower()
-    except Exception:
-        return type(func).__name__
 
 
 def begin(dsk: Any) -> Compute:

@@ -17,7 +17,8 @@ from dask.utils import key_split
 from dask_diag.capture.cache import Holdings
 from dask_diag.capture.compute import ROW, Compute, numbers_in_flight, outcome_of, pack_row
 from dask_diag.capture.resources import SAMPLE_COLUMNS
-from dask_diag.recording import Labels, Recording, Table, Texts, smallest_integers, stack
+from dask_diag.columns import Labels, Texts, smallest_integers
+from dask_diag.recording import Recording, Table, stack
 
 __all__ = [
     "cache_table",

@@ -16,7 +16,8 @@ from bokeh.models import (
 from bokeh.transform import dodge, transform
 
 from dask_diag.analysis.functions import by_function
-from dask_diag.recording import Labels, Recording, Table
+from dask_diag.columns import Labels
+from dask_diag.recording import Recording, Table
 from dask_diag.views.colors import colors_of
 from dask_diag.views.figures import Options, add_legend, draw_nothing, legend_label, new_figure
 from dask_diag.views.names import seconds, shown
