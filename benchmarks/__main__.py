@@ -22,6 +22,10 @@ from rich.table import Table
 
 SIZES = (1000, 2000, 3000, 5000)
 
+# Bytecode is cached, as it is for installed packages: else imports would be compiled anew.
+ENVIRONMENT = {**os.environ, "PYTHONHASHSEED": "0"}
+ENVIRONMENT.pop("PYTHONDONTWRITEBYTECODE", None)
+
 
 def child(*arguments: str, under: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     """Run a case in a process of its own."""
@@ -30,7 +34,7 @@ def child(*arguments: str, under: tuple[str, ...] = ()) -> subprocess.CompletedP
         capture_output=True,
         text=True,
         check=True,
-        env={**os.environ, "PYTHONHASHSEED": "0"},
+        env=ENVIRONMENT,
     )
 
 
