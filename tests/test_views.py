@@ -478,3 +478,9 @@ def test_the_page_holds_json_that_browsers_read(tmp_path):
 def test_in_a_notebook_a_summary_is_returned_and_not_printed(monkeypatch):
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
     assert "1 compute, 2 tasks" in summary(run(Profiler()))
+
+
+def test_the_summary_tells_how_worker_time_divides():
+    rows = [("f", 0.0, 4.0, 3.0, "thread-0"), ("f", 0.0, 2.0, 1.0, "thread-1")]
+    text = " ".join(summary(recording_of(rows)).split())
+    assert "of 20 s of worker time: idle 69%, thread-cpu 20%, thread-noncpu 10%" in text

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from dask_diag.analysis.activities import activities
 from dask_diag.analysis.functions import by_function
 from dask_diag.analysis.levels import levels_held
 from dask_diag.analysis.outside import cpu_outside_tasks
@@ -120,12 +121,27 @@ def _row(name: str, records: Sequence[dict[str, Any]]) -> tuple[str, ...]:
 
 
 def _notes(recording: Recording) -> Iterator[str]:
+    yield from _notes_on_activities(recording)
     yield from _notes_on_outcomes(recording.tasks)
     yield from _notes_on_computes(recording.computes)
     yield from _notes_on_cpu_outside_tasks(recording)
     yield from _notes_on_resources(recording.resources)
     yield from _notes_on_cache(recording)
     yield from (shown(notice, 400) for notice in recording.notices)
+
+
+def _notes_on_activities(recording: Recording) -> Iterator[str]:
+    """How the worker-seconds divide, in shares of a hundredth or more."""
+    if not len(recording.tasks):
+        return
+    rows = activities(recording).to_dicts()
+    total = sum(row["value"] for row in rows)
+    shares = [
+        f"{shown(row['activity'], 24)} {row['value'] / total:.0%}"
+        for row in rows
+        if row["value"] >= 0.01 * total
+    ]
+    yield f"of {seconds(total)} of worker time: {', '.join(shares)}"
 
 
 def _notes_on_outcomes(tasks: Table) -> Iterator[str]:
