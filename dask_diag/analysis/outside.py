@@ -12,8 +12,8 @@ __all__ = ["cpu_outside_tasks"]
 def cpu_outside_tasks(recording: Recording) -> float:
     """CPU seconds of the computing process while computes ran, less those of tasks in it.
 
-    The scheduler's own work is in it. NaN where it cannot be known: computes that overlap in time
-    have the process's CPU time in common.
+    The scheduler's own work is in it. As two clocks are read it may be below zero by a little. NaN
+    where it cannot be known: computes that overlap have the process's CPU time in common.
     """
     computes, tasks = recording.computes, recording.tasks
     if not len(computes) or not len(tasks):
@@ -25,4 +25,4 @@ def cpu_outside_tasks(recording: Recording) -> float:
     names = tasks["compute"]
     here = ~np.isin(names.codes, [n for n, name in enumerate(names.values) if name in elsewhere])
     of_tasks = np.nansum(tasks["thread_cpu"][here])
-    return float(max(0.0, computes["process_cpu"].sum() - of_tasks))
+    return float(computes["process_cpu"].sum() - of_tasks)

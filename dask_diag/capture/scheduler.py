@@ -1,6 +1,6 @@
 """Everything of dask's internals that this package touches, in one place.
 
-Dask's local schedulers tell callbacks too little in two respects, and both are mended here.
+Dask's local schedulers tell callbacks too little in three respects, which are mended here.
 
 - ``dask.local.local_callbacks`` empties the process-wide set of callbacks while a compute runs,
   so that a compute nested inside a task does not report. A compute that merely overlaps, in
@@ -8,6 +8,8 @@ Dask's local schedulers tell callbacks too little in two respects, and both are 
   its place while a diagnostic is active: nesting is read off the stack, nothing is swapped.
 - The number of workers is a local variable of ``dask.local.get_async``, where `facts_of_compute`
   reads it.
+- Its graph has lost what ``dask.annotate`` said; `annotations_of_compute` finds that in the
+  functions of dask that called it.
 
 Each is guarded: where dask has changed, the diagnostics go on with what dask offers.
 """
@@ -22,7 +24,7 @@ from types import FrameType
 from typing import Any
 
 import dask.local
-from dask._task_spec import GraphNode, Task, TaskRef
+from dask._task_spec import GraphNode, Task
 from dask.callbacks import Callback
 from dask.highlevelgraph import HighLevelGraph
 
@@ -36,7 +38,6 @@ with suppress(ImportError):
 __all__ = [
     "GraphNode",
     "Task",
-    "TaskRef",
     "annotations_of_compute",
     "facts_of_compute",
     "hold",
