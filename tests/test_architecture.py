@@ -22,12 +22,17 @@ ALLOWED = {
     "columns": set(),
     "recording": {"columns", "errors"},
     "capture": {"capture", "errors"},
+    "storage": {"storage", "columns", "recording", "errors", "_version"},
     "analysis": {"analysis", "columns", "recording", "errors"},
     "views": {"views", "analysis", "columns", "recording", "errors"},
     "__init__": {"capture", "errors", "_version"},
 }
 # Steps up that are taken when a method is called, and only then.
-STEPS_UP = {("capture/diagnostic.py", "views"), ("capture/profiler.py", "analysis")}
+STEPS_UP = {
+    ("capture/diagnostic.py", "views"),
+    ("capture/profiler.py", "analysis"),
+    ("recording.py", "storage"),
+}
 # The room of capture that makes the noun.
 MAKES_THE_NOUN = {"capture/freeze.py"}
 
