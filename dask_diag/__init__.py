@@ -10,6 +10,7 @@ from dask_diag.capture.cache import CacheProfiler
 from dask_diag.capture.meter import context_meter
 from dask_diag.capture.profiler import Profiler
 from dask_diag.capture.progress import ProgressBar
+from dask_diag.capture.record import record
 from dask_diag.capture.resources import ResourceProfiler
 from dask_diag.capture.span import span
 from dask_diag.errors import DiagnosticError
@@ -32,6 +33,7 @@ __all__ = [
     "activities",
     "context_meter",
     "load",
+    "record",
     "span",
     "summary",
     "visualize",

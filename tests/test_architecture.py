@@ -31,10 +31,13 @@ ALLOWED = {
 STEPS_UP = {
     ("capture/diagnostic.py", "views"),
     ("capture/profiler.py", "analysis"),
+    ("capture/record.py", "storage"),
+    ("capture/record.py", "views"),
+    ("capture/record.py", "recording"),
     ("recording.py", "storage"),
 }
-# The room of capture that makes the noun.
-MAKES_THE_NOUN = {"capture/freeze.py"}
+# The rooms of capture that make the noun.
+MAKES_THE_NOUN = {"capture/freeze.py", "capture/stream.py", "capture/stream_tasks.py"}
 
 
 def room_of(path):

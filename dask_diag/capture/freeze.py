@@ -16,6 +16,7 @@ from dask.utils import key_split
 
 from dask_diag.capture.cache import Holdings
 from dask_diag.capture.compute import ROW, Compute, numbers_in_flight, outcome_of, pack_row
+from dask_diag.capture.packed import Metrics
 from dask_diag.capture.resources import SAMPLE_COLUMNS
 from dask_diag.columns import Labels, Texts, smallest_integers
 from dask_diag.recording import Recording, Table, stack
@@ -24,11 +25,15 @@ __all__ = [
     "cache_table",
     "compute_name",
     "functions_column",
+    "holdings_of",
     "in_order_of_submission",
     "keys_column",
+    "metrics_of",
     "record",
     "resources_table",
+    "tasks_of",
     "tasks_tables",
+    "with_workers_named",
 ]
 
 
@@ -91,22 +96,15 @@ def tasks_tables(computes: Iterable[Compute]) -> dict[str, Table]:
     metrics = []
     rows_before = 0
     for compute in computes:
-        keys, table = _tasks_of(compute, workers)
-        metrics.append(_metrics_of(compute, len(keys), rows_before))
+        keys, table = tasks_of(compute, workers)
+        metrics.append(metrics_of(compute.metrics, len(keys), rows_before))
         tables.append(table)
         task, need = _needs_of(compute, keys)
         tasks.append(task + rows_before)
         needs.append(need + rows_before)
         rows_before += len(table)
     table = stack([*tables, _tasks_of_nothing()])
-    names = _worker_names(workers)
-    codes = table["worker"]
     order = np.argsort(table["submitted"], kind="stable")
-    columns = {name: table[name][order] for name in table.columns if name != "worker"}
-    lanes = codes[order]
-    columns["worker"] = Labels(lanes, names)
-    columns["pid"] = Labels(lanes, [pid for pid, _, _ in workers] or [0])
-    columns["thread"] = Labels(lanes, [thread for _, thread, _ in workers] or [0])
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     needs_table = Table(
@@ -117,10 +115,20 @@ def tasks_tables(computes: Iterable[Compute]) -> dict[str, Table]:
         others = {name: metered[name] for name in metered.columns if name != "task"}
         metered = Table({"task": place[metered["task"]], **others})
     return {
-        "tasks": Table({name: columns[name] for name in TASK_COLUMNS}),
+        "tasks": with_workers_named(table.rows(order), workers),
         "needs": needs_table,
         "metrics": metered,
     }
+
+
+def with_workers_named(table: Table, workers: dict[tuple[int, int, str], int]) -> Table:
+    """`Recording.tasks`, of a table that has a number for the worker of each task."""
+    codes = table["worker"]
+    columns = {name: table[name] for name in table.columns}
+    columns["worker"] = Labels(codes, _worker_names(workers))
+    columns["pid"] = Labels(codes, [pid for pid, _, _ in workers] or [0])
+    columns["thread"] = Labels(codes, [thread for _, thread, _ in workers] or [0])
+    return Table({name: columns[name] for name in TASK_COLUMNS})
 
 
 def _spans_of(compute: Compute, keys: Sequence[Any]) -> Labels:
@@ -131,9 +139,8 @@ def _spans_of(compute: Compute, keys: Sequence[Any]) -> Labels:
     return _mostly(compute.span, others, len(keys))
 
 
-def _metrics_of(compute: Compute, rows: int, rows_before: int) -> Table:
+def metrics_of(kept: Metrics, rows: int, rows_before: int) -> Table:
     """`Recording.metrics` of a compute, of the tasks that have a row by now."""
-    kept = compute.metrics
     values = np.array(kept.values, dtype=float)
     count = min(len(values), len(kept.cpu))
     task = np.array(kept.rows[:count], dtype=np.int64)
@@ -190,9 +197,8 @@ def _tasks_of_nothing() -> Table:
     return Table({"key": Texts.of([]), "worker": np.zeros(0, np.int64), **numbers, **labels})
 
 
-def _tasks_of(
-    compute: Compute, workers: dict[tuple[int, int, str], int]
-) -> tuple[list[Any], Table]:
+def tasks_of(compute: Any, workers: dict[tuple[int, int, str], int]) -> tuple[list[Any], Table]:
+    """The tasks of a `Compute`, or of what is like one; of each worker a number in `workers`."""
     rows, keys, exceptional = _rows_of(compute)
     if not keys:
         return keys, _tasks_of_nothing()
@@ -307,10 +313,11 @@ def functions_column(keys: Sequence[Any], named: Mapping[int, str]) -> Labels:
 
 def cache_table(holdings: Iterable[tuple[Compute, Holdings]]) -> Table:
     """`Recording.cache`, in the order in which results were let go."""
-    return stack([*(_holdings_of(*pair) for pair in holdings)] or [Table({})])
+    return stack([*(holdings_of(*pair) for pair in holdings)] or [Table({})])
 
 
-def _holdings_of(compute: Compute, holdings: Holdings) -> Table:
+def holdings_of(compute: Compute, holdings: Holdings) -> Table:
+    """`Recording.cache` of one compute."""
     keys = list(holdings.keys)
     numbers = np.frombuffer(bytes(holdings.rows), dtype=float).reshape(-1, 3)
     return Table(

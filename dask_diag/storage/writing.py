@@ -141,6 +141,10 @@ class Writer:
             file, self._file = self._file, None
             os.close(file)
 
+    def abandon(self) -> None:
+        """Close it as it is; when it is loaded, it says that it was cut short."""
+        self._close_after_the_last_part()
+
     def _put(self, named: list[tuple[str, bytes]]) -> None:
         """Write entries, of which only the first stays when the next are written."""
         written, told, at = [], [], self._end
