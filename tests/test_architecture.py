@@ -37,7 +37,12 @@ STEPS_UP = {
     ("recording.py", "storage"),
 }
 # The rooms of capture that make the noun.
-MAKES_THE_NOUN = {"capture/freeze.py", "capture/stream.py", "capture/stream_tasks.py"}
+MAKES_THE_NOUN = {
+    "capture/freeze.py",
+    "capture/stream.py",
+    "capture/stream_tasks.py",
+    "capture/many_keys.py",
+}
 
 
 def room_of(path):

@@ -16,9 +16,10 @@ from dask.utils import key_split
 
 from dask_diag.capture.cache import Holdings
 from dask_diag.capture.compute import ROW, Compute, numbers_in_flight, outcome_of, pack_row
+from dask_diag.capture.many_keys import tuples_as_text
 from dask_diag.capture.packed import Metrics
 from dask_diag.capture.resources import SAMPLE_COLUMNS
-from dask_diag.columns import Labels, Texts, smallest_integers
+from dask_diag.columns import Labels, Texts, concatenate, smallest_integers
 from dask_diag.recording import Recording, Table, stack
 
 __all__ = [
@@ -27,7 +28,7 @@ __all__ = [
     "functions_column",
     "holdings_of",
     "in_order_of_submission",
-    "keys_column",
+    "keys_columns",
     "metrics_of",
     "record",
     "resources_table",
@@ -205,10 +206,11 @@ def tasks_of(compute: Any, workers: dict[tuple[int, int, str], int]) -> tuple[li
     submitted, start, stop, cpu, ran_on, collected = rows.T.copy()
     outcomes = {row: how.outcome for row, how in exceptional.items()}
     errors = {row: how.error for row, how in exceptional.items()}
+    texts, functions = keys_columns(keys, dict(compute.names_of_plain_keys(keys)))
     return keys, Table(
         {
-            "key": keys_column(keys),
-            "function": functions_column(keys, dict(compute.names_of_plain_keys(keys))),
+            "key": texts,
+            "function": functions,
             "start": start,
             "stop": stop,
             "thread_cpu": cpu,
@@ -320,10 +322,11 @@ def holdings_of(compute: Compute, holdings: Holdings) -> Table:
     """`Recording.cache` of one compute."""
     keys = list(holdings.keys)
     numbers = np.frombuffer(bytes(holdings.rows), dtype=float).reshape(-1, 3)
+    texts, functions = keys_columns(keys, dict(holdings.names))
     return Table(
         {
-            "key": keys_column(keys),
-            "function": functions_column(keys, dict(holdings.names)),
+            "key": texts,
+            "function": functions,
             "compute": Labels(np.zeros(len(keys), np.uint8), [compute_name(compute)]),
             "metric": numbers[:, 0].copy(),
             "start": numbers[:, 1].copy(),
@@ -344,9 +347,22 @@ def in_order_of_submission(compute: Compute, keys: Sequence[Any]) -> list[Any]:
     return [keys[row] for row in np.argsort(rows[:, 0], kind="stable").tolist()]
 
 
-def keys_column(keys: Iterable[Any]) -> Texts:
-    """Keys as text, as ``str`` gives it."""
-    return Texts.of(_text_of(key) for key in keys)
+_KEYS_AT_ONCE = 2048
+"""Of keys that are not all alike, so that most are in company of their kind."""
+
+
+def keys_columns(keys: Sequence[Any], named: Mapping[int, str]) -> tuple[Texts, Labels]:
+    """Keys as text, as ``str`` gives it, and the function of each."""
+    at_once = None if named else tuples_as_text(keys)
+    if at_once is None and len(keys) > _KEYS_AT_ONCE and not named:
+        batches = range(0, len(keys), _KEYS_AT_ONCE)
+        columns = [keys_columns(keys[start : start + _KEYS_AT_ONCE], {}) for start in batches]
+        return concatenate([c[0] for c in columns]), concatenate([c[1] for c in columns])
+    if at_once is None:
+        return Texts.of(map(_text_of, keys)), functions_column(keys, named)
+    texts, names = at_once
+    functions = [function_of_key((name,)) for name in names]
+    return texts, _recoded(texts.heads.codes, functions)
 
 
 def _text_of(key: Any) -> str:
