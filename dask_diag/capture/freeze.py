@@ -292,7 +292,11 @@ def _worker_names(workers: Iterable[tuple[int, int, str]]) -> list[str]:
 
 def function_of_key(key: Any) -> str:
     """The prefix that dask's collections give to the keys of one function."""
-    return str(key_split(key))
+    try:
+        return str(key_split(key))
+    except Exception:
+        # An empty tuple, or bytes that are no text.
+        return "Other"
 
 
 def functions_column(keys: Sequence[Any], named: Mapping[int, str]) -> Labels:
