@@ -55,7 +55,7 @@ def measured_recording() -> Recording:
 
 def repeated(recording: Recording, rows: int) -> Recording:
     """The same computes one after the other; keys of each have another name, times are later."""
-    tasks, needs, length = recording.tasks, recording.needs, len(recording.tasks)
+    tasks, length = recording.tasks, len(recording.tasks)
     times = -(-rows // length)
     parts = []
     keys = tasks["key"].tolist()
@@ -70,10 +70,8 @@ def repeated(recording: Recording, rows: int) -> Recording:
         columns["thread_noncpu"] = spent - tasks["thread_cpu"]
         columns["key"] = Texts.of(key.replace(NAME[:8], f"{n:08x}") for key in keys)
         columns["compute"] = Labels([0] * length, [f"1-{n}"])
-        moved = {name: needs[name] + n * length for name in needs.columns}
-        parts.append(replace(recording, tasks=Table(columns), needs=Table(moved)))
-    whole = Recording.combine(parts)
-    return replace(whole, tasks=whole.tasks.rows(slice(rows)))
+        parts.append(replace(recording, tasks=Table(columns)))
+    return Recording.combine(parts)
 
 
 def files(recording: Recording, path: Path) -> tuple[float, float, float]:
