@@ -262,6 +262,7 @@ def test_a_killed_process_leaves_all_but_the_last_second(scheduler, tmp_path):
     assert loaded.stop - np.nanmax(loaded.tasks["start"]) > 0.1
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_child_leaves_the_file_to_its_parent():
     with record("run.diag") as run:
         child = os.fork()
