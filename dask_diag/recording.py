@@ -121,6 +121,9 @@ def _as_html(cell: object) -> str:
     return html.escape(text)
 
 
+NO_ROWS = Table({})
+
+
 def stack(tables: Sequence[Table]) -> Table:
     """One table of several that have the same columns; empty ones may have any."""
     filled = [table for table in tables if len(table)]
@@ -164,6 +167,10 @@ class Recording:
     cache : Table
         A row per result that the scheduler held: ``key``, ``function``, ``compute``, ``metric``,
         ``start``, ``stop`` (s).
+    transfers : Table
+        A row each time that a task with its inputs, or its result, was pickled or rebuilt to pass
+        between processes: ``task`` (position in `tasks`), ``activity`` (``serialize`` or
+        ``deserialize``), ``by`` (``scheduler`` or ``worker``), ``start``, ``stop`` (s), ``bytes``.
     metric : str
         What ``cache.metric`` measures.
     notices : tuple of str
@@ -179,6 +186,7 @@ class Recording:
     metrics: Table
     resources: Table
     cache: Table
+    transfers: Table = NO_ROWS
     metric: str = ""
     notices: tuple[str, ...] = ()
 
@@ -201,19 +209,18 @@ class Recording:
             stack([part.rows(kept) for part, kept in _without_repeats(parts, name)])
             for name in ("computes", "cache")
         )
-        tasks, needs, metrics = _combined_tasks(parts)
+        tasks, references = _combined_tasks(parts)
         return cls(
             start=min(part.start for part in parts),
             stop=max(part.stop for part in parts),
             epoch=parts[0].epoch,
             computes=computes,
             tasks=tasks,
-            needs=needs,
-            metrics=metrics,
             resources=stack([part.resources for part in parts]),
             cache=cache,
             metric=next((part.metric for part in parts if part.metric), ""),
             notices=tuple(dict.fromkeys(text for part in parts for text in part.notices)),
+            **references,
         )
 
     def __repr__(self) -> str:
@@ -228,16 +235,26 @@ class Recording:
         return f"<p>{html.escape(repr(self))}</p>{self.tasks._repr_html_()}"
 
 
-def _combined_tasks(parts: Sequence[Recording]) -> tuple[Table, Table, Table]:
-    """The tasks of all parts, and what refers to them by their positions: needs and metrics."""
-    tables, needs, metrics, before = [], [], [], 0
+REFERENCES = {
+    "needs": ("task", "needs"),
+    "metrics": ("task",),
+    "transfers": ("task",),
+}
+"""The tables that refer to tasks, and which of their columns are positions in `Recording.tasks`."""
+
+
+def _combined_tasks(parts: Sequence[Recording]) -> tuple[Table, dict[str, Table]]:
+    """The tasks of all parts, and the tables that refer to them."""
+    tables: list[Table] = []
+    references: dict[str, list[Table]] = {name: [] for name in REFERENCES}
+    before = 0
     for part, (table, kept) in zip(parts, _without_repeats(parts, "tasks"), strict=True):
         tables.append(table.rows(kept))
         place = np.cumsum(kept) - 1 + before
-        needs.append(_moved(part.needs, ("task", "needs"), kept, place))
-        metrics.append(_moved(part.metrics, ("task",), kept, place))
+        for name, columns in REFERENCES.items():
+            references[name].append(_moved(getattr(part, name), columns, kept, place))
         before += int(kept.sum())
-    return stack(tables), stack(needs), stack(metrics)
+    return stack(tables), {name: stack(found) for name, found in references.items()}
 
 
 def _moved(table: Table, columns: tuple[str, ...], kept: Any, place: Any) -> Table:

@@ -28,8 +28,8 @@ ALLOWED = {
 }
 # Steps up that are taken when a method is called, and only then.
 STEPS_UP = {("capture/diagnostic.py", "views"), ("capture/profiler.py", "analysis")}
-# The room of capture that makes the noun.
-MAKES_THE_NOUN = {"capture/freeze.py"}
+# The rooms of capture that make the noun.
+MAKES_THE_NOUN = {"capture/freeze.py", "capture/freeze_keys.py", "capture/freeze_tasks.py"}
 
 
 def room_of(path):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.analysis.occupancy import Occupancy, occupancies
+from dask_diag.analysis.occupancy import Occupancy, occupancies, rows_by
 from dask_diag.columns import Labels
 from dask_diag.errors import DiagnosticError
 from dask_diag.recording import Recording, Table
@@ -21,6 +21,7 @@ Sum = tuple[str, str, float]
 GROUPS = ("activity", "function", "worker", "span", "compute")
 NO_TASK = ""
 """The function of seconds in which a worker ran no task."""
+UNITS_OF_TRANSFERS = ("bytes", "count")
 UNUSED = "unused"
 """The worker of seconds of workers that ran no task at all."""
 
@@ -49,12 +50,18 @@ def activities(
     -------
     Table
         Columns *by* (not for ``"activity"``), ``activity``, ``unit`` and ``value``, the largest
-        value first. Activities of tasks are what they metered, ``thread-cpu`` and
-        ``thread-noncpu`` without that, and ``failed`` and ``unfinished`` for all seconds of tasks
-        that ended so; those of free workers are
-        ``overhead`` (a task waited to be run, or its result to be collected), ``idle`` (there was
-        none) and ``other`` (a task was out of which it is not known when it ran). The function of
-        these is empty.
+        value first.
+
+    Notes
+    -----
+    Activities of tasks are what they metered, ``thread-cpu`` and ``thread-noncpu`` without that,
+    ``serialize`` and ``deserialize`` where they ran in other processes, and ``failed`` and
+    ``unfinished`` for all seconds of tasks that ended so.
+
+    Those of free workers are ``overhead`` (a task waited to be run, or its result to be collected),
+    ``serialize`` and ``deserialize`` (the same, while the scheduler was at that), ``idle`` (there
+    was nothing to run) and ``other`` (a task was out of which it is not known when it ran). Their
+    function is empty.
 
     Raises
     ------
@@ -93,6 +100,7 @@ def execute_metrics(recording: Recording) -> dict[tuple[str, str, str, str], flo
         ``("execute", prefix, activity, unit)`` to a value.
     """
     units = ["seconds", *(recording.metrics["unit"].values if len(recording.metrics) else ())]
+    units += UNITS_OF_TRANSFERS if len(recording.transfers) else ()
     return {
         ("execute", row["function"], row["activity"], row["unit"]): row["value"]
         for unit in dict.fromkeys(units)
@@ -104,7 +112,10 @@ def execute_metrics(recording: Recording) -> dict[tuple[str, str, str, str], flo
 def _seconds(recording: Recording, by: str, functions: Collection[str] | None) -> Iterator[Sum]:
     found = occupancies(recording)
     if len(recording.tasks):
-        yield from _seconds_of_tasks(recording, found, by, _chosen(recording, functions))
+        chosen = _chosen(recording, functions)
+        yield from _seconds_of_tasks(recording, found, by, chosen)
+        if by != "worker":
+            yield from _seconds_held_up_by_transfers(recording, found, by, chosen)
     if functions is None:
         for occupancy in found:
             yield from _seconds_of_free_workers(recording, occupancy, by)
@@ -134,6 +145,7 @@ def _seconds_of_tasks(
     yield from _sums(groups, fine, cpu, "thread-cpu")
     yield from _sums(groups, fine, noncpu, "thread-noncpu")
     yield from _metrics(groups, metered)
+    yield from _transfers(recording, by, chosen)
     for outcome in ("failed", "unfinished"):
         yield from _sums(groups, chosen & tasks["outcome"].where(outcome), wall, outcome)
 
@@ -185,19 +197,65 @@ def _of_other_units(
     if len(metrics):
         chosen = metrics["unit"].where(unit) & _chosen(recording, functions)[metrics["task"]]
         yield from _metrics(_groups(recording, by), metrics.rows(chosen))
+    if unit in UNITS_OF_TRANSFERS:
+        yield from _transfers(recording, by, _chosen(recording, functions), unit)
+
+
+def _transfers(
+    recording: Recording, by: str, chosen: Array, unit: str = "seconds"
+) -> Iterator[Sum]:
+    """What moving tasks and results took: seconds of workers, or bytes or times on both sides."""
+    transfers = recording.transfers
+    if not len(transfers):
+        return
+    counted = chosen[transfers["task"]]
+    if unit == "seconds":
+        counted &= transfers["by"].where("worker")
+    groups, activity = _groups(recording, by)[transfers["task"]], transfers["activity"]
+    values = {
+        "seconds": transfers["stop"] - transfers["start"],
+        "bytes": np.nan_to_num(transfers["bytes"]),
+        "count": np.ones(len(transfers)),
+    }[unit]
+    for name in activity.values:
+        yield from _sums(groups, counted & activity.where(name), values, name)
 
 
 def _alike(rows: int) -> Labels:
     return Labels(np.zeros(rows, dtype=np.uint8), [NO_TASK])
 
 
+def _seconds_held_up_by_transfers(
+    recording: Recording, found: Collection[Occupancy], by: str, chosen: Array
+) -> Iterator[Sum]:
+    """Seconds of free workers while the scheduler pickled or rebuilt, for the tasks it was about.
+
+    They are summed over the chosen tasks.
+    """
+    transfers = recording.transfers
+    if not len(transfers):
+        return
+    by_scheduler = transfers.rows(transfers["by"].where("scheduler") & chosen[transfers["task"]])
+    rows_of = rows_by(recording.tasks["compute"][by_scheduler["task"]])
+    groups = _groups(recording, by)
+    for occupancy in found:
+        mine = by_scheduler.rows(rows_of.get(occupancy.compute, slice(0)))
+        for activity, workers in occupancy.held_up.items():
+            until_start = occupancy.seconds_until(workers, mine["start"])
+            values = occupancy.seconds_until(workers, mine["stop"]) - until_start
+            of_activity = mine["activity"].where(activity)
+            yield from _sums(groups[mine["task"]], of_activity, values, activity)
+
+
 def _seconds_of_free_workers(recording: Recording, occupancy: Occupancy, by: str) -> Iterator[Sum]:
     group = {"compute": occupancy.compute, "span": occupancy.span}.get(by, NO_TASK)
-    for activity, workers in (
-        ("overhead", occupancy.overhead),
-        ("idle", occupancy.idle),
-        ("other", occupancy.unknown),
-    ):
+    steps = {
+        "overhead": occupancy.overhead,
+        "idle": occupancy.idle,
+        "other": occupancy.unknown,
+        **(occupancy.held_up if by == "worker" else {}),
+    }
+    for activity, workers in steps.items():
         seconds = occupancy.seconds(workers)
         if by != "worker":
             if seconds:
@@ -216,8 +274,8 @@ def _shares_of_workers(
 ) -> Iterator[tuple[str, float]]:
     """What each worker that ran tasks has of a step function, in the gaps between its tasks."""
     tasks = occupancy.tasks
-    known = ~np.isnan(tasks.start)
-    starts, stops = tasks.start[known], tasks.stop[known]
+    known = ~np.isnan(tasks.taken)
+    starts, stops = tasks.taken[known], tasks.left[known]
     labels: Labels = recording.tasks["worker"][tasks.rows[known]]
     at_start = occupancy.share_until(workers, starts)
     at_stop = occupancy.share_until(workers, stops)

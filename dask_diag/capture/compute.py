@@ -17,10 +17,18 @@ from dask_diag.capture.meter import (
     listening,
     stop_hearing_distributed,
 )
-from dask_diag.capture.packed import Keys, Metrics, NamesOfPlainKeys, Needs, SpansOfTasks
+from dask_diag.capture.packed import (
+    Keys,
+    Metrics,
+    NamesOfPlainKeys,
+    Needs,
+    SpansOfTasks,
+    Transfers,
+)
+from dask_diag.capture.remote import Measurement, take_measurement
 from dask_diag.capture.scheduler import annotations_of_compute, facts_of_compute
 from dask_diag.capture.span import current_span
-from dask_diag.capture.task import MeasuredTask, Measurement, take_measurement, threads_of_tasks
+from dask_diag.capture.task import MeasuredTask, threads_of_tasks
 
 __all__ = ["ROW", "STATE_KEY", "Compute", "Exceptional", "Keys", "begin", "running"]
 
@@ -88,6 +96,7 @@ class Compute:
         "state",
         "stop",
         "thread",
+        "transfers",
         "worker_id",
         "workers",
     )
@@ -109,6 +118,7 @@ class Compute:
         self.names: NamesOfPlainKeys | None = None
         self.needs: Needs | None = None
         self.metrics = Metrics()
+        self.transfers = Transfers()
         self.span = current_span()
         self.annotated: Mapping[Any, Any] = annotations_of_compute("span")
         self.spans: SpansOfTasks | None = None
@@ -148,11 +158,15 @@ class Compute:
         self.aside[measured.key] = measured
         self.dsk[measured.key] = measured.task
 
-    def receive(self, measurement: Measurement) -> None:
-        """Take over what a worker process measured."""
+    def receive(self, measurement: Measurement, landing: float, landed: float, size: float) -> None:
+        """Take over what a worker process measured, as its result lands."""
         measured = self.aside.get(measurement.key)
-        if measured is not None:
-            measured.receive(measurement)
+        if measured is None:
+            return
+        measured.receive(measurement)
+        transfer = measured.transfer
+        if transfer is not None:
+            transfer.landing, transfer.landed, transfer.bytes_out = landing, landed, size
 
     def take_aside(self, key: Any) -> MeasuredTask | None:
         """The stand-in, now collected, of a task that was pickled or that failed."""
@@ -165,7 +179,14 @@ class Compute:
         if measured.start is None:
             measured.start = measured.stop = measured.cpu = _NAN
             measured.thread = 0
+        self.keep_transfer(measured, self.done)
         return measured
+
+    def keep_transfer(self, measured: MeasuredTask, row: int) -> None:
+        """Keep what moving a task took whose row is this one."""
+        if measured.transfer is not None:
+            self.transfers.add(row, measured.transfer)
+            measured.transfer = None
 
     def keep_metrics(self, metered: Metered) -> None:
         """Keep what a task metered whose row is the last one."""
@@ -237,6 +258,7 @@ class Compute:
         outcome = outcome_of(measured)
         if outcome.outcome != "ok":
             self.exceptional[self.done] = outcome
+        self.keep_transfer(measured, self.done)
         self.rows += pack_row(*numbers_in_flight(measured), _NAN)
         if measured.metered is not None:
             self.keep_metrics(measured.metered)

@@ -6,15 +6,16 @@ import contextlib
 import marshal
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from dask.utils import funcname
 
 from dask_diag.capture.meter import Metric
+from dask_diag.capture.remote import Transfer
 from dask_diag.capture.task import MeasuredTask
 
-__all__ = ["Keys", "Metrics", "NamesOfPlainKeys", "Needs", "SpansOfTasks"]
+__all__ = ["Keys", "Metrics", "NamesOfPlainKeys", "Needs", "SpansOfTasks", "Transfers"]
 
 _PLAIN = {str, int, float, bytes, bool, tuple, type(None)}
 
@@ -139,6 +140,22 @@ class Metrics:
             self.codes.append(self.names.setdefault(name, len(self.names)))
             self.values.append(metric.value)
             self.cpu.append(metric.cpu)
+
+
+class Transfers:
+    """What moving tasks and results between processes took: each task's row, and its times."""
+
+    COLUMNS = Transfer.__slots__
+    _read = attrgetter(*COLUMNS)
+
+    def __init__(self) -> None:
+        self.rows = array("I")
+        self.values = array("d")
+
+    def add(self, row: int, transfer: Transfer) -> None:
+        """Keep the times and sizes of the task of a row."""
+        self.values.extend(self._read(transfer))
+        self.rows.append(row)
 
 
 def function_name(task: Any) -> str:

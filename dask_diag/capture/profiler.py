@@ -50,9 +50,9 @@ class Profiler(TaskDiagnostic):
     @property
     def recording(self) -> Recording:
         """The tasks of all computes so far, those in flight included."""
-        from dask_diag.capture import freeze
+        from dask_diag.capture import freeze, freeze_tasks
 
-        return freeze.record(self, **freeze.tasks_tables(self._computes))
+        return freeze.record(self, **freeze_tasks.tasks_tables(self._computes))
 
     @property
     def metrics(self) -> dict[tuple[str, str, str, str], float]:
@@ -62,16 +62,16 @@ class Profiler(TaskDiagnostic):
         return execute_metrics(self.recording)
 
     def _results_of(self, compute: Compute) -> Iterator[TaskData]:
-        from dask_diag.capture import freeze
+        from dask_diag.capture import freeze_tasks
 
-        table = freeze.tasks_tables([compute])["tasks"]
+        table = freeze_tasks.tasks_tables([compute])["tasks"]
         keys = list(compute.keys)
         worker = {"processes": "pid", "threads": "thread"}.get(compute.scheduler)
         workers = table[worker].tolist() if worker else [None] * len(table)
         names = ("start", "stop", "function", "collected", "outcome", "submitted")
         columns = [table[name].tolist() for name in names]
         for key, (start, stop, function, collected, outcome, _), who in zip(
-            freeze.in_order_of_submission(compute, keys),
+            freeze_tasks.in_order_of_submission(compute, keys),
             zip(*columns, strict=True),
             workers,
             strict=True,
