@@ -16,6 +16,7 @@ from dask_diag.errors import DiagnosticError
 
 if TYPE_CHECKING:
     from dask_diag.analysis.activities import activities
+    from dask_diag.analysis.critical_path import critical_path
     from dask_diag.recording import Recording
     from dask_diag.views.page import visualize
     from dask_diag.views.summary import summary
@@ -30,6 +31,7 @@ __all__ = [
     "__version__",
     "activities",
     "context_meter",
+    "critical_path",
     "span",
     "summary",
     "visualize",
@@ -38,6 +40,7 @@ __all__ = [
 _WHEN_FIRST_USED = {
     "Recording": "dask_diag.recording",
     "activities": "dask_diag.analysis.activities",
+    "critical_path": "dask_diag.analysis.critical_path",
     "summary": "dask_diag.views.summary",
     "visualize": "dask_diag.views.page",
 }
