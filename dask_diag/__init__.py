@@ -17,6 +17,7 @@ from dask_diag.errors import DiagnosticError
 if TYPE_CHECKING:
     from dask_diag.analysis.activities import activities
     from dask_diag.analysis.critical_path import critical_path
+    from dask_diag.analysis.waits import waits
     from dask_diag.recording import Recording
     from dask_diag.views.page import visualize
     from dask_diag.views.summary import summary
@@ -35,6 +36,7 @@ __all__ = [
     "span",
     "summary",
     "visualize",
+    "waits",
 ]
 
 _WHEN_FIRST_USED = {
@@ -43,6 +45,7 @@ _WHEN_FIRST_USED = {
     "critical_path": "dask_diag.analysis.critical_path",
     "summary": "dask_diag.views.summary",
     "visualize": "dask_diag.views.page",
+    "waits": "dask_diag.analysis.waits",
 }
 
 

@@ -171,6 +171,12 @@ class Recording:
         A row each time that a task with its inputs, or its result, was pickled or rebuilt to pass
         between processes: ``task`` (position in `tasks`), ``activity`` (``serialize`` or
         ``deserialize``), ``by`` (``scheduler`` or ``worker``), ``start``, ``stop`` (s), ``bytes``.
+    waits : Table
+        A row for each thing that a task waited for, if it was asked to be explained: ``task``
+        (position in `tasks`), ``activity``, ``seconds``, ``samples``. Of ``cpu-wait`` the seconds
+        are exact and no samples were needed; of the others they are what the samples stand for.
+        Samples in which a task was seen to wait for the interpreter's lock, but had run shortly
+        before, stand for none: the sampler may have taken the lock from it.
     metric : str
         What ``cache.metric`` measures.
     notices : tuple of str
@@ -187,6 +193,7 @@ class Recording:
     resources: Table
     cache: Table
     transfers: Table = NO_ROWS
+    waits: Table = NO_ROWS
     metric: str = ""
     notices: tuple[str, ...] = ()
 
@@ -239,6 +246,7 @@ REFERENCES = {
     "needs": ("task", "needs"),
     "metrics": ("task",),
     "transfers": ("task",),
+    "waits": ("task",),
 }
 """The tables that refer to tasks, and which of their columns are positions in `Recording.tasks`."""
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dask_diag.analysis.occupancy import Occupancy, occupancies, rows_by
+from dask_diag.analysis.waits import divided
 from dask_diag.columns import Labels
 from dask_diag.errors import DiagnosticError
 from dask_diag.recording import Recording, Table
@@ -54,7 +55,8 @@ def activities(
 
     Notes
     -----
-    Activities of tasks are what they metered, ``thread-cpu`` and ``thread-noncpu`` without that,
+    Activities of tasks are what they metered, ``thread-cpu`` and ``thread-noncpu`` without that (in
+    place of the latter what `waits` tells of tasks that were asked to be explained),
     ``serialize`` and ``deserialize`` where they ran in other processes, and ``failed`` and
     ``unfinished`` for all seconds of tasks that ended so.
 
@@ -143,7 +145,8 @@ def _seconds_of_tasks(
     fine = chosen & tasks["outcome"].where("ok")
     cpu, noncpu, metered = _without_metered(recording, fine)
     yield from _sums(groups, fine, cpu, "thread-cpu")
-    yield from _sums(groups, fine, noncpu, "thread-noncpu")
+    for activity, seconds in divided(recording, noncpu, fine):
+        yield from _sums(groups, fine & (seconds != 0), seconds, activity)
     yield from _metrics(groups, metered)
     yield from _transfers(recording, by, chosen)
     for outcome in ("failed", "unfinished"):

@@ -24,6 +24,7 @@ from dask_diag.capture.packed import (
     Needs,
     SpansOfTasks,
     Transfers,
+    Waits,
 )
 from dask_diag.capture.remote import Measurement, take_measurement
 from dask_diag.capture.scheduler import annotations_of_compute, facts_of_compute
@@ -68,6 +69,8 @@ class Compute:
         CPU seconds of this process, all its threads, while the compute ran; once it is done.
     workers : int
         How many tasks the scheduler lets run at once; 0 if not known.
+    stand_in_type : type
+        The kind of `MeasuredTask` that stands in for tasks.
     rows : bytearray
         `ROW` upon `ROW`, in the order in which the scheduler collected the tasks.
     """
@@ -92,11 +95,13 @@ class Compute:
         "share",
         "span",
         "spans",
+        "stand_in_type",
         "start",
         "state",
         "stop",
         "thread",
         "transfers",
+        "waits",
         "worker_id",
         "workers",
     )
@@ -119,6 +124,8 @@ class Compute:
         self.needs: Needs | None = None
         self.metrics = Metrics()
         self.transfers = Transfers()
+        self.waits = Waits()
+        self.stand_in_type: type[MeasuredTask] = MeasuredTask
         self.span = current_span()
         self.annotated: Mapping[Any, Any] = annotations_of_compute("span")
         self.spans: SpansOfTasks | None = None
@@ -188,14 +195,15 @@ class Compute:
             self.transfers.add(row, measured.transfer)
             measured.transfer = None
 
-    def keep_metrics(self, metered: Metered) -> None:
-        """Keep what a task metered whose row is the last one."""
+    def keep_metered(self, metered: Metered) -> None:
+        """Keep what a task metered and waited for whose row is the last one."""
         self.metrics.add(self.done - 1, metered.metrics)
+        self.waits.add(self.done - 1, metered.waits)
 
     def stand_in(self, key: Any) -> MeasuredTask | None:
         """The stand-in of a task that has been submitted and not collected."""
         measured = self.dsk.get(key)
-        return measured if type(measured) is MeasuredTask else self.aside.get(key)
+        return measured if isinstance(measured, MeasuredTask) else self.aside.get(key)
 
     def in_flight(self) -> list[MeasuredTask]:
         """The stand-ins of all tasks that have been submitted and not collected."""
@@ -261,7 +269,7 @@ class Compute:
         self.keep_transfer(measured, self.done)
         self.rows += pack_row(*numbers_in_flight(measured), _NAN)
         if measured.metered is not None:
-            self.keep_metrics(measured.metered)
+            self.keep_metered(measured.metered)
         self.keys.append(measured.key)
         self.dsk[measured.key] = measured.task
 

@@ -256,13 +256,36 @@ def _transfers_of(compute: Compute, keys: list[Any]) -> Table:
     return stack(parts)
 
 
+def _waits_of(compute: Compute, keys: list[Any]) -> Table:
+    """`Recording.waits` of a compute, of the tasks that have a row by now."""
+    kept = compute.waits
+    samples = np.array(kept.samples, dtype=np.int64)
+    count = len(samples)
+    task = np.array(kept.rows[:count], dtype=np.int64)
+    there = task < len(keys)
+    codes = np.array(kept.codes[:count], dtype=np.int64)[there]
+    return Table(
+        {
+            "task": task[there],
+            "activity": Labels(codes, list(kept.names)),
+            "seconds": np.array(kept.seconds[:count], dtype=float)[there],
+            "samples": samples[there],
+        }
+    )
+
+
 _STEPS_OF_A_TRANSFER = (
     ("serialize", "scheduler", "packing", "packed", "bytes_in"),
     ("deserialize", "worker", "opened", "start", "bytes_in"),
     ("serialize", "worker", "stop", "closed", "bytes_out"),
     ("deserialize", "scheduler", "landing", "landed", "bytes_out"),
 )
-_TABLES = {"needs": _needs_of, "metrics": _metrics_of, "transfers": _transfers_of}
+_TABLES = {
+    "needs": _needs_of,
+    "metrics": _metrics_of,
+    "transfers": _transfers_of,
+    "waits": _waits_of,
+}
 """What makes each of the tables that refer to tasks, from a compute and the keys of its rows."""
 
 

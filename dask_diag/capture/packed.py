@@ -11,11 +11,11 @@ from typing import Any
 
 from dask.utils import funcname
 
-from dask_diag.capture.meter import Metric
+from dask_diag.capture.meter import Metric, Wait
 from dask_diag.capture.remote import Transfer
 from dask_diag.capture.task import MeasuredTask
 
-__all__ = ["Keys", "Metrics", "NamesOfPlainKeys", "Needs", "SpansOfTasks", "Transfers"]
+__all__ = ["Keys", "Metrics", "NamesOfPlainKeys", "Needs", "SpansOfTasks", "Transfers", "Waits"]
 
 _PLAIN = {str, int, float, bytes, bool, tuple, type(None)}
 
@@ -142,6 +142,25 @@ class Metrics:
             self.cpu.append(metric.cpu)
 
 
+class Waits:
+    """What tasks waited for: for each time, the task's row and what it was."""
+
+    def __init__(self) -> None:
+        self.rows = array("I")
+        self.codes = array("I")
+        self.seconds = array("d")
+        self.samples = array("I")
+        self.names: dict[str, int] = {}
+
+    def add(self, row: int, waits: Iterable[Wait]) -> None:
+        """Keep what the task of a row waited for."""
+        for wait in waits:
+            self.rows.append(row)
+            self.codes.append(self.names.setdefault(wait.activity, len(self.names)))
+            self.seconds.append(wait.seconds)
+            self.samples.append(wait.samples)
+
+
 class Transfers:
     """What moving tasks and results between processes took: each task's row, and its times."""
 
@@ -160,7 +179,7 @@ class Transfers:
 
 def function_name(task: Any) -> str:
     """The name of a task's function, whatever the user made of it."""
-    if type(task) is MeasuredTask:
+    if isinstance(task, MeasuredTask):
         task = task.task
     func = getattr(task, "func", None)
     try:

@@ -40,6 +40,7 @@ class Measurement(NamedTuple):
     cpu: float
     bytes_in: float
     metrics: tuple[tuple[Any, ...], ...]
+    waits: tuple[tuple[Any, ...], ...]
 
 
 class Transfer:
@@ -153,7 +154,9 @@ class RemoteTask:
 
     def _measurement(self, cpu: float) -> Measurement:
         self.stop = perf_counter()
+        self.ended()
         listening.discard(self)
+        metered = self.metered
         return Measurement(
             compute=self.compute,
             key=self.key,
@@ -165,8 +168,12 @@ class RemoteTask:
             closed=_NAN,
             cpu=cpu,
             bytes_in=bytes_of_task(),
-            metrics=tuple(map(tuple, self.metered.metrics)) if self.metered else (),
+            metrics=tuple(map(tuple, metered.metrics)) if metered else (),
+            waits=tuple(map(tuple, metered.waits)) if metered else (),
         )
+
+    def ended(self) -> None:
+        """Do what a subclass has to do when the task has ended."""
 
 
 runs_a_task.add(RemoteTask.__call__.__code__)

@@ -8,7 +8,7 @@ from time import perf_counter, thread_time
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from dask_diag.capture.meter import Metered, Metric, runs_a_task
+from dask_diag.capture.meter import Metered, Metric, Wait, runs_a_task
 from dask_diag.capture.remote import Departure, Measurement, RemoteTask, Transfer
 from dask_diag.capture.scheduler import GraphNode
 
@@ -88,6 +88,10 @@ class MeasuredTask(GraphNode):
         # Pickled on its way to another process: from here on the graph needs no stand-in.
         self.compute.set_aside(self)
         self.transfer = transfer = Transfer(perf_counter())
+        return self.depart(transfer)
+
+    def depart(self, transfer: Transfer) -> Any:
+        """What it pickles to."""
         return RemoteTask, (Departure(transfer), self.task, self.compute.number, self.key)
 
     def receive(self, measurement: Measurement) -> None:
@@ -99,9 +103,10 @@ class MeasuredTask(GraphNode):
         self.cpu = measurement.cpu
         if self.transfer is not None:
             self.transfer.receive(measurement)
-        if measurement.metrics:
+        if measurement.metrics or measurement.waits:
             self.metered = Metered()
             self.metered.metrics = [Metric(*metric) for metric in measurement.metrics]
+            self.metered.waits = [Wait(*wait) for wait in measurement.waits]
 
 
 runs_a_task.add(MeasuredTask.__call__.__code__)
