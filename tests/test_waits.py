@@ -302,3 +302,37 @@ def test_sampled_seconds_have_an_error_and_exact_ones_none():
     assert error["io-wait"] == pytest.approx(0.1 * np.sqrt(0.95 / 10))
     assert error["gil-wait"] == pytest.approx(np.hypot(error["sleep"], error["io-wait"]))
     assert samples == {"cpu-wait": 0, "sleep": 40, "io-wait": 10, "gil-wait": 5}
+
+
+@on_linux
+def test_many_threads_read_their_own_numbers():
+    threads = thread_states.LinuxThreads()
+    errors = []
+
+    def read():
+        try:
+            for _ in range(2000):
+                assert threads.waited_for_cpu() >= 0
+                assert threads.waits_for(threading.get_native_id()) is not None
+        except Exception as error:
+            errors.append(error)
+
+    readers = [threading.Thread(target=read) for _ in range(4)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not errors
+
+
+@on_linux
+def test_numbers_that_cannot_be_read_do_not_reach_the_task(monkeypatch):
+    monkeypatch.setattr(thread_states.LinuxThreads, "_text", lambda self, path: b"?")
+    prof = profiled([(time.sleep, 0.05)])
+    assert prof.recording.tasks["outcome"].tolist() == ["ok"]
+    assert set(waited(prof)) == {"cpu-wait", "unexplained"}

@@ -130,7 +130,7 @@ def _explained(recording: Recording, noncpu: Array, chosen: Array) -> tuple[Arra
     activity: Labels = table["activity"]
     is_exact = activity.where(EXACT)
     exact = np.zeros(len(noncpu))
-    np.add.at(exact, table["task"][is_exact], table["seconds"][is_exact])
+    np.add.at(exact, table["task"][is_exact], np.nan_to_num(table["seconds"][is_exact]))
     exact = np.clip(exact, 0.0, np.maximum(noncpu, 0.0))
     looked_at = np.unique(table["task"][is_exact])
     pool_of = _pool_codes(recording)

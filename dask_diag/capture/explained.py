@@ -42,6 +42,14 @@ def _linux() -> LinuxThreads:
     return _threads
 
 
+def _waited_for_cpu() -> float:
+    """Seconds; NaN if they cannot be read just now: a task is never hindered by that."""
+    try:
+        return _linux().waited_for_cpu()
+    except Exception:
+        return float("nan")
+
+
 class Watch:
     """One run of a task, from the thread that runs it; it can be looked at from another.
 
@@ -56,7 +64,7 @@ class Watch:
         self.task = task
         self._thread = get_native_id()
         self._tally: dict[str, list[float]] = {}
-        self._waited = _linux().waited_for_cpu()
+        self._waited = _waited_for_cpu()
         self._cpu = thread_time()
         ident = get_ident()
         self._outer = running_tasks.get(ident)
@@ -85,7 +93,7 @@ class Watch:
             running_tasks.pop(ident, None)
         else:
             running_tasks[ident] = self._outer
-        waited = _linux().waited_for_cpu() - self._waited
+        waited = _waited_for_cpu() - self._waited
         if self.task.metered is None:
             self.task.metered = Metered()
         self.task.metered.waits = [

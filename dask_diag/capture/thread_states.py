@@ -87,7 +87,7 @@ class LinuxThreads:
         libc = ctypes.PyDLL(None)
         self._open, self._read, self._close = libc.open, libc.read, libc.close
         self._read.restype = ctypes.c_ssize_t
-        self._buffer = ctypes.create_string_buffer(256)
+        self._new_buffer = ctypes.c_char * 256
         self._lock_begins, self._lock_ends = _python_runtime()
         self._activity, self._sleeps_without, self._futex = _system_calls()
 
@@ -134,10 +134,11 @@ class LinuxThreads:
         descriptor = self._open(path, _OPEN)
         if descriptor < 0:
             return b""
-        length = self._read(descriptor, self._buffer, 256)
-        text = self._buffer.raw[: max(length, 0)]
+        # One for each call: threads may take turns between the two lines.
+        buffer = self._new_buffer()
+        length = self._read(descriptor, buffer, 256)
         self._close(descriptor)
-        return text
+        return buffer.raw[: max(length, 0)]
 
 
 class _Symbol(ctypes.Structure):
