@@ -17,6 +17,7 @@ from dask_diag.errors import DiagnosticError
 if TYPE_CHECKING:
     from dask_diag.analysis.activities import activities
     from dask_diag.analysis.critical_path import critical_path
+    from dask_diag.analysis.findings import Finding, findings
     from dask_diag.analysis.waits import waits
     from dask_diag.recording import Recording
     from dask_diag.views.page import visualize
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CacheProfiler",
     "DiagnosticError",
+    "Finding",
     "Profiler",
     "ProgressBar",
     "Recording",
@@ -33,6 +35,7 @@ __all__ = [
     "activities",
     "context_meter",
     "critical_path",
+    "findings",
     "span",
     "summary",
     "visualize",
@@ -40,9 +43,11 @@ __all__ = [
 ]
 
 _WHEN_FIRST_USED = {
+    "Finding": "dask_diag.analysis.findings",
     "Recording": "dask_diag.recording",
     "activities": "dask_diag.analysis.activities",
     "critical_path": "dask_diag.analysis.critical_path",
+    "findings": "dask_diag.analysis.findings",
     "summary": "dask_diag.views.summary",
     "visualize": "dask_diag.views.page",
     "waits": "dask_diag.analysis.waits",

@@ -148,9 +148,11 @@ class Recording:
     epoch : float
         What to add to a time to get seconds since the epoch.
     computes : Table
-        A row per compute: ``compute`` (its name), ``start``, ``stop``, ``workers``,
-        ``process_cpu`` (CPU seconds of the computing process, all threads), ``span``,
-        ``scheduler``, ``error`` (the exception's type, or empty).
+        A row per compute: ``compute`` (its name), ``start``, ``stop``, ``workers``, ``process_cpu``
+        and ``scheduler_cpu`` (CPU seconds of the computing process, all threads, and of the thread
+        that called for it), ``blocked`` and ``preempted`` (how often a thread of that process lost
+        its processor, to wait or though it could have gone on), ``processors`` (as many as it may
+        use), ``span``, ``scheduler``, ``error`` (the exception's type, or empty).
     tasks : Table
         A row per task: ``key`` (text), ``function``, ``start``, ``stop``, ``thread_cpu``,
         ``thread_noncpu``, ``submitted``, ``collected`` (seconds), ``worker``, ``pid``, ``thread``,
@@ -171,6 +173,9 @@ class Recording:
         A row each time that a task with its inputs, or its result, was pickled or rebuilt to pass
         between processes: ``task`` (position in `tasks`), ``activity`` (``serialize`` or
         ``deserialize``), ``by`` (``scheduler`` or ``worker``), ``start``, ``stop`` (s), ``bytes``.
+    pools : Table
+        A row per pool of threads that a native library had at the end of a compute: ``compute``,
+        ``library`` (as threadpoolctl names it), ``threads``. Empty without threadpoolctl.
     waits : Table
         A row for each thing that a task waited for, if it was asked to be explained: ``task``
         (position in `tasks`), ``activity``, ``seconds``, ``samples``. Of ``cpu-wait`` the seconds
@@ -194,6 +199,7 @@ class Recording:
     cache: Table
     transfers: Table = NO_ROWS
     waits: Table = NO_ROWS
+    pools: Table = NO_ROWS
     metric: str = ""
     notices: tuple[str, ...] = ()
 
@@ -212,9 +218,9 @@ class Recording:
                     f"expected recordings to combine, found {type(part).__name__}; a profiler's "
                     "is its .recording"
                 )
-        computes, cache = (
+        computes, cache, pools = (
             stack([part.rows(kept) for part, kept in _without_repeats(parts, name)])
-            for name in ("computes", "cache")
+            for name in ("computes", "cache", "pools")
         )
         tasks, references = _combined_tasks(parts)
         return cls(
@@ -225,6 +231,7 @@ class Recording:
             tasks=tasks,
             resources=stack([part.resources for part in parts]),
             cache=cache,
+            pools=pools,
             metric=next((part.metric for part in parts if part.metric), ""),
             notices=tuple(dict.fromkeys(text for part in parts for text in part.notices)),
             **references,

@@ -145,8 +145,8 @@ def _seconds_of_tasks(
     fine = chosen & tasks["outcome"].where("ok")
     cpu, noncpu, metered = _without_metered(recording, fine)
     yield from _sums(groups, fine, cpu, "thread-cpu")
-    for activity, seconds in divided(recording, noncpu, fine):
-        yield from _sums(groups, fine & (seconds != 0), seconds, activity)
+    for activity, seconds, mine in divided(recording, noncpu, fine):
+        yield from _sums(groups, mine, seconds, activity)
     yield from _metrics(groups, metered)
     yield from _transfers(recording, by, chosen)
     for outcome in ("failed", "unfinished"):

@@ -105,12 +105,15 @@ def _add(sums: dict[Any, list[float]], where: Any, *numbers: float) -> None:
         before[position] += number
 
 
-def divided(recording: Recording, noncpu: Array, chosen: Array) -> Iterator[tuple[str, Array]]:
+def divided(
+    recording: Recording, noncpu: Array, chosen: Array
+) -> Iterator[tuple[str, Array, Array]]:
     """The non-CPU seconds of each chosen task, divided among activities as far as is known.
 
-    Those of tasks that nobody looked at stay ``thread-noncpu``. Other tasks have 0.
+    With each activity come the seconds of all tasks, and which of the tasks have any of it. Those
+    of tasks that nobody looked at stay ``thread-noncpu``.
     """
-    left = np.where(chosen, noncpu, 0.0)
+    not_looked_at = chosen.copy()
     if len(recording.waits):
         exact, pools = _explained(recording, noncpu, chosen)
         parts: dict[str, Array] = {EXACT: exact}
@@ -119,9 +122,10 @@ def divided(recording: Recording, noncpu: Array, chosen: Array) -> Iterator[tupl
             for activity, share in pool.shares.items():
                 part = parts.setdefault(activity, np.zeros(len(noncpu)))
                 part[pool.tasks] = share * blocked
-            left[pool.tasks] = 0.0
-        yield from parts.items()
-    yield "thread-noncpu", left
+            not_looked_at[pool.tasks] = False
+        for activity, seconds in parts.items():
+            yield activity, seconds, seconds != 0
+    yield "thread-noncpu", noncpu, not_looked_at
 
 
 def _explained(recording: Recording, noncpu: Array, chosen: Array) -> tuple[Array, list[_Pool]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from struct import Struct
 from threading import get_ident
-from time import perf_counter, process_time
+from time import perf_counter
 from typing import Any, NamedTuple
 
 from dask_diag.capture.meter import (
@@ -26,6 +26,7 @@ from dask_diag.capture.packed import (
     Transfers,
     Waits,
 )
+from dask_diag.capture.process_usage import Pool, Usage, thread_pools
 from dask_diag.capture.remote import Measurement, take_measurement
 from dask_diag.capture.scheduler import annotations_of_compute, facts_of_compute
 from dask_diag.capture.span import current_span
@@ -43,6 +44,9 @@ pack_row = ROW.pack
 What ran it is a thread's ident, as the worker told the scheduler, or the pid of a worker process
 (see `Compute.remote_threads`); 0 where the scheduler asks no worker who it is.
 """
+
+WORTH_LISTING_POOLS = 0.1
+"""Seconds of a compute from which on the libraries' pools are listed: that takes a millisecond."""
 
 _NAN = float("nan")
 _count = count(1)
@@ -65,8 +69,10 @@ class Compute:
     ----------
     start, stop : float
         Seconds of ``time.perf_counter()``; `stop` is None while the compute runs.
-    process_cpu : float
-        CPU seconds of this process, all its threads, while the compute ran; once it is done.
+    usage : Usage
+        What this process had when the compute started, and once it is done what it used meanwhile.
+    pools : list of Pool
+        The pools of threads of native libraries, if it is done and was not short.
     workers : int
         How many tasks the scheduler lets run at once; 0 if not known.
     stand_in_type : type
@@ -89,7 +95,7 @@ class Compute:
         "needs",
         "number",
         "pid",
-        "process_cpu",
+        "pools",
         "remote_threads",
         "rows",
         "share",
@@ -101,6 +107,7 @@ class Compute:
         "stop",
         "thread",
         "transfers",
+        "usage",
         "waits",
         "worker_id",
         "workers",
@@ -113,7 +120,8 @@ class Compute:
         self.pid = os.getpid()
         self.thread = get_ident()
         self.workers = int(facts_of_compute().get("num_workers") or 0)
-        self.process_cpu = -process_time()
+        self.usage = Usage.now()
+        self.pools: list[Pool] = []
         self.share = 0.0
         self.error = ""
         self.worker_id: Any = None
@@ -220,7 +228,9 @@ class Compute:
             return
         self.share_done()
         self.stop = perf_counter()
-        self.process_cpu += process_time()
+        self.usage = self.usage.until_now()
+        if self.stop - self.start >= WORTH_LISTING_POOLS:
+            self.pools = thread_pools()
         running.pop(self.number, None)
         if not running:
             stop_hearing_distributed()

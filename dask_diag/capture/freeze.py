@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from time import perf_counter, process_time
+from threading import get_ident
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from dask_diag.capture.cache import Holdings
 from dask_diag.capture.compute import Compute
 from dask_diag.capture.freeze_keys import functions_column, keys_column
+from dask_diag.capture.process_usage import processors
 from dask_diag.capture.resources import SAMPLE_COLUMNS
 from dask_diag.columns import Labels
 from dask_diag.recording import Recording, Table, stack
@@ -48,6 +50,7 @@ def record(diagnostic: Any, **tables: Any) -> Recording:
             "metrics": empty,
             "resources": empty,
             "cache": empty,
+            "pools": pools_table(computes),
             **tables,
         },
     )
@@ -66,13 +69,8 @@ def computes_table(computes: Sequence[Compute], now: float) -> Table:
             "start": np.array([compute.start for compute in computes], dtype=float),
             "stop": np.array([compute.stop or now for compute in computes], dtype=float),
             "workers": np.array([compute.workers for compute in computes], dtype=np.int64),
-            "process_cpu": np.array(
-                [
-                    compute.process_cpu + (process_time() if compute.stop is None else 0.0)
-                    for compute in computes
-                ],
-                dtype=float,
-            ),
+            **_usage_columns(computes),
+            "processors": np.full(len(computes), processors(), dtype=np.int64),
             "span": Labels.of(compute.span for compute in computes),
             "scheduler": Labels.of(compute.scheduler for compute in computes),
             "error": Labels.of(compute.error for compute in computes),
@@ -96,6 +94,39 @@ def _holdings_of(compute: Compute, holdings: Holdings) -> Table:
             "metric": numbers[:, 0].copy(),
             "start": numbers[:, 1].copy(),
             "stop": numbers[:, 2].copy(),
+        }
+    )
+
+
+def _usage_columns(computes: Sequence[Compute]) -> dict[str, Any]:
+    usages = [
+        compute.usage.until_now() if compute.stop is None else compute.usage for compute in computes
+    ]
+    on_its_thread = [
+        compute.stop is not None or compute.thread == get_ident() for compute in computes
+    ]
+    return {
+        "process_cpu": np.array([usage.process_cpu for usage in usages], dtype=float),
+        "scheduler_cpu": np.array(
+            [
+                usage.thread_cpu if known else np.nan
+                for usage, known in zip(usages, on_its_thread, strict=True)
+            ],
+            dtype=float,
+        ),
+        "blocked": np.array([usage.blocked for usage in usages], dtype=float),
+        "preempted": np.array([usage.preempted for usage in usages], dtype=float),
+    }
+
+
+def pools_table(computes: Iterable[Compute]) -> Table:
+    """`Recording.pools`."""
+    pools = [(compute, pool) for compute in computes for pool in compute.pools]
+    return Table(
+        {
+            "compute": Labels.of(compute_name(compute) for compute, _ in pools),
+            "library": Labels.of(pool.library for _, pool in pools),
+            "threads": np.array([pool.threads for _, pool in pools], dtype=np.int64),
         }
     )
 

@@ -15,9 +15,12 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from dask_diag.analysis.activities import activities
+from dask_diag.analysis.critical_path import critical_path
+from dask_diag.analysis.findings import Finding, findings
 from dask_diag.analysis.functions import by_function
 from dask_diag.analysis.levels import levels_held
-from dask_diag.analysis.outside import cpu_outside_tasks
+from dask_diag.analysis.outside import cpu_of_scheduler, cpu_outside_tasks
+from dask_diag.analysis.waits import waits
 from dask_diag.recording import Recording, Table
 from dask_diag.views.names import seconds, shown
 from dask_diag.views.sources import recording_of
@@ -64,8 +67,16 @@ def summary(profilers: Any) -> Summary:
     recording = recording_of(profilers)
     heading = _heading(recording)
     rows = list(_rows(by_function(recording)))
+    found = list(map(_told, findings(recording)))
     notes = list(_notes(recording))
-    return Summary(_as_text(heading, rows, notes), _as_html(heading, rows, notes))
+    return Summary(_as_text(heading, found, rows, notes), _as_html(heading, found, rows, notes))
+
+
+def _told(finding: Finding) -> str:
+    """A finding in words: what, how bad, why, and what to do."""
+    lost = "" if isnan(finding.seconds_lost) else f", about {seconds(finding.seconds_lost)} lost"
+    evidence, advice = shown(finding.evidence, 600), shown(finding.advice, 400)
+    return f"{finding.code} ({finding.severity}{lost}): {evidence}. To do: {advice}."
 
 
 def _heading(recording: Recording) -> str:
@@ -122,6 +133,8 @@ def _row(name: str, records: Sequence[dict[str, Any]]) -> tuple[str, ...]:
 
 def _notes(recording: Recording) -> Iterator[str]:
     yield from _notes_on_activities(recording)
+    yield from _notes_on_waits(recording)
+    yield from _notes_on_critical_path(recording)
     yield from _notes_on_outcomes(recording.tasks)
     yield from _notes_on_computes(recording.computes)
     yield from _notes_on_cpu_outside_tasks(recording)
@@ -142,6 +155,35 @@ def _notes_on_activities(recording: Recording) -> Iterator[str]:
         if row["value"] >= 0.01 * total
     ]
     yield f"of {seconds(total)} of worker time: {', '.join(shares)}"
+
+
+def _notes_on_waits(recording: Recording) -> Iterator[str]:
+    """What tasks waited for, with the standard error of what was sampled."""
+    rows = waits(recording, by="activity").to_dicts()
+    total = sum(row["seconds"] for row in rows)
+    if total <= 0:
+        return
+    parts = [
+        f"{row['activity']} {seconds(row['seconds'])}"
+        + (f" ± {seconds(row['error'])}" if row["error"] else "")
+        + (f" ({_counted(row['samples'], 'sample')})" if row["samples"] else "")
+        for row in rows
+        if row["seconds"] >= 0.01 * total
+    ]
+    yield f"{seconds(total)} of tasks without CPU time: {', '.join(parts)}"
+
+
+def _notes_on_critical_path(recording: Recording) -> Iterator[str]:
+    if not len(recording.needs):
+        return
+    path = critical_path(recording)
+    wall = float(path.computes["wall"].sum())
+    if path.length:
+        names = [shown(name, 24) for name in path.functions["function"].tolist()[:3]]
+        yield (
+            f"longest chain of tasks: {seconds(path.length)} of {seconds(wall)}; workers without "
+            f"end would be at most {wall / path.length:.2g} times as fast; on it {', '.join(names)}"
+        )
 
 
 def _notes_on_outcomes(tasks: Table) -> Iterator[str]:
@@ -181,10 +223,17 @@ def _notes_on_cpu_outside_tasks(recording: Recording) -> Iterator[str]:
     outside = cpu_outside_tasks(recording)
     in_tasks = float(np.nansum(recording.tasks["thread_cpu"])) if len(recording.tasks) else 0.0
     if outside > _WORTH_TELLING * (outside + in_tasks):
+        pools = recording.pools
+        named = {
+            f"{shown(row['library'], 24)} ({row['threads']} threads)" for row in pools.to_dicts()
+        }
         yield (
-            f"{seconds(outside)} of CPU time beside that of the tasks' own threads: the scheduler, "
-            "and threads that tasks started, such as those of BLAS"
+            f"{seconds(outside)} of CPU time on threads beside the tasks' own and the scheduler's"
+            + (f"; pools of libraries: {', '.join(sorted(named))}" if named else "")
         )
+    scheduling = cpu_of_scheduler(recording)
+    if len(recording.computes) and scheduling > _WORTH_TELLING * (outside + in_tasks + scheduling):
+        yield f"{seconds(scheduling)} of CPU time of the scheduler itself"
 
 
 def _notes_on_resources(resources: Table) -> Iterator[str]:
@@ -232,12 +281,16 @@ def _counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
-def _as_text(heading: str, rows: Sequence[tuple[str, ...]], notes: Sequence[str]) -> str:
+def _as_text(
+    heading: str, found: Sequence[str], rows: Sequence[tuple[str, ...]], notes: Sequence[str]
+) -> str:
     stream = io.StringIO()
     console = Console(
         file=stream, width=_WIDTH, color_system=None, highlight=False, force_jupyter=False
     )
     console.print(Text(heading))
+    if found:
+        console.print(_listed("!", found))
     if rows:
         table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
         for position, name in enumerate(_HEADINGS):
@@ -248,14 +301,20 @@ def _as_text(heading: str, rows: Sequence[tuple[str, ...]], notes: Sequence[str]
         table.add_section()
         table.add_row(*map(Text, rows[-1]))
         console.print(table)
-    listed = RichTable.grid(padding=(0, 1, 0, 0))
-    for note in notes:
-        listed.add_row("-", Text(note))
-    console.print(listed)
+    console.print(_listed("-", notes))
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
 
 
-def _as_html(heading: str, rows: Sequence[tuple[str, ...]], notes: Sequence[str]) -> str:
+def _listed(mark: str, texts: Sequence[str]) -> RichTable:
+    listed = RichTable.grid(padding=(0, 1, 0, 0))
+    for text in texts:
+        listed.add_row(mark, Text(text))
+    return listed
+
+
+def _as_html(
+    heading: str, found: Sequence[str], rows: Sequence[tuple[str, ...]], notes: Sequence[str]
+) -> str:
     def cells(tag: str, texts: Sequence[str]) -> str:
         return "".join(
             f'<{tag} style="text-align:{"right" if n else "left"}">{html.escape(text)}</{tag}>'
@@ -268,5 +327,10 @@ def _as_html(heading: str, rows: Sequence[tuple[str, ...]], notes: Sequence[str]
         table = (
             f"<table><thead><tr>{cells('th', _HEADINGS)}</tr></thead><tbody>{body}</tbody></table>"
         )
-    items = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
-    return f"<p>{html.escape(heading)}</p>{table}" + (f"<ul>{items}</ul>" if items else "")
+    above, below = (
+        "<ul>" + "".join(f"<li>{html.escape(text)}</li>" for text in texts) + "</ul>"
+        if texts
+        else ""
+        for texts in (found, notes)
+    )
+    return f"<p>{html.escape(heading)}</p>{above}{table}{below}"
