@@ -22,7 +22,7 @@ from dask_diag.recording import Recording, Table
 from dask_diag.views.names import seconds, shown
 from dask_diag.views.sources import recording_of
 
-__all__ = ["Summary", "summary"]
+__all__ = ["Summary", "counted", "summary", "table_summary"]
 
 _WIDTH = 80
 _FUNCTIONS_SHOWN = 20
@@ -65,17 +65,24 @@ def summary(profilers: Any) -> Summary:
     heading = _heading(recording)
     rows = list(_rows(by_function(recording)))
     notes = list(_notes(recording))
-    return Summary(_as_text(heading, rows, notes), _as_html(heading, rows, notes))
+    return table_summary(heading, _HEADINGS, rows, notes)
+
+
+def table_summary(
+    heading: str, columns: Sequence[str], rows: Sequence[tuple[str, ...]], notes: Sequence[str]
+) -> Summary:
+    """A heading, a table whose first column is text and whose last row is a total, and notes."""
+    return Summary(_as_text(heading, columns, rows, notes), _as_html(heading, columns, rows, notes))
 
 
 def _heading(recording: Recording) -> str:
     tasks, computes = recording.tasks, recording.computes
     spent = _spent_computing(computes)
-    parts = [_counted(len(computes), "compute")]
+    parts = [counted(len(computes), "compute")]
     if len(tasks):
-        parts[0] += f", {_counted(len(tasks), 'task')}"
+        parts[0] += f", {counted(len(tasks), 'task')}"
         used = _workers_used(tasks)
-        parts += [f"on {_counted(used, 'worker')}"] if used else []
+        parts += [f"on {counted(used, 'worker')}"] if used else []
     return f"{' '.join(parts)}, {seconds(spent)}"
 
 
@@ -102,7 +109,7 @@ def _rows(table: Table) -> Iterator[tuple[str, ...]]:
         yield _row(shown(record["function"]), [record])
     if len(records) > _FUNCTIONS_SHOWN:
         rest = records[_FUNCTIONS_SHOWN:]
-        yield _row(f"({_counted(len(rest), 'more function')})", rest)
+        yield _row(f"({counted(len(rest), 'more function')})", rest)
     if records:
         yield _row("total", records)
 
@@ -151,14 +158,14 @@ def _notes_on_outcomes(tasks: Table) -> Iterator[str]:
     if len(failed):
         first = failed.rows(slice(1)).to_dicts()[0]
         yield (
-            f"failed: {_counted(len(failed), 'task')}, first {shown(first['key'])} with "
+            f"failed: {counted(len(failed), 'task')}, first {shown(first['key'])} with "
             f"{shown(first['error'])}"
         )
     unfinished = tasks.rows(tasks["outcome"].where("unfinished"))
     if len(unfinished):
         begun = int((~np.isnan(unfinished["start"])).sum())
         yield (
-            f"unfinished: {_counted(len(unfinished), 'task')}, of which {begun} "
+            f"unfinished: {counted(len(unfinished), 'task')}, of which {begun} "
             f"{'is' if begun == 1 else 'are'} known to have started"
         )
 
@@ -169,12 +176,12 @@ def _notes_on_computes(computes: Table) -> Iterator[str]:
     errors = [error for error in computes["error"].tolist() if error]
     if errors:
         names = ", ".join(shown(name) for name in dict.fromkeys(errors))
-        yield f"ended by an error: {_counted(len(errors), 'compute')} ({names})"
+        yield f"ended by an error: {counted(len(errors), 'compute')} ({names})"
     order = np.argsort(computes["start"])
     reached = np.maximum.accumulate(computes["stop"][order])
     overlapping = int((computes["start"][order][1:] < reached[:-1]).sum())
     if overlapping:
-        yield f"overlapping in time with an earlier one: {_counted(overlapping, 'compute')}"
+        yield f"overlapping in time with an earlier one: {counted(overlapping, 'compute')}"
 
 
 def _notes_on_cpu_outside_tasks(recording: Recording) -> Iterator[str]:
@@ -195,7 +202,7 @@ def _notes_on_resources(resources: Table) -> Iterator[str]:
         f"resources: CPU {np.mean(resources['cpu']):.0f}% on average, at most "
         f"{resources['cpu'].max():.0f}%; memory at most {memory.max() / 1e6:,.0f} MB, of it "
         f"{resources['memory_children'][memory.argmax()] / 1e6:,.0f} MB in child processes "
-        f"({_counted(len(resources), 'sample')}, the most delayed by "
+        f"({counted(len(resources), 'sample')}, the most delayed by "
         f"{seconds(_most_delayed(resources))})"
     )
 
@@ -228,11 +235,14 @@ def amount(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _counted(count: int, noun: str) -> str:
+def counted(count: int, noun: str) -> str:
+    """A count with its noun, in the plural where it must be."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
-def _as_text(heading: str, rows: Sequence[tuple[str, ...]], notes: Sequence[str]) -> str:
+def _as_text(
+    heading: str, columns: Sequence[str], rows: Sequence[tuple[str, ...]], notes: Sequence[str]
+) -> str:
     stream = io.StringIO()
     console = Console(
         file=stream, width=_WIDTH, color_system=None, highlight=False, force_jupyter=False
@@ -240,7 +250,7 @@ def _as_text(heading: str, rows: Sequence[tuple[str, ...]], notes: Sequence[str]
     console.print(Text(heading))
     if rows:
         table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
-        for position, name in enumerate(_HEADINGS):
+        for position, name in enumerate(columns):
             ends = {"justify": "left", "ratio": 1} if position == 0 else {"justify": "right"}
             table.add_column(name, no_wrap=True, overflow="ellipsis", **ends)
         for row in rows[:-1]:
@@ -255,7 +265,9 @@ def _as_text(heading: str, rows: Sequence[tuple[str, ...]], notes: Sequence[str]
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
 
 
-def _as_html(heading: str, rows: Sequence[tuple[str, ...]], notes: Sequence[str]) -> str:
+def _as_html(
+    heading: str, columns: Sequence[str], rows: Sequence[tuple[str, ...]], notes: Sequence[str]
+) -> str:
     def cells(tag: str, texts: Sequence[str]) -> str:
         return "".join(
             f'<{tag} style="text-align:{"right" if n else "left"}">{html.escape(text)}</{tag}>'
@@ -266,7 +278,7 @@ def _as_html(heading: str, rows: Sequence[tuple[str, ...]], notes: Sequence[str]
     if rows:
         body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
         table = (
-            f"<table><thead><tr>{cells('th', _HEADINGS)}</tr></thead><tbody>{body}</tbody></table>"
+            f"<table><thead><tr>{cells('th', columns)}</tr></thead><tbody>{body}</tbody></table>"
         )
     items = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
     return f"<p>{html.escape(heading)}</p>{table}" + (f"<ul>{items}</ul>" if items else "")
