@@ -55,10 +55,10 @@ def pale_color_of(family: str, member: str, palette: str | None = None) -> str:
 
 
 def text_color_on(background: str) -> str:
-    """Of a dark and a white text the one that is read more easily."""
+    """Of black and white the one that is read more easily."""
     light = _luminance(background)
-    against_white, against_dark = 1.05 / (light + 0.05), (light + 0.05) / (0.05 + 0.01)
-    return "#ffffff" if against_white > against_dark else "#1c1c1c"
+    against_white, against_black = 1.05 / (light + 0.05), (light + 0.05) / 0.05
+    return "#ffffff" if against_white > against_black else "#000000"
 
 
 def _luminance(color: str) -> float:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bokeh.events import SelectionGeometry, Tap
+from bokeh.events import DoubleTap, SelectionGeometry, Tap
 from bokeh.layouts import column, row
 from bokeh.models import (
     BoxAnnotation,
@@ -250,9 +250,11 @@ def _listen(flame: CustomJS, graph: Any, timeline: Any, controls: dict[str, Any]
     graph.js_on_change("inner_width", tells("resize"))
     for range_, end in ((graph.x_range, "start"), (graph.x_range, "end")):
         range_.js_on_change(end, tells("move"))
-    graph.js_on_event(Tap, tells("zoom"))
     timeline.js_on_event(SelectionGeometry, tells("choose_range"))
-    timeline.js_on_event(Tap, tells("forget_range"))
+    # The second of two quick clicks is a double one, wherever it is.
+    for click in (Tap, DoubleTap):
+        graph.js_on_event(click, tells("zoom"))
+        timeline.js_on_event(click, tells("forget_range"))
     controls["choice"].js_on_change("value", tells("choose"))
     controls["mode"].js_on_change("active", tells("switch_mode"))
     controls["search"].js_on_change("value_input", tells("find"))

@@ -139,9 +139,15 @@ def _as_speedscope(nodes: Table, weights: list[tuple[int, float]], filename: str
 
 
 def _frames(nodes: Table) -> tuple[list[dict[str, Any]], list[int]]:
-    """The frames that speedscope's stacks refer to, and which of them each node is."""
+    """The frames that speedscope's stacks refer to, and which of them each node is.
+
+    All tasks and the functions of tasks are none.
+    """
     positions: dict[tuple[str, str, int], int] = {}
-    of_node = [positions.setdefault(key, len(positions)) for key in _described(nodes)]
+    of_node = [
+        positions.setdefault(described, len(positions)) if depth > 1 else -1
+        for described, depth in zip(_described(nodes), nodes["depth"].tolist(), strict=True)
+    ]
     frames = [
         {"name": name, **({"file": file} if file else {}), **({"line": first} if first else {})}
         for name, file, first in positions
