@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 
 import bokeh.models as bm
 import numpy as np
@@ -23,7 +24,7 @@ from dask_diag.views.names import package_of, short_path
 from dask_diag.views.stack_exports import export_stacks
 
 from .stacks import BUILT_IN, CORE, LEAF, MAIN, NAN, known_stacks, recording_of_stacks
-from .test_views import HOSTILE
+from .test_views import HOSTILE, recording_of
 
 jsonschema = pytest.importorskip("jsonschema")
 
@@ -531,6 +532,16 @@ def test_a_recording_with_samples_is_drawn_with_a_flame_graph():
     assert choice.options == [("0", "all functions"), ("1", "sum"), ("6", "load")]
     timeline = panel.children[-1]
     assert (timeline.x_range.start, timeline.x_range.end) == (0, 4)
+
+
+def test_the_flame_graph_is_below_the_plots_over_time_and_counts_from_the_same_origin():
+    tasks = recording_of([("load", -2.0, 3.0, 1.0, "thread-0")])
+    both = replace(known_stacks(), start=-2.0, tasks=tasks.tasks, computes=tasks.computes, stop=4.0)
+    plot, panel = visualize(both, show=False, save=False).children
+    assert plot.yaxis[0].axis_label == "Worker"
+    assert panel.children[-1].x_range.start == 0
+    starts = [s for s in panel.references() if getattr(s, "data", {}).keys() == {"start", "stop"}]
+    assert starts[0].data["start"].tolist() == [2.0, 3.0, 4.0]
 
 
 def test_the_flame_graph_takes_the_keywords_of_figures():

@@ -241,6 +241,7 @@ def test_deep_recursion_can_be_reached(opened):
     flame = flame_of(opened, recording_of_stacks([((0.0, 1.0), "t", [*again, LEAF], 1.0, 1.0)]))
     before = flame.state["y"]
     assert before[1] == 0
+    assert "deeper calls: turn the wheel, or drag" in flame.status
     box = frames(flame.page)[0]
     flame.page.mouse.move(box["x"] + 50, box["y"] + 50)
     flame.page.mouse.wheel(0, 400)

@@ -17,19 +17,12 @@ function begin() {
     return {
         base: 0, focus: 0, range: null, query: "", found: null, drawing: false,
         own: new Float64Array(count), total: new Float64Array(count),
-        left: new Float64Array(count), samples: 0, added: false,
+        left: new Float64Array(count), samples: 0, added: false, deeper: false,
         pen: document.createElement("canvas").getContext("2d"),
     }
 }
 
 // Numbers -----------------------------------------------------------------------------------------
-
-function measured(i) {
-    const wall = cells.data.wall[i], cpu = cells.data.cpu[i]
-    if (mode.active == 0) return wall
-    if (isNaN(cpu)) return 0
-    return Math.max(0, mode.active == 1 ? cpu : wall - cpu)
-}
 
 function share_in_range(start, stop) {
     if (state.range == null) return 1
@@ -40,13 +33,16 @@ function share_in_range(start, stop) {
 
 function add_up() {
     const {own, total, left} = state
-    const {start, stop, node, count} = cells.data
+    const {cycle, node, wall, cpu, waiting, count} = cells.data
+    const {start, stop} = cycles.data
+    const shares = start.map((from, i) => share_in_range(from, stop[i]))
+    const measured = [wall, cpu, waiting][mode.active]
     own.fill(0)
     state.samples = 0
     for (let i = 0; i < node.length; i++) {
-        const share = share_in_range(start[i], stop[i])
+        const share = shares[cycle[i]]
         if (share == 0) continue
-        own[node[i]] += share * measured(i)
+        own[node[i]] += share * Math.max(0, measured[i])
         if (is_below(node[i], state.base)) state.samples += share * count[i]
     }
     total.set(own)
@@ -120,7 +116,7 @@ function draw() {
     const quads = {left: [], right: [], top: [], bottom: [], fill: [], alpha: [],
                    name: [], place: [], own: [], total: []}
     const labels = {x: [], y: [], text: [], color: [], alpha: []}
-    let narrow = null
+    let narrow = null, deepest = 0
     state.pen.font = "11px helvetica"
 
     function put(from, to, row, fill, alpha, name, place, own_text, total_text) {
@@ -172,12 +168,14 @@ function draw() {
         } else {
             put_narrow()
             put_node(i, row)
+            deepest = Math.max(deepest, row)
             i++
         }
     }
     put_narrow()
     drawn.data = quads
     words.data = labels
+    tell_of_depth(deepest >= graph.y_range.start)
 }
 
 function draw_soon() {
@@ -247,13 +245,20 @@ function tell() {
     const parts = [`<b>${seconds(total[base])}</b>${what} in ${Math.round(samples).toLocaleString()} samples`]
     const lost = missing.filter((i) => is_below(i, base)).reduce((sum, i) => sum + total[i], 0)
     if (lost > 0) parts.push(`${percent(lost, total[base])} could not be sampled`)
-    if (range != null) parts.push(`from ${seconds(range[0])} to ${seconds(range[1])}`)
+    if (range != null) parts.push(`from ${+range[0].toPrecision(3)} s to ${+range[1].toPrecision(3)} s`)
     if (found != null) {
         const sum = total_found()
         parts.push(`<b style="color: ${FOUND}">found: ${seconds(sum)}, ${percent(sum, total[base])}</b>`)
     }
+    if (state.deeper) parts.push("deeper calls: turn the wheel, or drag")
     if (total[base] == 0) parts.push("nothing to draw")
     status.text = parts.join(" · ")
+}
+
+function tell_of_depth(deeper) {
+    if (state.deeper == deeper) return
+    state.deeper = deeper
+    tell()
 }
 
 // What can happen ---------------------------------------------------------------------------------

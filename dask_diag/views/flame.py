@@ -29,7 +29,7 @@ from bokeh.models import (
 from bokeh.plotting import figure
 
 from dask_diag.analysis.flame import NOT_SAMPLED, placed
-from dask_diag.analysis.samples import samples_of, seconds_over_time
+from dask_diag.analysis.samples import MEASURES, measures, samples_of, seconds_over_time
 from dask_diag.recording import Recording, Table
 from dask_diag.views.colors import color_of, pale_color_of, text_color_on
 from dask_diag.views.figures import Options, label, new_figure, set_hover
@@ -39,8 +39,7 @@ __all__ = ["flame_panel", "plot_flame"]
 
 _ROW = 19
 """Pixels that a call is high."""
-_FEWEST_ROWS, _MOST_ROWS = 8, 30
-_AROUND = 14
+_FEWEST_ROWS, _MOST_ROWS = 9, 30
 _WORTH_A_ROW = 2e-3
 """Of all seconds, what a call must have for the figure to be as high as it is deep."""
 _NAME = 100
@@ -73,11 +72,13 @@ def flame_panel(recording: Recording, options: Options, origin: float | None = N
     graph, drawn, words = _graph(nodes, options)
     timeline, spans, bars, box = _timeline(recording, nodes, begin, graph.width)
     controls = _controls(nodes, options)
+    (starts, stops), cells = _cells(recording, node_of_sample)
     flame = CustomJS(
         code=_SCRIPT.read_text(encoding="utf-8"),
         args={
             "nodes": ColumnDataSource(_columns_of(nodes)),
-            "cells": ColumnDataSource(_cells(recording, node_of_sample, begin)),
+            "cycles": ColumnDataSource({"start": starts - begin, "stop": stops - begin}),
+            "cells": ColumnDataSource(cells),
             "texts": _texts(nodes, options),
             "missing": np.flatnonzero(_is_missing(nodes)).tolist(),
             "graph": graph,
@@ -112,7 +113,7 @@ def _graph(nodes: Table, options: Options) -> tuple[Any, ColumnDataSource, Colum
         toolbar_location="right",
         frame_align=False,
         tools="hover,pan,xwheel_zoom,save",
-        height=rows * _ROW + _AROUND,
+        height=rows * _ROW,
         y_range=Range1d(rows, 0, bounds=(0, max(rows, deepest + 1))),
     )
     wheel = WheelPanTool(dimension="height")
@@ -152,7 +153,7 @@ def _graph(nodes: Table, options: Options) -> tuple[Any, ColumnDataSource, Colum
         source=words,
     )
     told = [("call", "@name"), ("where", "@place"), ("total", "@total"), ("self", "@own")]
-    set_hover(plot, [rectangles], told, point_policy="follow_mouse")
+    set_hover(plot, [rectangles], told, point_policy="follow_mouse", visible=False)
     return plot, drawn, words
 
 
@@ -206,7 +207,13 @@ def _timeline(
         Legend(items=items, label_text_font_size="11px", border_line_color=None, padding=4),
         "right",
     )
-    box = BoxAnnotation(fill_color="#e08a00", fill_alpha=0.18, line_color="#b06c00", visible=False)
+    box = BoxAnnotation(
+        fill_color="#f0a020",
+        fill_alpha=0.3,
+        line_color="#b06c00",
+        level="underlay",
+        visible=False,
+    )
     plot.add_layout(box)
     return plot, ColumnDataSource(_spans(recording, nodes, begin)), bars, box
 
@@ -305,15 +312,16 @@ def _texts(nodes: Table, options: Options) -> dict[str, list[str]]:
     }
 
 
-def _cells(recording: Recording, node_of_sample: Any, begin: float) -> dict[str, Any]:
-    """Seconds of each node in each cycle; CPU seconds are NaN where they are not known."""
+def _cells(recording: Recording, node_of_sample: Any) -> tuple[list[Any], dict[str, Any]]:
+    """The bounds of each cycle, and what each node had in it."""
     samples = samples_of(recording)
-    seen = samples.rows(node_of_sample >= 0)
-    return {
-        "start": seen["start"] - begin,
-        "stop": seen["stop"] - begin,
-        "node": node_of_sample[node_of_sample >= 0].astype(np.int32),
-        "wall": seen["wall"].astype(np.float32),
-        "cpu": seen["cpu"].astype(np.float32),
-        "count": seen["count"].astype(np.int32),
-    }
+    seen = node_of_sample >= 0
+    bounds = np.stack([samples["start"], samples["stop"]], axis=1)[seen]
+    cycles, cycle = np.unique(bounds, axis=0, return_inverse=True)
+    pairs = np.stack([cycle.reshape(-1), node_of_sample[seen]], axis=1)
+    distinct, cell = np.unique(pairs, axis=0, return_inverse=True)
+    sums = np.zeros((len(distinct), len(MEASURES)))
+    np.add.at(sums, cell.reshape(-1), measures(samples, np.ones(len(samples)))[seen])
+    numbers = {name: sums[:, n].astype(np.float32) for n, name in enumerate(MEASURES)}
+    places = {"cycle": distinct[:, 0].astype(np.int32), "node": distinct[:, 1].astype(np.int32)}
+    return [cycles[:, 0], cycles[:, 1]], {**places, **numbers}
