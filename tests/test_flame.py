@@ -26,8 +26,6 @@ from dask_diag.views.stack_exports import export_stacks
 from .stacks import BUILT_IN, CORE, LEAF, MAIN, NAN, known_stacks, recording_of_stacks
 from .test_views import HOSTILE, recording_of
 
-jsonschema = pytest.importorskip("jsonschema")
-
 
 def as_text(nodes):
     """The tree as indented lines: name, its own and total wall seconds."""
@@ -384,6 +382,7 @@ SPEEDSCOPE = {
 
 def speedscope_of(recording, folder, **selection):
     """What is in the file, as names instead of positions; and it is as the schema says."""
+    jsonschema = pytest.importorskip("jsonschema")
     path = folder / "x.speedscope.json"
     export_stacks(recording, path, **selection)
     content = json.loads(path.read_text())

@@ -22,8 +22,6 @@ function begin() {
     }
 }
 
-// Numbers -----------------------------------------------------------------------------------------
-
 function share_in_range(start, stop) {
     if (state.range == null) return 1
     const [from, to] = state.range
@@ -73,8 +71,6 @@ function percent(part, whole) {
     return whole > 0 ? (100 * part / whole).toFixed(1) + "%" : "0%"
 }
 
-// Texts -------------------------------------------------------------------------------------------
-
 function name_of(i) {
     return texts.names[all.name[i]]
 }
@@ -104,8 +100,6 @@ function words_for(i, pixels) {
     const whole = place ? `${name}  (${place})` : name
     return state.pen.measureText(whole).width <= pixels ? whole : fitted(name, pixels)
 }
-
-// Drawing -----------------------------------------------------------------------------------------
 
 function draw() {
     state.drawing = false
@@ -215,8 +209,6 @@ function draw_timeline() {
     timeline.y_range.setv({start: 0, end: 1.08 * highest || 1})
 }
 
-// What was found ----------------------------------------------------------------------------------
-
 function find() {
     const query = search.value_input.trim().toLowerCase()
     if (query == "") {
@@ -260,8 +252,6 @@ function tell_of_depth(deeper) {
     state.deeper = deeper
     tell()
 }
-
-// What can happen ---------------------------------------------------------------------------------
 
 function show_all_anew() {
     add_up()

@@ -28,12 +28,10 @@ from bokeh.models import (
 )
 from bokeh.plotting import figure
 
-from dask_diag.analysis.flame import NOT_SAMPLED, placed
-from dask_diag.analysis.samples import MEASURES, measures, samples_of, seconds_over_time
+from dask_diag.analysis.flame import placed
 from dask_diag.recording import Recording, Table
-from dask_diag.views.colors import color_of, pale_color_of, text_color_on
 from dask_diag.views.figures import Options, label, new_figure, set_hover
-from dask_diag.views.names import package_of, short_path, shown
+from dask_diag.views.flame_data import cells_of, columns_of, is_missing, spans_of, texts_of
 
 __all__ = ["flame_panel", "plot_flame"]
 
@@ -42,9 +40,7 @@ _ROW = 19
 _FEWEST_ROWS, _MOST_ROWS = 9, 30
 _WORTH_A_ROW = 2e-3
 """Of all seconds, what a call must have for the figure to be as high as it is deep."""
-_NAME = 100
 _MODES = ["Wall time", "CPU", "Waiting"]
-_GREY = "#d4d4d4"
 _TIMELINE = {
     "CPU": ("cpu", "#4a78a8"),
     "waiting": ("waiting", "#b9cee4"),
@@ -72,15 +68,15 @@ def flame_panel(recording: Recording, options: Options, origin: float | None = N
     graph, drawn, words = _graph(nodes, options)
     timeline, spans, bars, box = _timeline(recording, nodes, begin, graph.width)
     controls = _controls(nodes, options)
-    (starts, stops), cells = _cells(recording, node_of_sample)
+    (starts, stops), cells = cells_of(recording, node_of_sample)
     flame = CustomJS(
         code=_SCRIPT.read_text(encoding="utf-8"),
         args={
-            "nodes": ColumnDataSource(_columns_of(nodes)),
+            "nodes": ColumnDataSource(columns_of(nodes)),
             "cycles": ColumnDataSource({"start": starts - begin, "stop": stops - begin}),
             "cells": ColumnDataSource(cells),
-            "texts": _texts(nodes, options),
-            "missing": np.flatnonzero(_is_missing(nodes)).tolist(),
+            "texts": texts_of(nodes, options),
+            "missing": np.flatnonzero(is_missing(nodes)).tolist(),
             "graph": graph,
             "drawn": drawn,
             "words": words,
@@ -215,21 +211,7 @@ def _timeline(
         visible=False,
     )
     plot.add_layout(box)
-    return plot, ColumnDataSource(_spans(recording, nodes, begin)), bars, box
-
-
-def _spans(recording: Recording, nodes: Table, begin: float) -> dict[str, Any]:
-    """Seconds per second, in order of time, and the node of the function that had them."""
-    spans = seconds_over_time(recording)
-    functions = np.flatnonzero(nodes["depth"] == 1)
-    node_of = {nodes["name"][int(node)]: int(node) for node in functions}
-    of_code = np.array([node_of.get(name, 0) for name in spans["function"].values], np.int32)
-    return {
-        "left": spans["start"] - begin,
-        "right": spans["stop"] - begin,
-        "node": of_code[spans["function"].codes] if len(spans) else of_code[:0],
-        **{name: spans[name].astype(np.float32) for name in ("cpu", "waiting", "unknown")},
-    }
+    return plot, ColumnDataSource(spans_of(recording, nodes, begin)), bars, box
 
 
 def _controls(nodes: Table, options: Options) -> dict[str, Any]:
@@ -267,61 +249,3 @@ def _listen(flame: CustomJS, graph: Any, timeline: Any, controls: dict[str, Any]
     controls["search"].js_on_change("value_input", tells("find"))
     controls["up"].js_on_click(tells("go_up"))
     controls["reset"].js_on_click(tells("reset"))
-
-
-def _columns_of(nodes: Table) -> dict[str, Any]:
-    """What the page needs of each node, in types that browsers have."""
-    return {
-        **{name: nodes[name].astype(np.int32) for name in ("parent", "depth", "end", "first")},
-        **{name: nodes[name].codes.astype(np.int32) for name in ("name", "file")},
-        "color": _color_codes(nodes).astype(np.int32),
-    }
-
-
-def _color_codes(nodes: Table) -> Any:
-    """Which of the colours in `_texts` a node has: first those of files, then of functions."""
-    files, names = nodes["file"], nodes["name"]
-    is_task = nodes["depth"] == 1
-    codes = np.where(is_task, len(files.values) + 1 + names.codes.astype(np.int64), files.codes)
-    return np.where((nodes["depth"] == 0) | _is_missing(nodes), len(files.values), codes)
-
-
-def _is_missing(nodes: Table) -> Any:
-    """Which nodes stand for time that could not be sampled."""
-    return (nodes["depth"] == 2) & nodes["name"].where(NOT_SAMPLED) & nodes["file"].where("")
-
-
-def _texts(nodes: Table, options: Options) -> dict[str, list[str]]:
-    """The texts for which the codes in the page stand: names, files and colours."""
-    files = [short_path(file) for file in nodes["file"].values]
-    colors = [pale_color_of(package_of(file), file, options.palette) for file in files]
-    tasks = {
-        nodes["name"].codes[node]: nodes["name"][int(node)]
-        for node in np.flatnonzero(nodes["depth"] == 1)
-    }
-    of_tasks = [
-        color_of(tasks[code], options.palette) if code in tasks else _GREY
-        for code in range(len(nodes["name"].values))
-    ]
-    colors = [*colors, _GREY, *of_tasks]
-    return {
-        "names": [shown(name, _NAME) for name in nodes["name"].values],
-        "files": [shown(file, _NAME) for file in files],
-        "colors": colors,
-        "ink": [text_color_on(color) for color in colors],
-    }
-
-
-def _cells(recording: Recording, node_of_sample: Any) -> tuple[list[Any], dict[str, Any]]:
-    """The bounds of each cycle, and what each node had in it."""
-    samples = samples_of(recording)
-    seen = node_of_sample >= 0
-    bounds = np.stack([samples["start"], samples["stop"]], axis=1)[seen]
-    cycles, cycle = np.unique(bounds, axis=0, return_inverse=True)
-    pairs = np.stack([cycle.reshape(-1), node_of_sample[seen]], axis=1)
-    distinct, cell = np.unique(pairs, axis=0, return_inverse=True)
-    sums = np.zeros((len(distinct), len(MEASURES)))
-    np.add.at(sums, cell.reshape(-1), measures(samples, np.ones(len(samples)))[seen])
-    numbers = {name: sums[:, n].astype(np.float32) for n, name in enumerate(MEASURES)}
-    places = {"cycle": distinct[:, 0].astype(np.int32), "node": distinct[:, 1].astype(np.int32)}
-    return [cycles[:, 0], cycles[:, 1]], {**places, **numbers}
