@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dask_diag.analysis.preorder import depths, preorder, sums_below
-from dask_diag.analysis.samples import MEASURES, measures, samples_of, shares
+from dask_diag.analysis.samples import MEASURES, distinct_pairs, measures, samples_of, shares
 from dask_diag.columns import Labels
 from dask_diag.recording import Recording, Table
 
@@ -185,8 +185,9 @@ def _grown(
     stacks = recording.stacks
     caller = stacks["parent"].tolist() if len(stacks) else []
     kind_of_stack = kind_of_frame[stacks["frame"]].tolist() if len(stacks) else []
-    pairs = np.stack([_numbers(samples["function"]), _numbers(samples["stack"])], axis=1)
-    distinct, pair = np.unique(pairs, axis=0, return_inverse=True)
+    functions, tops, pair = distinct_pairs(
+        _numbers(samples["function"]), _numbers(samples["stack"])
+    )
     parents, kind_of_node = [_ROOT], [_ROOT]
     children: dict[tuple[int, int], int] = {}
     known: dict[tuple[int, int], int] = {}
@@ -211,8 +212,8 @@ def _grown(
             node = known[function, below] = child(node, kind_of_stack[below])
         return node
 
-    nodes = [node_of(function, stack) for function, stack in distinct.tolist()]
-    node_of_sample = np.array(nodes, dtype=np.int64)[pair.reshape(-1)]
+    nodes = [*map(node_of, functions.tolist(), tops.tolist())]
+    node_of_sample = np.array(nodes, dtype=np.int64)[pair]
     return np.array(parents), np.array(kind_of_node), node_of_sample
 
 

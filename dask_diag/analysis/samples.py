@@ -9,7 +9,15 @@ import numpy as np
 from dask_diag.columns import Labels
 from dask_diag.recording import Recording, Table
 
-__all__ = ["MEASURES", "measures", "not_sampled", "samples_of", "seconds_over_time", "shares"]
+__all__ = [
+    "MEASURES",
+    "distinct_pairs",
+    "measures",
+    "not_sampled",
+    "samples_of",
+    "seconds_over_time",
+    "shares",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -40,6 +48,16 @@ def shares(
     inside = np.where(length > 0, (end - begin) / np.where(length > 0, length, 1.0), end >= begin)
     share: Array = np.clip(inside, 0.0, 1.0)
     return share if function is None else share * samples["function"].where(function)
+
+
+def distinct_pairs(first: Array, second: Array) -> tuple[Array, Array, Array]:
+    """The pairs that occur, in order, as two arrays, and which of them each row is."""
+    # One number for a pair sorts ten times as fast as rows of two.
+    left, left_code = np.unique(first, return_inverse=True)
+    right, right_code = np.unique(second, return_inverse=True)
+    base = max(len(right), 1)
+    codes, row = np.unique(left_code * base + right_code, return_inverse=True)
+    return left[codes // base], right[codes % base], row
 
 
 def measures(samples: Table, share: Array) -> Array:

@@ -7,7 +7,13 @@ from typing import Any
 import numpy as np
 
 from dask_diag.analysis.flame import NOT_SAMPLED
-from dask_diag.analysis.samples import MEASURES, measures, samples_of, seconds_over_time
+from dask_diag.analysis.samples import (
+    MEASURES,
+    distinct_pairs,
+    measures,
+    samples_of,
+    seconds_over_time,
+)
 from dask_diag.recording import Recording, Table
 from dask_diag.views.colors import color_of, pale_color_of, text_color_on
 from dask_diag.views.figures import Options
@@ -66,15 +72,13 @@ def cells_of(recording: Recording, node_of_sample: Any) -> tuple[list[Any], dict
     """The bounds of each cycle, and what each node had in it."""
     samples = samples_of(recording)
     seen = node_of_sample >= 0
-    bounds = np.stack([samples["start"], samples["stop"]], axis=1)[seen]
-    cycles, cycle = np.unique(bounds, axis=0, return_inverse=True)
-    pairs = np.stack([cycle.reshape(-1), node_of_sample[seen]], axis=1)
-    distinct, cell = np.unique(pairs, axis=0, return_inverse=True)
-    sums = np.zeros((len(distinct), len(MEASURES)))
-    np.add.at(sums, cell.reshape(-1), measures(samples, np.ones(len(samples)))[seen])
+    starts, stops, cycle = distinct_pairs(samples["start"][seen], samples["stop"][seen])
+    in_cycle, nodes, cell = distinct_pairs(cycle, node_of_sample[seen])
+    sums = np.zeros((len(nodes), len(MEASURES)))
+    np.add.at(sums, cell, measures(samples, np.ones(len(samples)))[seen])
     numbers = {name: sums[:, n].astype(np.float32) for n, name in enumerate(MEASURES)}
-    places = {"cycle": distinct[:, 0].astype(np.int32), "node": distinct[:, 1].astype(np.int32)}
-    return [cycles[:, 0], cycles[:, 1]], {**places, **numbers}
+    places = {"cycle": in_cycle.astype(np.int32), "node": nodes.astype(np.int32)}
+    return [starts, stops], {**places, **numbers}
 
 
 def spans_of(recording: Recording, nodes: Table, begin: float) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dask_diag.analysis.flame import placed
-from dask_diag.analysis.samples import samples_of, shares
+from dask_diag.analysis.samples import distinct_pairs, samples_of, shares
 from dask_diag.errors import DiagnosticError
 from dask_diag.recording import Recording, Table
 from dask_diag.views.names import short_path, shown
@@ -80,10 +80,9 @@ def _weighted(
     samples = samples_of(recording)
     seconds = samples["wall"] * shares(samples, start, stop, function)
     asked = np.flatnonzero((node >= 0) & (seconds > 0))
-    keys = np.stack([samples["start"][asked], node[asked].astype(float)], axis=1)
-    distinct, row = np.unique(keys, axis=0, return_inverse=True)
-    summed = np.bincount(row.reshape(-1), seconds[asked], minlength=len(distinct))
-    return nodes, list(zip(distinct[:, 1].astype(int).tolist(), summed.tolist(), strict=True))
+    _, nodes_then, row = distinct_pairs(samples["start"][asked], node[asked])
+    summed = np.bincount(row, seconds[asked], minlength=len(nodes_then))
+    return nodes, list(zip(nodes_then.tolist(), summed.tolist(), strict=True))
 
 
 def _calls_down_to(nodes: Table) -> Callable[[int], list[int]]:
