@@ -182,6 +182,18 @@ class Recording:
         are exact and no samples were needed; of the others they are what the samples stand for.
         Samples in which a task was seen to wait for the interpreter's lock, but had run shortly
         before, stand for none: the sampler may have taken the lock from it.
+    frames : Table
+        A row per line of code that was seen running: ``name`` (its function's qualified name),
+        ``file``, ``line``, and ``first``, the line where the function starts (0 if not known, as of
+        functions written in C).
+    stacks : Table
+        A row per node of the tree of calls: ``parent``, the position in `stacks` of its caller,
+        which comes before it (-1 of an outermost one), and ``frame``, a position in `frames`.
+    samples : Table
+        A row per cycle, function of tasks and stack: ``start``, ``stop`` (of the cycle, s),
+        ``function``, ``stack`` (position in `stacks`; -1 for time that could not be sampled),
+        ``wall``, ``cpu`` (seconds for which the stack stands, its callees' not counted), ``count``
+        (samples).
     metric : str
         What ``cache.metric`` measures.
     notices : tuple of str
@@ -200,6 +212,9 @@ class Recording:
     transfers: Table = NO_ROWS
     waits: Table = NO_ROWS
     pools: Table = NO_ROWS
+    frames: Table = NO_ROWS
+    stacks: Table = NO_ROWS
+    samples: Table = NO_ROWS
     metric: str = ""
     notices: tuple[str, ...] = ()
 
@@ -223,6 +238,7 @@ class Recording:
             for name in ("computes", "cache", "pools")
         )
         tasks, references = _combined_tasks(parts)
+        frames, stacks, samples = _combined_samples(parts)
         return cls(
             start=min(part.start for part in parts),
             stop=max(part.stop for part in parts),
@@ -232,6 +248,9 @@ class Recording:
             resources=stack([part.resources for part in parts]),
             cache=cache,
             pools=pools,
+            frames=frames,
+            stacks=stacks,
+            samples=samples,
             metric=next((part.metric for part in parts if part.metric), ""),
             notices=tuple(dict.fromkeys(text for part in parts for text in part.notices)),
             **references,
@@ -280,6 +299,52 @@ def _moved(table: Table, columns: tuple[str, ...], kept: Any, place: Any) -> Tab
     return Table(
         {name: place[there[name]] if name in columns else there[name] for name in there.columns}
     )
+
+
+def _combined_samples(parts: Sequence[Recording]) -> tuple[Table, Table, Table]:
+    """The frames, stacks and samples of all parts, without time that an earlier part sampled."""
+    frames, stacks, samples = [], [], []
+    frames_before = stacks_before = 0
+    for position, part in enumerate(parts):
+        frames.append(part.frames)
+        stacks.append(_shifted(part.stacks, {"parent": stacks_before, "frame": frames_before}))
+        fresh = _not_sampled_before(part, parts[:position])
+        samples.append(_shifted(fresh, {"stack": stacks_before}))
+        frames_before += len(part.frames)
+        stacks_before += len(part.stacks)
+    return stack(frames), stack(stacks), stack(samples)
+
+
+def _shifted(table: Table, columns: Mapping[str, int]) -> Table:
+    """The table with some of its positions moved on; -1 refers to nothing and stays."""
+    if not len(table):
+        return table
+    return Table(
+        {
+            name: np.where(table[name] < 0, -1, table[name].astype(np.int64) + columns[name])
+            if name in columns
+            else table[name]
+            for name in table.columns
+        }
+    )
+
+
+def _not_sampled_before(part: Recording, earlier: Sequence[Recording]) -> Table:
+    """The samples from outside the time in which an earlier part sampled the same computes."""
+    samples = part.samples
+    if not len(samples):
+        return samples
+    fresh = np.ones(len(samples), dtype=bool)
+    middle = (samples["start"] + samples["stop"]) / 2
+    for other in earlier:
+        if len(other.samples) and _names_of_computes(part) & _names_of_computes(other):
+            begun, ended = other.samples["start"].min(), other.samples["stop"].max()
+            fresh &= (middle < begun) | (middle > ended)
+    return samples.rows(fresh)
+
+
+def _names_of_computes(part: Recording) -> set[str]:
+    return set(part.computes["compute"].tolist()) if len(part.computes) else set()
 
 
 def _without_repeats(

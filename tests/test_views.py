@@ -66,6 +66,10 @@ def recording_of(rows, computes=(("c-1", 0.0, 10.0),), notices=()):
                 "stop": np.array([c[2] for c in computes], float),
                 "workers": np.full(len(computes), 2),
                 "process_cpu": np.zeros(len(computes)),
+                "scheduler_cpu": np.zeros(len(computes)),
+                "blocked": np.zeros(len(computes)),
+                "preempted": np.zeros(len(computes)),
+                "processors": np.full(len(computes), 2),
                 "span": Labels.of([""] * len(computes)),
                 "scheduler": Labels.of(["threads"] * len(computes)),
                 "error": Labels.of([""] * len(computes)),
@@ -330,9 +334,8 @@ def test_cpu_time_of_other_threads_is_told(retried):
         with Profiler() as prof:
             dask.threaded.get({("s", 0): (spin_elsewhere,)}, ("s", 0))
         assert cpu_outside_tasks(prof.recording) == pytest.approx(0.3, abs=0.03)
-        assert "of CPU time beside that of the tasks' own threads" in " ".join(
-            prof.summary().split()
-        )
+        told = " ".join(prof.summary().split())
+        assert "of CPU time on threads beside the tasks' own and the scheduler's" in told
         with Profiler() as prof:
             dask.threaded.get({("s", 0): (spin, 0.3)}, ("s", 0))
         assert cpu_outside_tasks(prof.recording) < 0.03

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from dask_diag.recording import Recording
-    from dask_diag.views.summary import Summary
+    from dask_diag.views.text import Summary
 
 __all__ = ["Diagnostic", "TaskDiagnostic"]
 
@@ -219,7 +219,7 @@ class TaskDiagnostic(Diagnostic):
 
     If several are active in one compute, the first measures for all, and whichever is told first
     that a task is done records it. What is done here is done for
-    every task: it is counted in instructions (benchmarks/instructions.py).
+    every task: it is counted in instructions (``make bench``).
     """
 
     def _meet_state(self, dsk: Any, state: Any) -> None:

@@ -12,7 +12,8 @@ from bokeh.io import output_notebook
 from bokeh.io import save as bokeh_save
 from bokeh.io import show as bokeh_show
 from bokeh.io.state import curstate
-from bokeh.layouts import gridplot
+from bokeh.layouts import column, gridplot
+from bokeh.models import Plot
 from bokeh.resources import Resources
 from bokeh.util.browser import view
 
@@ -20,6 +21,7 @@ from dask_diag.errors import DiagnosticError
 from dask_diag.recording import Recording
 from dask_diag.views.cache import plot_cache
 from dask_diag.views.figures import Options
+from dask_diag.views.flame import plot_flame
 from dask_diag.views.resources import plot_resources
 from dask_diag.views.sources import listed
 from dask_diag.views.tasks import plot_tasks
@@ -30,7 +32,10 @@ _PLOTS: dict[str, Callable[..., Any]] = {
     "tasks": plot_tasks,
     "resources": plot_resources,
     "cache": plot_cache,
+    "flame": plot_flame,
 }
+_TABLES = {"flame": "samples"}
+"""The tables that plots draw, where they are not called like the plots."""
 
 
 def visualize(
@@ -117,7 +122,7 @@ def _figures(sources: list[Any], keywords: dict[str, Any]) -> list[Any]:
 def _drawings_of(source: Any) -> list[tuple[Callable[..., Any], Recording]]:
     """What to draw of a source: what the diagnostic says, or all that a recording has."""
     if isinstance(source, Recording):
-        names = [name for name in _PLOTS if len(getattr(source, name))]
+        names = [name for name in _PLOTS if len(getattr(source, _TABLES.get(name, name)))]
         return [(_PLOTS[name], source) for name in names or ["tasks"]]
     if not hasattr(source, "recording"):
         raise DiagnosticError(
@@ -127,7 +132,15 @@ def _drawings_of(source: Any) -> list[tuple[Callable[..., Any], Recording]]:
     return [(_PLOTS[source.draws], source.recording)]
 
 
-def _stacked(figures: list[Any]) -> Any:
+def _stacked(drawings: list[Any]) -> Any:
+    """Figures over one time axis, and below them what has an axis of its own."""
+    figures = [drawing for drawing in drawings if isinstance(drawing, Plot)]
+    panels = [drawing for drawing in drawings if not isinstance(drawing, Plot)]
+    above = [_over_one_axis(figures)] if figures else []
+    return column(above + panels) if len(above + panels) > 1 else (above + panels)[0]
+
+
+def _over_one_axis(figures: list[Any]) -> Any:
     if len(figures) == 1:
         return figures[0]
     for plot in figures[1:]:
