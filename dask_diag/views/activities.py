@@ -82,7 +82,7 @@ def _pictures(numbers: Numbers, artist: Artist, width: int) -> dict[str, Picture
             by_activity, 0.55, AMOUNTS_AND_SHARES, title="By activity", width=half
         ),
         "by_worker": artist.stacked(
-            by_worker, 0.25, names=110, title="By worker", width=width - half
+            by_worker, 0.25, names=160, title="By worker", width=width - half
         ),
     }
 

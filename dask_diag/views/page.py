@@ -97,13 +97,13 @@ def visualize(
             "given as a list"
         )
     in_notebook = _in_notebook()
-    sources = listed(profilers)
+    drawings = _drawings(listed(profilers))
     chosen = _checked(plots)
     options = Options(**kwargs)
-    picture = _picture(sources, chosen, options)
+    picture = _picture(drawings, chosen, options)
     if save is None:
         save = not in_notebook
-    page = _page(picture, sources, options) if chosen is None and (save or show) else picture
+    page = _page(picture, drawings, options) if chosen is None and (save or show) else picture
     if save:
         _write(page, Path(filename), mode or "inline")
     if show and in_notebook:
@@ -134,9 +134,12 @@ def _checked(plots: Iterable[str] | None) -> list[str] | None:
     return names
 
 
-def _picture(sources: list[Any], plots: list[str] | None, options: Options) -> Any:
+Drawing = tuple[str, Recording]
+"""The name of a plot, and what it is of."""
+
+
+def _picture(drawings: list[Drawing], plots: list[str] | None, options: Options) -> Any:
     """What is returned: the plots over time, the pictures of activities where they are named."""
-    drawings = _drawings(sources)
     if plots is None:
         return _stacked(_figures(drawings, options))
     there = {name for name, _ in drawings}
@@ -150,31 +153,27 @@ def _picture(sources: list[Any], plots: list[str] | None, options: Options) -> A
     if _ACTIVITIES not in plots:
         return _stacked(figures)
     if figures:
-        return column(_stacked(figures), _activities_of(sources, options))
+        return column(_stacked(figures), _activities_of(drawings, options))
     # A keyword that bokeh's figure does not know is told, whatever is drawn.
     new_figure(options, 1.0)
-    return _activities_of(sources, options)
+    return _activities_of(drawings, options)
 
 
-def _page(picture: Any, sources: list[Any], options: Options) -> Any:
+def _page(picture: Any, drawings: list[Drawing], options: Options) -> Any:
     """What is written and shown: below the plots, the pictures of activities, if tasks ran."""
-    if any(len(recording_of(source).tasks) for source in sources):
-        return column(picture, _activities_of(sources, options))
+    if any(len(recording.tasks) for _, recording in drawings):
+        return column(picture, _activities_of(drawings, options))
     return picture
 
 
-def _activities_of(sources: list[Any], options: Options) -> Any:
+def _activities_of(drawings: list[Drawing], options: Options) -> Any:
     """The pictures of activities of those that recorded tasks.
 
     A compute that another diagnostic heard alone is left out: its workers would seem idle.
     """
-    recordings = [recording_of(source) for source in sources]
+    recordings = list({id(recording): recording for _, recording in drawings}.values())
     with_tasks = [recording for recording in recordings if len(recording.tasks)]
     return plot_activities(recording_of(with_tasks or recordings), options)
-
-
-Drawing = tuple[str, Recording]
-"""The name of a plot, and what it is of."""
 
 
 def _drawings(sources: list[Any]) -> list[Drawing]:
