@@ -128,6 +128,17 @@ def test_choosing_the_unit_draws_bytes_by_function(opened):  # noqa: F811
     text = tooltip(page)
     for part in ("f", "read", "3 MB", "100% of this bar", "60% of all"):
         assert part in text
+    assert "@" not in text
+
+
+def test_hovering_a_share_of_cpu_tells_the_seconds(opened):  # noqa: F811
+    page = panel(opened, SEVERAL)
+    box = frames(page)[1]
+    page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 0.25 * box["height"])
+    text = tooltip(page)
+    assert "g" in text
+    assert "non-CPU: 3 s" in text
+    assert "@" not in text
 
 
 def test_a_search_narrows_the_list_and_the_buttons_choose_what_is_found(opened):  # noqa: F811

@@ -130,7 +130,7 @@ class Artist:
         self._tell(
             picture,
             pieces,
-            [("", "@name"), ("@kind{custom}", "@value{custom}")],
+            [("", "@name"), ("", "@kind{custom}: @value{custom}")],
             {
                 "@kind": ("return names[value]", {"names": _KINDS}),
                 "@value": ("return amount(value, 'seconds')", {}),
