@@ -22,7 +22,8 @@ DRAWN = """() => {
         Object.entries(columns).map(([name, column]) => [name, Array.from(column)]))
     const pictures = {}
     for (const figure of models.filter((model) => model.type == "Figure")) {
-        const [pieces, rows] = figure.renderers.map((renderer) => renderer.data_source)
+        const pieces = figure.renderers[0].data_source
+        const rows = figure.center.find((model) => model.type == "LabelSet").source
         pictures[figure.title.text] = {pieces: plain(pieces.data), rows: plain(rows.data),
             unit: figure.below[0].axis_label, height: figure.height, end: figure.x_range.end}
     }

@@ -11,6 +11,7 @@ from bokeh.models import (
     CustomJSTickFormatter,
     CustomJSTransform,
     FixedTicker,
+    LabelSet,
     LinearColorMapper,
     Range1d,
 )
@@ -179,7 +180,8 @@ class Artist:
         texts = CustomJSTransform(
             args={**self._args, "rows": picture.rows}, v_func=self._code + code
         )
-        picture.figure.text(
+        # Not a glyph: those of older bokeh fail where they are drawn before new texts are ready.
+        labels = LabelSet(
             x=x,
             y="y",
             text=transform(column_name, texts),
@@ -189,6 +191,7 @@ class Artist:
             text_font_size="11px",
             text_color="#333333",
         )
+        picture.figure.add_layout(labels)
 
     def _tell(
         self,
