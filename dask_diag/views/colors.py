@@ -1,4 +1,4 @@
-"""A colour for each function: always the same, whatever else is drawn."""
+"""A colour for each function and activity: always the same, whatever else is drawn."""
 
 from __future__ import annotations
 
@@ -8,12 +8,40 @@ from collections.abc import Iterable
 
 from dask_diag.errors import DiagnosticError
 
-__all__ = ["color_of", "colors_of", "pale_color_of", "text_color_on"]
+__all__ = [
+    "color_of",
+    "color_of_activity",
+    "colors_of",
+    "pale_color_of",
+    "stacking_order",
+    "text_color_on",
+]
 
 _HUES = 41
 _SALT = 9106
 """A start of the digest that sets apart the names which dask's collections often use together."""
 _SHADES = ((0.34, 0.55), (0.50, 0.60), (0.66, 0.58))
+
+_BEFORE_METERED = {"thread-cpu": "#0b5394"}
+_AFTER_METERED = {
+    "thread-noncpu": "#8fc1e9",
+    "cpu-wait": "#f2c80f",
+    "gil-wait": "#a5278f",
+    "lock-wait": "#6a3d9a",
+    "io-wait": "#1b8a5a",
+    "sleep": "#bfe3c9",
+    "device-wait": "#5cc4bd",
+    "page-fault": "#8c564b",
+    "unexplained": "#cfe3f5",
+    "deserialize": "#f7b267",
+    "serialize": "#d9730d",
+    "failed": "#c1121f",
+    "unfinished": "#f2a0ab",
+    "overhead": "#4f4f4f",
+    "other": "#999999",
+    "idle": "#e2e2e2",
+}
+"""Neighbours in a stack differ in lightness too: not everyone tells hues apart."""
 
 
 def color_of(function: str, palette: str | None = None) -> str:
@@ -77,6 +105,21 @@ def _channels(color: str) -> tuple[float, float, float]:
 
 def _hex(channels: Iterable[float]) -> str:
     return "#" + "".join(f"{round(255 * channel):02x}" for channel in channels)
+
+
+def color_of_activity(activity: str, palette: str | None = None) -> str:
+    """The colour of an activity; of one that was metered, it follows from its name."""
+    fixed = {**_BEFORE_METERED, **_AFTER_METERED}
+    return fixed.get(activity) or color_of(activity, palette)
+
+
+def stacking_order(activity: str) -> tuple[int, str]:
+    """By what activities are sorted before they are stacked: useful work first, idle last."""
+    if activity in _BEFORE_METERED:
+        return (0, activity)
+    if activity in _AFTER_METERED:
+        return (2 + list(_AFTER_METERED).index(activity), activity)
+    return (1, activity)
 
 
 def _bokeh_palette(name: str) -> tuple[str, ...]:
