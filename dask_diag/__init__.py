@@ -17,6 +17,9 @@ from dask_diag.errors import DiagnosticError
 
 if TYPE_CHECKING:
     from dask_diag.analysis.activities import activities
+    from dask_diag.analysis.critical_path import critical_path
+    from dask_diag.analysis.findings import Finding, findings
+    from dask_diag.analysis.waits import waits
     from dask_diag.recording import Recording
     from dask_diag.storage import load
     from dask_diag.views.page import visualize
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CacheProfiler",
     "DiagnosticError",
+    "Finding",
     "Profiler",
     "ProgressBar",
     "Recording",
@@ -32,19 +36,26 @@ __all__ = [
     "__version__",
     "activities",
     "context_meter",
+    "critical_path",
+    "findings",
     "load",
     "record",
     "span",
     "summary",
     "visualize",
+    "waits",
 ]
 
 _WHEN_FIRST_USED = {
+    "Finding": "dask_diag.analysis.findings",
     "Recording": "dask_diag.recording",
     "activities": "dask_diag.analysis.activities",
+    "critical_path": "dask_diag.analysis.critical_path",
+    "findings": "dask_diag.analysis.findings",
     "load": "dask_diag.storage",
     "summary": "dask_diag.views.summary",
     "visualize": "dask_diag.views.page",
+    "waits": "dask_diag.analysis.waits",
 }
 
 

@@ -122,6 +122,9 @@ def _as_html(cell: object) -> str:
     return html.escape(text)
 
 
+NO_ROWS = Table({})
+
+
 def stack(tables: Sequence[Table]) -> Table:
     """One table of several that have the same columns; empty ones may have any."""
     filled = [table for table in tables if len(table)]
@@ -146,9 +149,11 @@ class Recording:
     epoch : float
         What to add to a time to get seconds since the epoch.
     computes : Table
-        A row per compute: ``compute`` (its name), ``start``, ``stop``, ``workers``,
-        ``process_cpu`` (CPU seconds of the computing process, all threads), ``span``,
-        ``scheduler``, ``error`` (the exception's type, or empty).
+        A row per compute: ``compute`` (its name), ``start``, ``stop``, ``workers``, ``process_cpu``
+        and ``scheduler_cpu`` (CPU seconds of the computing process, all threads, and of the thread
+        that called for it), ``blocked`` and ``preempted`` (how often a thread of that process lost
+        its processor, to wait or though it could have gone on), ``processors`` (as many as it may
+        use), ``span``, ``scheduler``, ``error`` (the exception's type, or empty).
     tasks : Table
         A row per task: ``key`` (text), ``function``, ``start``, ``stop``, ``thread_cpu``,
         ``thread_noncpu``, ``submitted``, ``collected`` (seconds), ``worker``, ``pid``, ``thread``,
@@ -165,6 +170,31 @@ class Recording:
     cache : Table
         A row per result that the scheduler held: ``key``, ``function``, ``compute``, ``metric``,
         ``start``, ``stop`` (s).
+    transfers : Table
+        A row each time that a task with its inputs, or its result, was pickled or rebuilt to pass
+        between processes: ``task`` (position in `tasks`), ``activity`` (``serialize`` or
+        ``deserialize``), ``by`` (``scheduler`` or ``worker``), ``start``, ``stop`` (s), ``bytes``.
+    pools : Table
+        A row per pool of threads that a native library had at the end of a compute: ``compute``,
+        ``library`` (as threadpoolctl names it), ``threads``. Empty without threadpoolctl.
+    waits : Table
+        A row for each thing that a task waited for, if it was asked to be explained: ``task``
+        (position in `tasks`), ``activity``, ``seconds``, ``samples``. Of ``cpu-wait`` the seconds
+        are exact and no samples were needed; of the others they are what the samples stand for.
+        Samples in which a task was seen to wait for the interpreter's lock, but had run shortly
+        before, stand for none: the sampler may have taken the lock from it.
+    frames : Table
+        A row per line of code that was seen running: ``name`` (its function's qualified name),
+        ``file``, ``line``, and ``first``, the line where the function starts (0 if not known, as of
+        functions written in C).
+    stacks : Table
+        A row per node of the tree of calls: ``parent``, the position in `stacks` of its caller,
+        which comes before it (-1 of an outermost one), and ``frame``, a position in `frames`.
+    samples : Table
+        A row per cycle, function of tasks and stack: ``start``, ``stop`` (of the cycle, s),
+        ``function``, ``stack`` (position in `stacks`; -1 for time that could not be sampled),
+        ``wall``, ``cpu`` (seconds for which the stack stands, its callees' not counted), ``count``
+        (samples).
     metric : str
         What ``cache.metric`` measures.
     notices : tuple of str
@@ -180,6 +210,12 @@ class Recording:
     metrics: Table
     resources: Table
     cache: Table
+    transfers: Table = NO_ROWS
+    waits: Table = NO_ROWS
+    pools: Table = NO_ROWS
+    frames: Table = NO_ROWS
+    stacks: Table = NO_ROWS
+    samples: Table = NO_ROWS
     metric: str = ""
     notices: tuple[str, ...] = ()
 
@@ -198,23 +234,27 @@ class Recording:
                     f"expected recordings to combine, found {type(part).__name__}; a profiler's "
                     "is its .recording"
                 )
-        computes, cache = (
+        computes, cache, pools = (
             stack([part.rows(kept) for part, kept in _without_repeats(parts, name)])
-            for name in ("computes", "cache")
+            for name in ("computes", "cache", "pools")
         )
-        tasks, needs, metrics = _combined_tasks(parts)
+        tasks, references = _combined_tasks(parts)
+        frames, stacks, samples = _combined_samples(parts)
         return cls(
             start=min(part.start for part in parts),
             stop=max(part.stop for part in parts),
             epoch=parts[0].epoch,
             computes=computes,
             tasks=tasks,
-            needs=needs,
-            metrics=metrics,
             resources=stack([part.resources for part in parts]),
             cache=cache,
+            pools=pools,
+            frames=frames,
+            stacks=stacks,
+            samples=samples,
             metric=next((part.metric for part in parts if part.metric), ""),
             notices=tuple(dict.fromkeys(text for part in parts for text in part.notices)),
+            **references,
         )
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -247,16 +287,27 @@ class Recording:
         return f"<p>{html.escape(repr(self))}</p>{self.tasks._repr_html_()}"
 
 
-def _combined_tasks(parts: Sequence[Recording]) -> tuple[Table, Table, Table]:
-    """The tasks of all parts, and what refers to them by their positions: needs and metrics."""
-    tables, needs, metrics, before = [], [], [], 0
+REFERENCES = {
+    "needs": ("task", "needs"),
+    "metrics": ("task",),
+    "transfers": ("task",),
+    "waits": ("task",),
+}
+"""The tables that refer to tasks, and which of their columns are positions in `Recording.tasks`."""
+
+
+def _combined_tasks(parts: Sequence[Recording]) -> tuple[Table, dict[str, Table]]:
+    """The tasks of all parts, and the tables that refer to them."""
+    tables: list[Table] = []
+    references: dict[str, list[Table]] = {name: [] for name in REFERENCES}
+    before = 0
     for part, (table, kept) in zip(parts, _without_repeats(parts, "tasks"), strict=True):
         tables.append(table.rows(kept))
         place = np.cumsum(kept) - 1 + before
-        needs.append(_moved(part.needs, ("task", "needs"), kept, place))
-        metrics.append(_moved(part.metrics, ("task",), kept, place))
+        for name, columns in REFERENCES.items():
+            references[name].append(_moved(getattr(part, name), columns, kept, place))
         before += int(kept.sum())
-    return stack(tables), stack(needs), stack(metrics)
+    return stack(tables), {name: stack(found) for name, found in references.items()}
 
 
 def _moved(table: Table, columns: tuple[str, ...], kept: Any, place: Any) -> Table:
@@ -267,6 +318,52 @@ def _moved(table: Table, columns: tuple[str, ...], kept: Any, place: Any) -> Tab
     return Table(
         {name: place[there[name]] if name in columns else there[name] for name in there.columns}
     )
+
+
+def _combined_samples(parts: Sequence[Recording]) -> tuple[Table, Table, Table]:
+    """The frames, stacks and samples of all parts, without time that an earlier part sampled."""
+    frames, stacks, samples = [], [], []
+    frames_before = stacks_before = 0
+    for position, part in enumerate(parts):
+        frames.append(part.frames)
+        stacks.append(_shifted(part.stacks, {"parent": stacks_before, "frame": frames_before}))
+        fresh = _not_sampled_before(part, parts[:position])
+        samples.append(_shifted(fresh, {"stack": stacks_before}))
+        frames_before += len(part.frames)
+        stacks_before += len(part.stacks)
+    return stack(frames), stack(stacks), stack(samples)
+
+
+def _shifted(table: Table, columns: Mapping[str, int]) -> Table:
+    """The table with some of its positions moved on; -1 refers to nothing and stays."""
+    if not len(table):
+        return table
+    return Table(
+        {
+            name: np.where(table[name] < 0, -1, table[name].astype(np.int64) + columns[name])
+            if name in columns
+            else table[name]
+            for name in table.columns
+        }
+    )
+
+
+def _not_sampled_before(part: Recording, earlier: Sequence[Recording]) -> Table:
+    """The samples from outside the time in which an earlier part sampled the same computes."""
+    samples = part.samples
+    if not len(samples):
+        return samples
+    fresh = np.ones(len(samples), dtype=bool)
+    middle = (samples["start"] + samples["stop"]) / 2
+    for other in earlier:
+        if len(other.samples) and _names_of_computes(part) & _names_of_computes(other):
+            begun, ended = other.samples["start"].min(), other.samples["stop"].max()
+            fresh &= (middle < begun) | (middle > ended)
+    return samples.rows(fresh)
+
+
+def _names_of_computes(part: Recording) -> set[str]:
+    return set(part.computes["compute"].tolist()) if len(part.computes) else set()
 
 
 def _without_repeats(

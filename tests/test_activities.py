@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import multiprocessing
 import time
 from operator import add
 
@@ -151,6 +153,10 @@ def recording_of(rows, workers, stop):
                 "stop": np.array([stop]),
                 "workers": np.array([workers]),
                 "process_cpu": np.zeros(1),
+                "scheduler_cpu": np.zeros(1),
+                "blocked": np.zeros(1),
+                "preempted": np.zeros(1),
+                "processors": np.full(1, 2),
                 "span": Labels.of([""] * 1),
                 "scheduler": Labels.of(["threads"]),
                 "error": Labels.of([""]),
@@ -276,3 +282,75 @@ def test_it_is_a_public_name_and_prints():
     assert "thread-cpu" in text
     assert len(text.splitlines()) == 1 + len(table)
     assert "<table>" in table._repr_html_()
+
+
+class Slow:
+    """Takes known seconds to pickle and to rebuild, by whoever does it."""
+
+    def __init__(self, pickling, rebuilding, size=0):
+        self.args = pickling, rebuilding, size
+
+    def __reduce__(self):
+        time.sleep(self.args[0])
+        return rebuilt, (*self.args, bytes(self.args[2]))
+
+
+def rebuilt(pickling, rebuilding, size, _):
+    time.sleep(rebuilding)
+    return Slow(pickling, rebuilding, size)
+
+
+def consume(_):
+    return 1
+
+
+@pytest.fixture
+def warm_pool():
+    """Two worker processes that have imported what they need: importing is rebuilding, too."""
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(2, context) as pool:
+        dsk = {("warm", n): (sleep_after, Slow(0, 0), 0.3) for n in range(2)}
+        dask.multiprocessing.get(dsk, list(dsk), pool=pool, chunksize=1)
+        yield pool
+
+
+def test_moving_data_between_processes_is_told(warm_pool, retried):
+    # A result of 0.1 s and 0.3 s; it is pickled and rebuilt twice, once on each side.
+    dsk = {("make", 0): (Slow, 0.1, 0.3, 1_000_000), ("use", 0): (consume, ("make", 0))}
+
+    def measure():
+        with Profiler() as prof:
+            dask.multiprocessing.get(dsk, ("use", 0), pool=warm_pool, optimize_graph=False)
+        recording = prof.recording
+        assert_adds_up(recording)
+        # While one side is at it, the other worker is idle: nothing else can be run.
+        seconds = totals(recording)
+        assert seconds["serialize"] == pytest.approx(0.2, abs=0.05)
+        assert seconds["deserialize"] == pytest.approx(0.6, abs=0.05)
+        assert totals(recording, unit="count") == {"serialize": 4, "deserialize": 4}
+        size = totals(recording, unit="bytes")
+        assert size["serialize"] == size["deserialize"] == pytest.approx(2e6, rel=0.01)
+        by_function = prof.metrics
+        assert by_function["execute", "make", "serialize", "seconds"] == pytest.approx(
+            0.1, abs=0.05
+        )
+        assert by_function["execute", "use", "deserialize", "bytes"] == pytest.approx(1e6, rel=0.01)
+        steps = recording.transfers.to_dicts()
+        took = {
+            (recording.tasks["function"][row["task"]], row["activity"], row["by"]): row["stop"]
+            - row["start"]
+            for row in steps
+        }
+        assert took["make", "serialize", "worker"] == pytest.approx(0.1, abs=0.03)
+        assert took["make", "deserialize", "scheduler"] == pytest.approx(0.3, abs=0.03)
+        assert took["use", "serialize", "scheduler"] == pytest.approx(0.1, abs=0.03)
+        assert took["use", "deserialize", "worker"] == pytest.approx(0.3, abs=0.03)
+
+    retried(measure)
+
+
+def test_threads_move_nothing():
+    with Profiler() as prof:
+        dask.threaded.get({("no-op", 0): (int,)}, [("no-op", 0)])
+    assert not len(prof.recording.transfers)
+    assert "serialize" not in totals(prof.recording)

@@ -39,9 +39,11 @@ STEPS_UP = {
 # The rooms of capture that make the noun.
 MAKES_THE_NOUN = {
     "capture/freeze.py",
+    "capture/freeze_keys.py",
+    "capture/freeze_tasks.py",
+    "capture/many_keys.py",
     "capture/stream.py",
     "capture/stream_tasks.py",
-    "capture/many_keys.py",
 }
 
 

@@ -23,6 +23,7 @@ if CHROMIUM is None:
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 IDLE = "window.Bokeh && Bokeh.documents.length > 0 && Bokeh.documents[0].is_idle"
+OVER_TIME = ["tasks", "resources", "cache"]
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 
 
@@ -101,7 +102,7 @@ def sum_of_blocks(chunks, split_every=8):
 
 @pytest.mark.parametrize("blocks", [10, 500, 5000])
 def test_every_plot_is_drawn(opened, blocks):
-    page = opened(sum_of_blocks(blocks))
+    page = opened(sum_of_blocks(blocks), plots=OVER_TIME)
     boxes = frames(page)
     assert len(boxes) == 3
     for box in boxes:
@@ -111,7 +112,7 @@ def test_every_plot_is_drawn(opened, blocks):
 
 
 def test_zooming_one_zooms_all(opened):
-    page = opened(sum_of_blocks(50))
+    page = opened(sum_of_blocks(50), plots=OVER_TIME)
     before = ranges(page)
     box = frames(page)[0]
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
@@ -134,7 +135,7 @@ def test_hovering_a_task_tells_of_it(opened):
     prof = Profiler()
     with prof:
         dask.threaded.get({("slow", 7): (time.sleep, 0.2)}, ("slow", 7))
-    page = opened(prof)
+    page = opened(prof, plots=["tasks"])
     (box,) = frames(page)
     page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.5)
     page.wait_for_function("document.body.innerText !== null")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import time
 import types
+from dataclasses import replace
 from operator import add
 
 import dask.local
@@ -232,6 +234,9 @@ def test_memory_retained_per_task_is_small():
     import tracemalloc
     import uuid
 
+    with Profiler():
+        # A compute that is not short imports threadpoolctl, once.
+        dask.local.get_sync({("sleep", 0): (time.sleep, 0.11)}, [("sleep", 0)])
     for keys in (
         [("x-abc", n) for n in range(4000)],
         [f"inc-{uuid.uuid4()}" for _ in range(4000)],
@@ -277,3 +282,66 @@ def test_needs_are_kept_when_recordings_combine():
     assert len(both.tasks) == 4
     assert [tuple(row.values()) for row in both.needs.to_dicts()] == [(1, 0), (3, 2)]
     assert needs_of(both) == needs_of(one)
+
+
+def sampled(name, start, compute="c-1"):
+    """A recording of one compute, in which one function was sampled for a second."""
+    empty = Table({})
+    return Recording(
+        start=start,
+        stop=start + 1,
+        epoch=0.0,
+        computes=Table({"compute": Labels.of([compute])}),
+        tasks=empty,
+        needs=empty,
+        metrics=empty,
+        resources=empty,
+        cache=empty,
+        frames=Table(
+            {
+                "name": Labels.of(["outer", name]),
+                "file": Labels.of(["a.py", "b.py"]),
+                "line": np.array([1, 2]),
+                "first": np.array([1, 2]),
+            }
+        ),
+        stacks=Table({"parent": np.array([-1, 0]), "frame": np.array([0, 1])}),
+        samples=Table(
+            {
+                "start": np.array([start, start]),
+                "stop": np.array([start + 1, start + 1]),
+                "function": Labels.of(["task", "task"]),
+                "stack": np.array([1, -1]),
+                "wall": np.array([0.75, 0.25]),
+                "cpu": np.array([0.5, np.nan]),
+                "count": np.array([75, 0]),
+            }
+        ),
+    )
+
+
+def leaves(recording):
+    """The function's name of each sample's innermost frame."""
+    names, frame = recording.frames["name"], recording.stacks["frame"]
+    return [names[int(frame[s])] if s >= 0 else "-" for s in recording.samples["stack"].tolist()]
+
+
+def test_samples_are_combined_with_their_stacks_and_frames():
+    both = Recording.combine([sampled("f", 0.0), sampled("g", 5.0, "c-2")])
+    assert leaves(both) == ["f", "-", "g", "-"]
+    assert both.stacks["parent"].tolist() == [-1, 0, -1, 2]
+    assert both.samples["start"].tolist() == [0.0, 0.0, 5.0, 5.0]
+
+
+def test_time_that_two_recordings_sampled_is_counted_once():
+    both = Recording.combine([sampled("f", 0.0), sampled("f", 0.0), sampled("f", 3.0)])
+    assert both.samples["start"].tolist() == [0.0, 0.0, 3.0, 3.0]
+    assert leaves(both) == ["f", "-", "f", "-"]
+
+
+def test_recordings_without_samples_combine_with_one_that_has_some():
+    empty = Table({})
+    plain = replace(sampled("f", 0.0, "c-2"), frames=empty, stacks=empty, samples=empty)
+    both = Recording.combine([plain, sampled("f", 0.0), plain])
+    assert leaves(both) == ["f", "-"]
+    assert len(Recording.combine([plain, plain]).samples) == 0

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
-from dask_diag.analysis.occupancy import Occupancy, occupancies
+from dask_diag.analysis.occupancy import Occupancy, occupancies, rows_by
+from dask_diag.analysis.waits import divided
 from dask_diag.columns import Labels
 from dask_diag.errors import DiagnosticError
 from dask_diag.recording import Recording, Table
 
-__all__ = ["activities", "execute_metrics"]
+__all__ = ["activities", "cells", "execute_metrics"]
 
 Array = np.ndarray[Any, Any]
-Sum = tuple[str, str, float]
+Group = tuple[Any, ...]
+"""A value for each column that is divided by."""
+Sum = tuple[Group, str, float]
 """A group, an activity, and the sum of a metric."""
 
 GROUPS = ("activity", "function", "worker", "span", "compute")
-NO_TASK = ""
+NO_TASK = None
 """The function of seconds in which a worker ran no task."""
+UNITS_OF_TRANSFERS = ("bytes", "count")
 UNUSED = "unused"
 """The worker of seconds of workers that ran no task at all."""
 
@@ -49,12 +53,19 @@ def activities(
     -------
     Table
         Columns *by* (not for ``"activity"``), ``activity``, ``unit`` and ``value``, the largest
-        value first. Activities of tasks are what they metered, ``thread-cpu`` and
-        ``thread-noncpu`` without that, and ``failed`` and ``unfinished`` for all seconds of tasks
-        that ended so; those of free workers are
-        ``overhead`` (a task waited to be run, or its result to be collected), ``idle`` (there was
-        none) and ``other`` (a task was out of which it is not known when it ran). The function of
-        these is empty.
+        value first.
+
+    Notes
+    -----
+    Activities of tasks are what they metered, ``thread-cpu`` and ``thread-noncpu`` without that (in
+    place of the latter what `waits` tells of tasks that were asked to be explained),
+    ``serialize`` and ``deserialize`` where they ran in other processes, and ``failed`` and
+    ``unfinished`` for all seconds of tasks that ended so.
+
+    Those of free workers are ``overhead`` (a task waited to be run, or its result to be collected),
+    ``serialize`` and ``deserialize`` (the same, while the scheduler was at that), ``idle`` (there
+    was nothing to run) and ``other`` (a task was out of which it is not known when it ran). Their
+    function is empty.
 
     Raises
     ------
@@ -65,23 +76,46 @@ def activities(
         raise DiagnosticError(f"by: expected one of {', '.join(GROUPS)}, found {by!r}")
     if isinstance(functions, str):
         functions = [functions]
-    sums: dict[tuple[str, str], float] = {}
-    found = (
-        _seconds(recording, by, functions)
-        if unit == "seconds"
-        else _of_other_units(recording, by, unit, functions)
+    columns = () if by == "activity" else (by,)
+    sums = _summed(
+        (tuple(value or "" for value in group), activity, value)
+        for group, activity, value in _sums_of(recording, columns, unit, functions)
     )
-    for group, activity, value in found:
-        sums[group, activity] = sums.get((group, activity), 0.0) + value
     rows = sorted(sums.items(), key=lambda item: -item[1])
-    columns: dict[str, Any] = {
-        "activity": Labels.of(activity for (_, activity), _ in rows),
-        "unit": Labels.of(unit for _ in rows),
-        "value": np.array([value for _, value in rows], dtype=float),
-    }
-    if by != "activity":
-        columns = {by: Labels.of(group for (group, _), _ in rows), **columns}
-    return Table(columns)
+    return Table(
+        {
+            **{by: Labels.of(group[0] for (group, _), _ in rows) for by in columns},
+            "activity": Labels.of(activity for (_, activity), _ in rows),
+            "unit": Labels.of(unit for _ in rows),
+            "value": np.array([value for _, value in rows], dtype=float),
+        }
+    )
+
+
+def cells(recording: Recording) -> Table:
+    """All that `activities` tells, divided by function and worker at once, of every unit.
+
+    Returns
+    -------
+    Table
+        Columns ``function`` (None for the seconds of free workers), ``worker``, ``activity``,
+        ``unit`` and ``value``.
+    """
+    rows = [
+        (*group, activity, unit, value)
+        for unit in _units(recording)
+        for (group, activity), value in _summed(
+            _sums_of(recording, ("function", "worker"), unit)
+        ).items()
+    ]
+    *labels, values = zip(*rows, strict=True) if rows else [()] * 5
+    names = ("function", "worker", "activity", "unit")
+    return Table(
+        {
+            **{name: Labels.of(column) for name, column in zip(names, labels, strict=True)},
+            "value": np.array(values, dtype=float),
+        }
+    )
 
 
 def execute_metrics(recording: Recording) -> dict[tuple[str, str, str, str], float]:
@@ -92,19 +126,50 @@ def execute_metrics(recording: Recording) -> dict[tuple[str, str, str, str], flo
     dict
         ``("execute", prefix, activity, unit)`` to a value.
     """
-    units = ["seconds", *(recording.metrics["unit"].values if len(recording.metrics) else ())]
     return {
-        ("execute", row["function"], row["activity"], row["unit"]): row["value"]
-        for unit in dict.fromkeys(units)
-        for row in activities(recording, by="function", unit=unit).to_dicts()
-        if row["function"] != NO_TASK
+        ("execute", function, activity, unit): value
+        for unit in _units(recording)
+        for ((function,), activity), value in _summed(
+            _sums_of(recording, ("function",), unit)
+        ).items()
+        if function is not NO_TASK
     }
 
 
-def _seconds(recording: Recording, by: str, functions: Collection[str] | None) -> Iterator[Sum]:
+def _units(recording: Recording) -> list[str]:
+    metered = recording.metrics["unit"].values if len(recording.metrics) else ()
+    moved = UNITS_OF_TRANSFERS if len(recording.transfers) else ()
+    return list(dict.fromkeys(["seconds", *metered, *moved]))
+
+
+def _summed(found: Iterable[Sum]) -> dict[tuple[Group, str], float]:
+    sums: dict[tuple[Group, str], float] = {}
+    for group, activity, value in found:
+        sums[group, activity] = sums.get((group, activity), 0.0) + value
+    return sums
+
+
+def _sums_of(
+    recording: Recording,
+    by: tuple[str, ...],
+    unit: str,
+    functions: Collection[str] | None = None,
+) -> Iterator[Sum]:
+    """The sums of a unit; one group and activity may come several times."""
+    if unit == "seconds":
+        return _seconds(recording, by, functions)
+    return _of_other_units(recording, by, unit, functions)
+
+
+def _seconds(
+    recording: Recording, by: tuple[str, ...], functions: Collection[str] | None
+) -> Iterator[Sum]:
     found = occupancies(recording)
     if len(recording.tasks):
-        yield from _seconds_of_tasks(recording, found, by, _chosen(recording, functions))
+        chosen = _chosen(recording, functions)
+        yield from _seconds_of_tasks(recording, found, by, chosen)
+        if "worker" not in by:
+            yield from _seconds_held_up_by_transfers(recording, found, by, chosen)
     if functions is None:
         for occupancy in found:
             yield from _seconds_of_free_workers(recording, occupancy, by)
@@ -121,7 +186,7 @@ def _chosen(recording: Recording, functions: Collection[str] | None) -> Array:
 
 
 def _seconds_of_tasks(
-    recording: Recording, found: Collection[Occupancy], by: str, chosen: Array
+    recording: Recording, found: Collection[Occupancy], by: tuple[str, ...], chosen: Array
 ) -> Iterator[Sum]:
     tasks = recording.tasks
     stop = np.array(tasks["stop"])
@@ -132,15 +197,32 @@ def _seconds_of_tasks(
     fine = chosen & tasks["outcome"].where("ok")
     cpu, noncpu, metered = _without_metered(recording, fine)
     yield from _sums(groups, fine, cpu, "thread-cpu")
-    yield from _sums(groups, fine, noncpu, "thread-noncpu")
+    for activity, seconds, mine in divided(recording, noncpu, fine):
+        yield from _sums(groups, mine, seconds, activity)
     yield from _metrics(groups, metered)
+    yield from _transfers(recording, by, chosen)
     for outcome in ("failed", "unfinished"):
         yield from _sums(groups, chosen & tasks["outcome"].where(outcome), wall, outcome)
 
 
-def _groups(recording: Recording, by: str) -> Labels:
-    labels: Labels = recording.tasks[by] if by != "activity" else _alike(len(recording.tasks))
-    return labels
+def _groups(recording: Recording, by: tuple[str, ...]) -> Labels:
+    """The group of each task: its values in those columns."""
+    codes: Array = np.zeros(len(recording.tasks), dtype=np.int64)
+    values: list[Group] = [()]
+    for name in by:
+        labels: Labels = recording.tasks[name]
+        if len(values) == 1:
+            codes, values = labels.codes, [(*values[0], value) for value in labels.values]
+            continue
+        # Only the pairs that occur: of many functions and workers most may not.
+        pairs, codes = np.unique(
+            codes.astype(np.int64) * len(labels.values) + labels.codes, return_inverse=True
+        )
+        values = [
+            (*values[pair // len(labels.values)], labels.values[pair % len(labels.values)])
+            for pair in pairs.tolist()
+        ]
+    return Labels(codes, values)
 
 
 def _without_metered(recording: Recording, fine: Array) -> tuple[Array, Array, Table]:
@@ -179,36 +261,80 @@ def _sums(groups: Labels, chosen: Array, values: Array, activity: str) -> Iterat
 
 
 def _of_other_units(
-    recording: Recording, by: str, unit: str, functions: Collection[str] | None
+    recording: Recording, by: tuple[str, ...], unit: str, functions: Collection[str] | None
 ) -> Iterator[Sum]:
     metrics = recording.metrics
     if len(metrics):
         chosen = metrics["unit"].where(unit) & _chosen(recording, functions)[metrics["task"]]
         yield from _metrics(_groups(recording, by), metrics.rows(chosen))
+    if unit in UNITS_OF_TRANSFERS:
+        yield from _transfers(recording, by, _chosen(recording, functions), unit)
 
 
-def _alike(rows: int) -> Labels:
-    return Labels(np.zeros(rows, dtype=np.uint8), [NO_TASK])
+def _transfers(
+    recording: Recording, by: tuple[str, ...], chosen: Array, unit: str = "seconds"
+) -> Iterator[Sum]:
+    """What moving tasks and results took: seconds of workers, or bytes or times on both sides."""
+    transfers = recording.transfers
+    if not len(transfers):
+        return
+    counted = chosen[transfers["task"]]
+    if unit == "seconds":
+        counted &= transfers["by"].where("worker")
+    groups, activity = _groups(recording, by)[transfers["task"]], transfers["activity"]
+    values = {
+        "seconds": transfers["stop"] - transfers["start"],
+        "bytes": np.nan_to_num(transfers["bytes"]),
+        "count": np.ones(len(transfers)),
+    }[unit]
+    for name in activity.values:
+        yield from _sums(groups, counted & activity.where(name), values, name)
 
 
-def _seconds_of_free_workers(recording: Recording, occupancy: Occupancy, by: str) -> Iterator[Sum]:
-    group = {"compute": occupancy.compute, "span": occupancy.span}.get(by, NO_TASK)
-    for activity, workers in (
-        ("overhead", occupancy.overhead),
-        ("idle", occupancy.idle),
-        ("other", occupancy.unknown),
-    ):
+def _seconds_held_up_by_transfers(
+    recording: Recording, found: Collection[Occupancy], by: tuple[str, ...], chosen: Array
+) -> Iterator[Sum]:
+    """Seconds of free workers while the scheduler pickled or rebuilt, for the tasks it was about.
+
+    They are summed over the chosen tasks.
+    """
+    transfers = recording.transfers
+    if not len(transfers):
+        return
+    by_scheduler = transfers.rows(transfers["by"].where("scheduler") & chosen[transfers["task"]])
+    rows_of = rows_by(recording.tasks["compute"][by_scheduler["task"]])
+    groups = _groups(recording, by)
+    for occupancy in found:
+        mine = by_scheduler.rows(rows_of.get(occupancy.compute, slice(0)))
+        for activity, workers in occupancy.held_up.items():
+            until_start = occupancy.seconds_until(workers, mine["start"])
+            values = occupancy.seconds_until(workers, mine["stop"]) - until_start
+            of_activity = mine["activity"].where(activity)
+            yield from _sums(groups[mine["task"]], of_activity, values, activity)
+
+
+def _seconds_of_free_workers(
+    recording: Recording, occupancy: Occupancy, by: tuple[str, ...]
+) -> Iterator[Sum]:
+    group = {"function": NO_TASK, "compute": occupancy.compute, "span": occupancy.span}
+    steps = {
+        "overhead": occupancy.overhead,
+        "idle": occupancy.idle,
+        "other": occupancy.unknown,
+        **(occupancy.held_up if "worker" in by else {}),
+    }
+    for activity, workers in steps.items():
         seconds = occupancy.seconds(workers)
-        if by != "worker":
+        if "worker" not in by:
             if seconds:
-                yield group, activity, seconds
+                yield tuple(group[name] for name in by), activity, seconds
             continue
         left = seconds
         for worker, share in _shares_of_workers(recording, occupancy, workers):
             left -= share
-            yield worker, activity, share
+            yield tuple({**group, "worker": worker}[name] for name in by), activity, share
         if abs(left) > 1e-9 * max(seconds, 1.0):
-            yield UNUSED, activity, left
+            yield tuple({**group, "worker": UNUSED}[name] for name in by), activity, left
 
 
 def _shares_of_workers(
@@ -216,8 +342,8 @@ def _shares_of_workers(
 ) -> Iterator[tuple[str, float]]:
     """What each worker that ran tasks has of a step function, in the gaps between its tasks."""
     tasks = occupancy.tasks
-    known = ~np.isnan(tasks.start)
-    starts, stops = tasks.start[known], tasks.stop[known]
+    known = ~np.isnan(tasks.taken)
+    starts, stops = tasks.taken[known], tasks.left[known]
     labels: Labels = recording.tasks["worker"][tasks.rows[known]]
     at_start = occupancy.share_until(workers, starts)
     at_stop = occupancy.share_until(workers, stops)

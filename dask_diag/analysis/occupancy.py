@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from dask_diag.analysis.transfers import Interval, transfers_by_task
+from dask_diag.columns import Labels
 from dask_diag.recording import Recording
 
 __all__ = ["Occupancy", "Task", "occupancies", "when_ready"]
@@ -24,6 +26,9 @@ class Task:
         Their positions in `Recording.tasks`.
     ready, start, stop, collected : array of float
         Seconds. `stop` of a task that was not finished is the end of its compute.
+    taken, left : array of float
+        From when to when it had a worker: from `start` to `stop`, and in another process also while
+        the worker rebuilt its inputs and pickled its result.
     """
 
     rows: Array
@@ -31,6 +36,8 @@ class Task:
     start: Array
     stop: Array
     collected: Array
+    taken: Array
+    left: Array
 
 
 @dataclass(frozen=True)
@@ -45,10 +52,15 @@ class Occupancy:
     tasks : Task
     times : array of float, shape (steps + 1,)
         Seconds; the first and last are the bounds of the compute.
-    busy, overhead, unknown : array of int, shape (steps,)
-        Workers that ran a task; that were free while a task waited for the scheduler or for a
-        worker, or its result for the scheduler; that were free beyond those while a task was out
-        of which it is not known when it ran. The rest was idle.
+    busy : array of int, shape (steps,)
+        Workers that ran a task, or moved its inputs or result.
+    overhead, unknown : array of int, shape (steps,)
+        Workers that were free while a task waited for the scheduler or for a worker, or its result
+        for the scheduler; that were free beyond those while a task was out of which it is not known
+        when it ran. The rest was idle.
+    held_up : dict of str to array of int
+        Workers that would be in `overhead`, had the scheduler not been at ``serialize`` or
+        ``deserialize``; without these where nothing is moved between processes.
     """
 
     compute: str
@@ -59,15 +71,22 @@ class Occupancy:
     busy: Array
     overhead: Array
     unknown: Array
+    held_up: dict[str, Array]
 
     @property
     def idle(self) -> Array:
         """Workers that were free while nothing was there to be run."""
-        return self.workers - self.busy - self.overhead - self.unknown
+        free = self.workers - self.busy - self.overhead - self.unknown
+        return np.asarray(free - sum(self.held_up.values()))
 
     def seconds(self, workers: Array) -> float:
         """Worker-seconds of one of the step functions."""
         return float((workers * np.diff(self.times)).sum())
+
+    def seconds_until(self, workers: Array, moments: Array) -> Array:
+        """Worker-seconds of one of the step functions from the start up to each of `moments`."""
+        so_far = np.concatenate([[0.0], np.cumsum(workers * np.diff(self.times))])
+        return np.asarray(np.interp(moments, self.times, so_far))
 
     def share_until(self, workers: Array, moments: Array) -> Array:
         """What one free worker has of `workers` from the start up to each of `moments`, in seconds.
@@ -96,55 +115,66 @@ def when_ready(recording: Recording) -> Array:
 def occupancies(recording: Recording) -> list[Occupancy]:
     """The occupancy of every compute that ran tasks or had workers, in the order recorded."""
     if not len(recording.tasks):
-        return [_occupancy(row, _no_tasks()) for row in recording.computes.to_dicts()]
+        return [_occupancy(row, _no_tasks(), {}) for row in recording.computes.to_dicts()]
     tasks = recording.tasks
-    ready = when_ready(recording)
-    labels = tasks["compute"]
+    ready, moves = when_ready(recording), transfers_by_task(recording)
+    rows_of = rows_by(tasks["compute"])
+    found = []
+    for row in recording.computes.to_dicts():
+        rows = rows_of.get(row["compute"], np.zeros(0, np.int64))
+        start, stop = tasks["start"][rows], tasks["stop"][rows]
+        stop = np.where(np.isnan(stop) & ~np.isnan(start), row["stop"], stop)
+        taken, left = np.fmin(start, moves.opened[rows]), np.fmax(stop, moves.closed[rows])
+        times = Task(rows, ready[rows], start, stop, tasks["collected"][rows], taken, left)
+        found.append(_occupancy(row, times, moves.by_scheduler(rows)))
+    return found
+
+
+def rows_by(labels: Labels) -> dict[str, Array]:
+    """The positions of the rows that hold each value, ascending."""
     order = np.argsort(labels.codes, kind="stable")
     cuts = np.searchsorted(labels.codes[order], np.arange(len(labels.values) + 1))
-    rows_of = {
+    return {
         name: order[first:last]
         for name, first, last in zip(labels.values, cuts, cuts[1:], strict=False)
     }
-    found = []
-    for row in recording.computes.to_dicts():
-        rows = rows_of.get(row["compute"], order[:0])
-        start, stop = tasks["start"][rows], tasks["stop"][rows]
-        stop = np.where(np.isnan(stop) & ~np.isnan(start), row["stop"], stop)
-        times = Task(rows, ready[rows], start, stop, tasks["collected"][rows])
-        found.append(_occupancy(row, times))
-    return found
 
 
 def _no_tasks() -> Task:
     nothing = np.zeros(0)
-    return Task(np.zeros(0, np.int64), nothing, nothing, nothing, nothing)
+    return Task(np.zeros(0, np.int64), nothing, nothing, nothing, nothing, nothing, nothing)
 
 
-def _occupancy(compute: dict[str, Any], tasks: Task) -> Occupancy:
+def _occupancy(compute: dict[str, Any], tasks: Task, moves: dict[str, Interval]) -> Occupancy:
     begin, end = compute["start"], compute["stop"]
-    known = ~np.isnan(tasks.start)
-    running = (tasks.start[known], tasks.stop[known])
-    waiting = (tasks.ready[known], tasks.start[known])
-    collecting = (tasks.stop[known], np.fmax(tasks.stop, tasks.collected)[known])
+    known = ~np.isnan(tasks.taken)
+    running = (tasks.taken[known], tasks.left[known])
+    waiting = (tasks.ready[known], tasks.taken[known])
+    collecting = (tasks.left[known], np.fmax(tasks.left, tasks.collected)[known])
     out = (tasks.ready[~known], np.full((~known).sum(), end))
+    intervals = [running, waiting, collecting, out, *moves.values()]
     changes = [
         (moments, step, sign)
-        for step, interval in enumerate((running, waiting, collecting, out))
+        for step, interval in enumerate(intervals)
         for moments, sign in zip(interval, (1, -1), strict=True)
     ]
     moments = np.clip(np.concatenate([moments for moments, _, _ in changes]), begin, end)
     times, at = np.unique(np.concatenate([[begin, end], moments]), return_inverse=True)
-    counts = np.zeros((4, len(times)))
+    counts = np.zeros((len(intervals), len(times)))
     position = 2
     for values, step, sign in changes:
         here = at[position : position + len(values)]
         counts[step] += sign * np.bincount(here, minlength=len(times))
         position += len(values)
-    busy, ready, done, unknown = np.cumsum(counts, axis=1)[:, :-1].astype(np.int64)
+    busy, ready, done, unknown, *moving = np.cumsum(counts, axis=1)[:, :-1].astype(np.int64)
     workers = max(int(compute["workers"]), int(busy.max(initial=0)), 1)
     free = workers - busy
     overhead = np.minimum(free, ready + done)
+    unknown = np.minimum(free - overhead, unknown)
+    held_up = {}
+    for activity, scheduler_is_at_it in zip(moves, moving, strict=True):
+        held_up[activity] = np.where(scheduler_is_at_it > 0, overhead, 0)
+        overhead = overhead - held_up[activity]
     return Occupancy(
         compute=compute["compute"],
         span=compute["span"],
@@ -153,5 +183,6 @@ def _occupancy(compute: dict[str, Any], tasks: Task) -> Occupancy:
         times=times,
         busy=busy,
         overhead=overhead,
-        unknown=np.minimum(free - overhead, unknown),
+        unknown=unknown,
+        held_up=held_up,
     )

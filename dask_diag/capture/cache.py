@@ -133,10 +133,10 @@ class CacheProfiler(Diagnostic):
         return holdings if compute.stop is not None else holdings.snapshot(compute.dsk, now)
 
     def _results_of(self, compute: Compute) -> Iterator[CacheData]:
-        from dask_diag.capture import freeze
+        from dask_diag.capture.freeze_keys import functions_column
 
         holdings = self._holdings[compute.number]
-        functions = freeze.functions_column(list(holdings.keys), dict(holdings.names)).tolist()
+        functions = functions_column(list(holdings.keys), dict(holdings.names)).tolist()
         rows = HOLDING.iter_unpack(holdings.rows)
         for key, function, (metric, start, stop) in zip(
             holdings.keys, functions, rows, strict=True

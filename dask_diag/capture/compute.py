@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from struct import Struct
 from threading import get_ident
-from time import perf_counter, process_time
+from time import perf_counter
 from typing import Any, NamedTuple
 
 from dask_diag.capture.meter import (
@@ -17,10 +17,20 @@ from dask_diag.capture.meter import (
     listening,
     stop_hearing_distributed,
 )
-from dask_diag.capture.packed import Keys, Metrics, NamesOfPlainKeys, Needs, SpansOfTasks
+from dask_diag.capture.packed import (
+    Keys,
+    Metrics,
+    NamesOfPlainKeys,
+    Needs,
+    SpansOfTasks,
+    Transfers,
+    Waits,
+)
+from dask_diag.capture.process_usage import Pool, Usage, thread_pools
+from dask_diag.capture.remote import Measurement, take_measurement
 from dask_diag.capture.scheduler import annotations_of_compute, facts_of_compute
 from dask_diag.capture.span import current_span
-from dask_diag.capture.task import MeasuredTask, Measurement, take_measurement, threads_of_tasks
+from dask_diag.capture.task import MeasuredTask, threads_of_tasks
 
 __all__ = ["ROW", "STATE_KEY", "Compute", "Exceptional", "Keys", "begin", "running"]
 
@@ -34,6 +44,9 @@ pack_row = ROW.pack
 What ran it is a thread's ident, as the worker told the scheduler, or the pid of a worker process
 (see `Compute.remote_threads`); 0 where the scheduler asks no worker who it is.
 """
+
+WORTH_LISTING_POOLS = 0.1
+"""Seconds of a compute from which on the libraries' pools are listed: that takes a millisecond."""
 
 _NAN = float("nan")
 _count = count(1)
@@ -56,10 +69,16 @@ class Compute:
     ----------
     start, stop : float
         Seconds of ``time.perf_counter()``; `stop` is None while the compute runs.
-    process_cpu : float
-        CPU seconds of this process, all its threads, while the compute ran; once it is done.
+    usage_before : Usage
+        What this process had used when the compute started.
+    usage : Usage or None
+        What it used meanwhile, once the compute is done.
+    pools : list of Pool
+        The pools of threads of native libraries, if it is done and was not short.
     workers : int
         How many tasks the scheduler lets run at once; 0 if not known.
+    stand_in_type : type
+        The kind of `MeasuredTask` that stands in for tasks.
     rows : bytearray
         `ROW` upon `ROW`, in the order in which the scheduler collected the tasks.
     """
@@ -78,16 +97,21 @@ class Compute:
         "needs",
         "number",
         "pid",
-        "process_cpu",
+        "pools",
         "remote_threads",
         "rows",
         "share",
         "span",
         "spans",
+        "stand_in_type",
         "start",
         "state",
         "stop",
         "thread",
+        "transfers",
+        "usage",
+        "usage_before",
+        "waits",
         "worker_id",
         "workers",
     )
@@ -99,7 +123,9 @@ class Compute:
         self.pid = os.getpid()
         self.thread = get_ident()
         self.workers = int(facts_of_compute().get("num_workers") or 0)
-        self.process_cpu = -process_time()
+        self.usage_before = Usage.now()
+        self.usage: Usage | None = None
+        self.pools: list[Pool] = []
         self.share = 0.0
         self.error = ""
         self.worker_id: Any = None
@@ -109,6 +135,9 @@ class Compute:
         self.names: NamesOfPlainKeys | None = None
         self.needs: Needs | None = None
         self.metrics = Metrics()
+        self.transfers = Transfers()
+        self.waits = Waits()
+        self.stand_in_type: type[MeasuredTask] = MeasuredTask
         self.span = current_span()
         self.annotated: Mapping[Any, Any] = annotations_of_compute("span")
         self.spans: SpansOfTasks | None = None
@@ -148,11 +177,15 @@ class Compute:
         self.aside[measured.key] = measured
         self.dsk[measured.key] = measured.task
 
-    def receive(self, measurement: Measurement) -> None:
-        """Take over what a worker process measured."""
+    def receive(self, measurement: Measurement, landing: float, landed: float, size: float) -> None:
+        """Take over what a worker process measured, as its result lands."""
         measured = self.aside.get(measurement.key)
-        if measured is not None:
-            measured.receive(measurement)
+        if measured is None:
+            return
+        measured.receive(measurement)
+        transfer = measured.transfer
+        if transfer is not None:
+            transfer.landing, transfer.landed, transfer.bytes_out = landing, landed, size
 
     def take_aside(self, key: Any) -> MeasuredTask | None:
         """The stand-in, now collected, of a task that was pickled or that failed."""
@@ -165,16 +198,24 @@ class Compute:
         if measured.start is None:
             measured.start = measured.stop = measured.cpu = _NAN
             measured.thread = 0
+        self.keep_transfer(measured, self.done)
         return measured
 
-    def keep_metrics(self, metered: Metered) -> None:
-        """Keep what a task metered whose row is the last one."""
+    def keep_transfer(self, measured: MeasuredTask, row: int) -> None:
+        """Keep what moving a task took whose row is this one."""
+        if measured.transfer is not None:
+            self.transfers.add(row, measured.transfer)
+            measured.transfer = None
+
+    def keep_metered(self, metered: Metered) -> None:
+        """Keep what a task metered and waited for whose row is the last one."""
         self.metrics.add(self.done - 1, metered.metrics)
+        self.waits.add(self.done - 1, metered.waits)
 
     def stand_in(self, key: Any) -> MeasuredTask | None:
         """The stand-in of a task that has been submitted and not collected."""
         measured = self.dsk.get(key)
-        return measured if type(measured) is MeasuredTask else self.aside.get(key)
+        return measured if isinstance(measured, MeasuredTask) else self.aside.get(key)
 
     def in_flight(self) -> list[MeasuredTask]:
         """The stand-ins of all tasks that have been submitted and not collected."""
@@ -190,8 +231,10 @@ class Compute:
         if self.stop is not None:
             return
         self.share_done()
+        self.usage = self.usage_before.until_now()
         self.stop = perf_counter()
-        self.process_cpu += process_time()
+        if self.stop - self.start >= WORTH_LISTING_POOLS:
+            self.pools = thread_pools()
         running.pop(self.number, None)
         if not running:
             stop_hearing_distributed()
@@ -237,9 +280,10 @@ class Compute:
         outcome = outcome_of(measured)
         if outcome.outcome != "ok":
             self.exceptional[self.done] = outcome
+        self.keep_transfer(measured, self.done)
         self.rows += pack_row(*numbers_in_flight(measured), _NAN)
         if measured.metered is not None:
-            self.keep_metrics(measured.metered)
+            self.keep_metered(measured.metered)
         self.keys.append(measured.key)
         self.dsk[measured.key] = measured.task
 

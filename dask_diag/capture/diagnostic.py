@@ -11,13 +11,12 @@ from dask.callbacks import Callback
 
 from dask_diag.capture import scheduler
 from dask_diag.capture.compute import STATE_KEY, Compute, begin, pack_row
-from dask_diag.capture.task import MeasuredTask
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from dask_diag.recording import Recording
-    from dask_diag.views.summary import Summary
+    from dask_diag.views.text import Summary
 
 __all__ = ["Diagnostic", "TaskDiagnostic"]
 
@@ -220,7 +219,7 @@ class TaskDiagnostic(Diagnostic):
 
     If several are active in one compute, the first measures for all, and whichever is told first
     that a task is done records it. What is done here is done for
-    every task: it is counted in instructions (benchmarks/instructions.py).
+    every task: it is counted in instructions (``make bench``).
     """
 
     def _meet_state(self, dsk: Any, state: Any) -> None:
@@ -235,7 +234,7 @@ class TaskDiagnostic(Diagnostic):
             if compute.measurer is not self:
                 return
             free = compute.free
-            measured = free.pop() if free else MeasuredTask(compute)
+            measured = free.pop() if free else compute.stand_in_type(compute)
             measured.key = key
             measured.task = dsk[key]
             measured.start = measured.stop = measured.metered = None
@@ -267,7 +266,7 @@ class TaskDiagnostic(Diagnostic):
                 perf_counter(),
             )
             if measured.metered is not None:
-                compute.keep_metrics(measured.metered)
+                compute.keep_metered(measured.metered)
             compute.keys.append(key)
             compute.worker_id = worker_id
             compute.free.append(measured)

@@ -19,6 +19,7 @@ __all__ = [
     "ContextMeter",
     "Metered",
     "Metric",
+    "Wait",
     "context_meter",
     "hear_distributed",
     "listening",
@@ -46,20 +47,33 @@ class Metric(NamedTuple):
     cpu: float
 
 
+class Wait(NamedTuple):
+    """What a task waited for: seconds, and in how many samples it was seen (0: it is exact)."""
+
+    activity: str
+    seconds: float
+    samples: int
+
+
 class Metered:
-    """What one task has metered so far.
+    """What is known of one task beside its times: what it metered, and what it waited for.
 
     Attributes
     ----------
     metrics : list of Metric
+    waits : list of Wait
+    open : int
+        How many meters are open now.
     inner_wall, inner_cpu : float
         Seconds that were metered within the meter that is open, to be taken off it.
     """
 
-    __slots__ = ("inner_cpu", "inner_wall", "metrics")
+    __slots__ = ("inner_cpu", "inner_wall", "metrics", "open", "waits")
 
     def __init__(self) -> None:
         self.metrics: list[Metric] = []
+        self.waits: list[Wait] = []
+        self.open = 0
         self.inner_wall = self.inner_cpu = 0.0
 
     def add(self, label: Hashable, value: float, unit: str, cpu: float = _NAN) -> None:
@@ -118,6 +132,7 @@ class _Meter:
             self._metered = metered = _metered_of(task)
             self._outer = metered.inner_wall, metered.inner_cpu
             metered.inner_wall = metered.inner_cpu = 0.0
+            metered.open += 1
             self._wall = (self._func or perf_counter)()
             self._cpu = thread_time()
             return
@@ -132,6 +147,7 @@ class _Meter:
             cpu = thread_time() - self._cpu
             value = (self._func or perf_counter)() - self._wall
             outer_wall, outer_cpu = self._outer
+            metered.open -= 1
             if self._unit == "seconds":
                 own = value - metered.inner_wall, cpu - metered.inner_cpu
                 metered.metrics.append(Metric(str(self._label), self._unit, *own))

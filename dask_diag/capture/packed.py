@@ -6,15 +6,19 @@ import contextlib
 import marshal
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
-from typing import Any
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dask.utils import funcname
 
-from dask_diag.capture.meter import Metric
+from dask_diag.capture.meter import Metric, Wait
+from dask_diag.capture.remote import Transfer
 from dask_diag.capture.task import MeasuredTask
 
-__all__ = ["Keys", "Metrics", "NamesOfPlainKeys", "Needs", "SpansOfTasks"]
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Keys", "Metrics", "NamesOfPlainKeys", "Needs", "SpansOfTasks", "Transfers", "Waits"]
 
 _PLAIN = {str, int, float, bytes, bool, tuple, type(None)}
 
@@ -121,15 +125,36 @@ class SpansOfTasks:
                 self.codes.append(self.names.setdefault(name, len(self.names)))
 
 
-class Metrics:
-    """What tasks metered: for each time, the task's row and what it was."""
+class _ToldOfTasks:
+    """What is told of tasks, time by time: the task's row, and so many values in each column."""
+
+    _WIDTHS: ClassVar[Mapping[str, int]]
+    names: dict[Any, int]
 
     def __init__(self) -> None:
         self.rows = array("I")
         self.codes = array("I")
+        self.names = {}
+
+    def between(self, start: int, stop: int) -> Self:
+        """What was told from one time on up to another."""
+        part = type(self)()
+        part.names = dict(self.names)
+        part.rows = self.rows[start:stop]
+        for name, width in self._WIDTHS.items():
+            setattr(part, name, getattr(self, name)[start * width : stop * width])
+        return part
+
+
+class Metrics(_ToldOfTasks):
+    """What tasks metered: for each time, the task's row and what it was."""
+
+    _WIDTHS: ClassVar = {"codes": 1, "values": 1, "cpu": 1}
+
+    def __init__(self) -> None:
+        super().__init__()
         self.values = array("d")
         self.cpu = array("d")
-        self.names: dict[tuple[str, str], int] = {}
 
     def add(self, row: int, metrics: Iterable[Metric]) -> None:
         """Keep what the task of a row metered."""
@@ -141,9 +166,45 @@ class Metrics:
             self.cpu.append(metric.cpu)
 
 
+class Waits(_ToldOfTasks):
+    """What tasks waited for: for each time, the task's row and what it was."""
+
+    _WIDTHS: ClassVar = {"codes": 1, "seconds": 1, "samples": 1}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = array("d")
+        self.samples = array("I")
+
+    def add(self, row: int, waits: Iterable[Wait]) -> None:
+        """Keep what the task of a row waited for."""
+        for wait in waits:
+            self.rows.append(row)
+            self.codes.append(self.names.setdefault(wait.activity, len(self.names)))
+            self.seconds.append(wait.seconds)
+            self.samples.append(wait.samples)
+
+
+class Transfers(_ToldOfTasks):
+    """What moving tasks and results between processes took: each task's row, and its times."""
+
+    COLUMNS = Transfer.__slots__
+    _WIDTHS: ClassVar = {"values": len(COLUMNS)}
+    _read = attrgetter(*COLUMNS)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values = array("d")
+
+    def add(self, row: int, transfer: Transfer) -> None:
+        """Keep the times and sizes of the task of a row."""
+        self.values.extend(self._read(transfer))
+        self.rows.append(row)
+
+
 def function_name(task: Any) -> str:
     """The name of a task's function, whatever the user made of it."""
-    if type(task) is MeasuredTask:
+    if isinstance(task, MeasuredTask):
         task = task.task
     func = getattr(task, "func", None)
     try:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Iterator
+from functools import partial
 from math import isnan
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dask_diag.capture.compute import Compute
 from dask_diag.capture.described import DescribedTask
 from dask_diag.capture.diagnostic import TaskDiagnostic
+from dask_diag.capture.sampler import sampler
 
 if TYPE_CHECKING:
     from dask_diag.recording import Recording
@@ -25,6 +27,13 @@ class Profiler(TaskDiagnostic):
 
     Each task's start, stop and CPU time are read on the thread that runs it, in whichever process
     that is; the scheduler's own two times, submitted and collected, are kept beside them.
+
+    Parameters
+    ----------
+    explain : bool, optional
+        Find out what tasks waited for when they had no CPU time: a processor (exact), the
+        interpreter's lock, another lock, files or sockets, a device, the end of a sleep, or memory
+        (sampled every 10 ms). Only on Linux; elsewhere the summary says why it is not there.
 
     Attributes
     ----------
@@ -47,12 +56,20 @@ class Profiler(TaskDiagnostic):
     ['y', 'z']
     """
 
+    def __init__(self, explain: bool = False) -> None:
+        if not isinstance(explain, bool):
+            raise TypeError(f"explain: expected True or False, found {explain!r}")
+        super().__init__()
+        self._explains = explain
+        self._explaining = 0
+        self._why_not = ""
+
     @property
     def recording(self) -> Recording:
         """The tasks of all computes so far, those in flight included."""
-        from dask_diag.capture import freeze
+        from dask_diag.capture import freeze, freeze_tasks
 
-        return freeze.record(self, **freeze.tasks_tables(self._computes))
+        return freeze.record(self, **freeze_tasks.tasks_tables(self._computes))
 
     @property
     def metrics(self) -> dict[tuple[str, str, str, str], float]:
@@ -61,17 +78,54 @@ class Profiler(TaskDiagnostic):
 
         return execute_metrics(self.recording)
 
-    def _results_of(self, compute: Compute) -> Iterator[TaskData]:
-        from dask_diag.capture import freeze
+    def _began(self, compute: Compute) -> None:
+        if self._explains:
+            self._start_explaining(compute)
 
-        table = freeze.tasks_tables([compute])["tasks"]
+    def _ended(self, compute: Compute, dsk: Any) -> None:
+        if self._explaining:
+            self._stop_explaining()
+
+    def _start_explaining(self, compute: Compute) -> None:
+        from dask_diag.capture.explained import INTERVAL, ExplainedTask
+        from dask_diag.capture.thread_states import why_not_here
+
+        self._why_not = why_not_here()
+        if self._why_not:
+            return
+        compute.stand_in_type = ExplainedTask
+        with self._lock:
+            self._explaining += 1
+            sampler.add(self._look, INTERVAL, partial(self._fault, "to explain waits"))
+
+    def _stop_explaining(self) -> None:
+        with self._lock:
+            self._explaining -= 1
+            if not self._explaining:
+                sampler.remove(self._look)
+
+    def _look(self, passed: float) -> None:
+        from dask_diag.capture.explained import explain_running_tasks
+
+        explain_running_tasks(passed)
+
+    def _notices(self) -> list[str]:
+        notices = super()._notices()
+        if self._why_not:
+            notices.append(f"explain=True: what tasks waited for is not told: {self._why_not}")
+        return notices
+
+    def _results_of(self, compute: Compute) -> Iterator[TaskData]:
+        from dask_diag.capture import freeze_tasks
+
+        table = freeze_tasks.tasks_tables([compute])["tasks"]
         keys = list(compute.keys)
         worker = {"processes": "pid", "threads": "thread"}.get(compute.scheduler)
         workers = table[worker].tolist() if worker else [None] * len(table)
         names = ("start", "stop", "function", "collected", "outcome", "submitted")
         columns = [table[name].tolist() for name in names]
         for key, (start, stop, function, collected, outcome, _), who in zip(
-            freeze.in_order_of_submission(compute, keys),
+            freeze_tasks.in_order_of_submission(compute, keys),
             zip(*columns, strict=True),
             workers,
             strict=True,

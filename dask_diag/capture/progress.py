@@ -114,9 +114,9 @@ class ProgressBar(TaskDiagnostic):
     @property
     def recording(self) -> Recording:
         """The computes that run now and the one that ended last, with their tasks."""
-        from dask_diag.capture import freeze
+        from dask_diag.capture import freeze, freeze_tasks
 
-        return freeze.record(self, **freeze.tasks_tables(self._computes))
+        return freeze.record(self, **freeze_tasks.tasks_tables(self._computes))
 
     @property
     def _running(self) -> bool:

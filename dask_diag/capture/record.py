@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from dask_diag.recording import Recording
-    from dask_diag.views.summary import Summary
+    from dask_diag.views.text import Summary
 
 __all__ = ["record"]
 
@@ -40,6 +40,8 @@ class record:  # noqa: N801
         Whether a file that is there may be replaced.
     dt : float, optional
         Seconds between samples of CPU and memory.
+    explain : bool, optional
+        Find out what tasks waited for, as `Profiler` does.
     metric, metric_name : optional
         What `CacheProfiler` measures of each result.
 
@@ -64,12 +66,13 @@ class record:  # noqa: N801
         *,
         overwrite: bool = False,
         dt: float = 0.5,
+        explain: bool = False,
         metric: Any = None,
         metric_name: str | None = None,
     ) -> None:
         self._path = path
         self._overwrite = overwrite
-        self._tasks = Profiler()
+        self._tasks = Profiler(explain)
         self._cache = CacheProfiler(metric, metric_name)
         self._resources = ResourceProfiler(dt)
         self.profilers = (self._tasks, self._cache, self._resources)

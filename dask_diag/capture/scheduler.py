@@ -1,6 +1,6 @@
 """Everything of dask's internals that this package touches, in one place.
 
-Dask's local schedulers tell callbacks too little in three respects, which are mended here.
+Dask's local schedulers tell callbacks too little in four respects, which are mended here.
 
 - ``dask.local.local_callbacks`` empties the process-wide set of callbacks while a compute runs,
   so that a compute nested inside a task does not report. A compute that merely overlaps, in
@@ -10,6 +10,8 @@ Dask's local schedulers tell callbacks too little in three respects, which are m
   reads it.
 - Its graph has lost what ``dask.annotate`` said; `annotations_of_compute` finds that in the
   functions of dask that called it.
+- What a worker process was sent, and what it sent back, are local variables of
+  ``execute_task`` and ``get_async``: `bytes_of_task` and `bytes_of_result` tell their sizes.
 
 Each is guarded: where dask has changed, the diagnostics go on with what dask offers.
 """
@@ -20,7 +22,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import dask.local
@@ -39,6 +41,8 @@ __all__ = [
     "GraphNode",
     "Task",
     "annotations_of_compute",
+    "bytes_of_result",
+    "bytes_of_task",
     "facts_of_compute",
     "hold",
     "release",
@@ -169,6 +173,35 @@ def facts_of_compute() -> Mapping[str, Any]:
             return frame.f_locals
         frame = frame.f_back
     return {}
+
+
+def bytes_of_task() -> float:
+    """The size of the task, with its inputs, that this worker process was sent; NaN if not known.
+
+    Only to be called while that task runs.
+    """
+    return _size_of("task_info", _EXECUTE_TASK)
+
+
+def bytes_of_result() -> float:
+    """The size of the result that the scheduler is unpickling; NaN if not known."""
+    return _size_of("res_info", _GET_ASYNC)
+
+
+def _size_of(name: str, code: CodeType) -> float:
+    frame: FrameType | None = sys._getframe(2)
+    for _ in range(12):
+        if frame is None:
+            break
+        if frame.f_code is code:
+            variables = frame.f_locals
+            size = len(variables.get(name, ()))
+            if type(variables) is dict:
+                # Before Python 3.13 it is a copy, which would keep results alive.
+                variables.clear()
+            return float(size) or float("nan")
+        frame = frame.f_back
+    return float("nan")
 
 
 def annotations_of_compute(name: str) -> Mapping[Any, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.capture import freeze
+from dask_diag.capture import freeze, freeze_tasks
 from dask_diag.capture.compute import (
     ROW,
     Compute,
@@ -19,10 +19,11 @@ from dask_diag.capture.compute import (
     outcome_of,
     pack_row,
 )
-from dask_diag.capture.packed import Metrics, NamesOfPlainKeys, SpansOfTasks
+from dask_diag.capture.freeze_tasks import TOLD_OF_TASKS
+from dask_diag.capture.packed import NamesOfPlainKeys, SpansOfTasks
 from dask_diag.capture.profiler import Profiler
 from dask_diag.capture.stream import Tables, Taken
-from dask_diag.recording import Table, stack
+from dask_diag.recording import REFERENCES, Table, stack
 
 __all__ = ["TaskStream"]
 
@@ -66,12 +67,17 @@ class TaskStream:
         self, parts: list[Tables], computes: Iterable[_TasksOfCompute], now: float
     ) -> Tables:
         tables = {
-            name: stack([*(part[name] for part in parts), Table({})])
-            for name in ("tasks", "needs", "metrics")
+            name: stack([*(part[name] for part in parts if name in part), Table({})])
+            for name in ("tasks", *REFERENCES)
         }
         if len(tables["tasks"]):
-            tables["tasks"] = freeze.with_workers_named(tables["tasks"], self._workers)
-        return {**tables, "computes": freeze.computes_table([c.compute for c in computes], now)}
+            tables["tasks"] = freeze_tasks.with_workers_named(tables["tasks"], self._workers)
+        seen = [each.compute for each in computes]
+        return {
+            **tables,
+            "computes": freeze.computes_table(seen, now),
+            "pools": freeze.pools_table(seen),
+        }
 
 
 class _TasksOfCompute:
@@ -89,7 +95,7 @@ class _TasksOfCompute:
         self._dependencies: Mapping[Any, Any] = {}
         self._row_of: dict[Any, int] = {}
         self._positions = array("q")
-        self._metrics_taken = 0
+        self._told_taken = dict.fromkeys(TOLD_OF_TASKS, 0)
 
     def has_ended(self) -> bool:
         """Whether nothing of it changes any more."""
@@ -114,16 +120,16 @@ class _TasksOfCompute:
         )
         rows = bytes(compute.rows[taken * ROW.size : stop * ROW.size])
         spans = self._spans(keys, ended, taken)
-        part = _Rows(compute, rows=rows, keys=keys, names=names, spans=spans)
+        part: Any = _Rows(compute, rows=rows, keys=keys, names=names, spans=spans)
         for row, how in list(compute.exceptional.items()):
             if taken <= row < stop:
                 part.exceptional[row - taken] = how
         self._positions.extend(range(position, position + len(keys)))
         self._row_of.update(zip(keys, range(taken, stop), strict=True))
         return {
-            "tasks": freeze.tasks_of(part, workers)[1],
+            "tasks": freeze_tasks.tasks_of(part, workers)[1],
             "needs": self._needs(keys, position, ended and taken == 0),
-            "metrics": self._metrics(),
+            **{name: self._told(name, part) for name in TOLD_OF_TASKS},
         }
 
     def in_flight(self, workers: Workers, position: int) -> Tables:
@@ -133,12 +139,11 @@ class _TasksOfCompute:
         rows = b"".join(pack_row(*numbers_in_flight(task), _NAN) for task in measured)
         names = NamesOfPlainKeys(keys, set(map(type, keys)), self.compute.dsk)
         spans = self._spans(keys, False, 0)
-        part = _Rows(self.compute, rows=rows, keys=keys, names=names, spans=spans)
+        part: Any = _Rows(self.compute, rows=rows, keys=keys, names=names, spans=spans)
         part.exceptional = {row: outcome_of(task) for row, task in enumerate(measured)}
         return {
-            "tasks": freeze.tasks_of(part, workers)[1],
+            "tasks": freeze_tasks.tasks_of(part, workers)[1],
             "needs": self._needs(keys, position, False),
-            "metrics": Table({}),
         }
 
     def _spans(self, keys: list[Any], ended: bool, taken: int) -> SpansOfTasks:
@@ -158,23 +163,22 @@ class _TasksOfCompute:
             rows = np.array([row_of(key, -1) for each in needed for key in each], dtype=np.int64)
         task = np.repeat(np.arange(position, position + len(counts)), counts)
         there = rows >= 0
-        return Table({"task": task[there], "needs": self._position_of(rows[there])})
+        return Table({"task": task[there], "needs": self._where()[rows[there]]})
 
-    def _position_of(self, rows: Any) -> Any:
-        return np.array(self._positions, dtype=np.int64)[rows]
+    def _where(self) -> Any:
+        return np.array(self._positions, dtype=np.int64)
 
-    def _metrics(self) -> Table:
-        """What those tasks metered that have been taken, as far as it is new."""
-        kept, start = self.compute.metrics, self._metrics_taken
-        stop = bisect_left(kept.rows, len(self._positions), lo=start)
-        self._metrics_taken = stop
-        part = Metrics()
-        part.names = dict(kept.names)
-        part.rows, part.codes = kept.rows[start:stop], kept.codes[start:stop]
-        part.values, part.cpu = kept.values[start:stop], kept.cpu[start:stop]
-        table = freeze.metrics_of(part, len(self._positions), 0)
-        columns = {name: table[name] for name in table.columns}
-        return Table({**columns, "task": self._position_of(table["task"])})
+    def _told(self, name: str, part: Any) -> Table:
+        """What was told of those tasks that have been taken, as far as it is new."""
+        kept, start, rows = (
+            getattr(self.compute, name),
+            self._told_taken[name],
+            len(self._positions),
+        )
+        stop = self._told_taken[name] = bisect_left(kept.rows, rows, lo=start)
+        setattr(part, name, kept.between(start, stop))
+        table = TOLD_OF_TASKS[name](part, rows)
+        return freeze_tasks.moved(table, REFERENCES[name], self._where())
 
 
 class _Rows:

@@ -1,38 +1,21 @@
-"""One task, timed on the thread that runs it, in whichever process that is."""
+"""One task, timed on the thread that runs it."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
-from collections.abc import Mapping
 from threading import get_ident
 from time import perf_counter, thread_time
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from dask_diag.capture.meter import Metered, Metric, hear_distributed, listening, runs_a_task
+from dask_diag.capture.meter import Metered, Metric, Wait, runs_a_task
+from dask_diag.capture.remote import Departure, Measurement, RemoteTask, Transfer
 from dask_diag.capture.scheduler import GraphNode
 
 if TYPE_CHECKING:
     from dask_diag.capture.compute import Compute
 
-__all__ = ["MeasuredTask", "Measurement", "take_measurement", "threads_of_tasks"]
-
-_ON_EXCEPTION = "_dask_diag_measurement"
-
-
-class Measurement(NamedTuple):
-    """What a worker in another process sends home with a result."""
-
-    compute: int
-    key: Any
-    pid: int
-    thread: int
-    start: float
-    stop: float
-    cpu: float
-    metrics: tuple[tuple[Any, ...], ...]
+__all__ = ["MeasuredTask", "threads_of_tasks"]
 
 
 class MeasuredTask(GraphNode):
@@ -56,6 +39,7 @@ class MeasuredTask(GraphNode):
         "submitted",
         "task",
         "thread",
+        "transfer",
     )
 
     compute: Compute
@@ -67,11 +51,13 @@ class MeasuredTask(GraphNode):
     thread: int
     metered: Metered | None
     error: str
+    transfer: Transfer | None
 
     def __init__(self, compute: Compute) -> None:
         self.compute = compute
         self.error = ""
         self.thread = 0
+        self.transfer = None
 
     def __call__(self, values: Any = ()) -> Any:
         """Run the task and read the clocks around it."""
@@ -101,7 +87,12 @@ class MeasuredTask(GraphNode):
     def __reduce__(self) -> Any:
         # Pickled on its way to another process: from here on the graph needs no stand-in.
         self.compute.set_aside(self)
-        return RemoteTask, (self.task, self.compute.number, self.key)
+        self.transfer = transfer = Transfer(perf_counter())
+        return self.depart(transfer)
+
+    def depart(self, transfer: Transfer) -> Any:
+        """What it pickles to."""
+        return RemoteTask, (Departure(transfer), self.task, self.compute.number, self.key)
 
     def receive(self, measurement: Measurement) -> None:
         """Take over what was measured in another process."""
@@ -110,54 +101,15 @@ class MeasuredTask(GraphNode):
         self.start = measurement.start
         self.stop = measurement.stop
         self.cpu = measurement.cpu
-        if measurement.metrics:
+        if self.transfer is not None:
+            self.transfer.receive(measurement)
+        if measurement.metrics or measurement.waits:
             self.metered = Metered()
             self.metered.metrics = [Metric(*metric) for metric in measurement.metrics]
+            self.metered.waits = [Wait(*wait) for wait in measurement.waits]
 
 
-class RemoteTask:
-    """A task in a worker process; it sends the measurement home with the result."""
-
-    __slots__ = ("compute", "key", "metered", "start", "stop", "task")
-
-    def __init__(self, task: Any, compute: int, key: Any) -> None:
-        self.task = task
-        self.compute = compute
-        self.key = key
-        self.metered: Metered | None = None
-        self.stop: float | None = None
-
-    def __call__(self, values: Mapping[Any, Any]) -> Delivery:
-        """Run the task and read the clocks around it."""
-        hear_distributed()
-        listening.add(self)
-        self.start = perf_counter()
-        cpu = thread_time()
-        try:
-            result = self.task(values)
-        except BaseException as error:
-            measurement = self._measurement(thread_time() - cpu)
-            with contextlib.suppress(Exception):
-                setattr(error, _ON_EXCEPTION, tuple(measurement))
-            raise
-        return Delivery(result, self._measurement(thread_time() - cpu))
-
-    def _measurement(self, cpu: float) -> Measurement:
-        self.stop = perf_counter()
-        listening.discard(self)
-        return Measurement(
-            compute=self.compute,
-            key=self.key,
-            pid=os.getpid(),
-            thread=get_ident(),
-            start=self.start,
-            stop=self.stop,
-            cpu=cpu,
-            metrics=tuple(map(tuple, self.metered.metrics)) if self.metered else (),
-        )
-
-
-runs_a_task.update((MeasuredTask.__call__.__code__, RemoteTask.__call__.__code__))
+runs_a_task.add(MeasuredTask.__call__.__code__)
 
 
 def threads_of_tasks() -> dict[int, int]:
@@ -170,36 +122,3 @@ def threads_of_tasks() -> dict[int, int]:
                 found[id(frame.f_locals["self"])] = thread
             frame = frame.f_back
     return found
-
-
-class Delivery:
-    """A result on its way home: it unpickles to the bare result, and hands in the measurement."""
-
-    __slots__ = ("measurement", "result")
-
-    def __init__(self, result: Any, measurement: Measurement) -> None:
-        self.result = result
-        self.measurement = measurement
-
-    def __reduce__(self) -> Any:
-        return land, (self.result, tuple(self.measurement))
-
-
-def land(result: Any, measurement: tuple[Any, ...]) -> Any:
-    """Unpickle a delivery: hand the measurement to its compute, and return the bare result."""
-    from dask_diag.capture.compute import running
-
-    received = Measurement(*measurement)
-    compute = running.get(received.compute)
-    if compute is not None:
-        compute.receive(received)
-    return result
-
-
-def take_measurement(error: BaseException | None) -> Measurement | None:
-    """Remove from an exception the measurement that a worker process attached to it."""
-    for carrier in (error, getattr(error, "exception", None)):
-        attached = getattr(carrier, "__dict__", {}).pop(_ON_EXCEPTION, None)
-        if attached is not None:
-            return Measurement(*attached)
-    return None

@@ -11,6 +11,7 @@ from dask_diag.analysis.levels import Level, levels_held
 from dask_diag.recording import Recording
 from dask_diag.views.colors import color_of
 from dask_diag.views.figures import (
+    SHORT_NUMBER,
     Options,
     add_legend,
     draw_nothing,
@@ -25,12 +26,6 @@ __all__ = ["plot_cache"]
 
 _TOTAL = "#444444"
 
-_SHORT_NUMBER = """
-for (const [size, prefix] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]])
-    if (Math.abs(tick) >= size) return +(tick / size).toPrecision(3) + prefix
-return "" + +tick.toPrecision(3)
-"""
-
 
 def plot_cache(recording: Recording, origin: float, duration: float, options: Options) -> Any:
     """Draw how much of the metric the scheduler holds, function by function, over time."""
@@ -43,7 +38,7 @@ def plot_cache(recording: Recording, origin: float, duration: float, options: Op
     )
     metric = label(recording.metric or "count", options.label_size)
     plot.yaxis.axis_label = f"Cache Size ({metric})"
-    plot.yaxis.formatter = CustomJSTickFormatter(code=_SHORT_NUMBER)
+    plot.yaxis.formatter = CustomJSTickFormatter(code=SHORT_NUMBER)
     renderers, items = [], []
     if levels:
         renderers.append(_step(plot, "total", total, _TOTAL, "dashed"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any
 
@@ -12,6 +13,7 @@ from dask_diag.errors import DiagnosticError
 from dask_diag.views.names import shown
 
 __all__ = [
+    "SHORT_NUMBER",
     "Options",
     "add_legend",
     "draw_nothing",
@@ -20,6 +22,13 @@ __all__ = [
     "new_figure",
     "set_hover",
 ]
+
+SHORT_NUMBER = """
+for (const [size, prefix] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]])
+    if (Math.abs(tick) >= size) return +(tick / size).toPrecision(3) + prefix
+return "" + +tick.toPrecision(3)
+"""
+"""For an axis: a tick with three digits, and SI prefixes for large ones."""
 
 _LEGEND_LABEL = 26
 _LEGEND_ROWS = 12
@@ -47,7 +56,7 @@ class Options:
         self.label_size = label_size
         for old, new in (("plot_width", "width"), ("plot_height", "height")):
             if old in kwargs:
-                warnings.warn(f"Use {new} instead of {old}", FutureWarning, stacklevel=4)
+                warnings.warn(f"Use {new} instead of {old}", FutureWarning, stacklevel=3)
                 kwargs[new] = kwargs.pop(old)
         self.figure = kwargs
 
@@ -74,8 +83,8 @@ def new_figure(options: Options, duration: float, **defaults: Any) -> Any:
 
 
 def label(text: object, limit: int) -> str:
-    """The user's text as a label of a figure, where two dollars would start a formula."""
-    return shown(text, limit).replace("$$", "$\u200b$")
+    """The user's text as a label of a figure, with nothing in it that would start a formula."""
+    return re.sub(r"\$(?=\$)|\\(?=[(\[])", "\\g<0>\u200b", shown(text, limit))
 
 
 def legend_label(function: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,19 @@ from bokeh.io import output_notebook
 from bokeh.io import save as bokeh_save
 from bokeh.io import show as bokeh_show
 from bokeh.io.state import curstate
-from bokeh.layouts import gridplot
+from bokeh.layouts import column, gridplot
+from bokeh.models import Plot
 from bokeh.resources import Resources
 from bokeh.util.browser import view
 
 from dask_diag.errors import DiagnosticError
 from dask_diag.recording import Recording
+from dask_diag.views.activities import plot_activities
 from dask_diag.views.cache import plot_cache
-from dask_diag.views.figures import Options
+from dask_diag.views.figures import Options, new_figure
+from dask_diag.views.flame import plot_flame
 from dask_diag.views.resources import plot_resources
-from dask_diag.views.sources import listed
+from dask_diag.views.sources import listed, recording_of
 from dask_diag.views.tasks import plot_tasks
 
 __all__ = ["figure_of", "visualize"]
@@ -30,7 +33,11 @@ _PLOTS: dict[str, Callable[..., Any]] = {
     "tasks": plot_tasks,
     "resources": plot_resources,
     "cache": plot_cache,
+    "flame": plot_flame,
 }
+_TABLES = {"flame": "samples"}
+"""The tables that plots draw, where they are not called like the plots."""
+_ACTIVITIES = "activities"
 
 
 def visualize(
@@ -39,9 +46,14 @@ def visualize(
     show: bool = True,
     save: bool | None = None,
     mode: str | None = None,
+    *,
+    plots: Iterable[str] | None = None,
     **kwargs: Any,
 ) -> Any:
     """Draw what was measured with bokeh; several plots are stacked over one time axis.
+
+    Below them, the page tells where worker time went: by function, activity and worker, with a
+    choice of functions and of the unit.
 
     Parameters
     ----------
@@ -55,18 +67,24 @@ def visualize(
     mode : str, optional
         Where the page finds bokeh's own code: ``"inline"``, the default, puts it into the page,
         which then needs no network; ``"cdn"`` makes a small page that does.
+    plots : list of {"tasks", "resources", "cache", "activities"}, optional
+        Draw only these. By default the page has all that the profilers have.
     **kwargs
         ``palette`` (name of a bokeh palette), ``label_size`` (most characters of a label, 60), and
-        keywords for bokeh's figure, over the defaults.
+        keywords for bokeh's figure, over the defaults, for the plots over time. The pictures of
+        activities are as wide as those.
 
     Returns
     -------
-    bokeh figure or grid of figures
+    bokeh figure, grid of figures, or layout
+        The plots over time, as dask.diagnostics returns them; with the pictures of activities only
+        where `plots` names them.
 
     Raises
     ------
     DiagnosticError
-        If something is given that cannot be drawn, or the file cannot be written where it is said.
+        If something is given that cannot be drawn, if `plots` names something that there is not,
+        or if the file cannot be written where it is said.
     AttributeError
         If bokeh's figure does not know a keyword.
     """
@@ -84,50 +102,119 @@ def visualize(
             "given as a list"
         )
     in_notebook = _in_notebook()
-    picture = _stacked(_figures(listed(profilers), kwargs))
+    drawings = _drawings(listed(profilers))
+    chosen = _checked(plots)
+    options = Options(**kwargs)
+    picture = _picture(drawings, chosen, options)
     if save is None:
         save = not in_notebook
+    page = _page(picture, drawings, options) if chosen is None and (save or show) else picture
     if save:
-        _write(picture, Path(filename), mode or "inline")
+        _write(page, Path(filename), mode or "inline")
     if show and in_notebook:
-        _show_in_notebook(picture)
+        _show_in_notebook(page)
     elif show and save:
         view(Path(filename).resolve().as_uri())
     elif show:
-        bokeh_show(picture)
+        bokeh_show(page)
     return picture
 
 
 def figure_of(source: Any, **kwargs: Any) -> Any:
     """The figure of one diagnostic."""
-    return _figures([source], kwargs)[0]
+    return _figures(_drawings([source]), Options(**kwargs))[0]
 
 
-def _figures(sources: list[Any], keywords: dict[str, Any]) -> list[Any]:
+def _checked(plots: Iterable[str] | None) -> list[str] | None:
+    if plots is None:
+        return None
+    names = [plots] if isinstance(plots, str) else list(plots)
+    known = [*_PLOTS, _ACTIVITIES]
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        raise DiagnosticError(
+            f"plots: expected some of {', '.join(map(repr, known))}, found "
+            f"{', '.join(map(repr, unknown)) or 'none'}"
+        )
+    return names
+
+
+Drawing = tuple[str, Recording]
+"""The name of a plot, and what it is of."""
+
+
+def _picture(drawings: list[Drawing], plots: list[str] | None, options: Options) -> Any:
+    """What is returned: the plots over time, the pictures of activities where they are named."""
+    if plots is None:
+        return _stacked(_figures(drawings, options))
+    there = {name for name, _ in drawings}
+    missing = [name for name in plots if name not in (*there, _ACTIVITIES)]
+    if missing:
+        raise DiagnosticError(
+            f"plots: there is nothing to draw of {', '.join(missing)}; there is of "
+            f"{', '.join([*sorted(there), _ACTIVITIES])}"
+        )
+    figures = _figures([drawing for drawing in drawings if drawing[0] in plots], options)
+    if _ACTIVITIES not in plots:
+        return _stacked(figures)
+    if figures:
+        return column(_stacked(figures), _activities_of(drawings, options))
+    # A keyword that bokeh's figure does not know is told, whatever is drawn.
+    new_figure(options, 1.0)
+    return _activities_of(drawings, options)
+
+
+def _page(picture: Any, drawings: list[Drawing], options: Options) -> Any:
+    """What is written and shown: below the plots, the pictures of activities, if tasks ran."""
+    if any(len(recording.tasks) for _, recording in drawings):
+        return column(picture, _activities_of(drawings, options))
+    return picture
+
+
+def _activities_of(drawings: list[Drawing], options: Options) -> Any:
+    """The pictures of activities of those that recorded tasks.
+
+    A compute that another diagnostic heard alone is left out: its workers would seem idle.
+    """
+    recordings = list({id(recording): recording for _, recording in drawings}.values())
+    with_tasks = [recording for recording in recordings if len(recording.tasks)]
+    return plot_activities(recording_of(with_tasks or recordings), options)
+
+
+def _drawings(sources: list[Any]) -> list[Drawing]:
+    return [drawing for source in sources for drawing in _drawings_of(source)]
+
+
+def _figures(drawings: list[Drawing], options: Options) -> list[Any]:
     """A figure for each thing to draw, all from the same origin of time."""
-    drawings: list[tuple[Callable[..., Any], Recording]] = []
-    for source in sources:
-        drawings.extend(_drawings_of(source))
     origin = min((recording.start for _, recording in drawings), default=0.0)
     stop = max((recording.stop for _, recording in drawings), default=0.0)
     duration = stop - origin or 1.0
-    return [plot(recording, origin, duration, Options(**keywords)) for plot, recording in drawings]
+    return [_PLOTS[name](recording, origin, duration, options) for name, recording in drawings]
 
 
-def _drawings_of(source: Any) -> list[tuple[Callable[..., Any], Recording]]:
+def _drawings_of(source: Any) -> list[Drawing]:
     """What to draw of a source: what the diagnostic says, or all that a recording has."""
     if isinstance(source, Recording):
-        names = [name for name in _PLOTS if len(getattr(source, name))]
-        return [(_PLOTS[name], source) for name in names or ["tasks"]]
+        names = [name for name in _PLOTS if len(getattr(source, _TABLES.get(name, name)))]
+        return [(name, source) for name in names or ["tasks"]]
     if not hasattr(source, "recording"):
         raise DiagnosticError(
             f"expected a profiler of dask_diag, found {type(source).__module__}."
             f"{type(source).__name__}; draw it with its own visualize()"
         )
-    return [(_PLOTS[source.draws], source.recording)]
+    return [(source.draws, source.recording)]
 
 
-def _stacked(figures: list[Any]) -> Any:
+def _stacked(drawings: list[Any]) -> Any:
+    """Figures over one time axis, and below them what has an axis of its own."""
+    figures = [drawing for drawing in drawings if isinstance(drawing, Plot)]
+    panels = [drawing for drawing in drawings if not isinstance(drawing, Plot)]
+    above = [_over_one_axis(figures)] if figures else []
+    return column(above + panels) if len(above + panels) > 1 else (above + panels)[0]
+
+
+def _over_one_axis(figures: list[Any]) -> Any:
     if len(figures) == 1:
         return figures[0]
     for plot in figures[1:]:

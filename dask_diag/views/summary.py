@@ -2,50 +2,29 @@
 
 from __future__ import annotations
 
-import html
-import io
 from collections.abc import Iterator, Sequence
 from math import isnan
 from typing import Any
 
 import numpy as np
-from rich import box
-from rich.console import Console
-from rich.table import Table as RichTable
-from rich.text import Text
 
 from dask_diag.analysis.activities import activities
+from dask_diag.analysis.critical_path import critical_path
+from dask_diag.analysis.findings import Finding, findings
 from dask_diag.analysis.functions import by_function
 from dask_diag.analysis.levels import levels_held
-from dask_diag.analysis.outside import cpu_outside_tasks
+from dask_diag.analysis.outside import cpu_of_scheduler, cpu_outside_tasks
+from dask_diag.analysis.waits import waits
 from dask_diag.recording import Recording, Table
 from dask_diag.views.names import seconds, shown
 from dask_diag.views.sources import recording_of
+from dask_diag.views.text import Summary, counted, table_summary
 
-__all__ = ["Summary", "summary"]
+__all__ = ["summary"]
 
-_WIDTH = 80
 _FUNCTIONS_SHOWN = 20
 _WORTH_TELLING = 0.1
 _HEADINGS = ("function", "tasks", "wall", "CPU", "non-CPU", "CPU %", "longest")
-
-
-class Summary(str):
-    """Text that shows itself as it is, and as a table in a notebook."""
-
-    _html: str
-
-    def __new__(cls, text: str, as_html: str) -> Summary:
-        """Make one of its two forms."""
-        self = super().__new__(cls, text)
-        self._html = as_html
-        return self
-
-    def __repr__(self) -> str:
-        return self[:]
-
-    def _repr_html_(self) -> str:
-        return self._html
 
 
 def summary(profilers: Any) -> Summary:
@@ -64,18 +43,26 @@ def summary(profilers: Any) -> Summary:
     recording = recording_of(profilers)
     heading = _heading(recording)
     rows = list(_rows(by_function(recording)))
+    found = list(map(_told, findings(recording)))
     notes = list(_notes(recording))
-    return Summary(_as_text(heading, rows, notes), _as_html(heading, rows, notes))
+    return table_summary(heading, _HEADINGS, rows, notes, found)
+
+
+def _told(finding: Finding) -> str:
+    """A finding in words: what, how bad, why, and what to do."""
+    lost = "" if isnan(finding.seconds_lost) else f", about {seconds(finding.seconds_lost)} lost"
+    evidence, advice = shown(finding.evidence, 600), shown(finding.advice, 400)
+    return f"{finding.code} ({finding.severity}{lost}): {evidence}. To do: {advice}."
 
 
 def _heading(recording: Recording) -> str:
     tasks, computes = recording.tasks, recording.computes
     spent = _spent_computing(computes)
-    parts = [_counted(len(computes), "compute")]
+    parts = [counted(len(computes), "compute")]
     if len(tasks):
-        parts[0] += f", {_counted(len(tasks), 'task')}"
+        parts[0] += f", {counted(len(tasks), 'task')}"
         used = _workers_used(tasks)
-        parts += [f"on {_counted(used, 'worker')}"] if used else []
+        parts += [f"on {counted(used, 'worker')}"] if used else []
     return f"{' '.join(parts)}, {seconds(spent)}"
 
 
@@ -102,7 +89,7 @@ def _rows(table: Table) -> Iterator[tuple[str, ...]]:
         yield _row(shown(record["function"]), [record])
     if len(records) > _FUNCTIONS_SHOWN:
         rest = records[_FUNCTIONS_SHOWN:]
-        yield _row(f"({_counted(len(rest), 'more function')})", rest)
+        yield _row(f"({counted(len(rest), 'more function')})", rest)
     if records:
         yield _row("total", records)
 
@@ -122,6 +109,8 @@ def _row(name: str, records: Sequence[dict[str, Any]]) -> tuple[str, ...]:
 
 def _notes(recording: Recording) -> Iterator[str]:
     yield from _notes_on_activities(recording)
+    yield from _notes_on_waits(recording)
+    yield from _notes_on_critical_path(recording)
     yield from _notes_on_outcomes(recording.tasks)
     yield from _notes_on_computes(recording.computes)
     yield from _notes_on_cpu_outside_tasks(recording)
@@ -144,6 +133,35 @@ def _notes_on_activities(recording: Recording) -> Iterator[str]:
     yield f"of {seconds(total)} of worker time: {', '.join(shares)}"
 
 
+def _notes_on_waits(recording: Recording) -> Iterator[str]:
+    """What tasks waited for, with the standard error of what was sampled."""
+    rows = waits(recording, by="activity").to_dicts()
+    total = sum(row["seconds"] for row in rows)
+    if total <= 0:
+        return
+    parts = [
+        f"{row['activity']} {seconds(row['seconds'])}"
+        + (f" ± {seconds(row['error'])}" if row["error"] else "")
+        + (f" ({counted(row['samples'], 'sample')})" if row["samples"] else "")
+        for row in rows
+        if row["seconds"] >= 0.01 * total
+    ]
+    yield f"{seconds(total)} of tasks without CPU time: {', '.join(parts)}"
+
+
+def _notes_on_critical_path(recording: Recording) -> Iterator[str]:
+    if not len(recording.needs):
+        return
+    path = critical_path(recording)
+    wall = float(path.computes["wall"].sum())
+    if path.length:
+        names = [shown(name, 24) for name in path.functions["function"].tolist()[:3]]
+        yield (
+            f"longest chain of tasks: {seconds(path.length)} of {seconds(wall)}; workers without "
+            f"end would be at most {wall / path.length:.2g} times as fast; on it {', '.join(names)}"
+        )
+
+
 def _notes_on_outcomes(tasks: Table) -> Iterator[str]:
     if not len(tasks):
         return
@@ -151,14 +169,14 @@ def _notes_on_outcomes(tasks: Table) -> Iterator[str]:
     if len(failed):
         first = failed.rows(slice(1)).to_dicts()[0]
         yield (
-            f"failed: {_counted(len(failed), 'task')}, first {shown(first['key'])} with "
+            f"failed: {counted(len(failed), 'task')}, first {shown(first['key'])} with "
             f"{shown(first['error'])}"
         )
     unfinished = tasks.rows(tasks["outcome"].where("unfinished"))
     if len(unfinished):
         begun = int((~np.isnan(unfinished["start"])).sum())
         yield (
-            f"unfinished: {_counted(len(unfinished), 'task')}, of which {begun} "
+            f"unfinished: {counted(len(unfinished), 'task')}, of which {begun} "
             f"{'is' if begun == 1 else 'are'} known to have started"
         )
 
@@ -169,22 +187,29 @@ def _notes_on_computes(computes: Table) -> Iterator[str]:
     errors = [error for error in computes["error"].tolist() if error]
     if errors:
         names = ", ".join(shown(name) for name in dict.fromkeys(errors))
-        yield f"ended by an error: {_counted(len(errors), 'compute')} ({names})"
+        yield f"ended by an error: {counted(len(errors), 'compute')} ({names})"
     order = np.argsort(computes["start"])
     reached = np.maximum.accumulate(computes["stop"][order])
     overlapping = int((computes["start"][order][1:] < reached[:-1]).sum())
     if overlapping:
-        yield f"overlapping in time with an earlier one: {_counted(overlapping, 'compute')}"
+        yield f"overlapping in time with an earlier one: {counted(overlapping, 'compute')}"
 
 
 def _notes_on_cpu_outside_tasks(recording: Recording) -> Iterator[str]:
     outside = cpu_outside_tasks(recording)
     in_tasks = float(np.nansum(recording.tasks["thread_cpu"])) if len(recording.tasks) else 0.0
     if outside > _WORTH_TELLING * (outside + in_tasks):
+        pools = recording.pools
+        named = {
+            f"{shown(row['library'], 24)} ({row['threads']} threads)" for row in pools.to_dicts()
+        }
         yield (
-            f"{seconds(outside)} of CPU time beside that of the tasks' own threads: the scheduler, "
-            "and threads that tasks started, such as those of BLAS"
+            f"{seconds(outside)} of CPU time on threads beside the tasks' own and the scheduler's"
+            + (f"; pools of libraries: {', '.join(sorted(named))}" if named else "")
         )
+    scheduling = cpu_of_scheduler(recording)
+    if len(recording.computes) and scheduling > _WORTH_TELLING * (outside + in_tasks + scheduling):
+        yield f"{seconds(scheduling)} of CPU time of the scheduler itself"
 
 
 def _notes_on_resources(resources: Table) -> Iterator[str]:
@@ -195,7 +220,7 @@ def _notes_on_resources(resources: Table) -> Iterator[str]:
         f"resources: CPU {np.mean(resources['cpu']):.0f}% on average, at most "
         f"{resources['cpu'].max():.0f}%; memory at most {memory.max() / 1e6:,.0f} MB, of it "
         f"{resources['memory_children'][memory.argmax()] / 1e6:,.0f} MB in child processes "
-        f"({_counted(len(resources), 'sample')}, the most delayed by "
+        f"({counted(len(resources), 'sample')}, the most delayed by "
         f"{seconds(_most_delayed(resources))})"
     )
 
@@ -226,47 +251,3 @@ def amount(value: float) -> str:
         if abs(value) >= size:
             return f"{value / size:.3g}{prefix}"
     return f"{value:.3g}"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
-
-
-def _as_text(heading: str, rows: Sequence[tuple[str, ...]], notes: Sequence[str]) -> str:
-    stream = io.StringIO()
-    console = Console(
-        file=stream, width=_WIDTH, color_system=None, highlight=False, force_jupyter=False
-    )
-    console.print(Text(heading))
-    if rows:
-        table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
-        for position, name in enumerate(_HEADINGS):
-            ends = {"justify": "left", "ratio": 1} if position == 0 else {"justify": "right"}
-            table.add_column(name, no_wrap=True, overflow="ellipsis", **ends)
-        for row in rows[:-1]:
-            table.add_row(*map(Text, row))
-        table.add_section()
-        table.add_row(*map(Text, rows[-1]))
-        console.print(table)
-    listed = RichTable.grid(padding=(0, 1, 0, 0))
-    for note in notes:
-        listed.add_row("-", Text(note))
-    console.print(listed)
-    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
-
-
-def _as_html(heading: str, rows: Sequence[tuple[str, ...]], notes: Sequence[str]) -> str:
-    def cells(tag: str, texts: Sequence[str]) -> str:
-        return "".join(
-            f'<{tag} style="text-align:{"right" if n else "left"}">{html.escape(text)}</{tag}>'
-            for n, text in enumerate(texts)
-        )
-
-    table = ""
-    if rows:
-        body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-        table = (
-            f"<table><thead><tr>{cells('th', _HEADINGS)}</tr></thead><tbody>{body}</tbody></table>"
-        )
-    items = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
-    return f"<p>{html.escape(heading)}</p>{table}" + (f"<ul>{items}</ul>" if items else "")

@@ -1,0 +1,47 @@
+"""What a finding is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isnan
+
+__all__ = ["SEVERITIES", "Finding", "severity_of_share"]
+
+SEVERITIES = ("high", "medium", "low")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that cost time or may mislead, and what to do about it.
+
+    Attributes
+    ----------
+    code : str
+        What it is; each code has a page in the documentation.
+    severity : str
+        ``high``, ``medium`` or ``low``.
+    seconds_lost : float
+        An estimate of the wall seconds that the computes would have been shorter; NaN if it costs
+        no time or that cannot be told.
+    evidence : str
+        What was measured.
+    advice : str
+        What to do.
+    """
+
+    code: str
+    severity: str
+    seconds_lost: float
+    evidence: str
+    advice: str
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """What findings are sorted by: the worst has the least."""
+        lost = 0.0 if isnan(self.seconds_lost) else self.seconds_lost
+        return SEVERITIES.index(self.severity), -lost
+
+
+def severity_of_share(share: float) -> str:
+    """How severe it is to lose this share of the time."""
+    return "high" if share >= 0.3 else "medium" if share >= 0.1 else "low"

@@ -1,0 +1,220 @@
+"""Findings on workers without a task, as tasks are too small, too few, or uneven."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from dask_diag.analysis.findings.facts import Facts, in_words
+from dask_diag.analysis.findings.finding import Finding, severity_of_share
+from dask_diag.analysis.occupancy import Occupancy
+
+__all__ = ["imbalance", "no_parallelism", "overlap", "straggler", "tasks_too_small"]
+
+WORTH_TELLING = 0.15
+"""The share of time from which on it is told."""
+GOAL = 0.05
+"""The share of overhead that chunks should be chosen for."""
+SHORT = 0.02
+"""Seconds of a task below which it may be too small."""
+OUTLIER = 3.0
+"""How many times the median of its function a straggler takes."""
+
+
+def tasks_too_small(facts: Facts) -> Finding | None:
+    """Overhead that is large beside what tasks do."""
+    begun = int((facts.seconds_of_tasks > 0).sum())
+    overhead = facts.activities.get("overhead", 0.0)
+    if begun < 50 or facts.in_tasks / begun > SHORT:
+        return None
+    share = overhead / (overhead + facts.in_tasks)
+    if share < WORTH_TELLING:
+        return None
+    each, cost = facts.in_tasks / begun, overhead / begun
+    times = cost * (1 - GOAL) / GOAL / each
+    names = facts.top_functions(np.ones(len(facts.seconds_of_tasks)))
+    return Finding(
+        "tasks-too-small",
+        severity_of_share(overhead / facts.available),
+        overhead / facts.workers,
+        f"{begun:,} tasks of {1e3 * each:.3g} ms each had {1e3 * cost:.3g} ms of overhead each: "
+        f"{share:.0%} of the two; most of them are {in_words(names)}",
+        f"make chunks about {_rounded(times)} times as large: overhead is under {GOAL:.0%} from "
+        f"{1e3 * each * times:.3g} ms a task on",
+    )
+
+
+def _rounded(times: float) -> str:
+    """A factor to two digits, upwards."""
+    if times < 10:
+        return f"{np.ceil(times):.0f}"
+    size = 10.0 ** (np.floor(np.log10(times)) - 1)
+    return f"{np.ceil(times / size) * size:,.0f}"
+
+
+def no_parallelism(facts: Facts) -> Finding | None:
+    """Workers that were idle since each task needed the one before."""
+    if not len(facts.recording.tasks) or not len(facts.recording.needs):
+        return None
+    lost = chain = 0.0
+    for compute in facts.critical_path.computes.to_dicts():
+        workers = max(1, compute["workers"])
+        ideal = max(compute["work"] / workers, 0.0)
+        bound_by_chain = compute["length"] >= 0.6 * compute["wall"]
+        if workers > 1 and bound_by_chain and compute["length"] > 1.3 * ideal:
+            lost += compute["length"] - ideal
+            chain += compute["length"]
+    share = lost / facts.wall if facts.wall else 0.0
+    if share < WORTH_TELLING or _one_task_is_most(facts):
+        return None
+    names = [str(name) for name in facts.critical_path.functions["function"].tolist()[:3]]
+    return Finding(
+        "no-parallelism",
+        severity_of_share(share),
+        lost,
+        f"one chain of {len(facts.critical_path.tasks):,} tasks that need each other takes "
+        f"{chain:.3g} s of {facts.wall:.3g} s: with workers without end it would not be faster; "
+        f"on it are {in_words(names)}",
+        "cut the chain: split these steps into parts that do not need each other (combine results "
+        "in a tree, not one after the other), or make its tasks faster",
+    )
+
+
+def _one_task_is_most(facts: Facts) -> bool:
+    """Whether a single task is most of the longest chain: then it is too long, not the chain."""
+    path = facts.critical_path
+    return bool(len(path.tasks)) and path.tasks["seconds"].max() > 0.5 * path.length
+
+
+def straggler(facts: Facts) -> Finding | None:
+    """One task far longer than its like, for which all workers wait at the end."""
+    worst: tuple[float, int, float] | None = None
+    lost = 0.0
+    for occupancy, alone, last in _ends(facts):
+        usual = _median_of_its_like(facts, last, occupancy)
+        if facts.seconds_of_tasks[last] < OUTLIER * usual:
+            continue
+        without = alone * (occupancy.workers - 1) / occupancy.workers
+        lost += without
+        if worst is None or without > worst[0]:
+            worst = (without, last, usual)
+    if worst is None or lost < WORTH_TELLING * facts.wall:
+        return None
+    _, row, usual = worst
+    task = facts.recording.tasks.rows(slice(row, row + 1)).to_dicts()[0]
+    return Finding(
+        "straggler",
+        severity_of_share(lost / facts.wall),
+        lost,
+        f"the task {task['key']} took {facts.seconds_of_tasks[row]:.3g} s, others of "
+        f"{task['function']} {usual:.3g} s, and other workers were idle until it was done",
+        "look at what is special about that task's input; split it, or have it start first",
+    )
+
+
+def _median_of_its_like(facts: Facts, row: int, occupancy: Occupancy) -> float:
+    """The median of the seconds of the function's other tasks in that compute; 0 if few."""
+    functions = facts.recording.tasks["function"].codes
+    rows = occupancy.tasks.rows
+    alike = rows[(functions[rows] == functions[row]) & (rows != row)]
+    return float(np.median(facts.seconds_of_tasks[alike])) if len(alike) > 2 else np.inf
+
+
+def _ends(facts: Facts) -> Iterator[tuple[Occupancy, float, int]]:
+    """Of each compute, how long its last task ran while workers were idle, and which one it is.
+
+    Computes with one worker have no such end.
+    """
+    for occupancy in facts.occupancies:
+        tasks = occupancy.tasks
+        if occupancy.workers < 2 or not len(tasks.rows) or np.isnan(tasks.left).all():
+            continue
+        last = int(np.nanargmax(tasks.left))
+        begun, left = float(tasks.taken[last]), float(tasks.left[last])
+        idle = occupancy.seconds_until(occupancy.idle, np.array([begun, left]))
+        alone = float(idle[1] - idle[0]) / (occupancy.workers - 1)
+        yield occupancy, alone, int(tasks.rows[last])
+
+
+def imbalance(facts: Facts) -> Finding | None:
+    """Workers that ended early, since what was left could not be shared out evenly."""
+    lost, shares = 0.0, (0.0, 0.0)
+    for occupancy in facts.occupancies:
+        idle, busy = _uneven_end(occupancy, facts)
+        if idle / occupancy.workers > lost:
+            shares = busy
+        lost += idle / occupancy.workers
+    if not facts.wall or lost < WORTH_TELLING * facts.wall:
+        return None
+    if straggler(facts) is not None or no_parallelism(facts) is not None:
+        return None
+    return Finding(
+        "imbalance",
+        severity_of_share(lost / facts.wall),
+        lost,
+        f"one worker had {shares[1]:.3g} s of tasks, another {shares[0]:.3g} s, and then "
+        "nothing to do",
+        "make more and smaller tasks, several for each worker, so that they even out; with "
+        "scheduler='processes' also set chunksize=1",
+    )
+
+
+def _uneven_end(occupancy: Occupancy, facts: Facts) -> tuple[float, tuple[float, float]]:
+    """Free worker-seconds, beside busy ones, after the last moment in which all were busy.
+
+    And the busy seconds of the least and of the most busy worker. A worker may be free though tasks
+    wait: in a batch that another process took. It counts only if what ran in that end had been
+    ready when it began, or before: else it is the chain of tasks that keeps workers idle.
+    """
+    tasks = occupancy.tasks
+    if occupancy.workers < 2 or np.isnan(tasks.left).all():
+        return 0.0, (0.0, 0.0)
+    free = occupancy.workers - occupancy.busy
+    full = np.flatnonzero(free == 0)
+    while_others_work = np.where(occupancy.busy > 0, free, 0)
+    end_begins = occupancy.times[full[-1] + 1] if len(full) else occupancy.times[0]
+    late = (tasks.left > end_begins) & (tasks.ready > end_begins)
+    in_end = tasks.left > end_begins
+    seconds = np.where(in_end, tasks.left - np.maximum(tasks.taken, end_begins), 0.0)
+    if seconds[late].sum() > 0.5 * seconds.sum():
+        return 0.0, (0.0, 0.0)
+    so_far = occupancy.seconds_until(
+        while_others_work, np.array([end_begins, np.nanmax(tasks.left)], dtype=float)
+    )
+    workers: Any = facts.recording.tasks["worker"][tasks.rows]
+    busy = np.bincount(workers.codes, np.nan_to_num(tasks.left - tasks.taken))
+    present = np.zeros(occupancy.workers)
+    ran = np.sort(busy[busy > 0])[::-1][: occupancy.workers]
+    present[: len(ran)] = ran
+    return float(so_far[1] - so_far[0]), (float(present.min()), float(present.max()))
+
+
+def overlap(facts: Facts) -> Finding | None:
+    """Computes that ran at the same time and competed for the processors."""
+    computes = facts.recording.computes
+    if len(computes) < 2:
+        return None
+    times = np.concatenate([computes["start"], computes["stop"]])
+    order = np.argsort(times, kind="stable")
+    one = np.ones(len(computes))
+    workers = np.maximum(computes["workers"], 1)
+    at_once = np.cumsum(np.concatenate([one, -one])[order])[:-1]
+    wanted = np.cumsum(np.concatenate([workers, -workers])[order])[:-1]
+    lasting = np.diff(times[order])
+    competing = (at_once > 1) & (wanted > facts.processors)
+    seconds = float(lasting[competing].sum())
+    span = float(times.max() - times.min())
+    if seconds < 0.1 * span:
+        return None
+    return Finding(
+        "overlap",
+        severity_of_share(seconds / span / 2),
+        float("nan"),
+        f"up to {int(at_once.max())} computes ran at once for {seconds:.3g} s, with "
+        f"{int(wanted.max())} workers on {facts.processors} processors: each slowed the others, "
+        "and the times of their tasks are longer than they would be alone",
+        "compute them together, in one dask.compute(a, b), or one after the other, or give each "
+        "fewer workers",
+    )

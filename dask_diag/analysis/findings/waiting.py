@@ -1,0 +1,225 @@
+"""Findings on tasks that ran but did not compute: they waited for a lock, a processor, or data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from dask_diag.analysis.findings.facts import Facts, in_words
+from dask_diag.analysis.findings.finding import Finding, severity_of_share
+from dask_diag.analysis.transfers import transfers_by_task
+from dask_diag.analysis.waits import waits
+
+__all__ = ["gil_bound", "io_bound", "nested_threads", "serialization_bound"]
+
+Array = np.ndarray[Any, Any]
+WORTH_TELLING = 0.15
+"""The share of time from which on a wait is told."""
+AT_ONCE = 0.1
+"""The share of time in which several tasks ran, from which on they may have hindered each other."""
+BLOCKS_A_SECOND = 250.0
+"""How often threads block, at least, that take turns with the lock: each looks every 5 ms."""
+BLOCKS_A_TASK = 4.0
+"""How often handing out a task and collecting its result may block."""
+LARGE = 1e6
+"""Bytes of a result or of inputs from which on it takes time to pass them between processes."""
+
+VARIABLES = {
+    "openblas": "OPENBLAS_NUM_THREADS",
+    "mkl": "MKL_NUM_THREADS",
+    "blis": "BLIS_NUM_THREADS",
+    "openmp": "OMP_NUM_THREADS",
+    "flexiblas": "FLEXIBLAS_NUM_THREADS",
+}
+
+
+def gil_bound(facts: Facts) -> Finding | None:
+    """Threads that take turns with the interpreter's lock."""
+    if "threads" not in facts.schedulers or facts.share_at_once < AT_ONCE:
+        return None
+    if facts.waits:
+        lost = facts.waits.get("gil-wait", 0.0)
+        evidence = f"tasks waited {lost:.3g} s for the interpreter's lock (GIL)"
+    else:
+        lost = _non_cpu_of_turns(facts)
+        evidence = (
+            f"{facts.at_once:.2g} tasks at once had {facts.cpu_in_tasks / facts.busy_wall:.0%} of "
+            "one processor together, and took turns, as threads do that hold the interpreter's "
+            "lock (GIL); Profiler(explain=True) tells how much of it that was"
+        )
+    share = lost / facts.in_tasks
+    if share < WORTH_TELLING:
+        return None
+    names = _functions_that_wait(facts)
+    return Finding(
+        "gil-bound",
+        severity_of_share(share),
+        lost / facts.at_once,
+        f"{evidence}: {share:.0%} of their time, most of it in {in_words(names)}",
+        "compute with scheduler='processes', or let these functions work on whole arrays with "
+        "code that lets go of the lock, as NumPy does",
+    )
+
+
+def _non_cpu_of_turns(facts: Facts) -> float:
+    """Non-CPU seconds, if it looks as if tasks shared one processor by taking turns."""
+    tasks = facts.recording.tasks
+    blocked = float(np.nansum(facts.recording.computes["blocked"])) - BLOCKS_A_TASK * len(tasks)
+    one_processor = 0.6 <= facts.cpu_in_tasks / facts.busy_wall <= 1.25
+    if facts.processors < 2 or not one_processor or blocked < BLOCKS_A_SECOND * facts.busy_wall:
+        return 0.0
+    return float(np.nansum(tasks["thread_noncpu"]))
+
+
+def _functions_that_wait(facts: Facts) -> list[str]:
+    if facts.waits:
+        table = waits(facts.recording)
+        chosen = table.rows(table["activity"].where("gil-wait"))
+        return [str(name) for name in chosen["function"].tolist()[:3]]
+    return facts.top_functions(np.nan_to_num(facts.recording.tasks["thread_noncpu"]))
+
+
+def nested_threads(facts: Facts) -> Finding | None:
+    """Pools of libraries' threads within the threads of tasks."""
+    pools = [row for row in facts.recording.pools.to_dicts() if row["threads"] > 1]
+    if not pools or facts.share_at_once < AT_ONCE:
+        return None
+    largest = max(row["threads"] for row in pools)
+    outside = facts.cpu_outside
+    too_many = facts.at_once * largest > facts.processors and outside > 0.05 * facts.wall
+    if not too_many or outside < WORTH_TELLING * (outside + facts.cpu_in_tasks):
+        return None
+    if facts.waits:
+        waited, waited_for = facts.waits.get("cpu-wait", 0.0), "for a processor"
+    else:
+        waited = float(np.nansum(facts.recording.tasks["thread_noncpu"]))
+        waited_for = "without CPU time (Profiler(explain=True) tells for what)"
+    share = waited / facts.in_tasks
+    if share < WORTH_TELLING / 2:
+        return None
+    libraries = sorted({row["library"] for row in pools})
+    variables = [VARIABLES.get(name, "OMP_NUM_THREADS") for name in libraries]
+    settings = " and ".join(f"{name}=1" for name in dict.fromkeys(variables))
+    return Finding(
+        "nested-threads",
+        severity_of_share(share),
+        waited / facts.at_once,
+        f"several tasks at once called {in_words(libraries)}, which runs a pool of {largest} "
+        f"threads, on {facts.processors} processors: the pools had {outside:.3g} s of CPU time "
+        f"beside the tasks' own {facts.cpu_in_tasks:.3g} s, while tasks waited {waited:.3g} s "
+        f"{waited_for}",
+        f"set {settings} before Python starts, or compute within "
+        "threadpoolctl.threadpool_limits(1)",
+    )
+
+
+def io_bound(facts: Facts) -> Finding | None:
+    """Tasks that mostly wait for files or the network."""
+    if not facts.in_tasks:
+        return None
+    metered = _metered_without_cpu(facts)
+    if facts.waits:
+        lost, what = facts.waits.get("io-wait", 0.0) + metered, "for files or sockets"
+    elif metered >= WORTH_TELLING * facts.in_tasks:
+        lost, what = metered, "in what they metered, without CPU time"
+    else:
+        lost = _non_cpu_of_tasks_without_any_cpu(facts)
+        what = "without CPU time; Profiler(explain=True) tells for what"
+    share = lost / facts.in_tasks
+    if share < 0.4:
+        return None
+    tasks = facts.recording.tasks
+    names = facts.top_functions(np.nan_to_num(tasks["thread_noncpu"]))
+    return Finding(
+        "io-bound",
+        severity_of_share(share),
+        lost / facts.at_once,
+        f"tasks waited {lost:.3g} s {what}: {share:.0%} of their time, most of it in "
+        f"{in_words(names)}",
+        "run more tasks at once, as they leave the processors free "
+        f"(num_workers={4 * max(1, round(facts.workers))}), or move less data: fewer columns, a "
+        "compressed format, a nearer disk",
+    )
+
+
+def _metered_without_cpu(facts: Facts) -> float:
+    metrics = facts.recording.metrics
+    if not len(metrics):
+        return 0.0
+    rows = metrics.rows(metrics["unit"].where("seconds"))
+    return float(np.nansum(rows["value"] - rows["cpu"]))
+
+
+def _non_cpu_of_tasks_without_any_cpu(facts: Facts) -> float:
+    """Non-CPU seconds, if tasks had hardly any CPU time: a busy machine leaves them more."""
+    if facts.cpu_in_tasks + facts.cpu_outside > 0.15 * facts.in_tasks:
+        return 0.0
+    return float(np.nansum(facts.recording.tasks["thread_noncpu"]))
+
+
+def serialization_bound(facts: Facts) -> Finding | None:
+    """Time that goes into moving data between processes."""
+    transfers = facts.recording.transfers
+    if not len(transfers):
+        return None
+    pickling = sum(facts.activities.get(name, 0.0) for name in ("serialize", "deserialize"))
+    pickling -= _seconds_of_imports(facts)
+    moving = pickling + sum(_held_up_in_transit(facts))
+    share = moving / facts.available if facts.available else 0.0
+    if share < WORTH_TELLING:
+        return None
+    seconds = transfers["stop"] - transfers["start"]
+    size = np.nan_to_num(transfers["bytes"])
+    weights = np.bincount(transfers["task"], seconds, minlength=len(facts.recording.tasks))
+    names = facts.top_functions(weights)
+    return Finding(
+        "serialization-bound",
+        severity_of_share(share),
+        moving / facts.workers,
+        f"{moving:.3g} s of worker time ({share:.0%}) went into moving {size.sum() / 2e6:.3g} MB "
+        f"of tasks, inputs and results between processes, {pickling:.3g} s of it into pickling and "
+        f"rebuilding; most of it was for {in_words(names)}",
+        "compute with scheduler='threads' if these functions let go of the interpreter's lock; "
+        "else load data in the tasks that use it, and return less",
+    )
+
+
+def _seconds_of_imports(facts: Facts) -> float:
+    """Seconds in which workers rebuilt their first task, if it is small: they import modules."""
+    transfers = facts.recording.transfers
+    small = transfers["by"].where("worker") & transfers["activity"].where("deserialize")
+    rows = transfers.rows(small & (transfers["bytes"] < LARGE))
+    order = np.argsort(rows["start"], kind="stable")
+    workers = facts.recording.tasks["worker"].codes[rows["task"][order]]
+    _, first = np.unique(workers, return_index=True)
+    return float((rows["stop"] - rows["start"])[order][first].sum())
+
+
+def _held_up_in_transit(facts: Facts) -> Iterator[float]:
+    """Worker-seconds of overhead, for each compute, while large data was between two processes."""
+    moves = transfers_by_task(facts.recording)
+    transfers = facts.recording.transfers
+    size = np.zeros(len(facts.recording.tasks))
+    np.maximum.at(size, transfers["task"], np.nan_to_num(transfers["bytes"]))
+    sent, arrived = moves.scheduler["serialize"][1], moves.scheduler["deserialize"][0]
+    for occupancy in facts.occupancies:
+        rows = occupancy.tasks.rows[size[occupancy.tasks.rows] >= LARGE]
+        starts = np.concatenate([sent[rows], moves.closed[rows]])
+        stops = np.concatenate([moves.opened[rows], arrived[rows]])
+        known = ~np.isnan(starts) & ~np.isnan(stops)
+        starts, stops = _merged(starts[known], stops[known])
+        so_far = occupancy.seconds_until(occupancy.overhead, np.concatenate([starts, stops]))
+        yield float(so_far[len(starts) :].sum() - so_far[: len(starts)].sum())
+
+
+def _merged(starts: Array, stops: Array) -> tuple[Array, Array]:
+    """The intervals that these cover together."""
+    if not len(starts):
+        return starts, stops
+    order = np.argsort(starts)
+    starts, reached = starts[order], np.maximum.accumulate(stops[order])
+    begins = np.concatenate([[True], starts[1:] > reached[:-1]])
+    ends = np.concatenate([begins[1:], [True]])
+    return starts[begins], reached[ends]

@@ -1,0 +1,183 @@
+"""What another thread of this process is waiting for, from Linux, with the interpreter's lock held.
+
+A thread that gives the lock up to read a file may wait 5 ms to get it back; so ``/proc`` is read
+through `PyDLL`, which keeps it, in microseconds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+import time
+
+__all__ = ["LinuxThreads", "why_not_here"]
+
+_OPEN = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
+_FUTEX = "futex"
+
+_WAITS = {
+    "io-wait": (
+        "read write pread64 pwrite64 readv writev preadv pwritev preadv2 pwritev2 recvfrom recvmsg "
+        "recvmmsg sendto sendmsg sendmmsg accept accept4 connect poll ppoll select pselect6 "
+        "epoll_wait epoll_pwait epoll_pwait2 open openat openat2 close stat fstat lstat newfstatat "
+        "statx getdents64 fsync fdatasync sync_file_range sendfile splice tee copy_file_range "
+        "flock unlink unlinkat rename renameat renameat2 mkdir rmdir io_getevents io_uring_enter "
+        "wait4 waitid msync truncate ftruncate fallocate"
+    ),
+    "sleep": "nanosleep clock_nanosleep pause rt_sigtimedwait restart_syscall",
+    "device-wait": "ioctl",
+    "lock-wait": "semop semtimedop fcntl futex_waitv",
+    "page-fault": "mmap munmap mremap mprotect madvise brk mlock",
+}
+_NUMBERS = {
+    "x86_64": (
+        "read=0 write=1 open=2 close=3 stat=4 fstat=5 lstat=6 poll=7 mmap=9 mprotect=10 munmap=11 "
+        "brk=12 ioctl=16 pread64=17 pwrite64=18 readv=19 writev=20 select=23 "
+        "mremap=25 msync=26 madvise=28 pause=34 nanosleep=35 sendfile=40 connect=42 accept=43 "
+        "sendto=44 recvfrom=45 sendmsg=46 recvmsg=47 wait4=61 semop=65 fcntl=72 flock=73 fsync=74 "
+        "fdatasync=75 truncate=76 ftruncate=77 rename=82 mkdir=83 rmdir=84 unlink=87 "
+        "rt_sigtimedwait=128 mlock=149 futex=202 io_getevents=208 getdents64=217 "
+        "restart_syscall=219 semtimedop=220 clock_nanosleep=230 epoll_wait=232 waitid=247 "
+        "openat=257 newfstatat=262 unlinkat=263 renameat=264 pselect6=270 ppoll=271 splice=275 "
+        "tee=276 sync_file_range=277 epoll_pwait=281 fallocate=285 accept4=288 preadv=295 "
+        "pwritev=296 recvmmsg=299 sendmmsg=307 renameat2=316 copy_file_range=326 preadv2=327 "
+        "pwritev2=328 statx=332 io_uring_enter=426 openat2=437 epoll_pwait2=441 futex_waitv=449"
+    ),
+    "aarch64": (
+        "io_getevents=4 epoll_pwait=22 fcntl=25 ioctl=29 flock=32 unlinkat=35 renameat=38 "
+        "truncate=45 ftruncate=46 fallocate=47 openat=56 close=57 getdents64=61 read=63 write=64 "
+        "readv=65 writev=66 pread64=67 pwrite64=68 preadv=69 pwritev=70 sendfile=71 pselect6=72 "
+        "ppoll=73 splice=76 tee=77 newfstatat=79 fstat=80 fsync=82 fdatasync=83 "
+        "sync_file_range=84 waitid=95 futex=98 nanosleep=101 clock_nanosleep=115 "
+        "restart_syscall=128 rt_sigtimedwait=137 semtimedop=192 semop=193 accept=202 connect=203 "
+        "sendto=206 recvfrom=207 sendmsg=211 recvmsg=212 brk=214 munmap=215 mremap=216 mmap=222 "
+        "mprotect=226 msync=227 mlock=228 madvise=233 accept4=242 recvmmsg=243 wait4=260 "
+        "sendmmsg=269 renameat2=276 copy_file_range=285 preadv2=286 pwritev2=287 statx=291 "
+        "io_uring_enter=426 openat2=437 epoll_pwait2=441 futex_waitv=449"
+    ),
+}
+_WITHOUT_FILES_A_SLEEP = {"select": 0, "pselect6": 0, "poll": 1, "ppoll": 1}
+"""Calls that wait for files, and which argument says how many: for none, they sleep."""
+
+
+def why_not_here() -> str:
+    """Why waits cannot be told apart on this machine; empty if they can."""
+    if sys.platform != "linux":
+        return f"it reads Linux's /proc, and this is {sys.platform}"
+    if sys.implementation.name != "cpython":
+        return f"it knows CPython's lock, and this is {sys.implementation.name}"
+    if platform.machine() not in _NUMBERS:
+        known = ", ".join(_NUMBERS)
+        return f"it knows the system calls of {known}, and this is {platform.machine()}"
+    for name in ("schedstat", "syscall"):
+        try:
+            with open(f"/proc/thread-self/{name}", "rb") as file:
+                file.read()
+        except OSError as error:
+            return f"/proc/thread-self/{name} cannot be read here: {error.strerror}"
+    return ""
+
+
+class LinuxThreads:
+    """Reads the state of threads of this process."""
+
+    def __init__(self) -> None:
+        libc = ctypes.PyDLL(None)
+        self._open, self._read, self._close = libc.open, libc.read, libc.close
+        self._read.restype = ctypes.c_ssize_t
+        self._new_buffer = ctypes.c_char * 256
+        self._lock_begins, self._lock_ends = _python_runtime()
+        self._activity, self._sleeps_without, self._futex = _system_calls()
+
+    def waits_for(self, thread: int) -> str | None:
+        """What the thread with this native id waits for; empty if it runs, None if it has ended.
+
+        ``gil-wait``, ``lock-wait``, ``io-wait``, ``sleep``, ``device-wait``, ``page-fault``, or
+        ``unexplained`` for anything else.
+        """
+        call = self._text(b"/proc/self/task/%d/syscall" % thread).split()
+        if not call:
+            return None
+        number = call[0]
+        if number == b"running":
+            return ""
+        if number == self._futex:
+            return "gil-wait" if self._is_pythons(int(call[1], 16)) else "lock-wait"
+        if number == b"-1":
+            return "page-fault"
+        files = self._sleeps_without.get(number)
+        if files is not None and int(call[1 + files], 16) == 0:
+            return "sleep"
+        return self._activity.get(number, "unexplained")
+
+    def waited_for_cpu(self) -> float:
+        """Seconds that the calling thread could have run and had no processor, since it began."""
+        return int(self._text(b"/proc/thread-self/schedstat").split()[1]) / 1e9
+
+    def cpu(self, thread: int) -> float:
+        """CPU seconds of the thread with this native id, exactly.
+
+        Raises
+        ------
+        OSError
+            If it has ended.
+        """
+        # The kernel's clock of that thread: see pthread_getcpuclockid(3).
+        return time.clock_gettime((~thread << 3) | 6)
+
+    def _is_pythons(self, address: int) -> bool:
+        return self._lock_begins <= address < self._lock_ends
+
+    def _text(self, path: bytes) -> bytes:
+        descriptor = self._open(path, _OPEN)
+        if descriptor < 0:
+            return b""
+        # One for each call: threads may take turns between the two lines.
+        buffer = self._new_buffer()
+        length = self._read(descriptor, buffer, 256)
+        self._close(descriptor)
+        return buffer.raw[: max(length, 0)]
+
+
+class _Symbol(ctypes.Structure):
+    """What the dynamic linker knows of a symbol: ``Elf64_Sym``."""
+
+    _fields_ = (
+        ("name", ctypes.c_uint32),
+        ("info", ctypes.c_ubyte),
+        ("other", ctypes.c_ubyte),
+        ("section", ctypes.c_uint16),
+        ("value", ctypes.c_uint64),
+        ("size", ctypes.c_uint64),
+    )
+
+
+def _python_runtime() -> tuple[int, int]:
+    """Where the interpreter's own state lies, in which the words are that its lock waits on."""
+    begins = ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "_PyRuntime"))
+    information = (ctypes.c_void_p * 4)()
+    symbol = ctypes.POINTER(_Symbol)()
+    try:
+        found = ctypes.PyDLL(None).dladdr1(
+            ctypes.c_void_p(begins), information, ctypes.byref(symbol), 1
+        )
+        size = symbol.contents.size if found and symbol else 0
+    except AttributeError:
+        size = 0
+    return begins, begins + (int(size) or 1_000_000)
+
+
+def _system_calls() -> tuple[dict[bytes, str], dict[bytes, int], bytes]:
+    """By a call's number as text: its activity, and of some the argument that counts files."""
+    pairs = (pair.split("=") for pair in _NUMBERS[platform.machine()].split())
+    numbers = {name: number.encode() for name, number in pairs}
+    activity = {
+        numbers[name]: activity
+        for activity, names in _WAITS.items()
+        for name in names.split()
+        if name in numbers
+    }
+    files = {numbers[n]: at for n, at in _WITHOUT_FILES_A_SLEEP.items() if n in numbers}
+    return activity, files, numbers[_FUTEX]

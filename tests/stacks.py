@@ -1,0 +1,88 @@
+"""Recordings of stacks, written by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dask_diag import Recording
+from dask_diag.columns import Labels
+from dask_diag.recording import Table
+
+EMPTY = Table({})
+NAN = float("nan")
+
+
+def recording_of_stacks(rows, notices=()):
+    """A Recording; a row is (start, stop), function, path, wall, cpu.
+
+    A path is a list of (name, file, line, first), the outermost first; None is not sampled.
+    """
+    frames, stacks, placed = {}, {}, []
+    for _, _, path, _, _ in rows:
+        stack = -1
+        for frame in path or ():
+            position = frames.setdefault(tuple(frame), len(frames))
+            stack = stacks.setdefault((stack, position), len(stacks))
+        placed.append(stack)
+    starts = np.array([row[0][0] for row in rows], float)
+    stops = np.array([row[0][1] for row in rows], float)
+    return Recording(
+        start=min(starts, default=0.0),
+        stop=max(stops, default=1.0),
+        epoch=0.0,
+        computes=EMPTY,
+        tasks=EMPTY,
+        needs=EMPTY,
+        metrics=EMPTY,
+        resources=EMPTY,
+        cache=EMPTY,
+        frames=Table(
+            {
+                "name": Labels.of(frame[0] for frame in frames),
+                "file": Labels.of(frame[1] for frame in frames),
+                "line": np.array([frame[2] for frame in frames], np.int64),
+                "first": np.array([frame[3] for frame in frames], np.int64),
+            }
+        ),
+        stacks=Table(
+            {
+                "parent": np.array([parent for parent, _ in stacks], np.int64),
+                "frame": np.array([frame for _, frame in stacks], np.int64),
+            }
+        ),
+        samples=Table(
+            {
+                "start": starts,
+                "stop": stops,
+                "function": Labels.of(row[1] for row in rows),
+                "stack": np.array(placed, np.int64),
+                "wall": np.array([row[3] for row in rows], float),
+                "cpu": np.array([row[4] for row in rows], float),
+                "count": np.array([0 if row[2] is None else 10 for row in rows]),
+            }
+        ),
+        notices=tuple(notices),
+    )
+
+
+MAIN = ("main", "/home/someone/work/main.py", 5, 1)
+MAIN_LATER = ("main", "/home/someone/work/main.py", 9, 1)
+CORE = ("Array.sum", "/opt/env/lib/python3.11/site-packages/dask/array/core.py", 120, 100)
+LEAF = ("encode", "/usr/lib/python3.12/json/encoder.py", 7, 3)
+BUILT_IN = ("sorted", "", 0, 0)
+
+
+def known_stacks():
+    """Two functions of tasks in three cycles: 7.5 s, of which 4 s CPU, 2.5 s waiting."""
+    first, second, third = (0.0, 1.0), (1.0, 2.0), (2.0, 4.0)
+    return recording_of_stacks(
+        [
+            (first, "load", [MAIN, CORE], 1.0, 0.25),
+            (first, "load", [MAIN, CORE, LEAF], 0.5, 0.5),
+            (second, "load", [MAIN_LATER, CORE], 1.5, 1.5),
+            (second, "load", [MAIN], 0.5, 0.0),
+            (third, "sum", [MAIN, BUILT_IN], 2.0, 1.0),
+            (third, "sum", [LEAF], 1.0, 0.75),
+            (third, "sum", None, 1.0, NAN),
+        ]
+    )

@@ -1,0 +1,212 @@
+"""The pictures of activities in a real browser: what the reader chooses is what is drawn."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import dask.local
+import pytest
+
+from dask_diag import Profiler, activities, context_meter
+from dask_diag.views.activity_bars import bars_by, numbers_of
+
+from .test_activity_pictures import SEVERAL
+from .test_browser import IDLE, browser, colours, frames, opened, tooltip  # noqa: F401
+from .test_views import HOSTILE, hostile_diagnostics, recording_of
+
+pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
+
+DRAWN = """() => {
+    const models = [...Bokeh.documents[0]._all_models.values()]
+    const plain = (columns) => Object.fromEntries(
+        Object.entries(columns).map(([name, column]) => [name, Array.from(column)]))
+    const pictures = {}
+    for (const figure of models.filter((model) => model.type == "Figure")) {
+        const pieces = figure.renderers[0].data_source
+        const rows = figure.center.find((model) => model.type == "LabelSet").source
+        pictures[figure.title.text] = {pieces: plain(pieces.data), rows: plain(rows.data),
+            unit: figure.below[0].axis_label, height: figure.height, end: figure.x_range.end}
+    }
+    return pictures
+}"""
+CLICK = """(title) => {
+    const walk = (root) => {
+        for (const node of root.querySelectorAll("*")) {
+            if (node.tagName == "LABEL" && node.textContent == title) return node.click() || true
+            if (node.tagName == "BUTTON" && node.textContent == title) return node.click() || true
+            if (node.shadowRoot && walk(node.shadowRoot)) return true
+        }
+        return false
+    }
+    return walk(document)
+}"""
+
+
+def panel(opened, source):  # noqa: F811
+    return opened(source, plots=["activities"])
+
+
+def choose_unit(page, name):
+    page.locator("select").select_option(label=name)
+    page.wait_for_function(IDLE)
+
+
+def search(page, text):
+    page.locator("input[type=text]").fill(text)
+    page.wait_for_function(IDLE)
+
+
+def click(page, title):
+    assert page.evaluate(CLICK, title)
+    page.wait_for_function(IDLE)
+
+
+def values(picture):
+    pieces = picture["pieces"]
+    return dict(
+        zip(zip(pieces["name"], pieces["activity"], strict=True), pieces["value"], strict=True)
+    )
+
+
+@pytest.mark.parametrize("recording", [SEVERAL, "many"], ids=["several", "many"])
+def test_the_page_lays_out_as_python_does(opened, recording):  # noqa: F811
+    if recording == "many":
+        rows = [(f"f{n:03d}", 0.0, 1.0 + n / 99, 0.5, f"thread-{n % 40}") for n in range(400)]
+        recording = recording_of(rows)
+    numbers = numbers_of(recording)
+    page = panel(opened, recording)
+    for place, unit in [*enumerate(numbers.units), (0, "seconds")]:
+        # A click on a function and back draws again what is chosen from the start.
+        choose_unit(page, unit)
+        click(page, numbers.functions[0])
+        click(page, numbers.functions[0])
+        pictures = page.evaluate(DRAWN)
+        for by, title in (
+            ("function", "Tasks by function"),
+            ("activity", "By activity"),
+            ("worker", "By worker"),
+        ):
+            bars = bars_by(numbers, by, place)
+            for part, columns in (("pieces", bars.pieces), ("rows", bars.rows)):
+                for name, column in columns.items():
+                    if isinstance((column or [""])[0], (str, list)):
+                        assert pictures[title][part][name] == column
+                    else:
+                        assert pictures[title][part][name] == pytest.approx(column)
+            assert pictures[title]["unit"] == unit
+
+
+def test_choosing_functions_changes_every_picture(opened):  # noqa: F811
+    page = panel(opened, SEVERAL)
+    before = page.evaluate(DRAWN)
+    picture = colours(page, frames(page)[0])
+    click(page, "g")
+    after = page.evaluate(DRAWN)
+    assert after["Tasks by function"]["rows"]["name"] == ["f"]
+    assert after["CPU and non-CPU"]["rows"]["name"] == ["f"]
+    assert after["By worker"]["rows"]["name"] == ["thread-0"]
+    told = activities(SEVERAL, functions=["f"]).to_dicts()
+    rows = after["By activity"]["rows"]
+    assert dict(zip(rows["name"], rows["total"])) == pytest.approx(
+        {row["activity"]: row["value"] for row in told}
+    )
+    assert after["Tasks by function"]["height"] < before["Tasks by function"]["height"]
+    assert colours(page, frames(page)[0]) != picture
+    assert page.get_by_text("tasks of 1 of 2 functions").is_visible()
+    click(page, "g")
+    assert page.evaluate(DRAWN) == before
+
+
+def test_choosing_the_unit_draws_bytes_by_function(opened):  # noqa: F811
+    page = panel(opened, SEVERAL)
+    choose_unit(page, "bytes")
+    pictures = page.evaluate(DRAWN)
+    rows = pictures["Tasks by function"]["rows"]
+    assert (rows["name"], rows["total"]) == (["f", "g"], [3e6, 2e6])
+    assert pictures["Tasks by function"]["unit"] == "bytes"
+    box = frames(page)[0]
+    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.25 * box["height"])
+    text = tooltip(page)
+    for part in ("f", "read", "3 MB", "100% of this bar", "60% of all"):
+        assert part in text
+    assert "@" not in text
+
+
+def test_hovering_a_share_of_cpu_tells_the_seconds(opened):  # noqa: F811
+    page = panel(opened, SEVERAL)
+    box = frames(page)[1]
+    page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 0.25 * box["height"])
+    text = tooltip(page)
+    assert "g" in text
+    assert "non-CPU: 3 s" in text
+    assert "@" not in text
+
+
+def test_a_search_narrows_the_list_and_the_buttons_choose_what_is_found(opened):  # noqa: F811
+    rows = [
+        (f"{kind}-{n}", 0.0, 1.0, 0.5, "thread-0") for kind in ("load", "sum") for n in range(60)
+    ]
+    page = panel(opened, recording_of(rows))
+    search(page, "LOAD-1")
+    visible = [label for label in page.locator("label").all() if label.is_visible()]
+    found = [
+        label.inner_text() for label in visible if label.inner_text().startswith(("load", "sum"))
+    ]
+    assert sorted(found) == sorted(["load-1", *(f"load-{n}" for n in range(10, 20))])
+    search(page, "")
+    click(page, "Choose none")
+    assert page.evaluate(DRAWN)["Tasks by function"]["rows"]["name"] == []
+    assert page.get_by_text("nothing was measured").is_visible()
+    search(page, "sum")
+    click(page, "Choose all")
+    drawn = page.evaluate(DRAWN)["Tasks by function"]["rows"]
+    assert all(name.startswith("sum") for name in drawn["name"][:-1])
+    assert drawn["name"][-1] == "(31 more functions) not to scale"
+    assert sum(drawn["total"]) == pytest.approx(60)
+
+
+def test_pictures_do_not_overlap_and_stay_in_the_page(opened):  # noqa: F811
+    rows = [(f"function-{n:03d}-" + "w" * 50, 0.0, 1.0 + n, 0.5, f"thread-{n}") for n in range(200)]
+    page = panel(opened, recording_of(rows))
+    for _ in range(2):
+        by_function, of_cpu, by_activity, by_worker = frames(page)
+        assert round(by_function["y"]) == round(of_cpu["y"])
+        assert round(by_function["height"]) == pytest.approx(round(of_cpu["height"]), abs=4)
+        assert round(by_activity["y"]) == round(by_worker["y"])
+        for left, right in ((by_function, of_cpu), (by_activity, by_worker)):
+            assert left["x"] + left["width"] < right["x"]
+            assert right["x"] + right["width"] <= 1010
+        for above, below in pairwise((by_function, by_activity)):
+            assert above["y"] + above["height"] < below["y"]
+        click(page, "Choose none")
+        click(page, "Choose all")
+
+
+def test_hostile_text_stays_text(opened):  # noqa: F811
+    def work(n):
+        with context_meter.meter(HOSTILE[n]):
+            context_meter.digest_metric(HOSTILE[n], 1.0, HOSTILE[n])
+
+    with Profiler() as prof:
+        dsk = {("w", n): (work, n) for n in range(len(HOSTILE))}
+        dask.local.get_sync(dsk, list(dsk))
+    for source in (prof, hostile_diagnostics()[0]):
+        page = panel(opened, source)
+        for place in range(len(page.locator("select option").all())):
+            page.locator("select").select_option(index=place)
+            page.wait_for_function(IDLE)
+        for box in frames(page):
+            for fraction in range(1, 12):
+                page.mouse.move(
+                    box["x"] + box["width"] * 0.01 * fraction,
+                    box["y"] + box["height"] * fraction / 12,
+                )
+        assert page.evaluate("window.pwned") is None
+        assert page.evaluate("document.querySelectorAll('img[src=x]').length") == 0
+        assert "mathjax" not in page.content().lower().split("</head>")[0][:2000]
+
+
+def test_nothing_recorded_draws(opened):  # noqa: F811
+    page = panel(opened, Profiler())
+    assert len(frames(page)) == 4
+    assert page.get_by_text("nothing was measured").is_visible()

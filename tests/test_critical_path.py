@@ -1,0 +1,165 @@
+"""The critical path: against brute force on small graphs, and against work of known duration."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+import dask.threaded
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dask_diag import DiagnosticError, Profiler, critical_path
+from dask_diag.columns import Labels, Texts
+from dask_diag.recording import NO_ROWS, Recording, Table
+
+
+def made(seconds, needs, computes=None):
+    """A recording of tasks that took these seconds, and need each other so."""
+    rows = len(seconds)
+    computes = computes or ["c"] * rows
+    names = list(dict.fromkeys(computes)) or ["c"]
+    stop = np.array(seconds, dtype=float)
+    start = np.where(np.isnan(stop), np.nan, 0.0)
+    return Recording(
+        start=0.0,
+        stop=100.0,
+        epoch=0.0,
+        computes=Table(
+            {
+                "compute": Labels.of(names),
+                "start": np.zeros(len(names)),
+                "stop": np.full(len(names), 100.0),
+                "workers": np.full(len(names), 2),
+            }
+        ),
+        tasks=Table(
+            {
+                "key": Texts.of(map(str, range(rows))),
+                "function": Labels.of(f"f{n % 3}" for n in range(rows)),
+                "start": start,
+                "stop": stop,
+                "compute": Labels.of(computes),
+            }
+        ),
+        needs=Table(
+            {
+                "task": np.array([task for task, _ in needs], dtype=np.int64),
+                "needs": np.array([need for _, need in needs], dtype=np.int64),
+            }
+        ),
+        metrics=NO_ROWS,
+        resources=NO_ROWS,
+        cache=NO_ROWS,
+    )
+
+
+def test_the_longer_arm_of_a_diamond():
+    path = critical_path(made([1, 5, 2, 1], [(1, 0), (2, 0), (3, 1), (3, 2)]))
+    assert path.tasks["task"].tolist() == [0, 1, 3]
+    assert path.length == 7
+    assert path.slack.tolist() == [0, 0, 3, 0]
+    assert path.computes.to_dicts()[0] == {
+        "compute": "c",
+        "wall": 100.0,
+        "length": 7.0,
+        "speed_up": pytest.approx(100 / 7),
+        "work": 9.0,
+        "workers": 2,
+    }
+    assert path.functions.to_dicts()[0]["function"] == "f1"
+    assert path.functions["seconds"].sum() == pytest.approx(7)
+
+
+@st.composite
+def graphs(draw):
+    """Tasks in any order of numbers, acyclic."""
+    rows = draw(st.integers(1, 9))
+    names = draw(st.permutations(range(rows)))
+    pairs = [(b, a) for a in range(rows) for b in range(a + 1, rows)]
+    edges = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
+    seconds = draw(st.lists(st.integers(0, 9), min_size=rows, max_size=rows))
+    return seconds, [(names[task], names[need]) for task, need in edges]
+
+
+@given(graphs())
+@settings(max_examples=200)
+def test_it_is_the_longest_of_all_chains(graph):
+    seconds, edges = graph
+    needs = {task: [need for t, need in edges if t == task] for task in range(len(seconds))}
+    dependents = {need: [t for t, n in edges if n == need] for need in range(len(seconds))}
+
+    def longest(task, neighbours):
+        return seconds[task] + max((longest(n, neighbours) for n in neighbours[task]), default=0)
+
+    through = [
+        longest(task, needs) + longest(task, dependents) - seconds[task]
+        for task in range(len(seconds))
+    ]
+    path = critical_path(made(seconds, edges))
+    assert path.length == max(through)
+    assert path.slack.tolist() == [max(through) - one for one in through]
+    chain = path.tasks["task"].tolist()
+    assert sum(seconds[task] for task in chain) == path.length
+    assert all(need in needs[task] for need, task in zip(chain, chain[1:]))
+
+
+def test_each_compute_has_its_own():
+    path = critical_path(made([1, 2, 3], [(1, 0)], ["a", "a", "b"]))
+    assert path.computes["length"].tolist() == [3, 3]
+    assert path.length == 6
+    assert path.slack.tolist() == [0, 0, 0]
+
+
+def test_what_is_not_known_is_not_slack():
+    path = critical_path(made([1, float("nan"), 2], [(2, 1)]))
+    assert np.isnan(path.slack[1])
+    assert path.length == 2
+
+
+def test_nothing_and_a_circle():
+    recording = made([1, 1], [(1, 0), (0, 1)])
+    with pytest.raises(DiagnosticError, match="circle"):
+        critical_path(recording)
+    empty = dataclasses.replace(recording, tasks=NO_ROWS, needs=NO_ROWS)
+    assert critical_path(empty).length == 0.0
+    assert str(critical_path(made([1], [])))
+
+
+def pause(_, seconds):
+    time.sleep(seconds)
+
+
+def test_a_chain_beside_short_tasks(retried):
+    def measure():
+        dsk = {("chain", 0): (pause, None, 0.1)}
+        dsk.update({("chain", n): (pause, ("chain", n - 1), 0.1) for n in range(1, 4)})
+        dsk.update({("short", n): (pause, None, 0.05) for n in range(4)})
+        with Profiler() as prof:
+            dask.threaded.get(dsk, list(dsk), num_workers=5)
+        path = critical_path(prof.recording)
+        assert path.length == pytest.approx(0.4, abs=0.05)
+        assert path.tasks["function"].tolist() == ["chain"] * 4
+        assert path.computes["speed_up"][0] == pytest.approx(1.0, abs=0.15)
+        short = prof.recording.tasks["function"].where("short")
+        assert path.slack[short] == pytest.approx(np.full(4, 0.35), abs=0.05)
+
+    retried(measure)
+
+
+def test_a_million_tasks_in_seconds(retried):
+    rows = 1_000_000
+    edges = np.arange(1, rows)
+    recording = made(np.ones(rows), [])
+    recording = dataclasses.replace(
+        recording, needs=Table({"task": edges, "needs": edges - 1 - (edges % 7 == 0)})
+    )
+
+    def measure():
+        begun = time.perf_counter()
+        critical_path(recording)
+        assert time.perf_counter() - begun < 10
+
+    retried(measure)

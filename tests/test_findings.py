@@ -1,0 +1,406 @@
+"""Each finding, on work that has the fault and on work that has not."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import dask.multiprocessing
+import dask.threaded
+import numpy as np
+import pytest
+
+from dask_diag import CacheProfiler, Profiler, Recording, ResourceProfiler, findings
+from dask_diag.analysis.findings import CODES
+from dask_diag.recording import NO_ROWS
+
+PROCESSES = {"optimize_graph": False, "num_workers": 2}
+DATA = bytes(1_000_000)
+PAGES = Path(__file__).parent.parent / "docs" / "findings"
+
+
+def compute_without_the_lock(times=40, _=None):
+    """About 25 ms of CPU time for 40 times, without the interpreter's lock."""
+    for _ in range(times):
+        hashlib.sha256(DATA).digest()
+
+
+def spin(seconds, _=None):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def read_slowly(_=None):
+    reading, writing = os.pipe()
+    writer = threading.Timer(0.2, os.write, (writing, b"x"))
+    writer.start()
+    os.read(reading, 1)
+    writer.join()
+    os.close(reading)
+    os.close(writing)
+
+
+def recorded(dsk, get=dask.threaded.get, explain=False, dt=0.1, **kwargs):
+    kwargs.setdefault("num_workers", 2)
+    with Profiler(explain=explain) as prof, ResourceProfiler(dt=dt) as rprof:
+        get(dsk, list(dsk), **kwargs)
+    return Recording.combine([prof.recording, rprof.recording])
+
+
+def codes(recording):
+    return {finding.code for finding in findings(recording)}
+
+
+def the(recording, code):
+    found = [finding for finding in findings(recording) if finding.code == code]
+    assert len(found) == 1, f"expected {code} once, found {findings(recording)}"
+    return found[0]
+
+
+def independent(task, count):
+    return {("work", n): task for n in range(count)}
+
+
+def chain(task, count):
+    return {("work", n): (*task, ("work", n - 1) if n else None) for n in range(count)}
+
+
+HEALTHY = {
+    "threads": lambda: recorded(independent((compute_without_the_lock, 60), 24)),
+    "threads, explained": lambda: recorded(
+        independent((compute_without_the_lock, 60), 24), explain=True
+    ),
+    "processes": lambda: recorded(
+        independent((spin, 0.1), 12), dask.multiprocessing.get, **PROCESSES
+    ),
+    "synchronous": lambda: recorded(independent((spin, 0.02), 20), dask.local.get_sync),
+}
+
+
+@pytest.mark.parametrize("which", HEALTHY)
+def test_nothing_is_found_in_healthy_work(which, retried):
+    def measure():
+        assert findings(HEALTHY[which]()) == []
+
+    retried(measure)
+
+
+@pytest.mark.parametrize("explain", [False, True])
+def test_gil_bound(explain, retried):
+    if explain and sys.platform != "linux":
+        pytest.skip("waits are told on Linux")
+
+    def measure():
+        recording = recorded(independent((spin, 0.1), 12), explain=explain)
+        finding = the(recording, "gil-bound")
+        assert finding.severity == "high"
+        assert "work" in finding.evidence
+        assert "processes" in finding.advice
+        # Two processors would have halved it.
+        assert 0.3 < finding.seconds_lost < 1.0
+
+    retried(measure)
+
+
+@pytest.mark.parametrize("explain", [False, True])
+def test_io_bound(explain, retried):
+    def measure():
+        recording = recorded(independent((read_slowly,), 6), explain=explain)
+        finding = the(recording, "io-bound")
+        assert finding.seconds_lost == pytest.approx(0.6, rel=0.2)
+        assert "num_workers=" in finding.advice
+        assert codes(recording) == {"io-bound"}
+
+    retried(measure)
+
+
+def test_tasks_too_small(retried):
+    def measure():
+        recording = recorded(independent((int, 1), 10_000))
+        finding = the(recording, "tasks-too-small")
+        assert "10,000 tasks" in finding.evidence
+        assert "times as large" in finding.advice
+        assert codes(recording) == {"tasks-too-small"}
+
+    retried(measure)
+
+
+def test_the_advised_size_brings_overhead_down(retried):
+    def measure():
+        small = recorded(independent((compute_without_the_lock, 1), 2000), num_workers=1)
+        advice = the(small, "tasks-too-small").advice
+        times = int(advice.split("about ")[1].split(" ")[0].replace(",", ""))
+        large = recorded(
+            independent((compute_without_the_lock, times), max(100, 2000 // times)), num_workers=1
+        )
+        assert "tasks-too-small" not in codes(large)
+
+    small = recorded(independent((compute_without_the_lock, 1), 2000), num_workers=1)
+    if "tasks-too-small" not in codes(small):
+        pytest.skip("this machine hashes slowly beside its overhead")
+    retried(measure)
+
+
+def test_no_parallelism(retried):
+    def measure():
+        recording = recorded(chain((compute_without_the_lock, 40), 16))
+        finding = the(recording, "no-parallelism")
+        assert "16 tasks" in finding.evidence
+        lasted = float((recording.computes["stop"] - recording.computes["start"])[0])
+        assert finding.seconds_lost == pytest.approx(lasted / 2, rel=0.2)
+        assert codes(recording) == {"no-parallelism"}
+
+    retried(measure)
+
+
+def test_straggler(retried):
+    def measure():
+        dsk = independent((time.sleep, 0.02), 20)
+        # A threaded compute starts the last key first, as the graph is ordered.
+        dsk.update({("late", 0): (time.sleep, 0.01), ("work", 99): (late_sleep, ("late", 0))})
+        recording = recorded(dsk)
+        finding = the(recording, "straggler")
+        assert "('work', 99)" in finding.evidence
+        assert 0.2 < finding.seconds_lost < 0.6
+        assert "imbalance" not in codes(recording)
+
+    retried(measure)
+
+
+def late_sleep(_):
+    time.sleep(0.8)
+
+
+def test_imbalance(retried):
+    def measure():
+        recording = recorded(independent((compute_without_the_lock, 400), 3))
+        assert the(recording, "imbalance").seconds_lost > 0.05
+        assert codes(recording) == {"imbalance"}
+
+    retried(measure)
+
+
+def test_imbalance_of_batches(retried):
+    def measure():
+        # Six tasks go to one process at once, two to the other.
+        unset = recorded(independent((spin, 0.2), 8), dask.multiprocessing.get, **PROCESSES)
+        assert "chunksize=1" in the(unset, "imbalance").advice
+        advised = recorded(
+            independent((spin, 0.2), 8), dask.multiprocessing.get, chunksize=1, **PROCESSES
+        )
+        assert "imbalance" not in codes(advised)
+
+    retried(measure)
+
+
+def array_of(size):
+    return np.ones(size)
+
+
+def total(array):
+    return float(array.sum())
+
+
+def test_serialization_bound(retried):
+    def measure():
+        dsk = {("make", n): (array_of, 4_000_000) for n in range(6)}
+        dsk.update({("use", n): (total, ("make", n)) for n in range(6)})
+        recording = recorded(dsk, dask.multiprocessing.get, **PROCESSES)
+        finding = the(recording, "serialization-bound")
+        assert "threads" in finding.advice
+        megabytes = float(finding.evidence.split(" MB")[0].rsplit(" ", 1)[1])
+        assert megabytes == pytest.approx(2 * 6 * 32, rel=0.02)
+        assert "serialization-bound" not in codes(recorded(dsk))
+
+    retried(measure)
+
+
+KEPT = []
+
+
+def keep(_):
+    KEPT.append(np.ones(4_000_000))
+    time.sleep(0.02)
+
+
+def test_memory_growth(retried):
+    def measure():
+        dsk = {("keep", n): (keep, ("keep", n - 1) if n else None) for n in range(30)}
+        finding = the(recorded(dsk, dt=0.05), "memory-growth")
+        assert math.isnan(finding.seconds_lost)
+        KEPT.clear()
+        once = {("use", n): (used, ("use", n - 1) if n else None) for n in range(30)}
+        assert "memory-growth" not in codes(recorded(once, dt=0.05))
+
+    retried(measure)
+
+
+def used(_):
+    time.sleep(0.02)
+    return float(np.ones(4_000_000).sum())
+
+
+def test_memory_that_the_scheduler_holds_is_no_growth(retried):
+    def measure():
+        # Results that are waited for are held, not leaked.
+        dsk = {("make", n): (make_slowly, n) for n in range(20)}
+        with (
+            Profiler() as prof,
+            ResourceProfiler(dt=0.05) as rprof,
+            CacheProfiler(metric=nbytes_of, metric_name="bytes") as cprof,
+        ):
+            dask.threaded.get(dsk, list(dsk), num_workers=1)
+        recording = Recording.combine([prof.recording, rprof.recording, cprof.recording])
+        assert "memory-growth" not in codes(recording)
+        without = Recording.combine([prof.recording, rprof.recording])
+        assert "memory-growth" in codes(without)
+
+    retried(measure)
+
+
+def nbytes_of(value):
+    return value.nbytes
+
+
+def make_slowly(_):
+    time.sleep(0.02)
+    return np.ones(4_000_000)
+
+
+def fail():
+    time.sleep(0.05)
+    raise ValueError("known")
+
+
+@pytest.mark.parametrize("get", [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get])
+def test_failed_tasks(get):
+    with Profiler() as prof, pytest.raises(ValueError, match="known"):
+        get({("broken", 0): (fail,)}, [("broken", 0)])
+    finding = the(prof.recording, "failed-tasks")
+    assert finding.severity == "high"
+    assert "ValueError" in finding.evidence
+    assert "('broken', 0)" in finding.evidence
+
+
+def test_overlap(retried):
+    def measure():
+        dsk = independent((compute_without_the_lock, 60), 16)
+        with Profiler() as prof:
+            computes = [
+                threading.Thread(target=dask.threaded.get, args=(dsk, list(dsk))) for _ in range(2)
+            ]
+            for compute in computes:
+                compute.start()
+            for compute in computes:
+                compute.join()
+        assert "2 computes" in the(prof.recording, "overlap").evidence
+        with Profiler() as prof:
+            for _ in range(2):
+                dask.threaded.get(dsk, list(dsk))
+        assert "overlap" not in codes(prof.recording)
+
+    retried(measure)
+
+
+def keep_the_lock():
+    # One call that is all in C: the power of a long number.
+    int("9" * 4000) ** 900
+
+
+def test_sampler_late(retried):
+    def measure():
+        recording = recorded(independent((keep_the_lock,), 2), dt=0.1)
+        longest = float((recording.tasks["stop"] - recording.tasks["start"]).max())
+        if longest < 0.6:
+            pytest.skip("this machine is too fast for this task")
+        assert "late" in the(recording, "sampler-late").evidence
+
+    retried(measure)
+
+
+NESTED = """
+import numpy as np, dask.threaded
+from dask_diag import Profiler, findings
+
+def decompose(seed):
+    return np.linalg.qr(np.random.default_rng(seed).random((1500, 500)))[1].sum()
+
+dsk = {("qr", n): (decompose, n) for n in range(8)}
+dask.threaded.get({("warm", 0): (decompose, 0)}, [("warm", 0)])
+with Profiler(explain=True) as prof:
+    dask.threaded.get(dsk, list(dsk), num_workers=2)
+for finding in findings(prof.recording):
+    print(finding.code, finding.advice, sep=";")
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
+def test_nested_threads(retried):
+    pytest.importorskip("threadpoolctl")
+
+    def found(**variables):
+        environment = {**os.environ, **variables}
+        done = subprocess.run(
+            [sys.executable, "-c", NESTED],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=environment,
+            timeout=120,
+        )
+        return dict(line.split(";", 1) for line in done.stdout.splitlines())
+
+    def measure():
+        advice = found(OPENBLAS_NUM_THREADS="2")["nested-threads"]
+        assert "OPENBLAS_NUM_THREADS=1" in advice
+        assert "nested-threads" not in found(OPENBLAS_NUM_THREADS="1")
+
+    retried(measure)
+
+
+def test_nothing_recorded_has_no_findings():
+    with Profiler() as prof:
+        pass
+    assert findings(prof.recording) == []
+    empty = dataclasses.replace(prof.recording, computes=NO_ROWS, tasks=NO_ROWS)
+    assert findings(empty) == []
+
+
+def test_the_worst_is_first_and_the_summary_begins_with_it(retried):
+    def measure():
+        with Profiler() as prof, pytest.raises(ValueError, match="known"):
+            dask.threaded.get(
+                {**independent((spin, 0.1), 12), ("zbroken", 0): (fail_after, [("work", 11)])},
+                [("zbroken", 0)],
+            )
+        ranks = [finding.rank for finding in findings(prof.recording)]
+        assert ranks == sorted(ranks)
+        text = prof.summary()
+        assert text.index("failed-tasks") < text.index("non-CPU")
+        assert all(len(line) <= 80 for line in text.splitlines())
+
+    retried(measure)
+
+
+def fail_after(_):
+    raise ValueError("known")
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_each_has_a_page(code):
+    text = (PAGES / f"{code}.rst").read_text()
+    assert text.startswith(f"{code}\n{'=' * len(code)}\n")
+    for heading in ("What it means", "How it is found", "What to do"):
+        assert heading in text
+
+
+def test_there_is_a_page_for_nothing_else():
+    assert {path.stem for path in PAGES.glob("*.rst")} == {*CODES, "index"}

@@ -1,0 +1,557 @@
+"""Stacks: what is added up, told and exported of recordings whose content is known."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+
+import bokeh.models as bm
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dask_diag import DiagnosticError, visualize
+from dask_diag.analysis.flame import hottest_lines, tree
+from dask_diag.analysis.preorder import depths, preorder, sums_below
+from dask_diag.analysis.samples import not_sampled, seconds_over_time
+from dask_diag.columns import Labels
+from dask_diag.recording import Recording, Table
+from dask_diag.views.colors import color_of, pale_color_of, text_color_on
+from dask_diag.views.flame_summary import flame_summary
+from dask_diag.views.names import package_of, short_path
+from dask_diag.views.stack_exports import export_stacks
+
+from .stacks import BUILT_IN, CORE, LEAF, MAIN, NAN, known_stacks, recording_of_stacks
+from .test_views import HOSTILE, recording_of
+
+
+def as_text(nodes):
+    """The tree as indented lines: name, its own and total wall seconds."""
+    return [
+        f"{'  ' * row['depth']}{row['name']} {row['wall']:g} {row['total_wall']:g}"
+        for row in nodes.to_dicts()
+    ]
+
+
+def test_lines_of_a_function_are_one_node_and_callees_go_from_large_to_small():
+    assert as_text(tree(known_stacks())) == [
+        "all tasks 0 7.5",
+        "  sum 0 4",
+        "    main 0 2",
+        "      sorted 2 2",
+        "    encode 1 1",
+        "    (not sampled) 1 1",
+        "  load 0 3.5",
+        "    main 0.5 3.5",
+        "      Array.sum 2.5 3",
+        "        encode 0.5 0.5",
+    ]
+
+
+def test_cpu_and_waiting_add_up_to_what_is_known():
+    nodes = tree(known_stacks())
+    assert nodes["total_cpu"][0] == pytest.approx(4.0)
+    assert nodes["total_waiting"][0] == pytest.approx(2.5)
+    assert nodes["total_wall"][0] == pytest.approx(4.0 + 2.5 + not_sampled(known_stacks()))
+    assert nodes["total_count"][0] == 60
+    for measure in ("wall", "cpu", "waiting", "count"):
+        assert nodes[measure].sum() == pytest.approx(nodes[f"total_{measure}"][0])
+
+
+def test_the_tree_says_where_each_function_is():
+    rows = {row["name"]: row for row in tree(known_stacks()).to_dicts()}
+    assert (rows["Array.sum"]["file"], rows["Array.sum"]["first"]) == (CORE[1], CORE[3])
+    assert (rows["sorted"]["file"], rows["sorted"]["first"]) == ("", 0)
+    assert (rows["load"]["file"], rows["load"]["first"]) == ("", 0)
+
+
+def test_one_function_of_tasks_can_be_asked_for():
+    nodes = tree(known_stacks(), function="load")
+    assert nodes["name"].tolist() == ["all tasks", "load", "main", "Array.sum", "encode"]
+    assert nodes["total_wall"][0] == pytest.approx(3.5)
+    assert as_text(tree(known_stacks(), function="none")) == ["all tasks 0 0"]
+
+
+def test_a_cycle_that_is_partly_in_the_range_counts_by_that_part():
+    assert tree(known_stacks(), start=2.5, stop=3.0)["total_wall"][0] == pytest.approx(1.0)
+    assert tree(known_stacks(), start=0.5, stop=2.0)["total_wall"][0] == pytest.approx(2.75)
+    assert tree(known_stacks(), stop=1.0)["total_wall"][0] == pytest.approx(1.5)
+    assert as_text(tree(known_stacks(), start=4.5)) == ["all tasks 0 0"]
+    assert not_sampled(known_stacks(), start=3.0) == pytest.approx(0.5)
+
+
+def test_a_cycle_without_length_counts_where_it_is():
+    recording = recording_of_stacks([((1.0, 1.0), "f", [MAIN], 0.5, 0.5)])
+    assert tree(recording, 0.5, 1.5)["total_wall"][0] == 0.5
+    assert tree(recording, 1.5, 2.0)["total_wall"][0] == 0.0
+    assert len(seconds_over_time(recording)) == 0
+
+
+def test_functions_that_differ_in_their_file_or_first_line_are_different():
+    paths = [[("f", "a.py", 3, 1)], [("f", "b.py", 3, 1)], [("f", "a.py", 9, 8)]]
+    rows = [((0.0, 1.0), "t", path, 1.0, 1.0) for path in paths]
+    assert tree(recording_of_stacks(rows))["depth"].tolist() == [0, 1, 2, 2, 2]
+
+
+def test_nothing_sampled_is_a_tree_of_one_node():
+    empty = recording_of_stacks([])
+    assert as_text(tree(empty)) == ["all tasks 0 0"]
+    assert len(hottest_lines(empty)) == 0
+    assert len(seconds_over_time(empty)) == 0
+    only_lost = recording_of_stacks([((0.0, 1.0), "t", None, 1.0, NAN)])
+    assert as_text(tree(only_lost)) == ["all tasks 0 1", "  t 0 1", "    (not sampled) 1 1"]
+    assert len(hottest_lines(only_lost)) == 0
+
+
+def test_deep_recursion_is_added_up():
+    again = ("fall", "f.py", 2, 1)
+    depth = 1500
+    rows = [((0.0, 1.0), "t", [again] * depth + [LEAF], 2.0, 1.0)]
+    recording = recording_of_stacks([*rows, ((0.0, 1.0), "t", [again] * 10, 1.0, 1.0)])
+    nodes = tree(recording)
+    assert nodes["depth"].max() == depth + 2
+    assert nodes["total_wall"].tolist() == [3.0] * 12 + [2.0] * (depth - 9)
+    lines = hottest_lines(recording).to_dicts()
+    assert [(row["name"], row["wall"], row["total_wall"]) for row in lines] == [
+        ("encode", 2.0, 2.0),
+        ("fall", 1.0, 3.0),
+    ]
+
+
+def test_the_hottest_lines_have_their_own_time_and_that_of_what_they_called():
+    rows = hottest_lines(known_stacks()).to_dicts()
+    assert [(r["name"], r["line"], r["wall"], r["total_wall"]) for r in rows] == [
+        ("Array.sum", 120, 2.5, 3.0),
+        ("sorted", 0, 2.0, 2.0),
+        ("encode", 7, 1.5, 1.5),
+        ("main", 5, 0.5, 4.0),
+        ("main", 9, 0.0, 1.5),
+    ]
+    assert rows[0]["file"] == CORE[1]
+    assert len(hottest_lines(known_stacks(), 2)) == 2
+    only = hottest_lines(known_stacks(), function="load", start=1.0)
+    assert only["name"].tolist() == ["Array.sum", "main", "main"]
+    assert only["total_wall"].tolist() == [1.5, 0.5, 1.5]
+
+
+def test_a_line_that_two_branches_share_is_counted_in_both():
+    path, other = [MAIN, CORE, MAIN, LEAF], [BUILT_IN, CORE]
+    recording = recording_of_stacks(
+        [((0.0, 1.0), "t", path, 1.0, 1.0), ((0.0, 1.0), "t", other, 2.0, 2.0)]
+    )
+    totals = {row["name"]: row["total_wall"] for row in hottest_lines(recording).to_dicts()}
+    assert totals == {"Array.sum": 3.0, "encode": 1.0, "main": 1.0, "sorted": 2.0}
+
+
+paths = st.lists(
+    st.sampled_from([MAIN, CORE, LEAF, BUILT_IN, ("main", MAIN[1], 9, 1)]), min_size=1, max_size=6
+)
+samples = st.tuples(
+    st.sampled_from([(0.0, 1.0), (0.5, 2.0), (2.0, 2.5)]),
+    st.sampled_from(["a", "b"]),
+    st.one_of(st.none(), paths),
+    st.floats(0.125, 4.0),
+    st.sampled_from([0.0, 0.125, NAN]),
+)
+
+
+@given(st.lists(samples, max_size=20))
+def test_own_seconds_sum_to_all_and_totals_to_those_of_their_parts(rows):
+    recording = recording_of_stacks(rows)
+    nodes = tree(recording)
+    assert nodes["wall"].sum() == pytest.approx(recording.samples["wall"].sum())
+    parent, end = nodes["parent"], nodes["end"]
+    for node in range(len(nodes)):
+        assert parent[node] < node < end[node]
+        inside = nodes["wall"][node : end[node]].sum()
+        assert nodes["total_wall"][node] == pytest.approx(inside)
+    spans = seconds_over_time(recording)
+    in_time = sum(
+        (spans["stop"] - spans["start"]) * (spans["cpu"] + spans["waiting"] + spans["unknown"])
+    )
+    assert in_time == pytest.approx(recording.samples["wall"].sum())
+
+
+@given(st.lists(samples, max_size=20))
+def test_totals_of_lines_are_those_of_a_count_stack_by_stack(rows):
+    own, total = {}, {}
+    for _, _, path, wall, _ in rows:
+        for frame in set(path or ()):
+            total[frame[:3]] = total.get(frame[:3], 0.0) + wall
+        if path:
+            own[path[-1][:3]] = own.get(path[-1][:3], 0.0) + wall
+    for row in hottest_lines(recording_of_stacks(rows), 100).to_dicts():
+        line = (row["name"], row["file"], row["line"])
+        assert row["total_wall"] == pytest.approx(total.pop(line))
+        assert row["wall"] == pytest.approx(own.get(line, 0.0))
+    assert total == {}
+
+
+def test_seconds_over_time_overlap_where_processes_cut_their_cycles_differently():
+    rows = [
+        ((0.0, 1.0), "t", [MAIN], 1.0, 0.5),
+        ((0.5, 1.5), "t", [MAIN], 0.5, NAN),
+    ]
+    spans = seconds_over_time(recording_of_stacks(rows))
+    assert spans["start"].tolist() == [0.0, 0.5, 1.0]
+    assert spans["stop"].tolist() == [0.5, 1.0, 1.5]
+    assert spans["cpu"].tolist() == [0.5, 0.5, 0.0]
+    assert spans["unknown"].tolist() == [0.0, 0.5, 0.5]
+
+
+def test_a_preorder_keeps_subtrees_together():
+    parent = np.array([-1, 0, 0, 1, 2, 1])
+    depth = depths(parent.tolist())
+    weight = np.array([0, 1, 2, 1, 1, 3])
+    position, end = preorder(parent, depth, -weight)
+    assert position.tolist() == [0, 3, 1, 5, 2, 4]
+    assert end.tolist() == [6, 6, 3, 6, 3, 5]
+    assert sums_below(parent, depth, weight).tolist() == [8, 5, 3, 1, 1, 3]
+
+
+def many_stacks(count=100_000, distinct=10_000):
+    """A large tree, of `distinct` lines of code."""
+    rng = np.random.default_rng(0)
+    parent = np.array([-1] + [rng.integers(max(0, n - 300), n) for n in range(1, count)])
+    empty = Table({})
+    cycle = np.arange(count) * 20 // count
+    return Recording(
+        *(0.0, 20.0, 0.0, empty, empty, empty, empty, empty, empty),
+        frames=Table(
+            {
+                "name": Labels(np.arange(distinct) % 8000, [f"function_{n}" for n in range(8000)]),
+                "file": Labels(
+                    np.arange(distinct) % 300,
+                    [f"/p/site-packages/p{n % 9}/{n}.py" for n in range(300)],
+                ),
+                "line": np.arange(distinct) + 2,
+                "first": np.arange(distinct) + 1,
+            }
+        ),
+        stacks=Table({"parent": parent, "frame": np.arange(count) % distinct}),
+        samples=Table(
+            {
+                "start": cycle.astype(float),
+                "stop": cycle + 1.0,
+                "function": Labels(np.arange(count) * 5 // count, list("abcde")),
+                "stack": np.arange(count),
+                "wall": rng.random(count) ** 4 * 1e-3,
+                "cpu": np.zeros(count),
+                "count": np.ones(count, np.int64),
+            }
+        ),
+    )
+
+
+def test_a_hundred_thousand_stacks_are_added_up_quickly(retried):
+    recording = many_stacks()
+
+    def measure():
+        begun = time.process_time()
+        tree(recording)
+        hottest_lines(recording)
+        assert time.process_time() - begun < 3
+
+    retried(measure)
+
+
+@pytest.mark.parametrize(
+    ("file", "shown"),
+    [
+        ("/opt/e/lib/python3.11/site-packages/dask/array/core.py", "dask/array/core.py"),
+        ("/usr/lib/python3/dist-packages/numpy/__init__.py", "numpy/__init__.py"),
+        ("C:\\Users\\me\\env\\Lib\\site-packages\\dask\\core.py", "dask/core.py"),
+        ("/usr/lib/python3.12/json/encoder.py", "json/encoder.py"),
+        ("/home/me/work/a.py", "~/work/a.py"),
+        ("/Users/me/a.py", "~/a.py"),
+        ("C:\\Users\\me\\a.py", "~/a.py"),
+        ("/srv/home/me/a.py", "/srv/home/me/a.py"),
+        ("<frozen importlib._bootstrap>", "<frozen importlib._bootstrap>"),
+        ("/x/site-packages/", "/x/site-packages/"),
+        ("", ""),
+    ],
+)
+def test_paths_are_as_imports_name_them_and_homes_are_short(file, shown):
+    assert short_path(file) == shown
+
+
+def test_the_home_of_whoever_looks_is_short_wherever_it_is(monkeypatch):
+    monkeypatch.setenv("HOME", "/mnt/people/me")
+    assert short_path("/mnt/people/me/a.py") == "~/a.py"
+    assert short_path("/mnt/people/meg/a.py") == "/mnt/people/meg/a.py"
+
+
+def test_files_of_a_package_have_a_hue_and_text_on_it_is_legible():
+    assert package_of("dask/array/core.py") == "dask"
+    assert package_of("~/work/a.py") == "~/work/a.py"
+    assert package_of("/x/a.py") == "/x/a.py"
+    assert pale_color_of("dask", "a") == pale_color_of("dask", "a")
+    for name in map(str, range(200)):
+        for color in (color_of(name), pale_color_of(name, name)):
+            assert contrast(color, text_color_on(color)) >= 4.5
+
+
+def contrast(one, other):
+    """The contrast of two colours, as accessibility guidelines define it."""
+    values = []
+    for color in (one, other):
+        parts = [int(color[n : n + 2], 16) / 255 for n in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        values.append(0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2])
+    return (max(values) + 0.05) / (min(values) + 0.05)
+
+
+def test_the_summary_tells_the_hottest_lines_and_what_is_not_known():
+    text = flame_summary(known_stacks())
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert text.splitlines()[0] == "7.5 s of tasks, 60 samples of their stacks"
+    rows = [line.split() for line in text.splitlines()[4:9]]
+    assert rows[0] == "dask/array/core.py:120 Array.sum 2.5 s 33% 3 s 40%".split()
+    assert rows[3] == "~/work/main.py:5 main 500 ms 7% 4 s 53%".split()
+    assert "(all else) 1 s 13%" in " ".join(text.split())
+    assert "total 7.5 s 100%" in " ".join(text.split())
+    assert "- CPU 53%, waiting 33%, not known to be either 13%" in text
+    assert "- could not be sampled: 1 s, 13.3%" in text
+    assert "<td" in text._repr_html_()
+
+
+def test_the_summary_of_few_lines_and_of_none():
+    assert "(all else) 5 s" in " ".join(flame_summary(known_stacks(), count=1).split())
+    assert (
+        flame_summary(recording_of_stacks([])).strip() == "0 s of tasks, 0 samples of their stacks"
+    )
+
+
+# The part of speedscope's published schema that a file of sampled profiles can touch.
+NUMBERS = {"type": "array", "items": {"type": "number"}}
+SPEEDSCOPE = {
+    "type": "object",
+    "required": ["$schema", "profiles", "shared"],
+    "properties": {
+        "$schema": {"const": "https://www.speedscope.app/file-format-schema.json"},
+        "name": {"type": "string"},
+        "exporter": {"type": "string"},
+        "activeProfileIndex": {"type": "number"},
+        "shared": {
+            "type": "object",
+            "required": ["frames"],
+            "properties": {
+                "frames": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "required": ["name"],
+                        "properties": {
+                            "name": {"type": "string"},
+                            "file": {"type": "string"},
+                            "line": {"type": "number"},
+                            "col": {"type": "number"},
+                        },
+                    },
+                }
+            },
+        },
+        "profiles": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": [
+                    *("type", "name", "unit", "startValue", "endValue", "samples", "weights")
+                ],
+                "properties": {
+                    "type": {"const": "sampled"},
+                    "name": {"type": "string"},
+                    "unit": {
+                        "enum": [
+                            *("bytes", "microseconds", "milliseconds"),
+                            *("nanoseconds", "none", "seconds"),
+                        ]
+                    },
+                    "startValue": {"type": "number"},
+                    "endValue": {"type": "number"},
+                    "samples": {"type": "array", "items": NUMBERS},
+                    "weights": NUMBERS,
+                },
+            },
+        },
+    },
+}
+
+
+def speedscope_of(recording, folder, **selection):
+    """What is in the file, as names instead of positions; and it is as the schema says."""
+    jsonschema = pytest.importorskip("jsonschema")
+    path = folder / "x.speedscope.json"
+    export_stacks(recording, path, **selection)
+    content = json.loads(path.read_text())
+    path.unlink()
+    jsonschema.validate(content, SPEEDSCOPE)
+    frames = content["shared"]["frames"]
+    profiles = {}
+    for profile in content["profiles"]:
+        assert len(profile["samples"]) == len(profile["weights"])
+        assert profile["endValue"] == pytest.approx(sum(profile["weights"]))
+        assert profile["unit"] == "seconds"
+        profiles[profile["name"]] = [
+            ([frames[frame]["name"] for frame in stack], weight)
+            for stack, weight in zip(profile["samples"], profile["weights"])
+        ]
+    return profiles, frames
+
+
+def test_speedscope_gets_a_profile_for_each_function_in_order_of_time(tmp_path):
+    profiles, frames = speedscope_of(known_stacks(), tmp_path)
+    assert profiles == {
+        "sum": [(["main", "sorted"], 2.0), (["encode"], 1.0), (["(not sampled)"], 1.0)],
+        "load": [
+            (["main", "Array.sum"], 1.0),
+            (["main", "Array.sum", "encode"], 0.5),
+            (["main"], 0.5),
+            (["main", "Array.sum"], 1.5),
+        ],
+    }
+    assert {"name": "main", "file": "~/work/main.py", "line": 1} in frames
+    assert {"name": "sorted"} in frames
+
+
+def test_a_function_that_has_the_name_of_the_tasks_is_not_mistaken_for_it(tmp_path):
+    recording = recording_of_stacks([((0.0, 1.0), "main", [MAIN], 1.0, 1.0)])
+    assert speedscope_of(recording, tmp_path)[0] == {"main": [(["main"], 1.0)]}
+
+
+def test_both_exports_take_the_selection_that_the_tree_takes(tmp_path):
+    chosen = {"start": 1.5, "stop": 3.0, "function": "load"}
+    profiles, _ = speedscope_of(known_stacks(), tmp_path, **chosen)
+    assert profiles == {"load": [(["main"], 0.25), (["main", "Array.sum"], 0.75)]}
+    assert collapsed_of(known_stacks(), tmp_path, **chosen) == {
+        "load;main (~/work/main.py:1)": 250_000,
+        "load;main (~/work/main.py:1);Array.sum (dask/array/core.py:100)": 750_000,
+    }
+
+
+def collapsed_of(recording, folder, ending="collapsed", **selection):
+    path = folder / f"x.{ending}"
+    export_stacks(recording, str(path), **selection)
+    lines = path.read_text(encoding="utf-8").split("\n")
+    path.unlink()
+    assert lines.pop() == ""
+    found = {}
+    for line in lines:
+        stack, _, weight = line.rpartition(" ")
+        assert stack not in found
+        found[stack] = int(weight)
+    return found
+
+
+@pytest.mark.parametrize("ending", ["collapsed", "folded"])
+def test_collapsed_stacks_have_a_line_each_and_whole_microseconds(tmp_path, ending):
+    found = collapsed_of(known_stacks(), tmp_path, ending)
+    assert sum(found.values()) == 7_500_000
+    assert found["sum;(not sampled)"] == 1_000_000
+    assert found["load;main (~/work/main.py:1);Array.sum (dask/array/core.py:100)"] == 2_500_000
+    assert found["sum;main (~/work/main.py:1);sorted"] == 2_000_000
+
+
+def test_weights_below_a_microsecond_are_not_lost(tmp_path):
+    names = [(f"f{n}", "a.py", 1, 1) for n in range(100)]
+    rows = [((0.0, 1.0), "t", [name], 0.4e-6, 0.0) for name in names]
+    assert sum(collapsed_of(recording_of_stacks(rows), tmp_path).values()) == 40
+
+
+def test_nothing_sampled_exports_an_empty_file(tmp_path):
+    assert speedscope_of(recording_of_stacks([]), tmp_path) == ({}, [])
+    assert collapsed_of(recording_of_stacks([]), tmp_path) == {}
+
+
+def test_recursion_is_exported(tmp_path):
+    rows = [((0.0, 1.0), "t", [MAIN] * 1200, 1.0, 1.0)]
+    profiles, _ = speedscope_of(recording_of_stacks(rows), tmp_path)
+    assert len(profiles["t"][0][0]) == 1200
+
+
+@pytest.mark.parametrize("name", ["x.txt", "x.json", "x", "speedscope.json"])
+def test_an_unknown_ending_is_told_with_those_that_are_known(tmp_path, name):
+    with pytest.raises(DiagnosticError, match=r"\.speedscope\.json, \.collapsed or \.folded"):
+        export_stacks(known_stacks(), tmp_path / name)
+
+
+def test_a_file_that_cannot_be_written_is_told(tmp_path):
+    with pytest.raises(DiagnosticError, match="folder that exists"):
+        export_stacks(known_stacks(), tmp_path / "no" / "x.folded")
+    (tmp_path / "x.folded").mkdir()
+    with pytest.raises(DiagnosticError, match="found the folder"):
+        export_stacks(known_stacks(), tmp_path / "x.folded")
+    (tmp_path / "x.folded").rmdir()
+
+
+def test_a_failed_export_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "x.folded"
+    path.write_text("before")
+
+    def full(*args):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("pathlib.Path.replace", full)
+    with pytest.raises(OSError, match="no space left"):
+        export_stacks(known_stacks(), path)
+    assert path.read_text() == "before"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["x.folded"]
+    path.unlink()
+
+
+def hostile_stacks():
+    rows = []
+    for name in HOSTILE:
+        path = [(name, name, 3, 1), (f"{name};a b", f"/home/me/{name}", 4, 2)]
+        rows.append(((0.0, 1.0), name, path, 1.0, 0.5))
+    return recording_of_stacks(rows, notices=[HOSTILE[0]])
+
+
+def test_hostile_names_are_text_in_every_export_and_in_the_summary(tmp_path):
+    profiles, _ = speedscope_of(hostile_stacks(), tmp_path)
+    assert len(profiles) == len(HOSTILE)
+    found = collapsed_of(hostile_stacks(), tmp_path)
+    assert len(found) == len(HOSTILE)
+    assert all(stack.count(";") == 2 and stack.isprintable() for stack in found)
+    text = flame_summary(hostile_stacks())
+    assert all(len(line) <= 80 and line.isprintable() for line in text.splitlines())
+    assert "<script" not in text._repr_html_()
+    visualize(hostile_stacks(), filename=tmp_path / "page.html", show=False)
+    page = (tmp_path / "page.html").read_text(errors="surrogatepass")
+    assert "<script>window.pwned" not in page
+    assert "<img src=x" not in page
+    (tmp_path / "page.html").unlink()
+
+
+def test_a_recording_with_samples_is_drawn_with_a_flame_graph():
+    panel = visualize(known_stacks(), show=False, save=False)
+    (choice,) = panel.select({"type": bm.Select})
+    assert choice.options == [("0", "all functions"), ("1", "sum"), ("6", "load")]
+    timeline = panel.children[-1]
+    assert (timeline.x_range.start, timeline.x_range.end) == (0, 4)
+
+
+def test_the_flame_graph_is_below_the_plots_over_time_and_counts_from_the_same_origin():
+    tasks = recording_of([("load", -2.0, 3.0, 1.0, "thread-0")])
+    both = replace(known_stacks(), start=-2.0, tasks=tasks.tasks, computes=tasks.computes, stop=4.0)
+    plot, panel = visualize(both, show=False, save=False).children
+    assert plot.yaxis[0].axis_label == "Worker"
+    assert panel.children[-1].x_range.start == 0
+    starts = [s for s in panel.references() if getattr(s, "data", {}).keys() == {"start", "stop"}]
+    assert starts[0].data["start"].tolist() == [2.0, 3.0, 4.0]
+
+
+def test_the_flame_graph_takes_the_keywords_of_figures():
+    graph = visualize(known_stacks(), width=700, height=321, show=False, save=False).children[2]
+    assert (graph.width, graph.height) == (700, 321)
+    with pytest.raises(AttributeError, match="foo_bar"):
+        visualize(known_stacks(), foo_bar=1, show=False, save=False)
+
+
+def test_nothing_sampled_draws_an_empty_flame_graph():
+    from dask_diag.views.figures import Options
+    from dask_diag.views.flame import flame_panel
+
+    assert flame_panel(recording_of_stacks([]), Options()).children

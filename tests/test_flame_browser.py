@@ -1,0 +1,297 @@
+"""The flame graph in a real browser: zoom, search, choice of function, kind and range."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from dask_diag import visualize
+
+from . import test_browser
+from .stacks import CORE, LEAF, MAIN, known_stacks, recording_of_stacks
+from .test_browser import IDLE, colours, frames, tooltip
+from .test_flame import hostile_stacks, many_stacks
+
+pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
+
+browser = test_browser.browser
+opened = test_browser.opened
+
+STATE = """() => {
+    const models = [...Bokeh.documents[0]._all_models.values()]
+    const drawn = models.find((model) => model.flame_state != null)
+    const graph = models.find((model) => model.type == "Figure" && model.y_range.start > model.y_range.end)
+    const {data} = drawn
+    const calls = [...data.left].map((_, i) => Object.fromEntries(
+        Object.entries(data).map(([name, column]) => [name, column[i]])))
+    const words = models.find((model) => model.data?.text != null).data.text
+    const status = models.find((model) => model.type == "Div").text
+    const bars = models.find((model) => model.data?.either != null).data
+    return {calls, words: [...words], status, bars,
+            x: [graph.x_range.start, graph.x_range.end], y: [graph.y_range.start, graph.y_range.end]}
+}"""
+
+
+class Flame:
+    """A flame graph in a page, as its reader uses it."""
+
+    def __init__(self, page):
+        self.page = page
+        page.wait_for_function(f"{IDLE} && ({STATE})().calls.length > 0", timeout=20_000)
+
+    @property
+    def state(self):
+        self.page.wait_for_timeout(120)
+        return self.page.evaluate(STATE)
+
+    @property
+    def totals(self):
+        """The name of each call that is drawn, and its total as told."""
+        return {call["name"]: call["total"] for call in self.state["calls"]}
+
+    @property
+    def status(self):
+        return self.page.evaluate(
+            "text => { const d = document.createElement('div'); d.innerHTML = text; return d.innerText }",
+            self.state["status"],
+        )
+
+    def middle_of(self, name):
+        """Where on the page the visible part of the first call of that name is."""
+        state, box = self.state, frames(self.page)[0]
+        call = next(call for call in state["calls"] if call["name"] == name)
+        (x0, x1), (bottom, top) = state["x"], state["y"]
+        x = (max(call["left"], x0) + min(call["right"], x1)) / 2
+        across, down = (x - x0) / (x1 - x0), (call["top"] + 0.5 - top) / (bottom - top)
+        return box["x"] + box["width"] * across, box["y"] + box["height"] * down
+
+    def click(self, name):
+        self.page.mouse.click(*self.middle_of(name))
+
+    def press(self, label):
+        self.page.get_by_role("button", name=label, exact=True).click()
+
+    def search(self, text):
+        self.page.get_by_placeholder("search functions and files").fill(text)
+
+    def choose_range(self, start, stop):
+        """Drag over the timeline from one share of its width to another."""
+        box = frames(self.page)[-1]
+        height = box["y"] + box["height"] / 2
+        self.page.mouse.move(box["x"] + box["width"] * start, height)
+        self.page.mouse.down()
+        self.page.mouse.move(box["x"] + box["width"] * (start + stop) / 2, height)
+        self.page.mouse.move(box["x"] + box["width"] * stop, height)
+        self.page.mouse.up()
+
+
+def flame_of(opened, recording, **kwargs):
+    return Flame(opened(recording, **kwargs))
+
+
+def test_all_calls_are_drawn_with_their_totals_and_names(opened):
+    flame = flame_of(opened, known_stacks())
+    assert flame.totals == {
+        "all tasks": "7.5 s, 100.0%",
+        "sum": "4 s, 53.3% (53.3% of caller)",
+        "load": "3.5 s, 46.7% (46.7% of caller)",
+        "main": "3.5 s, 46.7% (100.0% of caller)",
+        "sorted": "2 s, 26.7% (100.0% of caller)",
+        "(not sampled)": "1 s, 13.3% (25.0% of caller)",
+        "Array.sum": "3 s, 40.0% (85.7% of caller)",
+        "encode": "500 ms, 6.7% (16.7% of caller)",
+    }
+    state = flame.state
+    assert state["x"] == [0, 7.5]
+    assert "Array.sum  (dask/array/core.py:100)" in state["words"]
+    assert flame.status == "7.5 s in 60 samples · 13.3% could not be sampled"
+    assert len(colours(flame.page, frames(flame.page)[0])) > 5
+
+
+def test_a_click_zooms_and_one_on_a_caller_or_up_goes_back(opened):
+    flame = flame_of(opened, known_stacks())
+    flame.click("Array.sum")
+    assert flame.state["x"] == [4.0, 7.0]
+    names = [call["name"] for call in flame.state["calls"]]
+    assert names == ["all tasks", "load", "main", "Array.sum", "encode"]
+    flame.press("Up")
+    assert flame.state["x"] == [4.0, 7.5]
+    flame.click("encode")
+    assert flame.state["x"] == [4.0, 4.5]
+    flame.click("load")
+    assert flame.state["x"] == [4.0, 7.5]
+    flame.click("all tasks")
+    assert flame.state["x"] == [0, 7.5]
+    flame.press("Up")
+    assert flame.state["x"] == [0, 7.5]
+
+
+def test_hovering_a_call_tells_of_it(opened):
+    flame = flame_of(opened, known_stacks())
+    flame.page.mouse.move(*flame.middle_of("Array.sum"))
+    text = tooltip(flame.page)
+    for part in ("Array.sum", "dask/array/core.py:100", "3 s, 40.0%", "2.5 s, 33.3%"):
+        assert part in text
+
+
+def test_what_is_found_is_highlighted_and_its_total_counts_nested_calls_once(opened):
+    again = ("again", "x/again.py", 2, 1)
+    flame = flame_of(
+        opened,
+        recording_of_stacks(
+            [
+                ((0.0, 1.0), "t", [again, again, again], 2.0, 1.0),
+                ((0.0, 1.0), "t", [MAIN, again], 1.0, 1.0),
+                ((0.0, 1.0), "t", [MAIN], 5.0, 1.0),
+            ]
+        ),
+    )
+    flame.search("AGAIN")
+    assert "found: 3 s, 37.5%" in flame.status
+    looks = {
+        (call["name"], call["fill"] == "#d6007a", call["alpha"]) for call in flame.state["calls"]
+    }
+    assert looks == {
+        ("again", True, 1),
+        ("main", False, 0.3),
+        ("t", False, 0.3),
+        ("all tasks", False, 0.3),
+    }
+    flame.search("work/main")
+    assert "found: 6 s, 75.0%" in flame.status
+    flame.search("nowhere")
+    assert "found: 0 s, 0.0%" in flame.status
+    flame.search("")
+    assert "found" not in flame.status
+    assert {call["alpha"] for call in flame.state["calls"]} == {1}
+
+
+def test_one_function_of_tasks_is_shown_alone(opened):
+    flame = flame_of(opened, known_stacks())
+    flame.page.get_by_role("combobox").select_option(label="load")
+    assert flame.totals == {
+        "load": "3.5 s, 100.0%",
+        "main": "3.5 s, 100.0% (100.0% of caller)",
+        "Array.sum": "3 s, 85.7% (85.7% of caller)",
+        "encode": "500 ms, 14.3% (16.7% of caller)",
+    }
+    assert flame.status == "3.5 s in 40 samples"
+    assert list(flame.state["bars"]["left"]) == [0, 1]
+    flame.press("Up")
+    assert "all tasks" not in flame.totals
+    flame.press("Reset")
+    assert flame.totals["all tasks"] == "7.5 s, 100.0%"
+    assert list(flame.state["bars"]["left"]) == [0, 1, 2]
+
+
+def test_wall_time_cpu_and_waiting_can_be_switched(opened):
+    flame = flame_of(opened, known_stacks())
+    flame.press("CPU")
+    assert flame.totals["all tasks"] == "4 s, 100.0%"
+    assert flame.totals["load"] == "2.25 s, 56.3% (56.3% of caller)"
+    assert "(not sampled)" not in flame.totals
+    assert flame.status.startswith("4 s of CPU in")
+    flame.press("Waiting")
+    assert flame.totals["all tasks"] == "2.5 s, 100.0%"
+    assert flame.totals["sorted"] == "1 s, 40.0% (100.0% of caller)"
+    flame.press("Wall time")
+    assert flame.totals["all tasks"] == "7.5 s, 100.0%"
+
+
+def test_a_range_that_is_chosen_on_the_timeline_is_what_is_shown(opened):
+    flame = flame_of(opened, known_stacks())
+    flame.choose_range(0.5, 0.75)
+    shown = flame.totals
+    assert shown["all tasks"].startswith(("2 s", "1.99 s", "2.01 s"))
+    assert "load" not in shown
+    assert "from 2 s to 3 s" in flame.status
+    box = frames(flame.page)[-1]
+    flame.page.mouse.click(box["x"] + 20, box["y"] + 20)
+    assert flame.totals["all tasks"] == "7.5 s, 100.0%"
+
+
+def test_the_timeline_stacks_cpu_and_waiting(opened):
+    bars = flame_of(opened, known_stacks()).state["bars"]
+    assert list(bars["left"]) == [0, 1, 2]
+    assert list(bars["cpu"]) == [0.75, 1.5, 0.875]
+    assert list(bars["waiting"]) == [1.5, 2.0, 1.5]
+    assert list(bars["either"]) == [1.5, 2.0, 2.0]
+
+
+def test_zoom_stays_where_it_can_when_another_kind_or_range_is_chosen(opened):
+    flame = flame_of(opened, known_stacks())
+    flame.click("Array.sum")
+    flame.press("CPU")
+    state = flame.state
+    assert state["x"][1] - state["x"][0] == pytest.approx(2.25)
+    flame.choose_range(0.55, 0.95)
+    assert flame.totals.keys() == {"all tasks", "sum", "main", "sorted", "encode"}
+
+
+def test_calls_too_narrow_to_draw_are_told_as_one(opened):
+    rows = [((0.0, 1.0), "t", [(f"f{n}", "a.py", 1, 1)], 1e-4, 0.0) for n in range(500)]
+    flame = flame_of(opened, recording_of_stacks([*rows, ((0.0, 1.0), "t", [CORE], 10.0, 1.0)]))
+    assert flame.totals["500 calls"] == "50 ms, 0.5%"
+    assert len(flame.state["calls"]) == 4
+
+
+def test_deep_recursion_can_be_reached(opened):
+    again = [(f"level_{n}", "a.py", n, n) for n in range(1, 1001)]
+    flame = flame_of(opened, recording_of_stacks([((0.0, 1.0), "t", [*again, LEAF], 1.0, 1.0)]))
+    before = flame.state["y"]
+    assert before[1] == 0
+    assert "deeper calls: turn the wheel, or drag" in flame.status
+    box = frames(flame.page)[0]
+    flame.page.mouse.move(box["x"] + 50, box["y"] + 50)
+    flame.page.mouse.wheel(0, 400)
+    assert flame.state["y"][1] > 0
+    flame.click("level_20")
+    y = flame.state["y"]
+    assert y[1] < 21 < y[0]
+
+
+def test_hostile_names_stay_text_in_a_flame_graph(opened):
+    flame = flame_of(opened, hostile_stacks())
+    box = frames(flame.page)[0]
+    for row in (1, 2, 3):
+        for step in range(1, 25):
+            flame.page.mouse.move(box["x"] + box["width"] * step / 25, box["y"] + 19 * row + 9)
+            time.sleep(0.01)
+    flame.search("<script>")
+    options = flame.page.get_by_role("combobox").locator("option").all_inner_texts()
+    assert "<script>window.pwned = 1</script>" in options
+    assert flame.page.evaluate("window.pwned") is None
+    assert flame.page.evaluate("document.querySelectorAll('img[src=x]').length") == 0
+
+
+def test_ten_thousand_functions_open_in_three_seconds(browser, tmp_path, retried):
+    path = tmp_path / "page.html"
+    visualize(many_stacks(), filename=path, show=False)
+
+    def measure():
+        page = browser.new_page(viewport={"width": 1100, "height": 1000})
+        begun = time.perf_counter()
+        page.goto(path.as_uri())
+        flame = Flame(page)
+        took = time.perf_counter() - begun
+        assert len(flame.state["calls"]) > 1000
+        page.close()
+        assert took < 3
+
+    retried(measure)
+
+
+class NothingSampled:
+    """As much of a diagnostic as is drawn."""
+
+    draws = "flame"
+    recording = recording_of_stacks([])
+    _plot = None
+
+
+def test_nothing_sampled_opens_as_an_empty_graph(opened):
+    page = opened(NothingSampled())
+    page.wait_for_timeout(300)
+    assert len(frames(page)) == 2
+    assert "nothing to draw" in page.evaluate(STATE)["status"]

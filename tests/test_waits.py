@@ -1,0 +1,338 @@
+"""What tasks waited for: workloads whose answer is known, and hand-written samples."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import sys
+import threading
+import time
+
+import dask.local
+import dask.multiprocessing
+import dask.threaded
+import numpy as np
+import pytest
+
+from dask_diag import DiagnosticError, Profiler, activities, context_meter, waits
+from dask_diag.capture import thread_states
+from dask_diag.capture.sampler import Sampler, running_tasks
+from dask_diag.columns import Labels
+from dask_diag.recording import Table
+
+SCHEDULERS = [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="waits are told on Linux")
+WAITS = {
+    "cpu-wait",
+    "gil-wait",
+    "lock-wait",
+    "io-wait",
+    "sleep",
+    "device-wait",
+    "page-fault",
+    "unexplained",
+}
+
+
+def spin(seconds):
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+def sleep_and_spin():
+    time.sleep(0.5)
+    spin(0.5)
+
+
+def sleep_often():
+    for _ in range(100):
+        time.sleep(0.005)
+        spin(0.005)
+
+
+def read_a_pipe():
+    reading, writing = os.pipe()
+    writer = threading.Timer(0.5, os.write, (writing, b"x"))
+    writer.start()
+    os.read(reading, 1)
+    writer.join()
+    os.close(reading)
+    os.close(writing)
+
+
+def wait_for_a_lock():
+    threading.Event().wait(0.5)
+
+
+def without_the_lock():
+    hashlib.sha256(bytes(100_000_000)).digest()
+
+
+def profiled(tasks, get=dask.threaded.get, **kwargs):
+    dsk = {("work", n): task for n, task in enumerate(tasks)}
+    if get is dask.multiprocessing.get:
+        kwargs.setdefault("optimize_graph", False)
+        kwargs.setdefault("chunksize", 1)
+    with Profiler(explain=True) as prof:
+        get(dsk, list(dsk), **kwargs)
+    return prof
+
+
+def waited(prof):
+    return {row["activity"]: row["seconds"] for row in waits(prof.recording, "activity").to_dicts()}
+
+
+def blocked(prof):
+    """Non-CPU seconds beside those without a processor, which neighbours may take."""
+    return sum(seconds for name, seconds in waited(prof).items() if name != "cpu-wait")
+
+
+def assert_adds_up(prof):
+    recording = prof.recording
+    divided = waited(prof)
+    assert set(divided) <= WAITS
+    noncpu = float(recording.tasks["thread_noncpu"].sum())
+    assert sum(divided.values()) == pytest.approx(noncpu, rel=1e-9)
+    rows = activities(recording).to_dicts()
+    assert not [row for row in rows if row["activity"] == "thread-noncpu" and row["value"]]
+    told = {row["activity"]: row["value"] for row in rows if row["activity"] in WAITS}
+    assert sum(told.values()) == pytest.approx(noncpu, rel=1e-9)
+    available = sum(
+        row["workers"] * (row["stop"] - row["start"]) for row in recording.computes.to_dicts()
+    )
+    assert sum(row["value"] for row in rows) == pytest.approx(available, rel=1e-6)
+
+
+@on_linux
+def test_two_spins_wait_for_each_others_lock(retried):
+    def measure():
+        prof = profiled([(spin, 1.0), (spin, 1.0)], num_workers=2)
+        assert_adds_up(prof)
+        assert waited(prof)["gil-wait"] >= 0.8 * blocked(prof)
+        assert blocked(prof) > 0.5
+
+    retried(measure)
+
+
+@on_linux
+@pytest.mark.parametrize("get", SCHEDULERS)
+@pytest.mark.parametrize(
+    ("task", "activity"),
+    [
+        ((time.sleep, 0.5), "sleep"),
+        ((read_a_pipe,), "io-wait"),
+        ((wait_for_a_lock,), "lock-wait"),
+        ((sleep_and_spin,), "sleep"),
+        ((sleep_often,), "sleep"),
+    ],
+    ids=["sleep", "pipe", "lock", "sleep-and-spin", "sleep-often"],
+)
+def test_what_one_task_waits_for(get, task, activity, retried):
+    def measure():
+        prof = profiled([task], get)
+        assert_adds_up(prof)
+        assert waited(prof)[activity] >= 0.75 * blocked(prof)
+        assert waited(prof)[activity] >= 0.9 * blocked(prof) or task == (sleep_often,)
+        assert blocked(prof) > 0.2
+
+    retried(measure)
+
+
+@on_linux
+def test_more_threads_than_processors_wait_for_one(retried):
+    def measure():
+        cores = len(os.sched_getaffinity(0))
+        prof = profiled([(without_the_lock,)] * 4 * cores, num_workers=2 * cores)
+        assert_adds_up(prof)
+        # A task without the lock still waits for it, and for memory: at its start and its end.
+        assert waited(prof)["cpu-wait"] > 0.6 * sum(waited(prof).values())
+
+    retried(measure)
+
+
+@on_linux
+def test_tasks_shorter_than_the_interval(retried):
+    def measure():
+        prof = profiled([(time.sleep, 0.003)] * 400, num_workers=2)
+        assert_adds_up(prof)
+        assert waited(prof)["sleep"] >= 0.75 * blocked(prof)
+
+    retried(measure)
+
+
+def metered_sleep_then_lock():
+    with context_meter.meter("I/O"):
+        time.sleep(0.4)
+    threading.Event().wait(0.4)
+
+
+@on_linux
+def test_what_is_metered_is_not_explained_twice(retried):
+    def measure():
+        prof = profiled([(metered_sleep_then_lock,)])
+        told = {row["activity"]: row["value"] for row in activities(prof.recording).to_dicts()}
+        assert told["I/O"] == pytest.approx(0.4, abs=0.05)
+        assert told["lock-wait"] == pytest.approx(0.4, abs=0.05)
+        assert told.get("sleep", 0.0) < 0.05
+
+    retried(measure)
+
+
+def fail():
+    time.sleep(0.05)
+    raise ValueError("known")
+
+
+@on_linux
+@pytest.mark.parametrize("get", SCHEDULERS)
+def test_a_failing_task_raises_as_ever(get):
+    with pytest.raises(ValueError, match="known"):
+        profiled([(fail,)], get)
+    assert not running_tasks
+
+
+@on_linux
+def test_profilers_share_and_end_the_sampler():
+    with Profiler(explain=True) as one, Profiler(explain=True) as two, Profiler() as three:
+        dask.threaded.get({("sleep", 0): (time.sleep, 0.1)}, [("sleep", 0)])
+    for prof in (one, two, three):
+        assert len(prof.recording.tasks) == 1
+    assert not [t for t in threading.enumerate() if t.name == "dask_diag-sampler"]
+
+
+def test_without_explain_nothing_is_explained():
+    with Profiler() as prof:
+        dask.threaded.get({("sleep", 0): (time.sleep, 0.01)}, [("sleep", 0)])
+    assert not len(prof.recording.waits)
+    assert not len(waits(prof.recording))
+
+
+def test_where_it_cannot_be_told_the_reason_is(monkeypatch):
+    monkeypatch.setattr(thread_states.sys, "platform", "strange")
+    with Profiler(explain=True) as prof:
+        dask.threaded.get({("sleep", 0): (time.sleep, 0.01)}, [("sleep", 0)])
+    assert not len(prof.recording.waits)
+    assert "strange" in prof.recording.notices[0]
+    assert "strange" in prof.summary()
+
+
+def test_impossible_arguments():
+    with pytest.raises(TypeError, match="True or False"):
+        Profiler(explain="yes")
+    with Profiler() as prof:
+        pass
+    with pytest.raises(DiagnosticError, match="expected 'function' or 'activity'"):
+        waits(prof.recording, by="worker")
+
+
+def test_a_listener_that_raises_is_taken_out():
+    told = []
+    sampler = Sampler()
+    sampler.add(lambda passed: 1 / 0, 0.001, told.append)
+    deadline = time.perf_counter() + 5
+    while not told and time.perf_counter() < deadline:
+        time.sleep(0.01)
+    (error,) = told
+    assert isinstance(error, ZeroDivisionError)
+    ticks = []
+    sampler.add(ticks.append, 0.001, told.append)
+    while len(ticks) < 5 and time.perf_counter() < deadline:
+        time.sleep(0.01)
+    sampler.remove(ticks.append)
+    assert len(ticks) >= 5
+    assert not [t for t in threading.enumerate() if t.name == "dask_diag-sampler"]
+
+
+def with_waits(rows, noncpu=1.0):
+    """A recording of one task, of one second on top of `noncpu`, and what was seen of it."""
+    with Profiler() as prof:
+        dask.local.get_sync({("work", 0): (int,)}, [("work", 0)])
+    recording = prof.recording
+    columns = {name: recording.tasks[name] for name in recording.tasks.columns}
+    columns["stop"] = columns["start"] + 1 + noncpu
+    columns["thread_cpu"], columns["thread_noncpu"] = np.array([1.0]), np.array([noncpu])
+    table = Table(
+        {
+            "task": np.zeros(len(rows), dtype=np.int64),
+            "activity": Labels.of(name for name, _, _ in rows),
+            "seconds": np.array([seconds for _, seconds, _ in rows], dtype=float),
+            "samples": np.array([samples for _, _, samples in rows], dtype=np.int64),
+        }
+    )
+    return dataclasses.replace(recording, tasks=Table(columns), waits=table)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([("cpu-wait", 0.25, 0)], {"cpu-wait": 0.25, "unexplained": 0.75}),
+        ([("cpu-wait", 2.0, 0)], {"cpu-wait": 1.0, "unexplained": 0.0}),
+        ([("cpu-wait", 0.0, 0), ("sleep", 1.0, 100)], {"cpu-wait": 0.0, "sleep": 1.0}),
+        ([("cpu-wait", 0.0, 0), ("sleep", 2.0, 200)], {"cpu-wait": 0.0, "sleep": 1.0}),
+        (
+            [("cpu-wait", 0.0, 0), ("sleep", 0.5, 50)],
+            {"cpu-wait": 0.0, "sleep": 0.5, "unexplained": 0.5},
+        ),
+        (
+            [("cpu-wait", 0.0, 0), ("sleep", 0.5, 50), ("gil-wait", 0.0, 90)],
+            {"cpu-wait": 0.0, "sleep": 0.5, "gil-wait": 0.5},
+        ),
+        (
+            [("cpu-wait", 0.2, 0), ("sleep", 0.9, 90), ("gil-wait", 0.3, 30)],
+            {"cpu-wait": 0.2, "sleep": 0.6, "gil-wait": 0.2},
+        ),
+    ],
+)
+def test_samples_divide_the_exact_seconds(rows, expected):
+    table = waits(with_waits(rows))
+    assert {row["activity"]: row["seconds"] for row in table.to_dicts()} == pytest.approx(expected)
+    assert table["seconds"].sum() == pytest.approx(1.0)
+
+
+def test_sampled_seconds_have_an_error_and_exact_ones_none():
+    rows = [("cpu-wait", 0.2, 0), ("sleep", 0.4, 40), ("io-wait", 0.1, 10), ("gil-wait", 0.0, 5)]
+    table = waits(with_waits(rows))
+    error = {row["activity"]: row["error"] for row in table.to_dicts()}
+    samples = {row["activity"]: row["samples"] for row in table.to_dicts()}
+    assert error["cpu-wait"] == 0.0
+    # 40 of 200 looks: the standard deviation of 40 is sqrt(40 * 0.8).
+    assert error["sleep"] == pytest.approx(0.4 * np.sqrt(0.8 / 40))
+    assert error["io-wait"] == pytest.approx(0.1 * np.sqrt(0.95 / 10))
+    assert error["gil-wait"] == pytest.approx(np.hypot(error["sleep"], error["io-wait"]))
+    assert samples == {"cpu-wait": 0, "sleep": 40, "io-wait": 10, "gil-wait": 5}
+
+
+@on_linux
+def test_many_threads_read_their_own_numbers():
+    threads = thread_states.LinuxThreads()
+    errors = []
+
+    def read():
+        try:
+            for _ in range(2000):
+                assert threads.waited_for_cpu() >= 0
+                assert threads.waits_for(threading.get_native_id()) is not None
+        except Exception as error:
+            errors.append(error)
+
+    readers = [threading.Thread(target=read) for _ in range(4)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not errors
+
+
+@on_linux
+def test_numbers_that_cannot_be_read_do_not_reach_the_task(monkeypatch):
+    monkeypatch.setattr(thread_states.LinuxThreads, "_text", lambda self, path: b"?")
+    prof = profiled([(time.sleep, 0.05)])
+    assert prof.recording.tasks["outcome"].tolist() == ["ok"]
+    assert set(waited(prof)) == {"cpu-wait", "unexplained"}
