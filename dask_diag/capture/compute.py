@@ -133,7 +133,7 @@ class Compute:
         self.rows: bytearray | bytes = bytearray()
         self.keys: list[Any] | Keys = []
         self.names: NamesOfPlainKeys | None = None
-        self.needs: Needs | None = None
+        self.needs = Needs()
         self.metrics = Metrics()
         self.transfers = Transfers()
         self.waits = Waits()
@@ -245,7 +245,8 @@ class Compute:
             self._record_in_flight(measured)
         types = set(map(type, self.keys))
         self.names = NamesOfPlainKeys(self.keys, types, self.dsk)
-        self.needs = self.needs_among(self.keys)
+        self.needs.extend(self.keys, self.state.get("dependencies", {}))
+        self.needs.close()
         self.spans = self.spans_among(self.keys)
         self.keys = Keys(self.keys, types)
         self.rows = bytes(self.rows)
@@ -257,7 +258,11 @@ class Compute:
 
     def needs_among(self, keys: Sequence[Any]) -> Needs:
         """Which of the tasks with these keys need which."""
-        return self.needs or Needs(keys, self.state.get("dependencies", {}))
+        if self.needs.closed:
+            return self.needs
+        needs = Needs()
+        needs.extend(keys, self.state.get("dependencies", {}))
+        return needs
 
     def spans_among(self, keys: Sequence[Any]) -> SpansOfTasks:
         """Which of the tasks with these keys were annotated with a span."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import marshal
+import threading
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -95,18 +97,52 @@ class NamesOfPlainKeys:
 
 
 class Needs:
-    """Which tasks need which: how many each row needs, and then the rows that they are."""
+    """Which tasks need which: how many each row needs, and then the rows that they are.
 
-    def __init__(self, keys: Sequence[Any], dependencies: Mapping[Any, Any]) -> None:
+    It grows with the rows of a compute: who writes a recording while the compute runs does in its
+    own thread what else would be done at the end.
+    """
+
+    def __init__(self) -> None:
         self.counts = array("I")
         self.rows = array("I")
-        if not any(dependencies.values()):
-            return
-        row_of = {key: row for row, key in enumerate(keys)}
-        for key in keys:
-            needed = [row_of[need] for need in dependencies.get(key, ()) if need in row_of]
-            self.counts.append(len(needed))
-            self.rows.extend(needed)
+        self.closed = False
+        self._dependencies: Mapping[Any, Any] | None = None
+        self._row_of: dict[Any, int] = {}
+        self._lock = threading.Lock()
+
+    def extend(self, keys: Sequence[Any], dependencies: Mapping[Any, Any]) -> None:
+        """Take up those of `keys`, which are all that have a row, that are new."""
+        with self._lock:
+            if self.closed:
+                return
+            if self._dependencies is None and dependencies:
+                self._dependencies = dependencies if any(dependencies.values()) else {}
+            if self._dependencies:
+                taken = len(self.counts)
+                new = keys[taken:]
+                self._row_of.update(zip(new, range(taken, taken + len(new)), strict=True))
+                counts, rows = self.of(new)
+                self.rows.extend(rows)
+                self.counts.extend(counts)
+
+    def of(self, keys: Sequence[Any]) -> tuple[list[int], list[int]]:
+        """How many rows each task needs, and which, of tasks that need not have a row yet."""
+        dependencies, row_of = self._dependencies or {}, self._row_of
+        needed = [dependencies.get(key, ()) for key in keys]
+        rows = list(map(row_of.get, chain.from_iterable(needed)))
+        if None in rows:
+            # Data that is no task's result.
+            needed = [[need for need in each if need in row_of] for each in needed]
+            rows = [row for row in rows if row is not None]
+        return list(map(len, needed)), rows  # type: ignore[return-value]
+
+    def close(self) -> None:
+        """Let go of the keys; it grows no more."""
+        with self._lock:
+            self.closed = True
+            self._dependencies = None
+            self._row_of = {}
 
 
 class SpansOfTasks:

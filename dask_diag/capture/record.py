@@ -21,10 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["record"]
 
-_PERIOD = 0.5
-_LONGEST_PERIOD = 0.8
-_SHARE = 0.05
-"""Of a core's time that may go into writing, as long as no more than a second can be lost."""
+_PERIOD = 0.8
+"""Seconds from one writing to the next, so that with what it takes no more than one is lost."""
+_SHORTEST_PAUSE = 0.3
 
 
 class record:  # noqa: N801
@@ -141,7 +140,7 @@ class record:  # noqa: N801
         while not self._faults and not self._stopping.wait(pause):
             begun = perf_counter()
             self._guarded(self._flush)
-            pause = min(max(_PERIOD, (perf_counter() - begun) / _SHARE), _LONGEST_PERIOD)
+            pause = max(_PERIOD - (perf_counter() - begun), _SHORTEST_PAUSE)
 
     def _flush(self, last: bool = False) -> None:
         """Write what is new."""
