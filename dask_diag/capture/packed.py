@@ -194,12 +194,11 @@ class Metrics(_ToldOfTasks):
 
     def add(self, row: int, metrics: Iterable[Metric]) -> None:
         """Keep what the task of a row metered."""
-        for metric in metrics:
-            name = (metric.label, metric.unit)
+        for label, unit, value, cpu in metrics:
             self.rows.append(row)
-            self.codes.append(self.names.setdefault(name, len(self.names)))
-            self.values.append(metric.value)
-            self.cpu.append(metric.cpu)
+            self.codes.append(self.names.setdefault((label, unit), len(self.names)))
+            self.values.append(value)
+            self.cpu.append(cpu)
 
 
 class Waits(_ToldOfTasks):
