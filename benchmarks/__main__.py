@@ -1,4 +1,4 @@
-"""Measure everything against dask.diagnostics and print a table: ``python -m benchmarks``.
+"""Measure all that has a bar, against a peer where there is one: ``python -m benchmarks``.
 
 Times are medians of several runs taken in turn; ratios are of runs side by side. Instructions are
 counted by valgrind, where it is installed (``apt-get install valgrind``).
@@ -57,6 +57,8 @@ def instructions(who: str) -> dict[int, int]:
     """Instructions of a whole process, by the number of tasks that it computed."""
     callgrind = ("valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null")
     counts = {}
+    # The first run may compile bytecode, which later ones find.
+    child("run_no_ops", who, str(SIZES[0]))
     for tasks in SIZES:
         told = child("run_no_ops", who, str(tasks), under=callgrind).stderr
         found = re.search(r"Collected : (\d+)", told)
@@ -131,10 +133,36 @@ def import_time() -> Iterator[Row]:
     yield (name, f"{theirs:.1f} ms", f"{ours:.1f} ms", f"{ours / theirs:.2f}", "≤ 15 ms")
 
 
+def meters() -> Iterator[Row]:
+    """A call of context_meter.meter, against that of distributed."""
+    runs = in_turn("metering", 3, "distributed", "ours")
+    for case, bar in (("heard", "≤ 3 µs"), ("unheard", "≤ 1 µs")):
+        theirs, ours = (min(run[case] for run in runs[who]) for who in ("distributed", "ours"))
+        name = f"context_meter.meter, {case} (against distributed)"
+        yield (name, f"{theirs:.2f} µs", f"{ours:.2f} µs", f"{ours / theirs:.2f}", bar)
+
+
+def analyses() -> Iterator[Row]:
+    """Analyses of many tasks."""
+    for case, name, bar in (
+        ("breakdown", "breakdown of 1,000,000 tasks", "≤ 5 s, ≤ 1 GB"),
+        ("longest_chain", "critical path of 1,000,000 tasks", "seconds"),
+    ):
+        found = measured(case, "ours")
+        figure = f"{found['seconds']:.2f} s, {found['megabytes']:.0f} MB"
+        yield (name, "none", figure, "", bar)
+
+
+def explanations() -> Iterator[Row]:
+    """What explain=True adds to a compute on 4 threads."""
+    for case, ratio in measured("explained", "ours").items():
+        yield (f"explain=True, 4 threads, {case}", "none", f"{ratio:.3f}x", "", "≤ 1.02x")
+
+
 def main() -> None:
     """Print a row for each measurement."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("what", "dask.diagnostics", "dask_diag", "ratio", "bar"):
+    for heading in ("what", "peer (dask.diagnostics)", "dask_diag", "ratio", "bar"):
         table.add_column(heading, justify="left" if heading == "what" else "right")
     for part in (
         instructions_added,
@@ -142,6 +170,9 @@ def main() -> None:
         bytes_retained,
         plots,
         import_time,
+        meters,
+        analyses,
+        explanations,
     ):
         print(f"measuring: {part.__name__.replace('_', ' ')} ...", file=sys.stderr, flush=True)
         for row in part():

@@ -1,20 +1,25 @@
 """The measurements, each run in a process of its own: ``python -m benchmarks.cases CASE WHO``.
 
-WHO is ``ours``, ``dask`` (dask.diagnostics) or ``none``. The numbers are printed as JSON.
+WHO is ``ours``, ``dask`` (dask.diagnostics), ``distributed`` or ``none``. The numbers are printed
+as JSON.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import hashlib
 import json
 import os
+import resource
 import sys
 import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 
@@ -38,6 +43,10 @@ def profiler(who: str, name: str = "Profiler", **kwargs: Any) -> Any:
 
 def no_op() -> None:
     """Do nothing."""
+
+
+def both(one: None, other: None) -> None:
+    """Take two inputs and do nothing."""
 
 
 def no_ops(tasks: int) -> dict[Any, Any]:
@@ -131,9 +140,144 @@ def importing(who: str) -> dict[str, float]:
     return {"seconds": time.perf_counter() - begun}
 
 
+def metering(who: str) -> dict[str, float]:
+    """Microseconds of a call of `context_meter.meter` that is heard, and of one that is not."""
+    if who == "distributed":
+        from distributed.metrics import context_meter
+    else:
+        from dask_diag import context_meter
+    import dask.local
+
+    def call(times: int) -> float:
+        meter = context_meter.meter
+        begun = time.perf_counter()
+        for _ in range(times):
+            with meter("I/O"):
+                pass
+        return 1e6 * (time.perf_counter() - begun) / times
+
+    unheard = min(call(20_000) for _ in range(5))
+    if who == "distributed":
+        told: list[Any] = []
+        with context_meter.add_callback(lambda *metric: told.append(metric)):
+            heard = min(call(20_000) for _ in range(5))
+    else:
+        graph: dict[Any, Any] = {("meter", n): (call, 20_000) for n in range(5)}
+        with profiler(who):
+            heard = min(dask.local.get_sync(graph, list(graph)))
+    return {"heard": heard, "unheard": unheard}
+
+
+def tasks_of_computes(computes: int) -> Any:
+    """A recording of as many computes of 100,000 tasks each, of which one was measured."""
+    import dask.threaded
+    import numpy as np
+
+    from dask_diag import Profiler, Recording
+    from dask_diag.columns import Labels
+    from dask_diag.recording import Table
+
+    rows = 50_000
+    graph: dict[Any, Any] = {("load", n): (no_op,) for n in range(rows)}
+    graph |= {("add", n): (both, ("load", n), ("load", n // 2)) for n in range(rows)}
+    with Profiler() as profiled:
+        dask.threaded.get(graph, list(graph), num_workers=4)
+    one = profiled.recording
+
+    def later(table: Table, number: int) -> Table:
+        columns = {name: table[name] for name in table.columns}
+        shift = number * (one.stop - one.start)
+        for name in {"start", "stop", "submitted", "collected"} & set(columns):
+            columns[name] = columns[name] + shift
+        columns["compute"] = Labels(np.zeros(len(table), np.int64), [f"compute-{number}"])
+        return Table(columns)
+
+    return Recording.combine(
+        replace(one, tasks=later(one.tasks, n), computes=later(one.computes, n))
+        for n in range(computes)
+    )
+
+
+def analysing(who: str, name: str) -> dict[str, float]:
+    """Seconds to analyse 1,000,000 tasks, and the most memory that the process had in megabytes."""
+    from dask_diag import activities, critical_path
+
+    recording = tasks_of_computes(10)
+    begun = time.perf_counter()
+    {"breakdown": activities, "critical": critical_path}[name](recording)
+    seconds = time.perf_counter() - begun
+    # In kilobytes on Linux.
+    return {
+        "seconds": seconds,
+        "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
+    }
+
+
+def breakdown(who: str) -> dict[str, float]:
+    """The breakdown by function."""
+    return analysing(who, "breakdown")
+
+
+def longest_chain(who: str) -> dict[str, float]:
+    """The critical path."""
+    return analysing(who, "critical")
+
+
+def python_loop(times: int) -> int:
+    """Count, with the interpreter's lock."""
+    total = 0
+    for n in range(times):
+        total += n
+    return total
+
+
+def checksums(times: int) -> None:
+    """Compute checksums, without the interpreter's lock."""
+    data = bytes(4_000_000)
+    for _ in range(times):
+        hashlib.sha256(data).digest()
+
+
+def explained(who: str) -> dict[str, float]:
+    """How much more a compute on 4 threads takes with ``explain=True``, the median of pairs.
+
+    CPU seconds are told beside wall seconds: other processes disturb them less.
+    """
+    import dask.threaded
+
+    def taken(function: Any, times: int, explain: bool) -> tuple[float, float]:
+        graph = {("work", n): (function, times) for n in range(40)}
+        wall, cpu = time.perf_counter(), time.process_time()
+        with profiler(who, explain=explain):
+            dask.threaded.get(graph, list(graph), num_workers=4)
+        return time.perf_counter() - wall, time.process_time() - cpu
+
+    found = {}
+    for function, name, times in (
+        (python_loop, "Python code", 500_000),
+        (checksums, "without the GIL", 6),
+    ):
+        pairs = [(taken(function, times, True), taken(function, times, False)) for _ in range(15)]
+        for place, clock in enumerate(("wall time", "CPU time")):
+            ratios = [with_it[place] / without[place] for with_it, without in pairs]
+            found[f"{name}, {clock}"] = median(ratios)
+    return found
+
+
 CASES: dict[str, Callable[..., dict[str, float]]] = {
     case.__name__: case
-    for case in (run_no_ops, cache_of_many, retained, cache_plot, task_plot, importing)
+    for case in (
+        run_no_ops,
+        cache_of_many,
+        retained,
+        cache_plot,
+        task_plot,
+        importing,
+        metering,
+        breakdown,
+        longest_chain,
+        explained,
+    )
 }
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from dask_diag.capture.cache import CacheProfiler
 from dask_diag.capture.meter import context_meter
 from dask_diag.capture.profiler import Profiler
 from dask_diag.capture.progress import ProgressBar
+from dask_diag.capture.record import record
 from dask_diag.capture.resources import ResourceProfiler
 from dask_diag.capture.span import span
 from dask_diag.errors import DiagnosticError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from dask_diag.analysis.findings import Finding, findings
     from dask_diag.analysis.waits import waits
     from dask_diag.recording import Recording
+    from dask_diag.storage import load
     from dask_diag.views.page import visualize
     from dask_diag.views.summary import summary
 
@@ -36,6 +38,8 @@ __all__ = [
     "context_meter",
     "critical_path",
     "findings",
+    "load",
+    "record",
     "span",
     "summary",
     "visualize",
@@ -48,6 +52,7 @@ _WHEN_FIRST_USED = {
     "activities": "dask_diag.analysis.activities",
     "critical_path": "dask_diag.analysis.critical_path",
     "findings": "dask_diag.analysis.findings",
+    "load": "dask_diag.storage",
     "summary": "dask_diag.views.summary",
     "visualize": "dask_diag.views.page",
     "waits": "dask_diag.analysis.waits",

@@ -77,12 +77,17 @@ class Texts:
 
     @classmethod
     def from_encoded(cls, heads: Labels, lengths: Any, tails: bytes) -> Texts:
-        """A column of heads and of tails that are encoded already (UTF-8, ``surrogatepass``)."""
+        """What `encoded` told of a column, and its heads, made a column again."""
         column = cls.__new__(cls)
         column.heads = heads
         column._lengths = smallest_integers(lengths, int(np.max(lengths, initial=0)))
         column._tails = tails
         return column
+
+    @property
+    def encoded(self) -> tuple[np.ndarray[Any, Any], bytes]:
+        """How many bytes the tail of each row has, and all of them (UTF-8, ``surrogatepass``)."""
+        return self._lengths, self._tails
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Texts:
@@ -141,5 +146,7 @@ def concatenate(parts: Sequence[Any]) -> Any:
         ]
         return Labels(np.concatenate(codes), list(positions))
     if isinstance(first, Texts):
-        return Texts.of(text for part in parts for text in part.tolist())
+        lengths, tails = zip(*(part.encoded for part in parts), strict=True)
+        heads = concatenate([part.heads for part in parts])
+        return Texts.from_encoded(heads, np.concatenate(lengths), b"".join(tails))
     return np.concatenate(parts)

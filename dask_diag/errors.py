@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["DiagnosticError", "MissingDependencyError", "TaskNotKeptError"]
+__all__ = ["DiagnosticError", "MissingDependencyError", "RecordingFileError", "TaskNotKeptError"]
 
 
 class DiagnosticError(Exception):
@@ -11,6 +11,10 @@ class DiagnosticError(Exception):
 
 class MissingDependencyError(DiagnosticError, ImportError):
     """An optional library is needed and missing; the message has the line that installs it."""
+
+
+class RecordingFileError(DiagnosticError):
+    """A file cannot be written, or holds no recording that can be read; the message says more."""
 
 
 class TaskNotKeptError(DiagnosticError, TypeError):

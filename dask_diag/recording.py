@@ -7,6 +7,7 @@ file.
 from __future__ import annotations
 
 import html
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -255,6 +256,24 @@ class Recording:
             notices=tuple(dict.fromkeys(text for part in parts for text in part.notices)),
             **references,
         )
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write it to a file, which `dask_diag.load` reads: all of it, or nothing.
+
+        Parameters
+        ----------
+        path : str or os.PathLike
+        overwrite : bool, optional
+            Whether a file that is there may be replaced.
+
+        Raises
+        ------
+        RecordingFileError
+            If it cannot be written; what is there stays as it is.
+        """
+        from dask_diag.storage import save
+
+        save(self, path, overwrite=overwrite)
 
     def __repr__(self) -> str:
         counts = ", ".join(

@@ -69,8 +69,10 @@ class Compute:
     ----------
     start, stop : float
         Seconds of ``time.perf_counter()``; `stop` is None while the compute runs.
-    usage : Usage
-        What this process had when the compute started, and once it is done what it used meanwhile.
+    usage_before : Usage
+        What this process had used when the compute started.
+    usage : Usage or None
+        What it used meanwhile, once the compute is done.
     pools : list of Pool
         The pools of threads of native libraries, if it is done and was not short.
     workers : int
@@ -108,6 +110,7 @@ class Compute:
         "thread",
         "transfers",
         "usage",
+        "usage_before",
         "waits",
         "worker_id",
         "workers",
@@ -120,7 +123,8 @@ class Compute:
         self.pid = os.getpid()
         self.thread = get_ident()
         self.workers = int(facts_of_compute().get("num_workers") or 0)
-        self.usage = Usage.now()
+        self.usage_before = Usage.now()
+        self.usage: Usage | None = None
         self.pools: list[Pool] = []
         self.share = 0.0
         self.error = ""
@@ -227,8 +231,8 @@ class Compute:
         if self.stop is not None:
             return
         self.share_done()
+        self.usage = self.usage_before.until_now()
         self.stop = perf_counter()
-        self.usage = self.usage.until_now()
         if self.stop - self.start >= WORTH_LISTING_POOLS:
             self.pools = thread_pools()
         running.pop(self.number, None)

@@ -16,7 +16,7 @@ import numpy as np
 
 from dask_diag.capture.cache import Holdings
 from dask_diag.capture.compute import Compute
-from dask_diag.capture.freeze_keys import functions_column, keys_column
+from dask_diag.capture.freeze_keys import keys_columns
 from dask_diag.capture.process_usage import processors
 from dask_diag.capture.resources import SAMPLE_COLUMNS
 from dask_diag.columns import Labels
@@ -25,6 +25,9 @@ from dask_diag.recording import Recording, Table, stack
 __all__ = [
     "cache_table",
     "compute_name",
+    "computes_table",
+    "holdings_of",
+    "pools_table",
     "record",
     "resources_table",
 ]
@@ -80,16 +83,18 @@ def computes_table(computes: Sequence[Compute], now: float) -> Table:
 
 def cache_table(holdings: Iterable[tuple[Compute, Holdings]]) -> Table:
     """`Recording.cache`, in the order in which results were let go."""
-    return stack([*(_holdings_of(*pair) for pair in holdings)] or [Table({})])
+    return stack([*(holdings_of(*pair) for pair in holdings)] or [Table({})])
 
 
-def _holdings_of(compute: Compute, holdings: Holdings) -> Table:
+def holdings_of(compute: Compute, holdings: Holdings) -> Table:
+    """`Recording.cache` of one compute."""
     keys = list(holdings.keys)
     numbers = np.frombuffer(bytes(holdings.rows), dtype=float).reshape(-1, 3)
+    texts, functions = keys_columns(keys, dict(holdings.names))
     return Table(
         {
-            "key": keys_column(keys),
-            "function": functions_column(keys, dict(holdings.names)),
+            "key": texts,
+            "function": functions,
             "compute": Labels(np.zeros(len(keys), np.uint8), [compute_name(compute)]),
             "metric": numbers[:, 0].copy(),
             "start": numbers[:, 1].copy(),
@@ -99,11 +104,14 @@ def _holdings_of(compute: Compute, holdings: Holdings) -> Table:
 
 
 def _usage_columns(computes: Sequence[Compute]) -> dict[str, Any]:
+    finished = [compute.usage for compute in computes]
     usages = [
-        compute.usage.until_now() if compute.stop is None else compute.usage for compute in computes
+        usage or compute.usage_before.until_now()
+        for usage, compute in zip(finished, computes, strict=True)
     ]
     on_its_thread = [
-        compute.stop is not None or compute.thread == get_ident() for compute in computes
+        usage is not None or compute.thread == get_ident()
+        for usage, compute in zip(finished, computes, strict=True)
     ]
     return {
         "process_cpu": np.array([usage.process_cpu for usage in usages], dtype=float),

@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from dask.utils import key_split
 
-from dask_diag.columns import Labels, Texts
+from dask_diag.capture.many_keys import tuples_as_text
+from dask_diag.columns import Labels, Texts, concatenate
 
-__all__ = ["functions_column", "keys_column"]
+__all__ = ["function_of_key", "functions_column", "keys_columns", "recoded"]
+
+_KEYS_AT_ONCE = 2048
+"""Of keys that are not all alike, so that most are in company of their kind."""
 
 
-def keys_column(keys: Iterable[Any]) -> Texts:
-    """Keys as text, as ``str`` gives it."""
-    return Texts.of(_text_of(key) for key in keys)
+def keys_columns(keys: Sequence[Any], named: Mapping[int, str]) -> tuple[Texts, Labels]:
+    """Keys as text, as ``str`` gives it, and the function of each."""
+    at_once = None if named else tuples_as_text(keys)
+    if at_once is None and len(keys) > _KEYS_AT_ONCE and not named:
+        batches = range(0, len(keys), _KEYS_AT_ONCE)
+        columns = [keys_columns(keys[start : start + _KEYS_AT_ONCE], {}) for start in batches]
+        return concatenate([c[0] for c in columns]), concatenate([c[1] for c in columns])
+    if at_once is None:
+        return Texts.of(map(_text_of, keys)), functions_column(keys, named)
+    texts, names = at_once
+    functions = [function_of_key((name,)) for name in names]
+    return texts, recoded(texts.heads.codes, functions)
+
+
+def recoded(codes: np.ndarray[Any, Any], values: Sequence[str]) -> Labels:
+    """A column of these values, each once, where several codes may stand for one."""
+    distinct = list(dict.fromkeys(values))
+    code_of = np.array([distinct.index(value) for value in values], dtype=np.int64)
+    return Labels(code_of[codes], distinct)
 
 
 def _text_of(key: Any) -> str:
@@ -26,7 +47,11 @@ def _text_of(key: Any) -> str:
 
 def function_of_key(key: Any) -> str:
     """The prefix that dask's collections give to the keys of one function."""
-    return str(key_split(key))
+    try:
+        return str(key_split(key))
+    except Exception:
+        # An empty tuple, or bytes that are no text.
+        return "Other"
 
 
 def functions_column(keys: Sequence[Any], named: Mapping[int, str]) -> Labels:

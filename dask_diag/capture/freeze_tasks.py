@@ -9,11 +9,18 @@ import numpy as np
 
 from dask_diag.capture.compute import ROW, Compute, numbers_in_flight, outcome_of, pack_row
 from dask_diag.capture.freeze import compute_name
-from dask_diag.capture.freeze_keys import functions_column, keys_column
+from dask_diag.capture.freeze_keys import keys_columns, recoded
 from dask_diag.columns import Labels, Texts, smallest_integers
 from dask_diag.recording import REFERENCES, Table, stack
 
-__all__ = ["in_order_of_submission", "tasks_tables"]
+__all__ = [
+    "TOLD_OF_TASKS",
+    "in_order_of_submission",
+    "moved",
+    "tasks_of",
+    "tasks_tables",
+    "with_workers_named",
+]
 
 TASK_COLUMNS = (
     "key",
@@ -41,39 +48,40 @@ def tasks_tables(computes: Iterable[Compute]) -> dict[str, Table]:
     references: dict[str, list[Table]] = {name: [] for name in REFERENCES}
     before = 0
     for compute in computes:
-        keys, table = _tasks_of(compute, workers)
+        keys, table = tasks_of(compute, workers)
         tables.append(table)
-        for name, refers in _TABLES.items():
-            references[name].append(_moved(refers(compute, keys), REFERENCES[name], before))
+        told = {name: table_of(compute, len(keys)) for name, table_of in TOLD_OF_TASKS.items()}
+        for name, refers in {"needs": _needs_of(compute, keys), **told}.items():
+            references[name].append(moved(refers, REFERENCES[name], before))
         before += len(table)
     table = stack([*tables, _tasks_of_nothing()])
     order = np.argsort(table["submitted"], kind="stable")
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     return {
-        "tasks": _with_workers(table.rows(order), workers),
+        "tasks": with_workers_named(table.rows(order), workers),
         **{
-            name: _moved(stack(found), REFERENCES[name], place)
+            name: moved(stack(found), REFERENCES[name], place)
             for name, found in references.items()
             if found
         },
     }
 
 
-def _moved(table: Table, columns: Sequence[str], where: Any) -> Table:
+def moved(table: Table, columns: Sequence[str], where: Any) -> Table:
     """The table with other positions of tasks: moved by a number, or to where an array says."""
     if not len(table):
         return table
 
-    def moved(positions: Any) -> Any:
+    def to(positions: Any) -> Any:
         return positions + where if isinstance(where, int) else where[positions]
 
     return Table(
-        {name: moved(table[name]) if name in columns else table[name] for name in table.columns}
+        {name: to(table[name]) if name in columns else table[name] for name in table.columns}
     )
 
 
-def _with_workers(table: Table, workers: Mapping[tuple[int, int, str], int]) -> Table:
+def with_workers_named(table: Table, workers: Mapping[tuple[int, int, str], int]) -> Table:
     """The table, in which workers are numbers, with their names, processes and threads."""
     lanes = table["worker"]
     columns = {
@@ -91,19 +99,19 @@ def _tasks_of_nothing() -> Table:
     return Table({"key": Texts.of([]), "worker": np.zeros(0, np.int64), **numbers, **labels})
 
 
-def _tasks_of(
-    compute: Compute, workers: dict[tuple[int, int, str], int]
-) -> tuple[list[Any], Table]:
+def tasks_of(compute: Compute, workers: dict[tuple[int, int, str], int]) -> tuple[list[Any], Table]:
+    """Keys and tasks of a `Compute`, or of what is like one; a number in `workers` for each."""
     rows, keys, exceptional = _rows_of(compute)
     if not keys:
         return keys, _tasks_of_nothing()
     submitted, start, stop, cpu, ran_on, collected = rows.T.copy()
     outcomes = {row: how.outcome for row, how in exceptional.items()}
     errors = {row: how.error for row, how in exceptional.items()}
+    texts, functions = keys_columns(keys, dict(compute.names_of_plain_keys(keys)))
     return keys, Table(
         {
-            "key": keys_column(keys),
-            "function": functions_column(keys, dict(compute.names_of_plain_keys(keys))),
+            "key": texts,
+            "function": functions,
             "start": start,
             "stop": stop,
             "thread_cpu": cpu,
@@ -203,34 +211,27 @@ def _needs_of(compute: Compute, keys: list[Any]) -> Table:
     )
 
 
-def _metrics_of(compute: Compute, keys: list[Any]) -> Table:
+def _metrics_of(compute: Compute, rows: int) -> Table:
     """`Recording.metrics` of a compute, of the tasks that have a row by now."""
     kept = compute.metrics
     values = np.array(kept.values, dtype=float)
     count = min(len(values), len(kept.cpu))
     task = np.array(kept.rows[:count], dtype=np.int64)
-    there = task < len(keys)
+    there = task < rows
     names = list(kept.names) or [("", "")]
     codes = np.array(kept.codes[:count], dtype=np.int64)[there]
     return Table(
         {
             "task": task[there],
-            "activity": _recoded(codes, [label for label, _ in names]),
-            "unit": _recoded(codes, [unit for _, unit in names]),
+            "activity": recoded(codes, [label for label, _ in names]),
+            "unit": recoded(codes, [unit for _, unit in names]),
             "value": values[:count][there],
             "cpu": np.array(kept.cpu[:count], dtype=float)[there],
         }
     )
 
 
-def _recoded(codes: np.ndarray[Any, Any], values: Sequence[str]) -> Labels:
-    """A column of these values, each once, where several codes may stand for one."""
-    distinct = list(dict.fromkeys(values))
-    code_of = np.array([distinct.index(value) for value in values], dtype=np.int64)
-    return Labels(code_of[codes], distinct)
-
-
-def _transfers_of(compute: Compute, keys: list[Any]) -> Table:
+def _transfers_of(compute: Compute, rows: int) -> Table:
     """`Recording.transfers` of a compute: up to four rows for each task, as far as known."""
     kept = compute.transfers
     task = np.array(kept.rows, dtype=np.int64)
@@ -239,14 +240,14 @@ def _transfers_of(compute: Compute, keys: list[Any]) -> Table:
     of = dict(zip(kept.COLUMNS, numbers.T, strict=True))
     parts = []
     for activity, by, start, stop, size in _STEPS_OF_A_TRANSFER:
-        known = ~np.isnan(of[start]) & ~np.isnan(of[stop]) & (task < len(keys))
-        rows = int(known.sum())
+        known = ~np.isnan(of[start]) & ~np.isnan(of[stop]) & (task < rows)
+        count = int(known.sum())
         parts.append(
             Table(
                 {
                     "task": task[known],
-                    "activity": Labels(np.zeros(rows, np.uint8), [activity]),
-                    "by": Labels(np.zeros(rows, np.uint8), [by]),
+                    "activity": Labels(np.zeros(count, np.uint8), [activity]),
+                    "by": Labels(np.zeros(count, np.uint8), [by]),
                     "start": of[start][known],
                     "stop": of[stop][known],
                     "bytes": of[size][known],
@@ -256,13 +257,13 @@ def _transfers_of(compute: Compute, keys: list[Any]) -> Table:
     return stack(parts)
 
 
-def _waits_of(compute: Compute, keys: list[Any]) -> Table:
+def _waits_of(compute: Compute, rows: int) -> Table:
     """`Recording.waits` of a compute, of the tasks that have a row by now."""
     kept = compute.waits
     samples = np.array(kept.samples, dtype=np.int64)
     count = len(samples)
     task = np.array(kept.rows[:count], dtype=np.int64)
-    there = task < len(keys)
+    there = task < rows
     codes = np.array(kept.codes[:count], dtype=np.int64)[there]
     return Table(
         {
@@ -280,13 +281,12 @@ _STEPS_OF_A_TRANSFER = (
     ("serialize", "worker", "stop", "closed", "bytes_out"),
     ("deserialize", "scheduler", "landing", "landed", "bytes_out"),
 )
-_TABLES = {
-    "needs": _needs_of,
+TOLD_OF_TASKS = {
     "metrics": _metrics_of,
     "transfers": _transfers_of,
     "waits": _waits_of,
 }
-"""What makes each of the tables that refer to tasks, from a compute and the keys of its rows."""
+"""What makes the tables of what was told of tasks, from a compute and how many rows it has."""
 
 
 def in_order_of_submission(compute: Compute, keys: Sequence[Any]) -> list[Any]:

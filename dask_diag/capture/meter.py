@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Hashable
 from functools import wraps
 from time import perf_counter, thread_time
-from types import CodeType
 from typing import Any, NamedTuple, TypeVar
 
 __all__ = [
@@ -34,17 +33,18 @@ _OURS = "dask_diag"
 listening: set[Any] = set()
 """What listens: computes, and tasks in worker processes. If it is empty, metering costs nothing."""
 
-runs_a_task: set[CodeType] = set()
-"""The functions that run a measured task, which is their ``self``."""
+runs_a_task: set[int] = set()
+"""The ``id()`` of the code of functions that run a measured task, which is their ``self``.
+
+Code itself would be hashed anew, with all its constants, for each frame of a stack.
+"""
 
 
-class Metric(NamedTuple):
-    """What was metered once: of seconds, also how many of them were CPU seconds (NaN: unknown)."""
+Metric = tuple[str, str, float, float]
+"""What was metered once: its label, unit, value, and of seconds how many were CPU (NaN: unknown).
 
-    label: str
-    unit: str
-    value: float
-    cpu: float
+A plain tuple, because to make one that has names takes longer than to read a clock.
+"""
 
 
 class Wait(NamedTuple):
@@ -78,7 +78,7 @@ class Metered:
 
     def add(self, label: Hashable, value: float, unit: str, cpu: float = _NAN) -> None:
         """Keep a metric."""
-        self.metrics.append(Metric(str(label), str(unit), float(value), cpu))
+        self.metrics.append((str(label), str(unit), float(value), cpu))
         if unit == "seconds":
             self.inner_wall += value
 
@@ -86,8 +86,9 @@ class Metered:
 def _current_task() -> Any:
     """The measured task that called, through whatever functions, or None."""
     frame = sys._getframe(2) if listening else None
+    codes = runs_a_task
     while frame is not None:
-        if frame.f_code in runs_a_task:
+        if id(frame.f_code) in codes:
             return frame.f_locals["self"]
         frame = frame.f_back
     return None
@@ -108,9 +109,19 @@ def _distributed_meter() -> Any:
 class _Meter:
     """One use of `ContextMeter.meter`, as a context manager or as a decorator."""
 
-    __slots__ = ("_cpu", "_func", "_label", "_metered", "_outer", "_theirs", "_unit", "_wall")
+    __slots__ = (
+        "_cpu",
+        "_func",
+        "_label",
+        "_metered",
+        "_outer_cpu",
+        "_outer_wall",
+        "_theirs",
+        "_unit",
+        "_wall",
+    )
 
-    def __init__(self, label: Hashable, unit: str, func: Callable[[], float] | None) -> None:
+    def __init__(self, label: Hashable, unit: str, func: Callable[[], float]) -> None:
         self._label = label
         self._unit = unit
         self._func = func
@@ -127,37 +138,43 @@ class _Meter:
 
     def __enter__(self) -> None:
         task = _current_task()
-        self._metered = self._theirs = None
-        if task is not None:
-            self._metered = metered = _metered_of(task)
-            self._outer = metered.inner_wall, metered.inner_cpu
-            metered.inner_wall = metered.inner_cpu = 0.0
-            metered.open += 1
-            self._wall = (self._func or perf_counter)()
-            self._cpu = thread_time()
+        if task is None:
+            self._metered = None
+            self._enter_theirs()
             return
-        theirs = _distributed_meter()
-        if theirs is not None:
-            self._theirs = theirs.meter(self._label, self._unit, self._func or perf_counter)
-            self._theirs.__enter__()
+        self._metered = metered = task.metered or _metered_of(task)
+        self._outer_wall, self._outer_cpu = metered.inner_wall, metered.inner_cpu
+        metered.inner_wall = metered.inner_cpu = 0.0
+        metered.open += 1
+        self._wall = self._func()
+        self._cpu = thread_time()
 
     def __exit__(self, *args: object) -> None:
         metered = self._metered
-        if metered is not None:
-            cpu = thread_time() - self._cpu
-            value = (self._func or perf_counter)() - self._wall
-            outer_wall, outer_cpu = self._outer
-            metered.open -= 1
-            if self._unit == "seconds":
-                own = value - metered.inner_wall, cpu - metered.inner_cpu
-                metered.metrics.append(Metric(str(self._label), self._unit, *own))
-                metered.inner_wall, metered.inner_cpu = outer_wall + value, outer_cpu + cpu
-            else:
-                metered.metrics.append(Metric(str(self._label), self._unit, value, _NAN))
-                metered.inner_wall += outer_wall
-                metered.inner_cpu += outer_cpu
-        elif self._theirs is not None:
-            self._theirs.__exit__(*args)
+        if metered is None:
+            if self._theirs is not None:
+                self._theirs.__exit__(*args)
+            return
+        cpu = thread_time() - self._cpu
+        value = self._func() - self._wall
+        metered.open -= 1
+        if self._unit == "seconds":
+            metered.metrics.append(
+                (str(self._label), "seconds", value - metered.inner_wall, cpu - metered.inner_cpu)
+            )
+            metered.inner_wall = self._outer_wall + value
+            metered.inner_cpu = self._outer_cpu + cpu
+        else:
+            metered.metrics.append((str(self._label), self._unit, value, _NAN))
+            metered.inner_wall += self._outer_wall
+            metered.inner_cpu += self._outer_cpu
+
+    def _enter_theirs(self) -> None:
+        theirs = _distributed_meter()
+        self._theirs = None
+        if theirs is not None:
+            self._theirs = theirs.meter(self._label, self._unit, self._func)
+            self._theirs.__enter__()
 
 
 class ContextMeter:
@@ -193,7 +210,7 @@ class ContextMeter:
         ... def read(path):
         ...     return open(path).read()
         """
-        return _Meter(label, unit, func)
+        return _Meter(label, unit, func or perf_counter)
 
     def digest_metric(self, label: Hashable, value: float, unit: str) -> None:
         """Count a value to an activity of the task that runs.

@@ -7,13 +7,16 @@ import marshal
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter, itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dask.utils import funcname
 
 from dask_diag.capture.meter import Metric, Wait
 from dask_diag.capture.remote import Transfer
 from dask_diag.capture.task import MeasuredTask
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["Keys", "Metrics", "NamesOfPlainKeys", "Needs", "SpansOfTasks", "Transfers", "Waits"]
 
@@ -122,35 +125,55 @@ class SpansOfTasks:
                 self.codes.append(self.names.setdefault(name, len(self.names)))
 
 
-class Metrics:
-    """What tasks metered: for each time, the task's row and what it was."""
+class _ToldOfTasks:
+    """What is told of tasks, time by time: the task's row, and so many values in each column."""
+
+    _WIDTHS: ClassVar[Mapping[str, int]]
+    names: dict[Any, int]
 
     def __init__(self) -> None:
         self.rows = array("I")
         self.codes = array("I")
+        self.names = {}
+
+    def between(self, start: int, stop: int) -> Self:
+        """What was told from one time on up to another."""
+        part = type(self)()
+        part.names = dict(self.names)
+        part.rows = self.rows[start:stop]
+        for name, width in self._WIDTHS.items():
+            setattr(part, name, getattr(self, name)[start * width : stop * width])
+        return part
+
+
+class Metrics(_ToldOfTasks):
+    """What tasks metered: for each time, the task's row and what it was."""
+
+    _WIDTHS: ClassVar = {"codes": 1, "values": 1, "cpu": 1}
+
+    def __init__(self) -> None:
+        super().__init__()
         self.values = array("d")
         self.cpu = array("d")
-        self.names: dict[tuple[str, str], int] = {}
 
     def add(self, row: int, metrics: Iterable[Metric]) -> None:
         """Keep what the task of a row metered."""
-        for metric in metrics:
-            name = (metric.label, metric.unit)
+        for label, unit, value, cpu in metrics:
             self.rows.append(row)
-            self.codes.append(self.names.setdefault(name, len(self.names)))
-            self.values.append(metric.value)
-            self.cpu.append(metric.cpu)
+            self.codes.append(self.names.setdefault((label, unit), len(self.names)))
+            self.values.append(value)
+            self.cpu.append(cpu)
 
 
-class Waits:
+class Waits(_ToldOfTasks):
     """What tasks waited for: for each time, the task's row and what it was."""
 
+    _WIDTHS: ClassVar = {"codes": 1, "seconds": 1, "samples": 1}
+
     def __init__(self) -> None:
-        self.rows = array("I")
-        self.codes = array("I")
+        super().__init__()
         self.seconds = array("d")
         self.samples = array("I")
-        self.names: dict[str, int] = {}
 
     def add(self, row: int, waits: Iterable[Wait]) -> None:
         """Keep what the task of a row waited for."""
@@ -161,14 +184,15 @@ class Waits:
             self.samples.append(wait.samples)
 
 
-class Transfers:
+class Transfers(_ToldOfTasks):
     """What moving tasks and results between processes took: each task's row, and its times."""
 
     COLUMNS = Transfer.__slots__
+    _WIDTHS: ClassVar = {"values": len(COLUMNS)}
     _read = attrgetter(*COLUMNS)
 
     def __init__(self) -> None:
-        self.rows = array("I")
+        super().__init__()
         self.values = array("d")
 
     def add(self, row: int, transfer: Transfer) -> None:

@@ -8,7 +8,7 @@ from time import perf_counter, thread_time
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from dask_diag.capture.meter import Metered, Metric, Wait, runs_a_task
+from dask_diag.capture.meter import Metered, Wait, runs_a_task
 from dask_diag.capture.remote import Departure, Measurement, RemoteTask, Transfer
 from dask_diag.capture.scheduler import GraphNode
 
@@ -105,11 +105,11 @@ class MeasuredTask(GraphNode):
             self.transfer.receive(measurement)
         if measurement.metrics or measurement.waits:
             self.metered = Metered()
-            self.metered.metrics = [Metric(*metric) for metric in measurement.metrics]
+            self.metered.metrics = list(measurement.metrics)
             self.metered.waits = [Wait(*wait) for wait in measurement.waits]
 
 
-runs_a_task.add(MeasuredTask.__call__.__code__)
+runs_a_task.add(id(MeasuredTask.__call__.__code__))
 
 
 def threads_of_tasks() -> dict[int, int]:

@@ -1,0 +1,180 @@
+"""All profilers over one block, written to a file as they go."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import ExitStack
+from dataclasses import replace
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from dask_diag.capture.cache import CacheProfiler
+from dask_diag.capture.profiler import Profiler
+from dask_diag.capture.resources import ResourceProfiler
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from dask_diag.recording import Recording
+    from dask_diag.views.text import Summary
+
+__all__ = ["record"]
+
+_PERIOD = 0.5
+_LONGEST_PERIOD = 0.8
+_SHARE = 0.05
+"""Of a core's time that may go into writing, as long as no more than a second can be lost."""
+
+
+class record:  # noqa: N801
+    """Run all profilers over a block and write what they measure to a file as it goes.
+
+    If this process is killed, the file has all but at most the last second, with the tasks that ran
+    and the results that were held then; a notice in it says that it was cut short.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    overwrite : bool, optional
+        Whether a file that is there may be replaced.
+    dt : float, optional
+        Seconds between samples of CPU and memory.
+    explain : bool, optional
+        Find out what tasks waited for, as `Profiler` does.
+    metric, metric_name : optional
+        What `CacheProfiler` measures of each result.
+
+    Raises
+    ------
+    RecordingFileError
+        On entering, if the file cannot be written. What fails later is never raised: `recording`
+        tells it in its notices.
+
+    Examples
+    --------
+    >>> import dask_diag
+    >>> with dask_diag.record("run.diag") as run:       # doctest: +SKIP
+    ...     array.compute(scheduler="threads")
+    >>> run.summary()                                   # doctest: +SKIP
+    >>> dask_diag.load("run.diag")                      # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        overwrite: bool = False,
+        dt: float = 0.5,
+        explain: bool = False,
+        metric: Any = None,
+        metric_name: str | None = None,
+    ) -> None:
+        self._path = path
+        self._overwrite = overwrite
+        self._tasks = Profiler(explain)
+        self._cache = CacheProfiler(metric, metric_name)
+        self._resources = ResourceProfiler(dt)
+        self.profilers = (self._tasks, self._cache, self._resources)
+        self._faults: list[str] = []
+        self._stopping = threading.Event()
+        self._streams: list[Any] = []
+        self._writer: Any = None
+
+    def __enter__(self) -> Self:
+        from dask_diag.storage import Writer
+
+        self._faults = []
+        self._stopping.clear()
+        self._pid = os.getpid()
+        self._writer = Writer(self._path, overwrite=self._overwrite)
+        with ExitStack() as undo:
+            undo.callback(self._writer.close)
+            for profiler in self.profilers:
+                undo.enter_context(profiler)
+            # Opened at once by whoever looks, and with the columns of tables that stay empty.
+            self._writer.append(self.recording)
+            self._streams = self._streams_of_profilers()
+            self._thread = threading.Thread(target=self._run, name="dask_diag-record", daemon=True)
+            self._thread.start()
+            undo.pop_all()
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        if os.getpid() != self._pid:
+            # A forked child that leaves the block: the file is its parent's.
+            return
+        self._stopping.set()
+        self._thread.join()
+        for profiler in reversed(self.profilers):
+            self._guarded(profiler.__exit__, *args)
+        self._guarded(self._end)
+        self._streams = []
+
+    def _streams_of_profilers(self) -> list[Any]:
+        from dask_diag.capture.stream import CacheStream, ResourceStream
+        from dask_diag.capture.stream_tasks import TaskStream
+
+        return [
+            TaskStream(self._tasks),
+            CacheStream(self._cache),
+            ResourceStream(self._resources),
+        ]
+
+    @property
+    def recording(self) -> Recording:
+        """What has been measured so far."""
+        from dask_diag.recording import Recording
+
+        whole = Recording.combine([profiler.recording for profiler in self.profilers])
+        return replace(whole, notices=(*whole.notices, *self._faults))
+
+    def summary(self) -> Summary:
+        """A table of what was measured, by function, for a terminal or a notebook."""
+        from dask_diag.views.summary import summary
+
+        return summary(self.recording)
+
+    def _run(self) -> None:
+        """Write every now and then, until the block ends or writing fails."""
+        pause = _PERIOD
+        while not self._faults and not self._stopping.wait(pause):
+            begun = perf_counter()
+            self._guarded(self._flush)
+            pause = min(max(_PERIOD, (perf_counter() - begun) / _SHARE), _LONGEST_PERIOD)
+
+    def _flush(self, last: bool = False) -> None:
+        """Write what is new."""
+        from dask_diag.capture.stream import part_of
+        from dask_diag.recording import stack
+
+        new: dict[str, Any] = {}
+        so_far: dict[str, Any] = {}
+        for stream in self._streams:
+            for tables, taken in zip((new, so_far), stream.take(), strict=True):
+                tables.update(taken)
+        if last:
+            new = {
+                name: stack([new[name], so_far.get(name, new[name].rows(slice(0)))]) for name in new
+            }
+        parts = [part_of(self.profilers, tables, self._faults) for tables in (new, so_far)]
+        self._writer.append(parts[0], None if last else parts[1])
+
+    def _end(self) -> None:
+        """Write what is left; if writing failed before, all of it anew."""
+        if not self._faults:
+            self._guarded(self._flush, True)
+        if not self._faults:
+            self._guarded(self._writer.close)
+        if self._faults:
+            self._writer.abandon()
+            self.recording.save(self._path, overwrite=True)
+
+    def _guarded(self, work: Any, *args: Any) -> None:
+        """Do it, and keep an error to be told: the user's computation comes first."""
+        try:
+            work(*args)
+        except Exception as error:
+            text = f"record: what was measured could not all be written: {error}"
+            if text not in self._faults:
+                self._faults.append(text)

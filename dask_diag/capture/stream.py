@@ -1,0 +1,121 @@
+"""What has been measured since last asked: parts of a Recording, while computes run.
+
+It hooks into nothing: it looks at what diagnostics collect anyway, from where it stopped the time
+before. Rows are taken in the order in which the scheduler collected the tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from time import perf_counter
+from typing import Any
+
+from dask_diag.capture import freeze
+from dask_diag.capture.cache import HOLDING, CacheProfiler, Holdings
+from dask_diag.capture.compute import Compute
+from dask_diag.capture.packed import Keys, NamesOfPlainKeys
+from dask_diag.capture.resources import SAMPLE_COLUMNS, ResourceProfiler
+from dask_diag.recording import Recording, Table, stack
+
+__all__ = ["CacheStream", "ResourceStream", "Taken", "part_of"]
+
+Tables = dict[str, Table]
+Taken = tuple[Tables, Tables]
+"""What is new for good, and what is so only now and will be told anew: what runs or is held."""
+
+
+def part_of(diagnostics: Sequence[Any], tables: Tables, notices: Sequence[str]) -> Recording:
+    """A part of the recording of several diagnostics over one block."""
+    now = perf_counter()
+    told = [text for each in diagnostics for text in each._notices()]
+    empty = {field.name: Table({}) for field in fields(Recording) if field.type == "Table"}
+    metrics = [each._metric_name for each in diagnostics if isinstance(each, CacheProfiler)]
+    return Recording(
+        start=min(each.start_time or now for each in diagnostics),
+        stop=now,
+        epoch=diagnostics[0]._epoch,
+        metric=metrics[0] if metrics else "",
+        notices=tuple(dict.fromkeys((*told, *notices))),
+        **{**empty, **tables},
+    )
+
+
+class ResourceStream:
+    """The samples of a ResourceProfiler."""
+
+    def __init__(self, profiler: ResourceProfiler) -> None:
+        self._samples = profiler._samples
+        self._taken = 0
+
+    def take(self) -> Taken:
+        """The samples since last asked."""
+        width = len(SAMPLE_COLUMNS)
+        stop = len(self._samples) // width * width
+        new = self._samples[self._taken : stop]
+        self._taken = stop
+        return {"resources": freeze.resources_table(new)}, {}
+
+
+class CacheStream:
+    """The results that a CacheProfiler saw let go; and those that are held."""
+
+    def __init__(self, profiler: CacheProfiler) -> None:
+        self._profiler = profiler
+        self._seen = 0
+        self._live: list[_HoldingsOfCompute] = []
+
+    def take(self) -> Taken:
+        """The results let go since last asked, and those that are held now."""
+        for compute in self._profiler._computes[self._seen :]:
+            self._seen += 1
+            holdings = self._profiler._holdings[compute.number]
+            self._live.append(_HoldingsOfCompute(compute, holdings))
+        ended = [each for each in self._live if each.have_ended()]
+        new = stack([*(each.let_go() for each in self._live), Table({})])
+        held = stack([*(each.held() for each in self._live), Table({})])
+        self._live = [each for each in self._live if each not in ended]
+        return {"cache": new}, {"cache": held}
+
+
+class _HoldingsOfCompute:
+    """The holdings of one compute, from where they were taken last."""
+
+    def __init__(self, compute: Compute, holdings: Holdings) -> None:
+        self._compute = compute
+        self._holdings = holdings
+        # As long as it runs this is a list; it is replaced at the end, and this one kept till then.
+        self._keys: Any = holdings.keys
+        if not isinstance(self._keys, list):
+            self._keys = list(self._keys)
+        self._taken = 0
+
+    def have_ended(self) -> bool:
+        return isinstance(self._holdings.keys, Keys)
+
+    def let_go(self) -> Table:
+        start, stop = self._taken, len(self._keys)
+        self._taken = stop
+        rows = bytes(self._holdings.rows[start * HOLDING.size : stop * HOLDING.size])
+        return self._table(self._keys[start:stop], rows, start)
+
+    def held(self) -> Table:
+        now = perf_counter()
+        held = dict(self._holdings.held)
+        rows = b"".join(HOLDING.pack(metric, since, now) for metric, since in held.values())
+        return self._table(list(held), rows, None)
+
+    def _table(self, keys: list[Any], rows: bytes, start: int | None) -> Table:
+        part = Holdings()
+        part.keys = keys
+        part.rows = bytearray(rows)
+        dsk = self._compute.dsk
+        if start is not None and self.have_ended():
+            part.names = _from_row(self._holdings.names, start)
+        else:
+            part.names = NamesOfPlainKeys(keys, set(map(type, keys)), dsk)
+        return freeze.holdings_of(self._compute, part)
+
+
+def _from_row(names: Any, start: int) -> list[tuple[int, str]]:
+    return [(row - start, name) for row, name in names if row >= start]

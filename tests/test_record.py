@@ -1,0 +1,333 @@
+"""record: what the file holds is what the profilers measured, whatever happens to the process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from dataclasses import fields
+from operator import add
+from pathlib import Path
+
+import dask
+import dask.local
+import dask.multiprocessing
+import dask.threaded
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dask_diag import Recording, context_meter, load, record
+from dask_diag.capture import compute
+from dask_diag.capture import record as module
+from dask_diag.capture.freeze_keys import function_of_key, keys_columns
+from dask_diag.errors import RecordingFileError
+from dask_diag.recording import REFERENCES, Table
+
+pytestmark = pytest.mark.leaves_files
+
+SCHEDULERS = {
+    "synchronous": dask.local.get_sync,
+    "threads": dask.threaded.get,
+    "processes": dask.multiprocessing.get,
+}
+
+
+@pytest.fixture
+def often(monkeypatch):
+    """Write much more often than is needed, so that there are many parts."""
+    monkeypatch.setattr(module, "_PERIOD", 0.005)
+    monkeypatch.setattr(module, "_LONGEST_PERIOD", 0.005)
+
+
+def metered(value, *others):
+    context_meter.digest_metric("apples", 2, "count")
+    time.sleep(0.0005)
+    return value
+
+
+def graph(n=40):
+    dsk = {("a-1", i): (metered, i) for i in range(n)}
+    dsk |= {("b-1", i, 0): (metered, ("a-1", i), ("a-1", 0)) for i in range(n)}
+    dsk["c"] = (metered, 1, [("b-1", i, 0) for i in range(n)])
+    return dsk
+
+
+def rows(table):
+    return sorted(map(repr, table.to_dicts()))
+
+
+def needs_by_key(recording):
+    names = list(
+        zip(recording.tasks["key"].tolist(), recording.tasks["compute"].tolist(), strict=True)
+    )
+    return sorted((names[row["task"]], names[row["needs"]]) for row in recording.needs.to_dicts())
+
+
+def told_by_key(recording, table):
+    keys = recording.tasks["key"].tolist()
+    told = getattr(recording, table).to_dicts()
+    return sorted((keys[row["task"]], repr(row | {"task": 0})) for row in told)
+
+
+def assert_alike(loaded, recording):
+    """All the same, but for the order of rows."""
+    assert loaded.notices == recording.notices
+    assert loaded.tasks.columns == recording.tasks.columns
+    for field in fields(Recording):
+        table = getattr(loaded, field.name)
+        if not isinstance(table, Table):
+            continue
+        if field.name not in REFERENCES:
+            assert rows(table) == rows(getattr(recording, field.name)), field.name
+        elif field.name != "needs":
+            assert told_by_key(loaded, field.name) == told_by_key(recording, field.name)
+    assert needs_by_key(loaded) == needs_by_key(recording)
+    assert (loaded.metric, loaded.epoch) == (recording.metric, recording.epoch)
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_the_file_has_what_was_measured(scheduler, often, monkeypatch):
+    monkeypatch.setattr(compute, "WORTH_LISTING_POOLS", 0)
+    with record("run.diag", dt=0.01, explain=sys.platform == "linux") as run:
+        for _ in range(2):
+            SCHEDULERS[scheduler](graph(), "c")
+    recording, loaded = run.recording, load("run.diag")
+    assert len(recording.tasks) == 162
+    assert len(recording.needs) == 2 * (40 + 39 + 40)
+    assert len(recording.metrics) == 162
+    assert len(recording.transfers) == (162 * 4 if scheduler == "processes" else 0)
+    assert sys.platform != "linux" or len(recording.waits) >= 162
+    assert recording.notices == ()
+    assert recording.pools.columns
+    assert_alike(loaded, recording)
+
+
+def test_computes_that_overlap_are_told_apart(often):
+    with record("run.diag") as run:
+        threads = [
+            threading.Thread(target=dask.local.get_sync, args=(graph(20), "c")) for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(run.recording.computes) == 4
+    assert_alike(load("run.diag"), run.recording)
+
+
+def test_short_computes_are_all_there(often):
+    with record("run.diag") as run:
+        for n in range(100):
+            dask.local.get_sync({"x": (add, n, 1), "y": (add, "x", 1)}, "y")
+    assert len(run.recording.needs) == 100
+    assert_alike(load("run.diag"), run.recording)
+
+
+def test_spans_and_failures_are_there(often):
+    @dask.delayed
+    def fail(value):
+        time.sleep(0.05)
+        raise ZeroDivisionError
+
+    with dask.annotate(span="slow"):
+        failing = fail(1)
+    with record("run.diag") as run, pytest.raises(ZeroDivisionError):
+        failing.compute(scheduler="threads")
+    loaded = load("run.diag")
+    assert_alike(loaded, run.recording)
+    assert loaded.tasks["outcome"].tolist() == ["failed"]
+    assert loaded.computes["error"].tolist() == ["ZeroDivisionError"]
+    assert loaded.tasks["span"].tolist() == ["slow"]
+
+
+def test_an_error_in_the_block_leaves_a_whole_file():
+    with pytest.raises(KeyboardInterrupt), record("run.diag"):
+        dask.local.get_sync(graph(3), "c")
+        raise KeyboardInterrupt
+    assert len(load("run.diag").tasks) == 7
+    assert load("run.diag").notices == ()
+
+
+def test_a_block_may_be_entered_again():
+    run = record("run.diag", overwrite=True)
+    for n in (2, 3):
+        with run:
+            dask.local.get_sync(graph(n), "c")
+        assert_alike(load("run.diag"), run.recording)
+    assert len(run.recording.tasks) == 7
+
+
+def test_a_file_that_is_there_is_refused_before_anything_runs(tmp_path):
+    Path("run.diag").write_text("mine")
+    with pytest.raises(RecordingFileError, match="overwrite=True"), record("run.diag"):
+        raise AssertionError
+    assert Path("run.diag").read_text() == "mine"
+
+
+def test_a_full_disk_is_told_and_never_raised(often, monkeypatch):
+    real = os.write
+
+    def write(file, data):
+        if threading.current_thread().name == "dask_diag-record":
+            raise OSError(28, "No space left on device")
+        return real(file, data)
+
+    monkeypatch.setattr(os, "write", write)
+    with record("run.diag") as run:
+        assert dask.threaded.get(graph(), "c") == 1
+        time.sleep(0.05)
+    assert "No space left" in run.recording.notices[-1]
+    # When the block ended there was space again.
+    assert_alike(load("run.diag"), run.recording)
+
+
+def test_a_disk_that_stays_full_leaves_what_was_written(often, monkeypatch):
+    full = threading.Event()
+    real = os.write
+
+    def write(file, data):
+        if full.is_set():
+            raise OSError(28, "No space left on device")
+        return real(file, data)
+
+    monkeypatch.setattr(os, "write", write)
+    with record("run.diag") as run:
+        dask.threaded.get(graph(), "c")
+        time.sleep(0.05)
+        full.set()
+        assert dask.threaded.get(graph(), "c") == 1
+    full.clear()
+    assert "No space left" in run.recording.notices[-1]
+    loaded = load("run.diag")
+    assert 81 <= len(loaded.tasks) <= 162
+    assert "was cut short" in loaded.notices[-1]
+    assert os.listdir() == ["run.diag"]
+
+
+def test_a_fault_of_our_own_is_told_and_all_is_saved_at_the_end(often, monkeypatch):
+    from dask_diag.capture.stream import CacheStream
+
+    def fail(self):
+        raise RuntimeError("ours")
+
+    monkeypatch.setattr(CacheStream, "take", fail)
+    with record("run.diag") as run:
+        assert dask.threaded.get(graph(), "c") == 1
+        time.sleep(0.02)
+    assert "ours" in run.recording.notices[-1]
+    assert_alike(load("run.diag"), run.recording)
+
+
+KILLED = """
+import sys, time, dask.threaded, dask.multiprocessing, dask.local
+from dask_diag import record
+
+def slow(*args):
+    time.sleep(0.02)
+    return 1
+
+def very_slow(*args):
+    print("running", flush=True)
+    time.sleep(100)
+
+if __name__ == "__main__":
+    get = {"synchronous": dask.local.get_sync, "threads": dask.threaded.get,
+           "processes": dask.multiprocessing.get}[sys.argv[2]]
+    dsk = {("slow-1", n): (slow,) for n in range(50)}
+    dsk["wait-1"] = (very_slow, [("slow-1", n) for n in range(50)])
+    with record(sys.argv[1]):
+        get(dsk, "wait-1")
+"""
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_a_killed_process_leaves_all_but_the_last_second(scheduler, tmp_path):
+    script = tmp_path / "killed.py"
+    script.write_text(textwrap.dedent(KILLED))
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    child = subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path / "run.diag"), scheduler],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+        start_new_session=True,
+    )
+    assert child.stdout.readline() == b"running\n"
+    time.sleep(1.0)
+    os.killpg(child.pid, signal.SIGKILL)
+    child.communicate()
+    loaded = load(tmp_path / "run.diag")
+    assert "was cut short" in loaded.notices[-1]
+    outcome = dict(zip(loaded.tasks["key"].tolist(), loaded.tasks["outcome"].tolist(), strict=True))
+    assert outcome == {f"('slow-1', {n})": "ok" for n in range(50)} | {"wait-1": "unfinished"}
+    assert len(loaded.needs) == 50
+    held = loaded.cache["key"].tolist()
+    assert sorted(held) == sorted(f"('slow-1', {n})" for n in range(50))
+    assert len(loaded.computes) == 1
+    assert loaded.stop - np.nanmax(loaded.tasks["start"]) > 0.1
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_leaves_the_file_to_its_parent():
+    with record("run.diag") as run:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                run.__exit__(None, None, None)
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitpid(child, 0)[1] == 0
+        dask.local.get_sync(graph(2), "c")
+    assert_alike(load("run.diag"), run.recording)
+
+
+def test_no_key_is_kept_once_a_block_has_ended():
+    import gc
+    import weakref
+
+    class Argument:
+        pass
+
+    argument = Argument()
+    reference = weakref.ref(argument)
+    with record("run.diag") as run:
+        dask.local.get_sync({("a", 0): (id, argument)}, ("a", 0))
+    del argument
+    gc.collect()
+    assert reference() is None
+    assert run._streams == []
+
+
+any_key = st.one_of(
+    st.tuples(st.text(), st.integers(), st.integers()),
+    st.tuples(st.sampled_from(["x", "x-1", "(", "a, b", "'", "é"]), st.integers()),
+    st.tuples(st.text(max_size=2)),
+    st.tuples(st.text(max_size=2), st.one_of(st.booleans(), st.floats(), st.tuples(st.integers()))),
+    st.tuples(st.text(max_size=2), st.integers().map(lambda n: np.int64(n % 9))),
+    st.text(),
+    st.integers(),
+    st.just(()),
+    st.binary(max_size=2),
+)
+
+
+@given(st.one_of(st.lists(any_key, max_size=5), any_key.flatmap(lambda k: st.just([k] * 3))))
+def test_keys_are_written_as_str_writes_them(keys):
+    texts, functions = keys_columns(keys, {})
+    assert texts.tolist() == list(map(str, keys))
+    assert functions.tolist() == [function_of_key(key) for key in keys]
+
+
+def test_many_keys_of_all_kinds():
+    keys = [("x-1", n) if n % 5000 else f"lone-{n}" for n in range(20_000)]
+    texts, functions = keys_columns(keys, {})
+    assert texts.tolist() == list(map(str, keys))
+    assert functions.tolist() == [function_of_key(key) for key in keys]
