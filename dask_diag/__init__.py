@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask_diag._version import __version__
 from dask_diag.capture.cache import CacheProfiler
+from dask_diag.capture.memory import MemorySampler
 from dask_diag.capture.meter import context_meter
 from dask_diag.capture.profiler import Profiler
 from dask_diag.capture.progress import ProgressBar
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from dask_diag.analysis.activities import activities
     from dask_diag.analysis.critical_path import critical_path
     from dask_diag.analysis.findings import Finding, findings
+    from dask_diag.analysis.memory import memory_usage
     from dask_diag.analysis.waits import waits
     from dask_diag.recording import Recording
     from dask_diag.views.page import visualize
@@ -27,6 +29,7 @@ __all__ = [
     "CacheProfiler",
     "DiagnosticError",
     "Finding",
+    "MemorySampler",
     "Profiler",
     "ProgressBar",
     "Recording",
@@ -36,6 +39,7 @@ __all__ = [
     "context_meter",
     "critical_path",
     "findings",
+    "memory_usage",
     "span",
     "summary",
     "visualize",
@@ -48,6 +52,7 @@ _WHEN_FIRST_USED = {
     "activities": "dask_diag.analysis.activities",
     "critical_path": "dask_diag.analysis.critical_path",
     "findings": "dask_diag.analysis.findings",
+    "memory_usage": "dask_diag.analysis.memory",
     "summary": "dask_diag.views.summary",
     "visualize": "dask_diag.views.page",
     "waits": "dask_diag.analysis.waits",

@@ -27,7 +27,12 @@ ALLOWED = {
     "__init__": {"capture", "errors", "_version"},
 }
 # Steps up that are taken when a method is called, and only then.
-STEPS_UP = {("capture/diagnostic.py", "views"), ("capture/profiler.py", "analysis")}
+STEPS_UP = {
+    ("capture/diagnostic.py", "views"),
+    ("capture/memory.py", "analysis"),
+    ("capture/memory.py", "views"),
+    ("capture/profiler.py", "analysis"),
+}
 # The rooms of capture that make the noun.
 MAKES_THE_NOUN = {"capture/freeze.py", "capture/freeze_keys.py", "capture/freeze_tasks.py"}
 
