@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dask_diag.analysis.memory import memory_usage
     from dask_diag.analysis.waits import waits
     from dask_diag.recording import Recording
+    from dask_diag.views.exports import export
     from dask_diag.views.page import visualize
     from dask_diag.views.summary import summary
 
@@ -38,6 +39,7 @@ __all__ = [
     "activities",
     "context_meter",
     "critical_path",
+    "export",
     "findings",
     "memory_usage",
     "span",
@@ -51,6 +53,7 @@ _WHEN_FIRST_USED = {
     "Recording": "dask_diag.recording",
     "activities": "dask_diag.analysis.activities",
     "critical_path": "dask_diag.analysis.critical_path",
+    "export": "dask_diag.views.exports",
     "findings": "dask_diag.analysis.findings",
     "memory_usage": "dask_diag.analysis.memory",
     "summary": "dask_diag.views.summary",

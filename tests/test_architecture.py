@@ -23,7 +23,7 @@ ALLOWED = {
     "recording": {"columns", "errors"},
     "capture": {"capture", "errors"},
     "analysis": {"analysis", "columns", "recording", "errors"},
-    "views": {"views", "analysis", "columns", "recording", "errors"},
+    "views": {"views", "analysis", "columns", "recording", "errors", "_version"},
     "__init__": {"capture", "errors", "_version"},
 }
 # Steps up that are taken when a method is called, and only then.
