@@ -81,6 +81,7 @@ class record:  # noqa: N801
         self._writer: Any = None
 
     def __enter__(self) -> Self:
+        from dask_diag.capture.stream import without_rows
         from dask_diag.storage import Writer
 
         self._faults = []
@@ -92,7 +93,7 @@ class record:  # noqa: N801
             for profiler in self.profilers:
                 undo.enter_context(profiler)
             # Opened at once by whoever looks, and with the columns of tables that stay empty.
-            self._writer.append(self.recording)
+            self._writer.append(without_rows(self.recording))
             self._streams = self._streams_of_profilers()
             self._thread = threading.Thread(target=self._run, name="dask_diag-record", daemon=True)
             self._thread.start()
