@@ -107,7 +107,9 @@ def _tasks(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
                 named = f'{{"ph":"X","name":{name},"cat":"task",{where[track]}'
                 lines.append(f'{named},"ts":{ts},"dur":{dur},{args}')
             else:
-                named = f'"name":{name},"cat":"not known when it ran","id":{row + 1},{aside}'
+                named = (
+                    f'"name":{name},"cat":"not known when it ran",{aside},"id2":{{"local":"{row}"}}'
+                )
                 lines.append(f'{{"ph":"b",{named},"ts":{ts},{args}')
                 lines.append(f'{{"ph":"e",{named},"ts":{round(ts + dur, 3)}}}')
         yield lines
