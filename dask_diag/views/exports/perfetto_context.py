@@ -19,7 +19,7 @@ __all__ = ["computes", "counters"]
 
 _LONGEST = 400
 _MOST_STEPS = 100_000
-_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode
 
 
 def computes(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
