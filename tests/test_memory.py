@@ -118,17 +118,17 @@ def test_after_a_task_that_let_go_of_more_nothing_is_lost(retried):
     retried(measure)
 
 
-def recording_of(tasks, samples, pids=(1,)):
+def recording_of(tasks, samples, computes=((0.0, 1000.0),)):
     """Tasks are (pid, start, stop), samples (time, pid, memory); pid 1 computes."""
     start, stop = (np.array([task[n] for task in tasks], float) for n in (1, 2))
     pid = Labels.of(task[0] for task in tasks)
     count = len(tasks)
     computes = Table(
         {
-            "compute": Labels.of(["c"]),
-            "start": np.zeros(1),
-            "stop": np.full(1, 1000.0),
-            "workers": np.ones(1, int),
+            "compute": Labels.of(f"c{n}" for n in range(len(computes))),
+            "start": np.array([start for start, _ in computes]),
+            "stop": np.array([stop for _, stop in computes]),
+            "workers": np.ones(len(computes), int),
         }
     )
     table = Table(
@@ -139,7 +139,7 @@ def recording_of(tasks, samples, pids=(1,)):
             "stop": stop,
             "submitted": np.nan_to_num(start),
             "pid": pid,
-            "compute": Labels.of(["c"] * count),
+            "compute": Labels.of(["c0"] * count),
         }
     )
     times, of, memory = (np.array([sample[n] for sample in samples]) for n in range(3))
@@ -165,7 +165,7 @@ def recording_of(tasks, samples, pids=(1,)):
     )
 
 
-def task_by_task(tasks, samples):
+def task_by_task(tasks, samples, computes=((0.0, 1000.0),)):
     """The same by definition, one task after the other."""
     children = {pid for _, pid, _ in samples if pid != 1}
     together = {}
@@ -183,7 +183,9 @@ def task_by_task(tasks, samples):
         if not within:
             yield 0, NAN, NAN, NAN, False
             continue
-        so_far = [memory for moment, memory in seen if moment <= stop]
+        idle = [moment for moment, _ in seen if not any(a <= moment <= b for a, b in computes)]
+        since = max([moment for moment in idle if moment <= stop], default=-1)
+        so_far = [memory for moment, memory in seen if since <= moment <= stop]
         alone = bool(before) and not any(a < stop and b > before[-1][0] for _, a, b in beside)
         growth = NAN
         if before:
@@ -205,10 +207,21 @@ def test_all_tasks_at_once_are_as_one_after_the_other(seed):
     lasts = random.exponential(random.choice([0.2, 2.0]), len(starts))
     pids = random.integers(1, 5, len(starts)).tolist()
     tasks = list(zip(pids, starts.tolist(), (starts + lasts).tolist()))
-    usage = memory_usage(recording_of(tasks, samples), by="task")
+    bounds = np.sort(random.uniform(-1, 21, 2 * random.integers(1, 5))).reshape(-1, 2).tolist()
+    usage = memory_usage(recording_of(tasks, samples, bounds), by="task")
     names = ("samples", "min_memory", "max_memory", "growth", "exact")
-    for name, expected in zip(names, zip(*task_by_task(tasks, samples)), strict=True):
+    for name, expected in zip(names, zip(*task_by_task(tasks, samples, bounds)), strict=True):
         np.testing.assert_array_equal(usage[name], expected, err_msg=name)
+
+
+def test_what_an_earlier_compute_left_is_not_in_the_bound_of_a_later_one():
+    samples = list(zip((0.5, 1.5, 2.5, 3.5, 4.5), (1,) * 5, (100, 900, 900, 950, 980)))
+    tasks = [(1, 1.0, 2.0), (1, 3.0, 4.8), (1, 3.1, 4.9)]
+    whole = memory_usage(recording_of(tasks, samples), by="task")
+    assert whole["growth"].tolist() == [800, 880, 880]
+    apart = memory_usage(recording_of(tasks, samples, [(0.9, 2.1), (2.9, 5.0)]), by="task")
+    assert apart["growth"].tolist() == [800, 80, 80]
+    assert apart["exact"].tolist() == [True, False, False]
 
 
 def test_a_task_whose_end_is_not_known_runs_beside_all_that_follow():
@@ -252,7 +265,7 @@ def test_a_million_tasks_and_a_hundred_thousand_samples_take_seconds():
             "stop": starts + 0.5,
             "submitted": starts,
             "pid": Labels(code, [1]),
-            "compute": Labels(code, ["c"]),
+            "compute": Labels(code, ["c0"]),
         }
     )
     samples = 100_000

@@ -49,9 +49,9 @@ def memory_usage(recording: Recording, by: str = "function") -> Table:
     The memory of a task is that of the process which ran it; if that computes itself, the tasks of
     its threads share it, and its descendants count in it. ``growth`` is **exact** if no other task
     ran there from the sample before the task until its end: the most that was seen less that
-    sample. Else it is an **upper bound**: the most that was seen less the least that the process
-    had had by then, as if all in between were this task's. What is between two samples is not
-    seen: choose a short ``dt``, and mind ``sampled``.
+    sample. Else it is an **upper bound**: the most that was seen less the least that had been seen
+    since no compute ran, as if all in between were this task's. What is between two samples is
+    not seen: choose a short ``dt``, and mind ``sampled``.
     """
     if by not in ("function", "task"):
         raise DiagnosticError(f"by: expected 'function' or 'task', found {by!r}")
@@ -71,10 +71,29 @@ def memory_usage(recording: Recording, by: str = "function") -> Table:
 
 @dataclass(frozen=True)
 class _Samples:
-    """The memory of one process, or several: bytes at ascending times."""
+    """The memory of one process, or several: bytes at ascending times.
+
+    `least` is the least since the last sample at which no compute ran, that one included.
+    """
 
     times: Array
     sizes: Array
+    least: Array
+
+    @classmethod
+    def of(cls, times: Array, sizes: Array, computes: Table) -> _Samples:
+        """From samples in any order."""
+        order = np.argsort(times, kind="stable")
+        times, sizes = times[order], sizes[order]
+        begun = np.searchsorted(np.sort(computes["start"]), times, "right")
+        ended = np.searchsorted(np.sort(computes["stop"]), times)
+        period = np.cumsum(begun == ended)
+        by_size = np.argsort(sizes, kind="stable")
+        rank = np.empty(len(sizes), np.int64)
+        rank[by_size] = np.arange(len(sizes))
+        # Each period has lower numbers than all before it: so one running minimum does for all.
+        lowest = np.minimum.accumulate(rank - period * len(sizes)) + period * len(sizes)
+        return cls(times, sizes, sizes[by_size[lowest]])
 
 
 @dataclass(frozen=True)
@@ -107,7 +126,7 @@ class _Seen:
         ended = np.searchsorted(np.sort(stop[others]), times[before], "right")
         exact = (first > 0) & (begun - ended == 1)
         most = _extreme(np.maximum, sizes, first, last)
-        base = np.where(exact, sizes[before], np.minimum.accumulate(sizes)[last])
+        base = np.where(exact, sizes[before], sampled.least[last])
         self.samples[rows] = last - first + 1
         self.min_memory[rows] = _extreme(np.minimum, sizes, first, last)
         self.max_memory[rows] = most
@@ -156,14 +175,10 @@ def _scopes(recording: Recording) -> Iterator[tuple[Array, _Samples, Array]]:
             if pid in children:
                 there = tasks["pid"].codes == code
                 elsewhere |= there
-                sampled = _in_order(processes.rows(processes["pid"] == pid))
+                own = processes.rows(processes["pid"] == pid)
+                sampled = _Samples.of(own["time"], own["memory"], recording.computes)
                 yield np.flatnonzero(there & known), sampled, np.flatnonzero(there)
     yield np.flatnonzero(~elsewhere & known), _together(recording), np.arange(len(tasks))
-
-
-def _in_order(samples: Table) -> _Samples:
-    order = np.argsort(samples["time"], kind="stable")
-    return _Samples(samples["time"][order], samples["memory"][order])
 
 
 def _together(recording: Recording) -> _Samples:
@@ -171,14 +186,15 @@ def _together(recording: Recording) -> _Samples:
     processes, resources = recording.processes, recording.resources
     if not len(processes):
         if not len(resources):
-            return _Samples(np.zeros(0), np.zeros(0))
+            return _Samples.of(np.zeros(0), np.zeros(0), recording.computes)
         memory = resources["memory"] + resources["memory_children"]
-        return _in_order(Table({"time": resources["time"], "memory": memory}))
+        return _Samples.of(resources["time"], memory, recording.computes)
     times, at = np.unique(processes["time"], return_inverse=True)
     # Each reading has the computing process once: recordings of the same samples count once.
     readings = np.bincount(at, processes["descendant"] == 0, minlength=len(times))
     sizes = np.bincount(at, processes["memory"], minlength=len(times))
-    return _Samples(times[readings > 0], (sizes / np.maximum(readings, 1))[readings > 0])
+    read = readings > 0
+    return _Samples.of(times[read], sizes[read] / readings[read], recording.computes)
 
 
 def _by_function(function: Labels, seen: _Seen) -> Table:

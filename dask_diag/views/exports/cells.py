@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.columns import Texts
+from dask_diag.columns import Labels, Texts
 from dask_diag.recording import Recording, Table
 
 __all__ = ["ROWS", "chunks", "facts", "tables", "tasks_of"]
@@ -50,5 +50,11 @@ def chunks(column: Any, rows: int = ROWS) -> Iterator[list[Any]]:
     if isinstance(column, Texts):
         yield from column.chunks(rows)
         return
+    if isinstance(column, Labels):
+        column = Labels(column.codes, list(map(_plain, column.values)))
     for first in range(0, len(column), rows):
         yield column[first : first + rows].tolist()
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

@@ -2,7 +2,8 @@
 
 Times are microseconds from when recording began, with three digits after the point. Readers sort
 events by time and keep the order of the file among those of one time: so tasks come before the
-flows that are bound to them.
+flows that are bound to them. Perfetto shows escapes in arguments as they are: so there are as few
+as can be.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from dask_diag.views.whole_files import opened
 __all__ = ["write_file"]
 
 _LONGEST = 400
-_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode
 
 
 def write_file(recording: Recording, path: Path, compressed: bool) -> None:
@@ -107,7 +108,8 @@ def _tasks(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
                 named = f'{{"ph":"X","name":{name},"cat":"task",{where[track]}'
                 lines.append(f'{named},"ts":{ts},"dur":{dur},{args}')
             else:
-                named = f'"name":{name},"cat":"not known when it ran","id":{row + 1},{aside}'
+                named = f'"name":"when not known: {name[1:]},"cat":"task",{aside}'
+                named += f',"id2":{{"local":"{row}"}}'
                 lines.append(f'{{"ph":"b",{named},"ts":{ts},{args}')
                 lines.append(f'{{"ph":"e",{named},"ts":{round(ts + dur, 3)}}}')
         yield lines
@@ -129,7 +131,7 @@ def _told_alike(tasks: Table) -> Labels:
 
 
 def _key(key: str) -> str:
-    return _encode(key if key.isascii() and len(key) <= _LONGEST else shown(key, _LONGEST))
+    return _encode(key if key.isprintable() and len(key) <= _LONGEST else shown(key, _LONGEST))
 
 
 def _flows(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:

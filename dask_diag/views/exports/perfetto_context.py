@@ -19,7 +19,7 @@ __all__ = ["computes", "counters"]
 
 _LONGEST = 400
 _MOST_STEPS = 100_000
-_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode
 
 
 def computes(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
@@ -30,7 +30,7 @@ def computes(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
         event = {
             "name": name,
             "cat": category,
-            "id": identity,
+            "id2": {"local": f"{category} {identity}"},
             "pid": tracks.about,
             "tid": tracks.about,
         }
@@ -90,7 +90,7 @@ def counters(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
             ]
 
     ready = thinned(ready_tasks(recording), _MOST_STEPS)
-    yield from lines("ready tasks", ready.times, tasks=ready.amounts)
+    yield from lines("tasks", ready.times, ready=ready.amounts)
     samples = recording.resources
     if len(samples):
         # A sample's share of CPU is that of the interval that it ends.
