@@ -128,6 +128,11 @@ class record:  # noqa: N801
         whole = Recording.combine([profiler.recording for profiler in self.profilers])
         return replace(whole, notices=(*whole.notices, *self._faults))
 
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What kept the file from being written as it should be; `recording` tells it, too."""
+        return tuple(self._faults)
+
     def summary(self) -> Summary:
         """A table of what was measured, by function, for a terminal or a notebook."""
         from dask_diag.views.summary import summary
