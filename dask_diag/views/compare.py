@@ -120,11 +120,14 @@ body {{ font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 60em;
 div {{ overflow-x: auto; }}
 table {{ border-collapse: collapse; width: 100%; }}
 th, td {{ padding: .25em .7em; border-bottom: 1px solid #8884; white-space: nowrap; }}
+th:first-child {{ min-width: 8em; }}
 td:first-child {{ white-space: normal; overflow-wrap: anywhere; }}
 td {{ font-variant-numeric: tabular-nums; }}
 tbody tr:last-child {{ font-weight: 600; }}
 tr.slower td:last-child {{ color: #c0392b; font-weight: 600; }}
 tr.faster td:last-child {{ color: #1e8449; font-weight: 600; }}
+@media (max-width: 40em) {{ body {{ font-size: 12px; margin: 1em auto; }}
+  th, td {{ padding: .25em .3em; }} th:first-child {{ min-width: 6em; }} }}
 @media (prefers-color-scheme: dark) {{
   tr.slower td:last-child {{ color: #ff8a78; }} tr.faster td:last-child {{ color: #6fd193; }}
 }}
