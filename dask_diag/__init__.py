@@ -73,5 +73,12 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def load_ipython_extension(ipython: Any) -> None:
+    """Make ``%%diag`` known, when ``%load_ext dask_diag`` asks for it."""
+    from dask_diag.cli.notebook import DiagMagics
+
+    ipython.register_magics(DiagMagics)
+
+
 def __dir__() -> list[str]:
     return sorted(__all__)

@@ -299,7 +299,9 @@ class Recording:
         return f"<Recording of {self.stop - self.start:.3g} s; {counts}>"
 
     def _repr_html_(self) -> str:
-        return f"<p>{html.escape(repr(self))}</p>{self.tasks._repr_html_()}"
+        from dask_diag.views.summary import summary
+
+        return summary(self)._repr_html_()
 
 
 REFERENCES = {

@@ -34,7 +34,8 @@ class record:  # noqa: N801
 
     Parameters
     ----------
-    path : str or os.PathLike
+    path : str, os.PathLike or None
+        None writes no file: what is measured is only in `recording`.
     overwrite : bool, optional
         Whether a file that is there may be replaced.
     dt : float, optional
@@ -61,7 +62,7 @@ class record:  # noqa: N801
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | None,
         *,
         overwrite: bool = False,
         dt: float = 0.5,
@@ -79,36 +80,49 @@ class record:  # noqa: N801
         self._stopping = threading.Event()
         self._streams: list[Any] = []
         self._writer: Any = None
+        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        from dask_diag.capture.stream import without_rows
-        from dask_diag.storage import Writer
-
         self._faults = []
-        self._stopping.clear()
         self._pid = os.getpid()
-        self._writer = Writer(self._path, overwrite=self._overwrite)
         with ExitStack() as undo:
-            undo.callback(self._writer.close)
+            if self._path is not None:
+                self._open(self._path, undo)
             for profiler in self.profilers:
                 undo.enter_context(profiler)
-            # Opened at once by whoever looks, and with the columns of tables that stay empty.
-            self._writer.append(without_rows(self.recording))
-            self._streams = self._streams_of_profilers()
-            self._thread = threading.Thread(target=self._run, name="dask_diag-record", daemon=True)
-            self._thread.start()
+            if self._path is not None:
+                self._start_writing()
             undo.pop_all()
         return self
+
+    def _open(self, path: str | os.PathLike[str], undo: ExitStack) -> None:
+        from dask_diag.storage import Writer
+
+        self._writer = Writer(path, overwrite=self._overwrite)
+        undo.callback(self._writer.close)
+
+    def _start_writing(self) -> None:
+        from dask_diag.capture.stream import without_rows
+
+        # Opened at once by whoever looks, and with the columns of tables that stay empty.
+        self._writer.append(without_rows(self.recording))
+        self._streams = self._streams_of_profilers()
+        self._stopping.clear()
+        self._thread = threading.Thread(target=self._run, name="dask_diag-record", daemon=True)
+        self._thread.start()
 
     def __exit__(self, *args: object) -> None:
         if os.getpid() != self._pid:
             # A forked child that leaves the block: the file is its parent's.
             return
-        self._stopping.set()
-        self._thread.join()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._stopping.set()
+            thread.join()
         for profiler in reversed(self.profilers):
             self._guarded(profiler.__exit__, *args)
-        self._guarded(self._end)
+        if thread is not None:
+            self._guarded(self._end)
         self._streams = []
 
     def _streams_of_profilers(self) -> list[Any]:
@@ -128,6 +142,11 @@ class record:  # noqa: N801
 
         whole = Recording.combine([profiler.recording for profiler in self.profilers])
         return replace(whole, notices=(*whole.notices, *self._faults))
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What kept the file from being written as it should be; `recording` tells it, too."""
+        return tuple(self._faults)
 
     def summary(self) -> Summary:
         """A table of what was measured, by function, for a terminal or a notebook."""
@@ -168,6 +187,7 @@ class record:  # noqa: N801
             self._guarded(self._writer.close)
         if self._faults:
             self._writer.abandon()
+            assert self._path is not None
             self.recording.save(self._path, overwrite=True)
 
     def _guarded(self, work: Any, *args: Any) -> None:

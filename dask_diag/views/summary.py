@@ -10,6 +10,7 @@ import numpy as np
 
 from dask_diag.analysis.activities import activities
 from dask_diag.analysis.critical_path import critical_path
+from dask_diag.analysis.elapsed import seconds_computing
 from dask_diag.analysis.findings import Finding, findings
 from dask_diag.analysis.functions import by_function
 from dask_diag.analysis.levels import levels_held
@@ -61,7 +62,7 @@ def _told(finding: Finding) -> str:
 
 def _heading(recording: Recording) -> str:
     tasks, computes = recording.tasks, recording.computes
-    spent = _spent_computing(computes)
+    spent = seconds_computing(computes)
     parts = [counted(len(computes), "compute")]
     if len(tasks):
         parts[0] += f", {counted(len(tasks), 'task')}"
@@ -72,18 +73,6 @@ def _heading(recording: Recording) -> str:
 
 def _workers_used(tasks: Table) -> int:
     return len(np.unique(tasks["worker"].codes[~np.isnan(tasks["start"])]))
-
-
-def _spent_computing(computes: Table) -> float:
-    """Seconds in which at least one compute ran."""
-    if not len(computes):
-        return 0.0
-    order = np.argsort(computes["start"])
-    starts, stops = computes["start"][order], computes["stop"][order]
-    reached = np.maximum.accumulate(stops)
-    begins = np.maximum(starts[1:], reached[:-1])
-    first = stops[0] - starts[0]
-    return float(first + np.maximum(stops[1:] - begins, 0.0).sum())
 
 
 def _rows(table: Table) -> Iterator[tuple[str, ...]]:
