@@ -383,14 +383,15 @@ def test_what_is_shared_is_read_for_a_fiftieth_of_the_time(monkeypatch):
     reader, tree._reader = LinuxReader(), type("Slow", (), {})()
     tree._reader.memory, tree._reader.resident = slow, reader.resident
     tree._descendants.listed = list
+    tree._children.clear()
     known = []
     for _ in range(100):
-        known.append(not np.isnan(tree.read(shares=False).pss))
+        known.append(not np.isnan(tree.read().pss))
         clock[0] += 1.0
     assert sum(known) * 0.2 <= 0.02 * (clock[0] - 100.0) + 0.2
     assert sum(known) > 5
     tree.read()
-    assert np.isnan(tree.read(shares=True).pss), "what takes long is not read on leaving"
+    assert np.isnan(tree.read(waited_for=True).pss), "nobody waits for what takes long"
 
 
 def test_a_label_that_is_used_again_is_another_series():
@@ -438,7 +439,7 @@ def test_leaving_is_immediate_also_by_an_error():
 
 
 def test_a_fault_is_told_and_does_not_reach_the_program(monkeypatch):
-    def broken(self, shares=False):
+    def broken(self, waited_for=False):
         raise OSError("/proc has gone")
 
     monkeypatch.setattr(MemoryTree, "read", broken)
