@@ -1,0 +1,210 @@
+"""Looks at the stacks of running tasks.
+
+A look tells where each task is, and how much CPU time its thread had since the look before. As all
+looks of a function of tasks have the same chance to meet any of its seconds, each stands for the
+beat of the sampler in which it was. Only where the sampler came far too late, which is known of
+each task, it stands for the time that the task had since the look before; and what was left of a
+task that ended meanwhile is missed.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from threading import get_native_id
+from time import perf_counter, thread_time
+from typing import Any, NamedTuple
+
+from dask_diag.capture.meter import runs_a_task
+from dask_diag.capture.packed import function_of
+from dask_diag.capture.remote import RemoteTask
+from dask_diag.capture.sampler import Listener
+from dask_diag.capture.stacks import Seen
+from dask_diag.capture.walker import Stack, Walker
+from dask_diag.capture.watched import running_tasks, sights_of
+
+__all__ = ["StackLooker", "forget_code", "keep_code", "look_at_stacks"]
+
+_LATE = 0.05
+"""Seconds, or else intervals, from which on the sampler is far too late."""
+_LATE_INTERVALS = 5
+_NAN = float("nan")
+_CPU_OF_OTHERS = sys.platform == "linux" and hasattr(time, "clock_gettime")
+
+_walker = Walker(runs_a_task)
+_lock = threading.Lock()
+_users = 0
+
+
+class StackLooker(NamedTuple):
+    """Looks at stacks, every `interval` seconds; a worker process sums them up by `cycle`."""
+
+    interval: float
+    cycle: float
+
+    @property
+    def look(self) -> Listener:
+        """What the sampler calls."""
+        return look_at_stacks
+
+    @property
+    def late(self) -> float:
+        """Seconds between two looks from which on the later one is far too late."""
+        return max(_LATE, _LATE_INTERVALS * self.interval)
+
+    def sight(self, task: Any) -> StackSight:
+        """A sight of the task that begins on this thread."""
+        return RemoteSight(task, self) if isinstance(task, RemoteTask) else LocalSight(task, self)
+
+
+class StackSight:
+    """The stacks of one run of a task.
+
+    Attributes
+    ----------
+    task : MeasuredTask or RemoteTask
+    """
+
+    __slots__ = ("_cpu", "_last", "_looker", "_thread", "task")
+
+    def __init__(self, task: Any, looker: StackLooker) -> None:
+        self.task = task
+        self._looker = looker
+        self._thread = get_native_id()
+        self._cpu = thread_time()
+        self._last = perf_counter()
+
+    def look(self, stack: Stack, now: float, passed: float) -> None:
+        """Count a stack that was seen `now`; a look stands for so many seconds."""
+        since = now - self._last
+        looker = self._looker
+        if passed > looker.late:
+            passed = max(since, looker.interval)
+        try:
+            cpu = passed * self._share_of_cpu(since)
+        except OSError:
+            return
+        self._last = now
+        self._see(now, stack, passed, cpu)
+        if since > looker.late:
+            self._tell_late(since)
+
+    def end(self) -> None:
+        """Count what was missed since the last look."""
+        stop = self.task.stop
+        if stop is not None and stop - self._last > self._looker.late:
+            self._miss(stop, stop - self._last)
+
+    def _share_of_cpu(self, since: float) -> float:
+        """Of the time since the last look; NaN where it cannot be known."""
+        if not _CPU_OF_OTHERS:
+            return _NAN
+        # The kernel's clock of that thread: an error, and nothing worse, if it has ended.
+        cpu = time.clock_gettime((~self._thread << 3) | 6)
+        share = (cpu - self._cpu) / since if since > 0 else 0.0
+        self._cpu = cpu
+        return min(max(share, 0.0), 1.0)
+
+    def _see(self, now: float, stack: Stack, seconds: float, cpu: float) -> None:
+        raise NotImplementedError
+
+    def _miss(self, stop: float, seconds: float) -> None:
+        raise NotImplementedError
+
+    def _tell_late(self, since: float) -> None:
+        """Keep it where that is of use."""
+
+
+class LocalSight(StackSight):
+    """Of a task of this process: what is seen is given to those who keep it."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, task: Any, looker: StackLooker) -> None:
+        super().__init__(task, looker)
+        self._function = ""
+
+    def _function_of_task(self) -> str:
+        if not self._function:
+            self._function = function_of(self.task.key, self.task.task)
+        return self._function
+
+    def _see(self, now: float, stack: Stack, seconds: float, cpu: float) -> None:
+        for stacks in self.task.compute.stacks:
+            stacks.see(now, self._function_of_task(), stack, seconds, cpu)
+
+    def _miss(self, stop: float, seconds: float) -> None:
+        for stacks in self.task.compute.stacks:
+            stacks.miss(stop, self._function_of_task(), seconds)
+
+    def _tell_late(self, since: float) -> None:
+        for stacks in self.task.compute.stacks:
+            stacks.tell_late(since)
+
+
+class RemoteSight(StackSight):
+    """Of a task in a worker process: what is seen goes home with its result."""
+
+    __slots__ = ("_seen",)
+
+    def __init__(self, task: Any, looker: StackLooker) -> None:
+        super().__init__(task, looker)
+        self._seen: dict[tuple[int, Stack | None], list[float]] = {}
+
+    def end(self) -> None:
+        """Hand everything to the task."""
+        super().end()
+        cycle = self._looker.cycle
+        # A copy in one step: the sampler may just be looking.
+        self.task.stacks = tuple(
+            tuple(Seen((number + 0.5) * cycle, stack.lines if stack else (), *values))
+            for (number, stack), values in tuple(self._seen.items())
+        )
+
+    def _see(self, now: float, stack: Stack | None, seconds: float, cpu: float) -> None:
+        place = int(now // self._looker.cycle), stack
+        values = self._seen.setdefault(place, [0.0, 0.0, 0])
+        values[0] += seconds
+        values[1] += cpu
+        values[2] += stack is not None
+
+    def _miss(self, stop: float, seconds: float) -> None:
+        self._see(stop, None, seconds, 0.0)
+
+
+def look_at_stacks(passed: float) -> None:
+    """Look at every task that runs and is to be sampled."""
+    tasks = list(sights_of(StackLooker))
+    if not tasks:
+        return
+    frames = sys._current_frames()
+    now = perf_counter()
+    try:
+        for ident, watch, sight in tasks:
+            innermost = frames.pop(ident, None)
+            if innermost is None:
+                continue
+            stack = _walker.stack_of(innermost, sight.task.task)
+            # If the run is there before and after, it was when the frame was read.
+            if stack is not None and running_tasks.get(ident) is watch:
+                sight.look(stack, now, passed)
+    finally:
+        # The frame of this call is among them, and would keep all alive in a circle.
+        frames.clear()
+
+
+def keep_code() -> None:
+    """Say that stacks will be looked at, until `forget_code`."""
+    global _users
+    with _lock:
+        _users += 1
+
+
+def forget_code() -> None:
+    """Let go of all code, if it was said once for each `keep_code`."""
+    global _users
+    with _lock:
+        _users -= 1
+        if _users <= 0:
+            _walker.forget()
