@@ -13,7 +13,7 @@ __all__ = ["Listener", "Listening", "Sampler", "sampler"]
 Listener = Callable[[float], None]
 """What is called at each of its beats, with the seconds for which this beat stands."""
 
-BUSY_AT_MOST = 0.05
+BUSY_AT_MOST = 0.02
 """Share of the time in which the sampler may compute; if looks take longer, there are fewer."""
 _GOLDEN = 0.6180339887498949
 

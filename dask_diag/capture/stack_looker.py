@@ -88,7 +88,7 @@ class StackSight:
         self._last = now
         self._see(now, stack, passed, cpu)
         if since > looker.late:
-            self._tell_late(since)
+            self._tell_late(now, since)
 
     def end(self) -> None:
         """Count what was missed since the last look."""
@@ -112,7 +112,7 @@ class StackSight:
     def _miss(self, stop: float, seconds: float) -> None:
         raise NotImplementedError
 
-    def _tell_late(self, since: float) -> None:
+    def _tell_late(self, now: float, since: float) -> None:
         """Keep it where that is of use."""
 
 
@@ -138,9 +138,9 @@ class LocalSight(StackSight):
         for stacks in self.task.compute.stacks:
             stacks.miss(stop, self._function_of_task(), seconds)
 
-    def _tell_late(self, since: float) -> None:
+    def _tell_late(self, now: float, since: float) -> None:
         for stacks in self.task.compute.stacks:
-            stacks.tell_late(since)
+            stacks.tell_late(now, since)
 
 
 class RemoteSight(StackSight):

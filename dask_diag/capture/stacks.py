@@ -84,9 +84,9 @@ class Stacks:
     Attributes
     ----------
     late : int
-        How many looks stood for longer than they should.
+        How many looks came far too late.
     latest : float
-        The longest time, in seconds, for which one did.
+        The longest time, in seconds, since the look before.
     cut : int
         How many looks saw calls for which there was no room.
     """
@@ -95,6 +95,7 @@ class Stacks:
         self.cycle = cycle
         self.late = 0
         self.latest = 0.0
+        self._late_at = 0.0
         self.cut = 0
         self._lock = threading.Lock()
         self._lines: dict[Line, int] = {}
@@ -117,7 +118,7 @@ class Stacks:
     def miss(self, time: float, function: str, seconds: float) -> None:
         """Count seconds of a task that ended before it was looked at again, far too late."""
         with self._lock:
-            self._note_late(seconds)
+            self._note_late(time, seconds)
             self._add(time, function, NOT_SAMPLED, (seconds, 0.0, 0))
 
     def take(self, function: str, seen: Iterable[Seen]) -> None:
@@ -126,13 +127,13 @@ class Stacks:
             for time, lines, seconds, cpu, looks in seen:
                 node = self._node_of(lines) if looks else NOT_SAMPLED
                 if not looks:
-                    self._note_late(seconds)
+                    self._note_late(time, seconds)
                 self._add(time, function, node, (seconds, cpu, looks))
 
-    def tell_late(self, seconds: float) -> None:
-        """Count a look that stands for all that time."""
+    def tell_late(self, time: float, seconds: float) -> None:
+        """Count a look that came so long after the one before; at one time there is only one."""
         with self._lock:
-            self._note_late(seconds)
+            self._note_late(time, seconds)
 
     def forget(self, before: float) -> None:
         """Forget the cycles that ended before a time."""
@@ -155,8 +156,9 @@ class Stacks:
                 dict(self._closed),
             )
 
-    def _note_late(self, seconds: float) -> None:
-        self.late += 1
+    def _note_late(self, time: float, seconds: float) -> None:
+        self.late += time != self._late_at
+        self._late_at = time
         self.latest = max(self.latest, seconds)
 
     def _node_of(self, lines: Iterable[Line]) -> int:

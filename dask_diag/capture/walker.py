@@ -20,12 +20,12 @@ _BYTES_KEPT = 4_000_000
 
 
 class Line(NamedTuple):
-    """A line of code; `first` is where its function starts. Functions in C have neither number."""
+    """A line of code; `first` is where its function starts. Functions in C have only a name."""
 
     name: str
-    file: str
-    line: int
-    first: int
+    file: str = ""
+    line: int = 0
+    first: int = 0
 
 
 class Stack:
@@ -91,22 +91,22 @@ class Walker:
         if not in_machinery:
             return self._read(innermost, places, key)
         # What runs has no frame: the stacks of different functions look alike.
-        name = _name_of_what_runs(innermost, beginnings, task)
-        key += name.encode("utf-8", "surrogatepass")
+        called = _called_without_frame(innermost, beginnings, task)
+        key += repr(called).encode("utf-8", "surrogatepass")
         found = self._stacks.get(key)
         if found is None:
-            found = self._read(innermost, places, key, name)
+            found = self._read(innermost, places, key, called)
             self._machinery.update(places[:1])
         return found
 
     def _read(
-        self, innermost: FrameType, places: list[int], key: bytes, name: str = ""
+        self, innermost: FrameType, places: list[int], key: bytes, called: Line | None = None
     ) -> Stack | None:
         if self._size > _BYTES_KEPT:
             self.forget()
-        lines: list[Line] = [Line(name, "", 0, 0)] if name else []
+        lines = [called] if called else []
+        outermost = len(lines)
         frame: FrameType | None = innermost
-        outermost = 0
         for code, place in zip(places[::2], places[1::2], strict=True):
             # The thread may have gone on meanwhile.
             if frame is None or id(frame.f_code) != code or frame.f_lasti != place:
@@ -115,8 +115,6 @@ class Walker:
             if not is_machinery(frame.f_code):
                 outermost = len(lines)
             frame = frame.f_back
-        if name:
-            outermost = max(outermost, 1)
         return self._store(key, Stack(tuple(lines[:outermost][::-1])))
 
     def _line_of(self, frame: FrameType) -> Line:
@@ -125,9 +123,7 @@ class Walker:
         line = self._lines.get(place)
         if line is None:
             self._keep(code)
-            name = getattr(code, "co_qualname", code.co_name)
-            line = Line(name, code.co_filename, frame.f_lineno or 0, code.co_firstlineno)
-            self._lines[place] = line
+            line = self._lines[place] = _line_of_code(code, frame.f_lineno or 0)
         return line
 
     def _keep(self, code: CodeType) -> None:
@@ -139,14 +135,28 @@ class Walker:
         return stack
 
 
-def _name_of_what_runs(innermost: FrameType, beginnings: frozenset[int], task: Any) -> str:
-    """The function that dask has called and that has no frame; empty if the user's code has one."""
+def _line_of_code(code: CodeType, line: int) -> Line:
+    name = getattr(code, "co_qualname", code.co_name)
+    return Line(name, code.co_filename, line, code.co_firstlineno)
+
+
+def _called_without_frame(
+    innermost: FrameType, beginnings: frozenset[int], task: Any
+) -> Line | None:
+    """The function that dask has called and that has no frame; None if the user's code has one.
+
+    It is not written in Python; or it has not begun, or has ended, and held the interpreter's lock
+    up to there.
+    """
     called = called_from(innermost)
     if called is not None:
-        return name_of_function(called)
+        code = getattr(called, "__code__", None)
+        if isinstance(code, CodeType):
+            return _line_of_code(code, code.co_firstlineno)
+        return Line(name_of_function(called))
     frame: FrameType | None = innermost
     while frame is not None and id(frame.f_code) not in beginnings:
         if not is_machinery(frame.f_code):
-            return ""
+            return None
         frame = frame.f_back
-    return function_name(task)
+    return Line(function_name(task))
