@@ -2,8 +2,8 @@
 
 How long the tasks of each function took, and how much CPU time they had, is known exactly; samples
 tell how these seconds divide among stacks. So what they stand for is scaled to what was measured.
-What was missed because the sampler came too late stays apart, as not sampled, and so do all tasks
-of a function that was never seen.
+What was missed because the sampler came too late is one of them, called not sampled; and so are all
+tasks of a function of which no sample was even due.
 """
 
 from __future__ import annotations
@@ -132,40 +132,31 @@ def _measured(table: Table, computes: Sequence[Compute], names: Sequence[str]) -
 
 
 def _scaled(cells: Cells, tasks: Tasks, functions: int) -> Cells:
-    """The cells, whose seconds sum for each function to what was measured.
-
-    What cannot be scaled, as it was never seen or has no measured time, is left out or left alone.
-    """
+    """The cells, whose seconds sum for each function to what was measured, if that is known."""
 
     def sums(of: Any, values: Array) -> Array:
         return np.bincount(of.function, values, minlength=functions)
 
     missed = cells.node == NOT_SAMPLED
     wall, cpu = sums(tasks, tasks.seconds), sums(tasks, tasks.cpu)
-    lost = np.minimum(sums(cells, cells.seconds * missed), wall)
-    seen = sums(cells, cells.seconds * ~missed)
-    seconds = cells.seconds * np.where(
-        missed,
-        _ratio(lost, sums(cells, cells.seconds * missed))[cells.function],
-        np.where(wall > 0, _ratio(wall - lost, seen), 1.0)[cells.function],
-    )
-    share = cells.cpu / np.where(cells.seconds > 0, cells.seconds, 1.0)
+    scale = np.where(wall > 0, _ratio(wall, sums(cells, cells.seconds)), 1.0)
+    seconds = cells.seconds * scale[cells.function]
+    share = np.divide(cells.cpu, cells.seconds, out=np.zeros(len(seconds)), where=cells.seconds > 0)
+    seen, lost = sums(cells, seconds * ~missed), sums(cells, seconds * missed)
     estimate = sums(cells, seconds * share * ~missed)
     # Of what was missed it is not known how much was CPU time: somewhere between nothing and all.
-    exact = np.clip(estimate, np.minimum(cpu - lost, wall - lost), np.minimum(cpu, wall - lost))
+    exact = np.clip(estimate, np.minimum(cpu - lost, seen), np.minimum(cpu, seen))
     exact = np.where(np.isnan(cpu) | (wall <= 0), estimate, exact)
-    up = _ratio(exact - estimate, wall - lost - estimate)
-    down = _ratio(exact, estimate)
+    up = _ratio(exact - estimate, seen - estimate)[cells.function]
+    down = _ratio(exact, estimate)[cells.function]
     raised = (exact > estimate)[cells.function]
-    share = np.where(raised, share + (1 - share) * up[cells.function], share * down[cells.function])
+    share = np.where(raised, share + (1 - share) * up, share * down)
     of_missed = np.clip(_ratio(cpu - exact, lost), 0.0, 1.0)[cells.function]
-    share = np.where(missed, of_missed, share)
-    keep = (seen > 0)[cells.function]
-    return cells._replace(seconds=seconds, cpu=seconds * share).where(keep)
+    return cells._replace(seconds=seconds, cpu=seconds * np.where(missed, of_missed, share))
 
 
 def _unseen(cells: Cells, tasks: Tasks, cycle: float, functions: int) -> Cells:
-    """Cells of the tasks of functions that were never seen, in the cycles of their middles."""
+    """Cells of the tasks of functions that have none, in the cycles of their middles."""
     seen = np.zeros(functions, dtype=bool)
     seen[cells.function] = True
     unseen = ~seen[tasks.function]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from time import perf_counter, thread_time
 from typing import NamedTuple
 
-__all__ = ["Listener", "Listening", "Sampler", "sampler"]
+__all__ = ["Listener", "Listening", "Sampler", "beats_until", "sampler"]
 
 Listener = Callable[[float], None]
 """What is called at each of its beats, with the seconds for which this beat stands."""
@@ -16,6 +16,21 @@ Listener = Callable[[float], None]
 BUSY_AT_MOST = 0.02
 """Share of the time in which the sampler may compute; if looks take longer, there are fewer."""
 _GOLDEN = 0.6180339887498949
+
+
+def time_of_beat(number: int, interval: float) -> float:
+    """When to look, on the scale of ``time.perf_counter()``: once in each interval, never evenly.
+
+    Multiples of the golden ratio, without their whole part, are spread as evenly as can be, and
+    keep step with nothing: a task that repeats itself is seen in each part for its share.
+    """
+    return interval * (number + number * _GOLDEN % 1.0)
+
+
+def beats_until(time: float, interval: float) -> int:
+    """How many beats there were up to a time; only differences have a meaning."""
+    number = int(time / interval)
+    return number + (time_of_beat(number, interval) <= time)
 
 
 class Listening(NamedTuple):
@@ -27,37 +42,32 @@ class Listening(NamedTuple):
 
 
 class Beats:
-    """When to call one listener: once in each interval, never at an even beat.
+    """When to call one listener.
 
-    Multiples of the golden ratio, without their whole part, are spread as evenly as can be, and
-    keep step with nothing: a task that repeats itself is seen in each part for its share.
+    Attributes
+    ----------
+    due : float
+        When the next call is due.
     """
 
-    __slots__ = ("_interval", "_number", "due", "listener")
+    __slots__ = ("_beats", "due", "interval", "listener")
 
     def __init__(self, listener: Listener, interval: float, now: float) -> None:
         self.listener = listener
-        self._interval = interval
-        self._number = int(now / interval)
-        self.due = 0.0
-        self._wait_for(self._number + 1)
+        self.interval = interval
+        self._beats = beats_until(now, interval)
+        self.due = time_of_beat(self._beats, interval)
 
     def passed(self, now: float) -> float:
-        """Seconds for which a call now stands: of this interval, and of those that were missed."""
-        number = max(int(now / self._interval), self._number)
-        seconds = (number - self._number + 1) * self._interval
-        self._wait_for(number + 1)
-        return seconds
+        """Seconds for which a call now stands: an interval for each beat since the call before."""
+        before, self._beats = self._beats, beats_until(now, self.interval)
+        self.due = time_of_beat(self._beats, self.interval)
+        return (self._beats - before) * self.interval
 
     def not_before(self, time: float) -> None:
-        """Leave out what is due before."""
-        number = int(time / self._interval)
-        if number > self._number:
-            self.due = self._interval * (number + number * _GOLDEN % 1.0)
-
-    def _wait_for(self, number: int) -> None:
-        self._number = number
-        self.due = self._interval * (number + number * _GOLDEN % 1.0)
+        """Leave out what is due before; the next call stands for it too."""
+        if time > self.due:
+            self.due = time_of_beat(beats_until(time, self.interval), self.interval)
 
 
 class Sampler:
@@ -116,7 +126,7 @@ class Sampler:
         known = {beats.listener: beats for beats in self._beats}
         self._beats = [
             known[listener]
-            if listener in known and known[listener]._interval == interval
+            if listener in known and known[listener].interval == interval
             else Beats(listener, interval, now)
             for listener, interval in intervals.items()
         ]

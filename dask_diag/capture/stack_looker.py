@@ -1,10 +1,11 @@
 """Looks at the stacks of running tasks.
 
-A look tells where each task is, and how much CPU time its thread had since the look before. As all
-looks of a function of tasks have the same chance to meet any of its seconds, each stands for the
-beat of the sampler in which it was. Only where the sampler came far too late, which is known of
-each task, it stands for the time that the task had since the look before; and what was left of a
-task that ended meanwhile is missed.
+A look tells where each task is, and how much CPU time its thread had since the look before. When to
+look is set beforehand, in beats; so each beat that falls into a task stands for one interval of it.
+The sampler may come later, as it must wait for the interpreter's lock: what it sees then stands for
+the beats since the look before. Beats of a task that has ended by then are missed, and told so. A
+task that began after the last beat is not counted: to see only what comes when the lock is free
+would be no fair sample.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 from dask_diag.capture.meter import runs_a_task
 from dask_diag.capture.packed import function_of
 from dask_diag.capture.remote import RemoteTask
-from dask_diag.capture.sampler import Listener
+from dask_diag.capture.sampler import Listener, beats_until
 from dask_diag.capture.stacks import Seen
 from dask_diag.capture.walker import Stack, Walker
 from dask_diag.capture.watched import running_tasks, sights_of
@@ -66,7 +67,7 @@ class StackSight:
     task : MeasuredTask or RemoteTask
     """
 
-    __slots__ = ("_cpu", "_last", "_looker", "_thread", "task")
+    __slots__ = ("_beats", "_cpu", "_last", "_looker", "_thread", "task")
 
     def __init__(self, task: Any, looker: StackLooker) -> None:
         self.task = task
@@ -74,27 +75,34 @@ class StackSight:
         self._thread = get_native_id()
         self._cpu = thread_time()
         self._last = perf_counter()
+        self._beats = beats_until(self._last, looker.interval)
 
-    def look(self, stack: Stack, now: float, passed: float) -> None:
-        """Count a stack that was seen `now`; a look stands for so many seconds."""
-        since = now - self._last
-        looker = self._looker
-        if passed > looker.late:
-            passed = max(since, looker.interval)
+    def beats_since(self, now: float) -> int:
+        """How many beats there were since the last look."""
+        return beats_until(now, self._looker.interval) - self._beats
+
+    def look(self, stack: Stack, now: float) -> None:
+        """Count a stack that was seen `now`."""
+        since, beats = now - self._last, self.beats_since(now)
+        seconds = beats * self._looker.interval
         try:
-            cpu = passed * self._share_of_cpu(since)
+            cpu = seconds * self._share_of_cpu(since)
         except OSError:
             return
         self._last = now
-        self._see(now, stack, passed, cpu)
-        if since > looker.late:
+        self._beats += beats
+        self._see(now, stack, seconds, cpu)
+        if since > self._looker.late:
             self._tell_late(now, since)
 
     def end(self) -> None:
         """Count what was missed since the last look."""
         stop = self.task.stop
-        if stop is not None and stop - self._last > self._looker.late:
-            self._miss(stop, stop - self._last)
+        beats = 0 if stop is None else self.beats_since(stop)
+        if beats > 0:
+            self._miss(stop, beats * self._looker.interval)
+            if stop - self._last > self._looker.late:
+                self._tell_late(stop, stop - self._last)
 
     def _share_of_cpu(self, since: float) -> float:
         """Of the time since the last look; NaN where it cannot be known."""
@@ -183,12 +191,12 @@ def look_at_stacks(passed: float) -> None:
     try:
         for ident, watch, sight in tasks:
             innermost = frames.pop(ident, None)
-            if innermost is None:
+            if innermost is None or sight.beats_since(now) <= 0:
                 continue
             stack = _walker.stack_of(innermost, sight.task.task)
             # If the run is there before and after, it was when the frame was read.
             if stack is not None and running_tasks.get(ident) is watch:
-                sight.look(stack, now, passed)
+                sight.look(stack, now)
     finally:
         # The frame of this call is among them, and would keep all alive in a circle.
         frames.clear()

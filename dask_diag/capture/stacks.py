@@ -116,9 +116,8 @@ class Stacks:
             self._add(time, function, node, (seconds, cpu, 1))
 
     def miss(self, time: float, function: str, seconds: float) -> None:
-        """Count seconds of a task that ended before it was looked at again, far too late."""
+        """Count seconds of a task that ended before it was looked at again."""
         with self._lock:
-            self._note_late(time, seconds)
             self._add(time, function, NOT_SAMPLED, (seconds, 0.0, 0))
 
     def take(self, function: str, seen: Iterable[Seen]) -> None:
@@ -126,14 +125,14 @@ class Stacks:
         with self._lock:
             for time, lines, seconds, cpu, looks in seen:
                 node = self._node_of(lines) if looks else NOT_SAMPLED
-                if not looks:
-                    self._note_late(time, seconds)
                 self._add(time, function, node, (seconds, cpu, looks))
 
     def tell_late(self, time: float, seconds: float) -> None:
         """Count a look that came so long after the one before; at one time there is only one."""
         with self._lock:
-            self._note_late(time, seconds)
+            self.late += time != self._late_at
+            self._late_at = time
+            self.latest = max(self.latest, seconds)
 
     def forget(self, before: float) -> None:
         """Forget the cycles that ended before a time."""
@@ -155,11 +154,6 @@ class Stacks:
                 self.cycle,
                 dict(self._closed),
             )
-
-    def _note_late(self, time: float, seconds: float) -> None:
-        self.late += time != self._late_at
-        self._late_at = time
-        self.latest = max(self.latest, seconds)
 
     def _node_of(self, lines: Iterable[Line]) -> int:
         node = NOT_SAMPLED
