@@ -254,7 +254,7 @@ def test_tasks_shorter_than_the_interval(retried):
         wall = seconds_by_name(sprof)
         assert wall["sleep_some"] / wall["short"] == pytest.approx(0.3, abs=0.1)
         assert wall["sleep_more"] / wall["short"] == pytest.approx(0.7, abs=0.1)
-        assert wall.get("(not sampled)", 0.0) < 0.05 * wall["short"]
+        assert wall.get("(not sampled)", 0.0) < 0.15 * wall["short"]
 
     retried(measure)
 
@@ -464,7 +464,8 @@ def test_overlapping_computes():
         table = prof.recording.tasks
         mine = table.rows(table["function"].where(f"work{n}"))
         seconds = seconds_by_name(sprof, function=f"work{n}")
-        assert seconds["some"] == pytest.approx((mine["stop"] - mine["start"]).sum(), rel=0.05)
+        assert seconds[f"work{n}"] == pytest.approx((mine["stop"] - mine["start"]).sum(), rel=1e-6)
+        assert seconds["some"] > 0.5 * seconds[f"work{n}"]
 
 
 def test_registered_for_several_computes_and_cleared():
@@ -562,12 +563,18 @@ def test_nothing_of_the_users_is_kept():
         assert "hold" in str(names_of(sprof))
         assert len(kept) == 6
         assert not [ref for ref in kept if ref() is not None]
-        code = weakref.ref(hold.__code__)
-        del hold
-        gc.collect()
-        assert code() is None
     finally:
         gc.enable()
+
+
+def test_code_is_let_go():
+    space = {"spin": spin}
+    exec("def compute(): spin(0.1)", space)
+    code = weakref.ref(space["compute"].__code__)
+    _, sprof = sampled({("work", 0): (space.pop("compute"),)})
+    assert "compute" in names_of(sprof)
+    gc.collect()
+    assert code() is None
 
 
 def test_tasks_that_are_not_sampled_are_not_watched():
