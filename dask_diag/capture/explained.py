@@ -16,7 +16,7 @@ from typing import Any
 from dask_diag.capture.meter import Metered, Wait
 from dask_diag.capture.sampler import Listener
 from dask_diag.capture.thread_states import LinuxThreads
-from dask_diag.capture.watched import sights_of
+from dask_diag.capture.watched import running_tasks
 
 __all__ = ["INTERVAL", "WaitLooker", "look_at_waits"]
 
@@ -101,5 +101,7 @@ class WaitSight:
 
 def look_at_waits(passed: float) -> None:
     """Look at every task that runs and is to be explained."""
-    for _, _, sight in sights_of(WaitLooker):
-        sight.look(passed)
+    for watch in tuple(running_tasks.values()):
+        sight = watch.sights.get(WaitLooker)
+        if sight is not None:
+            sight.look(passed)

@@ -66,8 +66,7 @@ class Beats:
 
     def not_before(self, time: float) -> None:
         """Leave out what is due before; the next call stands for it too."""
-        if time > self.due:
-            self.due = time_of_beat(beats_until(time, self.interval), self.interval)
+        self.due = time_of_beat(beats_until(time, self.interval), self.interval)
 
 
 class Sampler:
@@ -138,37 +137,40 @@ class Sampler:
             self._asleep.release()
 
     def _run(self, asleep: threading.Lock) -> None:
-        while beats := self._beats_if_needed():
-            due = min(each.due for each in beats)
+        # Each step costs several times as much as it would if tasks did not clear the caches.
+        this_thread = threading.current_thread()
+        while self._thread is this_thread:
+            beats = self._beats
+            if not beats:
+                self._end_if_unused()
+                continue
+            due = beats[0].due if len(beats) == 1 else min([each.due for each in beats])
             if asleep.acquire(timeout=max(0.0, due - perf_counter())):
                 continue
-            begun = thread_time()
-            now = perf_counter()
+            begun, now = thread_time(), perf_counter()
             for each in beats:
                 if each.due <= now:
-                    self._call(each.listener, each.passed(now))
-            rest = perf_counter() + (thread_time() - begun) / BUSY_AT_MOST
+                    try:
+                        each.listener(each.passed(now))
+                    except Exception as error:
+                        self._take_out(each.listener, error)
+            rest = now + (thread_time() - begun) / BUSY_AT_MOST
             for each in beats:
-                each.not_before(rest)
+                if rest > each.due:
+                    each.not_before(rest)
 
-    def _beats_if_needed(self) -> list[Beats]:
+    def _end_if_unused(self) -> None:
         with self._lock:
-            if self._thread is not threading.current_thread():
-                return []
-            if not self._beats:
+            if not self._beats and self._thread is threading.current_thread():
                 self._thread = None
-            return self._beats
 
-    def _call(self, listener: Listener, passed: float) -> None:
-        try:
-            listener(passed)
-        except Exception as error:
-            with self._lock:
-                users = [user for user in self._users if user.listener == listener]
-                self._users = [user for user in self._users if user.listener != listener]
-                self._set_beats()
-            for user in users:
-                user.failed(error)
+    def _take_out(self, listener: Listener, error: Exception) -> None:
+        with self._lock:
+            users = [user for user in self._users if user.listener == listener]
+            self._users = [user for user in self._users if user.listener != listener]
+            self._set_beats()
+        for user in users:
+            user.failed(error)
 
 
 sampler = Sampler()

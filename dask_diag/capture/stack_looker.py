@@ -23,7 +23,7 @@ from dask_diag.capture.remote import RemoteTask
 from dask_diag.capture.sampler import Listener, beats_until
 from dask_diag.capture.stacks import Seen
 from dask_diag.capture.walker import Stack, Walker
-from dask_diag.capture.watched import running_tasks, sights_of
+from dask_diag.capture.watched import running_tasks
 
 __all__ = ["StackLooker", "forget_code", "keep_code", "look_at_stacks"]
 
@@ -67,52 +67,45 @@ class StackSight:
     task : MeasuredTask or RemoteTask
     """
 
-    __slots__ = ("_beats", "_cpu", "_last", "_looker", "_thread", "task")
+    __slots__ = ("_beats", "_clock", "_cpu", "_last", "looker", "task")
 
     def __init__(self, task: Any, looker: StackLooker) -> None:
         self.task = task
-        self._looker = looker
-        self._thread = get_native_id()
+        self.looker = looker
+        # The clock of this thread, for others: an error, and nothing worse, if it has ended.
+        self._clock = (~get_native_id() << 3) | 6
         self._cpu = thread_time()
         self._last = perf_counter()
         self._beats = beats_until(self._last, looker.interval)
 
-    def beats_since(self, now: float) -> int:
-        """How many beats there were since the last look."""
-        return beats_until(now, self._looker.interval) - self._beats
-
-    def look(self, stack: Stack, now: float) -> None:
-        """Count a stack that was seen `now`."""
-        since, beats = now - self._last, self.beats_since(now)
-        seconds = beats * self._looker.interval
-        try:
-            cpu = seconds * self._share_of_cpu(since)
-        except OSError:
-            return
-        self._last = now
-        self._beats += beats
-        self._see(now, stack, seconds, cpu)
-        if since > self._looker.late:
+    def look(self, stack: Stack, now: float, beats: int) -> None:
+        """Count a stack that was seen `now`, after so many beats."""
+        since, share = now - self._last, _NAN
+        if _CPU_OF_OTHERS:
+            try:
+                cpu = time.clock_gettime(self._clock)
+            except OSError:
+                return
+            share = min(max((cpu - self._cpu) / since, 0.0), 1.0) if since > 0 else 0.0
+            self._cpu = cpu
+        seconds = (beats - self._beats) * self.looker.interval
+        self._last, self._beats = now, beats
+        self._see(now, stack, seconds, seconds * share)
+        if since > self.looker.late:
             self._tell_late(now, since)
+
+    def is_due(self, beats: int) -> bool:
+        """Whether there was a beat since the last look."""
+        return beats > self._beats
 
     def end(self) -> None:
         """Count what was missed since the last look."""
         stop = self.task.stop
-        beats = 0 if stop is None else self.beats_since(stop)
+        beats = 0 if stop is None else beats_until(stop, self.looker.interval) - self._beats
         if beats > 0:
-            self._miss(stop, beats * self._looker.interval)
-            if stop - self._last > self._looker.late:
+            self._miss(stop, beats * self.looker.interval)
+            if stop - self._last > self.looker.late:
                 self._tell_late(stop, stop - self._last)
-
-    def _share_of_cpu(self, since: float) -> float:
-        """Of the time since the last look; NaN where it cannot be known."""
-        if not _CPU_OF_OTHERS:
-            return _NAN
-        # The kernel's clock of that thread: an error, and nothing worse, if it has ended.
-        cpu = time.clock_gettime((~self._thread << 3) | 6)
-        share = (cpu - self._cpu) / since if since > 0 else 0.0
-        self._cpu = cpu
-        return min(max(share, 0.0), 1.0)
 
     def _see(self, now: float, stack: Stack, seconds: float, cpu: float) -> None:
         raise NotImplementedError
@@ -163,7 +156,7 @@ class RemoteSight(StackSight):
     def end(self) -> None:
         """Hand everything to the task."""
         super().end()
-        cycle = self._looker.cycle
+        cycle = self.looker.cycle
         # A copy in one step: the sampler may just be looking.
         self.task.stacks = tuple(
             tuple(Seen((number + 0.5) * cycle, stack.lines if stack else (), *values))
@@ -171,7 +164,7 @@ class RemoteSight(StackSight):
         )
 
     def _see(self, now: float, stack: Stack | None, seconds: float, cpu: float) -> None:
-        place = int(now // self._looker.cycle), stack
+        place = int(now // self.looker.cycle), stack
         values = self._seen.setdefault(place, [0.0, 0.0, 0])
         values[0] += seconds
         values[1] += cpu
@@ -183,20 +176,27 @@ class RemoteSight(StackSight):
 
 def look_at_stacks(passed: float) -> None:
     """Look at every task that runs and is to be sampled."""
-    tasks = list(sights_of(StackLooker))
+    tasks = list(running_tasks.items())
     if not tasks:
         return
     frames = sys._current_frames()
     now = perf_counter()
+    beats, interval = 0, 0.0
     try:
-        for ident, watch, sight in tasks:
+        for ident, watch in tasks:
+            sight = watch.sights.get(StackLooker)
+            if sight is None:
+                continue
+            if sight.looker.interval != interval:
+                interval = sight.looker.interval
+                beats = beats_until(now, interval)
             innermost = frames.pop(ident, None)
-            if innermost is None or sight.beats_since(now) <= 0:
+            if innermost is None or not sight.is_due(beats):
                 continue
             stack = _walker.stack_of(innermost, sight.task.task)
             # If the run is there before and after, it was when the frame was read.
             if stack is not None and running_tasks.get(ident) is watch:
-                sight.look(stack, now)
+                sight.look(stack, now, beats)
     finally:
         # The frame of this call is among them, and would keep all alive in a circle.
         frames.clear()

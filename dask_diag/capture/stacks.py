@@ -113,7 +113,14 @@ class Stacks:
             node = stack.nodes.get(self)
             if node is None:
                 node = stack.nodes[self] = self._node_of(stack.lines)
-            self._add(time, function, node, (seconds, cpu, 1))
+            cells = self._open.get(int(time // self.cycle))
+            cell = None if cells is None else cells.get((self._functions.get(function, -1), node))
+            if cell is None:
+                self._add(time, function, node, (seconds, cpu, 1))
+            else:
+                cell[0] += seconds
+                cell[1] += cpu
+                cell[2] += 1
 
     def miss(self, time: float, function: str, seconds: float) -> None:
         """Count seconds of a task that ended before it was looked at again."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,7 +20,7 @@ from dask_diag.capture.task import MeasuredTask
 if TYPE_CHECKING:
     from dask_diag.capture.compute import Compute
 
-__all__ = ["Looker", "Sight", "Watch", "let_be_watched", "running_tasks", "sights_of"]
+__all__ = ["Looker", "Sight", "Watch", "let_be_watched", "running_tasks"]
 
 _IDLE = 1.0
 """Seconds without a task after which a worker process's sampler ends."""
@@ -80,14 +80,6 @@ class Watch:
 
 running_tasks: dict[int, Watch] = {}
 """The run of a watched task on each thread, by the thread's ident."""
-
-
-def sights_of(kind: type[Any]) -> Iterator[tuple[int, Watch, Any]]:
-    """The thread, the run and the sight of every task that runs and is seen by such a looker."""
-    for ident, watch in tuple(running_tasks.items()):
-        sight = watch.sights.get(kind)
-        if sight is not None:
-            yield ident, watch, sight
 
 
 def let_be_watched(compute: Compute, looker: Looker) -> None:
