@@ -13,7 +13,9 @@ from dask_diag.capture.profiler import Profiler
 from dask_diag.capture.progress import ProgressBar
 from dask_diag.capture.record import record
 from dask_diag.capture.resources import ResourceProfiler
+from dask_diag.capture.sampling import SamplingProfiler
 from dask_diag.capture.span import span
+from dask_diag.config import load_defaults
 from dask_diag.errors import DiagnosticError
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ __all__ = [
     "ProgressBar",
     "Recording",
     "ResourceProfiler",
+    "SamplingProfiler",
     "__version__",
     "activities",
     "context_meter",
@@ -51,6 +54,8 @@ __all__ = [
     "visualize",
     "waits",
 ]
+
+load_defaults()
 
 _WHEN_FIRST_USED = {
     "Finding": "dask_diag.analysis.findings",
