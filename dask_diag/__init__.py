@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dask_diag._version import __version__
 from dask_diag.capture.cache import CacheProfiler
 from dask_diag.capture.meter import context_meter
+from dask_diag.capture.performance_report import performance_report
 from dask_diag.capture.profiler import Profiler
 from dask_diag.capture.progress import ProgressBar
 from dask_diag.capture.record import record
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from dask_diag.recording import Recording
     from dask_diag.storage import load
     from dask_diag.views.page import visualize
+    from dask_diag.views.report import report
     from dask_diag.views.summary import summary
 
 __all__ = [
@@ -39,7 +41,9 @@ __all__ = [
     "critical_path",
     "findings",
     "load",
+    "performance_report",
     "record",
+    "report",
     "span",
     "summary",
     "visualize",
@@ -53,6 +57,7 @@ _WHEN_FIRST_USED = {
     "critical_path": "dask_diag.analysis.critical_path",
     "findings": "dask_diag.analysis.findings",
     "load": "dask_diag.storage",
+    "report": "dask_diag.views.report",
     "summary": "dask_diag.views.summary",
     "visualize": "dask_diag.views.page",
     "waits": "dask_diag.analysis.waits",

@@ -29,10 +29,12 @@ ALLOWED = {
 }
 # Steps up that are taken when a method is called, and only then.
 STEPS_UP = {
+    ("capture/all_profilers.py", "recording"),
+    ("capture/all_profilers.py", "views"),
     ("capture/diagnostic.py", "views"),
+    ("capture/performance_report.py", "views"),
     ("capture/profiler.py", "analysis"),
     ("capture/record.py", "storage"),
-    ("capture/record.py", "views"),
     ("capture/record.py", "recording"),
     ("recording.py", "storage"),
 }

@@ -19,13 +19,14 @@ from dask_diag.capture.compute import Compute
 from dask_diag.capture.freeze_keys import keys_columns
 from dask_diag.capture.process_usage import processors
 from dask_diag.capture.resources import SAMPLE_COLUMNS
-from dask_diag.columns import Labels
+from dask_diag.columns import Labels, Texts
 from dask_diag.recording import Recording, Table, stack
 
 __all__ = [
     "cache_table",
     "compute_name",
     "computes_table",
+    "environment_table",
     "holdings_of",
     "pools_table",
     "record",
@@ -143,3 +144,17 @@ def resources_table(samples: array[float]) -> Table:
     """`Recording.resources`, in order of time."""
     numbers = np.array(samples, dtype=float).reshape(-1, len(SAMPLE_COLUMNS))
     return Table({name: numbers[:, n].copy() for n, name in enumerate(SAMPLE_COLUMNS)})
+
+
+def environment_table(rows: Sequence[tuple[str, str, str]]) -> Table:
+    """Of section, name and value."""
+    if not rows:
+        return Table({})
+    sections, names, values = zip(*rows, strict=True)
+    return Table(
+        {
+            "section": Labels.of(sections),
+            "name": Texts(Labels([0] * len(rows), [""]), names),
+            "value": Texts(Labels([0] * len(rows), [""]), values),
+        }
+    )

@@ -5,19 +5,16 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import fields, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from dask_diag.capture.cache import CacheProfiler
-from dask_diag.capture.profiler import Profiler
-from dask_diag.capture.resources import ResourceProfiler
+from dask_diag.capture.all_profilers import AllProfilers
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from dask_diag.recording import Recording
-    from dask_diag.views.text import Summary
 
 __all__ = ["record"]
 
@@ -27,7 +24,7 @@ _SHARE = 0.05
 """Of a core's time that may go into writing, as long as no more than a second can be lost."""
 
 
-class record:  # noqa: N801
+class record(AllProfilers):  # noqa: N801
     """Run all profilers over a block and write what they measure to a file as it goes.
 
     If this process is killed, the file has all but at most the last second, with the tasks that ran
@@ -60,6 +57,8 @@ class record:  # noqa: N801
     >>> dask_diag.load("run.diag")                      # doctest: +SKIP
     """
 
+    _failed = "what was measured could not all be written"
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -70,13 +69,9 @@ class record:  # noqa: N801
         metric: Any = None,
         metric_name: str | None = None,
     ) -> None:
+        super().__init__(dt=dt, explain=explain, metric=metric, metric_name=metric_name)
         self._path = path
         self._overwrite = overwrite
-        self._tasks = Profiler(explain)
-        self._cache = CacheProfiler(metric, metric_name)
-        self._resources = ResourceProfiler(dt)
-        self.profilers = (self._tasks, self._cache, self._resources)
-        self._faults: list[str] = []
         self._stopping = threading.Event()
         self._streams: list[Any] = []
         self._writer: Any = None
@@ -84,16 +79,14 @@ class record:  # noqa: N801
     def __enter__(self) -> Self:
         from dask_diag.storage import Writer
 
-        self._faults = []
         self._stopping.clear()
-        self._pid = os.getpid()
         self._writer = Writer(self._path, overwrite=self._overwrite)
         with ExitStack() as undo:
             undo.callback(self._writer.close)
-            for profiler in self.profilers:
-                undo.enter_context(profiler)
+            super().__enter__()
+            undo.push(super().__exit__)
             # Opened at once by whoever looks, and with the columns of tables that stay empty.
-            self._writer.append(self.recording)
+            self._writer.append(_without_rows(self.recording))
             self._streams = self._streams_of_profilers()
             self._thread = threading.Thread(target=self._run, name="dask_diag-record", daemon=True)
             self._thread.start()
@@ -101,13 +94,11 @@ class record:  # noqa: N801
         return self
 
     def __exit__(self, *args: object) -> None:
-        if os.getpid() != self._pid:
-            # A forked child that leaves the block: the file is its parent's.
+        if self._is_of_parent():
             return
         self._stopping.set()
         self._thread.join()
-        for profiler in reversed(self.profilers):
-            self._guarded(profiler.__exit__, *args)
+        super().__exit__(*args)
         self._guarded(self._end)
         self._streams = []
 
@@ -116,24 +107,10 @@ class record:  # noqa: N801
         from dask_diag.capture.stream_tasks import TaskStream
 
         return [
-            TaskStream(self._tasks),
-            CacheStream(self._cache),
-            ResourceStream(self._resources),
+            TaskStream(self.tasks),
+            CacheStream(self.cache),
+            ResourceStream(self.resources),
         ]
-
-    @property
-    def recording(self) -> Recording:
-        """What has been measured so far."""
-        from dask_diag.recording import Recording
-
-        whole = Recording.combine([profiler.recording for profiler in self.profilers])
-        return replace(whole, notices=(*whole.notices, *self._faults))
-
-    def summary(self) -> Summary:
-        """A table of what was measured, by function, for a terminal or a notebook."""
-        from dask_diag.views.summary import summary
-
-        return summary(self.recording)
 
     def _run(self) -> None:
         """Write every now and then, until the block ends or writing fails."""
@@ -170,11 +147,13 @@ class record:  # noqa: N801
             self._writer.abandon()
             self.recording.save(self._path, overwrite=True)
 
-    def _guarded(self, work: Any, *args: Any) -> None:
-        """Do it, and keep an error to be told: the user's computation comes first."""
-        try:
-            work(*args)
-        except Exception as error:
-            text = f"record: what was measured could not all be written: {error}"
-            if text not in self._faults:
-                self._faults.append(text)
+
+def _without_rows(recording: Recording) -> Recording:
+    """What a recording has before it begins: the streams tell all rows, from the first on."""
+    tables = {field.name: getattr(recording, field.name) for field in fields(recording)}
+    empty = {
+        name: table.rows(slice(0))
+        for name, table in tables.items()
+        if hasattr(table, "rows") and name != "environment"
+    }
+    return replace(recording, **empty)
