@@ -24,7 +24,7 @@ from dask_diag.views.names import seconds, short_path, shown
 from dask_diag.views.sources import recording_of
 from dask_diag.views.text import Summary, counted, table_summary
 
-__all__ = ["summary"]
+__all__ = ["summary", "summary_parts"]
 
 _FUNCTIONS_SHOWN = 20
 _WORTH_TELLING = 0.1
@@ -47,11 +47,16 @@ def summary(profilers: Any) -> Summary:
         A string of at most 80 columns; in a notebook it shows as an HTML table.
     """
     recording = recording_of(profilers)
-    heading = _heading(recording)
-    rows = list(_rows(by_function(recording)))
     found = list(map(_told, findings(recording)))
-    notes = list(_notes(recording))
-    return table_summary(heading, _HEADINGS, rows, notes, found)
+    return table_summary(*summary_parts(recording), found)
+
+
+def summary_parts(
+    recording: Recording,
+) -> tuple[str, tuple[str, ...], list[tuple[str, ...]], list[str]]:
+    """Heading, columns, rows and notes of the summary of a recording."""
+    rows = list(_rows(by_function(recording)))
+    return _heading(recording), _HEADINGS, rows, list(_notes(recording))
 
 
 def _told(finding: Finding) -> str:
@@ -192,6 +197,8 @@ def _notes_on_computes(computes: Table) -> Iterator[str]:
 
 
 def _notes_on_cpu_outside_tasks(recording: Recording) -> Iterator[str]:
+    if not len(recording.computes):
+        return
     outside = cpu_outside_tasks(recording)
     in_tasks = float(np.nansum(recording.tasks["thread_cpu"])) if len(recording.tasks) else 0.0
     if outside > _WORTH_TELLING * (outside + in_tasks):
@@ -204,7 +211,7 @@ def _notes_on_cpu_outside_tasks(recording: Recording) -> Iterator[str]:
             + (f"; pools of libraries: {', '.join(sorted(named))}" if named else "")
         )
     scheduling = cpu_of_scheduler(recording)
-    if len(recording.computes) and scheduling > _WORTH_TELLING * (outside + in_tasks + scheduling):
+    if scheduling > _WORTH_TELLING * (outside + in_tasks + scheduling):
         yield f"{seconds(scheduling)} of CPU time of the scheduler itself"
 
 

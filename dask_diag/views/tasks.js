@@ -10,7 +10,7 @@ const NOT_CPU = 0.35            // how strong the colour is beside the CPU time
 const [NUMBER, BETWEEN] = ["\x1f", "\x1e"]
 
 function tell(text) {
-    status.text = text
+    status.text = wrapped(text, plot)
 }
 
 function made_of(columns) {
@@ -194,14 +194,14 @@ async function start() {
             rectangles.data = Object.fromEntries(Object.keys(rectangles.data).map((n) => [n, []]))
             draw_pixels(tasks, spans, from, to)
             tell(`${count.toLocaleString("en")} tasks in view, drawn by pixel: the colour of the `
-                + "function with most time there, paler where the worker was partly free.\nZoom in to "
+                + "function with most time there, paler where the worker was partly free. Zoom in to "
                 + `see each task, from ${most.toLocaleString("en")} on: ${precision}.`)
             return
         }
         key_of ??= keys_of(await unpacked(packed_keys), tasks)
         pixels.data = {image: [], x: [], y: [], width: []}
         const drawn = draw_rectangles(tasks, spans, from, key_of)
-        tell(`${drawn.toLocaleString("en")} tasks in view, each drawn.\nIn this page: ${precision}.`)
+        tell(`${drawn.toLocaleString("en")} tasks in view, each drawn. In this page: ${precision}.`)
     }, fail)
 }
 

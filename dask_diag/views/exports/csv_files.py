@@ -12,7 +12,7 @@ from typing import Any
 from dask_diag.columns import Labels
 from dask_diag.recording import Recording, Table
 from dask_diag.views.exports.cells import chunks, facts, tables, tasks_of
-from dask_diag.views.whole_files import opened
+from dask_diag.views.files import opened
 
 __all__ = ["write_file", "write_folder"]
 

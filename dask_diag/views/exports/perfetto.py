@@ -22,8 +22,8 @@ from dask_diag.recording import Recording, Table
 from dask_diag.views.exports.cells import ROWS, chunks
 from dask_diag.views.exports.perfetto_context import computes, counters
 from dask_diag.views.exports.tracks import Tracks, bounds_of_tasks, distinct
+from dask_diag.views.files import opened
 from dask_diag.views.names import shown
-from dask_diag.views.whole_files import opened
 
 __all__ = ["write_file"]
 
