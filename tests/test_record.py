@@ -289,6 +289,20 @@ def test_a_forked_child_leaves_the_file_to_its_parent():
     assert_alike(load("run.diag"), run.recording)
 
 
+def test_what_was_sampled_before_writing_began_is_there_once(monkeypatch):
+    start = record._start_writing
+
+    def late(self):
+        time.sleep(0.1)
+        start(self)
+
+    monkeypatch.setattr(record, "_start_writing", late)
+    with record("run.diag", dt=0.01) as run:
+        dask.local.get_sync(graph(2), "c")
+    assert len(run.recording.resources) > 5
+    assert_alike(load("run.diag"), run.recording)
+
+
 def test_no_key_is_kept_once_a_block_has_ended():
     import gc
     import weakref

@@ -99,7 +99,7 @@ class _HoldingsOfCompute:
         return isinstance(self._holdings.keys, Keys)
 
     def has_names(self) -> bool:
-        """Whether functions can be told: not while it has let go of its graph, and has not ended."""
+        """Whether functions can be told: not once its graph is let go of and it has not ended."""
         self._dsk = self._compute.dsk
         return self._compute.stop is None or self.have_ended()
 
