@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask_diag._version import __version__
 from dask_diag.capture.cache import CacheProfiler
+from dask_diag.capture.memory import MemorySampler
 from dask_diag.capture.meter import context_meter
 from dask_diag.capture.profiler import Profiler
 from dask_diag.capture.progress import ProgressBar
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
     from dask_diag.analysis.activities import activities
     from dask_diag.analysis.critical_path import critical_path
     from dask_diag.analysis.findings import Finding, findings
+    from dask_diag.analysis.memory import memory_usage
     from dask_diag.analysis.waits import waits
     from dask_diag.recording import Recording
     from dask_diag.storage import load
+    from dask_diag.views.exports import export
     from dask_diag.views.page import visualize
     from dask_diag.views.summary import summary
 
@@ -29,6 +32,7 @@ __all__ = [
     "CacheProfiler",
     "DiagnosticError",
     "Finding",
+    "MemorySampler",
     "Profiler",
     "ProgressBar",
     "Recording",
@@ -37,8 +41,10 @@ __all__ = [
     "activities",
     "context_meter",
     "critical_path",
+    "export",
     "findings",
     "load",
+    "memory_usage",
     "record",
     "span",
     "summary",
@@ -51,8 +57,10 @@ _WHEN_FIRST_USED = {
     "Recording": "dask_diag.recording",
     "activities": "dask_diag.analysis.activities",
     "critical_path": "dask_diag.analysis.critical_path",
+    "export": "dask_diag.views.exports",
     "findings": "dask_diag.analysis.findings",
     "load": "dask_diag.storage",
+    "memory_usage": "dask_diag.analysis.memory",
     "summary": "dask_diag.views.summary",
     "visualize": "dask_diag.views.page",
     "waits": "dask_diag.analysis.waits",

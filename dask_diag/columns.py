@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import add
 from typing import Any
 
@@ -99,22 +99,40 @@ class Texts:
         return len(self._lengths)
 
     def __getitem__(self, rows: Any) -> Any:
-        texts = self.tolist()
         if isinstance(rows, (int, np.integer)):
-            return texts[rows]
-        return Texts.of(np.asarray(texts, dtype=object)[rows].tolist())
+            return self.tolist()[rows]
+        places = np.arange(len(self))[rows]
+        lengths = self._lengths[places].astype(np.int64)
+        starts = (np.cumsum(self._lengths, dtype=np.int64) - self._lengths)[places]
+        # Of each byte that is kept, where it is in the tails of all rows.
+        stops = np.cumsum(lengths)
+        kept = np.repeat(starts - (stops - lengths), lengths) + np.arange(lengths.sum())
+        tails = np.frombuffer(self._tails, dtype=np.uint8)[kept].tobytes()
+        return Texts.from_encoded(self.heads[places], lengths, tails)
 
     def tails(self) -> list[str]:
         """What follows the head, for every row."""
         stops = np.cumsum(self._lengths, dtype=np.int64).tolist()
-        return [
-            self._tails[start:stop].decode("utf-8", "surrogatepass")
-            for start, stop in zip([0, *stops], stops, strict=False)
-        ]
+        bounds = zip([0, *stops], stops, strict=False)
+        if self._tails.isascii():
+            text = self._tails.decode("ascii")
+            return [text[start:stop] for start, stop in bounds]
+        return [self._tails[start:stop].decode("utf-8", "surrogatepass") for start, stop in bounds]
 
     def tolist(self) -> list[str]:
         """The text of every row."""
         return list(map(add, self.heads.tolist(), self.tails()))
+
+    def chunks(self, rows: int) -> Iterator[list[str]]:
+        """The text of every row, so many rows at a time: all at once would be large."""
+        stop = 0
+        for first in range(0, len(self), rows):
+            heads = self.heads[first : first + rows].tolist()
+            tails = []
+            for length in self._lengths[first : first + rows].tolist():
+                start, stop = stop, stop + length
+                tails.append(self._tails[start:stop].decode("utf-8", "surrogatepass"))
+            yield list(map(add, heads, tails))
 
 
 def _split_text(text: str) -> tuple[str, str]:

@@ -24,7 +24,7 @@ ALLOWED = {
     "capture": {"capture", "errors"},
     "storage": {"storage", "columns", "recording", "errors", "_version"},
     "analysis": {"analysis", "columns", "recording", "errors"},
-    "views": {"views", "analysis", "columns", "recording", "errors"},
+    "views": {"views", "analysis", "columns", "recording", "errors", "_version"},
     "__init__": {"capture", "errors", "_version"},
     "cli": {"cli", "errors", "_version"},
     "__main__": {"cli"},
@@ -39,15 +39,8 @@ STEPS_UP = {
     ("recording.py", "storage"),
     ("recording.py", "views"),
     ("__init__.py", "cli"),
-    ("cli/notebook.py", "capture"),
-    ("cli/notebook.py", "views"),
-    ("cli/run.py", "capture"),
-    ("cli/run.py", "views"),
-    ("cli/summary.py", "storage"),
-    ("cli/summary.py", "views"),
-    ("cli/compare.py", "storage"),
-    ("cli/compare.py", "analysis"),
-    ("cli/compare.py", "views"),
+    ("capture/memory.py", "analysis"),
+    ("capture/memory.py", "views"),
 }
 # The rooms of capture that make the noun.
 MAKES_THE_NOUN = {
@@ -98,6 +91,9 @@ def test_imports_go_one_way(path):
         ):
             continue
         assert not at_import, f"{name} imports {module}"
+        if room == "cli":
+            # A command imports what it needs when it is called.
+            continue
         assert (name, target) in STEPS_UP, f"{name} reaches up to {module}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import ExitStack
-from dataclasses import fields, replace
+from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -102,8 +102,10 @@ class record:  # noqa: N801
         undo.callback(self._writer.close)
 
     def _start_writing(self) -> None:
+        from dask_diag.capture.stream import without_rows
+
         # So that it can be opened at once, and tables that stay empty have their columns.
-        self._writer.append(_without_rows(self.recording))
+        self._writer.append(without_rows(self.recording))
         self._streams = self._streams_of_profilers()
         self._stopping.clear()
         self._thread = threading.Thread(target=self._run, name="dask_diag-record", daemon=True)
@@ -196,15 +198,3 @@ class record:  # noqa: N801
             text = f"record: what was measured could not all be written: {error}"
             if text not in self._faults:
                 self._faults.append(text)
-
-
-def _without_rows(recording: Recording) -> Recording:
-    tables = {field.name: getattr(recording, field.name) for field in fields(recording)}
-    return replace(
-        recording,
-        **{
-            name: table.rows(slice(0))
-            for name, table in tables.items()
-            if hasattr(table, "columns")
-        },
-    )

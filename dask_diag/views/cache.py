@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from bokeh.models import ColumnDataSource, CustomJSTickFormatter, LegendItem, Range1d
+from bokeh.models import CustomJSTickFormatter, LegendItem, Range1d
 
 from dask_diag.analysis.levels import Level, levels_held
 from dask_diag.recording import Recording
@@ -20,6 +20,7 @@ from dask_diag.views.figures import (
     new_figure,
     set_hover,
 )
+from dask_diag.views.lines import Lines
 from dask_diag.views.names import shown
 
 __all__ = ["plot_cache"]
@@ -39,14 +40,20 @@ def plot_cache(recording: Recording, origin: float, duration: float, options: Op
     metric = label(recording.metric or "count", options.label_size)
     plot.yaxis.axis_label = f"Cache Size ({metric})"
     plot.yaxis.formatter = CustomJSTickFormatter(code=SHORT_NUMBER)
+    lines = Lines(plot, "changes")
+
+    def source_of(level: Level) -> Any:
+        columns = {"time": level.times, "amount": _compact(level.amounts)}
+        return lines.source(columns, drawn=("amount",))
+
     renderers, items = [], []
     if levels:
-        renderers.append(_step(plot, "total", total, _TOTAL, "dashed"))
+        renderers.append(_step(plot, source_of(total), "total", _TOTAL, "dashed"))
         items.append(LegendItem(label="total", renderers=renderers[-1:]))
     for function, level in levels.items():
         color = color_of(function, options.palette)
         name = shown(function, options.label_size)
-        renderers.append(_step(plot, name, level, color, "solid"))
+        renderers.append(_step(plot, source_of(level), name, color, "solid"))
         items.append(LegendItem(label=legend_label(function), renderers=renderers[-1:]))
     if not renderers:
         draw_nothing(plot)
@@ -58,11 +65,11 @@ def plot_cache(recording: Recording, origin: float, duration: float, options: Op
         [("function", "$name"), ("time", "@time{0.000} s"), ("held", "@amount{0,0.[00]}")],
         line_policy="prev",
     )
+    lines.finish()
     return plot
 
 
-def _step(plot: Any, name: str, level: Level, color: str, dash: str) -> Any:
-    source = ColumnDataSource({"time": level.times, "amount": _compact(level.amounts)})
+def _step(plot: Any, source: Any, name: str, color: str, dash: str) -> Any:
     return plot.step(
         "time",
         "amount",

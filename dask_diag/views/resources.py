@@ -5,16 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from bokeh.models import ColumnDataSource, LegendItem, LinearAxis, Range1d
+from bokeh.models import LegendItem, LinearAxis, Range1d
 
 from dask_diag.recording import Recording, Table
 from dask_diag.views.figures import Options, add_legend, new_figure, set_hover
+from dask_diag.views.lines import Lines
 
 __all__ = ["plot_resources"]
 
 _CPU = "#3b5b92"
 _MEMORY = "#d98c1f"
 _MEMORY_CHILDREN = "#a8763a"
+_BYTE = 1e-6
+"""In MB."""
+_UNITS = {
+    "cpu": 0.1,
+    "late": 0.01,
+    **dict.fromkeys(("memory", "memory_children", "read", "written"), _BYTE),
+}
+_TOLD = "CPU to 0.1%, how late a sample was to 10 µs"
 
 
 def plot_resources(recording: Recording, origin: float, duration: float, options: Options) -> Any:
@@ -30,7 +39,10 @@ def plot_resources(recording: Recording, origin: float, duration: float, options
     plot.yaxis.axis_label = "% CPU"
     plot.extra_y_ranges = {"memory": Range1d(0, max(100, 1.05 * memory.max(initial=0)))}
     plot.add_layout(LinearAxis(y_range_name="memory", axis_label="Memory (MB)"), "right")
-    source = ColumnDataSource(_columns(samples, memory, origin))
+    lines = Lines(plot, "samples", _UNITS, _TOLD)
+    source = lines.source(
+        _columns(samples, memory, origin), drawn=("cpu", "memory", "memory_children")
+    )
     steps = plot.step("time", "cpu", mode="before", source=source, color=_CPU, line_width=2)
     line = plot.line(
         "time", "memory", source=source, color=_MEMORY, y_range_name="memory", line_width=2
@@ -68,7 +80,8 @@ def plot_resources(recording: Recording, origin: float, duration: float, options
             ("threads", "@threads{0}"),
             ("sample late by", "@late{0.0} ms"),
         ],
-        mode="vline",
+        # Above and below the mouse there may be many.
+        mode="vline" if lines.finish() else "mouse",
     )
     return plot
 

@@ -14,6 +14,8 @@ from dask_diag.analysis.elapsed import seconds_computing
 from dask_diag.analysis.findings import Finding, findings
 from dask_diag.analysis.functions import by_function
 from dask_diag.analysis.levels import levels_held
+from dask_diag.analysis.memory import memory_usage
+from dask_diag.analysis.memory_series import series_of
 from dask_diag.analysis.outside import cpu_of_scheduler, cpu_outside_tasks
 from dask_diag.analysis.waits import waits
 from dask_diag.recording import Recording, Table
@@ -25,6 +27,8 @@ __all__ = ["summary"]
 
 _FUNCTIONS_SHOWN = 20
 _WORTH_TELLING = 0.1
+_GROWTH_TOLD = 1e6
+_SERIES_SHOWN = 8
 _HEADINGS = ("function", "tasks", "wall", "CPU", "non-CPU", "CPU %", "longest")
 
 
@@ -104,6 +108,7 @@ def _notes(recording: Recording) -> Iterator[str]:
     yield from _notes_on_computes(recording.computes)
     yield from _notes_on_cpu_outside_tasks(recording)
     yield from _notes_on_resources(recording.resources)
+    yield from _notes_on_memory(recording)
     yield from _notes_on_cache(recording)
     yield from (shown(notice, 400) for notice in recording.notices)
 
@@ -212,6 +217,28 @@ def _notes_on_resources(resources: Table) -> Iterator[str]:
         f"({counted(len(resources), 'sample')}, the most delayed by "
         f"{seconds(_most_delayed(resources))})"
     )
+
+
+def _notes_on_memory(recording: Recording) -> Iterator[str]:
+    """What functions took while they ran, and the series of memory samplers."""
+    grown = [
+        row for row in memory_usage(recording).to_dicts() if row["peak_growth"] >= _GROWTH_TOLD
+    ]
+    if grown:
+        told = ", ".join(
+            f"{shown(row['function'], 24)} {'' if row['bound'] == 'exact' else 'at most '}"
+            f"{amount(row['peak_growth'])}B"
+            for row in grown[:3]
+        )
+        yield f"memory that one task took while it ran, as far as samples saw it: {told}"
+    series = [(label, sizes) for label, _, sizes in series_of(recording) if len(sizes)]
+    for label, sizes in series[:_SERIES_SHOWN]:
+        yield (
+            f"memory in {shown(label, 24)}: {amount(sizes[0])}B at first, at most "
+            f"{amount(sizes.max())}B, {amount(sizes[-1])}B at last"
+        )
+    if len(series) > _SERIES_SHOWN:
+        yield f"memory was sampled in {len(series) - _SERIES_SHOWN:,} more parts"
 
 
 def _most_delayed(resources: Table) -> float:

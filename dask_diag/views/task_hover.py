@@ -12,6 +12,7 @@ __all__ = ["tell_of_tasks"]
 
 _NAME = "return names[value]"
 _WORKER = "return names[Math.round(value / lane_height)]"
+_START = "return left[i].toFixed(6) + ' s'"
 _DURATIONS = """
 const {left, right, cpu} = source.data
 const i = special_vars.index
@@ -42,7 +43,11 @@ def tell_of_tasks(
     lookups["@top"] = CustomJSHover(
         args={"names": workers, "lane_height": lane_height}, code=_WORKER
     )
-    durations = {"left": "return seconds(left[i])", "right": "return seconds(wall)", "cpu": _CPU}
+    durations = {
+        "left": "return left[i].toFixed(6) + ' s'",
+        "right": "return seconds(wall)",
+        "cpu": _CPU,
+    }
     for column, code in durations.items():
         lookups[f"@{column}"] = CustomJSHover(
             args={"source": renderer.data_source}, code=_DURATIONS + code
@@ -51,12 +56,13 @@ def tell_of_tasks(
         plot,
         [renderer],
         [
-            ("key", "@head{custom}@tail"),
+            ("key", "@key"),
             ("function", "@function{custom}"),
             ("start", "@left{custom}"),
             ("duration", "@right{custom}"),
             ("CPU", "@cpu{custom}"),
             ("worker", "@top{custom}"),
+            ("outcome", "@outcome{custom}"),
         ],
         formatters=lookups,
         point_policy="follow_mouse",

@@ -17,53 +17,73 @@ from bokeh.transform import dodge, transform
 
 from dask_diag.analysis.functions import by_function
 from dask_diag.columns import Labels
-from dask_diag.recording import Recording, Table
+from dask_diag.recording import Recording
 from dask_diag.views.colors import colors_of
 from dask_diag.views.figures import Options, add_legend, draw_nothing, legend_label, new_figure
 from dask_diag.views.names import seconds, shown
+from dask_diag.views.task_columns import FULL, LANE, TasksInLanes, tasks_in_lanes
 from dask_diag.views.task_hover import tell_of_tasks
+from dask_diag.views.task_pixels import draw_in_the_page
 
 __all__ = ["plot_tasks"]
 
-_LANE = 320
-"""Height of a lane on the y axis: room for a rectangle of `_FULL`, with a gap."""
-_FULL = 255
 _LANES_THAT_FIT = 12
-_OUTLINED_UP_TO = 3000
 _EMPTY_LANES = 8
+_MOST_RECTANGLES = 3000
+"""Of more tasks than these, the page draws what is in view."""
+_MARKS: dict[str, dict[str, Any]] = {
+    "failed": {"line_color": "#d00000", "line_width": 2.5},
+    "unfinished": {"line_color": "#888888", "hatch_pattern": "/", "hatch_color": "#888888"},
+}
 
 
 def plot_tasks(recording: Recording, origin: float, duration: float, options: Options) -> Any:
     """Draw each task as a rectangle in the lane of its worker.
 
     It is filled from below as far as its time was CPU time; its colour is that of its function.
+    Where many tasks are in view, the page draws what is in each pixel, and tells so.
     """
-    tasks = recording.tasks
-    drawn = tasks.rows(~np.isnan(tasks["start"])) if len(tasks) else tasks
-    workers = _workers_in_order(drawn)
-    lanes = len(workers) or _EMPTY_LANES
+    tasks = tasks_in_lanes(recording, origin)
+    lanes = len(tasks.workers) or _EMPTY_LANES
     plot = new_figure(
         options,
         duration,
         height=max(300, 110 + 16 * lanes) if lanes > _LANES_THAT_FIT else 300,
-        y_range=Range1d(lanes * _LANE - (_LANE - _FULL) / 2, -(_LANE - _FULL) / 2),
-        **({"title": _title(recording)} if len(tasks) else {}),
+        y_range=Range1d(lanes * LANE - (LANE - FULL) / 2, -(LANE - FULL) / 2),
+        **({"title": _title(recording)} if len(recording.tasks) else {}),
     )
-    _label_lanes(plot, workers or [str(lane) for lane in range(lanes)])
-    if len(drawn):
-        source = ColumnDataSource(_columns(recording, drawn, workers, origin, options))
-        colors = colors_of(drawn["function"].values, options.palette)
-        whole, filled = _draw_rectangles(plot, source, colors)
-        _mark_exceptional(plot, drawn, source)
-        _add_legend(plot, filled, recording, drawn["function"])
-        names = {
-            "head": [shown(head, options.label_size) for head in drawn["key"].heads.values],
-            "function": [shown(name, options.label_size) for name in drawn["function"].values],
-        }
-        tell_of_tasks(plot, whole, names, workers, lane_height=_LANE)
+    _label_lanes(plot, tasks.workers or [str(lane) for lane in range(lanes)])
+    if len(tasks):
+        _draw(plot, tasks, by_function(recording)["function"].tolist(), options)
     else:
         draw_nothing(plot)
     return plot
+
+
+def _draw(plot: Any, tasks: TasksInLanes, functions: list[str], options: Options) -> None:
+    """Draw all tasks if they are few, else have the page draw those in view."""
+    labels: Labels = tasks.table["function"]
+    few = len(tasks) <= _MOST_RECTANGLES
+    at_once = tasks if few else tasks.rows(slice(0))
+    key_size = 2 * options.label_size
+    source = ColumnDataSource(at_once.columns(key_size))
+    colors = colors_of(labels.values, options.palette)
+    mapper = LinearColorMapper(palette=colors, low=-0.5, high=len(colors) - 0.5)
+    rectangles = _draw_rectangles(plot, source, mapper)
+    marks = {
+        outcome: _mark(plot, source, at_once.table["outcome"].where(outcome), look)
+        for outcome, look in _MARKS.items()
+        if tasks.table["outcome"].where(outcome).any()
+    }
+    _add_legend(plot, functions, labels, mapper)
+    names = {
+        "function": [shown(name, options.label_size) for name in labels.values],
+        "outcome": [shown(text, options.label_size) for text in tasks.outcome.values],
+    }
+    tell_of_tasks(plot, rectangles, names, tasks.workers, lane_height=LANE)
+    if not few:
+        settings = {"colors": colors, "key_size": key_size, "most": _MOST_RECTANGLES}
+        draw_in_the_page(plot, tasks, source, marks, settings)
 
 
 def _title(recording: Recording) -> str:
@@ -73,18 +93,9 @@ def _title(recording: Recording) -> str:
     return f"{len(tasks):,} tasks, {seconds(float(wall))} in all{share}"
 
 
-def _workers_in_order(drawn: Table) -> list[str]:
-    """The workers that ran something: by kind, then by number."""
-    if not len(drawn):
-        return []
-    labels: Labels = drawn["worker"]
-    names = [labels.values[code] for code in np.unique(labels.codes).tolist()]
-    return sorted(names, key=lambda name: (name.partition("-")[0], len(name), name))
-
-
 def _label_lanes(plot: Any, names: list[str]) -> None:
     every = max(1, len(names) // 60)
-    ticks = [lane * _LANE + _FULL / 2 for lane in range(0, len(names), every)]
+    ticks = [lane * LANE + FULL / 2 for lane in range(0, len(names), every)]
     plot.yaxis.ticker = FixedTicker(ticks=ticks)
     plot.yaxis.major_label_overrides = dict(zip(ticks, names[::every], strict=True))
     plot.yaxis.axis_label = "Worker"
@@ -92,79 +103,58 @@ def _label_lanes(plot: Any, names: list[str]) -> None:
     plot.ygrid.grid_line_color = None
 
 
-def _columns(
-    recording: Recording, drawn: Table, workers: list[str], origin: float, options: Options
-) -> dict[str, Any]:
-    """What the page needs of each task, as small as it can be: there may be many thousand."""
-    wall = drawn["stop"] - drawn["start"]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        share = np.nan_to_num(np.clip(drawn["thread_cpu"] / wall, 0, 1))
-    lanes = np.array([workers.index(n) if n in workers else 0 for n in drawn["worker"].values])
-    return {
-        "left": drawn["start"] - origin,
-        "right": np.where(np.isnan(wall), _ends(recording, drawn), drawn["stop"]) - origin,
-        "top": (lanes[drawn["worker"].codes] * _LANE).astype(np.uint32),
-        "unfilled": np.round((1 - share) * _FULL).astype(np.uint8),
-        "function": drawn["function"].codes,
-        "cpu": drawn["thread_cpu"].astype(np.float32),
-        "head": drawn["key"].heads.codes,
-        "tail": [shown(tail, options.label_size) for tail in drawn["key"].tails()],
-    }
-
-
-def _ends(recording: Recording, drawn: Table) -> Any:
-    """When the compute of each task ended: as far as one that was not finished is drawn."""
-    computes = recording.computes
-    stops = dict(zip(computes["compute"].tolist(), computes["stop"].tolist(), strict=True))
-    ends = np.array([stops.get(name, recording.stop) for name in drawn["compute"].values])
-    return ends[drawn["compute"].codes]
-
-
-def _draw_rectangles(plot: Any, source: ColumnDataSource, colors: list[str]) -> tuple[Any, Any]:
+def _draw_rectangles(plot: Any, source: ColumnDataSource, mapper: LinearColorMapper) -> Any:
     """Draw each task twice: the whole of it pale, and over it, from below, the share of CPU."""
-    mapper = LinearColorMapper(palette=colors, low=-0.5, high=len(colors) - 0.5)
-    outlined = len(source.data["left"]) <= _OUTLINED_UP_TO
     look = {
         "left": "left",
         "right": "right",
-        "bottom": dodge("top", _FULL),
+        "bottom": dodge("top", FULL),
         "source": source,
         "fill_color": transform("function", mapper),
-        "line_color": "white" if outlined else None,
+        "line_color": "white",
         "line_width": 0.5,
     }
     whole = plot.quad(top="top", fill_alpha=0.35, **look)
-    return whole, plot.quad(top={"expr": Stack(fields=["top", "unfilled"])}, **look)
+    plot.quad(top={"expr": Stack(fields=["top", "unfilled"])}, **look)
+    return whole
 
 
-def _mark_exceptional(plot: Any, drawn: Table, source: ColumnDataSource) -> None:
-    """Outline the tasks that failed, hatch those that were not finished."""
-    left, right, top = (np.asarray(source.data[name]) for name in ("left", "right", "top"))
-    for outcome, look in (
-        ("failed", {"line_color": "#d00000", "line_width": 2.5}),
-        ("unfinished", {"line_color": "#888888", "hatch_pattern": "/", "hatch_color": "#888888"}),
-    ):
-        rows = drawn["outcome"].where(outcome)
-        if rows.any():
-            plot.quad(
-                left=left[rows],
-                right=right[rows],
-                top=top[rows],
-                bottom=top[rows] + _FULL,
-                fill_color=None,
-                **look,
-            )
+def _mark(plot: Any, source: ColumnDataSource, rows: Any, look: dict[str, Any]) -> ColumnDataSource:
+    """Outline some of the tasks, above their rectangles."""
+    marked = ColumnDataSource(
+        {name: np.asarray(source.data[name])[rows] for name in ("left", "right", "top")}
+    )
+    plot.quad(
+        left="left",
+        right="right",
+        top="top",
+        bottom=dodge("top", FULL),
+        fill_color=None,
+        source=marked,
+        **look,
+    )
+    return marked
 
 
-def _add_legend(plot: Any, renderer: Any, recording: Recording, functions: Labels) -> None:
-    """Name the functions' colours, those that took longest first."""
-    present, first_rows = np.unique(functions.codes, return_index=True)
-    row_of = {functions.values[code]: row for code, row in zip(present, first_rows, strict=True)}
+def _add_legend(plot: Any, functions: list[str], labels: Labels, mapper: LinearColorMapper) -> None:
+    """Name the functions' colours, in the order of `functions`."""
+    present = {labels.values[code]: code for code in np.unique(labels.codes).tolist()}
+    names = [name for name in functions if name in present]
+    nowhere = np.full(len(names), np.nan)
+    source = ColumnDataSource({"function": [present[name] for name in names], "at": nowhere})
+    samples = plot.rect(
+        x="at",
+        y="at",
+        width=0,
+        height=0,
+        source=source,
+        fill_color=transform("function", mapper),
+        line_color="white",
+    )
     add_legend(
         plot,
         [
-            LegendItem(label=legend_label(name), renderers=[renderer], index=int(row_of[name]))
-            for name in by_function(recording)["function"].tolist()
-            if name in row_of
+            LegendItem(label=legend_label(name), renderers=[samples], index=place)
+            for place, name in enumerate(names)
         ],
     )

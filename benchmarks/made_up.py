@@ -1,0 +1,106 @@
+"""Recordings of many tasks, made without a compute: as large as asked for, the same each time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dask_diag.columns import Labels, Texts
+from dask_diag.recording import Recording, Table
+
+FUNCTIONS = ("ones", "add", "sum", "sum-aggregate", "getitem", "rechunk-merge", "mean_chunk", "dot")
+
+
+def many_tasks(
+    count: int, workers: int = 16, mean: float = 2e-3, alike: bool = True, seed: int = 0
+) -> Recording:
+    """Tasks one after the other on each worker, in layers of one function after the other.
+
+    `mean` is of their durations in seconds. Keys are `alike` as those of dask's collections, or
+    else each has a random identifier. A few tasks failed.
+    """
+    random = np.random.default_rng(seed)
+    each = count // workers
+    count = each * workers
+    durations = random.exponential(mean, (workers, each)) + 5e-6
+    stop = np.cumsum(durations + random.exponential(3e-5, (workers, each)) + 1e-5, axis=1)
+    start, stop = (stop - durations).ravel(), stop.ravel()
+    worker = np.repeat(np.arange(workers), each)
+    place = np.empty(count, int)
+    place[np.argsort(start, kind="stable")] = np.arange(count)
+    layer = (place * len(FUNCTIONS) // count + random.integers(0, 2, count)) % len(FUNCTIONS)
+    failed = np.zeros(count, int)
+    failed[random.integers(0, count, 20)] = 1
+    cpu = durations.ravel() * random.random(count)
+    one = np.zeros(count, int)
+    columns = {
+        "key": _keys(layer, place, alike, random),
+        "function": Labels(layer, FUNCTIONS),
+        "start": start,
+        "stop": stop,
+        "thread_cpu": cpu,
+        "thread_noncpu": durations.ravel() - cpu,
+        "submitted": start - 1e-4,
+        "collected": stop + 1e-4,
+        "worker": Labels(worker, [f"thread-{n}" for n in range(workers)]),
+        "pid": Labels(one, [1]),
+        "thread": Labels(worker, range(workers)),
+        "compute": Labels(one, ["c-1"]),
+        "span": Labels(one, [""]),
+        "outcome": Labels(failed, ["ok", "failed"]),
+        "error": Labels(failed, ["", "ValueError"]),
+    }
+    # As capture has them: in the order in which tasks ended.
+    ended = np.argsort(stop, kind="stable")
+    return recording_of(Table({name: column[ended] for name, column in columns.items()}), workers)
+
+
+def recording_of(tasks: Table, workers: int) -> Recording:
+    """A recording of one compute."""
+    stop = float(tasks["stop"].max(initial=0.0)) + 0.1
+    zero = np.zeros(1)
+    compute = {
+        "compute": Labels.of(["c-1"]),
+        "start": zero,
+        "stop": np.array([stop]),
+        "workers": np.array([workers]),
+        "process_cpu": np.array([float(tasks["thread_cpu"].sum())]),
+        "scheduler_cpu": zero,
+        "blocked": zero,
+        "preempted": zero,
+        "processors": np.array([workers]),
+        "span": Labels.of([""]),
+        "scheduler": Labels.of(["threads"]),
+        "error": Labels.of([""]),
+    }
+    none = Table({})
+    return Recording(
+        start=0.0,
+        stop=stop,
+        epoch=1.7e9,
+        computes=Table(compute),
+        tasks=tasks,
+        needs=none,
+        metrics=none,
+        resources=none,
+        cache=none,
+    )
+
+
+def _keys(layer: Any, place: Any, alike: bool, random: np.random.Generator) -> Texts:
+    """A key for each task: of chunks in two dimensions, counted in the order of their starts."""
+    if not alike:
+        digits = random.bytes(16 * len(layer)).hex()
+        heads = [f"{name}-" for name in FUNCTIONS]
+        tails = (digits[at : at + 32] for at in range(0, len(digits), 32))
+        return Texts(
+            Labels(layer, heads), [f"{t[:8]}-{t[8:12]}-{t[12:16]}-{t[16:]}" for t in tails]
+        )
+    heads = [f"('{name}-{random.bytes(16).hex()}', " for name in FUNCTIONS]
+    index = np.empty(len(layer), int)
+    for code in range(len(FUNCTIONS)):
+        rows = np.flatnonzero(layer == code)
+        index[rows[np.argsort(place[rows])]] = np.arange(len(rows))
+    tails = [f"{n // 1000}, {n % 1000})" for n in index.tolist()]
+    return Texts(Labels(layer, heads), tails)

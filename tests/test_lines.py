@@ -1,0 +1,161 @@
+"""Lines of many points: all are in the page, and what is drawn looks as if all were."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.made_up import many_tasks
+from dask_diag import visualize
+from dask_diag.analysis.levels import levels_held
+from dask_diag.columns import Labels, Texts
+from dask_diag.recording import Table
+
+from .pages import arguments_of, unpacked
+from .test_browser import browser, opened  # noqa: F401
+from .test_many_tasks_browser import MODELS
+
+pytestmark = pytest.mark.leaves_files
+
+
+def with_samples(count):
+    random = np.random.default_rng(0)
+    time = np.cumsum(0.01 + random.exponential(2e-4, count))
+    cpu = 50 + 30 * random.random(count)
+    cpu[count // 3] = 311.0
+    cpu[5::1000] = np.nan
+    memory = 4096.0 * (1000 + np.abs(np.cumsum(random.integers(-50, 51, count))))
+    samples = {
+        "time": time,
+        "cpu": cpu,
+        "memory": memory,
+        "memory_children": memory / 4,
+        "read": np.cumsum(random.random(count) < 0.1) * 4096.0,
+        "written": np.zeros(count),
+        "threads": random.integers(8, 12, count),
+        "late": random.exponential(2e-4, count),
+    }
+    return replace(many_tasks(16), resources=Table(samples), stop=float(time[-1]))
+
+
+def with_results(count, metric=None):
+    random = np.random.default_rng(0)
+    start = np.cumsum(random.exponential(1e-4, count))
+    which = random.integers(0, 3, count)
+    held = {
+        "key": Texts.of(f"k-{n}" for n in range(count)),
+        "function": Labels(which, ["a", "b", "c"]),
+        "compute": Labels(np.zeros(count, int), ["c-1"]),
+        "metric": np.ones(count) if metric is None else metric(random, count),
+        "start": start,
+        "stop": start + random.exponential(1e-2, count),
+    }
+    return replace(many_tasks(16), cache=Table(held), stop=float(start[-1]) + 1)
+
+
+def lines_of(recording, plot, tmp_path):
+    path = tmp_path / "page.html"
+    visualize(recording, filename=path, plots=[plot], show=False, mode="cdn")
+    for line in arguments_of(path, "lines")["lines"]:
+        columns = unpacked(line["packed"])
+        values = {}
+        for name, unit in line["units"].items():
+            values[name] = np.cumsum(columns[name]) * unit
+            values[name][columns["unknown " + name]] = np.nan
+        yield values
+
+
+def test_every_sample_is_in_the_page(tmp_path):
+    recording = with_samples(20_000)
+    samples = recording.resources
+    (there,) = lines_of(recording, "resources", tmp_path)
+    assert there["time"] == pytest.approx(samples["time"], abs=6e-7)
+    assert there["cpu"] == pytest.approx(samples["cpu"], abs=0.051, nan_ok=True)
+    assert there["memory"] == pytest.approx(1.25e-6 * samples["memory"], abs=1e-6)
+    assert there["read"] == pytest.approx(1e-6 * samples["read"], abs=1e-6)
+    assert there["threads"].tolist() == samples["threads"].tolist()
+    assert there["late"] == pytest.approx(1e3 * samples["late"], abs=0.0051)
+
+
+@pytest.mark.parametrize("metric", [None, lambda random, count: random.random(count) * 1e9])
+def test_every_change_of_what_is_held_is_in_the_page(tmp_path, metric):
+    recording = with_results(8000, metric)
+    levels, total = levels_held(recording)
+    there = list(lines_of(recording, "cache", tmp_path))
+    for line, level in zip(there, [total, *levels.values()], strict=True):
+        assert line["time"] == pytest.approx(level.times, abs=6e-7)
+        assert line["amount"] == pytest.approx(level.amounts, abs=1e-6 * level.peak)
+
+
+DRAWN = f"""() => {{
+    {MODELS}
+    const status = models.find((m) => m.type == "Title" && m.text.includes("in view"))
+    if (status == null) return null
+    const lines = models.filter((m) => m.type == "GlyphRenderer" && ["Step", "Line"].includes(m.glyph.type))
+    const {{inner_width, x_range: {{start, end}}}} = models.find((m) => m.type == "Figure")
+    return {{status: status.text, width: inner_width, start, end,
+            data: lines.map((r) => Object.fromEntries(
+                Object.entries(r.data_source.data).map(([n, c]) => [n, [...c]])))}}
+}}"""
+
+
+def drawn(page, start=None, end=None):
+    page.wait_for_function(f"({DRAWN})() != null", polling=20, timeout=60_000)
+    if start is not None:
+        page.evaluate(
+            f"""([start, end]) => {{ {MODELS}
+            models.find((m) => m.type == "Figure").x_range.setv({{start, end}}) }}""",
+            [start, end],
+        )
+    page.wait_for_timeout(250)
+    return page.evaluate(DRAWN)
+
+
+def extremes(time, values, told):
+    """Lowest and highest of each pixel."""
+    pixel = np.floor(
+        (np.asarray(time) - told["start"]) / (told["end"] - told["start"]) * told["width"]
+    )
+    known = ~np.isnan(np.asarray(values, float))
+    found = {}
+    for p, value in zip(pixel[known], np.asarray(values, float)[known]):
+        low, high = found.get(p, (value, value))
+        found[p] = min(low, value), max(high, value)
+    return found
+
+
+@pytest.mark.browser
+def test_of_many_samples_the_extremes_of_each_pixel_are_drawn_and_all_when_zoomed(opened):  # noqa: F811
+    recording = with_samples(50_000)
+    samples = recording.resources
+    page = opened(recording, plots=["resources"])
+    told = drawn(page)
+    assert told["status"].startswith("50,000 samples in view, of each pixel")
+    data = told["data"][0]
+    assert len(data["time"]) < 8 * told["width"]
+    missing = [float("nan") if v is None else v for v in data["cpu"]]
+    there = extremes(data["time"], missing, told)
+    expected = extremes(samples["time"], samples["cpu"], told)
+    # A sample on the edge of two pixels may count to the other one.
+    assert np.mean([there.get(p) == pytest.approx(e, abs=0.06) for p, e in expected.items()]) > 0.99
+    assert max(high for _, high in there.values()) == 311
+    begin, end = float(samples["time"][20_000]), float(samples["time"][22_000])
+    told = drawn(page, begin - 1e-4, end + 1e-4)
+    assert "each drawn" in told["status"]
+    assert told["data"][0]["time"][1:-1] == pytest.approx(samples["time"][20_000:22_001], abs=6e-7)
+
+
+@pytest.mark.browser
+def test_of_many_changes_all_are_drawn_when_zoomed(opened):  # noqa: F811
+    recording = with_results(50_000)
+    _, total = levels_held(recording)
+    page = opened(recording, plots=["cache"])
+    told = drawn(page)
+    assert "changes in view, of each pixel" in told["status"]
+    assert max(told["data"][0]["amount"]) == total.peak
+    inside = (total.times > 2.0) & (total.times < 2.1)
+    told = drawn(page, 2.0, 2.1)
+    assert told["data"][0]["time"][1:-1] == pytest.approx(total.times[inside], abs=6e-7)
+    assert told["data"][0]["amount"][1:-1] == total.amounts[inside].tolist()

@@ -1,0 +1,213 @@
+"""Many tasks in a real browser: drawn soon, and each of them can be reached."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.made_up import FUNCTIONS, many_tasks, recording_of
+from dask_diag import ResourceProfiler, visualize
+from dask_diag.columns import Labels, Texts
+from dask_diag.recording import Table
+from dask_diag.views.colors import color_of
+from dask_diag.views.task_columns import LANE, tasks_in_lanes
+
+from .test_browser import browser, frames, opened, tooltip  # noqa: F401
+from .test_many_tasks import with_columns
+
+pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
+
+MODELS = "const models = [...Bokeh.documents[0]._all_models.values()]"
+STATE = f"""() => {{
+    {MODELS}
+    const status = models.find((m) => m.type == "Title" && m.text.includes("in view"))
+    if (status == null) return null
+    const quads = models.filter((m) => m.type == "GlyphRenderer" && m.glyph.type == "Quad")
+    const image = models.find((m) => m.type == "GlyphRenderer" && m.glyph.type == "ImageRGBA")
+    const rows = (data) => Object.fromEntries(Object.entries(data).map(([n, c]) => [n, [...c]]))
+    return {{
+        status: status.text,
+        tasks: rows(quads[0].data_source.data),
+        marked: quads.slice(2).map((r) => rows(r.data_source.data)),
+        images: image.data_source.data.image.map((i) => ({{shape: i.shape, pixels: [...i]}})),
+        at: [...image.data_source.data.x, ...image.data_source.data.width],
+    }}
+}}"""
+
+
+def state(page):
+    page.wait_for_function(f"({STATE})() != null", polling=20, timeout=60_000)
+    page.wait_for_timeout(150)
+    return page.evaluate(STATE)
+
+
+def look_at(page, start, stop):
+    page.evaluate(
+        f"""([start, end]) => {{
+            {MODELS}
+            models.find((m) => m.type == "Figure").x_range.setv({{start, end}})
+        }}""",
+        [start, stop],
+    )
+    page.wait_for_timeout(200)
+    return state(page)
+
+
+def test_many_tasks_are_drawn_soon(opened, retried):  # noqa: F811
+    recording = many_tasks(200_000)
+
+    def measure():
+        page = opened(recording, plots=["tasks"])
+        told = state(page)
+        assert page.evaluate("performance.now()") < 3000
+        assert told["status"].startswith("200,000 tasks in view, drawn by pixel")
+        assert len(told["images"]) == 16
+
+    retried(measure)
+
+
+def test_every_task_can_be_reached_with_its_own_times_and_key(opened):  # noqa: F811
+    recording = many_tasks(100_000, workers=8)
+    tasks = recording.tasks
+    page = opened(recording, plots=["tasks"])
+    state(page)
+    keys = tasks["key"].tolist()
+    random = np.random.default_rng(3)
+    for row in [0, len(tasks) - 1, *random.integers(0, len(tasks), 12).tolist()]:
+        start, stop = float(tasks["start"][row]), float(tasks["stop"][row])
+        around = max(stop - start, 1e-3)
+        drawn = look_at(page, start - around, stop + around)["tasks"]
+        place = drawn["key"].index(keys[row])
+        assert drawn["left"][place] == pytest.approx(start, abs=1e-6)
+        assert drawn["right"][place] == pytest.approx(stop, abs=1e-6)
+        cpu = float(tasks["thread_cpu"][row])
+        assert drawn["cpu"][place] == pytest.approx(cpu, abs=2e-6 + 0.002 * (stop - start))
+        assert drawn["top"][place] == LANE * int(tasks["worker"][row].split("-")[1])
+        assert FUNCTIONS[drawn["function"][place]] == tasks["function"][row]
+
+
+def test_what_the_page_draws_of_packed_tasks_is_what_is_drawn_of_few(opened):  # noqa: F811
+    recording = many_tasks(6000, workers=4)
+    page = opened(recording, plots=["tasks"])
+    stop = float(np.median(recording.tasks["stop"])) * 0.8
+    told = look_at(page, 0, stop)
+    lanes = tasks_in_lanes(recording, 0.0)
+    expected = lanes.rows(lanes.start <= stop).in_order().columns(120)
+    assert 1000 < len(told["tasks"]["key"]) < 3000
+    assert told["tasks"]["key"] == expected["key"]
+    for name in ("top", "function", "outcome"):
+        assert told["tasks"][name] == expected[name].tolist()
+    for name, off in (("left", 1e-6), ("right", 1e-6), ("cpu", 3e-5)):
+        assert told["tasks"][name] == pytest.approx(expected[name].tolist(), abs=off)
+    ticks_long = (expected["right"] - expected["left"]) / 1e-6
+    off = np.abs(np.array(told["tasks"]["unfilled"]) - expected["unfilled"].astype(float))
+    assert (off <= 1 + 255 * (0.002 + 2 / ticks_long)).all()
+    assert told["images"] == []
+    look_at(page, 0, recording.stop)
+    assert state(page)["tasks"]["key"] == []
+
+
+def test_hovering_a_task_that_was_zoomed_to_tells_of_it(opened):  # noqa: F811
+    recording = many_tasks(50_000, workers=2, mean=0.1)
+    tasks = recording.tasks
+    page = opened(recording, plots=["tasks"])
+    state(page)
+    row = int(np.flatnonzero(tasks["outcome"].where("failed"))[0])
+    start, stop = float(tasks["start"][row]), float(tasks["stop"][row])
+    look_at(page, start, stop)
+    (box,) = frames(page)
+    lane = int(tasks["worker"][row].split("-")[1])
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] * (0.25 + 0.5 * lane))
+    text = tooltip(page)
+    for part in (tasks["key"][row], tasks["worker"][row], "failed: ValueError", f"{start:.6f} s"):
+        assert part in text
+
+
+def layers(count=6000):
+    """One worker: first only `a`, all CPU, no gaps; then only `b`, no CPU, free half of the time."""
+    half = count // 2
+    start = np.arange(count) / half
+    length = np.where(start < 1, 1 / half, 0.5 / half)
+    label = Labels(np.zeros(count, int), ["ok"])
+    columns = {
+        "key": Texts.of(f"k-{n}" for n in range(count)),
+        "function": Labels((start >= 1).astype(int), ["a", "b"]),
+        "start": start,
+        "stop": start + length,
+        "thread_cpu": np.where(start < 1, length, 0.0),
+        "worker": Labels(label.codes, ["thread-0"]),
+        "compute": Labels(label.codes, ["c-1"]),
+        "outcome": label,
+        "error": Labels(label.codes, [""]),
+    }
+    blank = many_tasks(16).tasks
+    for name in set(blank.columns) - set(columns):
+        columns[name] = blank[name][np.zeros(count, int)]
+    return replace(recording_of(Table(columns), 1), stop=2.0)
+
+
+def test_a_pixel_has_the_colour_the_share_of_cpu_and_how_busy_the_worker_was(opened):  # noqa: F811
+    told = state(opened(layers(), plots=["tasks"]))
+    (image,) = told["images"]
+    rows, width = image["shape"]
+    assert told["at"] == [0, 2]
+
+    def pixel(row, column):
+        value = image["pixels"][row * width + column]
+        red, green, blue, alpha = (value >> shift & 255 for shift in (0, 8, 16, 24))
+        return f"#{red:02x}{green:02x}{blue:02x}", round(alpha / 255, 2)
+
+    first, last = width // 4, 3 * width // 4
+    for row in (0, rows - 1):
+        assert pixel(row, first) == (color_of("a"), 1.0)
+        color, strength = pixel(row, last)
+        assert color == color_of("b")
+        assert strength == pytest.approx(0.35 * 0.5, abs=0.05)
+
+
+def test_failed_tasks_are_marked_however_many_there_are(opened):  # noqa: F811
+    page = opened(many_tasks(30_000), plots=["tasks"])
+    failed = many_tasks(30_000).tasks["outcome"].where("failed").sum()
+    assert 0 < len(state(page)["marked"][0]["left"]) <= failed
+    every = many_tasks(30_000)
+    codes = np.ones(30_000, int)
+    every = with_columns(
+        every, outcome=Labels(codes, ["ok", "failed"]), error=Labels(codes, ["", "OSError"])
+    )
+    marked = state(opened(every, plots=["tasks"]))["marked"][0]
+    assert 1000 < len(marked["left"]) < 16 * 1200
+
+
+def test_a_browser_that_cannot_unpack_is_told(browser, tmp_path):  # noqa: F811
+    visualize(many_tasks(5000), filename=tmp_path / "page.html", plots=["tasks"], show=False)
+    page = browser.new_page()
+    page.add_init_script("delete window.DecompressionStream")
+    page.goto((tmp_path / "page.html").as_uri())
+    told = f"""() => {{
+        {MODELS}
+        return models.some((m) => m.type == "Title" && m.text.includes("no DecompressionStream"))
+    }}"""
+    page.wait_for_function(told, timeout=20_000)
+    page.context.close()
+
+
+def test_keys_that_are_left_out_are_told(opened, monkeypatch):  # noqa: F811
+    monkeypatch.setattr("dask_diag.views.task_pixels._ROOM", 1_000_000)
+    recording = many_tasks(100_000, alike=False)
+    page = opened(recording, plots=["tasks"])
+    assert "3 MB of keys are left out of this page" in state(page)["status"]
+    told = look_at(page, 0, 0.01)
+    assert told["tasks"]["key"]
+    assert set(told["tasks"]["key"]) == {"(3 MB of keys are left out of this page)"}
+
+
+def test_tasks_follow_the_time_axis_that_they_share(opened):  # noqa: F811
+    recording = many_tasks(20_000)
+    page = opened([ResourceProfiler().recording, recording])
+    assert "20,000 tasks in view" in state(page)["status"]
+    begun = time.monotonic()
+    while "each drawn" not in look_at(page, 0, 0.05)["status"]:
+        assert time.monotonic() - begun < 10
