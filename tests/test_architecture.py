@@ -111,6 +111,9 @@ def test_imports_go_one_way(path):
         ):
             continue
         assert not at_import, f"{name} imports {module}"
+        if room == "cli":
+            # A command imports what it needs when it is called.
+            continue
         assert (name, target) in STEPS_UP, f"{name} reaches up to {module}"
 
 
