@@ -46,6 +46,7 @@ __all__ = [
     "facts_of_compute",
     "hold",
     "release",
+    "runs_nothing",
     "sees_overlapping_computes",
 ]
 
@@ -173,6 +174,11 @@ def facts_of_compute() -> Mapping[str, Any]:
             return frame.f_locals
         frame = frame.f_back
     return {}
+
+
+def runs_nothing(state: Mapping[str, Any]) -> bool:
+    """Whether a compute has no task out just now; it is the scheduler that asks."""
+    return not state.get("running", True)
 
 
 def bytes_of_task() -> float:
