@@ -63,8 +63,8 @@ class ResourceProfiler(Diagnostic):
     A thread samples with psutil; its own CPU time is left out. As a context manager it samples
     throughout the block, when registered only while computes run. CPU is that of the interval
     which ends with the sample; memory is the sum of resident sizes, in which pages that processes
-    share count in each. Between tasks, when none runs, memory alone is noted, for a hundredth of the
-    time at most: so it is known what the next one began with.
+    share count in each. Between tasks, when none runs, memory alone is noted, for a hundredth of
+    the time at most: so it is known what the next one began with.
     """
 
     draws = "resources"
