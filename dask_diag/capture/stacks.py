@@ -50,10 +50,7 @@ def spread(time: float, seconds: float, cycle: float) -> list[tuple[float, float
     if first == last or seconds <= cycle / 4:
         return [(time, 1.0)]
     edges = [time, *(number * cycle for number in range(last, first, -1)), time - seconds]
-    return [
-        ((end + begin) / 2, (end - begin) / seconds)
-        for end, begin in pairwise(edges)
-    ]
+    return [((end + begin) / 2, (end - begin) / seconds) for end, begin in pairwise(edges)]
 
 
 class Packed:
