@@ -248,8 +248,8 @@ def test_cpu_and_waiting_within_one_task(retried):
 
 def test_tasks_shorter_than_the_interval(retried):
     def measure():
-        tasks = {("short", n): (sleep_some_and_more,) for n in range(800)}
-        _, sprof = sampled(tasks, num_workers=4)
+        tasks = {("short", n): (sleep_some_and_more,) for n in range(240)}
+        _, sprof = sampled(tasks, num_workers=4, interval="50ms")
         wall = seconds_by_name(sprof)
         assert wall["sleep_some"] / wall["short"] == pytest.approx(0.3, abs=0.1)
         assert wall["sleep_more"] / wall["short"] == pytest.approx(0.7, abs=0.1)
@@ -264,11 +264,11 @@ def sleep_some_and_more():
 
 
 def sleep_some():
-    time.sleep(0.0012)
+    time.sleep(0.012)
 
 
 def sleep_more():
-    time.sleep(0.0028)
+    time.sleep(0.028)
 
 
 def test_tasks_that_end_before_they_let_the_sampler_in_are_told_as_not_sampled():
