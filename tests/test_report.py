@@ -38,7 +38,7 @@ from .test_views import HOSTILE, recording_of
 
 pytestmark = pytest.mark.leaves_files
 
-GRAPH = {("a", 0): (time.sleep, 0.05), ("b", 0): (add, 1, 2), ("c", 0): (max, ("b", 0), 1)}
+GRAPH = {("b", 0): (add, 1, 2), ("c", 0): (max, ("b", 0), 1)}
 ALL = [section.name for section in report_sections.SECTIONS]
 
 
@@ -260,6 +260,16 @@ def test_a_profiler_that_cannot_start_or_stop_is_told_in_the_report(tmp_path, mo
     page = Page(tmp_path / "page.html")
     assert "can't start new thread" in page.sections["summary"]
     assert "1 compute, 2 tasks" in page.sections["summary"]
+
+
+def test_a_forked_child_that_leaves_the_block_writes_nothing(tmp_path):
+    block = performance_report(tmp_path / "page.html", dt=0.01)
+    with block:
+        own, block._pid = block._pid, -1
+        block.__exit__(None, None, None)
+        assert not (tmp_path / "page.html").exists()
+        block._pid = own
+    assert (tmp_path / "page.html").exists()
 
 
 def test_the_page_replaces_an_older_one_as_a_whole(tmp_path, monkeypatch):

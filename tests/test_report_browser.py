@@ -8,7 +8,7 @@ from benchmarks.made_up import many_tasks
 from dask_diag import performance_report, report
 
 from .stacks import known_stacks
-from .test_browser import ARGUMENTS, CHROMIUM, IDLE, playwright
+from .test_browser import ARGUMENTS, CHROMIUM, IDLE, is_a_problem, playwright
 from .test_report import ALL, GRAPH, hostile_recording
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
@@ -49,7 +49,7 @@ def opened(browser, pages):
     def open_page(name, size="desk", scheme="light"):
         width, height = SIZES[size]
         page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
-        page.on("console", lambda m: m.type in ("error", "warning") and problems.append(m.text))
+        page.on("console", lambda m: is_a_problem(m) and problems.append(m.text))
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("request", lambda r: r.url.startswith(("file:", "data:")) or problems.append(r.url))
         page.goto((pages / f"{name}.html").as_uri())

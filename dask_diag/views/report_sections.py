@@ -31,7 +31,7 @@ from dask_diag.views.report_parts import (
     Text,
     safe,
 )
-from dask_diag.views.resources import CPU, MEMORY
+from dask_diag.views.resources import CPU, MEMORY, MEMORY_CHILDREN
 from dask_diag.views.summary import summary_parts
 from dask_diag.views.text import counted
 
@@ -151,7 +151,10 @@ def _resources(recording: Recording) -> Iterator[Part]:
         yield _not_there("samples of CPU and memory", "ResourceProfiler")
         return
     yield plot
-    yield Key("Lines", [(CPU, "CPU, %"), (MEMORY, "memory, MB, on the right")])
+    lines = [(CPU, "CPU, %"), (MEMORY, "memory, MB, on the right")]
+    if recording.resources["memory_children"].any():
+        lines.append((MEMORY_CHILDREN, "dashed: that of descendants"))
+    yield Key("Lines", lines)
 
 
 def _memory(recording: Recording) -> Iterator[Part]:

@@ -11,12 +11,12 @@ from dask_diag.recording import Recording, Table
 from dask_diag.views.figures import Options, add_legend, new_figure, set_hover
 from dask_diag.views.lines import Lines
 
-__all__ = ["CPU", "MEMORY", "plot_resources"]
+__all__ = ["CPU", "MEMORY", "MEMORY_CHILDREN", "plot_resources"]
 
 CPU = "#4f78b8"
 MEMORY = "#c2740c"
 """Both are told from white paper and from black."""
-_MEMORY_CHILDREN = "#a8763a"
+MEMORY_CHILDREN = "#a8763a"
 _BYTE = 1e-6
 """In MB."""
 _UNITS = {
@@ -62,7 +62,7 @@ def plot_resources(recording: Recording, origin: float, duration: float, options
             "time",
             "memory_children",
             source=source,
-            color=_MEMORY_CHILDREN,
+            color=MEMORY_CHILDREN,
             line_dash="dashed",
             y_range_name="memory",
             line_width=2,
