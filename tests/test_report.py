@@ -276,9 +276,9 @@ def test_the_page_replaces_an_older_one_as_a_whole(tmp_path, monkeypatch):
     path = tmp_path / "page.html"
     path.write_text("older")
     monkeypatch.setattr(
-        "dask_diag.views.files.os.replace", lambda *a: (_ for _ in ()).throw(OSError)
+        "dask_diag.views.files.Path.replace", lambda *a: (_ for _ in ()).throw(OSError)
     )
-    with pytest.raises(OSError):
+    with pytest.raises(DiagnosticError, match="cannot write"):
         report(recording_of([]), path)
     monkeypatch.undo()
     assert path.read_text() == "older"
