@@ -31,6 +31,7 @@ lint: $(VENV)/.lint
 bench: $(VENV)/.demo
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.files
+	$(BIN)/python -m benchmarks.exports
 
 docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html

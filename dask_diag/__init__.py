@@ -7,22 +7,27 @@ from typing import TYPE_CHECKING, Any
 
 from dask_diag._version import __version__
 from dask_diag.capture.cache import CacheProfiler
+from dask_diag.capture.memory import MemorySampler
 from dask_diag.capture.meter import context_meter
 from dask_diag.capture.performance_report import performance_report
 from dask_diag.capture.profiler import Profiler
 from dask_diag.capture.progress import ProgressBar
 from dask_diag.capture.record import record
 from dask_diag.capture.resources import ResourceProfiler
+from dask_diag.capture.sampling import SamplingProfiler
 from dask_diag.capture.span import span
+from dask_diag.config import load_defaults
 from dask_diag.errors import DiagnosticError
 
 if TYPE_CHECKING:
     from dask_diag.analysis.activities import activities
     from dask_diag.analysis.critical_path import critical_path
     from dask_diag.analysis.findings import Finding, findings
+    from dask_diag.analysis.memory import memory_usage
     from dask_diag.analysis.waits import waits
     from dask_diag.recording import Recording
     from dask_diag.storage import load
+    from dask_diag.views.exports import export
     from dask_diag.views.page import visualize
     from dask_diag.views.report import report
     from dask_diag.views.summary import summary
@@ -31,16 +36,20 @@ __all__ = [
     "CacheProfiler",
     "DiagnosticError",
     "Finding",
+    "MemorySampler",
     "Profiler",
     "ProgressBar",
     "Recording",
     "ResourceProfiler",
+    "SamplingProfiler",
     "__version__",
     "activities",
     "context_meter",
     "critical_path",
+    "export",
     "findings",
     "load",
+    "memory_usage",
     "performance_report",
     "record",
     "report",
@@ -50,13 +59,17 @@ __all__ = [
     "waits",
 ]
 
+load_defaults()
+
 _WHEN_FIRST_USED = {
     "Finding": "dask_diag.analysis.findings",
     "Recording": "dask_diag.recording",
     "activities": "dask_diag.analysis.activities",
     "critical_path": "dask_diag.analysis.critical_path",
+    "export": "dask_diag.views.exports",
     "findings": "dask_diag.analysis.findings",
     "load": "dask_diag.storage",
+    "memory_usage": "dask_diag.analysis.memory",
     "report": "dask_diag.views.report",
     "summary": "dask_diag.views.summary",
     "visualize": "dask_diag.views.page",
@@ -68,6 +81,13 @@ def __getattr__(name: str) -> Any:
     if name in _WHEN_FIRST_USED:
         return getattr(importlib.import_module(_WHEN_FIRST_USED[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """Make ``%%diag`` known, when ``%load_ext dask_diag`` asks for it."""
+    from dask_diag.cli.notebook import DiagMagics
+
+    ipython.register_magics(DiagMagics)
 
 
 def __dir__() -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import add
 from typing import Any
 
@@ -122,6 +122,17 @@ class Texts:
     def tolist(self) -> list[str]:
         """The text of every row."""
         return list(map(add, self.heads.tolist(), self.tails()))
+
+    def chunks(self, rows: int) -> Iterator[list[str]]:
+        """The text of every row, so many rows at a time: all at once would be large."""
+        stop = 0
+        for first in range(0, len(self), rows):
+            heads = self.heads[first : first + rows].tolist()
+            tails = []
+            for length in self._lengths[first : first + rows].tolist():
+                start, stop = stop, stop + length
+                tails.append(self._tails[start:stop].decode("utf-8", "surrogatepass"))
+            yield list(map(add, heads, tails))
 
 
 def _split_text(text: str) -> tuple[str, str]:

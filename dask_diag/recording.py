@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -167,6 +167,16 @@ class Recording:
     resources : Table
         A row per sample: ``time`` (s), ``cpu`` (%), ``memory``, ``memory_children`` (bytes),
         ``read``, ``written`` (bytes since the first sample), ``threads``, ``late`` (s).
+    processes : Table
+        A row per sample of `resources` and process, and for each from when sampling began: ``time``
+        (s), ``pid``, ``descendant`` (0 for the computing process, 1 for others), ``memory``
+        (resident bytes).
+    memory : Table
+        A row per sample of a `MemorySampler`: ``label`` (of its series, a block of the program),
+        ``time`` (s), ``rss``, ``pss``, ``uss`` (bytes of this process and all its descendants:
+        resident; with pages that several share counted in parts that sum to one; and pages of one
+        alone. The latter two are NaN where they were not read), ``processes`` (how many), ``late``
+        (s).
     cache : Table
         A row per result that the scheduler held: ``key``, ``function``, ``compute``, ``metric``,
         ``start``, ``stop`` (s).
@@ -214,6 +224,8 @@ class Recording:
     metrics: Table
     resources: Table
     cache: Table
+    processes: Table = NO_ROWS
+    memory: Table = NO_ROWS
     transfers: Table = NO_ROWS
     waits: Table = NO_ROWS
     pools: Table = NO_ROWS
@@ -228,7 +240,8 @@ class Recording:
     def combine(cls, recordings: Iterable[Recording]) -> Recording:
         """One recording of several that were made over the same block, or one after the other.
 
-        A compute that several of them saw is in it once.
+        A compute that several of them saw is in it once, and so is a series of memory. Another
+        series of the same label has a number added: ``"load (2)"``.
         """
         parts = list(recordings)
         if not parts:
@@ -252,6 +265,8 @@ class Recording:
             computes=computes,
             tasks=tasks,
             resources=stack([part.resources for part in parts]),
+            processes=stack([part.processes for part in parts]),
+            memory=_combined_memory(parts),
             cache=cache,
             pools=pools,
             frames=frames,
@@ -290,7 +305,9 @@ class Recording:
         return f"<Recording of {self.stop - self.start:.3g} s; {counts}>"
 
     def _repr_html_(self) -> str:
-        return f"<p>{html.escape(repr(self))}</p>{self.tasks._repr_html_()}"
+        from dask_diag.views.summary import summary
+
+        return summary(self)._repr_html_()
 
 
 REFERENCES = {
@@ -324,6 +341,40 @@ def _moved(table: Table, columns: tuple[str, ...], kept: Any, place: Any) -> Tab
     return Table(
         {name: place[there[name]] if name in columns else there[name] for name in there.columns}
     )
+
+
+def _combined_memory(parts: Sequence[Recording]) -> Table:
+    """The series of all parts. What starts at the same time with the same label is the same."""
+    longest: dict[tuple[str, float], Table] = {}
+    for part in parts:
+        table = part.memory
+        if not len(table):
+            continue
+        for code, label in enumerate(table["label"].values):
+            series = table.rows(table["label"].codes == code)
+            if len(series):
+                known = longest.setdefault((label, float(series["time"][0])), series)
+                if len(series) > len(known):
+                    longest[label, float(series["time"][0])] = series
+    labels: list[str] = []
+    for label, _ in longest:
+        labels.append(_unused(label, labels))
+    named = [_labelled(*pair) for pair in zip(labels, longest.values(), strict=True)]
+    return stack(named or [NO_ROWS])
+
+
+def _labelled(label: str, series: Table) -> Table:
+    columns = {name: series[name] for name in series.columns}
+    return Table({**columns, "label": Labels(np.zeros(len(series), np.uint8), [label])})
+
+
+def _unused(label: str, used: Container[str]) -> str:
+    """The label, with a number added if it is among those used."""
+    name, count = label, 1
+    while name in used:
+        count += 1
+        name = f"{label} ({count})"
+    return name
 
 
 def _combined_samples(parts: Sequence[Recording]) -> tuple[Table, Table, Table]:

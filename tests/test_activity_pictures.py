@@ -247,7 +247,7 @@ def test_plots_are_chosen_by_name():
     [
         (
             ["taks"],
-            "plots: expected some of .*'tasks', .*'activities', found 'taks'",
+            "plots: expected some of 'tasks', .*'memory', .*'activities', found 'taks'",
         ),
         ([], "plots: expected some of .* found none"),
         ([3], "found 3"),

@@ -49,13 +49,20 @@ def test_a_terminal_gets_one_line_drawn_over():
 def test_anything_else_gets_whole_lines_and_not_many():
     out = io.StringIO()
     with ProgressBar(dt=0.01, out=out):
-        dask.local.get_sync(*steps(60, seconds=0.005))
+        dask.local.get_sync(*steps(60, seconds=0.025))
     lines = out.getvalue().splitlines()
     assert "\r" not in out.getvalue()
     assert 2 <= len(lines) <= 11
     percents = [int(line.split("|")[1].split("%")[0]) for line in lines]
     assert percents == sorted(set(percents))
     assert percents[-1] == 100
+
+
+def test_a_short_compute_has_one_line_on_anything_else():
+    out = io.StringIO()
+    with ProgressBar(dt=0.01, out=out):
+        dask.local.get_sync(*steps(20, seconds=0.005))
+    assert out.getvalue().count("\n") == 1
 
 
 @pytest.mark.parametrize(("work", "low", "high"), [(spin, 50, 100), (time.sleep, 0, 5)])

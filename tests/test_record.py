@@ -42,7 +42,7 @@ SCHEDULERS = {
 def often(monkeypatch):
     """Write much more often than is needed, so that there are many parts."""
     monkeypatch.setattr(module, "_PERIOD", 0.005)
-    monkeypatch.setattr(module, "_LONGEST_PERIOD", 0.005)
+    monkeypatch.setattr(module, "_SHORTEST_PAUSE", 0.005)
 
 
 def metered(value, *others):
@@ -259,7 +259,7 @@ def test_a_killed_process_leaves_all_but_the_last_second(scheduler, tmp_path):
         start_new_session=True,
     )
     assert child.stdout.readline() == b"running\n"
-    time.sleep(1.0)
+    time.sleep(1.2)
     os.killpg(child.pid, signal.SIGKILL)
     child.communicate()
     loaded = load(tmp_path / "run.diag")

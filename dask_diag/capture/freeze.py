@@ -7,7 +7,7 @@ them when asked for their recording. What is about tasks is in `freeze_tasks`.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from threading import get_ident
 from time import perf_counter
 from typing import Any
@@ -17,8 +17,9 @@ import numpy as np
 from dask_diag.capture.cache import Holdings
 from dask_diag.capture.compute import Compute
 from dask_diag.capture.freeze_keys import keys_columns
+from dask_diag.capture.memory import MEMORY_COLUMNS
 from dask_diag.capture.process_usage import processors
-from dask_diag.capture.resources import SAMPLE_COLUMNS
+from dask_diag.capture.resources import PROCESS_COLUMNS, SAMPLE_COLUMNS
 from dask_diag.columns import Labels, Texts
 from dask_diag.recording import Recording, Table, stack
 
@@ -28,7 +29,9 @@ __all__ = [
     "computes_table",
     "environment_table",
     "holdings_of",
+    "memory_table",
     "pools_table",
+    "processes_table",
     "record",
     "resources_table",
 ]
@@ -158,3 +161,21 @@ def environment_table(rows: Sequence[tuple[str, str, str]]) -> Table:
             "value": Texts(Labels([0] * len(rows), [""]), values),
         }
     )
+
+
+def processes_table(samples: array[float]) -> Table:
+    """`Recording.processes`, in order of time."""
+    numbers = np.array(samples, dtype=float).reshape(-1, len(PROCESS_COLUMNS))
+    columns = {name: numbers[:, n].copy() for n, name in enumerate(PROCESS_COLUMNS)}
+    whole = {name: columns[name].astype(np.int64) for name in ("pid", "descendant")}
+    return Table({**columns, **whole})
+
+
+def memory_table(series: Mapping[str, array[float]]) -> Table:
+    """`Recording.memory`, series by series."""
+    lengths = [len(rows) // len(MEMORY_COLUMNS) for rows in series.values()]
+    joined = [np.array(rows, dtype=float) for rows in series.values()]
+    numbers = np.concatenate([np.zeros(0), *joined]).reshape(-1, len(MEMORY_COLUMNS))
+    columns = {name: numbers[:, n].copy() for n, name in enumerate(MEMORY_COLUMNS)}
+    labels = Labels(np.repeat(np.arange(len(lengths)), lengths), list(series))
+    return Table({"label": labels, **columns})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -11,6 +11,9 @@ import numpy as np
 from dask_diag.columns import Labels, Texts
 
 __all__ = ["codes_of", "tuples_as_text"]
+
+Cells = np.ndarray[Any, np.dtype[np.uint8]]
+"""A row of characters for each key; those that are zero are left out."""
 
 
 def codes_of(items: Sequence[Any]) -> tuple[np.ndarray[Any, Any], list[Any]]:
@@ -23,40 +26,78 @@ def codes_of(items: Sequence[Any]) -> tuple[np.ndarray[Any, Any], list[Any]]:
 def tuples_as_text(keys: Sequence[Any]) -> tuple[Texts, list[Any]] | None:
     """Keys such as ``("x", 1, 2)`` as ``str`` writes them, and the distinct names.
 
-    None if not all are of that shape. That they are is read off what is written: to look at the
-    type of each item takes as long.
+    None if not all are of that shape.
     """
-    if set(map(type, keys)) != {tuple}:
+    if set(map(type, keys)) != {tuple} or not all(keys):
         return None
-    try:
-        names = list(map(itemgetter(0), keys))
-        written = b", ".join(map(_numbers_of, _batches(keys)))
-    except (IndexError, ValueError):
-        # An empty key, text, or an integer of more digits than Python writes.
-        return None
-    if written.translate(None, _OF_NUMBERS) or written.count(b"(") != len(keys) or b"()" in written:
-        return None
+    names = list(map(itemgetter(0), keys))
     if set(map(type, names)) != {str}:
         return None
     codes, distinct = codes_of(names)
-    if any(", " in name for name in distinct):
+    cells = _cells_of_numbers(keys)
+    if cells is None or any(", " in name for name in distinct):
         return None
-    # Of "(1, 2), (3,)" is left " 1, 2) 3)", which is the tails, one after the other.
-    tails = b" " + written[1:].replace(b",)", b")").replace(b"), (", b") ")
-    ends = np.flatnonzero(np.frombuffer(tails, dtype=np.uint8) == ord(")"))
+    there = cells != 0
     heads = Labels(codes, [f"({name!r}," for name in distinct])
-    return Texts.from_encoded(heads, np.diff(ends, prepend=-1), tails), distinct
+    tails = cells[there].tobytes()
+    return Texts.from_encoded(heads, np.count_nonzero(there, axis=1), tails), distinct
 
 
-_OF_NUMBERS = b"0123456789-, ()"
-_BATCH = 500
-_all_but_first = itemgetter(slice(1, None))
+def _cells_of_numbers(keys: Sequence[Any]) -> Cells | None:
+    """What follows the name; None if something is no integer, or there is nothing."""
+    lengths = np.fromiter(map(len, keys), np.int64, len(keys))
+    parts = []
+    for length in np.unique(lengths).tolist():
+        rows = np.flatnonzero(lengths == length)
+        alike = keys if len(rows) == len(keys) else [keys[row] for row in rows.tolist()]
+        columns = [_integers(list(map(itemgetter(at), alike))) for at in range(1, length)]
+        if not columns or any(column is None for column in columns):
+            return None
+        parts.append((rows, _between_commas([_digits(column) for column in columns])))
+    if len(parts) == 1:
+        return parts[0][1]
+    cells = np.zeros((len(keys), max(part.shape[1] for _, part in parts)), np.uint8)
+    for rows, part in parts:
+        cells[rows, : part.shape[1]] = part
+    return cells
 
 
-def _batches(keys: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """A few at a time: more tuples at once would set off the collection of garbage."""
-    return (keys[start : start + _BATCH] for start in range(0, len(keys), _BATCH))
+def _integers(items: list[Any]) -> np.ndarray[Any, Any] | None:
+    # A bool is written as a word, and a numpy integer as numpy writes it.
+    if set(map(type, items)) != {int}:
+        return None
+    try:
+        return np.array(items, dtype=np.int64)
+    except OverflowError:
+        return None
 
 
-def _numbers_of(keys: Sequence[Any]) -> bytes:
-    return str(list(map(_all_but_first, keys)))[1:-1].encode("ascii")
+def _between_commas(columns: Sequence[Cells]) -> Cells:
+    """Columns of numbers as they stand in a tuple: `` 1, 2)``."""
+    ends = [b","] * (len(columns) - 1) + [b")"]
+    rows = len(columns[0])
+    parts = []
+    for column, end in zip(columns, ends, strict=True):
+        parts += [_same(b" ", rows), column, _same(end, rows)]
+    return np.concatenate(parts, axis=1)
+
+
+def _same(character: bytes, rows: int) -> Cells:
+    return np.full((rows, 1), ord(character), np.uint8)
+
+
+def _digits(numbers: Any) -> Cells:
+    """Integers as people write them, with zero in the cells that are not needed."""
+    size = np.abs(numbers).astype(np.uint64)
+    # Of -2**63 the absolute value is itself, which is right once it has no sign.
+    largest = int(size.max())
+    left = size.astype(np.min_scalar_type(largest))
+    width = len(str(largest))
+    cells = np.zeros((len(numbers), width + 1), np.uint8)
+    for place in range(width, 0, -1):
+        rest = left // 10
+        digit = (left - rest * 10 + ord("0")).astype(np.uint8)
+        cells[:, place] = digit if place == width else np.where(left > 0, digit, 0)
+        left = rest
+    cells[:, 0] = np.where(numbers < 0, ord("-"), 0)
+    return cells

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import marshal
+import threading
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dask.utils import funcname
+from dask.utils import funcname, key_split
 
 from dask_diag.capture.meter import Metric, Wait
 from dask_diag.capture.remote import Transfer
@@ -18,7 +20,19 @@ from dask_diag.capture.task import MeasuredTask
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Keys", "Metrics", "NamesOfPlainKeys", "Needs", "SpansOfTasks", "Transfers", "Waits"]
+__all__ = [
+    "Keys",
+    "Metrics",
+    "NamesOfPlainKeys",
+    "Needs",
+    "SpansOfTasks",
+    "Transfers",
+    "Waits",
+    "function_name",
+    "function_of",
+    "function_of_key",
+    "name_of_function",
+]
 
 _PLAIN = {str, int, float, bytes, bool, tuple, type(None)}
 
@@ -79,11 +93,7 @@ class NamesOfPlainKeys:
         self.names: dict[str, int] = {}
         if types == {tuple}:
             return
-        plain = [
-            (row, key)
-            for row, key in enumerate(keys)
-            if type(key) is not tuple and (type(key) is not str or "-" not in key)
-        ]
+        plain = [(row, key) for row, key in enumerate(keys) if is_plain(key)]
         for row, key in plain:
             name = function_name(dsk.get(key))
             self.rows.append(row)
@@ -95,18 +105,52 @@ class NamesOfPlainKeys:
 
 
 class Needs:
-    """Which tasks need which: how many each row needs, and then the rows that they are."""
+    """Which tasks need which: how many each row needs, and then the rows that they are.
 
-    def __init__(self, keys: Sequence[Any], dependencies: Mapping[Any, Any]) -> None:
+    It grows with the rows of a compute: who writes a recording while the compute runs does in its
+    own thread what else would be done at the end.
+    """
+
+    def __init__(self) -> None:
         self.counts = array("I")
         self.rows = array("I")
-        if not any(dependencies.values()):
-            return
-        row_of = {key: row for row, key in enumerate(keys)}
-        for key in keys:
-            needed = [row_of[need] for need in dependencies.get(key, ()) if need in row_of]
-            self.counts.append(len(needed))
-            self.rows.extend(needed)
+        self.closed = False
+        self._dependencies: Mapping[Any, Any] | None = None
+        self._row_of: dict[Any, int] = {}
+        self._lock = threading.Lock()
+
+    def extend(self, keys: Sequence[Any], dependencies: Mapping[Any, Any]) -> None:
+        """Take up those of `keys`, which are all that have a row, that are new."""
+        with self._lock:
+            if self.closed:
+                return
+            if self._dependencies is None and dependencies:
+                self._dependencies = dependencies if any(dependencies.values()) else {}
+            if self._dependencies:
+                taken = len(self.counts)
+                new = keys[taken:]
+                self._row_of.update(zip(new, range(taken, taken + len(new)), strict=True))
+                counts, rows = self.of(new)
+                self.rows.extend(rows)
+                self.counts.extend(counts)
+
+    def of(self, keys: Sequence[Any]) -> tuple[list[int], list[int]]:
+        """How many rows each task needs, and which, of tasks that need not have a row yet."""
+        dependencies, row_of = self._dependencies or {}, self._row_of
+        needed = [dependencies.get(key, ()) for key in keys]
+        rows = list(map(row_of.get, chain.from_iterable(needed)))
+        if None in rows:
+            # Data that is no task's result.
+            needed = [[need for need in each if need in row_of] for each in needed]
+            rows = [row for row in rows if row is not None]
+        return list(map(len, needed)), rows  # type: ignore[return-value]
+
+    def close(self) -> None:
+        """Let go of the keys; it grows no more."""
+        with self._lock:
+            self.closed = True
+            self._dependencies = None
+            self._row_of = {}
 
 
 class SpansOfTasks:
@@ -206,7 +250,31 @@ def function_name(task: Any) -> str:
     if isinstance(task, MeasuredTask):
         task = task.task
     func = getattr(task, "func", None)
+    return type(task).__name__.lower() if func is None else name_of_function(func)
+
+
+def name_of_function(func: Any) -> str:
+    """The name of a function, whatever the user made of it."""
     try:
-        return str(funcname(func)) if func is not None else type(task).__name__.lower()
+        return str(funcname(func))
     except Exception:
         return type(func).__name__
+
+
+def is_plain(key: Any) -> bool:
+    """Whether a key does not tell its function, as ``"c"`` and ``7``."""
+    return type(key) is not tuple and (type(key) is not str or "-" not in key)
+
+
+def function_of_key(key: Any) -> str:
+    """The prefix that dask's collections give to the keys of one function."""
+    try:
+        return str(key_split(key))
+    except Exception:
+        # An empty tuple, or bytes that are no text.
+        return "Other"
+
+
+def function_of(key: Any, task: Any) -> str:
+    """The function of a task, as a Recording has it."""
+    return function_name(task) if is_plain(key) else function_of_key(key)

@@ -12,11 +12,11 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import psutil
 
-__all__ = ["Counters", "NoSuchProcess", "ProcessReader", "process_reader"]
+__all__ = ["Counters", "Memory", "NoSuchProcess", "ProcessReader", "process_reader"]
 
 NoSuchProcess = (ProcessLookupError, psutil.Error)
 """What reading a process raises that has ended."""
@@ -33,6 +33,17 @@ class Counters(NamedTuple):
     written: float
 
 
+class Memory(NamedTuple):
+    """Bytes of memory that are resident, in proportion to who shares them, and shared with none.
+
+    What cannot be known is NaN.
+    """
+
+    rss: float
+    pss: float
+    uss: float
+
+
 class ProcessReader(Protocol):
     """How to ask for a process's numbers, by its pid."""
 
@@ -44,6 +55,12 @@ class ProcessReader(Protocol):
 
     def counters(self, pid: int) -> Counters:
         """Memory, threads, and bytes moved."""
+
+    def resident(self, pid: int) -> float:
+        """Bytes of memory that are resident, shared or not."""
+
+    def memory(self, pid: int) -> Memory:
+        """Memory, and how much of it is shared: that takes long where there is much."""
 
 
 def process_reader() -> ProcessReader:
@@ -76,6 +93,19 @@ class PsutilReader:
                 return Counters(memory, threads, _NAN, _NAN)
         return Counters(memory, threads, moved.read_bytes, moved.write_bytes)
 
+    def resident(self, pid: int) -> float:
+        """Bytes of memory that are resident, shared or not."""
+        return float(psutil.Process(pid).memory_info().rss)
+
+    def memory(self, pid: int) -> Memory:
+        """Memory, and how much of it is shared, as far as the platform tells."""
+        process = psutil.Process(pid)
+        try:
+            full = process.memory_full_info()
+        except (psutil.AccessDenied, NotImplementedError):
+            return Memory(self.resident(pid), _NAN, _NAN)
+        return Memory(full.rss, getattr(full, "pss", _NAN), getattr(full, "uss", _NAN))
+
 
 class LinuxReader:
     """Reads ``/proc`` without giving up the interpreter's lock.
@@ -89,6 +119,9 @@ class LinuxReader:
         self._libc.opendir.restype = ctypes.c_void_p
         self._libc.readdir.restype = ctypes.c_void_p
         self._libc.readdir.argtypes = self._libc.closedir.argtypes = [ctypes.c_void_p]
+        # It lets go of the interpreter's lock, for what the kernel takes milliseconds to tell.
+        self._slow_read = ctypes.CDLL(None, use_errno=True).read
+        self._slow_read.restype = ctypes.c_ssize_t
         self._buffer = ctypes.create_string_buffer(65536)
         self._page = os.sysconf("SC_PAGE_SIZE")
 
@@ -110,20 +143,36 @@ class LinuxReader:
 
     def counters(self, pid: int) -> Counters:
         """Memory, threads, and bytes moved."""
-        memory = int(self._text(f"/proc/{pid}/statm").split()[1]) * self._page
+        memory = self.resident(pid)
         after_name = self._text(f"/proc/{pid}/stat").rpartition(b")")[2].split()
         moved = self._text(f"/proc/{pid}/io", missing=b"").split()
         read, written = (float(moved[1]), float(moved[3])) if len(moved) > 3 else (_NAN, _NAN)
         return Counters(memory, float(after_name[17]), read, written)
 
-    def _text(self, path: str, missing: bytes | None = None) -> bytes:
+    def resident(self, pid: int) -> float:
+        """Bytes of memory that are resident, shared or not."""
+        return float(int(self._text(f"/proc/{pid}/statm").split()[1]) * self._page)
+
+    def memory(self, pid: int) -> Memory:
+        """Memory, and how much of it is shared: the kernel looks at every page."""
+        rolled_up = self._text(f"/proc/{pid}/smaps_rollup", missing=b"", read=self._slow_read)
+        sizes: dict[bytes, float] = {}
+        for line in rolled_up.splitlines()[1:]:
+            name, size, *_ = line.split()
+            sizes[name] = 1024.0 * int(size)
+        if b"Pss:" not in sizes:
+            return Memory(self.resident(pid), _NAN, _NAN)
+        private = sum(size for name, size in sizes.items() if name.startswith(b"Private_"))
+        return Memory(sizes[b"Rss:"], sizes[b"Pss:"], private)
+
+    def _text(self, path: str, missing: bytes | None = None, read: Any = None) -> bytes:
         descriptor = self._libc.open(path.encode(), os.O_RDONLY | os.O_CLOEXEC)
         if descriptor < 0:
             if missing is not None:
                 return missing
             raise ProcessLookupError(path)
         try:
-            length = self._libc.read(descriptor, self._buffer, len(self._buffer))
+            length = (read or self._libc.read)(descriptor, self._buffer, len(self._buffer))
         finally:
             self._libc.close(descriptor)
         if length <= 0:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["CpuShare", "ProgressBar"]
 
 _LINES_ON_PAPER = 10
+_SECONDS_WITHOUT_LINES = 1.0
 _SHORTEST_UPDATE = 0.001
 
 
@@ -79,7 +80,8 @@ class ProgressBar(TaskDiagnostic):
     Notes
     -----
     On a terminal and in a notebook one line is drawn over and over. On anything else, a log file
-    for one, whole lines are written, one for each tenth that is done and not more often than `dt`.
+    for one, whole lines are written, one for each tenth that is done and not more often than `dt`;
+    a compute of less than a second has one line.
 
     The last field tells whether the compute failed, which one it is where there are several, and
     the CPU share: thread CPU seconds of the tasks that are done, of their
@@ -174,12 +176,13 @@ class ProgressBar(TaskDiagnostic):
                 )
             return
         for bar in bars:
+            elapsed = now - bar.compute.start
             done = bar.compute.share_done()
             tenths = int(done * _LINES_ON_PAPER)
             due = tenths > bar.tenths_told and now - bar.told_at >= self._dt and done < 1
-            if due and now - bar.compute.start > self._minimum:
+            if due and elapsed > max(self._minimum, _SECONDS_WITHOUT_LINES):
                 bar.tenths_told, bar.told_at = tenths, now
-                self._write(self._line(bar, done, now - bar.compute.start), final=True)
+                self._write(self._line(bar, done, elapsed), final=True)
 
     def _line(self, bar: _Running, done: float, elapsed: float) -> str:
         share = bar.share.read()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import ExitStack
-from dataclasses import fields, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +13,11 @@ from dask_diag.capture.all_profilers import AllProfilers
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from dask_diag.recording import Recording
-
 __all__ = ["record"]
 
-_PERIOD = 0.5
-_LONGEST_PERIOD = 0.8
-_SHARE = 0.05
-"""Of a core's time that may go into writing, as long as no more than a second can be lost."""
+_PERIOD = 0.8
+"""Seconds from one writing to the next, so that with what it takes no more than one is lost."""
+_SHORTEST_PAUSE = 0.3
 
 
 class record(AllProfilers):  # noqa: N801
@@ -32,7 +28,8 @@ class record(AllProfilers):  # noqa: N801
 
     Parameters
     ----------
-    path : str or os.PathLike
+    path : str, os.PathLike or None
+        None writes no file: what is measured is only in `recording`.
     overwrite : bool, optional
         Whether a file that is there may be replaced.
     dt : float, optional
@@ -61,7 +58,7 @@ class record(AllProfilers):  # noqa: N801
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | None,
         *,
         overwrite: bool = False,
         dt: float = 0.5,
@@ -75,31 +72,45 @@ class record(AllProfilers):  # noqa: N801
         self._stopping = threading.Event()
         self._streams: list[Any] = []
         self._writer: Any = None
+        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        from dask_diag.storage import Writer
-
-        self._stopping.clear()
-        self._writer = Writer(self._path, overwrite=self._overwrite)
         with ExitStack() as undo:
-            undo.callback(self._writer.close)
+            if self._path is not None:
+                self._open(self._path, undo)
             super().__enter__()
             undo.push(super().__exit__)
-            # Opened at once by whoever looks, and with the columns of tables that stay empty.
-            self._writer.append(_without_rows(self.recording))
-            self._streams = self._streams_of_profilers()
-            self._thread = threading.Thread(target=self._run, name="dask_diag-record", daemon=True)
-            self._thread.start()
+            if self._path is not None:
+                self._start_writing()
             undo.pop_all()
         return self
+
+    def _open(self, path: str | os.PathLike[str], undo: ExitStack) -> None:
+        from dask_diag.storage import Writer
+
+        self._writer = Writer(path, overwrite=self._overwrite)
+        undo.callback(self._writer.close)
+
+    def _start_writing(self) -> None:
+        from dask_diag.capture.stream import without_rows
+
+        # Opened at once by whoever looks, and with the columns of tables that stay empty.
+        self._writer.append(without_rows(self.recording))
+        self._streams = self._streams_of_profilers()
+        self._stopping.clear()
+        self._thread = threading.Thread(target=self._run, name="dask_diag-record", daemon=True)
+        self._thread.start()
 
     def __exit__(self, *args: object) -> None:
         if self._is_of_parent():
             return
-        self._stopping.set()
-        self._thread.join()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._stopping.set()
+            thread.join()
         super().__exit__(*args)
-        self._guarded(self._end)
+        if thread is not None:
+            self._guarded(self._end)
         self._streams = []
 
     def _streams_of_profilers(self) -> list[Any]:
@@ -112,13 +123,18 @@ class record(AllProfilers):  # noqa: N801
             ResourceStream(self.resources),
         ]
 
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What kept the file from being written as it should be; `recording` tells it, too."""
+        return tuple(self._faults)
+
     def _run(self) -> None:
         """Write every now and then, until the block ends or writing fails."""
         pause = _PERIOD
         while not self._faults and not self._stopping.wait(pause):
             begun = perf_counter()
             self._guarded(self._flush)
-            pause = min(max(_PERIOD, (perf_counter() - begun) / _SHARE), _LONGEST_PERIOD)
+            pause = max(_PERIOD - (perf_counter() - begun), _SHORTEST_PAUSE)
 
     def _flush(self, last: bool = False) -> None:
         """Write what is new."""
@@ -145,15 +161,5 @@ class record(AllProfilers):  # noqa: N801
             self._guarded(self._writer.close)
         if self._faults:
             self._writer.abandon()
+            assert self._path is not None
             self.recording.save(self._path, overwrite=True)
-
-
-def _without_rows(recording: Recording) -> Recording:
-    """What a recording has before it begins: the streams tell all rows, from the first on."""
-    tables = {field.name: getattr(recording, field.name) for field in fields(recording)}
-    empty = {
-        name: table.rows(slice(0))
-        for name, table in tables.items()
-        if hasattr(table, "rows") and name != "environment"
-    }
-    return replace(recording, **empty)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import threading
+import os
 from array import array
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Sequence
-from math import ceil
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from dask_diag.capture.arguments import number
+from dask_diag.capture.beat import Beat
 from dask_diag.capture.compute import Compute
 from dask_diag.capture.diagnostic import Diagnostic
 
 if TYPE_CHECKING:
     from dask_diag.recording import Recording
 
-__all__ = ["SAMPLE_COLUMNS", "ResourceData", "ResourceProfiler"]
+__all__ = ["PROCESS_COLUMNS", "SAMPLE_COLUMNS", "ResourceData", "ResourceProfiler"]
 
 ResourceData = namedtuple("ResourceData", ("time", "mem", "cpu"))
 """A sample, as `ResourceProfiler.results` hold it: seconds, MB (1e6 bytes), per cent of a core."""
@@ -33,8 +34,9 @@ SAMPLE_COLUMNS = (
     "late",
 )
 
+PROCESS_COLUMNS = ("time", "pid", "descendant", "memory")
+
 _FIRST_SAMPLE_AFTER = 0.01
-_SHORTEST_INTERVAL = 0.0005
 _NAN = float("nan")
 
 
@@ -66,6 +68,7 @@ class ResourceProfiler(Diagnostic):
         super().__init__()
         self._dt = number("dt", dt, "seconds between samples", above=0)
         self._samples = array("d")
+        self._processes = array("d")
         self._published = 0
         self._sampler: Sampler | None = None
         self._reasons = 0
@@ -105,7 +108,11 @@ class ResourceProfiler(Diagnostic):
         """All samples so far."""
         from dask_diag.capture import freeze
 
-        return freeze.record(self, resources=freeze.resources_table(self._samples))
+        return freeze.record(
+            self,
+            resources=freeze.resources_table(self._samples),
+            processes=freeze.processes_table(self._processes),
+        )
 
     def close(self) -> None:
         """Stop sampling, whatever it was started for. It may be called at any time."""
@@ -118,6 +125,7 @@ class ResourceProfiler(Diagnostic):
         with self._lock:
             super().clear()
             del self._samples[:]
+            del self._processes[:]
             self._published = 0
 
     def _is_running(self) -> bool:
@@ -133,7 +141,7 @@ class ResourceProfiler(Diagnostic):
         with self._lock:
             self._reasons += 1
             if self._sampler is None:
-                self._sampler = Sampler(self._dt, self._samples, self._fault)
+                self._sampler = Sampler(self._dt, self._samples, self._processes, self._fault)
 
     def _stop_sampling(self) -> None:
         with self._lock:
@@ -148,41 +156,38 @@ class ResourceProfiler(Diagnostic):
 
 
 class Sampler:
-    """A thread that reads the process tree at set times, until it is stopped."""
+    """Reads the process tree at set times, until it is stopped."""
 
-    def __init__(self, dt: float, samples: array[float], fault: Callable[..., None]) -> None:
+    def __init__(
+        self,
+        dt: float,
+        samples: array[float],
+        processes: array[float],
+        fault: Callable[..., None],
+    ) -> None:
         from dask_diag.capture.process_tree import ProcessTree
 
-        self._dt = dt
         self._samples = samples
-        self._fault = fault
+        self._processes = processes
         self._tree = ProcessTree()
-        self._begun = self._last = perf_counter()
+        self._last = perf_counter()
+        self._pid = os.getpid()
         self._cpu = 0.0
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="dask_diag-resources", daemon=True)
-        self._thread.start()
+        self._note_processes()
+        failed = partial(fault, "to sample resources")
+        self._beat = Beat("resources", dt, self._sample, failed, _FIRST_SAMPLE_AFTER)
 
     def stop(self) -> None:
         """Take a last sample and end the thread, at once."""
-        self._stopping.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            due = self._begun + min(self._dt, _FIRST_SAMPLE_AFTER)
-            while not self._stopping.wait(max(0.0, due - perf_counter())):
-                self._sample(due)
-                periods = ceil((perf_counter() - self._begun) / self._dt)
-                due = self._begun + max(periods, 1) * self._dt
-            none_yet = self._last == self._begun
-            if none_yet or perf_counter() - self._last >= _SHORTEST_INTERVAL:
-                self._sample(perf_counter())
-        except Exception as error:
-            self._fault("to sample resources", error)
+        self._beat.stop()
 
     def _sample(self, due: float) -> None:
         usage = self._tree.read()
         cpu = 100 * (usage.cpu - self._cpu) / (usage.time - self._last)
         self._samples.extend((usage.time, cpu, *usage[1:3], *usage[4:], usage.time - due))
         self._cpu, self._last = usage.cpu, usage.time
+        self._note_processes()
+
+    def _note_processes(self) -> None:
+        for pid, memory in self._tree.memory_of.items():
+            self._processes.extend((self._last, pid, pid != self._pid, memory))

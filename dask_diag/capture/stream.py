@@ -6,8 +6,9 @@ before. Rows are taken in the order in which the scheduler collected the tasks.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from time import perf_counter
 from typing import Any
 
@@ -15,10 +16,10 @@ from dask_diag.capture import freeze
 from dask_diag.capture.cache import HOLDING, CacheProfiler, Holdings
 from dask_diag.capture.compute import Compute
 from dask_diag.capture.packed import Keys, NamesOfPlainKeys
-from dask_diag.capture.resources import SAMPLE_COLUMNS, ResourceProfiler
+from dask_diag.capture.resources import PROCESS_COLUMNS, SAMPLE_COLUMNS, ResourceProfiler
 from dask_diag.recording import Recording, Table, stack
 
-__all__ = ["CacheStream", "ResourceStream", "Taken", "part_of"]
+__all__ = ["CacheStream", "ResourceStream", "Taken", "part_of", "without_rows"]
 
 Tables = dict[str, Table]
 Taken = tuple[Tables, Tables]
@@ -41,20 +42,44 @@ def part_of(diagnostics: Sequence[Any], tables: Tables, notices: Sequence[str]) 
     )
 
 
+def without_rows(recording: Recording) -> Recording:
+    """The recording with all its columns, and in them only where it was made: that is known."""
+    tables = (
+        field.name
+        for field in fields(Recording)
+        if field.type == "Table" and field.name != "environment"
+    )
+    return replace(recording, **{name: getattr(recording, name).rows(slice(0)) for name in tables})
+
+
 class ResourceStream:
     """The samples of a ResourceProfiler."""
 
     def __init__(self, profiler: ResourceProfiler) -> None:
-        self._samples = profiler._samples
-        self._taken = 0
+        self._resources = _Rows(profiler._samples, len(SAMPLE_COLUMNS))
+        self._processes = _Rows(profiler._processes, len(PROCESS_COLUMNS))
 
     def take(self) -> Taken:
         """The samples since last asked."""
-        width = len(SAMPLE_COLUMNS)
-        stop = len(self._samples) // width * width
-        new = self._samples[self._taken : stop]
+        return {
+            "resources": freeze.resources_table(self._resources.take()),
+            "processes": freeze.processes_table(self._processes.take()),
+        }, {}
+
+
+class _Rows:
+    """The whole rows of numbers that were added since last asked."""
+
+    def __init__(self, numbers: array[float], width: int) -> None:
+        self._numbers = numbers
+        self._width = width
+        self._taken = 0
+
+    def take(self) -> array[float]:
+        stop = len(self._numbers) // self._width * self._width
+        new = self._numbers[self._taken : stop]
         self._taken = stop
-        return {"resources": freeze.resources_table(new)}, {}
+        return new
 
 
 class CacheStream:

@@ -83,8 +83,8 @@ class TaskStream:
 class _TasksOfCompute:
     """The tasks of one compute, from where they were taken last.
 
-    What a compute lets go of at its end is held on to until all has been taken: its keys, and which
-    of them depend on which; no task and no result.
+    What a compute lets go of at its end is held on to until all has been taken: its keys; no task
+    and no result.
     """
 
     def __init__(self, compute: Compute) -> None:
@@ -92,9 +92,8 @@ class _TasksOfCompute:
         keys = compute.keys
         self._keys = keys if isinstance(keys, list) else list(keys)
         self._annotated = compute.annotated
-        self._dependencies: Mapping[Any, Any] = {}
-        self._row_of: dict[Any, int] = {}
         self._positions = array("q")
+        self._needs_taken = 0
         self._told_taken = dict.fromkeys(TOLD_OF_TASKS, 0)
 
     def has_ended(self) -> bool:
@@ -108,7 +107,7 @@ class _TasksOfCompute:
         # In this order: a compute that has not ended after it was asked had not let go before, and
         # one that has collected a task had a state.
         keys = self._keys[taken:]
-        self._dependencies = self._dependencies or compute.state.get("dependencies", {})
+        dependencies = compute.state.get("dependencies", {})
         dsk, ended = compute.dsk, self.has_ended()
         if ended:
             keys = self._keys[taken:]
@@ -125,10 +124,9 @@ class _TasksOfCompute:
             if taken <= row < stop:
                 part.exceptional[row - taken] = how
         self._positions.extend(range(position, position + len(keys)))
-        self._row_of.update(zip(keys, range(taken, stop), strict=True))
         return {
             "tasks": freeze_tasks.tasks_of(part, workers)[1],
-            "needs": self._needs(keys, position, ended and taken == 0),
+            "needs": self._needs(taken, position, dependencies),
             **{name: self._told(name, part) for name in TOLD_OF_TASKS},
         }
 
@@ -143,7 +141,7 @@ class _TasksOfCompute:
         part.exceptional = {row: outcome_of(task) for row, task in enumerate(measured)}
         return {
             "tasks": freeze_tasks.tasks_of(part, workers)[1],
-            "needs": self._needs(keys, position, False),
+            "needs": self._needs_table(position, *self.compute.needs.of(keys)),
         }
 
     def _spans(self, keys: list[Any], ended: bool, taken: int) -> SpansOfTasks:
@@ -151,19 +149,20 @@ class _TasksOfCompute:
             return self.compute.spans
         return SpansOfTasks(keys, self._annotated)
 
-    def _needs(self, keys: list[Any], position: int, all_at_once: bool) -> Table:
-        """What tasks need, of which the first is at `position`."""
-        if all_at_once and self.compute.needs is not None:
-            counts = np.array(self.compute.needs.counts, dtype=np.int64)
-            rows = np.array(self.compute.needs.rows, dtype=np.int64)
-        else:
-            needed = [self._dependencies.get(key, ()) for key in keys]
-            row_of = self._row_of.get
-            counts = np.array(list(map(len, needed)), dtype=np.int64)
-            rows = np.array([row_of(key, -1) for each in needed for key in each], dtype=np.int64)
+    def _needs(self, taken: int, position: int, dependencies: Mapping[Any, Any]) -> Table:
+        """What the tasks from row `taken` on need, of which the first is at `position`."""
+        needs, start = self.compute.needs, self._needs_taken
+        needs.extend(self._keys, dependencies)
+        counts = np.array(needs.counts[taken : len(self._positions)], dtype=np.int64)
+        self._needs_taken = start + int(counts.sum())
+        return self._needs_table(position, counts, needs.rows[start : self._needs_taken])
+
+    def _needs_table(self, position: int, counts: Any, rows: Any) -> Table:
+        where, needs = self._where(), np.array(rows, dtype=np.int64)
         task = np.repeat(np.arange(position, position + len(counts)), counts)
-        there = rows >= 0
-        return Table({"task": task[there], "needs": self._where()[rows[there]]})
+        # What runs may need what has been collected since.
+        taken = needs < len(where)
+        return Table({"task": task[taken], "needs": where[needs[taken]]})
 
     def _where(self) -> Any:
         return np.array(self._positions, dtype=np.int64)

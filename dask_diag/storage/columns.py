@@ -35,12 +35,13 @@ class _Known:
         self.numbers: dict[str, Integers] = {}
 
 
-def encode_table(table: Table, into: StreamWriter) -> Any:
-    """Put a table into streams, and return what is needed to take it out."""
+def encode_table(of: str, table: Table, into: StreamWriter) -> Any:
+    """Put a table of that name into streams, and return what is needed to take it out."""
     known = _Known()
     told = []
     for name in table.columns:
         column = table[name]
+        into.begin((of, name))
         told.append([name, *_encode_column(name, column, known, into)])
         known.columns[name] = column
     return [len(table), told]

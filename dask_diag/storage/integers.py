@@ -27,7 +27,8 @@ def encode_integers(values: Integers, others: dict[str, Integers], into: StreamW
 
     `others` are columns of the same length, by name, that are known when it is taken out.
     """
-    base = _best_base(values, others)
+    possible = {ITSELF, STEPS, *(OTHER + name for name in others)}
+    base = into.choose(len(values), lambda: _best_base(values, others), possible)
     left = _less(values, base, others)
     least = int(left.min()) if len(left) else 0
     rest = (left - np.int64(least)).view(np.uint64)

@@ -25,16 +25,21 @@ class Part(NamedTuple):
     tables: dict[str, Table]
 
 
-def encode_part(recording: Recording, number: int, level: int) -> bytes:
-    """A part as bytes; tables without columns are left out, and without rows in later parts."""
-    values, tables, streams = {}, {}, StreamWriter(level)
+def encode_part(
+    recording: Recording, number: int, level: int, choices: dict[Any, Any] | None = None
+) -> bytes:
+    """A part as bytes; tables without columns are left out, and without rows in later parts.
+
+    `choices` are those of the parts before (see `StreamWriter`).
+    """
+    values, tables, streams = {}, {}, StreamWriter(level, choices)
     for field in fields(recording):
         value = getattr(recording, field.name)
         try:
             if not isinstance(value, Table):
                 values[field.name] = _plain(value)
             elif len(value) or (value.columns and number == 0):
-                tables[field.name] = encode_table(value, streams)
+                tables[field.name] = encode_table(field.name, value, streams)
         except NotStorableError as error:
             raise NotStorableError(f"{field.name}: {error}") from None
     told = {"part": number, "values": values, "tables": tables}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable, Container
 from typing import Any
 
 __all__ = ["StreamReader", "StreamWriter"]
@@ -13,6 +14,9 @@ GREATEST_RATIO = 1032
 
 _SAMPLE = 1 << 15
 _HARDLY_LARGER = 1.05
+_HARDLY_SMALLER = 0.97
+_WORTH_CHOOSING = 256
+_NOT_YET = object()
 
 
 class StreamWriter:
@@ -22,17 +26,43 @@ class StreamWriter:
     ----------
     level : int, optional
         How hard to look for repetitions, from 1 to 9.
+    choices : dict, optional
+        What was chosen for streams that were written before, and are to be for these; it grows.
     """
 
-    def __init__(self, level: int = 1) -> None:
+    def __init__(self, level: int = 1, choices: dict[Any, Any] | None = None) -> None:
         self._level = level
+        self._choices = choices
+        self._column: Any = ()
+        self._chosen = 0
         self._pieces: list[bytes] = []
+
+    def begin(self, column: Any) -> None:
+        """Tell that what is put from now on is of that column."""
+        self._column = column
+        self._chosen = 0
+
+    def choose(self, rows: int, best: Callable[[], Any], possible: Container[Any]) -> Any:
+        """What is best for a stream of so many rows, which takes as long to tell as to write.
+
+        Of columns that are written part by part it is told once: the parts are alike.
+        """
+        if self._choices is None or rows < _WORTH_CHOOSING:
+            return best()
+        name = self._column, self._chosen
+        self._chosen += 1
+        known = self._choices.get(name, _NOT_YET)
+        if known not in possible:
+            known = self._choices[name] = best()
+        return known
 
     def put(self, data: bytes) -> list[int]:
         """Add a stream, compressed if that makes it smaller, and return what tells it."""
-        method, stored = _packed(data, self._level)
-        self._pieces.append(stored)
-        return [method, len(stored)]
+        how = self.choose(len(data), lambda: _best_for(data, self._level), _DEFLATES)
+        packed = data if how is None else _deflated(data, self._level, how)
+        smaller = len(packed) < len(data)
+        self._pieces.append(packed if smaller else data)
+        return [DEFLATED if smaller else RAW, len(self._pieces[-1])]
 
     def getvalue(self) -> bytes:
         """All streams so far."""
@@ -74,21 +104,21 @@ def _inflated(piece: memoryview, limit: int) -> bytes:
     return data
 
 
-def _packed(data: bytes, level: int) -> tuple[int, bytes]:
-    """The method and what it makes of the data, tried on what is in the middle."""
-    strategy = zlib.Z_DEFAULT_STRATEGY
-    if len(data) > 2 * _SAMPLE:
-        middle = len(data) // 2
-        sample = data[middle : middle + _SAMPLE]
-        matched, counted = (len(_deflated(sample, level, how)) for how in _STRATEGIES)
-        # To count bytes takes a fraction of the time that it takes to look for repetitions.
-        if counted < matched * _HARDLY_LARGER:
-            strategy = zlib.Z_HUFFMAN_ONLY
-    packed = _deflated(data, level, strategy)
-    return (DEFLATED, packed) if len(packed) < len(data) else (RAW, data)
+def _best_for(data: bytes, level: int) -> int | None:
+    """The strategy to deflate with, or None if it is no use, tried on what is in the middle."""
+    if len(data) < _WORTH_CHOOSING:
+        return zlib.Z_DEFAULT_STRATEGY
+    middle = max(0, len(data) - _SAMPLE) // 2
+    sample = data[middle : middle + _SAMPLE]
+    matched, counted = (len(_deflated(sample, level, how)) for how in _STRATEGIES)
+    if min(matched, counted) > _HARDLY_SMALLER * len(sample):
+        return None
+    # To count bytes takes a fraction of the time that it takes to look for repetitions.
+    return zlib.Z_HUFFMAN_ONLY if counted < matched * _HARDLY_LARGER else zlib.Z_DEFAULT_STRATEGY
 
 
 _STRATEGIES = (zlib.Z_DEFAULT_STRATEGY, zlib.Z_HUFFMAN_ONLY)
+_DEFLATES = frozenset((None, *_STRATEGIES))
 
 
 def _deflated(data: bytes, level: int, strategy: int) -> bytes:

@@ -7,7 +7,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dask_diag.errors import RecordingFileError
 from dask_diag.storage import container
@@ -93,6 +93,7 @@ class Writer:
         self._called = Path(called or self._path)
         self._level = level
         self._entries: list[Entry] = []
+        self._choices: dict[Any, Any] = {}
         self._end = 0
         with telling("write", self._called):
             self._file: int | None = create(self._path, overwrite)
@@ -126,10 +127,13 @@ class Writer:
             raise RecordingFileError(f"cannot write {self._called}: it has been closed")
         number = len(self._entries) - 1
         with self._closed_if_it_fails():
-            new = [(f"{PART}{number:08}", encode_part(part, number, self._level))]
+            new = [(f"{PART}{number:08}", self._encoded(part, number))]
             if so_far is not None:
-                new.append((f"{SO_FAR}{number:08}", encode_part(so_far, number + 1, self._level)))
+                new.append((f"{SO_FAR}{number:08}", self._encoded(so_far, number + 1)))
             self._put(new)
+
+    def _encoded(self, part: Recording, number: int) -> bytes:
+        return encode_part(part, number, self._level, self._choices)
 
     def close(self) -> None:
         """Say in the file that it is whole, and close it. It may be called again."""

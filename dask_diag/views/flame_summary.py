@@ -59,9 +59,13 @@ def _rows(lines: Table, every: dict[str, Any]) -> Iterator[tuple[str, ...]]:
     whole, told = every["total_wall"], 0.0
     for line in lines.to_dicts():
         told += line["wall"]
-        place = f"{shown(short_path(line['file']), _PATH)}:{line['line']}"
-        name = f"{place} {shown(line['name'])}"
-        yield (name, *_cells(line["wall"], whole), *_cells(line["total_wall"], whole))
+        path = short_path(line["file"])
+        place = f"{shown(path, _PATH)}:{line['line']} " if path else ""
+        yield (
+            f"{place}{shown(line['name'])}",
+            *_cells(line["wall"], whole),
+            *_cells(line["total_wall"], whole),
+        )
     if whole - told > _ROUNDING * whole:
         yield ("(all else)", *_cells(whole - told, whole), "", "")
     if whole:

@@ -24,6 +24,7 @@ from dask_diag.views.cache import plot_cache
 from dask_diag.views.figures import Options, new_figure
 from dask_diag.views.files import checked_path
 from dask_diag.views.flame import plot_flame
+from dask_diag.views.memory import plot_memory
 from dask_diag.views.resources import plot_resources
 from dask_diag.views.sources import listed, recording_of
 from dask_diag.views.tasks import plot_tasks
@@ -34,6 +35,7 @@ _PLOTS: dict[str, Callable[..., Any]] = {
     "tasks": plot_tasks,
     "resources": plot_resources,
     "cache": plot_cache,
+    "memory": plot_memory,
     "flame": plot_flame,
 }
 _TABLES = {"flame": "samples"}
@@ -68,7 +70,7 @@ def visualize(
     mode : str, optional
         Where the page finds bokeh's own code: ``"inline"``, the default, puts it into the page,
         which then needs no network; ``"cdn"`` makes a small page that does.
-    plots : list of {"tasks", "resources", "cache", "activities"}, optional
+    plots : list of {"tasks", "resources", "cache", "memory", "activities"}, optional
         Draw only these. By default the page has all that the profilers have.
     **kwargs
         ``palette`` (name of a bokeh palette), ``label_size`` (most characters of a label, 60), and

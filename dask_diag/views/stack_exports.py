@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,9 @@ from dask_diag.analysis.samples import distinct_pairs, samples_of, shares
 from dask_diag.errors import DiagnosticError
 from dask_diag.recording import Recording, Table
 from dask_diag.views.names import short_path, shown
+from dask_diag.views.whole_files import opened, whole_file
 
-__all__ = ["export_stacks"]
+__all__ = ["export_stacks", "stacks_text"]
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 _LONGEST = 400
@@ -59,7 +59,15 @@ def export_stacks(
             f"create {str(path.parent)!r} first"
         )
     nodes, weights = _weighted(recording, start, stop, function)
-    _write_whole(path, written_as(nodes, weights, path.name))
+    text = written_as(nodes, weights, path.name)
+    with whole_file(path, overwrite=True) as unfinished, opened(unfinished, False) as stream:
+        stream.write(text)
+
+
+def stacks_text(recording: Recording, kind: str) -> str:
+    """All stacks as the content of a file: ``speedscope`` or ``collapsed``."""
+    nodes, weights = _weighted(recording, None, None, None)
+    return _KINDS[kind](nodes, weights, "dask_diag")
 
 
 def _format_of(path: Path) -> Callable[[Table, list[tuple[int, float]], str], str]:
@@ -191,17 +199,7 @@ def _word(name: str, file: str, first: int) -> str:
     return (name + place).replace(";", ",").strip() or "(no name)"
 
 
-def _write_whole(path: Path, text: str) -> None:
-    """Write a file that appears when it is complete, or not at all."""
-    unfinished = path.with_name(f".dask_diag-{os.getpid()}-{secrets.token_hex(4)}")
-    try:
-        with unfinished.open("x", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
+_KINDS = {"speedscope": _as_speedscope, "collapsed": _as_collapsed}
 _FORMATS = {
     ".speedscope.json": _as_speedscope,
     ".collapsed": _as_collapsed,

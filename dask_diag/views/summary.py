@@ -10,13 +10,17 @@ import numpy as np
 
 from dask_diag.analysis.activities import activities
 from dask_diag.analysis.critical_path import critical_path
+from dask_diag.analysis.elapsed import seconds_computing
 from dask_diag.analysis.findings import Finding, findings
+from dask_diag.analysis.flame import hottest_lines
 from dask_diag.analysis.functions import by_function
 from dask_diag.analysis.levels import levels_held
+from dask_diag.analysis.memory import memory_usage
+from dask_diag.analysis.memory_series import series_of
 from dask_diag.analysis.outside import cpu_of_scheduler, cpu_outside_tasks
 from dask_diag.analysis.waits import waits
 from dask_diag.recording import Recording, Table
-from dask_diag.views.names import seconds, shown
+from dask_diag.views.names import seconds, short_path, shown
 from dask_diag.views.sources import recording_of
 from dask_diag.views.text import Summary, counted, table_summary
 
@@ -24,6 +28,8 @@ __all__ = ["summary", "summary_parts"]
 
 _FUNCTIONS_SHOWN = 20
 _WORTH_TELLING = 0.1
+_GROWTH_TOLD = 1e6
+_SERIES_SHOWN = 8
 _HEADINGS = ("function", "tasks", "wall", "CPU", "non-CPU", "CPU %", "longest")
 
 
@@ -62,7 +68,7 @@ def _told(finding: Finding) -> str:
 
 def _heading(recording: Recording) -> str:
     tasks, computes = recording.tasks, recording.computes
-    spent = _spent_computing(computes)
+    spent = seconds_computing(computes)
     parts = [counted(len(computes), "compute")]
     if len(tasks):
         parts[0] += f", {counted(len(tasks), 'task')}"
@@ -73,18 +79,6 @@ def _heading(recording: Recording) -> str:
 
 def _workers_used(tasks: Table) -> int:
     return len(np.unique(tasks["worker"].codes[~np.isnan(tasks["start"])]))
-
-
-def _spent_computing(computes: Table) -> float:
-    """Seconds in which at least one compute ran."""
-    if not len(computes):
-        return 0.0
-    order = np.argsort(computes["start"])
-    starts, stops = computes["start"][order], computes["stop"][order]
-    reached = np.maximum.accumulate(stops)
-    begins = np.maximum(starts[1:], reached[:-1])
-    first = stops[0] - starts[0]
-    return float(first + np.maximum(stops[1:] - begins, 0.0).sum())
 
 
 def _rows(table: Table) -> Iterator[tuple[str, ...]]:
@@ -119,7 +113,9 @@ def _notes(recording: Recording) -> Iterator[str]:
     yield from _notes_on_outcomes(recording.tasks)
     yield from _notes_on_computes(recording.computes)
     yield from _notes_on_cpu_outside_tasks(recording)
+    yield from _notes_on_stacks(recording)
     yield from _notes_on_resources(recording.resources)
+    yield from _notes_on_memory(recording)
     yield from _notes_on_cache(recording)
     yield from (shown(notice, 400) for notice in recording.notices)
 
@@ -219,6 +215,16 @@ def _notes_on_cpu_outside_tasks(recording: Recording) -> Iterator[str]:
         yield f"{seconds(scheduling)} of CPU time of the scheduler itself"
 
 
+def _notes_on_stacks(recording: Recording) -> Iterator[str]:
+    for line in hottest_lines(recording, 1).to_dicts():
+        path = short_path(line["file"])
+        place = f" ({shown(path, 40)}:{line['line']})" if path else ""
+        yield (
+            f"hottest line: {shown(line['name'], 40)}{place}, {seconds(line['wall'])} of its own "
+            f"in {seconds(float(recording.samples['wall'].sum()))} of tasks"
+        )
+
+
 def _notes_on_resources(resources: Table) -> Iterator[str]:
     if not len(resources):
         return
@@ -230,6 +236,28 @@ def _notes_on_resources(resources: Table) -> Iterator[str]:
         f"({counted(len(resources), 'sample')}, the most delayed by "
         f"{seconds(_most_delayed(resources))})"
     )
+
+
+def _notes_on_memory(recording: Recording) -> Iterator[str]:
+    """What functions took while they ran, and the series of memory samplers."""
+    grown = [
+        row for row in memory_usage(recording).to_dicts() if row["peak_growth"] >= _GROWTH_TOLD
+    ]
+    if grown:
+        told = ", ".join(
+            f"{shown(row['function'], 24)} {'' if row['bound'] == 'exact' else 'at most '}"
+            f"{amount(row['peak_growth'])}B"
+            for row in grown[:3]
+        )
+        yield f"memory that one task took while it ran, as far as samples saw it: {told}"
+    series = [(label, sizes) for label, _, sizes in series_of(recording) if len(sizes)]
+    for label, sizes in series[:_SERIES_SHOWN]:
+        yield (
+            f"memory in {shown(label, 24)}: {amount(sizes[0])}B at first, at most "
+            f"{amount(sizes.max())}B, {amount(sizes[-1])}B at last"
+        )
+    if len(series) > _SERIES_SHOWN:
+        yield f"memory was sampled in {len(series) - _SERIES_SHOWN:,} more parts"
 
 
 def _most_delayed(resources: Table) -> float:

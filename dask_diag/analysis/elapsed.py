@@ -1,0 +1,21 @@
+"""How long computes ran, where several may have run at once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dask_diag.recording import Table
+
+__all__ = ["seconds_computing"]
+
+
+def seconds_computing(computes: Table) -> float:
+    """Seconds in which at least one compute ran."""
+    if not len(computes):
+        return 0.0
+    order = np.argsort(computes["start"])
+    starts, stops = computes["start"][order], computes["stop"][order]
+    reached = np.maximum.accumulate(stops)
+    begins = np.maximum(starts[1:], reached[:-1])
+    first = stops[0] - starts[0]
+    return float(first + np.maximum(stops[1:] - begins, 0.0).sum())

@@ -1,0 +1,62 @@
+"""``dask-diag compare``: what changed between two recordings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dask_diag.cli.telling import Failure, check_free, one_line, tell
+
+__all__ = ["compare"]
+
+
+def share_of(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
+    """The share as a number: 0.1 of ``10%``."""
+    if value is None:
+        return None
+    try:
+        share = float(value.removesuffix("%")) / 100
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < float("inf"):
+        raise click.BadParameter(f"expected a share such as 10%, found {value!r}")
+    return share
+
+
+@click.command()
+@click.argument("before", type=click.Path())
+@click.argument("after", type=click.Path())
+@click.option("--html", "page", type=click.Path(), help="Write a page there, too.")
+@click.option("-f", "--force", is_flag=True, help="Replace the page if it is there.")
+@click.option(
+    "--fail-over",
+    callback=share_of,
+    metavar="PERCENT",
+    help="End with status 1 if a function, or all together, takes longer by more than that.",
+)
+def compare(
+    before: str, after: str, page: str | None, force: bool, fail_over: float | None
+) -> None:
+    """Tell what takes more or less time in AFTER than in BEFORE.
+
+    Functions are paired by name. A change is told from chance by the spread between the tasks of
+    each recording; --fail-over counts only changes that are larger.
+    """
+    from dask_diag.analysis.compare import compare as compare_recordings
+    from dask_diag.storage import load
+    from dask_diag.views.compare import comparison_page, comparison_summary
+
+    check_free(page, force)
+    found = compare_recordings(load(before), load(after))
+    tell(comparison_summary(found, before, after))
+    if page is not None:
+        try:
+            Path(page).write_text(comparison_page(found, before, after), encoding="utf-8")
+        except OSError as error:
+            raise Failure(f"cannot write {one_line(page)}: {error.strerror}") from None
+    rising = [] if fail_over is None else found.rising(fail_over)
+    if rising:
+        names = ", ".join(map(one_line, rising[:5])) + (", ..." if len(rising) > 5 else "")
+        click.echo(f"longer by more than {100 * (fail_over or 0):g}%: {names}", err=True)
+        raise SystemExit(1)

@@ -1,0 +1,159 @@
+"""``dask-diag run``: profile all that an unchanged program computes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from dask_diag.cli.program import Program, end_as, print_as_python_does
+from dask_diag.cli.telling import check_free, one_line, tell
+from dask_diag.errors import DiagnosticError
+
+__all__ = ["run"]
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option("-o", "--output", type=click.Path(), help="Where to write; by default NAME.diag.")
+@click.option("--report", type=click.Path(), help="Write a report there, too: a page.")
+@click.option("-f", "--force", is_flag=True, help="Replace files that are there.")
+@click.option(
+    "--explain/--no-explain", help="Find out what tasks waited for (Linux). By default off."
+)
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0, min_open=True),
+    default=0.5,
+    show_default=True,
+    help="Seconds between samples of CPU and memory.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print no summary.")
+@click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as for python -m.")
+@click.option("-c", "code", is_flag=True, help="PROGRAM is code, as for python -c.")
+@click.argument("program")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run(
+    *,
+    output: str | None,
+    report: str | None,
+    force: bool,
+    explain: bool,
+    interval: float,
+    quiet: bool,
+    module: bool,
+    code: bool,
+    program: str,
+    arguments: tuple[str, ...],
+) -> None:
+    """Run a program and record all that it computes on Dask's local schedulers.
+
+    The program finds its arguments, stdout, __main__ and everything else as if run by python, and
+    the exit status is its own. The recording is written as it goes, and the summary to stderr when
+    it ends: by itself, by an error, by sys.exit, or by Ctrl-C or SIGTERM. os._exit and SIGKILL
+    leave no time for a summary; the recording is there, and says that it was cut short.
+    """
+    if module and code:
+        raise click.UsageError("-m and -c: only one of them can be")
+    kind = "module" if module else "code" if code else "script"
+    runs = Program(kind, program, arguments)
+    path = output or f"{runs.name}.diag"
+    check_free(path, force)
+    check_free(report, force)
+    _run(runs, path, report, quiet, overwrite=force, explain=explain, dt=interval)
+
+
+def _run(program: Program, path: str, report: str | None, quiet: bool, **options: Any) -> None:
+    from dask_diag.capture.record import record
+
+    # Where it is now: the program may go elsewhere.
+    path, report = os.path.abspath(path), report and os.path.abspath(report)
+    program.prepare()
+    recorder = record(path, **options)
+    process = os.getpid()
+    error: BaseException | None = None
+    with recorder, _terminated_by_an_error():
+        try:
+            program.run()
+        except (SystemExit, _Terminated) as ended:
+            error = ended
+        except BaseException as ended:
+            error = ended
+            print_as_python_does(ended)
+    if os.getpid() == process:
+        # A child that the program forked comes here too; its parent tells.
+        _tell(recorder, path, report, quiet)
+    _end(error)
+
+
+def _end(error: BaseException | None) -> None:
+    """End as the program did."""
+    if isinstance(error, _Terminated):
+        end_as(signal.SIGTERM)
+    if isinstance(error, KeyboardInterrupt):
+        end_as(signal.SIGINT)
+    if isinstance(error, SystemExit):
+        raise error.with_traceback(None)
+    sys.exit(0 if error is None else 1)
+
+
+def _tell(recorder: Any, path: str, report: str | None, quiet: bool) -> None:
+    """The summary and the page; what goes wrong is told, and changes nothing of how it ends."""
+    if sys.stdout is not None:
+        _guarded("stdout", sys.stdout.flush)
+    if not quiet:
+        _guarded("the summary could not be made", lambda: tell(recorder.summary(), sys.stderr))
+    elif recorder.faults:
+        _guarded("faults", lambda: tell("\n".join(recorder.faults), sys.stderr))
+    if report is not None:
+        _guarded("the report could not be written", lambda: _write_report(recorder, report))
+    if not quiet:
+        _guarded("where it is", lambda: tell(f"recording: {one_line(path)}", sys.stderr))
+
+
+def _write_report(recorder: Any, path: str) -> None:
+    from dask_diag.views.report import report
+
+    report(recorder.recording, path)
+
+
+def _guarded(failing: str, work: Callable[[], None]) -> None:
+    try:
+        work()
+    except Exception as error:
+        why = str(error) if isinstance(error, DiagnosticError) else repr(error)
+        try:
+            click.echo(f"dask-diag: {failing}: {one_line(why)}", err=True)
+        except Exception:
+            # The program closed its stderr: there is nobody to tell.
+            return
+
+
+class _Terminated(BaseException):
+    """SIGTERM, as something that ends a program in order."""
+
+
+@contextmanager
+def _terminated_by_an_error() -> Iterator[None]:
+    """Let SIGTERM, which would end this process at once, give it time to write."""
+    process = os.getpid()
+
+    def terminate(*_: object) -> None:
+        if os.getpid() != process:
+            # A worker that was forked ends as it would without us.
+            end_as(signal.SIGTERM)
+        raise _Terminated
+
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGTERM) is terminate:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)

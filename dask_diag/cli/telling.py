@@ -1,0 +1,52 @@
+"""How the command line tells what went wrong, and what it writes to terminals."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, TextIO
+
+import click
+
+from dask_diag.errors import DiagnosticError
+
+__all__ = ["Failure", "OneLineErrors", "check_free", "one_line", "tell"]
+
+
+class Failure(click.ClickException):
+    """What ends a command: told in one line, without a traceback."""
+
+    exit_code = 2
+
+
+class OneLineErrors(click.Group):
+    """A group of commands whose errors, if they are ours, are told in one line."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except DiagnosticError as error:
+            raise Failure(one_line(error)) from None
+
+
+def one_line(text: object) -> str:
+    """Text in which nothing can move a terminal's cursor."""
+    line = " ".join(str(text).split())
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+
+
+def tell(text: str, file: TextIO | None = None) -> None:
+    """Write text to stdout, or to a file, whatever characters that can show."""
+    out = file or sys.stdout
+    encoding = getattr(out, "encoding", None) or "utf-8"
+    click.echo(text.encode(encoding, "replace").decode(encoding), file=out)
+
+
+def check_free(path: str | os.PathLike[str] | None, force: bool) -> None:
+    """Refuse to write over what is there, unless told to."""
+    if path is not None and not force and os.path.lexists(path):
+        raise Failure(
+            f"will not overwrite {one_line(path)}; pass --force to replace it, or choose another "
+            "name"
+        )

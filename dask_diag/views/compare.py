@@ -1,0 +1,153 @@
+"""A comparison of two recordings: a table for a terminal, and a page of its own."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterator
+from math import isnan
+from typing import Any
+
+from dask_diag.analysis.compare import Comparison
+from dask_diag.analysis.spread import CONFIDENCE, FEWEST
+from dask_diag.views.names import seconds, shown
+from dask_diag.views.text import Summary, counted, table_summary
+
+__all__ = ["comparison_page", "comparison_summary"]
+
+_FUNCTIONS_SHOWN = 30
+_HEADINGS = ("function", "tasks", "before", "after", "change", "CPU %", "")
+_WORDS = {
+    "slower": "slower",
+    "faster": "faster",
+    "same": "in spread",
+    "few": "few tasks",
+    "new": "new",
+    "gone": "gone",
+}
+
+
+def comparison_summary(found: Comparison, before: str, after: str) -> Summary:
+    """What changed between two recordings of these names, at most 80 columns wide."""
+    total, judged = found.total, found.judged
+    heading = (
+        f"{shown(before, 30)} → {shown(after, 30)}: "
+        f"{seconds(total['elapsed_before'])} → {seconds(total['elapsed_after'])} elapsed"
+    )
+    records = found.functions.to_dicts()
+    rows = [_row(record) for record in records[:_FUNCTIONS_SHOWN]]
+    if rows:
+        all_together = {**total, "function": "total", "verdict": judged["verdict"]}
+        all_together["change"] = total["seconds_after"] - total["seconds_before"]
+        all_together["spread"] = judged["spread"]
+        rows.append(_row(all_together))
+    return table_summary(heading, _HEADINGS, rows, list(_notes(found, records)))
+
+
+def _row(record: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        shown(record["function"]),
+        _both(record, "tasks", lambda count: f"{count:,.0f}"),
+        seconds(record["seconds_before"]),
+        seconds(record["seconds_after"]),
+        _change(record),
+        _both(record, "cpu", lambda share: "?" if isnan(share) else f"{100 * share:.0f}"),
+        _WORDS[record["verdict"]],
+    )
+
+
+def _both(record: dict[str, Any], name: str, text: Callable[[float], str], to: str = "→") -> str:
+    """Before and after, or one of them if they are told alike."""
+    texts = [text(record[f"{name}_{when}"]) for when in ("before", "after")]
+    return texts[0] if texts[0] == texts[1] else to.join(texts)
+
+
+def _change(record: dict[str, Any]) -> str:
+    """In shares of the seconds before."""
+    before = record["seconds_before"]
+    if not before or not record["seconds_after"]:
+        return ""
+    spread = "" if isnan(record["spread"]) else f" ±{_share(record['spread'] / before)}"
+    sign = "+" if record["change"] > 0 else ""
+    return f"{sign}{_share(record['change'] / before)}{spread}"
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.0f}%" if abs(value) < 10 else f"{value:.3g}x"
+
+
+def _notes(found: Comparison, records: list[dict[str, Any]]) -> Iterator[str]:
+    total = found.total
+    if len(records) > _FUNCTIONS_SHOWN:
+        rest = counted(len(records) - _FUNCTIONS_SHOWN, "function")
+        yield f"{rest} that changed less not shown"
+    yield (
+        f"± is by how much tasks that vary like these differ by chance ({CONFIDENCE:.0%}); what a "
+        "busier machine did to all tasks is not in it"
+    )
+    few = sum(record["verdict"] == "few" for record in records)
+    if few:
+        yield f"not judged: {counted(few, 'function')} with fewer than {FEWEST} tasks on a side"
+    yield f"memory at most {_both(total, 'memory', _megabytes, ' → ')}"
+    if not isnan(total["held_before"]) or not isnan(total["held_after"]):
+        told = [f"held by the scheduler at most {_both(total, 'held', _amount, ' → ')}"]
+        told += [
+            f"{shown(r['function'], 24)} {_both(r, 'held', _amount, ' → ')}" for r in _held(records)
+        ]
+        yield "; ".join(told)
+
+
+def _held(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The functions whose results in memory changed most."""
+    changed = [r for r in records if abs(r["held_after"] - r["held_before"]) > 0]
+    return sorted(changed, key=lambda r: -abs(r["held_after"] - r["held_before"]))[:3]
+
+
+def _megabytes(size: float) -> str:
+    return "unknown" if isnan(size) else f"{size / 1e6:,.0f} MB"
+
+
+def _amount(size: float) -> str:
+    return "unknown" if isnan(size) else f"{size:,.6g}"
+
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark; }}
+body {{ font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 60em; padding: 0 1em; }}
+div {{ overflow-x: auto; }}
+table {{ border-collapse: collapse; width: 100%; }}
+th, td {{ padding: .25em .7em; border-bottom: 1px solid #8884; white-space: nowrap; }}
+th:first-child {{ min-width: 8em; }}
+td:first-child {{ white-space: normal; overflow-wrap: anywhere; }}
+td {{ font-variant-numeric: tabular-nums; }}
+tbody tr:last-child {{ font-weight: 600; }}
+tr.slower td:last-child {{ color: #c0392b; font-weight: 600; }}
+tr.faster td:last-child {{ color: #1e8449; font-weight: 600; }}
+@media (max-width: 40em) {{ body {{ font-size: 12px; margin: 1em auto; }}
+  th, td {{ padding: .25em .3em; }} th:first-child {{ min-width: 6em; }} }}
+@media (prefers-color-scheme: dark) {{
+  tr.slower td:last-child {{ color: #ff8a78; }} tr.faster td:last-child {{ color: #6fd193; }}
+}}
+</style></head><body><h1>Comparison</h1><div>{body}</div></body></html>
+"""
+
+
+def comparison_page(found: Comparison, before: str, after: str) -> str:
+    """The same as a page that needs no network."""
+    body = comparison_summary(found, before, after)._repr_html_()
+    for verdict in ("slower", "faster"):
+        body = _marked(body, verdict)
+    title = html.escape(f"{shown(before)} → {shown(after)}")
+    return _PAGE.format(title=title, body=body)
+
+
+def _marked(body: str, verdict: str) -> str:
+    """Rows that end with a verdict, by which they can be coloured."""
+    rows = body.split("<tr>")
+    ends = f">{_WORDS[verdict]}</td></tr>"
+    return rows[0] + "".join(
+        (f'<tr class="{verdict}">' if ends in row else "<tr>") + row for row in rows[1:]
+    )

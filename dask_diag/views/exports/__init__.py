@@ -1,0 +1,129 @@
+"""Recordings in the formats of other programs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dask_diag.errors import DiagnosticError
+from dask_diag.recording import Recording
+from dask_diag.views.exports import csv_files, json_file, parquet, perfetto
+from dask_diag.views.sources import recording_of
+from dask_diag.views.stack_exports import stacks_text
+from dask_diag.views.whole_files import opened, whole_file, whole_folder
+
+__all__ = ["FORMATS", "export"]
+
+_PACKED = ".gz"
+
+
+class Format(NamedTuple):
+    """A format: how names of its files end, and what writes a file or a folder.
+
+    What writes a file is told whether to compress it, if it may be.
+    """
+
+    endings: tuple[str, ...]
+    file: Callable[..., None]
+    folder: Callable[[Recording, Path], None] | None = None
+    may_be_packed: bool = True
+
+
+def _stacks(kind: str) -> Callable[[Recording, Path, bool], None]:
+    def write(recording: Recording, path: Path, compressed: bool) -> None:
+        with opened(path, compressed) as stream:
+            stream.write(stacks_text(recording, kind))
+
+    return write
+
+
+FORMATS = {
+    "perfetto": Format((".perfetto.json", ".trace.json"), perfetto.write_file),
+    "speedscope": Format((".speedscope.json",), _stacks("speedscope")),
+    "collapsed": Format((".collapsed", ".folded"), _stacks("collapsed")),
+    "json": Format((".json",), json_file.write_file),
+    "csv": Format((".csv",), csv_files.write_file, csv_files.write_folder),
+    "parquet": Format((".parquet",), parquet.write_file, parquet.write_folder, False),
+}
+
+
+def export(
+    source: Any,
+    path: str | os.PathLike[str],
+    format: str | None = None,  # noqa: A002
+    *,
+    overwrite: bool = False,
+) -> Path:
+    """Write what was measured for another program to read.
+
+    Parameters
+    ----------
+    source : Recording, diagnostic, or a list of them
+    path : str or path
+        The file to write. If its name ends in ``.gz`` it is compressed. For csv and parquet a path
+        without the format's ending is a folder, with a file for each table; with it, it is a file
+        of the tasks alone.
+    format : {"perfetto", "speedscope", "collapsed", "json", "csv", "parquet"}, optional
+        By default the one that the path's ending says: ``.perfetto.json`` or ``.trace.json``,
+        ``.speedscope.json``, ``.collapsed`` or ``.folded``, any other ``.json``, ``.csv``,
+        ``.parquet``.
+    overwrite : bool, optional
+        Whether files that are there may be replaced. In a folder, others stay.
+
+    Returns
+    -------
+    Path
+        What was written. It appears when it is complete, or not at all.
+
+    Raises
+    ------
+    DiagnosticError
+        If the format is not known, if something is there and may not be replaced, or if it cannot
+        be written.
+    MissingDependencyError
+        If pyarrow, which writes parquet, is not installed.
+
+    Notes
+    -----
+    The columns are described in the documentation, under *Exports*.
+    """
+    recording = recording_of(source)
+    target = Path(path)
+    name = format if format is not None else _format_of(target)
+    if name not in FORMATS:
+        raise DiagnosticError(
+            f"format: expected one of {', '.join(map(repr, FORMATS))}, found {name!r}"
+        )
+    chosen = FORMATS[name]
+    packed = target.name.endswith(_PACKED)
+    if packed and not chosen.may_be_packed:
+        raise DiagnosticError(f"path: {name} is compressed by itself; leave {_PACKED!r} off")
+    if chosen.folder is not None and _ending(target) not in chosen.endings:
+        with whole_folder(target, overwrite) as folder:
+            chosen.folder(recording, folder)
+        return target
+    with whole_file(target, overwrite) as unfinished:
+        arguments = (packed,) if chosen.may_be_packed else ()
+        chosen.file(recording, unfinished, *arguments)
+    return target
+
+
+def _ending(path: Path) -> str:
+    """The longest known ending of a path's name, without that of compression; or nothing."""
+    name = path.name.removesuffix(_PACKED).lower()
+    known = [ending for each in FORMATS.values() for ending in each.endings]
+    return max((ending for ending in known if name.endswith(ending)), key=len, default="")
+
+
+def _format_of(path: Path) -> str:
+    ending = _ending(path)
+    for name, each in FORMATS.items():
+        if ending in each.endings:
+            return name
+    endings = "; ".join(f"{name}: {' or '.join(each.endings)}" for name, each in FORMATS.items())
+    raise DiagnosticError(
+        f"path: expected an ending that says the format ({endings}), found {str(path)!r}; or pass "
+        f"format=, one of {', '.join(map(repr, FORMATS))}"
+    )

@@ -1,0 +1,60 @@
+"""The columns of a recording as plain values, some rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from dask_diag.columns import Labels, Texts
+from dask_diag.recording import Recording, Table
+
+__all__ = ["ROWS", "chunks", "facts", "tables", "tasks_of"]
+
+ROWS = 20_000
+"""Rows that are plain values at the same time."""
+_POSITIONS = {"tasks": "task", "frames": "frame", "stacks": "stack"}
+"""The tables that others refer to by position, and what that is called."""
+
+
+def tables(recording: Recording) -> Iterator[tuple[str, Table]]:
+    """The name of each table that has columns, and the table, numbered if others refer to it."""
+    for field in fields(recording):
+        table = getattr(recording, field.name)
+        if isinstance(table, Table) and table.columns:
+            yield field.name, _numbered(field.name, table)
+
+
+def tasks_of(recording: Recording) -> Table:
+    """The table of tasks, numbered."""
+    return _numbered("tasks", recording.tasks)
+
+
+def _numbered(name: str, table: Table) -> Table:
+    if name not in _POSITIONS or _POSITIONS[name] in table.columns:
+        return table
+    columns = {column: table[column] for column in table.columns}
+    return Table({_POSITIONS[name]: np.arange(len(table)), **columns})
+
+
+def facts(recording: Recording) -> dict[str, Any]:
+    """What a recording has beside tables."""
+    values = {field.name: getattr(recording, field.name) for field in fields(recording)}
+    return {name: value for name, value in values.items() if not isinstance(value, Table)}
+
+
+def chunks(column: Any, rows: int = ROWS) -> Iterator[list[Any]]:
+    """The values of a column, so many at a time."""
+    if isinstance(column, Texts):
+        yield from column.chunks(rows)
+        return
+    if isinstance(column, Labels):
+        column = Labels(column.codes, list(map(_plain, column.values)))
+    for first in range(0, len(column), rows):
+        yield column[first : first + rows].tolist()
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,58 @@
+"""Tables as comma-separated values: exact, and nothing in them that a spreadsheet would run."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+from dask_diag.columns import Labels
+from dask_diag.recording import Recording, Table
+from dask_diag.views.exports.cells import chunks, facts, tables, tasks_of
+from dask_diag.views.whole_files import opened
+
+__all__ = ["write_file", "write_folder"]
+
+_NOT_FIRST = ("=", "+", "-", "@", "\t", "\r", "'")
+"""What makes a spreadsheet take a text for a formula; and the mark that is put before it."""
+
+
+def write_file(recording: Recording, path: Path, compressed: bool) -> None:
+    """Write the tasks."""
+    _write(tasks_of(recording), path, compressed)
+
+
+def write_folder(recording: Recording, folder: Path) -> None:
+    """Write a file for each table, and what else there is."""
+    for name, table in tables(recording):
+        _write(table, folder / f"{name}.csv", compressed=False)
+    text = json.dumps(facts(recording), indent=1)
+    (folder / "recording.json").write_text(text + "\n", encoding="utf-8")
+
+
+def _write(table: Table, path: Path, compressed: bool) -> None:
+    # Newlines are the csv writer's own.
+    with opened(path, compressed, newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(table.columns)
+        for columns in zip(*(_cells(table[name]) for name in table.columns), strict=True):
+            writer.writerows(zip(*columns, strict=True))
+
+
+def _cells(column: Any) -> Iterator[list[Any]]:
+    if isinstance(column, Labels):
+        column = Labels(column.codes, [_cell(value) for value in column.values])
+        yield from chunks(column)
+        return
+    for values in chunks(column):
+        yield list(map(_cell, values))
+
+
+def _cell(value: Any) -> Any:
+    """A text that starts no formula: with a mark before it, which text that had it gets too."""
+    if isinstance(value, str):
+        return "'" + value if value.startswith(_NOT_FIRST) else value
+    return "" if isinstance(value, float) and isnan(value) else value

@@ -1,0 +1,47 @@
+"""All tables in one JSON file, column by column."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dask_diag._version import __version__
+from dask_diag.recording import Recording
+from dask_diag.views.exports.cells import chunks, facts, tables
+from dask_diag.views.whole_files import opened
+
+__all__ = ["write_file"]
+
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+def write_file(recording: Recording, path: Path, compressed: bool) -> None:
+    """Write everything."""
+    with opened(path, compressed) as stream:
+        for text in _parts(recording):
+            stream.write(text)
+
+
+def _parts(recording: Recording) -> Iterator[str]:
+    about = {"format": "dask_diag recording", "version": __version__, **facts(recording)}
+    yield _encode(about)[:-1] + ',"tables":{'
+    for position, (name, table) in enumerate(tables(recording)):
+        yield f"{',' if position else ''}\n{_encode(name)}:{{"
+        for number, column in enumerate(table.columns):
+            yield f"{',' if number else ''}\n{_encode(column)}:["
+            yield from _values(table[column])
+            yield "]"
+        yield "}"
+    yield "\n}}\n"
+
+
+def _values(column: Any) -> Iterator[str]:
+    may_be_unknown = isinstance(column, np.ndarray) and column.dtype.kind == "f"
+    for position, values in enumerate(chunks(column)):
+        known = [v if isfinite(v) else None for v in values] if may_be_unknown else values
+        yield (", " if position else "") + _encode(known)[1:-1]

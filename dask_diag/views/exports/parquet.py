@@ -1,0 +1,72 @@
+"""Tables as Parquet files, written with pyarrow."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from dask_diag.columns import Labels, Texts
+from dask_diag.errors import MissingDependencyError
+from dask_diag.recording import Recording, Table
+from dask_diag.views.exports.cells import chunks, facts, tables, tasks_of
+
+__all__ = ["write_file", "write_folder"]
+
+_ROWS = 50_000
+
+
+def write_file(recording: Recording, path: Path) -> None:
+    """Write the tasks."""
+    _write(tasks_of(recording), path, facts(recording))
+
+
+def write_folder(recording: Recording, folder: Path) -> None:
+    """Write a file for each table."""
+    for name, table in tables(recording):
+        _write(table, folder / f"{name}.parquet", facts(recording))
+
+
+def _write(table: Table, path: Path, about: dict[str, Any]) -> None:
+    pyarrow, parquet = _pyarrow()
+    types = {name: _type(pyarrow, table[name]) for name in table.columns}
+    schema = pyarrow.schema(list(types.items()), metadata={"dask_diag": json.dumps(about)})
+    with parquet.ParquetWriter(path, schema) as writer:
+        columns = (chunks(table[name], _ROWS) for name in table.columns)
+        for values in zip(*columns, strict=True):
+            arrays = [
+                pyarrow.array(_encoded(part), kind)
+                for part, kind in zip(values, types.values(), strict=True)
+            ]
+            writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise MissingDependencyError(
+            "the format 'parquet' needs pyarrow: pip install pyarrow; 'csv' and 'json' need nothing"
+        ) from error
+    return pyarrow, parquet
+
+
+def _type(pyarrow: Any, column: Any) -> Any:
+    if isinstance(column, Texts):
+        return pyarrow.string()
+    if isinstance(column, Labels):
+        whole = all(isinstance(value, int) for value in column.values)
+        return pyarrow.int64() if whole and len(column.values) else pyarrow.string()
+    return pyarrow.from_numpy_dtype(column.dtype)
+
+
+def _encoded(values: list[Any]) -> list[Any]:
+    """The values, in which text can be encoded: what UTF-8 has no bytes for is spelled out."""
+    if not values or not isinstance(values[0], str):
+        return values
+    try:
+        "".join(values).encode()
+    except UnicodeEncodeError:
+        return [value.encode("utf-8", "backslashreplace").decode() for value in values]
+    return values

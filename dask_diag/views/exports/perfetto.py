@@ -1,0 +1,164 @@
+"""A trace in Chrome's trace event format, which Perfetto and chrome://tracing open.
+
+Times are microseconds from when recording began, with three digits after the point. Readers sort
+events by time and keep the order of the file among those of one time: so tasks come before the
+flows that are bound to them. Perfetto shows escapes in arguments as they are: so there are as few
+as can be.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dask_diag._version import __version__
+from dask_diag.columns import Labels
+from dask_diag.recording import Recording, Table
+from dask_diag.views.exports.cells import ROWS, chunks
+from dask_diag.views.exports.perfetto_context import computes, counters
+from dask_diag.views.exports.tracks import Tracks, bounds_of_tasks, distinct
+from dask_diag.views.names import shown
+from dask_diag.views.whole_files import opened
+
+__all__ = ["write_file"]
+
+_LONGEST = 400
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode
+
+
+def write_file(recording: Recording, path: Path, compressed: bool) -> None:
+    """Write the trace."""
+    with opened(path, compressed) as stream:
+        stream.write(f'{{"displayTimeUnit":"ms","otherData":{_encode(_about(recording))},')
+        stream.write('"traceEvents":[')
+        # Every event is on a line of its own, and all but the first come after a comma.
+        comma = ""
+        for lines in _events(recording):
+            stream.write(comma + "\n")
+            stream.write(",\n".join(lines))
+            comma = ","
+        stream.write("\n]}\n")
+
+
+def _about(recording: Recording) -> dict[str, Any]:
+    return {
+        "made by": f"dask_diag {__version__}",
+        "began (s since 1970)": recording.start + recording.epoch,
+        "notices": [shown(notice, _LONGEST) for notice in recording.notices],
+    }
+
+
+def _events(recording: Recording) -> Iterator[list[str]]:
+    """The events, many at a time."""
+    tracks = Tracks(recording)
+    yield list(_metadata(tracks))
+    for part in (
+        _tasks(recording, tracks),
+        _flows(recording, tracks),
+        computes(recording, tracks),
+        counters(recording, tracks),
+    ):
+        yield from (lines for lines in part if lines)
+
+
+def _metadata(tracks: Tracks) -> Iterator[str]:
+    def event(what: str, pid: int, tid: int, **args: Any) -> str:
+        return _encode({"ph": "M", "name": what, "pid": pid, "tid": tid, "args": args})
+
+    for position, (pid, name) in enumerate(tracks.processes()):
+        yield event("process_name", pid, pid, name=name)
+        yield event("process_sort_index", pid, pid, sort_index=position)
+    for position, track in enumerate(tracks.workers):
+        yield event("thread_name", track.pid, track.tid, name=shown(track.name))
+        yield event("thread_sort_index", track.pid, track.tid, sort_index=position)
+
+
+def _tasks(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
+    """Tasks on their workers' tracks; beside them those of which it is not known when they ran."""
+    tasks = recording.tasks
+    if not len(tasks):
+        return
+    starts, stops = bounds_of_tasks(recording)
+    columns = (
+        np.arange(len(tasks)),
+        ~np.isnan(tasks["start"]),
+        tracks.microseconds(starts),
+        tracks.microseconds(stops, since=starts),
+        tracks.of_tasks,
+        tasks["thread_cpu"],
+        tasks["key"],
+        _names(tasks["function"]),
+        _told_alike(tasks),
+    )
+    where = [f'"pid":{track.pid},"tid":{track.tid}' for track in tracks.workers]
+    aside = f'"pid":{tracks.about},"tid":{tracks.about}'
+    for values in zip(*(chunks(column) for column in columns), strict=True):
+        lines = []
+        for row, ran, ts, dur, track, cpu, key, name, alike in zip(*values, strict=True):
+            args = (
+                f'"args":{{"key":{_key(key)},"task":{row},'
+                f'"thread_cpu (s)":{"null" if isnan(cpu) else cpu},{alike}}}}}'
+            )
+            if ran:
+                named = f'{{"ph":"X","name":{name},"cat":"task",{where[track]}'
+                lines.append(f'{named},"ts":{ts},"dur":{dur},{args}')
+            else:
+                named = f'"name":"when not known: {name[1:]},"cat":"task",{aside}'
+                named += f',"id2":{{"local":"{row}"}}'
+                lines.append(f'{{"ph":"b",{named},"ts":{ts},{args}')
+                lines.append(f'{{"ph":"e",{named},"ts":{round(ts + dur, 3)}}}')
+        yield lines
+
+
+def _names(functions: Labels) -> Labels:
+    names = [_encode(shown(name, _LONGEST) or "(no name)") for name in functions.values]
+    return Labels(functions.codes, names)
+
+
+def _told_alike(tasks: Table) -> Labels:
+    """What many tasks have alike, as text that is made once for all of them."""
+    names = ("function", "compute", "span", "outcome", "error")
+    codes, rows = distinct([tasks[name] for name in names])
+    told = [
+        {name: shown(tasks[name][int(row)], _LONGEST) for name in names} for row in rows.tolist()
+    ]
+    return Labels(codes, [_encode(each)[1:-1] for each in told])
+
+
+def _key(key: str) -> str:
+    return _encode(key if key.isprintable() and len(key) <= _LONGEST else shown(key, _LONGEST))
+
+
+def _flows(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
+    """An arrow from the end of each task to the start of each that needed it."""
+    tasks, needs = recording.tasks, recording.needs
+    if not len(needs):
+        return
+    started = ~np.isnan(tasks["start"])
+    starts, stops = bounds_of_tasks(recording)
+    begun = tracks.nanoseconds(starts)
+    # In the task's last nanosecond: at its end the next one may have begun.
+    left = np.maximum(tracks.nanoseconds(stops) - 1, begun)
+    drawn = np.flatnonzero(started[needs["task"]] & started[needs["needs"]])
+    where = [f'"pid":{track.pid},"tid":{track.tid}' for track in tracks.workers]
+    named = '"name":"needs","cat":"needs"'
+    for first in range(0, len(drawn), ROWS):
+        edges = drawn[first : first + ROWS]
+        source, target = needs["needs"][edges], needs["task"][edges]
+        lines = []
+        for edge, origin, out, goal, into in zip(
+            (edges + 1).tolist(),
+            tracks.of_tasks[source].tolist(),
+            (left[source] / 1000).tolist(),
+            tracks.of_tasks[target].tolist(),
+            (begun[target] / 1000).tolist(),
+            strict=True,
+        ):
+            lines.append(f'{{"ph":"s",{named},"id":{edge},{where[origin]},"ts":{out}}}')
+            lines.append(f'{{"ph":"f","bp":"e",{named},"id":{edge},{where[goal]},"ts":{into}}}')
+        yield lines

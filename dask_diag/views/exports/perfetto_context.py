@@ -1,0 +1,114 @@
+"""What a trace tells beside tasks: computes, spans, and counters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from math import isnan
+from typing import Any
+
+import numpy as np
+
+from dask_diag.analysis.ready import ready_tasks, thinned
+from dask_diag.recording import Recording, Table
+from dask_diag.views.exports.cells import ROWS
+from dask_diag.views.exports.tracks import Tracks, bounds_of_tasks
+from dask_diag.views.names import shown
+
+__all__ = ["computes", "counters"]
+
+_LONGEST = 400
+_MOST_STEPS = 100_000
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode
+
+
+def computes(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
+    """Computes, and the spans in each from its first task to its last."""
+    intervals = (*_rows_of_computes(recording.computes), *_rows_of_spans(recording))
+    for identity, (name, category, start, stop, args) in enumerate(intervals, 1):
+        begun, ended = tracks.nanoseconds(np.array([start, stop])) / 1000
+        event = {
+            "name": name,
+            "cat": category,
+            "id2": {"local": f"{category} {identity}"},
+            "pid": tracks.about,
+            "tid": tracks.about,
+        }
+        yield [
+            _encode({"ph": "b", **event, "ts": float(begun), "args": args}),
+            _encode({"ph": "e", **event, "ts": float(max(begun, ended))}),
+        ]
+
+
+Interval = tuple[str, str, float, float, dict[str, Any]]
+"""A name, a category, start and stop in seconds, and what else is told."""
+
+
+def _rows_of_computes(computes: Table) -> Iterator[Interval]:
+    for row in computes.to_dicts():
+        told = {
+            name: shown(value, _LONGEST) if isinstance(value, str) else value
+            for name, value in row.items()
+            if name not in ("start", "stop") and not (isinstance(value, float) and isnan(value))
+        }
+        yield "compute", "compute", row["start"], row["stop"], told
+
+
+def _rows_of_spans(recording: Recording) -> Iterator[Interval]:
+    tasks = recording.tasks
+    if not len(tasks) or not any(tasks["span"].values):
+        return
+    starts, stops = bounds_of_tasks(recording)
+    spans, computes = tasks["span"], tasks["compute"]
+    both = spans.codes.astype(np.int64) * len(computes.values) + computes.codes
+    for code in np.unique(both).tolist():
+        span, compute = divmod(code, len(computes.values))
+        if spans.values[span]:
+            rows = both == code
+            args = {"compute": shown(computes.values[compute]), "tasks": int(rows.sum())}
+            name = shown(spans.values[span], _LONGEST)
+            yield name, "span", starts[rows].min(), stops[rows].max(), args
+
+
+def counters(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
+    """What the machine gave, and how many tasks could have been run."""
+
+    def lines(name: str, times: Any, **series: Any) -> Iterator[list[str]]:
+        head = f'{{"ph":"C","name":{_encode(shown(name))},"pid":{tracks.about},'
+        names = [_encode(label) for label in series]
+        for first in range(0, len(times), ROWS):
+            part = slice(first, first + ROWS)
+            yield [
+                f'{head}"tid":{tracks.about},"ts":{ts},"args":{{'
+                + ",".join(f"{label}:{value}" for label, value in zip(names, values, strict=True))
+                + "}}"
+                for ts, *values in zip(
+                    tracks.microseconds(times[part]).tolist(),
+                    *(values[part].tolist() for values in series.values()),
+                    strict=True,
+                )
+            ]
+
+    ready = thinned(ready_tasks(recording), _MOST_STEPS)
+    yield from lines("tasks", ready.times, ready=ready.amounts)
+    samples = recording.resources
+    if len(samples):
+        # A sample's share of CPU is that of the interval that it ends.
+        began = np.concatenate([[recording.start], samples["time"][:-1]])
+        yield from lines("CPU", began, **{"%": samples["cpu"]})
+        own, children = samples["memory"] / 1e6, samples["memory_children"] / 1e6
+        both = {"this process (MB)": own, "child processes (MB)": children}
+        yield from lines("memory", samples["time"], **both)
+    for label, series in _series(recording.memory):
+        for measure in ("rss", "pss", "uss"):
+            known = series.rows(~np.isnan(series[measure]))
+            yield from lines(
+                f"memory in {label}", known["time"], **{f"{measure} (MB)": known[measure] / 1e6}
+            )
+
+
+def _series(memory: Table) -> Iterable[tuple[str, Table]]:
+    if not len(memory):
+        return ()
+    labels = memory["label"]
+    return [(label, memory.rows(labels.codes == code)) for code, label in enumerate(labels.values)]

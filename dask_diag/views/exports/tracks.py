@@ -1,0 +1,96 @@
+"""Where in a trace each worker and each counter is, and what time it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dask_diag.columns import Labels
+from dask_diag.recording import Recording
+
+__all__ = ["Track", "Tracks", "bounds_of_tasks", "distinct"]
+
+Array = np.ndarray[Any, Any]
+
+
+class Track(NamedTuple):
+    """A line of a trace: the process and thread it is said to be, and its name."""
+
+    pid: int
+    tid: int
+    name: str
+
+
+class Tracks:
+    """A track for each thread of each process that ran tasks.
+
+    Threads are numbered, with numbers that are no process's: those of the operating system are
+    too large for some readers, and a thread of its process's number is taken for the main one.
+
+    Attributes
+    ----------
+    workers : list of Track
+    of_tasks : array of int, shape (tasks,)
+        The position in `workers` of each task's, if it is known when it ran.
+    about : int
+        The number of a process that there is not, for what belongs to no worker.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self._origin = recording.start
+        tasks = recording.tasks
+        self.workers: list[Track] = []
+        self.of_tasks: Array = np.zeros(0, np.int64)
+        self.about = 1
+        if not len(tasks):
+            return
+        names = ("worker", "pid", "thread")
+        ran = np.flatnonzero(~np.isnan(tasks["start"]))
+        of_those, rows = distinct([tasks[name][ran] for name in names])
+        self.of_tasks = np.zeros(len(tasks), np.int64)
+        self.of_tasks[ran] = of_those
+        found = [tuple(tasks[name][int(row)] for name in names) for row in ran[rows]]
+        self.about = max((int(pid) for _, pid, _ in found), default=0) + 1
+        self.workers = [
+            Track(int(pid), self.about + 1 + number, str(worker))
+            for number, (worker, pid, _) in enumerate(found)
+        ]
+
+    def nanoseconds(self, times: Any) -> Array:
+        """Whole nanoseconds from when recording began; of a time that is not known, the last."""
+        since = np.nan_to_num((times - self._origin) * 1e9, nan=2**53)
+        return np.asarray(np.rint(since).astype(np.int64))
+
+    def microseconds(self, times: Any, since: Any = None) -> Array:
+        """Microseconds from when recording began, or from other times, to the nanosecond."""
+        nanoseconds = self.nanoseconds(times)
+        if since is not None:
+            nanoseconds = np.maximum(nanoseconds - self.nanoseconds(since), 0)
+        return np.asarray(nanoseconds / 1000)
+
+    def processes(self) -> Iterator[tuple[int, str]]:
+        """The number and name of each process."""
+        yield self.about, "dask_diag"
+        for pid in dict.fromkeys(track.pid for track in self.workers):
+            yield pid, f"process {pid}"
+
+
+def bounds_of_tasks(recording: Recording) -> tuple[Any, Any]:
+    """When each task began and ended; what is not known is when it was submitted, or the end."""
+    tasks, computes = recording.tasks, recording.computes
+    ends = dict(zip(computes["compute"].tolist(), computes["stop"].tolist(), strict=True))
+    end = np.array([ends.get(name, recording.stop) for name in tasks["compute"].values])
+    starts = np.where(np.isnan(tasks["start"]), tasks["submitted"], tasks["start"])
+    ended = np.where(np.isnan(tasks["start"]), tasks["collected"], tasks["stop"])
+    return starts, np.where(np.isnan(ended), end[tasks["compute"].codes], ended)
+
+
+def distinct(columns: Sequence[Labels]) -> tuple[Array, Array]:
+    """A number for each row, the same for rows in which all columns are, and a row of each."""
+    codes = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        combined = codes * len(column.values) + column.codes
+        _, rows, codes = np.unique(combined, return_index=True, return_inverse=True)
+    return codes, rows

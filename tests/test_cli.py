@@ -1,0 +1,110 @@
+"""dask-diag summary and compare, and what all commands have in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import dask_diag
+from tests.test_cli_run import diag, python
+from tests.test_compare import around, recording
+
+pytestmark = pytest.mark.leaves_files
+
+
+@pytest.fixture
+def files():
+    import dask
+
+    with dask_diag.Profiler() as prof:
+        dask.delayed(sum)([1, 2]).compute(scheduler="sync")
+    prof.recording.save("run.diag")
+    recording(load=around(1.0, 0.1, 50, 1), add=[1.0] * 9).save("before.diag")
+    recording(load=around(1.5, 0.1, 50, 2), add=[1.0] * 9).save("after.diag")
+
+
+def test_summary_tells_what_summary_tells(files):
+    done = diag("summary", "run.diag")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{dask_diag.summary(dask_diag.load('run.diag'))}\n"
+
+
+def test_report_writes_a_page_and_replaces_none_unasked(files):
+    done = diag("report", "run.diag", "-o", "page.html")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert "1 compute, 1 task" in Path("page.html").read_text()
+    again = diag("report", "run.diag", "-o", "page.html")
+    assert again.returncode == 2
+    assert "will not overwrite page.html; pass --force" in again.stderr
+    assert diag("report", "run.diag", "-o", "page.html", "--force").returncode == 0
+    for name, told in (("no/page.html", "folder that exists"), ("/proc/page.html", "cannot write")):
+        failed = diag("report", "run.diag", "-o", name)
+        assert failed.returncode == 2
+        assert told in failed.stderr
+        assert len(failed.stderr.splitlines()) == 1
+
+
+def test_compare_tells_what_changed(files):
+    done = diag("compare", "before.diag", "after.diag", "--html", "page.html")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "slower" in done.stdout
+    assert "before.diag → after.diag" in done.stdout
+    assert '<tr class="slower">' in Path("page.html").read_text()
+    again = diag("compare", "before.diag", "after.diag", "--html", "page.html")
+    assert (again.returncode, again.stdout) == (2, "")
+    assert "will not overwrite page.html; pass --force" in again.stderr
+    assert diag("compare", "before.diag", "after.diag", "--html", "page.html", "-f").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "share", "status"),
+    [
+        ("before", "after", "10%", 1),
+        ("before", "after", "60", 0),
+        ("after", "before", "0%", 0),
+        ("before", "before", "0%", 0),
+    ],
+)
+def test_fail_over(one, other, share, status, files):
+    done = diag("compare", f"{one}.diag", f"{other}.diag", "--fail-over", share)
+    assert done.returncode == status
+    assert ("longer by more than 10%: total, load" in done.stderr) == bool(status)
+
+
+@pytest.mark.parametrize("share", ["-1%", "x", "nan", "inf", "%"])
+def test_a_share_that_is_none_is_refused(share, files):
+    done = diag("compare", "before.diag", "after.diag", f"--fail-over={share}")
+    assert done.returncode == 2
+    assert "expected a share such as 10%" in done.stderr
+
+
+@pytest.mark.parametrize("command", [["summary"], ["compare", "before.diag"]])
+def test_files_that_are_none_are_told_in_a_line(command, files):
+    Path("text").write_text("hello")
+    Path("cut").write_bytes(Path("run.diag").read_bytes()[:150])
+    for name, told in (("missing", "No such file"), ("text", "begins with"), ("cut", "damaged")):
+        done = diag(*command, name)
+        assert (done.returncode, done.stdout) == (2, "")
+        (line,) = done.stderr.splitlines()
+        assert line.startswith(f"Error: cannot read {name}: ")
+        assert told in line
+
+
+def test_help_tells_the_exit_status():
+    done = diag("--help")
+    assert done.returncode == 0
+    assert "Exit status" in done.stdout
+    for command in ("run", "summary", "compare"):
+        assert command in done.stdout
+        assert diag(command, "--help").returncode == 0
+    assert diag("--version").stdout == f"dask-diag, version {dask_diag.__version__}\n"
+    assert diag("no-such").returncode == 2
+
+
+def test_help_loads_nothing_heavy():
+    code = (
+        "import sys, dask_diag.cli; "
+        "print([m for m in ('numpy', 'bokeh', 'rich', 'pandas', 'distributed') if m in sys.modules])"
+    )
+    assert python("-c", code).stdout == "[]\n"

@@ -1,0 +1,337 @@
+"""dask-diag run: a program runs as python runs it, and leaves a recording however it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from dask_diag import load
+
+pytestmark = pytest.mark.leaves_files
+
+ROOT = str(Path(__file__).parent.parent)
+COMPUTE = """
+import sys, dask
+
+def inc(value):
+    return value + 1
+
+def total(values):
+    return sum(values)
+
+def compute(scheduler="threads"):
+    values = [dask.delayed(inc)(n) for n in range(10)]
+    return dask.delayed(total)(values).compute(scheduler=scheduler)
+"""
+
+
+def environment(**others):
+    return {**os.environ, "PYTHONPATH": ROOT, "PYTHONDONTWRITEBYTECODE": "1", **others}
+
+
+def python(*arguments, **kwargs):
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=120,
+        check=False,
+        **kwargs,
+    )
+
+
+def diag(*arguments, **kwargs):
+    return python("-m", "dask_diag", *arguments, **kwargs)
+
+
+def script(body, name="script.py", with_compute=True):
+    text = (COMPUTE if with_compute else "") + textwrap.dedent(body)
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
+    Path(name).write_text(text)
+    return name
+
+
+def without_recording(stderr):
+    """What a program wrote to stderr, before what we did."""
+    return stderr.split("\n1 compute")[0]
+
+
+def test_a_script_runs_as_python_runs_it():
+    body = """
+    import __main__, inspect
+    print(sys.argv, __name__, __file__, __spec__, __package__, sys.path[0])
+    print(__main__.compute is compute, __main__.__dict__ is globals(), type(__builtins__).__name__)
+    print(inspect.getsource(inc))
+    if __name__ == "__main__":
+        print(compute())
+    """
+    name = script(body, "folder/script.py")
+    arguments = [name, "--output", "x", "-m", "--", "-o", "ä b"]
+    plain, ours = python(*arguments), diag("run", *arguments)
+    assert (ours.returncode, ours.stdout) == (plain.returncode, plain.stdout)
+    assert "55" in ours.stdout
+    assert "total" in ours.stderr
+    assert "1 compute, 11 tasks" in ours.stderr
+    recording = load("script.diag")
+    assert len(recording.tasks) == 11
+    assert recording.notices == ()
+    assert sorted(os.listdir()) == ["folder", "script.diag"]
+
+
+def test_a_script_that_raises():
+    name = script("""
+    compute()
+
+    def fail(value):
+        raise ValueError("ä")
+
+    def caller():
+        try:
+            {}["key"]
+        except KeyError:
+            fail(1)
+    caller()
+    """)
+    plain, ours = python(name), diag("run", name)
+    assert ours.returncode == plain.returncode == 1
+    assert ours.stderr.startswith(plain.stderr)
+    assert "ValueError: ä" in plain.stderr
+    assert len(load("script.diag").tasks) == 11
+
+
+def test_a_task_that_raises_looks_as_it_does_without_us():
+    name = script("""
+    dask.delayed(inc)("a").compute(scheduler="sync")
+    """)
+    plain, ours = python(name), diag("run", name)
+    assert "in inc" in plain.stderr
+    assert "dask_diag" not in without_recording(ours.stderr)
+    assert plain.stderr.splitlines()[-1] in ours.stderr
+    assert load("script.diag").tasks["outcome"].tolist() == ["failed"]
+
+
+@pytest.mark.parametrize(
+    ("ends", "status"),
+    [("sys.exit(3)", 3), ("sys.exit()", 0), ("sys.exit('words')", 1), ("raise SystemExit(7)", 7)],
+)
+def test_the_exit_status_is_the_scripts(ends, status):
+    name = script(f"\ncompute()\n{ends}\n")
+    plain, ours = python(name), diag("run", name)
+    assert ours.returncode == plain.returncode == status
+    assert len(load("script.diag").tasks) == 11
+    assert ("words" in ours.stderr) == ("words" in plain.stderr)
+
+
+def test_a_syntax_error_is_told_as_python_tells_it():
+    name = script("\nif True print()\n")
+    plain, ours = python(name), diag("run", name)
+    assert ours.returncode == plain.returncode == 1
+    assert ours.stderr.startswith(plain.stderr)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_script_leaves_a_recording(number):
+    name = script("""
+    import time
+    compute()
+    def wait(value):
+        print("waits", flush=True)
+        time.sleep(100)
+    if __name__ == "__main__":
+        dask.delayed(wait)(1).compute(scheduler="sync")
+    """)
+    child = subprocess.Popen(
+        [sys.executable, "-m", "dask_diag", "run", name],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    assert child.stdout.readline() == "waits\n"
+    time.sleep(0.2)
+    child.send_signal(number)
+    _, stderr = child.communicate(timeout=60)
+    # As without us, the process ends by the signal: the shell tells 128 + its number.
+    assert child.returncode == -number
+    assert ("KeyboardInterrupt" in stderr) == (number == signal.SIGINT)
+    assert "2 computes" in stderr
+    loaded = load("script.diag")
+    assert not any("cut short" in notice for notice in loaded.notices)
+    outcomes = loaded.tasks["outcome"].tolist()
+    assert len(outcomes) == 12
+    assert outcomes[-1] != "ok"
+
+
+def test_an_exit_without_ado_leaves_a_recording_that_says_so():
+    name = script("""
+    import os, time
+    compute()
+    time.sleep(1.5)
+    os._exit(5)
+    """)
+    done = diag("run", name)
+    assert done.returncode == 5
+    loaded = load("script.diag")
+    assert len(loaded.tasks) == 11
+    assert "was cut short" in loaded.notices[-1]
+
+
+@pytest.mark.parametrize("context", ["spawn", "forkserver", "fork"])
+def test_processes_find_what_the_script_defines(context):
+    name = script(
+        f"""
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+    print("imported by", __name__)
+    if __name__ == "__main__":
+        context = multiprocessing.get_context("{context}")
+        with context.Pool(2) as pool:
+            print(pool.map(inc, range(3)))
+        with dask.config.set({{"multiprocessing.context": "{context}"}}):
+            print(compute("processes"))
+    """,
+        "folder/script.py",
+    )
+    ours = diag("run", name)
+    assert ours.returncode == 0, ours.stderr
+    assert "[1, 2, 3]" in ours.stdout
+    assert "55" in ours.stdout
+    assert set(load("script.diag").tasks["function"].tolist()) == {"inc", "total"}
+
+
+def test_a_module():
+    Path("package").mkdir()
+    Path("package/__init__.py").write_text("")
+    body = """
+    from . import other
+    print(sys.argv, __name__, __package__, __spec__.name, __file__, sys.path[0], other.__name__)
+    if __name__ == "__main__":
+        print(compute("processes"))
+    """
+    script(body, "package/__main__.py")
+    Path("package/other.py").write_text("")
+    plain, ours = python("-m", "package", "-o", "x"), diag("run", "-m", "package", "-o", "x")
+    assert plain.returncode == 0, plain.stderr
+    assert (ours.returncode, ours.stdout) == (0, plain.stdout)
+    assert len(load("package.diag").tasks) == 11
+
+
+def test_code():
+    code = COMPUTE + "print(sys.argv, __name__, sys.path[0] == '', compute('sync'))"
+    plain, ours = python("-c", code, "-x", "y"), diag("run", "-o", "c.diag", "-c", code, "-x", "y")
+    assert (ours.returncode, ours.stdout) == (plain.returncode, plain.stdout)
+    assert len(load("c.diag").tasks) == 11
+
+
+def test_a_folder_with_a_main():
+    script("\nprint(sys.argv, __file__, sys.path[0], compute())\n", "app/__main__.py")
+    plain, ours = python("app", "x"), diag("run", "app", "x")
+    assert ours.returncode == 0
+    assert "['app', 'x']" in ours.stdout
+    assert ours.stdout.split("55")[0].split()[:2] == plain.stdout.split()[:2]
+    assert len(load("app.diag").tasks) == 11
+
+
+def test_a_script_that_profiles_itself():
+    name = script("""
+    from dask_diag import Profiler, ProgressBar
+    with Profiler() as prof:
+        compute()
+    compute()
+    print(len(prof.results))
+    """)
+    done = diag("run", name)
+    assert done.stdout.split() == ["11"]
+    assert len(load("script.diag").tasks) == 22
+
+
+def test_a_script_that_goes_elsewhere_and_forks():
+    Path("elsewhere").mkdir()
+    name = script("""
+    import os
+    os.chdir("elsewhere")
+    child = os.fork()
+    if child == 0:
+        sys.exit(4)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    compute()
+    """)
+    done = diag("run", name)
+    assert done.stdout.split() == ["4"]
+    assert done.stderr.count("1 compute") == 1
+    assert len(load("script.diag").tasks) == 11
+    assert os.listdir("elsewhere") == []
+
+
+def test_quiet_says_nothing_and_options_do_what_they_say():
+    name = script("\nimport time\ndask.delayed(time.sleep)(0.2).compute(scheduler='sync')\n")
+    done = diag("run", "-q", "--explain", "--interval", "0.01", "--report", "page.html", name)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    recording = load("script.diag")
+    assert len(recording.resources) > 5
+    assert sys.platform != "linux" or "sleep" in recording.waits["activity"].tolist()
+    page = Path("page.html").read_text()
+    assert "Dask report" in page
+    assert "dask.delayed(time.sleep)(0.2)" in page
+    assert [row["name"] for row in recording.environment.to_dicts()][-1] == name
+
+
+def test_nothing_is_overwritten_unasked():
+    name = script("\nprint('runs')\n")
+    for there, option in (("script.diag", []), ("page.html", ["--report", "page.html"])):
+        Path(there).write_text("mine")
+        done = diag("run", *option, name)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.splitlines() == [
+            f"Error: will not overwrite {there}; pass --force to replace it, or choose another name"
+        ]
+        assert Path(there).read_text() == "mine"
+        Path(there).unlink()
+    Path("script.diag").write_text("mine")
+    assert diag("run", "--force", name).stdout == "runs\n"
+    assert len(load("script.diag").tasks) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["missing.py"], "cannot run missing.py: there is no such file"),
+        (["-m", "no_such_module"], "cannot run the module no_such_module"),
+        (["-m", "no.such"], "cannot run the module no.such"),
+        (["-o", "no/where/x.diag", "-c", "1"], "make the directory"),
+        (["-m", "-c", "x"], "only one of them"),
+        ([], "Missing argument"),
+        (["--interval", "0", "-c", "1"], "--interval"),
+        (["--no-such-option", "x.py"], "No such option"),
+        (["bad\x1b[2Jname.py"], "bad\\x1b[2Jname.py"),
+    ],
+)
+def test_errors_of_ours_are_told_in_a_line(arguments, told):
+    done = diag("run", *arguments)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.rstrip().splitlines()[-1].startswith("Error: ")
+    assert os.listdir() == []
+
+
+def test_a_report_that_cannot_be_written_is_told():
+    name = script("\ncompute()\nsys.exit(3)\n")
+    done = diag("run", "-q", "--report", "no/where.html", name)
+    assert done.returncode == 3
+    assert "the report could not be written" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_closed_stderr_and_stdout_are_none_of_our_business():
+    name = script("\ncompute()\nsys.stderr.close()\nsys.stdout.close()\nsys.exit(6)\n")
+    assert diag("run", name).returncode == python(name).returncode == 6
+    assert len(load("script.diag").tasks) == 11

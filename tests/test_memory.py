@@ -1,0 +1,562 @@
+"""Memory: series of a sampler, and what functions took, against allocations of known size."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import time
+from array import array
+
+import dask.local
+import dask.multiprocessing
+import dask.threaded
+import numpy as np
+import pytest
+
+from dask_diag import (
+    DiagnosticError,
+    MemorySampler,
+    Profiler,
+    Recording,
+    ResourceProfiler,
+    memory_usage,
+    summary,
+    visualize,
+)
+from dask_diag.capture import freeze
+from dask_diag.capture.memory_tree import MemoryTree
+from dask_diag.capture.processes import LinuxReader, PsutilReader
+from dask_diag.columns import Labels, Texts
+from dask_diag.recording import Table
+
+MB = 1_000_000
+NAN = float("nan")
+EMPTY = Table({})
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="PSS is told on Linux")
+
+
+def take(megabytes, seconds=0.3):
+    block = np.ones(megabytes * MB // 8)
+    time.sleep(seconds)
+    return float(block[0])
+
+
+def profiled(get, dsk, **kwargs):
+    with Profiler() as prof, ResourceProfiler(dt=0.01) as rprof:
+        get(dsk, list(dsk), **kwargs)
+    return Recording.combine([prof.recording, rprof.recording])
+
+
+SCHEDULERS = [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]
+
+
+@pytest.mark.parametrize("get", SCHEDULERS)
+def test_what_a_task_took_alone_is_exact(get, retried):
+    def measure():
+        usage = memory_usage(profiled(get, {("take", 0): (take, 200)}))
+        (row,) = usage.to_dicts()
+        assert (row["function"], row["tasks"], row["sampled"]) == ("take", 1, 1)
+        assert (row["exact"], row["bound"]) == (1, "exact")
+        assert row["peak_growth"] == pytest.approx(200 * MB, rel=0.1)
+        assert row["mean_growth"] == row["peak_growth"]
+        assert row["max_memory"] - row["min_memory"] <= 1.1 * 200 * MB
+
+    retried(measure)
+
+
+def test_tasks_that_overlap_are_marked_as_upper_bounds(retried):
+    def measure():
+        dsk = {("one", 0): (take, 200, 0.5), ("two", 0): (take, 100, 0.5)}
+        usage = memory_usage(profiled(dask.threaded.get, dsk, num_workers=2))
+        rows = {row["function"]: row for row in usage.to_dicts()}
+        assert {row["bound"] for row in rows.values()} == {"upper"}
+        assert rows["one"]["exact"] == rows["two"]["exact"] == 0
+        assert 0.9 * 200 * MB <= rows["one"]["peak_growth"] <= 1.1 * 300 * MB
+        assert 0.9 * 100 * MB <= rows["two"]["peak_growth"] <= 1.1 * 300 * MB
+
+    retried(measure)
+
+
+def test_in_processes_each_task_has_its_own_memory(retried):
+    def measure():
+        dsk = {("one", 0): (take, 200, 0.5), ("two", 0): (take, 100, 0.5)}
+        pool = multiprocessing.get_context("spawn").Pool(2)
+        try:
+            pool.map(take, [1] * 4)
+            # Both have done something by now; their samples begin before the tasks do.
+            recording = profiled(dask.multiprocessing.get, dsk, pool=pool, chunksize=1)
+        finally:
+            pool.close()
+            pool.join()
+        tasks = recording.tasks
+        assert len(set(tasks["pid"].tolist())) == 2
+        assert min(tasks["stop"]) > max(tasks["start"])
+        rows = {row["function"]: row for row in memory_usage(recording).to_dicts()}
+        assert {row["bound"] for row in rows.values()} == {"exact"}
+        assert rows["one"]["peak_growth"] == pytest.approx(200 * MB, rel=0.1)
+        assert rows["two"]["peak_growth"] == pytest.approx(100 * MB, rel=0.1)
+
+    retried(measure)
+
+
+def test_after_a_task_that_let_go_of_more_nothing_is_lost(retried):
+    def measure():
+        dsk = {("large", 0): (take, 300), ("small", 0): (take, 100)}
+        recording = profiled(dask.local.get_sync, dsk)
+        rows = {row["function"]: row for row in memory_usage(recording, by="task").to_dicts()}
+        assert sum(row["exact"] for row in rows.values()) == 1
+        for name, took in (("large", 300), ("small", 100)):
+            assert rows[name]["growth"] >= 0.9 * took * MB
+        first = min(rows.values(), key=lambda row: not row["exact"])
+        assert first["growth"] == pytest.approx(
+            {"large": 300, "small": 100}[first["function"]] * MB, rel=0.1
+        )
+
+    retried(measure)
+
+
+def recording_of(tasks, samples, computes=((0.0, 1000.0),)):
+    """Tasks are (pid, start, stop), samples (time, pid, memory); pid 1 computes."""
+    start, stop = (np.array([task[n] for task in tasks], float) for n in (1, 2))
+    pid = Labels.of(task[0] for task in tasks)
+    count = len(tasks)
+    computes = Table(
+        {
+            "compute": Labels.of(f"c{n}" for n in range(len(computes))),
+            "start": np.array([start for start, _ in computes]),
+            "stop": np.array([stop for _, stop in computes]),
+            "workers": np.ones(len(computes), int),
+        }
+    )
+    table = Table(
+        {
+            "key": Texts.of(f"('f', {n})" for n in range(count)),
+            "function": Labels.of("fg"[n % 2] for n in range(count)),
+            "start": start,
+            "stop": stop,
+            "submitted": np.nan_to_num(start),
+            "pid": pid,
+            "compute": Labels.of(["c0"] * count),
+        }
+    )
+    times, of, memory = (np.array([sample[n] for sample in samples]) for n in range(3))
+    processes = Table(
+        {
+            "time": times.astype(float),
+            "pid": of.astype(np.int64),
+            "descendant": (of != 1).astype(np.int64),
+            "memory": memory.astype(float),
+        }
+    )
+    return Recording(
+        start=0.0,
+        stop=1000.0,
+        epoch=0.0,
+        computes=computes,
+        tasks=table,
+        needs=EMPTY,
+        metrics=EMPTY,
+        resources=EMPTY,
+        cache=EMPTY,
+        processes=processes,
+    )
+
+
+def task_by_task(tasks, samples, computes=((0.0, 1000.0),)):
+    """The same by definition, one task after the other."""
+    children = {pid for _, pid, _ in samples if pid != 1}
+    together = {}
+    for moment, _, memory in samples:
+        together[moment] = together.get(moment, 0) + memory
+    for position, (pid, start, stop) in enumerate(tasks):
+        if pid in children:
+            seen = sorted((moment, memory) for moment, of, memory in samples if of == pid)
+            beside = [task for task in tasks if task[0] == pid]
+        else:
+            seen, beside = sorted(together.items()), list(tasks)
+        beside.remove(tasks[position])
+        before = [sample for sample in seen if sample[0] < start]
+        within = [memory for moment, memory in seen if start <= moment <= stop]
+        if not within:
+            yield 0, NAN, NAN, NAN, False
+            continue
+        idle = [moment for moment, _ in seen if not any(a <= moment <= b for a, b in computes)]
+        since = max([moment for moment in idle if moment <= stop], default=-1)
+        so_far = [memory for moment, memory in seen if since <= moment <= stop]
+        alone = bool(before) and not any(a < stop and b > before[-1][0] for _, a, b in beside)
+        growth = NAN
+        if before:
+            growth = max(0, max(within) - (before[-1][1] if alone else min(so_far)))
+        yield len(within), min(within), max(within), growth, alone
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_all_tasks_at_once_are_as_one_after_the_other(seed):
+    random = np.random.default_rng(seed)
+    moments = np.unique(random.uniform(0, 20, random.integers(2, 60)))
+    samples = [
+        (moment, pid, int(random.integers(1, 1000)))
+        for moment in moments
+        for pid in (1, 2, 3)
+        if pid == 1 or random.random() < 0.9
+    ]
+    starts = random.uniform(-1, 21, random.integers(1, 30))
+    lasts = random.exponential(random.choice([0.2, 2.0]), len(starts))
+    pids = random.integers(1, 5, len(starts)).tolist()
+    tasks = list(zip(pids, starts.tolist(), (starts + lasts).tolist()))
+    bounds = np.sort(random.uniform(-1, 21, 2 * random.integers(1, 5))).reshape(-1, 2).tolist()
+    usage = memory_usage(recording_of(tasks, samples, bounds), by="task")
+    names = ("samples", "min_memory", "max_memory", "growth", "exact")
+    for name, expected in zip(names, zip(*task_by_task(tasks, samples, bounds)), strict=True):
+        np.testing.assert_array_equal(usage[name], expected, err_msg=name)
+
+
+def test_what_an_earlier_compute_left_is_not_in_the_bound_of_a_later_one():
+    samples = list(zip((0.5, 1.5, 2.5, 3.5, 4.5), (1,) * 5, (100, 900, 900, 950, 980)))
+    tasks = [(1, 1.0, 2.0), (1, 3.0, 4.8), (1, 3.1, 4.9)]
+    whole = memory_usage(recording_of(tasks, samples), by="task")
+    assert whole["growth"].tolist() == [800, 880, 880]
+    apart = memory_usage(recording_of(tasks, samples, [(0.9, 2.1), (2.9, 5.0)]), by="task")
+    assert apart["growth"].tolist() == [800, 80, 80]
+    assert apart["exact"].tolist() == [True, False, False]
+
+
+def test_a_task_whose_end_is_not_known_runs_beside_all_that_follow():
+    samples = [(n / 2, 1, 100 + n) for n in range(40)]
+    tasks = [(1, 1.0, 2.0), (1, 3.2, NAN), (1, 5.2, 6.1)]
+    exact = memory_usage(recording_of(tasks, samples), by="task")["exact"]
+    assert exact.tolist() == [True, False, False]
+
+
+def test_recordings_of_the_same_samples_count_once():
+    samples = [(n / 2, pid, 100) for n in range(10) for pid in (1, 2)]
+    recording = recording_of([(1, 1.2, 2.2)], samples)
+    twice = Recording.combine([recording, recording])
+    for name in ("min_memory", "max_memory", "growth"):
+        assert memory_usage(twice)[name if name != "growth" else "peak_growth"].tolist() == (
+            [200.0] if name != "growth" else [0.0]
+        )
+
+
+def test_nothing_to_tell_is_told_as_such():
+    with Profiler() as prof:
+        dask.local.get_sync({("f", 0): (int,)}, ("f", 0))
+    (row,) = memory_usage(prof.recording).to_dicts()
+    assert (row["sampled"], row["bound"]) == (0, "")
+    assert np.isnan(row["peak_growth"])
+    assert len(memory_usage(ResourceProfiler().recording)) == 0
+    with pytest.raises(DiagnosticError, match="'function' or 'task'"):
+        memory_usage(prof.recording, by="worker")
+
+
+def test_a_million_tasks_and_a_hundred_thousand_samples_take_seconds():
+    count = 1_000_000
+    starts = np.sort(np.random.default_rng(0).uniform(0, 999, count))
+    recording = recording_of([(1, 0.0, 1.0)], [(0.0, 1, 1)])
+    code = np.zeros(count, np.uint8)
+    tasks = Table(
+        {
+            "key": Texts.of(map(str, range(count))),
+            "function": Labels(np.arange(count) % 7, list("abcdefg")),
+            "start": starts,
+            "stop": starts + 0.5,
+            "submitted": starts,
+            "pid": Labels(code, [1]),
+            "compute": Labels(code, ["c0"]),
+        }
+    )
+    samples = 100_000
+    processes = Table(
+        {
+            "time": np.linspace(0, 1000, samples),
+            "pid": np.ones(samples, np.int64),
+            "descendant": np.zeros(samples, np.int64),
+            "memory": np.random.default_rng(1).uniform(0, 1e9, samples),
+        }
+    )
+    recording = Recording(
+        **{
+            **{name: getattr(recording, name) for name in ("start", "stop", "epoch", "computes")},
+            **dict.fromkeys(("needs", "metrics", "resources", "cache"), EMPTY),
+            "tasks": tasks,
+            "processes": processes,
+        }
+    )
+    begun = time.process_time()
+    usage = memory_usage(recording)
+    took = time.process_time() - begun
+    assert usage["sampled"].sum() == count
+    assert took < 5, f"{took:.2f} s"
+
+
+def test_a_series_sees_what_is_taken_and_let_go(retried):
+    def measure():
+        sampler = MemorySampler()
+        with sampler.sample("take", interval=0.02, measure="rss") as name:
+            time.sleep(0.1)
+            block = np.ones(200 * MB // 8)
+            time.sleep(0.1)
+            del block
+        assert name == "take"
+        (samples,) = sampler.samples.values()
+        sizes = [size for _, size in samples]
+        assert max(sizes) - sizes[0] == pytest.approx(200 * MB, rel=0.1)
+        assert sizes[-1] - sizes[0] < 20 * MB
+        assert abs(samples[0][0] - time.time()) < 10
+        table = sampler.recording.memory
+        assert (np.diff(table["time"]) > 0).all()
+        assert table["processes"].min() >= 1
+        assert 0 <= np.median(table["late"]) < 0.02
+
+    retried(measure)
+
+
+def wait_in_child(shared, begun, end):
+    begun.release()
+    end.wait(30)
+    return shared
+
+
+@LINUX
+def test_forked_pages_are_counted_once_in_the_proportional_memory(retried):
+    def measure():
+        shared = np.ones(300 * MB // 8)
+        context = multiprocessing.get_context("fork")
+        begun, end = context.Semaphore(0), context.Event()
+        sampler = MemorySampler()
+        with sampler.sample("fork", interval=0.02):
+            arguments = (shared, begun, end)
+            children = [context.Process(target=wait_in_child, args=arguments) for _ in range(3)]
+            for child in children:
+                child.start()
+            for _ in children:
+                begun.acquire()
+            time.sleep(0.4)
+            end.set()
+            for child in children:
+                child.join()
+        table = sampler.recording.memory
+        full = table["processes"] >= table["processes"].max()
+        rss, pss, uss = (table[name][full] for name in ("rss", "pss", "uss"))
+        assert table["processes"].max() >= 4
+        assert np.nanmax(rss) > 4 * 300 * MB
+        assert np.isfinite(pss).any()
+        own = table["pss"][0]
+        assert own > 300 * MB
+        assert np.nanmax(pss) < own + 100 * MB
+        # Each page of the array is in four processes.
+        assert np.nanmin(uss) < table["uss"][0] - 250 * MB
+        told = [size for _, size in sampler.samples["fork"]]
+        assert max(told) == np.nanmax(table["pss"])
+
+    retried(measure)
+
+
+@LINUX
+def test_both_readers_tell_the_same():
+    ours, theirs = LinuxReader(), PsutilReader()
+    pid = os.getpid()
+    for mine, other in zip(ours.memory(pid), theirs.memory(pid), strict=True):
+        assert mine == pytest.approx(other, rel=0.05)
+    assert ours.resident(pid) == pytest.approx(theirs.resident(pid), rel=0.05)
+    rss, pss, uss = ours.memory(pid)
+    assert rss >= pss >= uss > 0
+    with pytest.raises(ProcessLookupError):
+        ours.memory(2**22 + 1)
+
+
+@LINUX
+def test_what_is_shared_is_read_for_a_fiftieth_of_the_time(monkeypatch):
+    tree = MemoryTree()
+    clock, cpu = [100.0], [0.0]
+    monkeypatch.setattr("dask_diag.capture.memory_tree.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("dask_diag.capture.memory_tree.thread_time", lambda: cpu[0])
+
+    def slow(pid):
+        cpu[0] += 0.2
+        clock[0] += 0.2
+        return reader.memory(pid)
+
+    reader, tree._reader = LinuxReader(), type("Slow", (), {})()
+    tree._reader.memory, tree._reader.resident = slow, reader.resident
+    tree._descendants.listed = list
+    tree._children.clear()
+    known = []
+    for _ in range(100):
+        known.append(not np.isnan(tree.read().pss))
+        clock[0] += 1.0
+    assert sum(known) * 0.2 <= 0.02 * (clock[0] - 100.0) + 0.2
+    assert sum(known) > 5
+    tree.read()
+    assert np.isnan(tree.read(waited_for=True).pss), "nobody waits for what takes long"
+
+
+def test_a_label_that_is_used_again_is_another_series():
+    sampler = MemorySampler()
+    names = []
+    for label in ("a", "a", "a (2)", None, None, ""):
+        with sampler.sample(label) as name:
+            names.append(name)
+    assert names == ["a", "a (2)", "a (2) (2)", "sample", "sample (2)", "sample (3)"]
+    assert list(sampler.samples) == names
+    assert all(len(samples) >= 1 for samples in sampler.samples.values())
+
+
+def test_labels_may_overlap_in_threads_and_in_one_another():
+    sampler = MemorySampler()
+    inside = threading.Barrier(3)
+
+    def work():
+        with sampler.sample("work", interval=0.01):
+            inside.wait(30)
+            time.sleep(0.1)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    with sampler.sample("all", interval=0.01):
+        for thread in threads:
+            thread.start()
+        inside.wait(30)
+        for thread in threads:
+            thread.join()
+    table = sampler.recording.memory
+    series = {name: table["time"][table["label"].where(name)] for name in sampler.samples}
+    assert set(series) == {"all", "work", "work (2)"}
+    assert all(len(moments) > 3 for moments in series.values())
+    latest_start = max(moments[0] for moments in series.values())
+    assert all(moments[-1] > latest_start for moments in series.values())
+
+
+def test_leaving_is_immediate_also_by_an_error():
+    sampler = MemorySampler()
+    begun = time.perf_counter()
+    with pytest.raises(KeyError), sampler.sample("x", interval=3600):
+        raise KeyError("mine")
+    assert time.perf_counter() - begun < 2
+    assert len(sampler.samples["x"]) == 2
+
+
+def test_a_fault_is_told_and_does_not_reach_the_program(monkeypatch):
+    def broken(self, waited_for=False):
+        raise OSError("/proc has gone")
+
+    monkeypatch.setattr(MemoryTree, "read", broken)
+    sampler = MemorySampler()
+    with sampler.sample("x"):
+        done = True
+    assert done
+    assert sampler.samples == {}
+    assert "/proc has gone" in sampler.summary()
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "error", "told"),
+    [
+        ({"label": 3}, TypeError, "label: expected text, found int"),
+        ({"measure": "managed"}, ValueError, "'process', 'rss', 'pss', 'uss', found 'managed'"),
+        ({"interval": 0}, ValueError, "interval: expected seconds between samples"),
+    ],
+)
+def test_an_impossible_argument_is_refused(kwargs, error, told):
+    with pytest.raises(error, match=told):
+        MemorySampler().sample(**kwargs)
+
+
+def sampler_by_hand(**series):
+    """A sampler whose series are of given (time, bytes)."""
+    sampler = MemorySampler()
+    sampler._epoch = 1e9
+    for name, samples in series.items():
+        sampler._measures[name] = "process"
+        rows = [(moment, size, NAN, NAN, 1, 0) for moment, size in samples]
+        sampler._series[name] = array("d", [number for row in rows for number in row])
+    return sampler
+
+
+def test_to_pandas_has_a_column_for_each_series():
+    pandas = pytest.importorskip("pandas")
+    sampler = sampler_by_hand(a=[(1, 10), (2, 20), (5, 50)], b=[(2, 7), (3, 8)])
+    frame = sampler.to_pandas()
+    assert list(frame.columns) == ["a", "b"]
+    assert frame.index[0] == pandas.Timestamp(1e9 + 1, unit="s")
+    expected = [[10, NAN], [20, 7], [20, 8], [50, NAN]]
+    np.testing.assert_array_equal(frame.to_numpy(), expected)
+    aligned = sampler.to_pandas(align=True)
+    assert aligned.index.total_seconds().tolist() == [0, 1, 4]
+    np.testing.assert_array_equal(aligned.to_numpy(), [[10, 7], [20, 8], [50, NAN]])
+    assert MemorySampler().to_pandas().empty
+
+
+def lines_of(figure):
+    return [
+        renderer.data_source.data
+        for renderer in figure.renderers
+        if type(renderer.glyph).__name__ == "Line"
+    ]
+
+
+def test_the_plot_lays_series_beside_each_other():
+    sampler = sampler_by_hand(a=[(1, 10 * MB), (2, 20 * MB)], b=[(4, 7 * MB), (5, 8 * MB)])
+    first, second = lines_of(sampler.plot(align=True))
+    assert first["time"].tolist() == second["time"].tolist() == [0, 1]
+    assert second["memory"].tolist() == [7, 8]
+    sampler.start_time = 1.0
+    first, second = lines_of(sampler.plot(width=400))
+    assert second["time"].tolist() == [3, 4]
+    assert lines_of(MemorySampler().plot()) == []
+
+
+def test_hostile_labels_are_drawn_as_text(tmp_path):
+    hostile = "</script><script>alert(1)</script>\x1b[2J$$x$$"
+    sampler = sampler_by_hand(**{hostile: [(1, 10 * MB), (2, 20 * MB)]})
+    sampler.start_time, sampler.end_time = 0.0, 3.0
+    path = tmp_path / "page.html"
+    visualize(sampler, path, show=False)
+    assert "<script>alert(1)" not in path.read_text()
+    path.unlink()
+    assert "\x1b" not in summary(sampler)
+    assert "at most 20MB" in summary(sampler)
+
+
+def test_series_are_combined_and_kept_apart():
+    mine = sampler_by_hand(a=[(1, 10), (2, 20)]).recording
+    other = sampler_by_hand(a=[(3, 30)], b=[(3, 1)]).recording
+    earlier = sampler_by_hand(a=[(1, 10)]).recording
+    both = Recording.combine([earlier, mine, other, mine]).memory
+    assert both["label"].tolist() == ["a", "a", "a (2)", "b"]
+    assert both["time"].tolist() == [1, 2, 3, 3]
+    assert Recording.combine([Profiler().recording]).memory.columns == ()
+
+
+def test_the_summary_tells_what_functions_took(retried):
+    def measure():
+        recording = profiled(dask.local.get_sync, {("take", 0): (take, 100)})
+        assert "took while it ran" in summary(recording)
+        assert "take 100MB" in summary(recording).replace("\n", " ") or "take 1" in summary(
+            recording
+        )
+
+    retried(measure)
+
+
+def test_an_empty_table_has_its_columns():
+    table = freeze.memory_table({})
+    assert len(table) == 0
+    assert table.columns == ("label", "time", "rss", "pss", "uss", "processes", "late")
+
+
+def test_sampling_loads_no_views():
+    code = """
+import sys
+from dask_diag import MemorySampler
+ms = MemorySampler()
+with ms.sample("x"):
+    pass
+print([m for m in ("bokeh", "pandas", "numpy", "dask_diag.views") if m in sys.modules])
+assert ms.samples
+print([m for m in ("bokeh", "pandas", "dask_diag.views") if m in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["[]", "[]"]

@@ -1,0 +1,122 @@
+"""Notebooks: %%diag in a real shell, and the example in a real kernel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import dask_diag
+
+pytest.importorskip("IPython", reason="IPython is not installed: pip install .[test]")
+
+pytestmark = [
+    pytest.mark.leaves_files,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+EXAMPLE = Path(__file__).parent.parent / "examples" / "notebook.ipynb"
+COMPUTE = "import dask; total = dask.delayed(sum)([1, 2]).compute(scheduler='sync')\n"
+
+
+@pytest.fixture
+def shell(monkeypatch, tmp_path):
+    from IPython.core.interactiveshell import InteractiveShell
+    from IPython.utils.capture import capture_output
+
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    InteractiveShell.clear_instance()
+    shell = InteractiveShell.instance()
+    shell.history_manager.enabled = False
+    shell.run_line_magic("load_ext", "dask_diag")
+
+    def run(text):
+        with capture_output() as captured:
+            result = shell.run_cell(text)
+        return result, captured
+
+    run.names = shell.user_ns
+    yield run
+    shell.history_manager.end_session()
+    InteractiveShell.clear_instance()
+
+
+def shown(captured):
+    return "".join(str(each.data) for each in captured.outputs) + captured.stdout
+
+
+def test_a_cell_is_recorded_and_its_value_is_shown(shell):
+    result, captured = shell("%%diag run --no-plots\n" + COMPUTE + "total + 4")
+    assert result.success
+    assert result.result == 7
+    assert shell.names["total"] == 3
+    assert isinstance(shell.names["run"], dask_diag.Recording)
+    assert shell.names["run"].tasks["function"].tolist() == ["sum"]
+    assert "1 compute, 1 task" in shown(captured)
+
+
+def test_a_cell_without_a_value_and_with_magics_in_it(shell):
+    result, captured = shell("%%diag -q\n%time total = 5\nx = !echo hello")
+    assert result.success, result.error_in_exec
+    assert result.result is None
+    assert (shell.names["total"], list(shell.names["x"])) == (5, ["hello"])
+    assert "compute" not in shown(captured)
+    assert len(shell.names["_diag"].tasks) == 0
+
+
+def test_a_cell_that_raises_is_recorded_and_raises(shell):
+    result, captured = shell("%%diag run --no-plots\n" + COMPUTE + "1 / 0")
+    assert isinstance(result.error_in_exec, ZeroDivisionError)
+    assert len(shell.names["run"].tasks) == 1
+    assert "1 compute, 1 task" in shown(captured)
+    assert "notebook.py" not in captured.stdout
+    assert "1 / 0" in captured.stdout
+
+
+def test_files_are_written_and_not_overwritten_unasked(shell):
+    options = "-o run.diag --report page.html --no-plots --explain --interval 0.01"
+    assert shell(f"%%diag {options}\n{COMPUTE}")[0].success
+    assert len(dask_diag.load("run.diag").tasks) == 1
+    assert "bokeh" in Path("page.html").read_text()
+    result, captured = shell(f"%%diag {options}\ntotal = 'ran'")
+    assert not result.success
+    assert "will not overwrite run.diag; pass --force" in shown(captured) + captured.stderr
+    assert shell.names["total"] == 3
+    assert shell(f"%%diag {options} --force\n{COMPUTE}")[0].success
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [("1x", "name of a variable"), ("--interval 0", "dt"), ("-o no/where.diag", "make the dir")],
+)
+def test_wrong_options_are_told_before_anything_runs(options, told, shell):
+    result, captured = shell(f"%%diag {options}\nran = True")
+    assert not result.success
+    assert told in shown(captured) + captured.stderr
+    assert "Traceback" not in shown(captured) + captured.stderr
+    assert "ran" not in shell.names
+
+
+def test_a_recording_shows_its_summary():
+    with dask_diag.Profiler() as prof:
+        pass
+    assert prof.recording._repr_html_() == prof.summary()._repr_html_()
+
+
+def test_the_example_runs(tmp_path, monkeypatch):
+    nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
+    pytest.importorskip("ipykernel", reason="ipykernel is not installed")
+    nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed")
+    notebook = nbformat.read(EXAMPLE, as_version=4)
+    monkeypatch.setenv("PYTHONPATH", str(EXAMPLE.parent.parent))
+    nbclient.NotebookClient(
+        notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
+    outputs = {cell.id: str(cell.get("outputs", "")) for cell in notebook.cells}
+    assert "tasks on" in outputs["diag"]
+    assert "application/vnd.bokehjs" in outputs["diag"]
+    assert "execute_result" in outputs["diag"]
+    assert "thread-cpu" in outputs["activities"]
+    assert "<table" in outputs["frame"]
+    assert "tasks on" in outputs["save"]
+    assert "cut short" not in outputs["compare"]
+    assert len(dask_diag.load(tmp_path / "run.diag").tasks) > 10
