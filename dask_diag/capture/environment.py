@@ -37,6 +37,7 @@ _LONGEST_VALUE = 200
 _MOST_LINES = 200
 _LINES_AROUND = 8
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_COMMANDS = os.path.join(_OURS, "cli")
 
 
 def environment(frame: FrameType | None = None) -> list[Row]:
@@ -113,6 +114,9 @@ def calling_code(frame: FrameType | None) -> list[Row]:
     lines around. Empty if the source is not there.
     """
     while frame is not None and frame.f_code.co_filename.startswith(_OURS + os.sep):
+        if frame.f_code.co_filename.startswith(_COMMANDS + os.sep):
+            # What comes before is what runs commands, and no code of the user's.
+            return _script(sys.argv[0]) if sys.argv else []
         frame = frame.f_back
     if frame is None:
         return []
@@ -125,6 +129,13 @@ def calling_code(frame: FrameType | None) -> list[Row]:
     name = "a script" if code.co_name == "<module>" else code.co_name
     place = f"{os.path.basename(code.co_filename)}:{first}, in {name}"
     return [("calling code", place, text.rstrip())]
+
+
+def _script(path: str) -> list[Row]:
+    """The beginning of the program that a command runs."""
+    lines = linecache.getlines(path) if path.endswith(".py") else []
+    text = "".join(lines[:_MOST_LINES])
+    return [("calling code", os.path.basename(path), text.rstrip())] if lines else []
 
 
 def _block_at(lines: list[str], line: int, in_script: bool) -> tuple[int, int]:
