@@ -125,6 +125,18 @@ def plots() -> Iterator[Row]:
             )
 
 
+def task_stream() -> Iterator[Row]:
+    """The task plot of a million tasks."""
+    found = measured("task_stream", "ours")
+    for part, unit, bar in (
+        ("seconds", "s", "≤ 5 s"),
+        ("megabytes", "MB", "≤ 8 MB"),
+        ("first_paint", "s", "≤ 3 s"),
+    ):
+        name = f"task plot of 1,000,000 tasks, {part.replace('_', ' ')}"
+        yield (name, "none", f"{found[part]:.2f} {unit}", "", bar)
+
+
 def import_time() -> Iterator[Row]:
     """What importing the package adds to importing dask."""
     runs = in_turn("importing", 11, "dask", "ours")
@@ -169,6 +181,7 @@ def main() -> None:
         slow_down_of_cache,
         bytes_retained,
         plots,
+        task_stream,
         import_time,
         meters,
         analyses,

@@ -131,6 +131,56 @@ def task_plot(who: str) -> dict[str, float]:
     return plot(who, "Profiler", 50_000)
 
 
+def task_stream(who: str) -> dict[str, float]:
+    """The task plot of 1,000,000 tasks on 16 workers, from file to first paint in Chromium."""
+    from benchmarks.made_up import many_tasks
+    from dask_diag import visualize
+
+    recording = many_tasks(1_000_000)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "plot.html"
+        visualize(many_tasks(16), filename=path, plots=["tasks"], show=False)
+        runtime = path.stat().st_size
+        begun = time.perf_counter()
+        visualize(recording, filename=path, plots=["tasks"], show=False)
+        seconds = time.perf_counter() - begun
+        return {
+            "seconds": seconds,
+            "megabytes": (path.stat().st_size - runtime) / 1e6,
+            "first_paint": first_paint(path),
+        }
+
+
+def first_paint(path: Path) -> float:
+    """Seconds from opening a page to the tasks being drawn; NaN where there is no Chromium."""
+    import shutil
+
+    names = ("chromium", "chromium-browser", "google-chrome")
+    chromium = next(filter(None, map(shutil.which, names)), None)
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        chromium = None
+    if chromium is None:
+        return float("nan")
+    drawn = """() => window.Bokeh?.documents.some((doc) => [...doc._all_models.values()].some(
+        (model) => model.type == "Title" && model.text.includes("in view")))"""
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
+        )
+        page = browser.new_page()
+        page.goto(path.as_uri())
+        page.wait_for_function(drawn, polling=20, timeout=60_000)
+        # The frame after the one in which it was asked for is on the screen.
+        milliseconds = page.evaluate(
+            "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame("
+            "() => done(performance.now()))))"
+        )
+        browser.close()
+    return float(milliseconds) / 1e3
+
+
 def importing(who: str) -> dict[str, float]:
     """Seconds to import the package once dask has been imported."""
     import dask  # noqa: F401
@@ -272,6 +322,7 @@ CASES: dict[str, Callable[..., dict[str, float]]] = {
         retained,
         cache_plot,
         task_plot,
+        task_stream,
         importing,
         metering,
         breakdown,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import importlib.util
 import multiprocessing
 import resource
 import tempfile
@@ -113,6 +114,9 @@ def rows() -> Iterator[Row]:
     yield "the recording's process", f"{resident() / 1e6:,.0f} MB", ""
     with tempfile.TemporaryDirectory() as folder:
         for name in PATHS:
+            if name.endswith(".parquet") and importlib.util.find_spec("pyarrow") is None:
+                yield name, "pyarrow is missing", ""
+                continue
             path = Path(folder) / name
             hear, tell = context.Pipe(duplex=False)
             # A forked process has the recording, and a peak of memory that begins here.

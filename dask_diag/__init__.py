@@ -9,11 +9,14 @@ from dask_diag._version import __version__
 from dask_diag.capture.cache import CacheProfiler
 from dask_diag.capture.memory import MemorySampler
 from dask_diag.capture.meter import context_meter
+from dask_diag.capture.performance_report import performance_report
 from dask_diag.capture.profiler import Profiler
 from dask_diag.capture.progress import ProgressBar
 from dask_diag.capture.record import record
 from dask_diag.capture.resources import ResourceProfiler
+from dask_diag.capture.sampling import SamplingProfiler
 from dask_diag.capture.span import span
+from dask_diag.config import load_defaults
 from dask_diag.errors import DiagnosticError
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from dask_diag.storage import load
     from dask_diag.views.exports import export
     from dask_diag.views.page import visualize
+    from dask_diag.views.report import report
     from dask_diag.views.summary import summary
 
 __all__ = [
@@ -37,6 +41,7 @@ __all__ = [
     "ProgressBar",
     "Recording",
     "ResourceProfiler",
+    "SamplingProfiler",
     "__version__",
     "activities",
     "context_meter",
@@ -45,12 +50,16 @@ __all__ = [
     "findings",
     "load",
     "memory_usage",
+    "performance_report",
     "record",
+    "report",
     "span",
     "summary",
     "visualize",
     "waits",
 ]
+
+load_defaults()
 
 _WHEN_FIRST_USED = {
     "Finding": "dask_diag.analysis.findings",
@@ -61,6 +70,7 @@ _WHEN_FIRST_USED = {
     "findings": "dask_diag.analysis.findings",
     "load": "dask_diag.storage",
     "memory_usage": "dask_diag.analysis.memory",
+    "report": "dask_diag.views.report",
     "summary": "dask_diag.views.summary",
     "visualize": "dask_diag.views.page",
     "waits": "dask_diag.analysis.waits",

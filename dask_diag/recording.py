@@ -168,9 +168,9 @@ class Recording:
         A row per sample: ``time`` (s), ``cpu`` (%), ``memory``, ``memory_children`` (bytes),
         ``read``, ``written`` (bytes since the first sample), ``threads``, ``late`` (s).
     processes : Table
-        A row per sample of `resources` and process, and for each from when sampling began: ``time``
-        (s), ``pid``, ``descendant`` (0 for the computing process, 1 for others), ``memory``
-        (resident bytes).
+        A row per sample of `resources` and process, and more from when sampling began and from
+        between tasks, when none ran: ``time`` (s), ``pid``, ``descendant`` (0 for the computing
+        process, 1 for others), ``memory`` (resident bytes).
     memory : Table
         A row per sample of a `MemorySampler`: ``label`` (of its series, a block of the program),
         ``time`` (s), ``rss``, ``pss``, ``uss`` (bytes of this process and all its descendants:
@@ -205,6 +205,10 @@ class Recording:
         ``function``, ``stack`` (position in `stacks`; -1 for time that could not be sampled),
         ``wall``, ``cpu`` (seconds for which the stack stands, its callees' not counted), ``count``
         (samples).
+    environment : Table
+        Where it was made, a row per fact: ``section`` (``versions``, ``machine``,
+        ``configuration``, ``calling code``), ``name``, ``value``, all text. Empty unless it was
+        asked for. What looks like a secret is not in it.
     metric : str
         What ``cache.metric`` measures.
     notices : tuple of str
@@ -228,6 +232,7 @@ class Recording:
     frames: Table = NO_ROWS
     stacks: Table = NO_ROWS
     samples: Table = NO_ROWS
+    environment: Table = NO_ROWS
     metric: str = ""
     notices: tuple[str, ...] = ()
 
@@ -267,6 +272,7 @@ class Recording:
             frames=frames,
             stacks=stacks,
             samples=samples,
+            environment=next((p.environment for p in parts if len(p.environment)), NO_ROWS),
             metric=next((part.metric for part in parts if part.metric), ""),
             notices=tuple(dict.fromkeys(text for part in parts for text in part.notices)),
             **references,

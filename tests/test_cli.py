@@ -30,6 +30,52 @@ def test_summary_tells_what_summary_tells(files):
     assert done.stdout == f"{dask_diag.summary(dask_diag.load('run.diag'))}\n"
 
 
+def test_report_writes_a_page_and_replaces_none_unasked(files):
+    done = diag("report", "run.diag", "-o", "page.html")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "report: page.html\n", "")
+    assert "1 compute, 1 task" in Path("page.html").read_text()
+    again = diag("report", "run.diag", "-o", "page.html")
+    assert again.returncode == 2
+    assert "will not overwrite page.html; pass --force" in again.stderr
+    assert diag("report", "run.diag", "-o", "page.html", "--force").returncode == 0
+    for name, told in (("no/page.html", "folder that exists"), ("/proc/page.html", "cannot write")):
+        failed = diag("report", "run.diag", "-o", name)
+        assert failed.returncode == 2
+        assert told in failed.stderr
+        assert len(failed.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "there"),
+    [
+        (["--format", "perfetto"], "run.perfetto.json"),
+        (["--format", "speedscope"], "run.speedscope.json"),
+        (["--format", "collapsed"], "run.collapsed"),
+        (["--format", "json"], "run.json"),
+        (["--format", "csv"], "run.csv"),
+        (["--format", "csv", "-o", "tables"], "tables/tasks.csv"),
+        (["-o", "other.trace.json"], "other.trace.json"),
+    ],
+)
+def test_export_writes_what_is_asked_for(files, options, there):
+    done = diag("export", "run.diag", *options)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"export: {there.split('/')[0]}\n"
+    assert Path(there).is_file()
+    again = diag("export", "run.diag", *options)
+    assert again.returncode == 2
+    assert "will not overwrite" in again.stderr
+    assert diag("export", "run.diag", *options, "--force").returncode == 0
+
+
+def test_export_says_what_it_needs(files):
+    for options in ([], ["-o", "run.unknown"], ["--format", "unknown"]):
+        done = diag("export", "run.diag", *options)
+        assert done.returncode == 2
+        assert "perfetto" in done.stderr or "--format" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
 def test_compare_tells_what_changed(files):
     done = diag("compare", "before.diag", "after.diag", "--html", "page.html")
     assert (done.returncode, done.stderr) == (0, "")

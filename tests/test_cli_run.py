@@ -278,7 +278,10 @@ def test_quiet_says_nothing_and_options_do_what_they_say():
     recording = load("script.diag")
     assert len(recording.resources) > 5
     assert sys.platform != "linux" or "sleep" in recording.waits["activity"].tolist()
-    assert "bokeh" in Path("page.html").read_text()
+    page = Path("page.html").read_text()
+    assert "Dask report" in page
+    assert "dask.delayed(time.sleep)(0.2)" in page
+    assert [row["name"] for row in recording.environment.to_dicts()][-1] == name
 
 
 def test_nothing_is_overwritten_unasked():

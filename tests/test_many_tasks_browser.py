@@ -168,6 +168,22 @@ def test_a_pixel_has_the_colour_the_share_of_cpu_and_how_busy_the_worker_was(ope
         assert strength == pytest.approx(0.35 * 0.5, abs=0.05)
 
 
+def test_hovering_pixels_tells_of_the_tasks_in_them(opened):  # noqa: F811
+    page = opened(layers(), plots=["tasks"])
+    state(page)
+    (box,) = frames(page)
+    for across, parts in (
+        (0.25, ("a 100%",)),
+        (0.75, ("b 50%", "b 49%", "b 51%", "b 48%", "b 52%")),
+    ):
+        page.mouse.move(box["x"] + 5, box["y"] + 1)
+        page.mouse.move(box["x"] + across * box["width"], box["y"] + box["height"] / 2)
+        text = tooltip(page)
+        assert "thread-0" in text
+        assert "tasks: " in text
+        assert any(part in text for part in parts), text
+
+
 def test_failed_tasks_are_marked_however_many_there_are(opened):  # noqa: F811
     page = opened(many_tasks(30_000), plots=["tasks"])
     failed = many_tasks(30_000).tasks["outcome"].where("failed").sum()

@@ -17,7 +17,8 @@ import pytest
 
 from dask_diag import DiagnosticError, Profiler, activities, context_meter, waits
 from dask_diag.capture import thread_states
-from dask_diag.capture.sampler import Sampler, running_tasks
+from dask_diag.capture.sampler import Sampler
+from dask_diag.capture.watched import running_tasks
 from dask_diag.columns import Labels
 from dask_diag.recording import Table
 
@@ -237,10 +238,10 @@ def test_a_listener_that_raises_is_taken_out():
     (error,) = told
     assert isinstance(error, ZeroDivisionError)
     ticks = []
-    sampler.add(ticks.append, 0.001, told.append)
+    user = sampler.add(ticks.append, 0.001, told.append)
     while len(ticks) < 5 and time.perf_counter() < deadline:
         time.sleep(0.01)
-    sampler.remove(ticks.append)
+    sampler.remove(user)
     assert len(ticks) >= 5
     assert not [t for t in threading.enumerate() if t.name == "dask_diag-sampler"]
 

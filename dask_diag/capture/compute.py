@@ -25,6 +25,7 @@ from dask_diag.capture.packed import (
     SpansOfTasks,
     Transfers,
     Waits,
+    function_of,
 )
 from dask_diag.capture.process_usage import Pool, Usage, thread_pools
 from dask_diag.capture.remote import Measurement, take_measurement
@@ -79,6 +80,10 @@ class Compute:
         How many tasks the scheduler lets run at once; 0 if not known.
     stand_in_type : type
         The kind of `MeasuredTask` that stands in for tasks.
+    lookers : mapping
+        What looks at its tasks while they run, by type.
+    stacks : tuple of Stacks
+        Who keeps the stacks of its tasks.
     rows : bytearray
         `ROW` upon `ROW`, in the order in which the scheduler collected the tasks.
     """
@@ -91,6 +96,7 @@ class Compute:
         "exceptional",
         "free",
         "keys",
+        "lookers",
         "measurer",
         "metrics",
         "names",
@@ -103,6 +109,7 @@ class Compute:
         "share",
         "span",
         "spans",
+        "stacks",
         "stand_in_type",
         "start",
         "state",
@@ -138,6 +145,8 @@ class Compute:
         self.transfers = Transfers()
         self.waits = Waits()
         self.stand_in_type: type[MeasuredTask] = MeasuredTask
+        self.lookers: Mapping[type[Any], Any] = {}
+        self.stacks: tuple[Any, ...] = ()
         self.span = current_span()
         self.annotated: Mapping[Any, Any] = annotations_of_compute("span")
         self.spans: SpansOfTasks | None = None
@@ -211,6 +220,12 @@ class Compute:
         """Keep what a task metered and waited for whose row is the last one."""
         self.metrics.add(self.done - 1, metered.metrics)
         self.waits.add(self.done - 1, metered.waits)
+
+    def keep_stacks(self, measured: MeasuredTask, seen: Sequence[tuple[Any, ...]]) -> None:
+        """Keep what a worker process saw of the stacks of a task."""
+        function = function_of(measured.key, measured.task)
+        for stacks in self.stacks:
+            stacks.take(function, seen)
 
     def stand_in(self, key: Any) -> MeasuredTask | None:
         """The stand-in of a task that has been submitted and not collected."""
@@ -302,6 +317,8 @@ class Compute:
         self.dsk = {}
         self.state = {}
         self.measurer = None
+        self.lookers = {}
+        self.stacks = ()
 
 
 def numbers_in_flight(measured: MeasuredTask) -> tuple[float, float, float, float, float]:

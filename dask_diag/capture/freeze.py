@@ -20,13 +20,14 @@ from dask_diag.capture.freeze_keys import keys_columns
 from dask_diag.capture.memory import MEMORY_COLUMNS
 from dask_diag.capture.process_usage import processors
 from dask_diag.capture.resources import PROCESS_COLUMNS, SAMPLE_COLUMNS
-from dask_diag.columns import Labels
+from dask_diag.columns import Labels, Texts
 from dask_diag.recording import Recording, Table, stack
 
 __all__ = [
     "cache_table",
     "compute_name",
     "computes_table",
+    "environment_table",
     "holdings_of",
     "memory_table",
     "pools_table",
@@ -164,3 +165,17 @@ def memory_table(series: Mapping[str, array[float]]) -> Table:
     columns = {name: numbers[:, n].copy() for n, name in enumerate(MEMORY_COLUMNS)}
     labels = Labels(np.repeat(np.arange(len(lengths)), lengths), list(series))
     return Table({"label": labels, **columns})
+
+
+def environment_table(rows: Sequence[tuple[str, str, str]]) -> Table:
+    """Of section, name and value."""
+    if not rows:
+        return Table({})
+    sections, names, values = zip(*rows, strict=True)
+    return Table(
+        {
+            "section": Labels.of(sections),
+            "name": Texts(Labels([0] * len(rows), [""]), names),
+            "value": Texts(Labels([0] * len(rows), [""]), values),
+        }
+    )

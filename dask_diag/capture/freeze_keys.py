@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from dask.utils import key_split
 
 from dask_diag.capture.many_keys import tuples_as_text
+from dask_diag.capture.packed import function_of_key
 from dask_diag.columns import Labels, Texts, concatenate
 
-__all__ = ["function_of_key", "functions_column", "keys_columns", "recoded"]
+__all__ = ["functions_column", "keys_columns", "recoded"]
 
 _KEYS_AT_ONCE = 2048
 """So that most are in company of their kind, and all are near while they are looked at."""
@@ -43,15 +43,6 @@ def _text_of(key: Any) -> str:
         return str(key)
     except Exception:
         return f"<{type(key).__name__}>"
-
-
-def function_of_key(key: Any) -> str:
-    """The prefix that dask's collections give to the keys of one function."""
-    try:
-        return str(key_split(key))
-    except Exception:
-        # An empty tuple, or bytes that are no text.
-        return "Other"
 
 
 def functions_column(keys: Sequence[Any], named: Mapping[int, str]) -> Labels:

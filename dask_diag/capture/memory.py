@@ -214,16 +214,17 @@ class _Series:
 
         self._rows = rows
         self._tree: MemoryTree = MemoryTree()
-        self._leaving = False
+        self._waited_for = True
         self._sample(perf_counter())
+        self._waited_for = False
         failed = partial(fault, "to sample memory")
         self._beat = Beat("memory", interval, self._sample, failed, interval)
 
     def stop(self) -> None:
         """Take a last sample and end the thread, at once."""
-        self._leaving = True
+        self._waited_for = True
         self._beat.stop()
 
     def _sample(self, due: float) -> None:
-        reading = self._tree.read(shares=self._leaving)
+        reading = self._tree.read(self._waited_for)
         self._rows.extend((*reading, reading.time - due))

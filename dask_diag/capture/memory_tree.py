@@ -13,7 +13,9 @@ __all__ = ["MemoryTree", "Reading"]
 
 _NAN = float("nan")
 _SHARE_OF_TIME = 0.02
-_LONGEST_WHEN_ASKED = 0.05
+_LONGEST_WAIT = 0.05
+_SECONDS_A_BYTE = 40e-12
+"""What it took to look at a byte in small pages, on a slow machine."""
 
 
 class Reading(NamedTuple):
@@ -40,23 +42,34 @@ class MemoryTree:
         self._pid = os.getpid()
         self._descendants = Descendants(self._reader, self._pid)
         self._children: dict[int, None] = {}
-        self._shares_took = 0.0
+        self._list()
         self._next_shares = 0.0
+        self._shares_take = _SECONDS_A_BYTE * self._resident(perf_counter()).rss
 
-    def read(self, shares: bool = False) -> Reading:
-        """What they have now; with `shares` also which pages are shared, unless that takes long."""
-        self._children.update(dict.fromkeys(self._descendants.listed()))
+    def read(self, waited_for: bool = False) -> Reading:
+        """What they have now, and if it is time for that, how much of it is shared.
+
+        If someone waits for the reading, what is shared is always read, unless that takes long.
+        """
+        self._list()
         time = perf_counter()
-        if time >= self._next_shares or (shares and self._shares_took < _LONGEST_WHEN_ASKED):
+        is_time = self._shares_take < _LONGEST_WAIT if waited_for else time >= self._next_shares
+        if is_time:
             return self._with_shares(time)
+        return self._resident(time)
+
+    def _list(self) -> None:
+        self._children.update(dict.fromkeys(self._descendants.listed()))
+
+    def _resident(self, time: float) -> Reading:
         memories = [Memory(rss, _NAN, _NAN) for rss in self._each(self._reader.resident)]
         return _summed(time, memories)
 
     def _with_shares(self, time: float) -> Reading:
         cpu = thread_time()
         memories = self._each(self._reader.memory)
-        self._shares_took = thread_time() - cpu
-        self._next_shares = time + self._shares_took / _SHARE_OF_TIME
+        self._shares_take = thread_time() - cpu
+        self._next_shares = time + self._shares_take / _SHARE_OF_TIME
         return _summed(time, memories)
 
     def _each(self, read: Any) -> list[Any]:

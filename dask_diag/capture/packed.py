@@ -11,7 +11,7 @@ from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dask.utils import funcname
+from dask.utils import funcname, key_split
 
 from dask_diag.capture.meter import Metric, Wait
 from dask_diag.capture.remote import Transfer
@@ -20,7 +20,19 @@ from dask_diag.capture.task import MeasuredTask
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Keys", "Metrics", "NamesOfPlainKeys", "Needs", "SpansOfTasks", "Transfers", "Waits"]
+__all__ = [
+    "Keys",
+    "Metrics",
+    "NamesOfPlainKeys",
+    "Needs",
+    "SpansOfTasks",
+    "Transfers",
+    "Waits",
+    "function_name",
+    "function_of",
+    "function_of_key",
+    "name_of_function",
+]
 
 _PLAIN = {str, int, float, bytes, bool, tuple, type(None)}
 
@@ -81,11 +93,7 @@ class NamesOfPlainKeys:
         self.names: dict[str, int] = {}
         if types == {tuple}:
             return
-        plain = [
-            (row, key)
-            for row, key in enumerate(keys)
-            if type(key) is not tuple and (type(key) is not str or "-" not in key)
-        ]
+        plain = [(row, key) for row, key in enumerate(keys) if is_plain(key)]
         for row, key in plain:
             name = function_name(dsk.get(key))
             self.rows.append(row)
@@ -242,7 +250,31 @@ def function_name(task: Any) -> str:
     if isinstance(task, MeasuredTask):
         task = task.task
     func = getattr(task, "func", None)
+    return type(task).__name__.lower() if func is None else name_of_function(func)
+
+
+def name_of_function(func: Any) -> str:
+    """The name of a function, whatever the user made of it."""
     try:
-        return str(funcname(func)) if func is not None else type(task).__name__.lower()
+        return str(funcname(func))
     except Exception:
         return type(func).__name__
+
+
+def is_plain(key: Any) -> bool:
+    """Whether a key does not tell its function, as ``"c"`` and ``7``."""
+    return type(key) is not tuple and (type(key) is not str or "-" not in key)
+
+
+def function_of_key(key: Any) -> str:
+    """The prefix that dask's collections give to the keys of one function."""
+    try:
+        return str(key_split(key))
+    except Exception:
+        # An empty tuple, or bytes that are no text.
+        return "Other"
+
+
+def function_of(key: Any, task: Any) -> str:
+    """The function of a task, as a Recording has it."""
+    return function_name(task) if is_plain(key) else function_of_key(key)

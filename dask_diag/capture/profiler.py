@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dask_diag.capture.compute import Compute
 from dask_diag.capture.described import DescribedTask
 from dask_diag.capture.diagnostic import TaskDiagnostic
-from dask_diag.capture.sampler import sampler
+from dask_diag.capture.sampler import Listening, sampler
 
 if TYPE_CHECKING:
     from dask_diag.recording import Recording
@@ -61,7 +61,7 @@ class Profiler(TaskDiagnostic):
             raise TypeError(f"explain: expected True or False, found {explain!r}")
         super().__init__()
         self._explains = explain
-        self._explaining = 0
+        self._looking: dict[int, Listening] = {}
         self._why_not = ""
 
     @property
@@ -83,31 +83,23 @@ class Profiler(TaskDiagnostic):
             self._start_explaining(compute)
 
     def _ended(self, compute: Compute, dsk: Any) -> None:
-        if self._explaining:
-            self._stop_explaining()
+        looking = self._looking.pop(compute.number, None)
+        if looking is not None:
+            sampler.remove(looking)
 
     def _start_explaining(self, compute: Compute) -> None:
-        from dask_diag.capture.explained import INTERVAL, ExplainedTask
+        from dask_diag.capture.explained import WaitLooker
         from dask_diag.capture.thread_states import why_not_here
+        from dask_diag.capture.watched import let_be_watched
 
         self._why_not = why_not_here()
         if self._why_not:
             return
-        compute.stand_in_type = ExplainedTask
-        with self._lock:
-            self._explaining += 1
-            sampler.add(self._look, INTERVAL, partial(self._fault, "to explain waits"))
-
-    def _stop_explaining(self) -> None:
-        with self._lock:
-            self._explaining -= 1
-            if not self._explaining:
-                sampler.remove(self._look)
-
-    def _look(self, passed: float) -> None:
-        from dask_diag.capture.explained import explain_running_tasks
-
-        explain_running_tasks(passed)
+        looker = WaitLooker()
+        let_be_watched(compute, looker)
+        self._looking[compute.number] = sampler.add(
+            looker.look, looker.interval, partial(self._fault, "to explain waits")
+        )
 
     def _notices(self) -> list[str]:
         notices = super()._notices()

@@ -5,19 +5,13 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import ExitStack
-from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from dask_diag.capture.cache import CacheProfiler
-from dask_diag.capture.profiler import Profiler
-from dask_diag.capture.resources import ResourceProfiler
+from dask_diag.capture.all_profilers import AllProfilers
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-    from dask_diag.recording import Recording
-    from dask_diag.views.text import Summary
 
 __all__ = ["record"]
 
@@ -26,7 +20,7 @@ _PERIOD = 0.8
 _SHORTEST_PAUSE = 0.3
 
 
-class record:  # noqa: N801
+class record(AllProfilers):  # noqa: N801
     """Run all profilers over a block and write what they measure to a file as it goes.
 
     If this process is killed, the file has all but at most the last second, with the tasks that ran
@@ -34,8 +28,7 @@ class record:  # noqa: N801
 
     Parameters
     ----------
-    path : str, os.PathLike or None
-        None writes no file: what is measured is only in `recording`.
+    path : str or os.PathLike
     overwrite : bool, optional
         Whether a file that is there may be replaced.
     dt : float, optional
@@ -60,9 +53,11 @@ class record:  # noqa: N801
     >>> dask_diag.load("run.diag")                      # doctest: +SKIP
     """
 
+    _failed = "what was measured could not all be written"
+
     def __init__(
         self,
-        path: str | os.PathLike[str] | None,
+        path: str | os.PathLike[str],
         *,
         overwrite: bool = False,
         dt: float = 0.5,
@@ -70,89 +65,51 @@ class record:  # noqa: N801
         metric: Any = None,
         metric_name: str | None = None,
     ) -> None:
+        super().__init__(dt=dt, explain=explain, metric=metric, metric_name=metric_name)
         self._path = path
         self._overwrite = overwrite
-        self._tasks = Profiler(explain)
-        self._cache = CacheProfiler(metric, metric_name)
-        self._resources = ResourceProfiler(dt)
-        self.profilers = (self._tasks, self._cache, self._resources)
-        self._faults: list[str] = []
         self._stopping = threading.Event()
         self._streams: list[Any] = []
         self._writer: Any = None
-        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        self._faults = []
-        self._pid = os.getpid()
+        from dask_diag.capture.stream import without_rows
+        from dask_diag.storage import Writer
+
+        self._writer = Writer(self._path, overwrite=self._overwrite)
         with ExitStack() as undo:
-            if self._path is not None:
-                self._open(self._path, undo)
-            for profiler in self.profilers:
-                undo.enter_context(profiler)
-            if self._path is not None:
-                self._start_writing()
+            undo.callback(self._writer.close)
+            super().__enter__()
+            undo.push(super().__exit__)
+            # Opened at once by whoever looks, and with the columns of tables that stay empty.
+            self._writer.append(without_rows(self.recording))
+            self._streams = self._streams_of_profilers()
+            self._stopping.clear()
+            self._thread = threading.Thread(target=self._run, name="dask_diag-record", daemon=True)
+            self._thread.start()
             undo.pop_all()
         return self
 
-    def _open(self, path: str | os.PathLike[str], undo: ExitStack) -> None:
-        from dask_diag.storage import Writer
-
-        self._writer = Writer(path, overwrite=self._overwrite)
-        undo.callback(self._writer.close)
-
-    def _start_writing(self) -> None:
-        from dask_diag.capture.stream import without_rows
-
-        # So that it can be opened at once, and tables that stay empty have their columns.
-        self._writer.append(without_rows(self.recording))
-        self._streams = self._streams_of_profilers()
-        self._stopping.clear()
-        self._thread = threading.Thread(target=self._run, name="dask_diag-record", daemon=True)
-        self._thread.start()
-
     def __exit__(self, *args: object) -> None:
-        if os.getpid() != self._pid:
-            # A forked child that leaves the block: the file is its parent's.
+        if self._is_of_parent():
             return
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            self._stopping.set()
-            thread.join()
-        for profiler in reversed(self.profilers):
-            self._guarded(profiler.__exit__, *args)
-        if thread is not None:
-            self._guarded(self._end)
+        self._stopping.set()
+        self._thread.join()
+        super().__exit__(*args)
+        self._guarded(self._end)
         self._streams = []
 
     def _streams_of_profilers(self) -> list[Any]:
         from dask_diag.capture.stream import CacheStream, ResourceStream
+        from dask_diag.capture.stream_stacks import StackStream
         from dask_diag.capture.stream_tasks import TaskStream
 
         return [
-            TaskStream(self._tasks),
-            CacheStream(self._cache),
-            ResourceStream(self._resources),
+            TaskStream(self.tasks),
+            CacheStream(self.cache),
+            ResourceStream(self.resources),
+            StackStream(self.stacks),
         ]
-
-    @property
-    def recording(self) -> Recording:
-        """What has been measured so far."""
-        from dask_diag.recording import Recording
-
-        whole = Recording.combine([profiler.recording for profiler in self.profilers])
-        return replace(whole, notices=(*whole.notices, *self._faults))
-
-    @property
-    def faults(self) -> tuple[str, ...]:
-        """What kept the file from being written as it should be; `recording` tells it, too."""
-        return tuple(self._faults)
-
-    def summary(self) -> Summary:
-        """A table of what was measured, by function, for a terminal or a notebook."""
-        from dask_diag.views.summary import summary
-
-        return summary(self.recording)
 
     def _run(self) -> None:
         """Write every now and then, until the block ends or writing fails."""
@@ -173,8 +130,9 @@ class record:  # noqa: N801
             for tables, taken in zip((new, so_far), stream.take(), strict=True):
                 tables.update(taken)
         if last:
-            new = {
-                name: stack([new[name], so_far.get(name, new[name].rows(slice(0)))]) for name in new
+            new |= {
+                name: stack([new[name], table]) if name in new else table
+                for name, table in so_far.items()
             }
         parts = [part_of(self.profilers, tables, self._faults) for tables in (new, so_far)]
         self._writer.append(parts[0], None if last else parts[1])
@@ -187,14 +145,4 @@ class record:  # noqa: N801
             self._guarded(self._writer.close)
         if self._faults:
             self._writer.abandon()
-            assert self._path is not None
             self.recording.save(self._path, overwrite=True)
-
-    def _guarded(self, work: Any, *args: Any) -> None:
-        """Do it, and keep an error to be told: the user's computation comes first."""
-        try:
-            work(*args)
-        except Exception as error:
-            text = f"record: what was measured could not all be written: {error}"
-            if text not in self._faults:
-                self._faults.append(text)

@@ -41,6 +41,7 @@ class Measurement(NamedTuple):
     bytes_in: float
     metrics: tuple[tuple[Any, ...], ...]
     waits: tuple[tuple[Any, ...], ...]
+    stacks: tuple[tuple[Any, ...], ...]
 
 
 class Transfer:
@@ -127,7 +128,7 @@ class _Closing:
 class RemoteTask:
     """A task in a worker process; it sends the measurement home with the result."""
 
-    __slots__ = ("compute", "key", "metered", "opened", "start", "stop", "task")
+    __slots__ = ("compute", "key", "metered", "opened", "stacks", "start", "stop", "task")
 
     def __init__(self, opened: float, task: Any, compute: int, key: Any) -> None:
         self.opened = opened
@@ -136,6 +137,7 @@ class RemoteTask:
         self.key = key
         self.metered: Metered | None = None
         self.stop: float | None = None
+        self.stacks: tuple[tuple[Any, ...], ...] = ()
 
     def __call__(self, values: Mapping[Any, Any]) -> Delivery:
         """Run the task and read the clocks around it."""
@@ -170,6 +172,7 @@ class RemoteTask:
             bytes_in=bytes_of_task(),
             metrics=tuple(metered.metrics) if metered else (),
             waits=tuple(map(tuple, metered.waits)) if metered else (),
+            stacks=self.stacks,
         )
 
     def ended(self) -> None:

@@ -5,100 +5,175 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from random import Random
-from time import perf_counter
-from typing import Any
+from time import perf_counter, thread_time
+from typing import NamedTuple
 
-__all__ = ["Listener", "Sampler", "running_tasks", "sampler"]
+__all__ = ["Listener", "Listening", "Sampler", "beats_until", "sampler"]
 
 Listener = Callable[[float], None]
-"""What is called at each tick with the seconds since the one before."""
+"""What is called at each of its beats, with the seconds for which this beat stands."""
 
-running_tasks: dict[int, Any] = {}
-"""The sampled task that each thread runs, by the thread's ident."""
+BUSY_AT_MOST = 0.02
+"""Share of the time in which the sampler may compute; if looks take longer, there are fewer."""
+_GOLDEN = 0.6180339887498949
+
+
+def time_of_beat(number: int, interval: float) -> float:
+    """When to look, on the scale of ``time.perf_counter()``: once in each interval, never evenly.
+
+    Multiples of the golden ratio, without their whole part, are spread as evenly as can be, and
+    keep step with nothing: a task that repeats itself is seen in each part for its share.
+    """
+    return interval * (number + number * _GOLDEN % 1.0)
+
+
+def beats_until(time: float, interval: float) -> int:
+    """How many beats there were up to a time; only differences have a meaning."""
+    number = int(time / interval)
+    return number + (time_of_beat(number, interval) <= time)
+
+
+class Listening(NamedTuple):
+    """One user of a listener: how often, in seconds, and whom to tell of an error."""
+
+    listener: Listener
+    interval: float
+    failed: Callable[[Exception], None]
+
+
+class Beats:
+    """When to call one listener.
+
+    Attributes
+    ----------
+    due : float
+        When the next call is due.
+    """
+
+    __slots__ = ("_beats", "due", "interval", "listener")
+
+    def __init__(self, listener: Listener, interval: float, now: float) -> None:
+        self.listener = listener
+        self.interval = interval
+        self._beats = beats_until(now, interval)
+        self.due = time_of_beat(self._beats, interval)
+
+    def passed(self, now: float) -> float:
+        """Seconds for which a call now stands: an interval for each beat since the call before."""
+        before, self._beats = self._beats, beats_until(now, self.interval)
+        self.due = time_of_beat(self._beats, self.interval)
+        return (self._beats - before) * self.interval
+
+    def not_before(self, time: float) -> None:
+        """Leave out what is due before; the next call stands for it too."""
+        self.due = time_of_beat(beats_until(time, self.interval), self.interval)
 
 
 class Sampler:
-    """Calls its listeners at set times while there are any, on a thread of its own.
+    """Calls its listeners while there are any, on a thread of its own.
 
-    Listeners run with the interpreter's lock and must be quick; one that raises is told of that
-    and taken out.
+    Listeners run with the interpreter's lock and must be quick; one that raises is taken out, and
+    its users are told. Users of one listener share its calls.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._intervals: dict[Listener, float] = {}
-        self._failed: dict[Listener, Callable[[Exception], None]] = {}
-        self._changed = threading.Event()
+        self._users: list[Listening] = []
+        self._beats: list[Beats] = []
         self._thread: threading.Thread | None = None
+        # Held while there is nothing to wake the thread for: it costs less than an Event.
+        self._asleep = threading.Lock()
 
-    def add(self, listener: Listener, interval: float, failed: Callable[[Exception], None]) -> None:
-        """Call `listener` every `interval` seconds on average, or as often as another wants."""
+    def add(
+        self, listener: Listener, interval: float, failed: Callable[[Exception], None]
+    ) -> Listening:
+        """Call `listener` once every `interval` seconds, or as often as another user of it wants.
+
+        What is returned is to be given to `remove`.
+        """
+        user = Listening(listener, interval, failed)
         with self._lock:
-            if self._intervals.get(listener) == interval:
-                return
-            self._intervals[listener] = interval
-            self._failed[listener] = failed
+            self._users.append(user)
+            self._set_beats()
             if self._thread is None:
-                self._changed = threading.Event()
+                self._asleep = threading.Lock()
+                self._asleep.acquire()
                 self._thread = threading.Thread(
-                    target=self._run, args=(self._changed,), name="dask_diag-sampler", daemon=True
+                    target=self._run, args=(self._asleep,), name="dask_diag-sampler", daemon=True
                 )
                 self._thread.start()
-            else:
-                self._changed.set()
+        return user
 
-    def remove(self, listener: Listener) -> None:
-        """Call `listener` no more; if it was the last one, the thread has ended on return."""
+    def remove(self, user: Listening) -> None:
+        """Forget a user; if it was the last one, the thread has ended on return."""
         with self._lock:
-            self._intervals.pop(listener, None)
-            self._failed.pop(listener, None)
+            self._users = [other for other in self._users if other is not user]
+            self._set_beats()
             thread = self._thread
-            if self._intervals or thread is None:
+            if self._users or thread is None:
                 return
             self._thread = None
-            self._changed.set()
+            self._wake()
         if thread is not threading.current_thread():
             thread.join()
 
-    def _run(self, changed: threading.Event) -> None:
-        last = due = perf_counter()
-        random = Random()
-        while intervals := self._intervals_if_needed():
-            # Not evenly: a task that repeats itself every so often must not keep step.
-            interval = min(intervals.values()) * random.uniform(0.5, 1.5)
-            # After a late tick the next one keeps its distance.
-            due = max(due + interval, last + interval / 2)
-            if changed.wait(max(0.0, due - perf_counter())):
-                changed.clear()
-                due = last
+    def _set_beats(self) -> None:
+        now = perf_counter()
+        intervals: dict[Listener, float] = {}
+        for listener, interval, _ in self._users:
+            intervals[listener] = min(interval, intervals.get(listener, interval))
+        known = {beats.listener: beats for beats in self._beats}
+        self._beats = [
+            known[listener]
+            if listener in known and known[listener].interval == interval
+            else Beats(listener, interval, now)
+            for listener, interval in intervals.items()
+        ]
+        if self._thread is not None:
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._asleep.locked():
+            self._asleep.release()
+
+    def _run(self, asleep: threading.Lock) -> None:
+        # Each step costs several times as much as it would if tasks did not clear the caches.
+        this_thread = threading.current_thread()
+        while self._thread is this_thread:
+            beats = self._beats
+            if not beats:
+                self._end_if_unused()
                 continue
-            now = perf_counter()
-            for listener in intervals:
-                self._call(listener, now - last)
-            last = now
+            due = beats[0].due if len(beats) == 1 else min([each.due for each in beats])
+            if asleep.acquire(timeout=max(0.0, due - perf_counter())):
+                continue
+            begun, now = thread_time(), perf_counter()
+            for each in beats:
+                if each.due <= now:
+                    try:
+                        each.listener(each.passed(now))
+                    except Exception as error:
+                        self._take_out(each.listener, error)
+            rest = now + (thread_time() - begun) / BUSY_AT_MOST
+            for each in beats:
+                if rest > each.due:
+                    each.not_before(rest)
 
-    def _intervals_if_needed(self) -> dict[Listener, float]:
+    def _end_if_unused(self) -> None:
         with self._lock:
-            if self._thread is not threading.current_thread():
-                return {}
-            if not self._intervals:
+            if not self._beats and self._thread is threading.current_thread():
                 self._thread = None
-            return dict(self._intervals)
 
-    def _call(self, listener: Listener, passed: float) -> None:
-        try:
-            listener(passed)
-        except Exception as error:
-            failed = self._failed.get(listener)
-            with self._lock:
-                self._intervals.pop(listener, None)
-            if failed is not None:
-                failed(error)
+    def _take_out(self, listener: Listener, error: Exception) -> None:
+        with self._lock:
+            users = [user for user in self._users if user.listener == listener]
+            self._users = [user for user in self._users if user.listener != listener]
+            self._set_beats()
+        for user in users:
+            user.failed(error)
 
 
 sampler = Sampler()
 if hasattr(os, "register_at_fork"):
     # The child of a fork has the object, but not the thread.
     os.register_at_fork(after_in_child=sampler.__init__)  # type: ignore[misc]
-    os.register_at_fork(after_in_child=running_tasks.clear)

@@ -1,6 +1,6 @@
 """Everything of dask's internals that this package touches, in one place.
 
-Dask's local schedulers tell callbacks too little in four respects, which are mended here.
+Dask's local schedulers tell callbacks too little in some respects, which are mended here.
 
 - ``dask.local.local_callbacks`` empties the process-wide set of callbacks while a compute runs,
   so that a compute nested inside a task does not report. A compute that merely overlaps, in
@@ -12,6 +12,8 @@ Dask's local schedulers tell callbacks too little in four respects, which are me
   functions of dask that called it.
 - What a worker process was sent, and what it sent back, are local variables of
   ``execute_task`` and ``get_async``: `bytes_of_task` and `bytes_of_result` tell their sizes.
+- Between a task and the user's function lie calls of dask's own, which `is_machinery` knows;
+  a function that is not written in Python has no frame, and `called_from` finds it in them.
 
 Each is guarded: where dask has changed, the diagnostics go on with what dask offers.
 """
@@ -25,7 +27,11 @@ from contextlib import contextmanager, suppress
 from types import CodeType, FrameType
 from typing import Any
 
+import dask._task_spec
+import dask.core
 import dask.local
+import dask.optimization
+import dask.utils
 from dask._task_spec import GraphNode, Task
 from dask.callbacks import Callback
 from dask.highlevelgraph import HighLevelGraph
@@ -43,9 +49,12 @@ __all__ = [
     "annotations_of_compute",
     "bytes_of_result",
     "bytes_of_task",
+    "called_from",
     "facts_of_compute",
     "hold",
+    "is_machinery",
     "release",
+    "runs_nothing",
     "sees_overlapping_computes",
 ]
 
@@ -60,6 +69,11 @@ _in_use_elsewhere: set[CallbackTuple] = set()
 
 _GET_ASYNC = dask.local.get_async.__code__
 _EXECUTE_TASK = dask.local.execute_task.__code__
+_CALL_TASK = Task.__call__.__code__
+_MACHINERY_FILES = {
+    module.__file__ for module in (dask._task_spec, dask.core, dask.local, dask.optimization)
+}
+_MACHINERY = {dask.utils.apply.__code__}
 
 
 def sees_overlapping_computes() -> bool:
@@ -175,6 +189,11 @@ def facts_of_compute() -> Mapping[str, Any]:
     return {}
 
 
+def runs_nothing(state: Mapping[str, Any]) -> bool:
+    """Whether a compute has no task out just now; it is the scheduler that asks."""
+    return not state.get("running", True)
+
+
 def bytes_of_task() -> float:
     """The size of the task, with its inputs, that this worker process was sent; NaN if not known.
 
@@ -242,3 +261,22 @@ def distributed_client() -> str | None:
         return repr(distributed.default_client())
     except (ValueError, AttributeError):
         return None
+
+
+def is_machinery(code: CodeType) -> bool:
+    """Whether it is a function of dask's that calls tasks, or what tasks are made of."""
+    return code.co_filename in _MACHINERY_FILES or code in _MACHINERY
+
+
+def called_from(frame: FrameType | None) -> Any:
+    """The function that the innermost task among dask's own calls has called, or None."""
+    while frame is not None and is_machinery(frame.f_code):
+        if frame.f_code is _CALL_TASK:
+            variables = frame.f_locals
+            task = variables.get("self")
+            if type(variables) is dict:
+                # Before Python 3.13 it is a copy, which would keep inputs alive.
+                variables.clear()
+            return getattr(task, "func", None)
+        frame = frame.f_back
+    return None

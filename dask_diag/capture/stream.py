@@ -43,9 +43,12 @@ def part_of(diagnostics: Sequence[Any], tables: Tables, notices: Sequence[str]) 
 
 
 def without_rows(recording: Recording) -> Recording:
-    """The recording with all its columns, and nothing in them."""
-    tables = (field.name for field in fields(Recording) if field.type == "Table")
-    return replace(recording, **{name: getattr(recording, name).rows(slice(0)) for name in tables})
+    """What a recording has before it begins: all columns, and where it is made."""
+    tables = {field.name for field in fields(Recording) if field.type == "Table"}
+    return replace(
+        recording,
+        **{name: getattr(recording, name).rows(slice(0)) for name in tables - {"environment"}},
+    )
 
 
 class ResourceStream:

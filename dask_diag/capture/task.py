@@ -107,6 +107,8 @@ class MeasuredTask(GraphNode):
             self.metered = Metered()
             self.metered.metrics = list(measurement.metrics)
             self.metered.waits = [Wait(*wait) for wait in measurement.waits]
+        if measurement.stacks:
+            self.compute.keep_stacks(self, measurement.stacks)
 
 
 runs_a_task.add(id(MeasuredTask.__call__.__code__))

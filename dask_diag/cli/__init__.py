@@ -6,6 +6,8 @@ import click
 
 from dask_diag._version import __version__
 from dask_diag.cli.compare import compare
+from dask_diag.cli.export import export
+from dask_diag.cli.report import report
 from dask_diag.cli.run import run
 from dask_diag.cli.summary import summary
 from dask_diag.cli.telling import OneLineErrors
@@ -26,5 +28,5 @@ def main() -> None:
     """Diagnose computes on Dask's local schedulers."""
 
 
-for _command in (run, summary, compare):
+for _command in (run, summary, report, compare, export):
     main.add_command(_command)

@@ -20,7 +20,7 @@ __all__ = ["run"]
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option("-o", "--output", type=click.Path(), help="Where to write; by default NAME.diag.")
-@click.option("--report", type=click.Path(), help="Write a page with the pictures there, too.")
+@click.option("--report", type=click.Path(), help="Write a page about it there, too.")
 @click.option("-f", "--force", is_flag=True, help="Replace files that are there.")
 @click.option(
     "--explain/--no-explain", help="Find out what tasks waited for (Linux). By default off."
@@ -116,9 +116,9 @@ def _tell(recorder: Any, path: str, report: str | None, quiet: bool) -> None:
 
 
 def _write_report(recorder: Any, path: str) -> None:
-    from dask_diag.views.page import visualize
+    from dask_diag.views.report import report
 
-    visualize(recorder.recording, path, show=False, save=True)
+    report(recorder.recording, path)
 
 
 def _guarded(failing: str, work: Callable[[], None]) -> None:

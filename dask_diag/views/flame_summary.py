@@ -7,12 +7,12 @@ from typing import Any
 
 from dask_diag.analysis.flame import hottest_lines, tree
 from dask_diag.analysis.samples import not_sampled
-from dask_diag.recording import Table
+from dask_diag.recording import Recording, Table
 from dask_diag.views.names import seconds, short_path, shown
 from dask_diag.views.sources import recording_of
 from dask_diag.views.text import Summary, counted, table_summary
 
-__all__ = ["flame_summary"]
+__all__ = ["flame_summary", "flame_summary_parts"]
 
 _COLUMNS = ("line", "self", "%", "total", "%")
 _PATH = 26
@@ -34,11 +34,17 @@ def flame_summary(profilers: Any, count: int = 10) -> Summary:
     Summary
         A string of at most 80 columns; in a notebook it shows as an HTML table.
     """
-    recording = recording_of(profilers)
+    return table_summary(*flame_summary_parts(recording_of(profilers), count))
+
+
+def flame_summary_parts(
+    recording: Recording, count: int = 10
+) -> tuple[str, tuple[str, ...], list[tuple[str, ...]], list[str]]:
+    """Heading, columns, rows and notes of the summary of stacks."""
     every = tree(recording).rows(slice(1)).to_dicts()[0]
     lines = hottest_lines(recording, count)
     notes = [*_notes(every, not_sampled(recording)), *map(_note, recording.notices)]
-    return table_summary(_heading(every), _COLUMNS, list(_rows(lines, every)), notes)
+    return _heading(every), _COLUMNS, list(_rows(lines, every)), notes
 
 
 def _heading(every: dict[str, Any]) -> str:
@@ -53,9 +59,13 @@ def _rows(lines: Table, every: dict[str, Any]) -> Iterator[tuple[str, ...]]:
     whole, told = every["total_wall"], 0.0
     for line in lines.to_dicts():
         told += line["wall"]
-        place = f"{shown(short_path(line['file']), _PATH)}:{line['line']}"
-        name = f"{place} {shown(line['name'])}"
-        yield (name, *_cells(line["wall"], whole), *_cells(line["total_wall"], whole))
+        path = short_path(line["file"])
+        place = f"{shown(path, _PATH)}:{line['line']} " if path else ""
+        yield (
+            f"{place}{shown(line['name'])}",
+            *_cells(line["wall"], whole),
+            *_cells(line["total_wall"], whole),
+        )
     if whole - told > _ROUNDING * whole:
         yield ("(all else)", *_cells(whole - told, whole), "", "")
     if whole:

@@ -51,8 +51,12 @@ function thinned(columns, drawn, first, last, from, per_pixel) {
     return kept
 }
 
+function tell(text) {
+    status.text = wrapped(text, plot)
+}
+
 function fail(error) {
-    status.text = `The ${named} cannot be drawn: ${error.message}`
+    tell(`The ${named} cannot be drawn: ${error.message}`)
 }
 
 async function start() {
@@ -73,8 +77,8 @@ async function start() {
         const told = count <= most ? "each drawn."
             : `of each pixel the first, the last and the extremes are drawn. Zoom in to see all, from `
                 + `${most.toLocaleString("en")} on.`
-        status.text = `${count.toLocaleString("en")} ${named} in view, ${told}\n`
-            + `In this page: ${precision}.`
+        tell(`${count.toLocaleString("en")} ${named} in view, ${told} `
+            + `In this page: ${precision}.`)
     }, fail)
 }
 

@@ -39,6 +39,16 @@ function first_above(values, bound, low, high) {
     return low
 }
 
+// A text below a plot, in as many lines as it takes in the room that there is.
+function wrapped(text, plot) {
+    const room = Math.max(20, Math.floor((plot.outer_width - 90) / 5.6)), lines = [""]
+    for (const word of text.split(" ")) {
+        if (lines.at(-1) != "" && lines.at(-1).length + 1 + word.length > room) lines.push("")
+        lines[lines.length - 1] += (lines.at(-1) ? " " : "") + word
+    }
+    return lines.join("\n")
+}
+
 // Draw now, and again whenever what is in view has changed, once a frame at most.
 //
 // The range is found when the page is there: plots that share a time axis are given theirs late.

@@ -22,13 +22,14 @@ from dask_diag.recording import Recording
 from dask_diag.views.activities import plot_activities
 from dask_diag.views.cache import plot_cache
 from dask_diag.views.figures import Options, new_figure
+from dask_diag.views.files import checked_path
 from dask_diag.views.flame import plot_flame
 from dask_diag.views.memory import plot_memory
 from dask_diag.views.resources import plot_resources
 from dask_diag.views.sources import listed, recording_of
 from dask_diag.views.tasks import plot_tasks
 
-__all__ = ["figure_of", "visualize"]
+__all__ = ["figure_of", "plot_of", "visualize"]
 
 _PLOTS: dict[str, Callable[..., Any]] = {
     "tasks": plot_tasks,
@@ -125,6 +126,13 @@ def visualize(
 def figure_of(source: Any, **kwargs: Any) -> Any:
     """The figure of one diagnostic."""
     return _figures(_drawings([source]), Options(**kwargs))[0]
+
+
+def plot_of(name: str, recording: Recording, options: Options) -> Any:
+    """One of the plots over time; None if there is nothing to draw."""
+    if not len(getattr(recording, _TABLES.get(name, name), ())):
+        return None
+    return _figures([(name, recording)], options)[0]
 
 
 def _checked(plots: Iterable[str] | None) -> list[str] | None:
@@ -230,14 +238,12 @@ def _over_one_axis(figures: list[Any]) -> Any:
 
 
 def _write(picture: Any, path: Path, mode: str) -> None:
-    if path.is_dir():
-        raise DiagnosticError(f"filename: expected a file to write, found the folder {str(path)!r}")
-    if not path.parent.is_dir():
-        raise DiagnosticError(
-            f"filename: expected a file in a folder that exists, found {str(path)!r}; "
-            f"create {str(path.parent)!r} first"
-        )
-    bokeh_save(picture, filename=path, resources=Resources(mode=mode), title="dask_diag profile")
+    bokeh_save(
+        picture,
+        filename=checked_path(path),
+        resources=Resources(mode=mode),
+        title="dask_diag profile",
+    )
 
 
 def _in_notebook() -> bool:

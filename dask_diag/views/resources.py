@@ -11,11 +11,12 @@ from dask_diag.recording import Recording, Table
 from dask_diag.views.figures import Options, add_legend, new_figure, set_hover
 from dask_diag.views.lines import Lines
 
-__all__ = ["plot_resources"]
+__all__ = ["CPU", "MEMORY", "MEMORY_CHILDREN", "plot_resources"]
 
-_CPU = "#3b5b92"
-_MEMORY = "#d98c1f"
-_MEMORY_CHILDREN = "#a8763a"
+CPU = "#4f78b8"
+MEMORY = "#c2740c"
+"""Both are told from white paper and from black."""
+MEMORY_CHILDREN = "#a8763a"
 _BYTE = 1e-6
 """In MB."""
 _UNITS = {
@@ -43,14 +44,14 @@ def plot_resources(recording: Recording, origin: float, duration: float, options
     source = lines.source(
         _columns(samples, memory, origin), drawn=("cpu", "memory", "memory_children")
     )
-    steps = plot.step("time", "cpu", mode="before", source=source, color=_CPU, line_width=2)
+    steps = plot.step("time", "cpu", mode="before", source=source, color=CPU, line_width=2)
     line = plot.line(
-        "time", "memory", source=source, color=_MEMORY, y_range_name="memory", line_width=2
+        "time", "memory", source=source, color=MEMORY, y_range_name="memory", line_width=2
     )
     # Samples can be few: a single one would leave no line to see.
-    points = plot.scatter("time", "cpu", source=source, color=_CPU, size=4)
+    points = plot.scatter("time", "cpu", source=source, color=CPU, size=4)
     dots = plot.scatter(
-        "time", "memory", source=source, color=_MEMORY, y_range_name="memory", size=4
+        "time", "memory", source=source, color=MEMORY, y_range_name="memory", size=4
     )
     items = [
         LegendItem(label="% CPU", renderers=[steps, points]),
@@ -61,7 +62,7 @@ def plot_resources(recording: Recording, origin: float, duration: float, options
             "time",
             "memory_children",
             source=source,
-            color=_MEMORY_CHILDREN,
+            color=MEMORY_CHILDREN,
             line_dash="dashed",
             y_range_name="memory",
             line_width=2,

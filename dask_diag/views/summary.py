@@ -12,6 +12,7 @@ from dask_diag.analysis.activities import activities
 from dask_diag.analysis.critical_path import critical_path
 from dask_diag.analysis.elapsed import seconds_computing
 from dask_diag.analysis.findings import Finding, findings
+from dask_diag.analysis.flame import hottest_lines
 from dask_diag.analysis.functions import by_function
 from dask_diag.analysis.levels import levels_held
 from dask_diag.analysis.memory import memory_usage
@@ -19,11 +20,11 @@ from dask_diag.analysis.memory_series import series_of
 from dask_diag.analysis.outside import cpu_of_scheduler, cpu_outside_tasks
 from dask_diag.analysis.waits import waits
 from dask_diag.recording import Recording, Table
-from dask_diag.views.names import seconds, shown
+from dask_diag.views.names import seconds, short_path, shown
 from dask_diag.views.sources import recording_of
 from dask_diag.views.text import Summary, counted, table_summary
 
-__all__ = ["summary"]
+__all__ = ["summary", "summary_parts"]
 
 _FUNCTIONS_SHOWN = 20
 _WORTH_TELLING = 0.1
@@ -46,11 +47,16 @@ def summary(profilers: Any) -> Summary:
         A string of at most 80 columns; in a notebook it shows as an HTML table.
     """
     recording = recording_of(profilers)
-    heading = _heading(recording)
-    rows = list(_rows(by_function(recording)))
     found = list(map(_told, findings(recording)))
-    notes = list(_notes(recording))
-    return table_summary(heading, _HEADINGS, rows, notes, found)
+    return table_summary(*summary_parts(recording), found)
+
+
+def summary_parts(
+    recording: Recording,
+) -> tuple[str, tuple[str, ...], list[tuple[str, ...]], list[str]]:
+    """Heading, columns, rows and notes of the summary of a recording."""
+    rows = list(_rows(by_function(recording)))
+    return _heading(recording), _HEADINGS, rows, list(_notes(recording))
 
 
 def _told(finding: Finding) -> str:
@@ -107,6 +113,7 @@ def _notes(recording: Recording) -> Iterator[str]:
     yield from _notes_on_outcomes(recording.tasks)
     yield from _notes_on_computes(recording.computes)
     yield from _notes_on_cpu_outside_tasks(recording)
+    yield from _notes_on_stacks(recording)
     yield from _notes_on_resources(recording.resources)
     yield from _notes_on_memory(recording)
     yield from _notes_on_cache(recording)
@@ -190,6 +197,8 @@ def _notes_on_computes(computes: Table) -> Iterator[str]:
 
 
 def _notes_on_cpu_outside_tasks(recording: Recording) -> Iterator[str]:
+    if not len(recording.computes):
+        return
     outside = cpu_outside_tasks(recording)
     in_tasks = float(np.nansum(recording.tasks["thread_cpu"])) if len(recording.tasks) else 0.0
     if outside > _WORTH_TELLING * (outside + in_tasks):
@@ -202,8 +211,18 @@ def _notes_on_cpu_outside_tasks(recording: Recording) -> Iterator[str]:
             + (f"; pools of libraries: {', '.join(sorted(named))}" if named else "")
         )
     scheduling = cpu_of_scheduler(recording)
-    if len(recording.computes) and scheduling > _WORTH_TELLING * (outside + in_tasks + scheduling):
+    if scheduling > _WORTH_TELLING * (outside + in_tasks + scheduling):
         yield f"{seconds(scheduling)} of CPU time of the scheduler itself"
+
+
+def _notes_on_stacks(recording: Recording) -> Iterator[str]:
+    for line in hottest_lines(recording, 1).to_dicts():
+        path = short_path(line["file"])
+        place = f" ({shown(path, 40)}:{line['line']})" if path else ""
+        yield (
+            f"hottest line: {shown(line['name'], 40)}{place}, {seconds(line['wall'])} of its own "
+            f"in {seconds(float(recording.samples['wall'].sum()))} of tasks"
+        )
 
 
 def _notes_on_resources(resources: Table) -> Iterator[str]:

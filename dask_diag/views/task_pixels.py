@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from bokeh.models import ColumnDataSource, CustomJS, Title
+from bokeh.models import ColumnDataSource, CustomJS, CustomJSHover, HoverTool, Title
 
 from dask_diag.views.packed import script, size_in_page
 from dask_diag.views.task_columns import FULL, LANE, TasksInLanes
 
 __all__ = ["draw_in_the_page"]
 
+_WORKER = "return names[Math.floor(value / lane_height)] ?? ''"
+_IN_PIXEL = "return pixels.told_at?.(special_vars.x, special_vars.y) ?? ''"
 _ROOM = 7_700_000
 """Bytes that tasks and their keys may take in a page."""
 _SAMPLE = 20_000
@@ -33,7 +35,8 @@ def draw_in_the_page(
     packed = ordered.packed()
     keys, room = _keys_that_fit(ordered, _ROOM - size_in_page(packed))
     pixels = ColumnDataSource({name: [] for name in ("image", "x", "y", "width")})
-    plot.image_rgba(image="image", x="x", y="y", dw="width", dh=FULL, source=pixels)
+    image = plot.image_rgba(image="image", x="x", y="y", dw="width", dh=FULL, source=pixels)
+    _tell_of_pixels(plot, image, tasks.workers)
     status = Title(
         text="unpacking the tasks ...", text_font_size="11px", text_font_style="normal", standoff=2
     )
@@ -57,6 +60,24 @@ def draw_in_the_page(
         },
     )
     plot.js_on_change("inner_width", draw)
+
+
+def _tell_of_pixels(plot: Any, image: Any, workers: list[str]) -> None:
+    """Have the hover tool, if the figure has one, tell what is in a pixel."""
+    if not plot.select(HoverTool):
+        return
+    args = {"pixels": image.data_source, "names": workers, "lane_height": LANE}
+    hover = HoverTool(
+        renderers=[image],
+        tooltips=[("worker", "$y{custom}"), ("time", "$x{0.000000} s"), ("in it", "$sx{custom}")],
+        formatters={
+            "$y": CustomJSHover(args=args, code=_WORKER),
+            "$sx": CustomJSHover(args=args, code=_IN_PIXEL),
+        },
+        point_policy="follow_mouse",
+        visible=False,
+    )
+    plot.add_tools(hover)
 
 
 def _keys_that_fit(tasks: TasksInLanes, room: int) -> tuple[dict[str, Any] | None, int]:

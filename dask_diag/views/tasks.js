@@ -5,12 +5,12 @@
 
 const CPU_BELOW = 1024          // ticks: longer tasks' CPU time comes without its last digits
 const ROWS = 12                 // of a lane's image: so many steps of a share of CPU are told apart
-const FAINTEST = 0.25           // of a pixel in which any task ran
+const FAINTEST = 0.35           // of a pixel in which any task ran
 const NOT_CPU = 0.35            // how strong the colour is beside the CPU time
 const [NUMBER, BETWEEN] = ["\x1f", "\x1e"]
 
 function tell(text) {
-    status.text = text
+    status.text = wrapped(text, plot)
 }
 
 function made_of(columns) {
@@ -152,6 +152,28 @@ function draw_pixels(tasks, spans, from, to) {
     }
 }
 
+// What the hover tells of the pixel at a time and a height: tasks, and the functions' shares of time.
+function told_of_pixel(tasks, x, y) {
+    const span = plot.x_range.end - plot.x_range.start
+    const per_pixel = span / Math.max(1, plot.inner_width)
+    const pixel = Math.floor((x - plot.x_range.start) / per_pixel)
+    const from = (plot.x_range.start + pixel * per_pixel) / tick, to = from + per_pixel / tick
+    const bounds = tasks.lanes[Math.floor(y / lane_height)]
+    if (bounds == null) return ""
+    const [first, last] = in_view({...tasks, lanes: [bounds]}, from, to)[0], times = new Map()
+    let count = 0
+    for (let i = first; i < last; i++) {
+        if (tasks.stop[i] < from) continue
+        count++
+        const time = Math.min(to, tasks.stop[i]) - Math.max(from, tasks.start[i])
+        times.set(tasks.function[i], (times.get(tasks.function[i]) ?? 0) + time)
+    }
+    const shares = [...times].sort((a, b) => b[1] - a[1]).slice(0, 4).map(([kind, time]) =>
+        `${functions[kind]} ${+(100 * time / (to - from)).toPrecision(2)}%`)
+    const more = times.size > 4 ? `, ${times.size - 4} more functions` : ""
+    return `${count.toLocaleString("en")} tasks: ${shares.join(", ")}${more} of the time`
+}
+
 // Those that failed or were not finished; as one where several meet in a pixel.
 function draw_marks(tasks, from, to) {
     const per_pixel = (to - from) / Math.max(1, plot.inner_width)
@@ -184,6 +206,7 @@ const precision = `times to ${unit_of_tick()}, CPU times to that or 0.2%`
 
 async function start() {
     const tasks = made_of(await unpacked(packed_tasks))
+    pixels.told_at = (x, y) => told_of_pixel(tasks, x, y)
     let key_of = packed_keys == null ? () => `(${left_out})` : null
     draw_when_moved(plot, async () => {
         const from = plot.x_range.start / tick, to = plot.x_range.end / tick
@@ -194,14 +217,14 @@ async function start() {
             rectangles.data = Object.fromEntries(Object.keys(rectangles.data).map((n) => [n, []]))
             draw_pixels(tasks, spans, from, to)
             tell(`${count.toLocaleString("en")} tasks in view, drawn by pixel: the colour of the `
-                + "function with most time there, paler where the worker was partly free.\nZoom in to "
+                + "function with most time there, weaker where the worker was partly free. Zoom in to "
                 + `see each task, from ${most.toLocaleString("en")} on: ${precision}.`)
             return
         }
         key_of ??= keys_of(await unpacked(packed_keys), tasks)
         pixels.data = {image: [], x: [], y: [], width: []}
         const drawn = draw_rectangles(tasks, spans, from, key_of)
-        tell(`${drawn.toLocaleString("en")} tasks in view, each drawn.\nIn this page: ${precision}.`)
+        tell(`${drawn.toLocaleString("en")} tasks in view, each drawn. In this page: ${precision}.`)
     }, fail)
 }
 

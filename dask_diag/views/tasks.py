@@ -82,7 +82,12 @@ def _draw(plot: Any, tasks: TasksInLanes, functions: list[str], options: Options
     }
     tell_of_tasks(plot, rectangles, names, tasks.workers, lane_height=LANE)
     if not few:
-        settings = {"colors": colors, "key_size": key_size, "most": _MOST_RECTANGLES}
+        settings = {
+            "colors": colors,
+            "functions": names["function"],
+            "key_size": key_size,
+            "most": _MOST_RECTANGLES,
+        }
         draw_in_the_page(plot, tasks, source, marks, settings)
 
 

@@ -46,9 +46,9 @@ def table_summary(
     return Summary(_as_text(*parts), _as_html(*parts))
 
 
-def counted(count: int, noun: str) -> str:
+def counted(count: int, noun: str, plural: str = "") -> str:
     """A count with its noun, in the plural where it must be."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def _as_text(

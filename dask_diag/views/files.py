@@ -1,4 +1,4 @@
-"""Files and folders that appear when they are complete, or not at all."""
+"""Files and folders that views write: they appear when they are complete, or not at all."""
 
 from __future__ import annotations
 
@@ -13,18 +13,36 @@ from typing import TextIO
 
 from dask_diag.errors import DiagnosticError
 
-__all__ = ["opened", "whole_file", "whole_folder"]
+__all__ = ["checked_path", "opened", "whole_file", "whole_folder", "write_text"]
 
 _COMPRESSION = 1
 """Traces are written for their size once; more takes twice as long for a tenth."""
 
 
+def checked_path(path: Path) -> Path:
+    """The path, if a file can be there.
+
+    Raises
+    ------
+    DiagnosticError
+        If it is a folder, or in one that does not exist.
+    """
+    if path.is_dir():
+        raise DiagnosticError(f"filename: expected a file to write, found the folder {str(path)!r}")
+    _check_parent(path)
+    return path
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file, or leave what was there as it was."""
+    with whole_file(checked_path(path), overwrite=True) as unfinished:
+        unfinished.write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
 @contextmanager
 def whole_file(path: Path, overwrite: bool) -> Iterator[Path]:
     """Where to write what will be `path`; it is put there at the end, if nothing failed."""
-    if path.is_dir():
-        raise DiagnosticError(f"path: expected a file to write, found the folder {str(path)!r}")
-    _check_parent(path)
+    checked_path(path)
     _check_free(path, overwrite)
     unfinished = _beside(path)
     try:
@@ -43,7 +61,7 @@ def whole_folder(path: Path, overwrite: bool) -> Iterator[Path]:
     What else is there stays.
     """
     if path.exists() and not path.is_dir():
-        raise DiagnosticError(f"path: expected a folder, found the file {str(path)!r}")
+        raise DiagnosticError(f"filename: expected a folder, found the file {str(path)!r}")
     _check_parent(path)
     if path.is_dir() and any(path.iterdir()):
         _check_free(path, overwrite)
@@ -79,7 +97,7 @@ def _beside(path: Path) -> Path:
 def _check_parent(path: Path) -> None:
     if not path.parent.is_dir():
         raise DiagnosticError(
-            f"path: expected to write into a folder that exists, found {str(path)!r}; "
+            f"filename: expected to write into a folder that exists, found {str(path)!r}; "
             f"create {str(path.parent)!r} first"
         )
 
@@ -88,7 +106,7 @@ def _check_free(path: Path, overwrite: bool) -> None:
     if path.exists() and not overwrite:
         what = "files in the folder" if path.is_dir() else "the file"
         raise DiagnosticError(
-            f"path: {what} {str(path)!r} would be overwritten; choose another, or pass "
+            f"filename: {what} {str(path)!r} would be overwritten; choose another, or pass "
             "overwrite=True"
         )
 
@@ -98,4 +116,4 @@ def _told_of(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise DiagnosticError(f"path: cannot write {str(path)!r}: {error}") from error
+        raise DiagnosticError(f"filename: cannot write {str(path)!r}: {error}") from error

@@ -1,0 +1,80 @@
+"""A page about a block, as distributed makes one of its clusters."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from typing import Any
+
+from dask_diag.capture.all_profilers import AllProfilers
+from dask_diag.capture.sampling import SamplingProfiler
+
+__all__ = ["performance_report"]
+
+
+class performance_report(AllProfilers):  # noqa: N801
+    """Run all profilers over a block and write a page about it.
+
+    The page needs no network. It tells findings first, then what was measured. It is written also
+    if the block raises. What goes wrong with the report itself is told by a warning, and never
+    raised into the block.
+
+    Parameters
+    ----------
+    filename : str or os.PathLike, optional
+        The page to write. A file of that name is replaced.
+    dt : float, optional
+        Seconds between samples of CPU and memory.
+    explain : bool, optional
+        Find out what tasks waited for, as `Profiler` does.
+    metric, metric_name : optional
+        What `CacheProfiler` measures of each result.
+    stacks : bool, optional
+        Look at the stacks of running tasks, for a flame graph, as `SamplingProfiler` does.
+    mode : str, optional
+        ``"inline"``, the default, puts bokeh's own code into the page; ``"cdn"`` makes a small page
+        that needs the network.
+
+    Examples
+    --------
+    >>> from dask_diag import performance_report
+    >>> with performance_report(filename="dask-report.html"):       # doctest: +SKIP
+    ...     array.compute(scheduler="threads")
+    """
+
+    def __init__(
+        self,
+        filename: str | os.PathLike[str] = "dask-report.html",
+        *,
+        dt: float = 0.25,
+        explain: bool = True,
+        metric: Any = None,
+        metric_name: str | None = None,
+        stacks: bool = True,
+        mode: str | None = None,
+    ) -> None:
+        super().__init__(dt=dt, explain=explain, metric=metric, metric_name=metric_name)
+        if stacks:
+            self.profilers = (*self.profilers, SamplingProfiler())
+        self._filename = filename
+        self._mode = mode
+
+    def __exit__(self, *args: object) -> None:
+        if self._is_of_parent():
+            return
+        super().__exit__(*args)
+        try:
+            from dask_diag.views.report import report
+
+            report(self.recording, self._filename, mode=self._mode)
+        except Exception as error:
+            _tell(f"performance_report: the page could not be written: {error}")
+
+
+def _tell(text: str) -> None:
+    """Warn, also where warnings are errors: nothing is raised into the user's block."""
+    try:
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
+    except RuntimeWarning:
+        print(text, file=sys.stderr)  # noqa: T201

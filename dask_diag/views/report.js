@@ -1,0 +1,38 @@
+// Figures in the colours of the page, whether that is light or dark. Wide ones bring their own paper.
+(function () {
+    const dark = window.matchMedia("(prefers-color-scheme: dark)")
+    const ON_PAPER = new Map([["white", "--paper"], ["#444444", "--faint"]])
+    const TEXTS_AND_LINES = ["axis_label_text_color", "major_label_text_color", "axis_line_color",
+                             "major_tick_line_color", "minor_tick_line_color"]
+    const drawn = new Map()     // glyphs whose lines were drawn for white paper, and in what
+
+    function models() {
+        const roots = [...document.querySelectorAll(".figure:not(.scroll) [data-root-id]")]
+        const found = roots.map((element) =>
+            Bokeh.documents[0].get_model_by_id(element.dataset.rootId).references())
+        return new Set(found.flatMap((references) => [...references]))
+    }
+
+    function paint() {
+        const style = getComputedStyle(document.documentElement)
+        const color = (name) => style.getPropertyValue(name).trim()
+        for (const model of models()) {
+            const has = (name) => name in model.properties && model[name] != null
+            for (const name of TEXTS_AND_LINES) if (has(name)) model[name] = color("--ink")
+            if (model.type == "Title") model.text_color = color("--ink")
+            if (has("grid_line_color")) model.grid_line_color = color("--line")
+            const name = drawn.get(model) ?? ON_PAPER.get(model.line_color?.value)
+            if (name != null) {
+                drawn.set(model, name)
+                model.line_color = {value: color(name)}
+            }
+        }
+    }
+
+    function begin() {
+        if (!window.Bokeh || Bokeh.documents.length == 0) return void setTimeout(begin, 20)
+        paint()
+        dark.addEventListener("change", paint)
+    }
+    begin()
+})()

@@ -1,0 +1,415 @@
+"""The report: findings first, everything in one page, and never at the cost of the user's block."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+import warnings
+from dataclasses import replace
+from html.parser import HTMLParser
+from operator import add
+from pathlib import Path
+
+import dask
+import dask.threaded
+import numpy as np
+import pytest
+
+from benchmarks.made_up import many_tasks
+from dask_diag import (
+    DiagnosticError,
+    Profiler,
+    Recording,
+    load,
+    performance_report,
+    record,
+    report,
+)
+from dask_diag.capture import environment as environment_module
+from dask_diag.capture.environment import calling_code, environment
+from dask_diag.capture.freeze import environment_table
+from dask_diag.recording import Table
+from dask_diag.views import report_sections
+
+from .stacks import known_stacks
+from .test_views import HOSTILE, recording_of
+
+pytestmark = pytest.mark.leaves_files
+
+GRAPH = {("b", 0): (add, 1, 2), ("c", 0): (max, ("b", 0), 1)}
+ALL = [section.name for section in report_sections.SECTIONS]
+
+
+class Page(HTMLParser):
+    """The elements of a page: text by section, headings, links, and what is loaded."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.sections, self.headings, self.links, self.loaded, self.ids = {}, [], [], [], []
+        self.failed = []
+        self._section = None
+        self._skipping = 0
+        self.feed(Path(path).read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attributes):
+        named = dict(attributes)
+        if tag in ("td", "th", "li") and self._section:
+            self.sections[self._section] += " "
+        self.ids += [named["id"]] if "id" in named else []
+        if tag in ("script", "style"):
+            self._skipping += 1
+        if tag == "section":
+            self._section = named["id"]
+            self.sections[self._section] = ""
+        if re.fullmatch("h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+        if tag == "a":
+            self.links.append(named["href"])
+        if named.get("class") == "failed":
+            self.failed.append(self._section)
+        if "src" in named or (tag == "link" and not named["href"].startswith("data:")):
+            self.loaded.append((tag, named))
+
+    def handle_endtag(self, tag):
+        if tag in ("script", "style"):
+            self._skipping -= 1
+        if tag == "section":
+            self._section = None
+
+    def handle_data(self, data):
+        if self._section and not self._skipping:
+            self.sections[self._section] += data
+
+
+def page_of(recording, tmp_path):
+    return Page(report(recording, tmp_path / "page.html"))
+
+
+def test_all_sections_are_there_findings_first(tmp_path):
+    with performance_report(tmp_path / "page.html", dt=0.01):
+        dask.threaded.get(GRAPH, ("c", 0))
+        time.sleep(0.05)
+    page = Page(tmp_path / "page.html")
+    assert list(page.sections) == ALL
+    assert ALL[0] == "findings"
+    assert "Nothing stood out" in page.sections["findings"]
+    assert "1 compute, 2 tasks" in page.sections["summary"]
+    assert "thread-cpu" in page.sections["activities"]
+    assert "this process" in page.sections["memory"]
+    assert "Longest chain" in page.sections["critical-path"]
+    assert "dask.threaded.get(GRAPH" in page.sections["code"]
+    assert dask.__version__ in page.sections["environment"]
+    assert np.__version__ in page.sections["environment"]
+    assert page.failed == []
+    text = (tmp_path / "page.html").read_text()
+    for name in ("tasks", "resources", "cache"):
+        assert f'aria-label="Plot of {name} over time"' in text
+
+
+def test_numbers_in_the_report_are_those_of_the_recording(tmp_path):
+    rows = [
+        ("f", 0.0, 4.0, 3.0, "thread-0"),
+        ("g", 0.0, 2.0, 0.5, "thread-1", "failed", "OSError"),
+    ]
+    page = page_of(recording_of(rows), tmp_path)
+    summary = " ".join(page.sections["summary"].split())
+    assert "f 1 4 s 3 s 1 s 75% 4 s" in summary
+    assert "total 2 6 s" in summary
+    assert "failed-tasks" in page.sections["findings"]
+    activities = " ".join(page.sections["activities"].split())
+    assert "20 s of worker time" in activities
+    assert "thread-cpu 3 s, 15.0%" in activities
+    assert "failed 2 s, 10.0%" in activities
+
+
+def test_headings_are_in_order_and_every_link_has_its_place(tmp_path):
+    with performance_report(tmp_path / "page.html", dt=0.01):
+        dask.threaded.get(GRAPH, ("c", 0))
+    page = Page(tmp_path / "page.html")
+    assert page.headings[0] == 1
+    assert page.headings.count(1) == 1
+    assert all(after <= before + 1 for before, after in zip(page.headings, page.headings[1:]))
+    assert {link[1:] for link in page.links} == set(ALL)
+    assert set(ALL) <= set(page.ids)
+    assert page.loaded == []
+
+
+@pytest.mark.parametrize(
+    "recording",
+    [
+        lambda: recording_of([]),
+        lambda: Profiler().recording,
+        lambda: replace(recording_of([]), computes=Table({}), tasks=Table({})),
+        known_stacks,
+    ],
+    ids=["no tasks", "nothing", "no columns", "stacks only"],
+)
+def test_what_was_not_measured_is_said(tmp_path, recording):
+    page = page_of(recording(), tmp_path)
+    assert list(page.sections) == ALL
+    assert page.failed == []
+    assert "No tasks were recorded" in page.sections["tasks"]
+    assert "No samples of CPU and memory" in page.sections["resources"]
+    assert "is not in the recording" in page.sections["environment"]
+
+
+def test_stacks_are_a_flame_graph_and_hottest_lines(tmp_path):
+    page = page_of(known_stacks(), tmp_path)
+    assert "The hottest lines" in page.sections["flame"]
+    assert "samples" in page.sections["flame"]
+
+
+def test_a_section_that_fails_is_a_message_and_the_others_are_there(tmp_path, monkeypatch):
+    def fails(recording):
+        yield report_sections.Text(["half of it"])
+        raise ValueError("<b>no such thing</b>")
+
+    sections = [
+        section._replace(parts=fails) if section.name == "summary" else section
+        for section in report_sections.SECTIONS
+    ]
+    monkeypatch.setattr("dask_diag.views.report.SECTIONS", sections)
+    path = report(recording_of([("f", 0.0, 4.0, 3.0, "thread-0")]), tmp_path / "page.html")
+    page = Page(path)
+    assert (
+        "This part could not be made. ValueError: <b>no such thing</b>" in page.sections["summary"]
+    )
+    assert "half of it" not in page.sections["summary"]
+    assert "<b>no such" not in path.read_text()
+    assert "worker time" in page.sections["activities"]
+
+
+def test_a_figure_that_bokeh_cannot_write_fails_alone(tmp_path, monkeypatch):
+    def broken(name, recording, options):
+        from bokeh.models import ColumnDataSource
+        from bokeh.plotting import figure
+
+        if name != "tasks":
+            return None
+        plot = figure()
+        plot.line("x", "y", source=ColumnDataSource({"x": [object()], "y": [1]}))
+        return plot
+
+    monkeypatch.setattr(report_sections, "plot_of", broken)
+    page = page_of(recording_of([("f", 0.0, 4.0, 3.0, "thread-0")]), tmp_path)
+    assert page.failed == ["tasks"]
+
+
+class OwnError(Exception):
+    pass
+
+
+def test_an_exception_in_the_block_is_raised_as_it_is_and_the_page_is_written(tmp_path):
+    error = OwnError("mine")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(OwnError) as raised:
+            with performance_report(tmp_path / "page.html", dt=0.01):
+                dask.threaded.get({("a", 0): (time.sleep, 0)}, ("a", 0))
+                raise error
+    assert raised.value is error
+    assert error.__cause__ is None
+    assert error.__context__ is None
+    assert "1 compute, 1 task" in Page(tmp_path / "page.html").sections["summary"]
+
+
+def test_a_failed_task_is_in_the_report(tmp_path):
+    def fails():
+        raise OwnError("in a task")
+
+    with pytest.raises(OwnError):
+        with performance_report(tmp_path / "page.html", dt=0.01):
+            dask.threaded.get({("a", 0): (fails,)}, ("a", 0))
+    assert "OwnError" in Page(tmp_path / "page.html").sections["summary"]
+
+
+@pytest.mark.parametrize("filters", ["always", "error"])
+def test_a_page_that_cannot_be_written_is_a_warning_at_most(tmp_path, capsys, filters):
+    with warnings.catch_warnings(record=filters == "always") as told:
+        warnings.simplefilter(filters)
+        with performance_report(tmp_path / "no" / "page.html", dt=0.01) as measured:
+            result = dask.threaded.get(GRAPH, ("c", 0))
+    assert result == 3
+    text = str(told[0].message) if filters == "always" else capsys.readouterr().err
+    assert "the page could not be written" in text
+    assert "folder that exists" in text
+    assert len(measured.recording.tasks) == 2
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_may_not_be_written_to_is_a_warning(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.warns(RuntimeWarning, match="could not be written"):
+        with performance_report(tmp_path / "page.html"):
+            pass
+    tmp_path.chmod(0o700)
+
+
+def test_a_profiler_that_cannot_start_or_stop_is_told_in_the_report(tmp_path, monkeypatch):
+    block = performance_report(tmp_path / "page.html", dt=0.01)
+
+    def refuses(*args):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(block.resources, "_activate", refuses)
+    with block:
+        dask.threaded.get(GRAPH, ("c", 0))
+    monkeypatch.undo()
+    page = Page(tmp_path / "page.html")
+    assert "can't start new thread" in page.sections["summary"]
+    assert "1 compute, 2 tasks" in page.sections["summary"]
+
+
+def test_a_forked_child_that_leaves_the_block_writes_nothing(tmp_path):
+    block = performance_report(tmp_path / "page.html", dt=0.01)
+    with block:
+        own, block._pid = block._pid, -1
+        block.__exit__(None, None, None)
+        assert not (tmp_path / "page.html").exists()
+        block._pid = own
+    assert (tmp_path / "page.html").exists()
+
+
+def test_the_page_replaces_an_older_one_as_a_whole(tmp_path, monkeypatch):
+    path = tmp_path / "page.html"
+    path.write_text("older")
+    monkeypatch.setattr(
+        "dask_diag.views.files.Path.replace", lambda *a: (_ for _ in ()).throw(OSError)
+    )
+    with pytest.raises(DiagnosticError, match="cannot write"):
+        report(recording_of([]), path)
+    monkeypatch.undo()
+    assert path.read_text() == "older"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["page.html"]
+    report(recording_of([]), path)
+    assert "Dask report" in path.read_text()
+
+
+def test_wrong_arguments_are_told(tmp_path):
+    with pytest.raises(DiagnosticError, match="expected a path"):
+        report(recording_of([]), 3)
+    with pytest.raises(DiagnosticError, match="expected a profiler"):
+        report("profile", tmp_path / "page.html")
+    with pytest.raises(DiagnosticError, match="found the folder"):
+        report(recording_of([]), tmp_path)
+
+
+def hostile_recording():
+    rows = [(name, n, n + 0.5, 0.2, f"thread-{n % 2}") for n, name in enumerate(HOSTILE)]
+    facts = [("calling code", name, name + "\n    tail") for name in HOSTILE]
+    facts += [
+        (section, name, name) for name in HOSTILE for section in ("versions", "configuration")
+    ]
+    path = recording_of(rows)
+    needs = Table({"task": np.arange(1, len(rows)), "needs": np.arange(len(rows) - 1)})
+    return replace(
+        path,
+        needs=needs,
+        environment=environment_table(facts),
+        notices=tuple(HOSTILE),
+        metric=HOSTILE[0],
+    )
+
+
+def test_hostile_text_is_text_everywhere(tmp_path):
+    path = report(hostile_recording(), tmp_path / "page.html")
+    text = path.read_text(encoding="utf-8")
+    assert "<script>window.pwned" not in text
+    assert "<img src=x" not in text
+    assert "\x1b" not in text
+    page = Page(path)
+    assert page.failed == []
+    for section in ("summary", "activities", "critical-path", "code", "environment"):
+        assert HOSTILE[0] in page.sections[section]
+    assert "    tail" in page.sections["code"]
+
+
+def test_where_it_was_recorded_is_in_the_file_and_in_its_report(tmp_path):
+    with record(tmp_path / "run.diag", dt=0.01):
+        dask.threaded.get(GRAPH, ("c", 0))
+    loaded = load(tmp_path / "run.diag")
+    facts = {(row["section"], row["name"]): row["value"] for row in loaded.environment.to_dicts()}
+    assert facts["versions", "python"].startswith(".".join(map(str, sys.version_info[:3])))
+    assert facts["versions", "dask"] == dask.__version__
+    assert facts["machine", "processors"]
+    assert [n for s, n in facts if s == "calling code"] == [
+        next(n for s, n in facts if s == "calling code")
+    ]
+    page = page_of(loaded, tmp_path)
+    assert 'record(tmp_path / "run.diag"' in page.sections["code"]
+    again = Recording.combine([loaded, recording_of([])])
+    assert again.environment.to_dicts() == loaded.environment.to_dicts()
+
+
+def test_what_looks_like_a_secret_is_not_recorded():
+    secret = "hunter2"
+    names = [
+        "token",
+        "my.api-key",
+        "db_password",
+        "aws.secret_access_key",
+        "tls.client.key",
+        "AuthHeader",
+    ]
+    with dask.config.set(
+        dict.fromkeys(names, secret), keyboard="qwerty", url=f"s3://user:{secret}@host/x"
+    ):
+        rows = environment()
+    told = {name: value for section, name, value in rows if section == "configuration"}
+    assert secret not in str(rows)
+    assert told["keyboard"] == "'qwerty'"
+    assert told["url"] == "'s3://…@host/x'"
+    assert all(
+        name.split(".")[0].replace("_", "-") in told["(left out)"].replace("_", "-")
+        for name in names
+    )
+
+
+def block_of_its_own():
+    return calling_code(sys._getframe())
+
+
+def test_the_code_is_that_of_the_block_that_called(tmp_path):
+    ((section, place, code),) = block_of_its_own()
+    assert section == "calling code"
+    assert re.fullmatch(r"test_report.py:\d+, in block_of_its_own", place)
+    assert code.split("\n") == [
+        "def block_of_its_own():",
+        "    return calling_code(sys._getframe())",
+    ]
+    assert calling_code(None) == []
+    there = {}
+    exec(compile("frame = __import__('sys')._getframe()", "<gone>", "exec"), there)
+    assert calling_code(there["frame"]) == []
+    script = tmp_path / "script.py"
+    long = (
+        "x = 1\n" * 300 + "with open('script.py') as f:\n    frame = sys._getframe()\n    y = 2\n"
+    )
+    script.write_text("import sys\n" + long)
+    exec(compile(script.read_text(), str(script), "exec"), there)
+    ((_, place, code),) = calling_code(there["frame"])
+    # A frame that has ended stands at its last line.
+    assert place == "script.py:302, in a script"
+    assert code.startswith("with open")
+    assert code.count("\n") == 2
+
+
+def test_an_environment_that_cannot_be_read_loses_nothing(tmp_path, monkeypatch):
+    def fails(*args):
+        raise RuntimeError("no platform")
+
+    monkeypatch.setattr(environment_module, "_machine", fails)
+    with performance_report(tmp_path / "page.html", dt=0.01):
+        dask.threaded.get(GRAPH, ("c", 0))
+    assert "no platform" in Page(tmp_path / "page.html").sections["summary"]
+
+
+def test_a_report_of_many_tasks_is_small(tmp_path):
+    report(recording_of([]), tmp_path / "empty.html", mode="cdn")
+    report(many_tasks(20_000), tmp_path / "page.html", mode="cdn")
+    assert (tmp_path / "page.html").stat().st_size < 2_000_000
+    inline = report(many_tasks(20_000), tmp_path / "inline.html")
+    small = report(many_tasks(100), tmp_path / "small.html")
+    assert inline.stat().st_size - small.stat().st_size < 300_000

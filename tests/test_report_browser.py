@@ -1,0 +1,218 @@
+"""The report in a real browser: on a phone and a desk, light and dark, by keyboard, offline."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.made_up import many_tasks
+from dask_diag import performance_report, report
+
+from .stacks import known_stacks
+from .test_browser import ARGUMENTS, CHROMIUM, IDLE, is_a_problem, playwright
+from .test_report import ALL, GRAPH, hostile_recording
+
+pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
+
+SIZES = {"desk": (1280, 900), "phone": (390, 844)}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """Some reports, by name."""
+    import time
+
+    import dask.threaded
+
+    folder = tmp_path_factory.mktemp("reports")
+    with performance_report(folder / "real.html", dt=0.01):
+        dask.threaded.get(GRAPH, ("c", 0))
+        time.sleep(0.05)
+    report(hostile_recording(), folder / "hostile.html")
+    report(known_stacks(), folder / "stacks.html")
+    report(many_tasks(20_000), folder / "many.html")
+    return folder
+
+
+@pytest.fixture
+def opened(browser, pages):
+    """Open a report; afterwards there was no error, and nothing was asked for."""
+    problems = []
+
+    def open_page(name, size="desk", scheme="light"):
+        width, height = SIZES[size]
+        page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
+        page.on("console", lambda m: is_a_problem(m) and problems.append(m.text))
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("request", lambda r: r.url.startswith(("file:", "data:")) or problems.append(r.url))
+        page.goto((pages / f"{name}.html").as_uri())
+        page.wait_for_function(IDLE, timeout=60_000)
+        page.wait_for_timeout(200)
+        return page
+
+    yield open_page
+    assert problems == []
+    for context in browser.contexts:
+        context.close()
+
+
+@pytest.mark.parametrize("name", ["real", "hostile", "stacks", "many"])
+@pytest.mark.parametrize("size", SIZES)
+def test_nothing_is_wider_than_the_window(opened, name, size):
+    page = opened(name, size)
+    for fold in page.query_selector_all("summary"):
+        fold.click()
+    page.wait_for_timeout(300)
+    widths = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
+    assert widths[0] <= widths[1] == SIZES[size][0]
+    figures = page.evaluate(
+        """() => [...document.querySelectorAll(".figure:not(.scroll)")]
+        .map((f) => [f.getBoundingClientRect().width, f.scrollWidth])"""
+    )
+    assert all(inside <= round(outside) for outside, inside in figures)
+
+
+CONTRAST = """() => {
+    const channels = (text) => text.match(/[\\d.]+/g).map(Number)
+    const light = ([r, g, b]) => {
+        const [x, y, z] = [r, g, b].map((c) =>
+            c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4)
+        return 0.2126 * x + 0.7152 * y + 0.0722 * z
+    }
+    const paper = (element) => {
+        for (; element; element = element.parentElement) {
+            const color = channels(getComputedStyle(element).backgroundColor)
+            if (color.length < 4 || color[3] > 0) return color
+        }
+        return [255, 255, 255]
+    }
+    const words = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT)
+    let worst = [Infinity, ""], count = 0
+    while (words.nextNode()) {
+        const element = words.currentNode.parentElement
+        if (!words.currentNode.data.trim() || /SCRIPT|STYLE/.test(element.tagName)) continue
+        count++
+        const [a, b] = [light(channels(getComputedStyle(element).color)), light(paper(element))]
+        const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)
+        if (ratio < worst[0]) worst = [ratio, words.currentNode.data]
+    }
+    return {worst, count, paper: light(paper(document.body))}
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_is_read_easily_in_a_light_and_a_dark_scheme(opened, scheme):
+    page = opened("real", scheme=scheme)
+    told = page.evaluate(CONTRAST)
+    assert told["count"] > 100
+    assert told["worst"][0] >= 4.5, told["worst"]
+    assert (told["paper"] > 0.5) == (scheme == "light")
+    inks = page.evaluate(
+        """() => [...Bokeh.documents[0]._all_models.values()]
+        .filter((m) => m.type == "Figure" && ["tasks", "resources", "cache"].includes(m.name))
+        .flatMap((figure) => [...figure.references()])
+        .filter((m) => "major_label_text_color" in m.properties)
+        .map((m) => m.major_label_text_color)"""
+    )
+    assert len(inks) >= 6
+    assert set(inks) == {"#1c1e21" if scheme == "light" else "#e6e8ea"}
+
+
+def test_figures_follow_when_the_scheme_changes(opened):
+    page = opened("real")
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_timeout(200)
+    ink = page.evaluate(
+        """() => [...Bokeh.documents[0]._all_models.values()].find((m) => m.name == "tasks")
+        .below[0].major_label_text_color"""
+    )
+    assert ink == "#e6e8ea"
+
+
+FOCUSED = """() => {
+    const element = document.activeElement, style = getComputedStyle(element)
+    const box = element.getBoundingClientRect()
+    return {tag: element.tagName, text: element.textContent.trim().slice(0, 40),
+            href: element.getAttribute("href"), label: element.getAttribute("aria-label"),
+            ring: style.outlineStyle != "none" && parseFloat(style.outlineWidth) >= 2,
+            figure: element.shadowRoot != null, seen: box.width > 0 && box.right > 0}
+}"""
+
+
+def test_everything_is_reached_by_keyboard_in_the_order_of_the_page(opened):
+    page = opened("real")
+    page.keyboard.press("Tab")
+    first = page.evaluate(FOCUSED)
+    assert first["text"].startswith("Skip")
+    assert first["seen"]
+    links, later = [], []
+    for _ in range(80):
+        page.keyboard.press("Tab")
+        focused = page.evaluate(FOCUSED)
+        if focused["tag"] == "BODY":
+            break
+        if focused["tag"] == "A":
+            links.append(focused["href"])
+        if not focused["figure"]:
+            later.append(focused)
+            assert focused["ring"], focused
+    assert links == [f"#{name}" for name in ALL]
+    assert {"SUMMARY", "PRE"} <= {focused["tag"] for focused in later}
+    assert "Time by function" in [focused["label"] for focused in later]
+
+
+def test_a_fold_opens_by_keyboard(opened):
+    page = opened("real")
+    summary = page.locator("#critical-path summary")
+    summary.focus()
+    page.keyboard.press("Enter")
+    assert page.locator("#critical-path details").get_attribute("open") is not None
+    assert page.get_by_text("('b', 0)").first.is_visible()
+
+
+def test_a_link_goes_to_its_section_below_the_bar(opened):
+    page = opened("real")
+    page.locator("nav a", has_text="Critical path").click()
+    page.wait_for_timeout(100)
+    top = page.evaluate(
+        "document.getElementById('critical-path-title').getBoundingClientRect().top"
+    )
+    assert 30 < top < 900
+    assert page.evaluate("document.querySelector('nav').getBoundingClientRect().top") == 0
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_hostile_text_stays_text(opened, size):
+    page = opened("hostile", size)
+    assert page.evaluate("window.pwned") is None
+    assert page.evaluate("document.querySelectorAll('img').length") == 0
+
+
+def test_the_interactive_pictures_of_activities_are_drawn_when_unfolded(opened):
+    page = opened("real")
+    page.locator("#activities summary").click()
+    page.wait_for_timeout(500)
+    sizes = page.evaluate(
+        """() => [...Bokeh.documents[0]._all_models.values()]
+        .filter((m) => m.type == "Figure" && !["tasks", "resources", "cache"].includes(m.name))
+        .map((m) => [m.inner_width, m.inner_height])"""
+    )
+    assert len(sizes) == 4
+    assert all(width > 50 and height > 10 for width, height in sizes)
+
+
+def test_many_tasks_tell_how_they_are_drawn_in_lines_that_fit(opened):
+    page = opened("many", "phone")
+    told = "[...Bokeh.documents[0]._all_models.values()].find((m) => m.type == 'Title' && m.text.includes('in view'))"
+    page.wait_for_function(f"{told} != null", timeout=20_000)
+    lines = page.evaluate(f"{told}.text").split("\n")
+    assert lines[0].startswith("20,000 tasks in view")
+    assert len(lines) > 3
+    assert max(map(len, lines)) <= 60

@@ -1,0 +1,835 @@
+"""SamplingProfiler: work whose answer is known, on every scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import hashlib
+import json
+import os
+import re
+import sys
+import threading
+import time
+import weakref
+
+import dask
+import dask.config
+import dask.local
+import dask.multiprocessing
+import dask.threaded
+import numpy as np
+import pytest
+
+import dask_diag
+from dask_diag import DiagnosticError, Profiler, Recording, SamplingProfiler, summary, visualize
+from dask_diag.capture import stacks
+from dask_diag.capture.sampler import Beats, Sampler, beats_until
+from dask_diag.capture.stacks import Stacks
+from dask_diag.capture.walker import Line, Stack, Walker
+from dask_diag.capture.watched import running_tasks
+
+SCHEDULERS = [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="CPU time of others is told on Linux")
+
+
+def spin(seconds):
+    """Use CPU time, however busy the machine is."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def some(seconds):
+    spin(seconds)
+
+
+def more(seconds):
+    spin(seconds)
+
+
+def some_and_more(seconds):
+    """30% in `some`, 70% in `more`, in turns."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        some(0.003)
+        more(0.007)
+
+
+def sampled(tasks, get=dask.threaded.get, interval="10ms", cycle="1s", **kwargs):
+    """Both profilers of a graph; `tasks` is by key."""
+    if get is dask.multiprocessing.get:
+        kwargs.setdefault("optimize_graph", False)
+        kwargs.setdefault("chunksize", 1)
+    with Profiler() as prof, SamplingProfiler(interval, cycle) as sprof:
+        get(tasks, list(tasks), **kwargs)
+    return prof, sprof
+
+
+def seconds_by_name(sprof, measure="total_wall", **selection):
+    """Of each function its seconds with what it called, where it is not below itself."""
+    found = {}
+    path = []
+    for row in sprof.tree(**selection).to_dicts():
+        del path[row["depth"] :]
+        if row["name"] not in path:
+            found[row["name"]] = found.get(row["name"], 0.0) + row[measure]
+        path.append(row["name"])
+    return found
+
+
+def names_of(sprof):
+    return set(sprof.tree()["name"].tolist())
+
+
+def total(prof, column=None):
+    tasks = prof.recording.tasks
+    return float(np.sum(tasks[column] if column else tasks["stop"] - tasks["start"]))
+
+
+def own_threads():
+    return [t for t in threading.enumerate() if t.name.startswith("dask_diag")]
+
+
+# Truth
+
+
+@pytest.mark.parametrize("get", SCHEDULERS)
+def test_30_to_70(get, retried):
+    def measure():
+        _, sprof = sampled({("work", 0): (some_and_more, 5.0)}, get)
+        cpu = seconds_by_name(sprof, "total_cpu")
+        wall = seconds_by_name(sprof)
+        for seconds in (cpu, wall):
+            both = seconds["some"] + seconds["more"]
+            assert seconds["some"] / both == pytest.approx(0.3, abs=0.03)
+            assert both > 0.97 * seconds["work"]
+
+    retried(measure)
+
+
+@pytest.mark.parametrize("get", SCHEDULERS)
+def test_functions_of_tasks_never_mix(get):
+    tasks = {}
+    for n in range(20):
+        tasks["one", n] = (some, 0.02)
+        tasks["two", n] = (more, 0.02)
+    _, sprof = sampled(tasks, get, interval="1ms")
+    path = []
+    for row in sprof.tree().to_dicts():
+        del path[row["depth"] :]
+        path.append(row["name"])
+        if row["depth"] > 1 and row["name"] != "(not sampled)":
+            assert path[2] == {"one": "some", "two": "more"}[path[1]], path
+    assert {"some", "more"} <= names_of(sprof)
+    one = {row["name"] for row in sprof.tree(function="one").to_dicts()}
+    assert "more" not in one
+
+
+@pytest.mark.parametrize("get", SCHEDULERS)
+@pytest.mark.parametrize("interval", ["10ms", "1ms"])
+def test_seconds_sum_to_those_of_tasks(get, interval):
+    tasks = {("nap", n): (time.sleep, 0.003) for n in range(100)}
+    tasks |= {("work", n): (some_and_more, 0.05) for n in range(6)}
+    prof, sprof = sampled(tasks, get, interval)
+    (every, *_) = sprof.tree().to_dicts()
+    assert every["total_wall"] == pytest.approx(total(prof), rel=1e-6)
+    if sys.platform == "linux":
+        assert every["total_cpu"] == pytest.approx(total(prof, "thread_cpu"), rel=1e-6)
+    table = prof.recording.tasks
+    for function in ("nap", "work"):
+        mine = table.rows(table["function"].where(function))
+        (_, row, *_) = sprof.tree(function=function).to_dicts()
+        assert row["total_wall"] == pytest.approx((mine["stop"] - mine["start"]).sum(), rel=1e-6)
+
+
+def match_for_long(letters):
+    return re.match(r"(a+)+$", "a" * letters + "b")
+
+
+def hash_small_inputs(seconds):
+    """Hash in one call that never gives up the interpreter's lock."""
+    begun = time.perf_counter()
+    hashes = 20_000
+    while (passed := time.perf_counter() - begun) < seconds:
+        data = [b"x" * 1000] * hashes
+        list(map(hashlib.sha256, data))
+        hashes = int(hashes * max(seconds - passed, 0.01) / (time.perf_counter() - begun - passed))
+
+
+def letters_for(seconds):
+    """How many letters take so long: each doubles it."""
+    letters, took = 18, 0.0
+    while took < seconds / 2.2:
+        letters += 1
+        begun = time.perf_counter()
+        match_for_long(letters)
+        took = time.perf_counter() - begun
+    return letters + (took < seconds)
+
+
+@pytest.mark.parametrize(("get", "expected"), [*zip(SCHEDULERS, [1.0, 3.0, 1.0], strict=True)])
+def test_a_call_that_keeps_the_lock_is_seen(get, expected):
+    prof, sprof = sampled({("re", 0): (match_for_long, letters_for(expected))}, get)
+    seconds = seconds_by_name(sprof)
+    assert total(prof) > expected / 2
+    assert seconds["match_for_long"] >= 0.95 * total(prof)
+    assert seconds["match"] >= 0.95 * total(prof)
+    assert any("came late" in notice for notice in sprof.recording.notices) or (
+        get is dask.multiprocessing.get
+    )
+
+
+def test_another_thread_is_seen_where_it_waited_for_the_lock(retried):
+    def measure():
+        tasks = {("hash", 0): (hash_small_inputs, 1.5), ("nap", 0): (time.sleep, 2.5)}
+        _, sprof = sampled(tasks, num_workers=2)
+        seconds = seconds_by_name(sprof)
+        assert seconds["hash_small_inputs"] >= 0.95 * seconds["hash"]
+        assert seconds["sleep"] >= 0.95 * seconds["nap"]
+
+    retried(measure)
+
+
+def keep_the_lock_for_200_ms():
+    list(map(hashlib.sha256, [b"x" * 1000] * 250_000))
+
+
+@pytest.mark.parametrize("get", SCHEDULERS)
+def test_seconds_sum_while_tasks_keep_the_lock(get):
+    tasks = {("keep", n): (keep_the_lock_for_200_ms,) for n in range(8)}
+    prof, sprof = sampled(tasks, get, num_workers=4)
+    (every, _, *below) = sprof.tree().to_dicts()
+    assert every["total_wall"] == pytest.approx(total(prof), rel=0.05)
+    names = {row["name"] for row in below}
+    assert "keep_the_lock_for_200_ms" in names
+    assert names <= {"keep_the_lock_for_200_ms", "(not sampled)"}
+
+
+@on_linux
+@pytest.mark.parametrize("get", SCHEDULERS)
+def test_sleep_is_waiting_and_spinning_is_cpu(get, retried):
+    def measure():
+        tasks = {("nap", 0): (nap_in_python,), ("spin", 0): (spin, 0.5)}
+        _, sprof = sampled(tasks, get, num_workers=1)
+        wall, cpu = seconds_by_name(sprof), seconds_by_name(sprof, "total_cpu")
+        assert wall["nap_in_python"] == pytest.approx(0.5, abs=0.2)
+        assert cpu["nap_in_python"] < 0.02
+        assert cpu["spin"] == pytest.approx(0.5, abs=0.05)
+
+    retried(measure)
+
+
+def nap_in_python():
+    time.sleep(0.5)
+
+
+def nap_and_spin():
+    for _ in range(4):
+        nap_for_a_while()
+        spin(0.125)
+
+
+def nap_for_a_while():
+    time.sleep(0.125)
+
+
+@on_linux
+def test_cpu_and_waiting_within_one_task(retried):
+    def measure():
+        _, sprof = sampled({("both", 0): (nap_and_spin,)}, interval="2ms")
+        wall, cpu = seconds_by_name(sprof), seconds_by_name(sprof, "total_cpu")
+        assert cpu["nap_for_a_while"] < 0.08 * wall["nap_for_a_while"]
+        assert cpu["spin"] > 0.85 * min(wall["spin"], 0.5)
+
+    retried(measure)
+
+
+def test_tasks_shorter_than_the_interval(retried):
+    def measure():
+        tasks = {("short", n): (sleep_some_and_more,) for n in range(240)}
+        _, sprof = sampled(tasks, num_workers=4, interval="50ms")
+        wall = seconds_by_name(sprof)
+        assert wall["sleep_some"] / wall["short"] == pytest.approx(0.3, abs=0.1)
+        assert wall["sleep_more"] / wall["short"] == pytest.approx(0.7, abs=0.1)
+        assert wall.get("(not sampled)", 0.0) < 0.15 * wall["short"]
+
+    retried(measure)
+
+
+def sleep_some_and_more():
+    sleep_some()
+    sleep_more()
+
+
+def sleep_some():
+    time.sleep(0.012)
+
+
+def sleep_more():
+    time.sleep(0.028)
+
+
+def test_tasks_that_end_before_they_let_the_sampler_in_are_told_as_not_sampled():
+    tasks = {("short", n): (spin, 0.002) for n in range(500)}
+    _, sprof = sampled(tasks, num_workers=1)
+    wall = seconds_by_name(sprof)
+    assert wall["(not sampled)"] > 0.6 * wall["short"]
+    # When it looks it sees what is nearly over, or has just begun: that must not stand for all.
+    assert wall["spin"] < 0.4 * wall["short"]
+
+
+# What stacks there are
+
+
+def recurse(depth):
+    return recurse(depth - 1) if depth else spin(0.2)
+
+
+@pytest.mark.parametrize("get", SCHEDULERS)
+def test_a_thousand_deep(get):
+    with_room = sys.getrecursionlimit()
+    sys.setrecursionlimit(3000)
+    try:
+        _, sprof = sampled({("deep", 0): (recurse, 700 if get is SCHEDULERS[2] else 1000)}, get)
+    finally:
+        sys.setrecursionlimit(with_room)
+    tree = sprof.tree().to_dicts()
+    deepest = [row["name"] for row in tree].count("recurse")
+    assert deepest >= (701 if get is SCHEDULERS[2] else 1001)
+    assert "spin" in names_of(sprof)
+
+
+async def coroutine():
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+        spin(0.01)
+
+
+def run_coroutine():
+    asyncio.run(coroutine())
+
+
+def generator():
+    for n in range(20):
+        spin(0.01)
+        yield n
+
+
+def consume():
+    return sum(generator())
+
+
+@pytest.mark.parametrize("get", SCHEDULERS)
+@pytest.mark.parametrize(
+    ("task", "chain"),
+    [
+        (run_coroutine, ["run_coroutine", "coroutine", "spin"]),
+        (consume, ["consume", "generator", "spin"]),
+    ],
+)
+def test_coroutines_and_generators(get, task, chain):
+    _, sprof = sampled({("work", 0): (task,)}, get, interval="2ms")
+    tree = sprof.tree().to_dicts()
+    paths = []
+    for row in tree:
+        paths.append(
+            [*(paths[row["parent"]] if row["parent"] >= 0 else []), row["name"]],
+        )
+    assert any([name for name in path if name in chain] == chain for path in paths)
+
+
+class Work:
+    def method(self):
+        spin(0.1)
+
+
+def test_qualified_names_files_and_lines():
+    _, sprof = sampled({("work", 0): (Work.method, Work())})
+    rows = [row for row in sprof.tree().to_dicts() if row["name"].endswith("method")]
+    (row,) = rows
+    assert row["name"] == ("Work.method" if sys.version_info >= (3, 11) else "method")
+    assert row["file"] == __file__
+    assert row["first"] == Work.method.__code__.co_firstlineno
+    frames = sprof.recording.frames.to_dicts()
+    (line,) = {frame["line"] for frame in frames if frame["name"] == row["name"]} - {row["first"]}
+    assert line == row["first"] + 1
+
+
+@pytest.mark.parametrize("get", SCHEDULERS)
+def test_functions_in_c_are_told_by_name_if_dask_calls_them(get):
+    tasks = {("nap", 0): (time.sleep, 0.1), ("sum", 0): (functools.partial(sum), range(5_000_000))}
+    _, sprof = sampled(tasks, get)
+    assert {"sleep", "sum"} <= names_of(sprof)
+    assert not [name for name in names_of(sprof) if "call" in name]
+
+
+def test_machinery_of_dask_is_cut():
+    import dask.array as da
+
+    array = da.ones((400, 400), chunks=100).map_blocks(slowly) + 1
+    with SamplingProfiler("2ms") as sprof:
+        array.compute(scheduler="threads")
+    files = {row["file"] for row in sprof.tree().to_dicts() if row["depth"] == 2}
+    assert not [file for file in files if file.endswith("_task_spec.py")]
+    assert "slowly" in names_of(sprof)
+
+
+def slowly(block):
+    spin(0.02)
+    return block
+
+
+def with_a_nested_compute():
+    return dask.local.get_sync({("inner", 0): (some, 0.1)}, [("inner", 0)])
+
+
+def test_a_nested_compute_is_part_of_the_outer_task():
+    _, sprof = sampled({("outer", 0): (with_a_nested_compute,)})
+    assert sprof.recording.samples["function"].values == ("outer",)
+    assert {"with_a_nested_compute", "some"} <= names_of(sprof)
+
+
+# How it is used
+
+
+def fail():
+    spin(0.1)
+    raise ValueError("known")
+
+
+@pytest.mark.parametrize("get", SCHEDULERS)
+def test_a_failing_task(get):
+    with pytest.raises(ValueError, match="known"), SamplingProfiler() as sprof:
+        get(
+            {("fail", 0): (fail,)},
+            [("fail", 0)],
+            **({"optimize_graph": False} if get is SCHEDULERS[2] else {}),
+        )
+    assert "fail" in names_of(sprof)
+    assert not running_tasks
+
+
+@on_linux
+@pytest.mark.parametrize("get", SCHEDULERS)
+def test_explained_and_sampled_at_once(get, retried):
+    seen = []
+
+    def measure():
+        samplers = threading.Timer(0.3, lambda: seen.append(len(own_threads())))
+        samplers.start()
+        tasks = {("nap", 0): (nap_in_python,), ("spin", 0): (spin, 0.5)}
+        kwargs = {"optimize_graph": False, "chunksize": 1} if get is SCHEDULERS[2] else {}
+        with Profiler(explain=True) as prof, SamplingProfiler() as sprof:
+            get(tasks, list(tasks), num_workers=2, **kwargs)
+        samplers.join()
+        waited = {
+            row["activity"]: row["seconds"]
+            for row in dask_diag.waits(prof.recording, "activity").to_dicts()
+        }
+        assert waited["sleep"] == pytest.approx(0.5, abs=0.15)
+        assert {"nap_in_python", "spin"} <= names_of(sprof)
+        wall = seconds_by_name(sprof)
+        assert wall["all tasks"] == pytest.approx(total(prof), rel=1e-6)
+        assert seen[-1] == 1
+
+    retried(measure)
+    assert not own_threads()
+
+
+def test_several_profilers_share_a_look():
+    tasks = {("work", 0): (some_and_more, 0.5)}
+    with SamplingProfiler("10ms") as coarse, SamplingProfiler("5ms", cycle="100ms") as fine:
+        dask.threaded.get(tasks, list(tasks))
+        assert coarse.tree()["total_count"][0] == fine.tree()["total_count"][0] > 20
+    assert len(fine.recording.samples) > len(coarse.recording.samples)
+    both = Recording.combine([coarse.recording, fine.recording])
+    assert both.samples["wall"].sum() == pytest.approx(coarse.recording.samples["wall"].sum())
+
+
+def test_overlapping_computes():
+    def compute(name):
+        dask.threaded.get({(name, n): (some, 0.1) for n in range(3)}, [(name, n) for n in range(3)])
+
+    with Profiler() as prof, SamplingProfiler() as sprof:
+        threads = [threading.Thread(target=compute, args=(f"work{n}",)) for n in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(sprof.recording.computes) == 3
+    for n in range(3):
+        table = prof.recording.tasks
+        mine = table.rows(table["function"].where(f"work{n}"))
+        seconds = seconds_by_name(sprof, function=f"work{n}")
+        assert seconds[f"work{n}"] == pytest.approx((mine["stop"] - mine["start"]).sum(), rel=1e-6)
+        assert seconds["some"] > 0.5 * seconds[f"work{n}"]
+
+
+def test_registered_for_several_computes_and_cleared():
+    sprof = SamplingProfiler()
+    sprof.register()
+    try:
+        for name in ("first", "second"):
+            dask.threaded.get({(name, 0): (some, 0.1)}, [(name, 0)])
+        assert {"first", "second", "some"} <= names_of(sprof)
+        sprof.clear()
+        assert names_of(sprof) == {"all tasks"}
+        dask.threaded.get({("third", 0): (some, 0.1)}, [("third", 0)])
+    finally:
+        sprof.unregister()
+    assert "third" in names_of(sprof)
+    assert "first" not in names_of(sprof)
+    dask.threaded.get({("fourth", 0): (some, 0.05)}, [("fourth", 0)])
+    assert "fourth" not in names_of(sprof)
+
+
+def test_clearing_keeps_what_runs(retried):
+    def measure():
+        with SamplingProfiler(cycle="50ms") as sprof:
+            dask.threaded.get({("before", 0): (some, 0.2)}, [("before", 0)])
+            time.sleep(0.1)
+            clearing = threading.Timer(0.2, sprof.clear)
+            clearing.start()
+            dask.threaded.get({("during", 0): (more, 0.4)}, [("during", 0)])
+            clearing.join()
+        assert names_of(sprof) == {"all tasks", "during", "more", "spin"}
+        samples = sprof.recording.samples
+        assert samples["start"].min() < sprof.recording.computes["start"][0] + 0.1
+
+    retried(measure)
+
+
+def test_while_it_runs():
+    found = []
+    with SamplingProfiler() as sprof:
+        looking = threading.Timer(0.3, lambda: found.append(sprof.tree().to_dicts()))
+        looking.start()
+        dask.threaded.get({("work", 0): (some, 0.5)}, [("work", 0)])
+        looking.join()
+    assert "some" in {row["name"] for row in found[0]}
+    assert 0.2 < found[0][0]["total_wall"]
+
+
+def interrupt():
+    threading.Timer(0.1, os.kill, (os.getpid(), 2)).start()
+    spin(0.3)
+
+
+def test_an_interrupt():
+    with pytest.raises(KeyboardInterrupt), SamplingProfiler() as sprof:
+        dask.local.get_sync({("work", 0): (interrupt,)}, [("work", 0)])
+    assert "interrupt" in names_of(sprof)
+    assert not own_threads()
+
+
+def die():
+    spin(0.3)
+    os._exit(1)
+
+
+def test_a_worker_that_dies_loses_its_own_last_batch_only():
+    tasks = {("live", n): (some, 0.1) for n in range(2)}
+    tasks["die", 0] = (die_after, *tasks)
+    with pytest.raises(Exception, match="process"), SamplingProfiler() as sprof:
+        dask.multiprocessing.get(
+            tasks, [("die", 0)], num_workers=2, chunksize=1, optimize_graph=False
+        )
+    assert "some" in names_of(sprof)
+
+
+def die_after(*_):
+    os._exit(1)
+
+
+def test_nothing_of_the_users_is_kept():
+    class Big:
+        pass
+
+    kept = []
+
+    def hold(seconds):
+        big = Big()
+        kept.append(weakref.ref(big))
+        spin(seconds)
+        return
+
+    gc.collect()
+    gc.disable()
+    try:
+        _, sprof = sampled({("hold", n): (hold, 0.05) for n in range(6)}, interval="1ms")
+        assert "hold" in str(names_of(sprof))
+        assert len(kept) == 6
+        assert not [ref for ref in kept if ref() is not None]
+    finally:
+        gc.enable()
+
+
+def test_code_is_let_go():
+    space = {"spin": spin}
+    exec("def compute(): spin(0.1)", space)
+    code = weakref.ref(space["compute"].__code__)
+    _, sprof = sampled({("work", 0): (space.pop("compute"),)})
+    assert "compute" in names_of(sprof)
+    gc.collect()
+    assert code() is None
+
+
+def test_tasks_that_are_not_sampled_are_not_watched():
+    with Profiler():
+        stand_in = []
+        dask.threaded.get(
+            {("see", 0): (lambda: stand_in.append(dict(running_tasks)),)}, [("see", 0)]
+        )
+    assert stand_in == [{}]
+
+
+def threads_come_and_go(count):
+    for _ in range(count):
+        thread = threading.Thread(target=spin, args=(0.001,))
+        thread.start()
+        thread.join()
+
+
+def test_threads_that_end_between_two_looks():
+    prof, sprof = sampled(
+        {("work", n): (threads_come_and_go, 50) for n in range(4)}, interval="1ms"
+    )
+    assert not [notice for notice in sprof.recording.notices if "failed" in notice]
+    # A task's own threads are left out.
+    assert "spin" not in names_of(sprof)
+    assert seconds_by_name(sprof)["all tasks"] == pytest.approx(total(prof), rel=1e-6)
+
+
+# What is told
+
+
+def test_summary_export_and_picture(tmp_path, monkeypatch):
+    prof, sprof = sampled({("work", 0): (some_and_more, 0.5), ("nap", 0): (time.sleep, 0.1)})
+    assert "spin" in sprof.summary()
+    assert "samples of their stacks" in sprof.summary()
+    together = summary([prof, sprof])
+    assert "2 tasks" in together
+    assert "hottest line" in together
+    for name in ("profile.speedscope.json", "profile.collapsed", "profile.folded"):
+        sprof.export(tmp_path / name)
+    content = json.loads((tmp_path / "profile.speedscope.json").read_text())
+    assert {profile["name"] for profile in content["profiles"]} == {"work", "nap"}
+    sprof.export(tmp_path / "part.folded", function="nap")
+    assert "some" not in (tmp_path / "part.folded").read_text()
+    with pytest.raises(DiagnosticError, match="speedscope"):
+        sprof.export(tmp_path / "profile.txt")
+    sprof.visualize(show=False, filename=tmp_path / "flame.html")
+    visualize([prof, sprof], show=False, filename=tmp_path / "both.html")
+    for name in os.listdir(tmp_path):
+        (tmp_path / name).unlink()
+
+
+def test_an_empty_profile():
+    with SamplingProfiler() as sprof:
+        pass
+    assert names_of(sprof) == {"all tasks"}
+    assert "0 samples" in sprof.summary()
+    sprof.visualize(show=False, save=False)
+
+
+def test_settings_come_from_dasks_configuration():
+    assert dask.config.get("diag.profile.interval") == "10ms"
+    assert dask.config.get("diag.profile.cycle") == "1s"
+    with dask.config.set({"diag.profile.interval": "20ms", "diag.profile.cycle": 2}):
+        assert SamplingProfiler()._interval == 0.02
+        assert SamplingProfiler()._cycle == 2.0
+        assert SamplingProfiler("5ms")._interval == 0.005
+    with (
+        dask.config.set({"diag.profile.interval": "often"}),
+        pytest.raises(DiagnosticError, match=r"diag\.profile\.interval of dask's configuration"),
+    ):
+        SamplingProfiler()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"interval": "soon"}, "interval: expected a time"),
+        ({"interval": 0}, "interval: expected a time"),
+        ({"interval": -1}, "interval: expected a time"),
+        ({"interval": "1us"}, "0.1 ms or more"),
+        ({"interval": True}, "interval: expected a time"),
+        ({"interval": float("nan")}, "interval: expected a time"),
+        ({"interval": []}, "interval: expected a time"),
+        ({"cycle": float("inf")}, "cycle: expected a time"),
+        ({"interval": "2s"}, "cycle: expected at least the interval"),
+    ],
+)
+def test_impossible_settings(arguments, message):
+    with pytest.raises(DiagnosticError, match=message):
+        SamplingProfiler(**arguments)
+
+
+def test_a_fault_of_ours_is_told_and_does_not_reach_the_task(monkeypatch):
+    def fail(*_):
+        raise OSError("strange")
+
+    monkeypatch.setattr(Walker, "stack_of", fail)
+    prof, sprof = sampled({("work", 0): (some, 0.1)})
+    assert prof.recording.tasks["outcome"].tolist() == ["ok"]
+    assert any("strange" in notice for notice in sprof.recording.notices)
+    assert "(not sampled)" in names_of(sprof)
+
+
+# The parts, without a clock
+
+
+def a_stack(*names):
+    return Stack(tuple(Line(name, "file.py", 1, 1) for name in names))
+
+
+def size_of(whole):
+    """Bytes of an object and of all that it alone refers to."""
+    seen, size, left = set(), 0, [whole]
+    while left:
+        item = left.pop()
+        if id(item) not in seen and not isinstance(item, (type, type(sys))):
+            seen.add(id(item))
+            size += sys.getsizeof(item)
+            left += gc.get_referents(item)
+    return size
+
+
+def test_an_hour_of_samples_is_small():
+    interval, threads, distinct = 0.01, 16, 2000
+    some_stacks = [
+        a_stack(
+            *(f"call{n % 7}-{depth}-{n if depth > 18 else n % (depth + 1)}" for depth in range(20))
+        )
+        for n in range(distinct)
+    ]
+    kept = Stacks(1.0)
+    # Every tenth look, of ten times the seconds: cells do not grow with looks.
+    for tick in range(int(3600 / interval / 10)):
+        now = tick * interval * 10
+        for thread in range(threads):
+            stack = some_stacks[(tick * 31 + thread * 7 + tick * tick) % distinct]
+            kept.see(now, f"function{thread % 5}", stack, 0.1, 0.05)
+        if tick % 6000 == 0:
+            assert size_of(kept) < 50e6
+    assert size_of(kept) < 50e6
+    found = kept.snapshot()
+    assert len(found.cycles) <= stacks.MOST_CYCLES
+    assert sum(sum(packed.seconds) for packed in found.cycles.values()) == pytest.approx(3600 * 16)
+    assert sum(sum(packed.cpu) for packed in found.cycles.values()) == pytest.approx(1800 * 16)
+    assert sum(sum(packed.counts) for packed in found.cycles.values()) == 36_000 * 16
+
+
+def test_cycles_merge_with_their_neighbours(monkeypatch):
+    monkeypatch.setattr(stacks, "MOST_CYCLES", 10)
+    kept, stack = Stacks(1.0), a_stack("main", "work")
+    for second in range(1000):
+        kept.see(second + 0.5, "sum", stack, 0.25, 0.125)
+    found = kept.snapshot()
+    assert len(found.cycles) <= 10
+    assert found.cycle == 128.0
+    for number, packed in found.cycles.items():
+        overlap = min(1000, (number + 1) * found.cycle) - number * found.cycle
+        assert sum(packed.seconds) == overlap / 4
+        assert list(packed.counts) == [overlap]
+    # What comes late finds its cycle.
+    kept.see(3.0, "sum", stack, 0.25, 0.125)
+    assert list(kept.snapshot().cycles[0].counts) == [129]
+
+
+def test_a_look_that_stands_for_long_is_spread_over_cycles():
+    kept = Stacks(1.0)
+    kept.see(12.5, "sum", a_stack("main"), 10.0, 5.0)
+    kept.miss(14.75, "sum", 0.5)
+    kept.miss(15.125, "sum", 0.25)
+    seconds = {n: sum(packed.seconds) for n, packed in kept.snapshot().cycles.items()}
+    assert seconds == {2: 0.5, **dict.fromkeys(range(3, 12), 1.0), 12: 0.5, 14: 0.5, 15: 0.25}
+    looks = {n: sum(packed.counts) for n, packed in kept.snapshot().cycles.items()}
+    assert sum(looks.values()) == looks[12] == 1
+
+
+@pytest.mark.parametrize("get", SCHEDULERS)
+def test_no_more_threads_at_a_time_than_there_are(get):
+    _, sprof = sampled({("re", 0): (match_for_long, letters_for(1.0))}, get, cycle="100ms")
+    samples = sprof.recording.samples
+    threads = samples["wall"] / (samples["stop"] - samples["start"])
+    assert threads.max() < 1.3
+    assert len(samples) > 5
+
+
+def test_few_cycles_of_many_stacks_are_not_merged_for_ever(monkeypatch):
+    monkeypatch.setattr(stacks, "MOST_CELLS", 100)
+    kept = Stacks(1.0)
+    for second in range(200):
+        for n in range(50):
+            kept.see(second, "sum", a_stack("main", f"call{n}"), 0.02, 0.0)
+    found = kept.snapshot()
+    assert stacks.FEWEST_CYCLES / 2 <= len(found.cycles) <= stacks.FEWEST_CYCLES + 1
+    assert sum(sum(packed.seconds) for packed in found.cycles.values()) == pytest.approx(200)
+
+
+def test_calls_without_room_count_to_their_caller(monkeypatch):
+    monkeypatch.setattr(stacks, "MOST_NODES", 3)
+    kept = Stacks(8.0)
+    kept.see(0.0, "sum", a_stack("main", "work"), 1.0, 0.0)
+    kept.see(0.0, "sum", a_stack("main", "other", "deep"), 1.0, 0.0)
+    kept.see(0.0, "sum", a_stack("main", "third"), 1.0, 0.0)
+    found = kept.snapshot()
+    (packed,) = found.cycles.values()
+    assert dict(zip(packed.nodes, packed.seconds, strict=True)) == {1: 1.0, 2: 1.0, 0: 1.0}
+    assert kept.cut == 2
+
+
+def test_beats_are_spread_evenly_over_whatever_repeats():
+    for period in (0.01, 0.02, 0.005, 0.0033, 0.0137):
+        beats = Beats(print, 0.01, 0.0)
+        seen, seconds, now = [], 0.0, 0.0
+        while now < 50.0:
+            now = beats.due
+            seconds += beats.passed(now)
+            seen.append(now % period < 0.3 * period)
+        assert np.mean(seen) == pytest.approx(0.3, abs=0.01), period
+        assert seconds == pytest.approx(now, abs=0.02)
+
+
+def test_missed_beats_count():
+    beats = Beats(print, 0.01, 0.0)
+    assert beats.passed(0.2699999) == pytest.approx(0.26)
+    assert 0.27 <= beats.due < 0.28
+    beats.not_before(0.5)
+    assert 0.5 <= beats.due < 0.52
+    assert beats.passed(0.5199999) == pytest.approx(0.25)
+    assert beats_until(7.0, 0.01) - beats_until(2.0, 0.01) == pytest.approx(500, abs=1)
+
+
+def test_a_sampler_that_is_slow_looks_less_often():
+    sampler, calls = Sampler(), []
+
+    def slow(passed):
+        calls.append(passed)
+        spin(0.004)
+
+    begun = time.perf_counter()
+    user = sampler.add(slow, 0.001, print)
+    time.sleep(1.0)
+    sampler.remove(user)
+    took = time.perf_counter() - begun
+    assert len(calls) <= took / 0.2 + 2
+    assert sum(calls) == pytest.approx(took, abs=0.3)
+
+
+def test_users_of_one_listener_share_its_calls():
+    sampler, calls, told = Sampler(), [], []
+    once = sampler.add(calls.append, 0.01, told.append)
+    twice = sampler.add(calls.append, 0.005, told.append)
+    time.sleep(0.3)
+    sampler.remove(twice)
+    assert len(calls) <= 0.3 / 0.005 + 10
+    count = len(calls)
+    time.sleep(0.2)
+    assert len(calls) > count
+    sampler.remove(once)
+    assert not own_threads()
+    assert not told
