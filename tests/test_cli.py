@@ -32,13 +32,13 @@ def test_summary_tells_what_summary_tells(files):
 
 def test_report_writes_a_page_and_replaces_none_unasked(files):
     done = diag("report", "run.diag", "-o", "page.html")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "report: page.html\n", "")
     assert "1 compute, 1 task" in Path("page.html").read_text()
     again = diag("report", "run.diag", "-o", "page.html")
     assert again.returncode == 2
     assert "will not overwrite page.html; pass --force" in again.stderr
     assert diag("report", "run.diag", "-o", "page.html", "--force").returncode == 0
-    for name, told in (("no/page.html", "folder that exists"), ("/proc/page.html", "cannot write")):
+    for name, told in (("no/page.html", "make the directory"), ("/proc/page.html", "cannot write")):
         failed = diag("report", "run.diag", "-o", name)
         assert failed.returncode == 2
         assert told in failed.stderr

@@ -307,6 +307,8 @@ def test_nothing_is_overwritten_unasked():
         (["-m", "no_such_module"], "cannot run the module no_such_module"),
         (["-m", "no.such"], "cannot run the module no.such"),
         (["-o", "no/where/x.diag", "-c", "1"], "make the directory"),
+        (["--report", "no/x.html", "-c", "1"], "make the directory"),
+        (["--report", ".", "-c", "1"], "it is a directory"),
         (["-m", "-c", "x"], "only one of them"),
         ([], "Missing argument"),
         (["--interval", "0", "-c", "1"], "--interval"),
@@ -324,7 +326,8 @@ def test_errors_of_ours_are_told_in_a_line(arguments, told):
 
 
 def test_a_report_that_cannot_be_written_is_told():
-    name = script("\ncompute()\nsys.exit(3)\n")
+    Path("no").mkdir()
+    name = script("\nimport os\nos.rmdir('no')\ncompute()\nsys.exit(3)\n")
     done = diag("run", "-q", "--report", "no/where.html", name)
     assert done.returncode == 3
     assert "the report could not be written" in done.stderr

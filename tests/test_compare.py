@@ -23,18 +23,27 @@ def recording(cpu=0.5, memory=None, held=None, **durations):
     names = [name for name, took in durations.items() for _ in took]
     took = np.array([each for took in durations.values() for each in took], dtype=float)
     start = np.arange(len(took), dtype=float) * 10
-    computes = Table({"start": np.array([0.0]), "stop": np.array([np.nansum(took)])})
+    stop = np.array([np.nansum(took)])
+    computes = Table({"compute": Labels.of(["1-1"]), "start": np.array([0.0]), "stop": stop})
     tasks = Table(
         {
             "function": Labels.of(names),
             "start": start,
             "stop": start + took,
             "thread_cpu": took * cpu,
+            "submitted": start,
+            "compute": Labels.of(["1-1"] * len(took)),
+            "pid": Labels.of([1] * len(took)),
         }
     )
     made = replace(NOTHING, computes=computes, tasks=tasks)
     if memory is not None:
-        columns = {"memory": np.array(memory), "memory_children": np.zeros(len(memory))}
+        # One sample in each of the first tasks.
+        columns = {
+            "time": np.arange(len(memory)) * 10 + 0.5,
+            "memory": np.array(memory),
+            "memory_children": np.zeros(len(memory)),
+        }
         made = replace(made, resources=Table(columns))
     if held is not None:
         rows = [(name, count) for name, count in held.items() for _ in range(count)]
@@ -121,15 +130,19 @@ def test_what_is_new_or_gone_is_told_and_counts_in_the_total():
 
 def test_cpu_memory_and_what_is_held():
     before = recording(f=[1.0] * 5, cpu=0.9, memory=[1e9, 2e9], held={"f": 3})
-    after = recording(f=[1.0] * 5, cpu=0.4, memory=[3e9, 1e9], held={"f": 7, "g": 1})
+    after = recording(
+        f=[1.0] * 5, g=[1.0] * 5, cpu=0.4, memory=[3e9] + [1e9] * 5, held={"f": 7, "g": 1}
+    )
     found = compare(before, after)
     row = rows_of(found)["f"]
     assert (row["cpu_before"], row["cpu_after"]) == (pytest.approx(0.9), pytest.approx(0.4))
     assert (row["held_before"], row["held_after"]) == (3.0, 7.0)
     assert (found.total["memory_before"], found.total["memory_after"]) == (2e9, 3e9)
-    text = comparison_summary(found, "before.diag", "after.diag")
+    assert (row["memory_before"], row["memory_after"]) == (2e9, 3e9)
+    assert rows_of(found)["g"]["memory_after"] == 1e9
+    text = comparison_summary(found, "before.diag", "after.diag").replace("\n  ", " ")
     assert "90→40" in text
-    assert "memory at most 2,000 MB → 3,000 MB" in text
+    assert "memory at most 2,000 MB → 3,000 MB; f 2,000 MB → 3,000 MB" in text
     assert "f 3 → 7" in text
 
 

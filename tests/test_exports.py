@@ -8,6 +8,7 @@ import json
 import math
 import subprocess
 import sys
+import threading
 import time
 import tracemalloc
 from dataclasses import fields, replace
@@ -84,6 +85,27 @@ def failed():
         dsk = {("nap", n): (nap,) for n in range(3)} | {("fail", 0): (fail, ("nap", 0))}
         dask.threaded.get(dsk, list(dsk), num_workers=2)
     return prof.recording
+
+
+def in_flight():
+    """Tasks that still ran when their compute had failed."""
+    begun = threading.Barrier(3)
+    end = threading.Event()
+
+    def wait():
+        begun.wait(30)
+        end.wait(30)
+
+    def fail_beside():
+        begun.wait(30)
+        raise ValueError("mine")
+
+    with Profiler() as prof, pytest.raises(ValueError, match="mine"):
+        dsk = {("wait", n): (wait,) for n in range(2)} | {("fail", 0): (fail_beside,)}
+        dask.threaded.get(dsk, list(dsk), num_workers=3)
+    recording = prof.recording
+    end.set()
+    return recording
 
 
 # What the Trace Event Format says of the kinds of events that are used.
@@ -272,10 +294,10 @@ def test_failed_tasks_and_those_that_are_not_known_are_there(tmp_path):
     for name in ("start", "stop", "thread_cpu", "collected"):
         known[name] = np.where(np.isnan(started), NAN, tasks[name])
     hidden = replace(recording, tasks=Table(known))
-    for each in (recording, hidden):
+    for each in (recording, hidden, in_flight()):
         events = trace_of(each, tmp_path)
         told = [e["args"] for e in events if e["ph"] in "Xb" and "task" in e.get("args", ())]
-        assert sorted(args["task"] for args in told) == list(range(len(tasks)))
+        assert sorted(args["task"] for args in told) == list(range(len(each.tasks)))
         rows = each.tasks.to_dicts()
         for args in told:
             assert args["outcome"] == rows[args["task"]]["outcome"]
@@ -283,9 +305,10 @@ def test_failed_tasks_and_those_that_are_not_known_are_there(tmp_path):
         aside = [
             e["args"]["task"]
             for e in events
-            if e["ph"] == "b" and e["name"].startswith("when not known: ")
+            if e["ph"] == "b" and e["name"].startswith("not placed: ")
         ]
-        assert aside == np.flatnonzero(np.isnan(each.tasks["start"])).tolist()
+        nowhere = np.isnan(each.tasks["start"]) | (np.array(each.tasks["pid"].tolist()) == 0)
+        assert aside == np.flatnonzero(nowhere).tolist()
         bound_flows(events)
 
 

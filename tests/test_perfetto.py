@@ -16,7 +16,7 @@ import pytest
 
 from dask_diag import export
 
-from .test_exports import HOSTILE, by_hand, failed, recorded
+from .test_exports import HOSTILE, by_hand, in_flight, recorded
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
 
@@ -97,7 +97,7 @@ SLICES = """select extract_arg(slice.arg_set_id, 'args.task'), slice.name, slice
 FLOWS = """select extract_arg(o.arg_set_id, 'args.task'), extract_arg(i.arg_set_id, 'args.task')
     from flow join slice o on o.id = slice_out join slice i on i.id = slice_in order by 2, 1"""
 OTHERS = """select distinct category, name from slice
-    where category != 'task' or name like 'when%' order by 1, 2"""
+    where category != 'task' or name like 'not placed%' order by 1, 2"""
 COUNTERS = "select distinct name from counter_track order by 1"
 
 
@@ -127,7 +127,7 @@ def test_perfetto_finds_every_task_and_every_need(get, asked):
 
 
 def test_perfetto_takes_failed_tasks_and_hostile_texts(asked):
-    faults, slices = asked(failed(), FAULTS, SLICES)
+    faults, slices = asked(in_flight(), FAULTS, SLICES)
     assert faults == []
     assert "fail" in [row[1] for row in slices]
     hostile = by_hand(HOSTILE, HOSTILE[::-1], HOSTILE)

@@ -161,6 +161,20 @@ def test_stacks_are_a_flame_graph_and_hottest_lines(tmp_path):
     assert "samples" in page.sections["flame"]
 
 
+def test_memory_of_functions_is_told_as_exact_or_a_bound(tmp_path):
+    def takes():
+        block = bytearray(60_000_000)
+        time.sleep(0.1)
+        return len(block)
+
+    with performance_report(tmp_path / "page.html", dt=0.01):
+        dask.threaded.get({("takes", 0): (takes,)}, ("takes", 0))
+    memory = " ".join(Page(tmp_path / "page.html").sections["memory"].split())
+    found = re.search(r"takes 1 1 ([\d.]+) ([\d.]+) (exact|upper bound)", memory)
+    assert found, memory
+    assert 50 < float(found[1]) < 80
+
+
 def test_a_section_that_fails_is_a_message_and_the_others_are_there(tmp_path, monkeypatch):
     def fails(recording):
         yield report_sections.Text(["half of it"])
@@ -278,7 +292,7 @@ def test_the_page_replaces_an_older_one_as_a_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "dask_diag.views.files.os.replace", lambda *a: (_ for _ in ()).throw(OSError)
     )
-    with pytest.raises(OSError):
+    with pytest.raises(DiagnosticError, match="cannot write"):
         report(recording_of([]), path)
     monkeypatch.undo()
     assert path.read_text() == "older"

@@ -14,6 +14,7 @@ import numpy as np
 
 from dask_diag.analysis.elapsed import seconds_computing
 from dask_diag.analysis.levels import levels_held
+from dask_diag.analysis.memory import memory_usage
 from dask_diag.analysis.spread import FEWEST, Sum, interval
 from dask_diag.columns import Labels
 from dask_diag.recording import Recording, Table
@@ -31,14 +32,15 @@ class Comparison(NamedTuple):
     functions : Table
         A row per function, the largest change of seconds first. ``function``; then twice, as
         ``_before`` and ``_after``: ``tasks`` (count), ``seconds`` (sum of its tasks' durations),
-        ``cpu`` (the share of them that was CPU time, 0 to 1) and ``held`` (the most that the
-        scheduler held of its results at a time, in the recording's metric); ``change`` of the
-        seconds, ``spread`` (seconds by which they may differ by chance), and ``verdict``:
-        ``slower`` or ``faster`` if the change is more than the spread, ``same`` if not, ``few``
-        if there are too few tasks to tell, ``new`` or ``gone``.
+        ``cpu`` (the share of them that was CPU time, 0 to 1), ``memory`` (the most bytes seen in
+        use while one ran, see `memory_usage`) and ``held`` (the most that the scheduler held of
+        its results at a time, in the recording's metric); ``change`` of the seconds, ``spread``
+        (seconds by which they may differ by chance), and ``verdict``: ``slower`` or ``faster`` if
+        the change is more than the spread, ``same`` if not, ``few`` if there are too few tasks to
+        tell, ``new`` or ``gone``.
     total : dict
-        ``tasks``, ``seconds``, ``cpu`` and ``held`` of all functions together, ``elapsed`` (seconds
-        in which a compute ran) and ``memory`` (the most bytes seen in use), before and after.
+        The same numbers of all functions together, before and after, and ``elapsed`` (seconds in
+        which a compute ran).
     judged : dict
         ``seconds``, before and after, ``change``, ``spread`` and ``verdict`` of all functions
         together whose own spread is known.
@@ -70,12 +72,13 @@ class _Side(NamedTuple):
     tasks: int = 0
     seconds: float = 0.0
     cpu: float = _NAN
+    memory: float = _NAN
     held: float = _NAN
     known: Sum = Sum(0, 0.0)
 
 
 _ABSENT = _Side()
-_BOTH = ("tasks", "seconds", "cpu", "held")
+_BOTH = ("tasks", "seconds", "cpu", "memory", "held")
 
 
 class _Pair(NamedTuple):
@@ -129,6 +132,7 @@ def _by_function(recording: Recording) -> dict[str, _Side]:
     if not len(tasks):
         return {}
     held, _ = levels_held(recording)
+    memory = _memory_of_functions(recording)
     function: Labels = tasks["function"]
     seconds = tasks["stop"] - tasks["start"]
     order = np.argsort(function.codes, kind="stable")
@@ -145,6 +149,7 @@ def _by_function(recording: Recording) -> dict[str, _Side]:
             tasks=len(rows),
             seconds=total,
             cpu=float(np.nansum(tasks["thread_cpu"][known])) / total if total else _NAN,
+            memory=memory.get(name, _NAN),
             held=held[name].peak if name in held else _NAN,
             known=Sum(len(known), variance),
         )
@@ -202,6 +207,13 @@ def _verdict(change: float, spread: float) -> str:
     if abs(change) <= spread:
         return "same"
     return "slower" if change > 0 else "faster"
+
+
+def _memory_of_functions(recording: Recording) -> dict[str, float]:
+    if not len(recording.resources) and not len(recording.processes):
+        return {}
+    usage = memory_usage(recording)
+    return dict(zip(usage["function"].tolist(), usage["max_memory"].tolist(), strict=True))
 
 
 def _most_memory(resources: Table) -> float:

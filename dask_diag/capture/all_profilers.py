@@ -11,6 +11,7 @@ from dask_diag.capture.cache import CacheProfiler
 from dask_diag.capture.diagnostic import Diagnostic
 from dask_diag.capture.profiler import Profiler
 from dask_diag.capture.resources import ResourceProfiler
+from dask_diag.capture.sampling import SamplingProfiler
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -47,7 +48,13 @@ class AllProfilers:
         self.tasks = Profiler(explain)
         self.cache = CacheProfiler(metric, metric_name)
         self.resources = ResourceProfiler(dt)
-        self.profilers: tuple[Diagnostic, ...] = (self.tasks, self.cache, self.resources)
+        self.stacks = SamplingProfiler()
+        self.profilers: tuple[Diagnostic, ...] = (
+            self.tasks,
+            self.cache,
+            self.resources,
+            self.stacks,
+        )
         self._faults: list[str] = []
         self._environment: list[tuple[str, str, str]] = []
         self._entered: list[Diagnostic] = []
@@ -72,6 +79,11 @@ class AllProfilers:
     def _is_of_parent(self) -> bool:
         """Whether this is a forked child that leaves the block: what it writes is its parent's."""
         return os.getpid() != self._pid
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What kept it from being complete; `recording` tells it in its notices, too."""
+        return tuple(self._faults)
 
     @property
     def recording(self) -> Recording:

@@ -149,20 +149,6 @@ def resources_table(samples: array[float]) -> Table:
     return Table({name: numbers[:, n].copy() for n, name in enumerate(SAMPLE_COLUMNS)})
 
 
-def environment_table(rows: Sequence[tuple[str, str, str]]) -> Table:
-    """Of section, name and value."""
-    if not rows:
-        return Table({})
-    sections, names, values = zip(*rows, strict=True)
-    return Table(
-        {
-            "section": Labels.of(sections),
-            "name": Texts(Labels([0] * len(rows), [""]), names),
-            "value": Texts(Labels([0] * len(rows), [""]), values),
-        }
-    )
-
-
 def processes_table(samples: array[float]) -> Table:
     """`Recording.processes`, in order of time."""
     numbers = np.array(samples, dtype=float).reshape(-1, len(PROCESS_COLUMNS))
@@ -179,3 +165,17 @@ def memory_table(series: Mapping[str, array[float]]) -> Table:
     columns = {name: numbers[:, n].copy() for n, name in enumerate(MEMORY_COLUMNS)}
     labels = Labels(np.repeat(np.arange(len(lengths)), lengths), list(series))
     return Table({"label": labels, **columns})
+
+
+def environment_table(rows: Sequence[tuple[str, str, str]]) -> Table:
+    """Of section, name and value."""
+    if not rows:
+        return Table({})
+    sections, names, values = zip(*rows, strict=True)
+    return Table(
+        {
+            "section": Labels.of(sections),
+            "name": Texts(Labels([0] * len(rows), [""]), names),
+            "value": Texts(Labels([0] * len(rows), [""]), values),
+        }
+    )

@@ -21,7 +21,7 @@ from dask_diag.capture.stacks import NOT_SAMPLED, Snapshot, Stacks
 from dask_diag.columns import Labels
 from dask_diag.recording import Table
 
-__all__ = ["stacks_tables"]
+__all__ = ["stacks_as_seen", "stacks_tables"]
 
 Array = np.ndarray[Any, Any]
 
@@ -29,6 +29,19 @@ Array = np.ndarray[Any, Any]
 def stacks_tables(stacks: Stacks, computes: Sequence[Compute]) -> dict[str, Table]:
     """`Recording.frames`, `Recording.stacks` and `Recording.samples`."""
     found = stacks.snapshot()
+    return {**_tree(found), "samples": _samples(found, computes)}
+
+
+def stacks_as_seen(stacks: Stacks, most: int) -> dict[str, Table]:
+    """The same without regard to what was measured of tasks, in about `most` rows at most."""
+    found = stacks.snapshot()
+    cells, cycle = _cells(found), found.cycle
+    while len(cells.node) > most and cells.cycle.min() < cells.cycle.max():
+        cells, cycle = _coarser(cells), 2 * cycle
+    return {**_tree(found), "samples": _samples_table(cells, cycle, found.functions)}
+
+
+def _tree(found: Snapshot) -> dict[str, Table]:
     lines, parents = found.lines, found.parents
     return {
         "frames": Table(
@@ -45,7 +58,6 @@ def stacks_tables(stacks: Stacks, computes: Sequence[Compute]) -> dict[str, Tabl
                 "frame": np.array(found.line_of_node, dtype=np.int64),
             }
         ),
-        "samples": _samples(found, computes),
     }
 
 
@@ -83,10 +95,20 @@ def _samples(found: Snapshot, computes: Sequence[Compute]) -> Table:
     cells = cells.where(np.lexsort((cells.node, cells.function, cells.cycle)))
     begun = min((compute.start for compute in computes), default=-np.inf)
     ended = max((compute.stop or np.inf for compute in computes), default=np.inf)
+    return _samples_table(cells, found.cycle, names, begun, ended)
+
+
+def _samples_table(
+    cells: Cells,
+    cycle: float,
+    names: Sequence[str],
+    begun: float = -np.inf,
+    ended: float = np.inf,
+) -> Table:
     return Table(
         {
-            "start": np.maximum(cells.cycle * found.cycle, begun),
-            "stop": np.minimum((cells.cycle + 1) * found.cycle, min(ended, perf_counter())),
+            "start": np.maximum(cells.cycle * cycle, begun),
+            "stop": np.minimum((cells.cycle + 1) * cycle, min(ended, perf_counter())),
             "function": Labels(cells.function, names),
             "stack": cells.node,
             "wall": cells.seconds,
@@ -113,6 +135,19 @@ def _cells(found: Snapshot) -> Cells:
         column("cpu", float),
         column("counts", np.int64),
     )
+
+
+def _coarser(cells: Cells) -> Cells:
+    """The cells of cycles that are twice as long."""
+    places = np.stack([cells.cycle // 2, cells.function, cells.node], axis=1)
+    distinct, row = np.unique(places, axis=0, return_inverse=True)
+    row = row.reshape(-1)
+    seconds, cpu, looks = (
+        np.bincount(row, values, minlength=len(distinct))
+        for values in (cells.seconds, cells.cpu, cells.looks)
+    )
+    cycle, function, node = distinct.T
+    return Cells(cycle, function, node, seconds, cpu, looks.astype(np.int64))
 
 
 def _measured(table: Table, computes: Sequence[Compute], names: Sequence[str]) -> Tasks:

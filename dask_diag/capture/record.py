@@ -28,8 +28,7 @@ class record(AllProfilers):  # noqa: N801
 
     Parameters
     ----------
-    path : str, os.PathLike or None
-        None writes no file: what is measured is only in `recording`.
+    path : str or os.PathLike
     overwrite : bool, optional
         Whether a file that is there may be replaced.
     dt : float, optional
@@ -58,7 +57,7 @@ class record(AllProfilers):  # noqa: N801
 
     def __init__(
         self,
-        path: str | os.PathLike[str] | None,
+        path: str | os.PathLike[str],
         *,
         overwrite: bool = False,
         dt: float = 0.5,
@@ -72,61 +71,45 @@ class record(AllProfilers):  # noqa: N801
         self._stopping = threading.Event()
         self._streams: list[Any] = []
         self._writer: Any = None
-        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        with ExitStack() as undo:
-            if self._path is not None:
-                self._open(self._path, undo)
-            super().__enter__()
-            undo.push(super().__exit__)
-            if self._path is not None:
-                self._start_writing()
-            undo.pop_all()
-        return self
-
-    def _open(self, path: str | os.PathLike[str], undo: ExitStack) -> None:
+        from dask_diag.capture.stream import without_rows
         from dask_diag.storage import Writer
 
-        self._writer = Writer(path, overwrite=self._overwrite)
-        undo.callback(self._writer.close)
-
-    def _start_writing(self) -> None:
-        from dask_diag.capture.stream import without_rows
-
-        # Opened at once by whoever looks, and with the columns of tables that stay empty.
-        self._writer.append(without_rows(self.recording))
-        self._streams = self._streams_of_profilers()
-        self._stopping.clear()
-        self._thread = threading.Thread(target=self._run, name="dask_diag-record", daemon=True)
-        self._thread.start()
+        self._writer = Writer(self._path, overwrite=self._overwrite)
+        with ExitStack() as undo:
+            undo.callback(self._writer.close)
+            super().__enter__()
+            undo.push(super().__exit__)
+            # Opened at once by whoever looks, and with the columns of tables that stay empty.
+            self._writer.append(without_rows(self.recording))
+            self._streams = self._streams_of_profilers()
+            self._stopping.clear()
+            self._thread = threading.Thread(target=self._run, name="dask_diag-record", daemon=True)
+            self._thread.start()
+            undo.pop_all()
+        return self
 
     def __exit__(self, *args: object) -> None:
         if self._is_of_parent():
             return
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            self._stopping.set()
-            thread.join()
+        self._stopping.set()
+        self._thread.join()
         super().__exit__(*args)
-        if thread is not None:
-            self._guarded(self._end)
+        self._guarded(self._end)
         self._streams = []
 
     def _streams_of_profilers(self) -> list[Any]:
         from dask_diag.capture.stream import CacheStream, ResourceStream
+        from dask_diag.capture.stream_stacks import StackStream
         from dask_diag.capture.stream_tasks import TaskStream
 
         return [
             TaskStream(self.tasks),
             CacheStream(self.cache),
             ResourceStream(self.resources),
+            StackStream(self.stacks),
         ]
-
-    @property
-    def faults(self) -> tuple[str, ...]:
-        """What kept the file from being written as it should be; `recording` tells it, too."""
-        return tuple(self._faults)
 
     def _run(self) -> None:
         """Write every now and then, until the block ends or writing fails."""
@@ -147,8 +130,9 @@ class record(AllProfilers):  # noqa: N801
             for tables, taken in zip((new, so_far), stream.take(), strict=True):
                 tables.update(taken)
         if last:
-            new = {
-                name: stack([new[name], so_far.get(name, new[name].rows(slice(0)))]) for name in new
+            new |= {
+                name: stack([new[name], table]) if name in new else table
+                for name, table in so_far.items()
             }
         parts = [part_of(self.profilers, tables, self._faults) for tables in (new, so_far)]
         self._writer.append(parts[0], None if last else parts[1])
@@ -161,5 +145,4 @@ class record(AllProfilers):  # noqa: N801
             self._guarded(self._writer.close)
         if self._faults:
             self._writer.abandon()
-            assert self._path is not None
             self.recording.save(self._path, overwrite=True)

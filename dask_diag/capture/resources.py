@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from array import array
 from collections import namedtuple
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from dask_diag.capture.arguments import number
 from dask_diag.capture.beat import Beat
 from dask_diag.capture.compute import Compute
 from dask_diag.capture.diagnostic import Diagnostic
+from dask_diag.capture.scheduler import runs_nothing
 
 if TYPE_CHECKING:
     from dask_diag.recording import Recording
@@ -37,6 +39,8 @@ SAMPLE_COLUMNS = (
 PROCESS_COLUMNS = ("time", "pid", "descendant", "memory")
 
 _FIRST_SAMPLE_AFTER = 0.01
+_SHARE_OF_TIME_FOR_NOTES = 0.01
+_NOTES_IN_AN_INTERVAL = 10
 _NAN = float("nan")
 
 
@@ -59,7 +63,8 @@ class ResourceProfiler(Diagnostic):
     A thread samples with psutil; its own CPU time is left out. As a context manager it samples
     throughout the block, when registered only while computes run. CPU is that of the interval
     which ends with the sample; memory is the sum of resident sizes, in which pages that processes
-    share count in each.
+    share count in each. Between tasks, when none runs, memory alone is noted, for a hundredth of
+    the time at most: so it is known what the next one began with.
     """
 
     draws = "resources"
@@ -70,6 +75,7 @@ class ResourceProfiler(Diagnostic):
         self._samples = array("d")
         self._processes = array("d")
         self._published = 0
+        self._next_note = 0.0
         self._sampler: Sampler | None = None
         self._reasons = 0
 
@@ -137,6 +143,20 @@ class ResourceProfiler(Diagnostic):
     def _ended(self, compute: Compute, dsk: Any) -> None:
         self._stop_sampling()
 
+    def _posttask(self, key: Any, value: Any, dsk: Any, state: Any, worker_id: Any) -> None:
+        if perf_counter() >= self._next_note:
+            self._guarded("to sample between tasks", self._note, state)
+
+    def _note(self, state: Any) -> None:
+        """Note memory while no task runs: by how much it grows in the next one is then known."""
+        if not runs_nothing(state) or not self._lock.acquire(blocking=False):
+            return
+        try:
+            if self._sampler is not None:
+                self._next_note = self._sampler.note()
+        finally:
+            self._lock.release()
+
     def _start_sampling(self) -> None:
         with self._lock:
             self._reasons += 1
@@ -166,14 +186,17 @@ class Sampler:
         fault: Callable[..., None],
     ) -> None:
         from dask_diag.capture.process_tree import ProcessTree
+        from dask_diag.capture.processes import process_reader
 
+        self._dt = dt
         self._samples = samples
         self._processes = processes
+        self._reader = process_reader()
         self._tree = ProcessTree()
         self._last = perf_counter()
         self._pid = os.getpid()
         self._cpu = 0.0
-        self._note_processes()
+        self._keep(self._last, self._tree.memory_of)
         failed = partial(fault, "to sample resources")
         self._beat = Beat("resources", dt, self._sample, failed, _FIRST_SAMPLE_AFTER)
 
@@ -186,8 +209,22 @@ class Sampler:
         cpu = 100 * (usage.cpu - self._cpu) / (usage.time - self._last)
         self._samples.extend((usage.time, cpu, *usage[1:3], *usage[4:], usage.time - due))
         self._cpu, self._last = usage.cpu, usage.time
-        self._note_processes()
+        self._keep(usage.time, self._tree.memory_of)
 
-    def _note_processes(self) -> None:
-        for pid, memory in self._tree.memory_of.items():
-            self._processes.extend((self._last, pid, pid != self._pid, memory))
+    def note(self) -> float:
+        """Note the memory of each process on the calling thread, and tell when to do so again."""
+        from dask_diag.capture.processes import NoSuchProcess
+
+        begun = perf_counter()
+        memory_of = {}
+        for pid in list(self._tree.memory_of):
+            with suppress(*NoSuchProcess):
+                memory_of[pid] = self._reader.resident(pid)
+        self._keep(begun, memory_of)
+        took = perf_counter() - begun
+        return begun + max(took / _SHARE_OF_TIME_FOR_NOTES, self._dt / _NOTES_IN_AN_INTERVAL)
+
+    def _keep(self, time: float, memory_of: Mapping[int, float]) -> None:
+        rows = ((time, pid, pid != self._pid, memory) for pid, memory in memory_of.items())
+        # In one step, as notes are made on another thread.
+        self._processes.extend([number for row in rows for number in row])

@@ -54,6 +54,7 @@ __all__ = [
     "hold",
     "is_machinery",
     "release",
+    "runs_nothing",
     "sees_overlapping_computes",
 ]
 
@@ -186,6 +187,11 @@ def facts_of_compute() -> Mapping[str, Any]:
             return frame.f_locals
         frame = frame.f_back
     return {}
+
+
+def runs_nothing(state: Mapping[str, Any]) -> bool:
+    """Whether a compute has no task out just now; it is the scheduler that asks."""
+    return not state.get("running", True)
 
 
 def bytes_of_task() -> float:

@@ -21,7 +21,7 @@ from dask_diag.capture.meter import runs_a_task
 from dask_diag.capture.packed import function_of
 from dask_diag.capture.remote import RemoteTask
 from dask_diag.capture.sampler import Listener, beats_until
-from dask_diag.capture.stacks import Seen
+from dask_diag.capture.stacks import Seen, spread
 from dask_diag.capture.walker import Stack, Walker
 from dask_diag.capture.watched import running_tasks
 
@@ -164,11 +164,13 @@ class RemoteSight(StackSight):
         )
 
     def _see(self, now: float, stack: Stack | None, seconds: float, cpu: float) -> None:
-        place = int(now // self.looker.cycle), stack
-        values = self._seen.setdefault(place, [0.0, 0.0, 0])
-        values[0] += seconds
-        values[1] += cpu
-        values[2] += stack is not None
+        cycle, looks = self.looker.cycle, int(stack is not None)
+        for then, share in spread(now, seconds, cycle):
+            values = self._seen.setdefault((int(then // cycle), stack), [0.0, 0.0, 0])
+            values[0] += share * seconds
+            values[1] += share * cpu
+            values[2] += looks
+            looks = 0
 
     def _miss(self, stop: float, seconds: float) -> None:
         self._see(stop, None, seconds, 0.0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from dask_diag.capture.walker import Line, Stack
@@ -31,13 +32,25 @@ Cells = dict[tuple[int, int], list[float]]
 
 
 class Seen(NamedTuple):
-    """What a worker process tells of a task: when, where, and for how long; no lines: not seen."""
+    """What a worker process tells of a task: when, where (no lines: not seen), and for how long."""
 
     time: float
     lines: tuple[Line, ...]
     seconds: float
     cpu: float
     looks: float
+
+
+def spread(time: float, seconds: float, cycle: float) -> list[tuple[float, float]]:
+    """A time in each cycle among which the `seconds` up to `time` are, and the share of each.
+
+    The last comes first; a small part of a cycle is not divided.
+    """
+    first, last = int((time - seconds) // cycle), int(time // cycle)
+    if first == last or seconds <= cycle / 4:
+        return [(time, 1.0)]
+    edges = [time, *(number * cycle for number in range(last, first, -1)), time - seconds]
+    return [((end + begin) / 2, (end - begin) / seconds) for end, begin in pairwise(edges)]
 
 
 class Packed:
@@ -115,7 +128,7 @@ class Stacks:
                 node = stack.nodes[self] = self._node_of(stack.lines)
             cells = self._open.get(int(time // self.cycle))
             cell = None if cells is None else cells.get((self._functions.get(function, -1), node))
-            if cell is None:
+            if cell is None or seconds > self.cycle / 4:
                 self._add(time, function, node, (seconds, cpu, 1))
             else:
                 cell[0] += seconds
@@ -131,7 +144,7 @@ class Stacks:
         """Count what a worker process saw of a task."""
         with self._lock:
             for time, lines, seconds, cpu, looks in seen:
-                node = self._node_of(lines) if looks else NOT_SAMPLED
+                node = self._node_of(lines)
                 self._add(time, function, node, (seconds, cpu, looks))
 
     def tell_late(self, time: float, seconds: float) -> None:
@@ -180,11 +193,14 @@ class Stacks:
         return node
 
     def _add(self, time: float, function: str, node: int, values: Sequence[float]) -> None:
-        cells = self._open.get(int(time // self.cycle))
-        if cells is None:
-            cells = self._open_cycle_of(time)
+        seconds, cpu, looks = values
         code = self._functions.setdefault(function, len(self._functions))
-        _add_to(cells, (code, node), values)
+        for then, share in spread(time, seconds, self.cycle):
+            cells = self._open.get(int(then // self.cycle))
+            if cells is None:
+                cells = self._open_cycle_of(then)
+            _add_to(cells, (code, node), (share * seconds, share * cpu, looks))
+            looks = 0
 
     def _open_cycle_of(self, time: float) -> Cells:
         if len(self._open) >= _OPEN_CYCLES:

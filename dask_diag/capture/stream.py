@@ -43,13 +43,12 @@ def part_of(diagnostics: Sequence[Any], tables: Tables, notices: Sequence[str]) 
 
 
 def without_rows(recording: Recording) -> Recording:
-    """The recording with all its columns, and in them only where it was made: that is known."""
-    tables = (
-        field.name
-        for field in fields(Recording)
-        if field.type == "Table" and field.name != "environment"
+    """What a recording has before it begins: all columns, and where it is made."""
+    tables = {field.name for field in fields(Recording) if field.type == "Table"}
+    return replace(
+        recording,
+        **{name: getattr(recording, name).rows(slice(0)) for name in tables - {"environment"}},
     )
-    return replace(recording, **{name: getattr(recording, name).rows(slice(0)) for name in tables})
 
 
 class ResourceStream:
@@ -93,12 +92,16 @@ class CacheStream:
     def take(self) -> Taken:
         """The results let go since last asked, and those that are held now."""
         for compute in self._profiler._computes[self._seen :]:
+            holdings = self._profiler._holdings.get(compute.number)
+            if holdings is None:
+                # It begins just now.
+                break
             self._seen += 1
-            holdings = self._profiler._holdings[compute.number]
             self._live.append(_HoldingsOfCompute(compute, holdings))
         ended = [each for each in self._live if each.have_ended()]
-        new = stack([*(each.let_go() for each in self._live), Table({})])
-        held = stack([*(each.held() for each in self._live), Table({})])
+        known = [each for each in self._live if each.has_names()]
+        new = stack([*(each.let_go() for each in known), Table({})])
+        held = stack([*(each.held() for each in known), Table({})])
         self._live = [each for each in self._live if each not in ended]
         return {"cache": new}, {"cache": held}
 
@@ -114,9 +117,15 @@ class _HoldingsOfCompute:
         if not isinstance(self._keys, list):
             self._keys = list(self._keys)
         self._taken = 0
+        self._dsk: Any = {}
 
     def have_ended(self) -> bool:
         return isinstance(self._holdings.keys, Keys)
+
+    def has_names(self) -> bool:
+        """Whether functions can be told: not once its graph is let go of and it has not ended."""
+        self._dsk = self._compute.dsk
+        return self._compute.stop is None or self.have_ended()
 
     def let_go(self) -> Table:
         start, stop = self._taken, len(self._keys)
@@ -125,20 +134,22 @@ class _HoldingsOfCompute:
         return self._table(self._keys[start:stop], rows, start)
 
     def held(self) -> Table:
+        """What is held now; to be asked last, as it lets go of the graph."""
         now = perf_counter()
         held = dict(self._holdings.held)
         rows = b"".join(HOLDING.pack(metric, since, now) for metric, since in held.values())
-        return self._table(list(held), rows, None)
+        table = self._table(list(held), rows, None)
+        self._dsk = {}
+        return table
 
     def _table(self, keys: list[Any], rows: bytes, start: int | None) -> Table:
         part = Holdings()
         part.keys = keys
         part.rows = bytearray(rows)
-        dsk = self._compute.dsk
         if start is not None and self.have_ended():
             part.names = _from_row(self._holdings.names, start)
         else:
-            part.names = NamesOfPlainKeys(keys, set(map(type, keys)), dsk)
+            part.names = NamesOfPlainKeys(keys, set(map(type, keys)), self._dsk)
         return freeze.holdings_of(self._compute, part)
 
 

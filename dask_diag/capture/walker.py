@@ -28,6 +28,9 @@ class Line(NamedTuple):
     first: int = 0
 
 
+_DASK_ITSELF = Line("(dask itself)")
+
+
 class Stack:
     """The lines of a task's stack, the outermost first.
 
@@ -149,6 +152,8 @@ def _called_without_frame(innermost: FrameType, beginnings: Set[int], task: Any)
     called = called_from(innermost)
     if called is not None:
         code = getattr(called, "__code__", None)
+        if isinstance(code, CodeType) and is_machinery(code):
+            return _DASK_ITSELF
         if isinstance(code, CodeType):
             return _line_of_code(code, code.co_firstlineno)
         return Line(name_of_function(called))

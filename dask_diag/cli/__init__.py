@@ -6,6 +6,7 @@ import click
 
 from dask_diag._version import __version__
 from dask_diag.cli.compare import compare
+from dask_diag.cli.export import export
 from dask_diag.cli.report import report
 from dask_diag.cli.run import run
 from dask_diag.cli.summary import summary
@@ -27,5 +28,5 @@ def main() -> None:
     """Diagnose computes on Dask's local schedulers."""
 
 
-for _command in (run, summary, report, compare):
+for _command in (run, summary, report, compare, export):
     main.add_command(_command)

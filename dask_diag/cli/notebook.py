@@ -20,18 +20,16 @@ _NAME = "_diag"
 
 
 def _started(arguments: Any) -> Any:
+    from dask_diag.capture.all_profilers import AllProfilers
     from dask_diag.capture.record import record
 
     try:
         check_free(arguments.output, arguments.force)
         check_free(arguments.report, arguments.force)
-        recorder = record(
-            arguments.output,
-            overwrite=arguments.force,
-            dt=arguments.interval,
-            explain=arguments.explain,
-        )
-        return recorder.__enter__()
+        options = {"dt": arguments.interval, "explain": arguments.explain}
+        if arguments.output is None:
+            return AllProfilers(**options).__enter__()
+        return record(arguments.output, overwrite=arguments.force, **options).__enter__()
     except (click.ClickException, DiagnosticError, ValueError, TypeError) as error:
         told = error.message if isinstance(error, click.ClickException) else str(error)
         raise UsageError(told) from None
@@ -45,7 +43,7 @@ class DiagMagics(Magics):
     @magic_arguments()
     @argument("name", nargs="?", default=_NAME, help="the variable that gets the recording")
     @argument("-o", "--output", help="write the recording to this file as it goes")
-    @argument("--report", help="write the page with the pictures to this file")
+    @argument("--report", help="write a page about it to this file")
     @argument("-f", "--force", action="store_true", help="replace files that are there")
     @argument("--explain", action="store_true", help="find out what tasks waited for (Linux)")
     @argument("--interval", type=float, default=0.5, help="seconds between samples, 0.5")
@@ -86,13 +84,14 @@ class DiagMagics(Magics):
 
     def _show(self, recorder: Any, arguments: Any) -> None:
         from dask_diag.views.page import visualize
+        from dask_diag.views.report import report
 
         recording = recorder.recording
         self.shell.user_ns[arguments.name] = recording
         if not arguments.quiet:
             display(recorder.summary())
         plots = not (arguments.quiet or arguments.no_plots) and len(recording.computes) > 0
-        if plots or arguments.report:
-            save = arguments.report is not None
-            filename = {"filename": arguments.report} if save else {}
-            visualize(recording, show=plots, save=save, **filename)
+        if plots:
+            visualize(recording, show=True, save=False)
+        if arguments.report:
+            report(recording, arguments.report)

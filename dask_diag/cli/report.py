@@ -1,34 +1,25 @@
-"""``dask-diag report``: a page about a recording."""
+"""``dask-diag report``: one page about a recording."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
-from dask_diag.cli.telling import Failure, check_free, one_line
+from dask_diag.cli.telling import check_free, one_line, tell
 
 __all__ = ["report"]
 
 
 @click.command()
 @click.argument("file", type=click.Path())
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(),
-    default="dask-report.html",
-    show_default=True,
-    help="The page to write.",
-)
-@click.option("-f", "--force", is_flag=True, help="Replace a file that is there.")
-def report(file: str, output: str, force: bool) -> None:
-    """Write a page about a recording: findings first, then all that was measured."""
+@click.option("-o", "--output", type=click.Path(), help="The page; by default FILE with .html.")
+@click.option("-f", "--force", is_flag=True, help="Replace the page if it is there.")
+def report(file: str, output: str | None, force: bool) -> None:
+    """Write a page about a recording, which needs no network."""
     from dask_diag.storage import load
     from dask_diag.views.report import report as write_report
 
-    check_free(output, force)
-    recording = load(file)
-    try:
-        write_report(recording, output)
-    except OSError as error:
-        why = error.strerror or type(error).__name__
-        raise Failure(f"cannot write {one_line(output)}: {one_line(why)}") from None
+    page = output or str(Path(file).with_suffix(".html"))
+    check_free(page, force)
+    tell(f"report: {one_line(write_report(load(file), page))}")

@@ -20,7 +20,7 @@ __all__ = ["run"]
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option("-o", "--output", type=click.Path(), help="Where to write; by default NAME.diag.")
-@click.option("--report", type=click.Path(), help="Write a report there, too: a page.")
+@click.option("--report", type=click.Path(), help="Write a page about it there, too.")
 @click.option("-f", "--force", is_flag=True, help="Replace files that are there.")
 @click.option(
     "--explain/--no-explain", help="Find out what tasks waited for (Linux). By default off."

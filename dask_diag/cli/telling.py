@@ -44,8 +44,15 @@ def tell(text: str, file: TextIO | None = None) -> None:
 
 
 def check_free(path: str | os.PathLike[str] | None, force: bool) -> None:
-    """Refuse to write over what is there, unless told to."""
-    if path is not None and not force and os.path.lexists(path):
+    """Refuse to write over what is there, unless told to, and where nothing can be written."""
+    if path is None:
+        return
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path):
+        raise Failure(f"cannot write {one_line(path)}: it is a directory; name a file in it")
+    if not os.path.isdir(folder):
+        raise Failure(f"cannot write {one_line(path)}: make the directory {one_line(folder)} first")
+    if not force and os.path.lexists(path):
         raise Failure(
             f"will not overwrite {one_line(path)}; pass --force to replace it, or choose another "
             "name"

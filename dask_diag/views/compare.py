@@ -87,19 +87,29 @@ def _notes(found: Comparison, records: list[dict[str, Any]]) -> Iterator[str]:
     few = sum(record["verdict"] == "few" for record in records)
     if few:
         yield f"not judged: {counted(few, 'function')} with fewer than {FEWEST} tasks on a side"
-    yield f"memory at most {_both(total, 'memory', _megabytes, ' → ')}"
-    if not isnan(total["held_before"]) or not isnan(total["held_after"]):
-        told = [f"held by the scheduler at most {_both(total, 'held', _amount, ' → ')}"]
-        told += [
-            f"{shown(r['function'], 24)} {_both(r, 'held', _amount, ' → ')}" for r in _held(records)
-        ]
-        yield "; ".join(told)
+    yield from _most(total, records, "memory", "memory at most", _megabytes)
+    yield from _most(total, records, "held", "held by the scheduler at most", _amount)
 
 
-def _held(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The functions whose results in memory changed most."""
-    changed = [r for r in records if abs(r["held_after"] - r["held_before"]) > 0]
-    return sorted(changed, key=lambda r: -abs(r["held_after"] - r["held_before"]))[:3]
+def _most(
+    total: dict[str, Any],
+    records: list[dict[str, Any]],
+    name: str,
+    what: str,
+    text: Callable[[float], str],
+) -> Iterator[str]:
+    """The most of something in all, and of the functions of which it changed most."""
+
+    def change(row: dict[str, Any]) -> float:
+        return abs(float(row[f"{name}_after"] - row[f"{name}_before"]))
+
+    if isnan(total[f"{name}_before"]) and isnan(total[f"{name}_after"]):
+        return
+    told = [f"{what} {_both(total, name, text, ' → ')}"]
+    changed = sorted((row for row in records if change(row) > 0), key=change, reverse=True)
+    for row in changed[:3]:
+        told.append(f"{shown(row['function'], 24)} {_both(row, name, text, ' → ')}")
+    yield "; ".join(told)
 
 
 def _megabytes(size: float) -> str:

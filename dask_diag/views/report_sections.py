@@ -12,6 +12,7 @@ from dask_diag.analysis.activities import activities, cells
 from dask_diag.analysis.critical_path import critical_path
 from dask_diag.analysis.findings import CODES, findings
 from dask_diag.analysis.functions import by_function
+from dask_diag.analysis.memory import memory_usage
 from dask_diag.recording import Recording, Table
 from dask_diag.views.activities import plot_activities
 from dask_diag.views.colors import color_of, color_of_activity, stacking_order
@@ -40,6 +41,7 @@ __all__ = ["SECTIONS", "Section"]
 _FUNCTIONS = 20
 _CHAIN = 200
 _CODE = 20_000
+_BOUNDS = {"exact": "exact", "upper": "upper bound", "": ""}
 
 
 class Section(NamedTuple):
@@ -176,6 +178,23 @@ def _memory(recording: Recording) -> Iterator[Part]:
         )
     ]
     yield Grid("Resident memory, MB", ("", "at the start", "at most", "at the end"), rows)
+    usage = [row for row in memory_usage(recording).to_dicts() if row["sampled"]]
+    if usage:
+        yield Grid(
+            "Growth while tasks ran, MB" + _of_first(len(usage), _FUNCTIONS),
+            ("function", "tasks", "seen", "at most", "on average", ""),
+            [
+                (
+                    safe(row["function"], 60),
+                    f"{row['tasks']:,}",
+                    f"{row['sampled']:,}",
+                    f"{row['peak_growth'] / 1e6:,.1f}",
+                    f"{row['mean_growth'] / 1e6:,.1f}",
+                    _BOUNDS[row["bound"]],
+                )
+                for row in usage[:_FUNCTIONS]
+            ],
+        )
 
 
 def _first(values: Any) -> float:

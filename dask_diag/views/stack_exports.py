@@ -14,8 +14,8 @@ from dask_diag.analysis.flame import placed
 from dask_diag.analysis.samples import distinct_pairs, samples_of, shares
 from dask_diag.errors import DiagnosticError
 from dask_diag.recording import Recording, Table
+from dask_diag.views.files import opened, whole_file
 from dask_diag.views.names import short_path, shown
-from dask_diag.views.whole_files import opened, whole_file
 
 __all__ = ["export_stacks", "stacks_text"]
 

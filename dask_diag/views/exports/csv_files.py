@@ -9,10 +9,12 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dask_diag.columns import Labels
 from dask_diag.recording import Recording, Table
 from dask_diag.views.exports.cells import chunks, facts, tables, tasks_of
-from dask_diag.views.whole_files import opened
+from dask_diag.views.files import opened
 
 __all__ = ["write_file", "write_folder"]
 
@@ -45,6 +47,10 @@ def _write(table: Table, path: Path, compressed: bool) -> None:
 def _cells(column: Any) -> Iterator[list[Any]]:
     if isinstance(column, Labels):
         column = Labels(column.codes, [_cell(value) for value in column.values])
+        yield from chunks(column)
+        return
+    numbers = isinstance(column, np.ndarray)
+    if numbers and not (column.dtype.kind == "f" and np.isnan(column).any()):
         yield from chunks(column)
         return
     for values in chunks(column):

@@ -13,7 +13,7 @@ import numpy as np
 from dask_diag._version import __version__
 from dask_diag.recording import Recording
 from dask_diag.views.exports.cells import chunks, facts, tables
-from dask_diag.views.whole_files import opened
+from dask_diag.views.files import opened
 
 __all__ = ["write_file"]
 

@@ -22,8 +22,8 @@ from dask_diag.recording import Recording, Table
 from dask_diag.views.exports.cells import ROWS, chunks
 from dask_diag.views.exports.perfetto_context import computes, counters
 from dask_diag.views.exports.tracks import Tracks, bounds_of_tasks, distinct
+from dask_diag.views.files import opened
 from dask_diag.views.names import shown
-from dask_diag.views.whole_files import opened
 
 __all__ = ["write_file"]
 
@@ -79,14 +79,14 @@ def _metadata(tracks: Tracks) -> Iterator[str]:
 
 
 def _tasks(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
-    """Tasks on their workers' tracks; beside them those of which it is not known when they ran."""
+    """Tasks on their workers' tracks; beside them those of which it is not known when or where."""
     tasks = recording.tasks
     if not len(tasks):
         return
     starts, stops = bounds_of_tasks(recording)
     columns = (
         np.arange(len(tasks)),
-        ~np.isnan(tasks["start"]),
+        tracks.placed,
         tracks.microseconds(starts),
         tracks.microseconds(stops, since=starts),
         tracks.of_tasks,
@@ -99,16 +99,16 @@ def _tasks(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
     aside = f'"pid":{tracks.about},"tid":{tracks.about}'
     for values in zip(*(chunks(column) for column in columns), strict=True):
         lines = []
-        for row, ran, ts, dur, track, cpu, key, name, alike in zip(*values, strict=True):
+        for row, placed, ts, dur, track, cpu, key, name, alike in zip(*values, strict=True):
             args = (
                 f'"args":{{"key":{_key(key)},"task":{row},'
                 f'"thread_cpu (s)":{"null" if isnan(cpu) else cpu},{alike}}}}}'
             )
-            if ran:
+            if placed:
                 named = f'{{"ph":"X","name":{name},"cat":"task",{where[track]}'
                 lines.append(f'{named},"ts":{ts},"dur":{dur},{args}')
             else:
-                named = f'"name":"when not known: {name[1:]},"cat":"task",{aside}'
+                named = f'"name":"not placed: {name[1:]},"cat":"task",{aside}'
                 named += f',"id2":{{"local":"{row}"}}'
                 lines.append(f'{{"ph":"b",{named},"ts":{ts},{args}')
                 lines.append(f'{{"ph":"e",{named},"ts":{round(ts + dur, 3)}}}')
@@ -136,15 +136,14 @@ def _key(key: str) -> str:
 
 def _flows(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
     """An arrow from the end of each task to the start of each that needed it."""
-    tasks, needs = recording.tasks, recording.needs
+    needs = recording.needs
     if not len(needs):
         return
-    started = ~np.isnan(tasks["start"])
     starts, stops = bounds_of_tasks(recording)
     begun = tracks.nanoseconds(starts)
     # In the task's last nanosecond: at its end the next one may have begun.
     left = np.maximum(tracks.nanoseconds(stops) - 1, begun)
-    drawn = np.flatnonzero(started[needs["task"]] & started[needs["needs"]])
+    drawn = np.flatnonzero(tracks.placed[needs["task"]] & tracks.placed[needs["needs"]])
     where = [f'"pid":{track.pid},"tid":{track.tid}' for track in tracks.workers]
     named = '"name":"needs","cat":"needs"'
     for first in range(0, len(drawn), ROWS):

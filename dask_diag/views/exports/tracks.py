@@ -33,7 +33,10 @@ class Tracks:
     ----------
     workers : list of Track
     of_tasks : array of int, shape (tasks,)
-        The position in `workers` of each task's, if it is known when it ran.
+        The position in `workers` of each task's, if it has one.
+    placed : array of bool, shape (tasks,)
+        Which tasks have one: of some it is not known when they ran, of others where, as of those
+        that were in flight when their compute ended.
     about : int
         The number of a process that there is not, for what belongs to no worker.
     """
@@ -43,11 +46,14 @@ class Tracks:
         tasks = recording.tasks
         self.workers: list[Track] = []
         self.of_tasks: Array = np.zeros(0, np.int64)
+        self.placed: Array = np.zeros(0, bool)
         self.about = 1
         if not len(tasks):
             return
         names = ("worker", "pid", "thread")
-        ran = np.flatnonzero(~np.isnan(tasks["start"]))
+        pids = np.array(tasks["pid"].values, np.int64)
+        self.placed = ~np.isnan(tasks["start"]) & (pids[tasks["pid"].codes] > 0)
+        ran = np.flatnonzero(self.placed)
         of_those, rows = distinct([tasks[name][ran] for name in names])
         self.of_tasks = np.zeros(len(tasks), np.int64)
         self.of_tasks[ran] = of_those
