@@ -20,6 +20,7 @@ import pytest
 from benchmarks.made_up import many_tasks
 from dask_diag import (
     DiagnosticError,
+    MemorySampler,
     Profiler,
     Recording,
     load,
@@ -159,6 +160,15 @@ def test_stacks_are_a_flame_graph_and_hottest_lines(tmp_path):
     page = page_of(known_stacks(), tmp_path)
     assert "The hottest lines" in page.sections["flame"]
     assert "samples" in page.sections["flame"]
+
+
+def test_series_of_memory_are_drawn_and_named(tmp_path):
+    sampler = MemorySampler()
+    with sampler.sample("<b>before</b>", interval=0.01):
+        time.sleep(0.05)
+    page = page_of(sampler.recording, tmp_path)
+    assert page.failed == []
+    assert "<b>before</b>" in page.sections["memory"]
 
 
 def test_memory_of_functions_is_told_as_exact_or_a_bound(tmp_path):

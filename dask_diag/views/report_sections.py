@@ -163,6 +163,9 @@ def _memory(recording: Recording) -> Iterator[Part]:
     plot = _figure("memory", recording)
     if plot is not None:
         yield plot
+        series = list(dict.fromkeys(recording.memory["label"].tolist()))
+        items = [(color_of(name), safe(name, 40)) for name in series]
+        yield Key("Series", items[:_FUNCTIONS], max(0, len(items) - _FUNCTIONS))
     samples = recording.resources
     if not len(samples):
         if plot is None:
