@@ -55,8 +55,6 @@ STEPS_UP = {
     ("cli/report.py", "views"),
     ("cli/run.py", "capture"),
     ("cli/run.py", "views"),
-    ("cli/report.py", "storage"),
-    ("cli/report.py", "views"),
     ("cli/summary.py", "storage"),
     ("cli/summary.py", "views"),
     ("recording.py", "storage"),

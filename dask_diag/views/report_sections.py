@@ -12,6 +12,7 @@ from dask_diag.analysis.activities import activities, cells
 from dask_diag.analysis.critical_path import critical_path
 from dask_diag.analysis.findings import CODES, findings
 from dask_diag.analysis.functions import by_function
+from dask_diag.analysis.memory import memory_usage
 from dask_diag.recording import Recording, Table
 from dask_diag.views.activities import plot_activities
 from dask_diag.views.colors import color_of, color_of_activity, stacking_order
@@ -40,6 +41,7 @@ __all__ = ["SECTIONS", "Section"]
 _FUNCTIONS = 20
 _CHAIN = 200
 _CODE = 20_000
+_BOUNDS = {"exact": "exact", "upper": "upper bound", "": ""}
 
 
 class Section(NamedTuple):
@@ -161,6 +163,9 @@ def _memory(recording: Recording) -> Iterator[Part]:
     plot = _figure("memory", recording)
     if plot is not None:
         yield plot
+        series = list(dict.fromkeys(recording.memory["label"].tolist()))
+        items = [(color_of(name), safe(name, 40)) for name in series]
+        yield Key("Series", items[:_FUNCTIONS], max(0, len(items) - _FUNCTIONS))
     samples = recording.resources
     if not len(samples):
         if plot is None:
@@ -176,6 +181,23 @@ def _memory(recording: Recording) -> Iterator[Part]:
         )
     ]
     yield Grid("Resident memory, MB", ("", "at the start", "at most", "at the end"), rows)
+    usage = [row for row in memory_usage(recording).to_dicts() if row["sampled"]]
+    if usage:
+        yield Grid(
+            "Growth while tasks ran, MB" + _of_first(len(usage), _FUNCTIONS),
+            ("function", "tasks", "seen", "at most", "on average", ""),
+            [
+                (
+                    safe(row["function"], 60),
+                    f"{row['tasks']:,}",
+                    f"{row['sampled']:,}",
+                    f"{row['peak_growth'] / 1e6:,.1f}",
+                    f"{row['mean_growth'] / 1e6:,.1f}",
+                    _BOUNDS[row["bound"]],
+                )
+                for row in usage[:_FUNCTIONS]
+            ],
+        )
 
 
 def _first(values: Any) -> float:
