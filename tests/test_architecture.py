@@ -51,6 +51,7 @@ STEPS_UP = {
     ("cli/export.py", "views"),
     ("cli/notebook.py", "capture"),
     ("cli/notebook.py", "views"),
+    ("cli/report.py", "analysis"),
     ("cli/report.py", "storage"),
     ("cli/report.py", "views"),
     ("cli/run.py", "capture"),

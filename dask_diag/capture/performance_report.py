@@ -28,7 +28,7 @@ class performance_report(AllProfilers):  # noqa: N801
     explain : bool, optional
         Find out what tasks waited for, as `Profiler` does.
     metric, metric_name : optional
-        What `CacheProfiler` measures of each result.
+        What `CacheProfiler` measures of each result, by default its bytes (``cachey.nbytes``).
     mode : str, optional
         ``"inline"``, the default, puts bokeh's own code into the page; ``"cdn"`` makes a small page
         that needs the network.
