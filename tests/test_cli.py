@@ -45,6 +45,37 @@ def test_report_writes_a_page_and_replaces_none_unasked(files):
         assert len(failed.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("options", "there"),
+    [
+        (["--format", "perfetto"], "run.perfetto.json"),
+        (["--format", "speedscope"], "run.speedscope.json"),
+        (["--format", "collapsed"], "run.collapsed"),
+        (["--format", "json"], "run.json"),
+        (["--format", "csv"], "run.csv"),
+        (["--format", "csv", "-o", "tables"], "tables/tasks.csv"),
+        (["-o", "other.trace.json"], "other.trace.json"),
+    ],
+)
+def test_export_writes_what_is_asked_for(files, options, there):
+    done = diag("export", "run.diag", *options)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"export: {there.split('/')[0]}\n"
+    assert Path(there).is_file()
+    again = diag("export", "run.diag", *options)
+    assert again.returncode == 2
+    assert "will not overwrite" in again.stderr
+    assert diag("export", "run.diag", *options, "--force").returncode == 0
+
+
+def test_export_says_what_it_needs(files):
+    for options in ([], ["-o", "run.unknown"], ["--format", "unknown"]):
+        done = diag("export", "run.diag", *options)
+        assert done.returncode == 2
+        assert "perfetto" in done.stderr or "--format" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
 def test_compare_tells_what_changed(files):
     done = diag("compare", "before.diag", "after.diag", "--html", "page.html")
     assert (done.returncode, done.stderr) == (0, "")
