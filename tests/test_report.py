@@ -32,7 +32,7 @@ from dask_diag.capture import environment as environment_module
 from dask_diag.capture.environment import calling_code, environment
 from dask_diag.capture.freeze import environment_table
 from dask_diag.recording import Table
-from dask_diag.views import report_sections
+from dask_diag.views import report_plots, report_sections
 
 from .stacks import known_stacks
 from .test_views import HOSTILE, recording_of
@@ -216,7 +216,7 @@ def test_a_figure_that_bokeh_cannot_write_fails_alone(tmp_path, monkeypatch):
         plot.line("x", "y", source=ColumnDataSource({"x": [object()], "y": [1]}))
         return plot
 
-    monkeypatch.setattr(report_sections, "plot_of", broken)
+    monkeypatch.setattr(report_plots, "plot_of", broken)
     page = page_of(recording_of([("f", 0.0, 4.0, 3.0, "thread-0")]), tmp_path)
     assert page.failed == ["tasks"]
 
