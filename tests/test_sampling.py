@@ -277,7 +277,7 @@ def test_tasks_that_end_before_they_let_the_sampler_in_are_told_as_not_sampled()
     wall = seconds_by_name(sprof)
     assert wall["(not sampled)"] > 0.6 * wall["short"]
     # When it looks it sees what is nearly over, or has just begun: that must not stand for all.
-    assert wall["spin"] < 0.4 * wall["short"]
+    assert wall.get("spin", 0) < 0.4 * wall["short"]
 
 
 # What stacks there are

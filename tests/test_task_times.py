@@ -120,7 +120,6 @@ def test_two_spinning_tasks_share_the_gil(retried):
 
 
 def test_trivial_tasks_are_not_inflated_by_the_scheduler(retried):
-    truth = threading.local()
     timed = []
 
     def hand_timed(n):
@@ -142,11 +141,11 @@ def test_trivial_tasks_are_not_inflated_by_the_scheduler(retried):
         assert 1 <= len(by_thread) <= 2
         for of_one_thread in by_thread.values():
             assert_disjoint(of_one_thread)
-        # What dask itself does to call a task with its arguments is part of the task: some µs.
-        calling = 5000 * 2.5e-6
+        # What dask itself does to call a task with its arguments is part of the task: some µs, more
+        # on a busy machine. The scheduler sees some hundred µs.
+        calling = 5000 * 6e-6
         assert sum(timed) <= sum(map(wall, tasks)) <= 1.2 * sum(timed) + calling
 
-    del truth
     retried(measure)
 
 
