@@ -38,7 +38,7 @@ def test_report_writes_a_page_and_replaces_none_unasked(files):
     assert again.returncode == 2
     assert "will not overwrite page.html; pass --force" in again.stderr
     assert diag("report", "run.diag", "-o", "page.html", "--force").returncode == 0
-    for name, told in (("no/page.html", "folder that exists"), ("/proc/page.html", "cannot write")):
+    for name, told in (("no/page.html", "make the directory"), ("/proc/page.html", "cannot write")):
         failed = diag("report", "run.diag", "-o", name)
         assert failed.returncode == 2
         assert told in failed.stderr

@@ -48,8 +48,6 @@ def check_free(path: str | os.PathLike[str] | None, force: bool) -> None:
     if path is None:
         return
     folder = os.path.dirname(os.path.abspath(path))
-    if os.path.isdir(path):
-        raise Failure(f"cannot write {one_line(path)}: it is a directory; name a file in it")
     if not os.path.isdir(folder):
         raise Failure(f"cannot write {one_line(path)}: make the directory {one_line(folder)} first")
     if not force and os.path.lexists(path):
