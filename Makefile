@@ -14,7 +14,8 @@ $(VENV)/.%: setup.cfg pyproject.toml
 
 demo: $(VENV)/.demo
 	mkdir -p demo
-	$(BIN)/python examples/qr.py demo/profile.html
+	$(BIN)/dask-diag run --explain --force --output demo/qr.diag examples/qr.py
+	$(BIN)/dask-diag report --force demo/qr.diag --output demo/report.html
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest

@@ -32,7 +32,11 @@ def test_summary_tells_what_summary_tells(files):
 
 def test_report_writes_a_page_and_replaces_none_unasked(files):
     done = diag("report", "run.diag", "-o", "page.html")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "report: page.html\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        0,
+        "report: page.html\nno findings\n",
+        "",
+    )
     assert "1 compute, 1 task" in Path("page.html").read_text()
     again = diag("report", "run.diag", "-o", "page.html")
     assert again.returncode == 2

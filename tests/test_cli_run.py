@@ -312,7 +312,7 @@ def test_nothing_is_overwritten_unasked():
         (["-m", "no.such"], "cannot run the module no.such"),
         (["-o", "no/where/x.diag", "-c", "1"], "make the directory"),
         (["--report", "no/x.html", "-c", "1"], "make the directory"),
-        (["--report", ".", "-c", "1"], "will not overwrite ."),
+        (["--report", ".", "-c", "1"], "it is a directory"),
         (["-m", "-c", "x"], "only one of them"),
         ([], "Missing argument"),
         (["--interval", "0", "-c", "1"], "--interval"),

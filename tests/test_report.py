@@ -20,6 +20,7 @@ import pytest
 from benchmarks.made_up import many_tasks
 from dask_diag import (
     DiagnosticError,
+    MemorySampler,
     Profiler,
     Recording,
     load,
@@ -31,7 +32,7 @@ from dask_diag.capture import environment as environment_module
 from dask_diag.capture.environment import calling_code, environment
 from dask_diag.capture.freeze import environment_table
 from dask_diag.recording import Table
-from dask_diag.views import report_sections
+from dask_diag.views import report_plots, report_sections
 
 from .stacks import known_stacks
 from .test_views import HOSTILE, recording_of
@@ -161,6 +162,29 @@ def test_stacks_are_a_flame_graph_and_hottest_lines(tmp_path):
     assert "samples" in page.sections["flame"]
 
 
+def test_series_of_memory_are_drawn_and_named(tmp_path):
+    sampler = MemorySampler()
+    with sampler.sample("<b>before</b>", interval=0.01):
+        time.sleep(0.05)
+    page = page_of(sampler.recording, tmp_path)
+    assert page.failed == []
+    assert "<b>before</b>" in page.sections["memory"]
+
+
+def test_memory_of_functions_is_told_as_exact_or_a_bound(tmp_path):
+    def takes():
+        block = bytearray(60_000_000)
+        time.sleep(0.1)
+        return len(block)
+
+    with performance_report(tmp_path / "page.html", dt=0.01):
+        dask.threaded.get({("takes", 0): (takes,)}, ("takes", 0))
+    memory = " ".join(Page(tmp_path / "page.html").sections["memory"].split())
+    found = re.search(r"takes 1 1 ([\d.]+) ([\d.]+) (exact|upper bound)", memory)
+    assert found, memory
+    assert 50 < float(found[1]) < 80
+
+
 def test_a_section_that_fails_is_a_message_and_the_others_are_there(tmp_path, monkeypatch):
     def fails(recording):
         yield report_sections.Text(["half of it"])
@@ -192,7 +216,7 @@ def test_a_figure_that_bokeh_cannot_write_fails_alone(tmp_path, monkeypatch):
         plot.line("x", "y", source=ColumnDataSource({"x": [object()], "y": [1]}))
         return plot
 
-    monkeypatch.setattr(report_sections, "plot_of", broken)
+    monkeypatch.setattr(report_plots, "plot_of", broken)
     page = page_of(recording_of([("f", 0.0, 4.0, 3.0, "thread-0")]), tmp_path)
     assert page.failed == ["tasks"]
 

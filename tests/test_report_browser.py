@@ -200,9 +200,8 @@ def test_the_interactive_pictures_of_activities_are_drawn_when_unfolded(opened):
     page.locator("#activities summary").click()
     page.wait_for_timeout(500)
     sizes = page.evaluate(
-        """() => [...Bokeh.documents[0]._all_models.values()]
-        .filter((m) => m.type == "Figure" && !["tasks", "resources", "cache"].includes(m.name))
-        .map((m) => [m.inner_width, m.inner_height])"""
+        """() => [...Bokeh.documents[0].get_model_by_name("activities").references()]
+        .filter((m) => m.type == "Figure").map((m) => [m.inner_width, m.inner_height])"""
     )
     assert len(sizes) == 4
     assert all(width > 50 and height > 10 for width, height in sizes)

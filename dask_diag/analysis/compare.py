@@ -41,14 +41,10 @@ class Comparison(NamedTuple):
     total : dict
         The same numbers of all functions together, before and after, and ``elapsed`` (seconds in
         which a compute ran).
-    judged : dict
-        ``seconds``, before and after, ``change``, ``spread`` and ``verdict`` of all functions
-        together whose own spread is known.
     """
 
     functions: Table
-    total: dict[str, float]
-    judged: dict[str, Any]
+    total: dict[str, Any]
 
     def rising(self, by: float) -> list[str]:
         """What takes longer than before by more than a share (0.1 is a tenth), and surely so.
@@ -56,9 +52,9 @@ class Comparison(NamedTuple):
         Returns
         -------
         list of str
-            Names of functions; first ``"total"``, if all that can be judged does.
+            Names of functions; first ``"total"``, if all functions together do.
         """
-        rows = [{"function": "total", **self.judged}, *self.functions.to_dicts()]
+        rows = [{"function": "total", **self.total}, *self.functions.to_dicts()]
         return [
             row["function"]
             for row in rows
@@ -124,7 +120,7 @@ def compare(before: Recording, after: Recording) -> Comparison:
     names = dict.fromkeys((*sides[0], *sides[1]))
     pairs = [_Pair(name, *(side.get(name, _ABSENT) for side in sides)) for name in names]
     pairs.sort(key=lambda pair: -abs(pair.change))
-    return Comparison(_table(pairs), _total(pairs, before, after), _judged(pairs))
+    return Comparison(_table(pairs), _total(pairs, before, after))
 
 
 def _by_function(recording: Recording) -> dict[str, _Side]:
@@ -173,8 +169,8 @@ def _table(pairs: list[_Pair]) -> Table:
     )
 
 
-def _total(pairs: list[_Pair], before: Recording, after: Recording) -> dict[str, float]:
-    total: dict[str, float] = {}
+def _total(pairs: list[_Pair], before: Recording, after: Recording) -> dict[str, Any]:
+    total: dict[str, Any] = {}
     for when, recording in (("before", before), ("after", after)):
         sides = [getattr(pair, when) for pair in pairs]
         seconds = sum(side.seconds for side in sides)
@@ -185,20 +181,12 @@ def _total(pairs: list[_Pair], before: Recording, after: Recording) -> dict[str,
         total[f"held_{when}"] = levels_held(recording)[1].peak if len(recording.cache) else _NAN
         total[f"elapsed_{when}"] = seconds_computing(recording.computes)
         total[f"memory_{when}"] = _most_memory(recording.resources)
+    total["change"] = total["seconds_after"] - total["seconds_before"]
+    total["spread"] = interval(
+        known for pair in pairs if not np.isnan(pair.spread) for known in pair.present
+    )
+    total["verdict"] = _verdict(total["change"], total["spread"])
     return total
-
-
-def _judged(pairs: list[_Pair]) -> dict[str, Any]:
-    judged = [pair for pair in pairs if not np.isnan(pair.spread)]
-    change = sum(pair.change for pair in judged)
-    spread = interval(known for pair in judged for known in pair.present) if judged else _NAN
-    return {
-        "seconds_before": sum(pair.before.seconds for pair in judged),
-        "seconds_after": sum(pair.after.seconds for pair in judged),
-        "change": change,
-        "spread": spread,
-        "verdict": _verdict(change, spread),
-    }
 
 
 def _verdict(change: float, spread: float) -> str:

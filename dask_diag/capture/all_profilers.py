@@ -28,7 +28,7 @@ class AllProfilers:
     Parameters
     ----------
     dt, explain, metric, metric_name
-        As the profilers have them.
+        As the profilers have them; but results that are held are measured in bytes by default.
 
     Attributes
     ----------
@@ -46,6 +46,10 @@ class AllProfilers:
         metric_name: str | None = None,
     ) -> None:
         self.tasks = Profiler(explain)
+        if metric is None:
+            from cachey import nbytes
+
+            metric = nbytes
         self.cache = CacheProfiler(metric, metric_name)
         self.resources = ResourceProfiler(dt)
         self.stacks = SamplingProfiler()

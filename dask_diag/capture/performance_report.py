@@ -8,7 +8,6 @@ import warnings
 from typing import Any
 
 from dask_diag.capture.all_profilers import AllProfilers
-from dask_diag.capture.sampling import SamplingProfiler
 
 __all__ = ["performance_report"]
 
@@ -29,9 +28,7 @@ class performance_report(AllProfilers):  # noqa: N801
     explain : bool, optional
         Find out what tasks waited for, as `Profiler` does.
     metric, metric_name : optional
-        What `CacheProfiler` measures of each result.
-    stacks : bool, optional
-        Look at the stacks of running tasks, for a flame graph, as `SamplingProfiler` does.
+        What `CacheProfiler` measures of each result, by default its bytes (``cachey.nbytes``).
     mode : str, optional
         ``"inline"``, the default, puts bokeh's own code into the page; ``"cdn"`` makes a small page
         that needs the network.
@@ -51,12 +48,9 @@ class performance_report(AllProfilers):  # noqa: N801
         explain: bool = True,
         metric: Any = None,
         metric_name: str | None = None,
-        stacks: bool = True,
         mode: str | None = None,
     ) -> None:
         super().__init__(dt=dt, explain=explain, metric=metric, metric_name=metric_name)
-        if stacks:
-            self.profilers = (*self.profilers, SamplingProfiler())
         self._filename = filename
         self._mode = mode
 

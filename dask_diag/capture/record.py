@@ -36,7 +36,7 @@ class record(AllProfilers):  # noqa: N801
     explain : bool, optional
         Find out what tasks waited for, as `Profiler` does.
     metric, metric_name : optional
-        What `CacheProfiler` measures of each result.
+        What `CacheProfiler` measures of each result, by default its bytes (``cachey.nbytes``).
 
     Raises
     ------

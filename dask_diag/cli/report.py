@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from math import isnan
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from dask_diag.cli.telling import check_free, one_line, tell
+
+if TYPE_CHECKING:
+    from dask_diag.analysis.findings import Finding
 
 __all__ = ["report"]
 
@@ -16,10 +21,21 @@ __all__ = ["report"]
 @click.option("-o", "--output", type=click.Path(), help="The page; by default FILE with .html.")
 @click.option("-f", "--force", is_flag=True, help="Replace the page if it is there.")
 def report(file: str, output: str | None, force: bool) -> None:
-    """Write a page about a recording, which needs no network."""
+    """Write a page about a recording, which needs no network, and tell what costs most time."""
+    from dask_diag.analysis.findings import findings
     from dask_diag.storage import load
     from dask_diag.views.report import report as write_report
 
     page = output or str(Path(file).with_suffix(".html"))
     check_free(page, force)
-    tell(f"report: {one_line(write_report(load(file), page))}")
+    recording = load(file)
+    tell(f"report: {one_line(write_report(recording, page))}")
+    found = findings(recording)
+    tell(_in_short(found[0]) if found else "no findings")
+
+
+def _in_short(finding: Finding) -> str:
+    """What, how bad, and what to do, in a line."""
+    lost = finding.seconds_lost
+    cost = "" if isnan(lost) else f"about {lost:.1f} s lost. "
+    return one_line(f"{finding.code}: {cost}To do: {finding.advice}.")

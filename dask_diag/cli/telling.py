@@ -43,11 +43,13 @@ def tell(text: str, file: TextIO | None = None) -> None:
     click.echo(text.encode(encoding, "replace").decode(encoding), file=out)
 
 
-def check_free(path: str | os.PathLike[str] | None, force: bool) -> None:
+def check_free(path: str | os.PathLike[str] | None, force: bool, folder_too: bool = False) -> None:
     """Refuse to write over what is there, unless told to, and where nothing can be written."""
     if path is None:
         return
     folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path) and not folder_too:
+        raise Failure(f"cannot write {one_line(path)}: it is a directory; name a file in it")
     if not os.path.isdir(folder):
         raise Failure(f"cannot write {one_line(path)}: make the directory {one_line(folder)} first")
     if not force and os.path.lexists(path):

@@ -28,7 +28,7 @@ _WORDS = {
 
 def comparison_summary(found: Comparison, before: str, after: str) -> Summary:
     """What changed between two recordings of these names, at most 80 columns wide."""
-    total, judged = found.total, found.judged
+    total = found.total
     heading = (
         f"{shown(before, 30)} → {shown(after, 30)}: "
         f"{seconds(total['elapsed_before'])} → {seconds(total['elapsed_after'])} elapsed"
@@ -36,10 +36,7 @@ def comparison_summary(found: Comparison, before: str, after: str) -> Summary:
     records = found.functions.to_dicts()
     rows = [_row(record) for record in records[:_FUNCTIONS_SHOWN]]
     if rows:
-        all_together = {**total, "function": "total", "verdict": judged["verdict"]}
-        all_together["change"] = total["seconds_after"] - total["seconds_before"]
-        all_together["spread"] = judged["spread"]
-        rows.append(_row(all_together))
+        rows.append(_row({**total, "function": "total"}))
     return table_summary(heading, _HEADINGS, rows, list(_notes(found, records)))
 
 
@@ -86,7 +83,10 @@ def _notes(found: Comparison, records: list[dict[str, Any]]) -> Iterator[str]:
     )
     few = sum(record["verdict"] == "few" for record in records)
     if few:
-        yield f"not judged: {counted(few, 'function')} with fewer than {FEWEST} tasks on a side"
+        yield (
+            f"judged in the total alone: {counted(few, 'function')} with fewer than {FEWEST} tasks "
+            "on a side"
+        )
     yield from _most(total, records, "memory", "memory at most", _megabytes)
     yield from _most(total, records, "held", "held by the scheduler at most", _amount)
 

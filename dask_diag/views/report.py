@@ -61,9 +61,7 @@ def report(
     Raises
     ------
     DiagnosticError
-        If something is given that has no recording, or if the file cannot be where it is said.
-    OSError
-        If the file cannot be written.
+        If something is given that has no recording, or if the file cannot be written.
 
     Notes
     -----

@@ -8,7 +8,20 @@ from typing import Any, ClassVar
 
 from dask_diag.views.names import shown
 
-__all__ = ["Bars", "Code", "Figure", "Findings", "Fold", "Grid", "Key", "Part", "Text", "safe"]
+__all__ = [
+    "Bars",
+    "Code",
+    "Figure",
+    "Findings",
+    "Fold",
+    "Grid",
+    "Key",
+    "Part",
+    "Text",
+    "not_there",
+    "of_first",
+    "safe",
+]
 
 _LONGEST = 120
 
@@ -98,3 +111,13 @@ class Fold(Part):
     title: str
     parts: Sequence[Part]
     kind: ClassVar[str] = "fold"
+
+
+def not_there(what: str, profiler: str) -> Text:
+    """What stands in place of what was not measured."""
+    return Text([f"No {what} were recorded ({profiler} does that)."])
+
+
+def of_first(count: int, most: int) -> str:
+    """What is said of a table that has not all rows."""
+    return f", the first {most:,} of {count:,}" if count > most else ""

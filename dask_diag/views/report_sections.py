@@ -4,41 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import isnan
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-
-from dask_diag.analysis.activities import activities, cells
-from dask_diag.analysis.critical_path import critical_path
 from dask_diag.analysis.findings import CODES, findings
-from dask_diag.analysis.functions import by_function
 from dask_diag.recording import Recording, Table
-from dask_diag.views.activities import plot_activities
-from dask_diag.views.colors import color_of, color_of_activity, stacking_order
-from dask_diag.views.figures import Options
-from dask_diag.views.flame_summary import flame_summary_parts
+from dask_diag.views import report_plots, report_work
 from dask_diag.views.names import seconds
-from dask_diag.views.page import plot_of
-from dask_diag.views.report_parts import (
-    Bars,
-    Code,
-    Figure,
-    Findings,
-    Fold,
-    Grid,
-    Key,
-    Part,
-    Text,
-    safe,
-)
-from dask_diag.views.resources import CPU, MEMORY, MEMORY_CHILDREN
+from dask_diag.views.report_parts import Code, Findings, Fold, Grid, Part, Text, safe
 from dask_diag.views.summary import summary_parts
 from dask_diag.views.text import counted
 
 __all__ = ["SECTIONS", "Section"]
 
-_FUNCTIONS = 20
-_CHAIN = 200
 _CODE = 20_000
 
 
@@ -77,192 +54,6 @@ def _summary(recording: Recording) -> Iterator[Part]:
     if rows:
         yield Grid("Time by function", columns, rows)
     yield Text(notes, listed=True)
-
-
-def _tasks(recording: Recording) -> Iterator[Part]:
-    plot = _figure("tasks", recording)
-    if plot is None:
-        yield _not_there("tasks", "Profiler")
-        return
-    yield Text(
-        [
-            "A lane for each worker, a rectangle for each task, filled as far as its time was CPU "
-            "time. Point at a task to see what it was; drag to move, turn the wheel to zoom."
-        ]
-    )
-    yield plot
-    names = by_function(recording)["function"].tolist()
-    yield _functions_key(names)
-
-
-def _activities(recording: Recording) -> Iterator[Part]:
-    if not len(recording.tasks):
-        yield _not_there("tasks", "Profiler")
-        return
-    whole = activities(recording).to_dicts()
-    total = sum(row["value"] for row in whole)
-    yield Text([f"{seconds(total)} of worker time: wall time of the computes times their workers."])
-    shares = [(row["activity"], row["value"], row["value"] / total) for row in whole if total]
-    yield Bars("Share of each activity", [("all", seconds(total), _pieces(shares))])
-    yield Key(
-        "Activities",
-        [
-            (color_of_activity(name), f"{safe(name, 40)} {seconds(value)}, {share:.1%}")
-            for name, value, share in shares
-            if value > 0
-        ],
-    )
-    yield Bars("Time of tasks by function", list(_bars_by_function(recording)))
-    figure = plot_activities(recording, Options(width=980))
-    yield Fold(
-        "With a choice of functions and of the unit, and by worker",
-        [Figure("activities", figure, "Where worker time went", wide=True)],
-    )
-
-
-def _bars_by_function(recording: Recording) -> Iterator[tuple[str, str, Any]]:
-    functions: dict[str, dict[str, float]] = {}
-    for row in cells(recording).to_dicts():
-        if row["function"] is not None and row["unit"] == "seconds":
-            of_function = functions.setdefault(row["function"], {})
-            of_function[row["activity"]] = of_function.get(row["activity"], 0.0) + row["value"]
-    sums = {name: sum(parts.values()) for name, parts in functions.items()}
-    order = sorted(sums, key=lambda name: -sums[name])
-    longest = max(sums.values(), default=0.0)
-    for name in order[:_FUNCTIONS]:
-        shares = [(kind, value, value / longest) for kind, value in functions[name].items()]
-        yield safe(name, 40), seconds(sums[name]), _pieces(shares)
-    rest = order[_FUNCTIONS:]
-    if rest:
-        told = seconds(sum(sums[name] for name in rest))
-        yield f"({counted(len(rest), 'more function')})", told, []
-
-
-def _pieces(shares: list[tuple[str, float, float]]) -> list[tuple[str, float, str]]:
-    return [
-        (color_of_activity(name), 100 * share, f"{safe(name, 40)}: {seconds(value)}")
-        for name, value, share in sorted(shares, key=lambda item: stacking_order(item[0]))
-    ]
-
-
-def _resources(recording: Recording) -> Iterator[Part]:
-    plot = _figure("resources", recording)
-    if plot is None:
-        yield _not_there("samples of CPU and memory", "ResourceProfiler")
-        return
-    yield plot
-    lines = [(CPU, "CPU, %"), (MEMORY, "memory, MB, on the right")]
-    if recording.resources["memory_children"].any():
-        lines.append((MEMORY_CHILDREN, "dashed: that of descendants"))
-    yield Key("Lines", lines)
-
-
-def _memory(recording: Recording) -> Iterator[Part]:
-    plot = _figure("memory", recording)
-    if plot is not None:
-        yield plot
-    samples = recording.resources
-    if not len(samples):
-        if plot is None:
-            yield _not_there("samples of memory", "ResourceProfiler")
-        return
-    own, children = samples["memory"] / 1e6, samples["memory_children"] / 1e6
-    rows = [
-        (name, *(f"{of(values):,.0f}" for of in (_first, np.max, _last)))
-        for name, values in (
-            ("this process", own),
-            ("its descendants", children),
-            ("together", own + children),
-        )
-    ]
-    yield Grid("Resident memory, MB", ("", "at the start", "at most", "at the end"), rows)
-
-
-def _first(values: Any) -> float:
-    return float(values[0])
-
-
-def _last(values: Any) -> float:
-    return float(values[-1])
-
-
-def _cache(recording: Recording) -> Iterator[Part]:
-    plot = _figure("cache", recording)
-    if plot is None:
-        yield _not_there("results held by the scheduler", "CacheProfiler")
-        return
-    yield Text(
-        [
-            f"What the scheduler held ({safe(recording.metric or 'count', 40)}), by function; "
-            "dashed: all together."
-        ]
-    )
-    yield plot
-    names = list(dict.fromkeys(recording.cache["function"].tolist()))
-    yield _functions_key(names)
-
-
-def _flame(recording: Recording) -> Iterator[Part]:
-    plot = plot_of("flame", recording, Options())
-    if plot is None:
-        yield _not_there("stacks", "a sampling profiler")
-        return
-    yield Text(["Functions of tasks at the top, below each what it called, as wide as it took."])
-    yield Figure("flame", plot, "Flame graph", wide=True)
-    heading, columns, rows, notes = flame_summary_parts(recording)
-    yield Fold(
-        "The hottest lines",
-        [Grid(heading, columns, rows), Text(notes, listed=True)],
-    )
-
-
-def _critical_path(recording: Recording) -> Iterator[Part]:
-    if not len(recording.needs):
-        yield Text(["No task needed another one, or that was not recorded."])
-        return
-    path = critical_path(recording)
-    yield Grid(
-        "Longest chain of each compute",
-        ("compute", "wall", "longest chain", "all tasks", "workers", "at most faster by"),
-        [
-            (
-                safe(row["compute"], 30),
-                seconds(row["wall"]),
-                seconds(row["length"]),
-                seconds(row["work"]),
-                str(row["workers"]),
-                f"{row['speed_up']:.2g} times",
-            )
-            for row in path.computes.to_dicts()
-        ],
-    )
-    yield Grid(
-        "Functions on it",
-        ("function", "tasks", "time", "share"),
-        [
-            (
-                safe(row["function"], 60),
-                f"{row['tasks']:,}",
-                seconds(row["seconds"]),
-                f"{row['share']:.0%}",
-            )
-            for row in path.functions.to_dicts()
-        ],
-    )
-    yield Fold(
-        f"Task by task ({counted(len(path.tasks), 'task')})",
-        [
-            Grid(
-                "In order" + _of_first(len(path.tasks), _CHAIN),
-                ("key", "function", "time"),
-                [
-                    (safe(row["key"]), safe(row["function"], 60), seconds(row["seconds"]))
-                    for row in path.tasks.rows(slice(_CHAIN)).to_dicts()
-                ],
-                texts=2,
-            )
-        ],
-    )
 
 
 def _calling_code(recording: Recording) -> Iterator[Part]:
@@ -304,46 +95,16 @@ def _facts(recording: Recording, section: str) -> list[tuple[str, str]]:
     return list(zip(rows["name"].tolist(), rows["value"].tolist(), strict=True))
 
 
-def _figure(name: str, recording: Recording) -> Figure | None:
-    """A plot over time, as wide as there is room, on the paper of the page, without a legend."""
-    options = Options(
-        sizing_mode="stretch_width",
-        title=None,
-        background_fill_color=None,
-        border_fill_color=None,
-    )
-    plot = plot_of(name, recording, options)
-    if plot is None:
-        return None
-    for legend in plot.legend:
-        legend.visible = False
-    return Figure(name, plot, f"Plot of {name} over time")
-
-
-def _functions_key(names: list[str]) -> Key:
-    first = names[:_FUNCTIONS]
-    items = [(color_of(name), safe(name, 40)) for name in first]
-    return Key("Functions", items, len(names) - len(first))
-
-
-def _not_there(what: str, profiler: str) -> Text:
-    return Text([f"No {what} were recorded ({profiler} does that)."])
-
-
-def _of_first(count: int, most: int) -> str:
-    return f", the first {most:,} of {count:,}" if count > most else ""
-
-
 SECTIONS = (
     Section("findings", "Findings", _findings),
     Section("summary", "Summary", _summary),
-    Section("tasks", "Task stream", _tasks),
-    Section("activities", "Activities", _activities),
-    Section("resources", "Resources", _resources),
-    Section("memory", "Memory", _memory),
-    Section("cache", "Results held", _cache),
-    Section("flame", "Flame graph", _flame),
-    Section("critical-path", "Critical path", _critical_path),
+    Section("tasks", "Task stream", report_plots.tasks),
+    Section("activities", "Activities", report_work.worker_time),
+    Section("resources", "Resources", report_plots.resources),
+    Section("memory", "Memory", report_plots.memory),
+    Section("cache", "Results held", report_plots.cache),
+    Section("flame", "Flame graph", report_plots.flame),
+    Section("critical-path", "Critical path", report_work.longest_chains),
     Section("code", "Calling code", _calling_code),
     Section("environment", "Versions, machine, configuration", _versions),
 )
