@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -54,8 +53,8 @@ def run(
 
     The program finds its arguments, stdout, __main__ and everything else as if run by python, and
     the exit status is its own. The recording is written as it goes, and the summary to stderr when
-    it ends: by itself, by an error, by sys.exit, or by Ctrl-C or SIGTERM. os._exit and SIGKILL
-    leave no time for a summary; the recording is there, and says that it was cut short.
+    it ends: by itself, by an error, by sys.exit or by Ctrl-C. os._exit, SIGTERM and SIGKILL leave
+    no time for a summary; the recording is there, and says that it was cut short.
     """
     if module and code:
         raise click.UsageError("-m and -c: only one of them can be")
@@ -76,10 +75,10 @@ def _run(program: Program, path: str, report: str | None, quiet: bool, **options
     recorder = record(path, **options)
     process = os.getpid()
     error: BaseException | None = None
-    with recorder, _terminated_by_an_error():
+    with recorder:
         try:
             program.run()
-        except (SystemExit, _Terminated) as ended:
+        except SystemExit as ended:
             error = ended
         except BaseException as ended:
             error = ended
@@ -92,8 +91,6 @@ def _run(program: Program, path: str, report: str | None, quiet: bool, **options
 
 def _end(error: BaseException | None) -> None:
     """End as the program did."""
-    if isinstance(error, _Terminated):
-        end_as(signal.SIGTERM)
     if isinstance(error, KeyboardInterrupt):
         end_as(signal.SIGINT)
     if isinstance(error, SystemExit):
@@ -131,29 +128,3 @@ def _guarded(failing: str, work: Callable[[], None]) -> None:
         except Exception:
             # The program closed its stderr: there is nobody to tell.
             return
-
-
-class _Terminated(BaseException):
-    """SIGTERM, as something that ends a program in order."""
-
-
-@contextmanager
-def _terminated_by_an_error() -> Iterator[None]:
-    """Let SIGTERM, which would end this process at once, give it time to write."""
-    process = os.getpid()
-
-    def terminate(*_: object) -> None:
-        if os.getpid() != process:
-            # A worker that was forked ends as it would without us.
-            end_as(signal.SIGTERM)
-        raise _Terminated
-
-    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        if signal.getsignal(signal.SIGTERM) is terminate:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
