@@ -366,7 +366,7 @@ def test_forked_pages_are_counted_once_in_the_proportional_memory(retried):
                 child.start()
             for _ in children:
                 begun.acquire()
-            time.sleep(0.4)
+            time.sleep(1.0)
             end.set()
             for child in children:
                 child.join()
