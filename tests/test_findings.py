@@ -133,6 +133,7 @@ def test_tasks_too_small(retried):
     retried(measure)
 
 
+@pytest.mark.long
 def test_the_advised_size_brings_overhead_down(retried):
     def measure():
         small = recorded(independent((compute_without_the_lock, 1), 2000), num_workers=1)
@@ -188,6 +189,7 @@ def test_imbalance(retried):
     retried(measure)
 
 
+@pytest.mark.long
 def test_imbalance_of_batches(retried):
     def measure():
         # Six tasks go to one process at once, two to the other.
@@ -290,6 +292,7 @@ def test_failed_tasks(get):
     assert "('broken', 0)" in finding.evidence
 
 
+@pytest.mark.long
 def test_overlap(retried):
     def measure():
         dsk = independent((compute_without_the_lock, 60), 16)
@@ -315,6 +318,7 @@ def keep_the_lock():
     int("9" * 4000) ** 900
 
 
+@pytest.mark.long
 def test_sampler_late(retried):
     def measure():
         recording = recorded(independent((keep_the_lock,), 2), dt=0.1)
@@ -342,6 +346,7 @@ for finding in findings(prof.recording):
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
 def test_nested_threads(retried):
     pytest.importorskip("threadpoolctl")

@@ -284,6 +284,7 @@ def test_nothing_to_tell_is_told_as_such():
         memory_usage(prof.recording, by="worker")
 
 
+@pytest.mark.long
 def test_a_million_tasks_and_a_hundred_thousand_samples_take_seconds():
     count = 1_000_000
     starts = np.sort(np.random.default_rng(0).uniform(0, 999, count))

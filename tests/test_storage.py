@@ -323,6 +323,7 @@ def loads_as(path):
     ]
 
 
+@pytest.mark.long
 def test_damaged_files_are_told_and_no_number_is_wrong(tmp_path):
     streamed, saved, damaged = (tmp_path / name for name in ("streamed", "saved", "damaged"))
     with Writer(streamed) as writer:
