@@ -39,9 +39,9 @@ docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
-# Makes the picture in the README from the demo's page; needs Chromium.
+# Makes the picture in the README from the demo's report; needs Chromium.
 screenshot: demo $(VENV)/.test
-	$(BIN)/python docs/screenshot.py demo/profile.html docs/_static/profile.png
+	$(BIN)/python docs/screenshot.py demo/report.html docs/_static/report.png
 
 clean:
 	rm -rf $(VENV) .venv-* demo docs/_build docs/api/generated build dist *.egg-info

@@ -20,7 +20,7 @@ from dask_diag.errors import DiagnosticError, MissingDependencyError
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["Recording", "Table", "stack"]
+__all__ = ["CUT_SHORT", "Recording", "Table", "expect_recording", "stack"]
 
 ROWS_SHOWN = 10
 ROWS_PRINTED = 40
@@ -123,6 +123,9 @@ def _as_html(cell: object) -> str:
 
 
 NO_ROWS = Table({})
+
+CUT_SHORT = "was cut short"
+"""What the notice of a recording says that has not all that was measured."""
 
 
 def stack(tables: Sequence[Table]) -> Table:
@@ -247,11 +250,7 @@ class Recording:
         if not parts:
             raise DiagnosticError("expected at least one recording to combine, found none")
         for part in parts:
-            if not isinstance(part, Recording):
-                raise DiagnosticError(
-                    f"expected recordings to combine, found {type(part).__name__}; a profiler's "
-                    "is its .recording"
-                )
+            expect_recording(part)
         computes, cache, pools = (
             stack([part.rows(kept) for part, kept in _without_repeats(parts, name)])
             for name in ("computes", "cache", "pools")
@@ -296,6 +295,11 @@ class Recording:
 
         save(self, path, overwrite=overwrite)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has all that was measured: a file may have been cut short."""
+        return not any(CUT_SHORT in notice for notice in self.notices)
+
     def __repr__(self) -> str:
         counts = ", ".join(
             f"{field.name}: {len(getattr(self, field.name)):,}"
@@ -308,6 +312,21 @@ class Recording:
         from dask_diag.views.summary import summary
 
         return summary(self)._repr_html_()
+
+
+def expect_recording(value: object) -> None:
+    """Say what to do where something else is given.
+
+    Raises
+    ------
+    DiagnosticError
+        If it is no `Recording`.
+    """
+    if not isinstance(value, Recording):
+        raise DiagnosticError(
+            f"expected a Recording, found {type(value).__name__}; a profiler's is its .recording, "
+            "and Recording.combine makes one of several"
+        )
 
 
 REFERENCES = {

@@ -143,3 +143,50 @@ def test_help_loads_nothing_heavy():
         "print([m for m in ('numpy', 'bokeh', 'rich', 'pandas', 'distributed') if m in sys.modules])"
     )
     assert python("-c", code).stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["report", "run.diag", "-f", "-o", "./run.diag"],
+        ["export", "run.diag", "-f", "--format", "json", "-o", "run.diag"],
+        ["compare", "before.diag", "after.diag", "-f", "--html", "after.diag"],
+    ],
+)
+def test_what_is_read_is_never_written_over(files, arguments):
+    before = Path("run.diag").read_bytes(), Path("after.diag").read_bytes()
+    done = diag(*arguments)
+    assert done.returncode == 2
+    assert "also read or written" in done.stderr
+    assert (Path("run.diag").read_bytes(), Path("after.diag").read_bytes()) == before
+
+
+def test_a_gate_does_not_pass_what_is_not_whole(files):
+    with dask_diag.record("long.diag"):
+        pass
+    done = diag("compare", "before.diag", "long.diag", "--fail-over", "10%")
+    assert done.returncode == 2
+    assert "there are no tasks in it" in done.stderr
+    whole = Path("after.diag").read_bytes()
+    Path("cut.diag").write_bytes(whole[: len(whole) - 40])
+    assert diag("compare", "before.diag", "cut.diag").returncode == 0
+    done = diag("compare", "before.diag", "cut.diag", "--fail-over", "10%")
+    assert done.returncode == 2
+    assert "was cut short" in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_where_nothing_can_be_written_is_told_in_a_line(files):
+    import subprocess
+    import sys
+
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "dask_diag", "compare", "before.diag", "after.diag"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1

@@ -342,3 +342,29 @@ def test_a_closed_stderr_and_stdout_are_none_of_our_business():
     name = script("\ncompute()\nsys.stderr.close()\nsys.stdout.close()\nsys.exit(6)\n")
     assert diag("run", name).returncode == python(name).returncode == 6
     assert len(load("script.diag").tasks) == 11
+
+
+def test_the_program_and_the_files_are_three(tmp_path):
+    name = script("print('ran')")
+    before = open(name).read()
+    for options in (["-o", name], ["--report", name], ["-o", "a.diag", "--report", "./a.diag"]):
+        done = diag("run", "-f", *options, name)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "also read or written" in done.stderr
+    assert open(name).read() == before
+    assert not os.path.exists("a.diag")
+
+
+def test_an_interval_is_a_number_of_seconds():
+    name = script("print('ran')")
+    for interval in ("inf", "nan", "-1", "0"):
+        done = diag("run", "--interval", interval, name)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "Traceback" not in done.stderr
+
+
+def test_a_recording_that_the_program_removes_is_told():
+    name = script("import os; os.remove('script.diag')")
+    done = diag("run", name)
+    assert "script.diag has been removed" in done.stderr
+    assert "recording:" not in done.stderr

@@ -272,3 +272,15 @@ def test_a_thread_that_a_task_starts_is_not_the_task():
         thread.join()
 
     assert "count" not in str(profiled(work).metrics)
+
+
+def digest_text():
+    context_meter.digest_metric("x", "no number", "bytes")
+    return 7
+
+
+@pytest.mark.filterwarnings("always:digest_metric")
+def test_a_metric_that_is_no_number_does_not_end_the_compute():
+    with Profiler() as prof, pytest.warns(RuntimeWarning, match="expected a number"):
+        assert dask.threaded.get({("work", 0): (digest_text,)}, ("work", 0)) == 7
+    assert len(prof.recording.metrics) == 0

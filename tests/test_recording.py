@@ -345,3 +345,11 @@ def test_recordings_without_samples_combine_with_one_that_has_some():
     both = Recording.combine([plain, sampled("f", 0.0), plain])
     assert leaves(both) == ["f", "-"]
     assert len(Recording.combine([plain, plain]).samples) == 0
+
+
+def test_analysis_says_what_it_expects():
+    from dask_diag import activities, critical_path, findings, memory_usage, waits
+
+    for analysis in (activities, critical_path, findings, memory_usage, waits):
+        with pytest.raises(DiagnosticError, match=r"expected a Recording, .*its \.recording"):
+            analysis(Profiler())

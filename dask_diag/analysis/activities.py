@@ -11,7 +11,7 @@ from dask_diag.analysis.occupancy import Occupancy, occupancies, rows_by
 from dask_diag.analysis.waits import divided
 from dask_diag.columns import Labels
 from dask_diag.errors import DiagnosticError
-from dask_diag.recording import Recording, Table
+from dask_diag.recording import Recording, Table, expect_recording
 
 __all__ = ["activities", "cells", "execute_metrics"]
 
@@ -72,6 +72,7 @@ def activities(
     DiagnosticError
         If `by` is none of those.
     """
+    expect_recording(recording)
     if by not in GROUPS:
         raise DiagnosticError(f"by: expected one of {', '.join(GROUPS)}, found {by!r}")
     if isinstance(functions, str):

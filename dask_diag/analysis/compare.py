@@ -17,7 +17,7 @@ from dask_diag.analysis.levels import levels_held
 from dask_diag.analysis.memory import memory_usage
 from dask_diag.analysis.spread import FEWEST, Sum, interval
 from dask_diag.columns import Labels
-from dask_diag.recording import Recording, Table
+from dask_diag.recording import Recording, Table, expect_recording
 
 __all__ = ["Comparison", "compare"]
 
@@ -116,6 +116,8 @@ def compare(before: Recording, after: Recording) -> Comparison:
     -------
     Comparison
     """
+    expect_recording(before)
+    expect_recording(after)
     sides = _by_function(before), _by_function(after)
     names = dict.fromkeys((*sides[0], *sides[1]))
     pairs = [_Pair(name, *(side.get(name, _ABSENT) for side in sides)) for name in names]

@@ -10,7 +10,7 @@ import numpy as np
 from dask_diag.analysis.occupancy import rows_by
 from dask_diag.columns import Labels
 from dask_diag.errors import DiagnosticError
-from dask_diag.recording import Recording, Table
+from dask_diag.recording import Recording, Table, expect_recording
 
 __all__ = ["CriticalPath", "critical_path"]
 
@@ -74,6 +74,7 @@ def critical_path(recording: Recording) -> CriticalPath:
     DiagnosticError
         If tasks need each other in a circle.
     """
+    expect_recording(recording)
     tasks = recording.tasks
     if not len(tasks):
         return CriticalPath(Table({}), Table({}), Table({}), np.zeros(0))

@@ -10,7 +10,7 @@ import numpy as np
 
 from dask_diag.columns import Labels
 from dask_diag.errors import DiagnosticError
-from dask_diag.recording import Recording, Table
+from dask_diag.recording import Recording, Table, expect_recording
 
 __all__ = ["memory_usage"]
 
@@ -53,6 +53,7 @@ def memory_usage(recording: Recording, by: str = "function") -> Table:
     since no compute ran, as if all in between were this task's. What is between two samples is
     not seen: choose a short ``dt``, and mind ``sampled``.
     """
+    expect_recording(recording)
     if by not in ("function", "task"):
         raise DiagnosticError(f"by: expected 'function' or 'task', found {by!r}")
     tasks = recording.tasks

@@ -10,7 +10,7 @@ import numpy as np
 
 from dask_diag.columns import Labels
 from dask_diag.errors import DiagnosticError
-from dask_diag.recording import Recording, Table
+from dask_diag.recording import Recording, Table, expect_recording
 
 __all__ = ["divided", "waits"]
 
@@ -71,6 +71,7 @@ def waits(recording: Recording, by: str = "function") -> Table:
     of ``gil-wait``, where the task was seen to wait for the interpreter's lock, else
     ``unexplained``.
     """
+    expect_recording(recording)
     if by not in ("function", "activity"):
         raise DiagnosticError(f"by: expected 'function' or 'activity', found {by!r}")
     sums: dict[tuple[str, str], list[float]] = {}

@@ -159,7 +159,7 @@ class Diagnostic(Callback):
         """What a reader must know beside the numbers."""
         notices = list(self._faults)
         client = scheduler.distributed_client()
-        if not self._computes and client is not None:
+        if not self._computes and client:
             notices.append(
                 f"{type(self).__name__} saw no compute: they ran on {client}, and only local "
                 "schedulers are recorded. Pass scheduler='threads' or 'processes', or close it."

@@ -9,6 +9,7 @@ on a worker of a cluster.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Hashable
 from functools import wraps
 from time import perf_counter, thread_time
@@ -225,7 +226,14 @@ class ContextMeter:
         """
         task = _current_task()
         if task is not None:
-            _metered_of(task).add(label, value, unit)
+            try:
+                _metered_of(task).add(label, value, unit)
+            except (TypeError, ValueError):
+                warnings.warn(
+                    f"digest_metric: expected a number, found {value!r}; it is left out",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
             return
         theirs = _distributed_meter()
         if theirs is not None:

@@ -252,15 +252,16 @@ def _annotations_of_layers(graph: HighLevelGraph, name: str) -> dict[Any, Any]:
     return found
 
 
-def distributed_client() -> str | None:
-    """A description of the distributed client that takes computes away from us, if there is one."""
+def distributed_client() -> str:
+    """What takes computes away from us, if a client of distributed is there or has been."""
     distributed = sys.modules.get("distributed")
     if distributed is None:
-        return None
+        return ""
     try:
         return repr(distributed.default_client())
     except (ValueError, AttributeError):
-        return None
+        made = getattr(sys.modules.get("distributed.client"), "_global_client_index", [0])
+        return "a client of distributed that is closed by now" if made[0] else ""
 
 
 def is_machinery(code: CodeType) -> bool:

@@ -47,14 +47,21 @@ def compare(
     from dask_diag.storage import load
     from dask_diag.views.compare import comparison_page, comparison_summary
 
-    check_free(page, force)
-    found = compare_recordings(load(before), load(after))
+    check_free(page, force, before, after)
+    recordings = load(before), load(after)
+    found = compare_recordings(*recordings)
     tell(comparison_summary(found, before, after))
     if page is not None:
         try:
             Path(page).write_text(comparison_page(found, before, after), encoding="utf-8")
         except OSError as error:
             raise Failure(f"cannot write {one_line(page)}: {error.strerror}") from None
+    for name, recording in zip((before, after), recordings, strict=True):
+        for notice in recording.notices:
+            click.echo(f"{one_line(name)}: {one_line(notice)}", err=True)
+        if fail_over is not None and not (recording.is_whole and len(recording.tasks)):
+            what = "it was cut short" if len(recording.tasks) else "there are no tasks in it"
+            raise Failure(f"cannot judge {one_line(name)}: {what}; record it again")
     rising = [] if fail_over is None else found.rising(fail_over)
     if rising:
         names = ", ".join(map(one_line, rising[:5])) + (", ..." if len(rising) > 5 else "")

@@ -25,7 +25,7 @@ def _started(arguments: Any) -> Any:
 
     try:
         check_free(arguments.output, arguments.force)
-        check_free(arguments.report, arguments.force)
+        check_free(arguments.report, arguments.force, arguments.output)
         options = {"dt": arguments.interval, "explain": arguments.explain}
         if arguments.output is None:
             return AllProfilers(**options).__enter__()

@@ -59,6 +59,11 @@ class Program:
                 )
 
     @property
+    def path(self) -> str | None:
+        """The script's file, if it is a script."""
+        return self._path if self._kind == "script" else None
+
+    @property
     def name(self) -> str:
         """The name of the script without its ending, or of the module."""
         if self._kind == "script":

@@ -27,7 +27,7 @@ def report(file: str, output: str | None, force: bool) -> None:
     from dask_diag.views.report import report as write_report
 
     page = output or str(Path(file).with_suffix(".html"))
-    check_free(page, force)
+    check_free(page, force, file)
     recording = load(file)
     tell(f"report: {one_line(write_report(recording, page))}")
     found = findings(recording)

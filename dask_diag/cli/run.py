@@ -17,6 +17,13 @@ from dask_diag.errors import DiagnosticError
 __all__ = ["run"]
 
 
+def check_seconds(context: click.Context, option: click.Parameter, value: float) -> float:
+    """The value, if it can be a time to wait."""
+    if not 0 < value < float("inf"):
+        raise click.BadParameter(f"expected seconds, more than 0, found {value}")
+    return value
+
+
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option("-o", "--output", type=click.Path(), help="Where to write; by default NAME.diag.")
 @click.option("--report", type=click.Path(), help="Write a page about it there, too.")
@@ -26,7 +33,8 @@ __all__ = ["run"]
 )
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0, min_open=True),
+    type=float,
+    callback=check_seconds,
     default=0.5,
     show_default=True,
     help="Seconds between samples of CPU and memory.",
@@ -61,8 +69,8 @@ def run(
     kind = "module" if module else "code" if code else "script"
     runs = Program(kind, program, arguments)
     path = output or f"{runs.name}.diag"
-    check_free(path, force)
-    check_free(report, force)
+    check_free(path, force, runs.path)
+    check_free(report, force, runs.path, path)
     _run(runs, path, report, quiet, overwrite=force, explain=explain, dt=interval)
 
 
@@ -108,7 +116,9 @@ def _tell(recorder: Any, path: str, report: str | None, quiet: bool) -> None:
         _guarded("faults", lambda: tell("\n".join(recorder.faults), sys.stderr))
     if report is not None:
         _guarded("the report could not be written", lambda: _write_report(recorder, report))
-    if not quiet:
+    if not os.path.exists(path):
+        _guarded("where it was", lambda: tell(f"{one_line(path)} has been removed", sys.stderr))
+    elif not quiet:
         _guarded("where it is", lambda: tell(f"recording: {one_line(path)}", sys.stderr))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import Any, TextIO
@@ -28,6 +29,11 @@ class OneLineErrors(click.Group):
             return super().invoke(ctx)
         except DiagnosticError as error:
             raise Failure(one_line(error)) from None
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                # Who reads has had enough, as head does.
+                raise
+            raise Failure(f"cannot write what is to be told: {one_line(error)}") from None
 
 
 def one_line(text: object) -> str:
@@ -43,10 +49,24 @@ def tell(text: str, file: TextIO | None = None) -> None:
     click.echo(text.encode(encoding, "replace").decode(encoding), file=out)
 
 
-def check_free(path: str | os.PathLike[str] | None, force: bool, folder_too: bool = False) -> None:
-    """Refuse to write over what is there, unless told to, and where nothing can be written."""
+def check_free(
+    path: str | os.PathLike[str] | None,
+    force: bool,
+    *others: str | None,
+    folder_too: bool = False,
+) -> None:
+    """Refuse to write over what is there, unless told to, and where nothing can be written.
+
+    Over one of the `others`, which are read, or written too, nothing is ever written.
+    """
     if path is None:
         return
+    place = os.path.realpath(path)
+    if any(other is not None and os.path.realpath(other) == place for other in others):
+        raise Failure(
+            f"will not write over {one_line(path)}, which is also read or written; choose another "
+            "name"
+        )
     folder = os.path.dirname(os.path.abspath(path))
     if os.path.isdir(path) and not folder_too:
         raise Failure(f"cannot write {one_line(path)}: it is a directory; name a file in it")

@@ -9,7 +9,7 @@ from typing import Any
 
 from dask_diag._version import __version__
 from dask_diag.errors import RecordingFileError
-from dask_diag.recording import Recording
+from dask_diag.recording import CUT_SHORT, Recording
 from dask_diag.storage import container
 from dask_diag.storage.container import ABOUT, FORMAT, PART, SCHEMA_VERSION, SO_FAR, Entry
 from dask_diag.storage.parts import Part, decode_part, joined
@@ -115,6 +115,6 @@ class _Reading:
             return []
         lost = f"; {len(rest):,} bytes at its end cannot be read" if len(rest) else ""
         return [
-            f"{os.path.basename(os.fsdecode(path))} was cut short: who wrote it did not come to "
+            f"{os.path.basename(os.fsdecode(path))} {CUT_SHORT}: who wrote it did not come to "
             f"close it (was it killed?), or a part of it is lost{lost}. What came before is here."
         ]

@@ -10,7 +10,7 @@ from typing import Any
 from dask_diag.analysis.compare import Comparison
 from dask_diag.analysis.spread import CONFIDENCE, FEWEST
 from dask_diag.views.names import seconds, shown
-from dask_diag.views.text import Summary, counted, table_summary
+from dask_diag.views.text import Summary, amount, counted, table_summary
 
 __all__ = ["comparison_page", "comparison_summary"]
 
@@ -117,7 +117,7 @@ def _megabytes(size: float) -> str:
 
 
 def _amount(size: float) -> str:
-    return "unknown" if isnan(size) else f"{size:,.6g}"
+    return "unknown" if isnan(size) else amount(size)
 
 
 _PAGE = """<!DOCTYPE html>

@@ -22,7 +22,7 @@ from dask_diag.analysis.waits import waits
 from dask_diag.recording import Recording, Table
 from dask_diag.views.names import seconds, short_path, shown
 from dask_diag.views.sources import recording_of
-from dask_diag.views.text import Summary, counted, table_summary
+from dask_diag.views.text import Summary, amount, counted, table_summary
 
 __all__ = ["summary", "summary_parts"]
 
@@ -278,11 +278,3 @@ def _notes_on_cache(recording: Recording) -> Iterator[str]:
 
 def _first(mapping: dict[str, Any], count: int) -> list[tuple[str, Any]]:
     return list(mapping.items())[:count]
-
-
-def amount(value: float) -> str:
-    """A number in at most five characters or so, with SI prefixes for large ones."""
-    for prefix, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(value) >= size:
-            return f"{value / size:.3g}{prefix}"
-    return f"{value:.3g}"

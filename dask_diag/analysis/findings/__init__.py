@@ -20,7 +20,7 @@ from dask_diag.analysis.findings.waiting import (
     nested_threads,
     serialization_bound,
 )
-from dask_diag.recording import Recording
+from dask_diag.recording import Recording, expect_recording
 
 __all__ = ["CODES", "Finding", "findings"]
 
@@ -61,6 +61,7 @@ def findings(recording: Recording) -> list[Finding]:
     list of Finding
         Empty if nothing is worth telling.
     """
+    expect_recording(recording)
     facts = Facts(recording)
     finders = list(_ON_STATE.values())
     if len(recording.tasks) and facts.wall >= LONG_ENOUGH:
