@@ -54,7 +54,9 @@ def test_a_sleeping_process_reads_nothing(retried):
     def measure():
         with ResourceProfiler(dt=0.01) as rprof:
             time.sleep(0.5)
-        assert samples(rprof)["cpu"].max() < 10
+        # Sampling itself may take a millisecond of one interval.
+        assert np.median(samples(rprof)["cpu"]) < 2
+        assert samples(rprof)["cpu"].mean() < 10
 
     retried(measure)
 

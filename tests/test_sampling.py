@@ -754,12 +754,15 @@ def test_a_look_that_stands_for_long_is_spread_over_cycles():
 
 
 @pytest.mark.parametrize("get", SCHEDULERS)
-def test_no_more_threads_at_a_time_than_there_are(get):
-    _, sprof = sampled({("re", 0): (match_for_long, letters_for(1.0))}, get, cycle="100ms")
-    samples = sprof.recording.samples
-    threads = samples["wall"] / (samples["stop"] - samples["start"])
-    assert threads.max() < 1.3
-    assert len(samples) > 5
+def test_no_more_threads_at_a_time_than_there_are(get, retried):
+    def measure():
+        _, sprof = sampled({("re", 0): (match_for_long, letters_for(1.0))}, get, cycle="100ms")
+        samples = sprof.recording.samples
+        threads = samples["wall"] / (samples["stop"] - samples["start"])
+        assert threads.max() < 1.3
+        assert len(samples) > 5
+
+    retried(measure)
 
 
 def test_few_cycles_of_many_stacks_are_not_merged_for_ever(monkeypatch):
