@@ -12,7 +12,6 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,9 @@ import numpy as np
 from dask.local import get_sync
 
 import dask_diag
-from dask_diag import CacheProfiler, Profiler, Recording, ResourceProfiler
+from dask_diag import Profiler, Recording
 from dask_diag.capture import compute
+from dask_diag.capture.all_profilers import AllProfilers
 from dask_diag.capture.packed import Needs
 from dask_diag.capture.record import record
 from dask_diag.columns import Labels, Texts
@@ -121,9 +121,7 @@ def streaming(path: Path) -> tuple[float, float]:
     cpu, wall, without = [], [], []
     for _ in range(RUNS):
         begun = time.perf_counter()
-        with ExitStack() as active:
-            for profiler in (Profiler(), CacheProfiler(), ResourceProfiler(0.5)):
-                active.enter_context(profiler)
+        with AllProfilers():
             get_sync(dsk, ("total-" + NAME, 0))
         without.append(time.perf_counter() - begun)
         begun = time.perf_counter()

@@ -1,9 +1,9 @@
 """What looking at stacks costs, beside py-spy and pyinstrument: ``python -m benchmarks.sampling``.
 
-A fixed amount of work on four threads is done in turn with and without a profiler. Whatever else
-the machine does only makes it slower, so lower quartiles are compared: of wall time, and of the CPU
-time of the process. There are two kinds of work: Python code, which needs the interpreter's lock,
-and hashing, which gives it up.
+A fixed amount of work, about a second on four threads, is done in turn with and without a profiler.
+Whatever else the machine does only makes it slower, so lower quartiles are compared: of wall time,
+and of the CPU time of the process. There are two kinds of work: Python code, which needs the
+interpreter's lock, and hashing, which gives it up.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from statistics import quantiles
 from typing import Any
 
 THREADS = 4
-ROUNDS = 30
+ROUNDS = 8
 BARS = {"SamplingProfiler, 10ms": "≤ 1%", "SamplingProfiler, 1ms": "≤ 3%"}
 NOT_HERE = "not measured: "
 
@@ -54,8 +54,8 @@ def hash_blocks(rounds: int) -> str:
 
 
 WORK: dict[str, tuple[Callable[[int], Any], int]] = {
-    "Python code": (count, 3_000),
-    "hashing": (hash_blocks, 30),
+    "Python code": (count, 35_000),
+    "hashing": (hash_blocks, 350),
 }
 
 
@@ -132,7 +132,7 @@ def py_spy(name: str) -> Iterator[Row]:
         within: list[Run] = []
         plain: list[Run] = []
         try:
-            for _ in range(4):
+            for _ in range(2):
                 plain += runs_of_child(name)
                 within += runs_of_child(name, command, rate)
         except subprocess.CalledProcessError as error:
@@ -158,7 +158,7 @@ def main() -> None:
     """Print a line for each measurement; or do a work, and print how long it took."""
     if len(sys.argv) > 1:
         run(sys.argv[1])
-        print(json.dumps([run(sys.argv[1]) for _ in range(5)]))
+        print(json.dumps([run(sys.argv[1]) for _ in range(3)]))
         return
     for what, figure, bar in rows():
         print(f"{what:<70}{figure:<26}{bar}", flush=True)
