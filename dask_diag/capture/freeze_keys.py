@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -33,9 +34,17 @@ def keys_columns(keys: Sequence[Any], named: Mapping[int, str]) -> tuple[Texts, 
 
 def recoded(codes: np.ndarray[Any, Any], values: Sequence[str]) -> Labels:
     """A column of these values, each once, where several codes may stand for one."""
-    distinct = list(dict.fromkeys(values))
-    code_of = np.array([distinct.index(value) for value in values], dtype=np.int64)
-    return Labels(code_of[codes], distinct)
+    place = {value: code for code, value in enumerate(dict.fromkeys(values))}
+    code_of = np.array([place[value] for value in values], dtype=np.int64)
+    return Labels(code_of[codes], list(place))
+
+
+def _functions_of_named(heads: Sequence[str], keys: Sequence[Any]) -> Labels:
+    """The functions of keys that are tuples with a text at their head."""
+    example = dict(zip(heads, keys, strict=True))
+    code_of = {head: code for code, head in enumerate(example)}
+    codes = np.fromiter(map(code_of.__getitem__, heads), np.int64, len(keys))
+    return recoded(codes, [function_of_key(key) for key in example.values()])
 
 
 def _text_of(key: Any) -> str:
@@ -47,6 +56,10 @@ def _text_of(key: Any) -> str:
 
 def functions_column(keys: Sequence[Any], named: Mapping[int, str]) -> Labels:
     """The function of each key: as `named` by position, else the prefix of the key."""
+    if not named and set(map(type, keys)) == {tuple} and all(keys):
+        heads = list(map(itemgetter(0), keys))
+        if set(map(type, heads)) == {str}:
+            return _functions_of_named(heads, keys)
     prefixes: dict[Any, str] = {}
     names: list[str] = []
     for row, key in enumerate(keys):

@@ -16,7 +16,7 @@ import numpy as np
 
 from dask_diag.capture.compute import Compute
 from dask_diag.capture.freeze import compute_name
-from dask_diag.capture.freeze_tasks import tasks_tables
+from dask_diag.capture.freeze_tasks import times_of_tasks
 from dask_diag.capture.stacks import NOT_SAMPLED, Snapshot, Stacks
 from dask_diag.columns import Labels
 from dask_diag.recording import Table
@@ -86,7 +86,7 @@ class Tasks(NamedTuple):
 
 
 def _samples(found: Snapshot, computes: Sequence[Compute]) -> Table:
-    table = tasks_tables(computes)["tasks"]
+    table = times_of_tasks(computes)
     names = list(dict.fromkeys([*found.functions, *table["function"].values]))
     tasks = _measured(table, computes, names)
     cells = _scaled(_cells(found), tasks, len(names))

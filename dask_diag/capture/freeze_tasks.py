@@ -9,7 +9,7 @@ import numpy as np
 
 from dask_diag.capture.compute import ROW, Compute, numbers_in_flight, outcome_of, pack_row
 from dask_diag.capture.freeze import compute_name
-from dask_diag.capture.freeze_keys import keys_columns, recoded
+from dask_diag.capture.freeze_keys import functions_column, keys_columns, recoded
 from dask_diag.columns import Labels, Texts, smallest_integers
 from dask_diag.recording import REFERENCES, Table, stack
 
@@ -19,6 +19,7 @@ __all__ = [
     "moved",
     "tasks_of",
     "tasks_tables",
+    "times_of_tasks",
     "with_workers_named",
 ]
 
@@ -66,6 +67,27 @@ def tasks_tables(computes: Iterable[Compute]) -> dict[str, Table]:
             if found
         },
     }
+
+
+def times_of_tasks(computes: Iterable[Compute]) -> Table:
+    """Of the columns of `Recording.tasks` those about time; compute by compute."""
+    return stack([*map(_times_of, computes), _tasks_of_nothing()])
+
+
+def _times_of(compute: Compute) -> Table:
+    rows, keys, _ = _rows_of(compute)
+    if not keys:
+        return _tasks_of_nothing()
+    _, start, stop, cpu, _, _ = rows.T.copy()
+    return Table(
+        {
+            "function": functions_column(keys, dict(compute.names_of_plain_keys(keys))),
+            "start": start,
+            "stop": stop,
+            "thread_cpu": cpu,
+            "compute": Labels(np.zeros(len(keys), np.uint8), [compute_name(compute)]),
+        }
+    )
 
 
 def moved(table: Table, columns: Sequence[str], where: Any) -> Table:
