@@ -22,6 +22,7 @@ ALLOWED = {
     "errors": set(),
     "columns": set(),
     "recording": {"columns", "errors"},
+    "combining": {"columns", "recording"},
     "capture": {"capture", "errors"},
     "storage": {"storage", "columns", "recording", "errors", "_version"},
     "analysis": {"analysis", "columns", "recording", "errors"},
@@ -58,6 +59,7 @@ STEPS_UP = {
     ("cli/run.py", "views"),
     ("cli/summary.py", "storage"),
     ("cli/summary.py", "views"),
+    ("recording.py", "combining"),
     ("recording.py", "storage"),
     ("recording.py", "views"),
 }
