@@ -29,6 +29,8 @@ from dask_diag.views.colors import color_of, color_of_activity, stacking_order
 from .test_activities import recording_of as scheduled
 from .test_views import HOSTILE, hostile_diagnostics, recording_of, run
 
+pytestmark = pytest.mark.once
+
 ROWS = [
     ("f", 1.0, 3.0, 1.5, "thread-0"),
     ("g", 2.0, 6.0, 1.0, "thread-1"),

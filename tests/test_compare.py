@@ -14,6 +14,8 @@ from dask_diag.columns import Labels
 from dask_diag.recording import Table
 from dask_diag.views.compare import comparison_page, comparison_summary
 
+pytestmark = pytest.mark.once
+
 EMPTY = Table({})
 NOTHING = Recording(0.0, 1.0, 0.0, EMPTY, EMPTY, EMPTY, EMPTY, EMPTY, EMPTY)
 

@@ -149,7 +149,7 @@ def test_a_chain_beside_short_tasks(retried):
     retried(measure)
 
 
-@pytest.mark.long
+@pytest.mark.once
 def test_a_million_tasks_in_seconds(retried):
     rows = 1_000_000
     edges = np.arange(1, rows)

@@ -41,7 +41,7 @@ from dask_diag.recording import Table
 
 from .stacks import recording_of_stacks
 
-pytestmark = pytest.mark.leaves_files
+pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
 NAN = float("nan")
 EMPTY = Table({})
 

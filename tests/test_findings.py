@@ -21,6 +21,8 @@ from dask_diag import CacheProfiler, Profiler, Recording, ResourceProfiler, find
 from dask_diag.analysis.findings import CODES
 from dask_diag.recording import NO_ROWS
 
+pytestmark = pytest.mark.once
+
 PROCESSES = {"optimize_graph": False, "num_workers": 2}
 DATA = bytes(1_000_000)
 PAGES = Path(__file__).parent.parent / "docs" / "findings"
@@ -139,7 +141,6 @@ def test_tasks_too_small(retried):
     retried(measure)
 
 
-@pytest.mark.long
 def test_the_advised_size_brings_overhead_down(retried):
     def measure():
         small = recorded(independent((compute_little, 1), 2000), num_workers=1)
@@ -192,7 +193,6 @@ def test_imbalance(retried):
     retried(measure)
 
 
-@pytest.mark.long
 def test_imbalance_of_batches(retried):
     def measure():
         # Six tasks go to one process at once, two to the other.
@@ -295,7 +295,6 @@ def test_failed_tasks(get):
     assert "('broken', 0)" in finding.evidence
 
 
-@pytest.mark.long
 def test_overlap(retried):
     def measure():
         dsk = independent((compute_without_the_lock, 60), 16)
@@ -321,7 +320,6 @@ def keep_the_lock():
     int("9" * 4000) ** 900
 
 
-@pytest.mark.long
 def test_sampler_late(retried):
     def measure():
         recording = recorded(independent((keep_the_lock,), 2), dt=0.1)
@@ -349,7 +347,6 @@ for finding in findings(prof.recording):
 """
 
 
-@pytest.mark.long
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
 def test_nested_threads(retried):
     pytest.importorskip("threadpoolctl")

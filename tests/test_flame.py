@@ -26,6 +26,8 @@ from dask_diag.views.stack_exports import export_stacks
 from .stacks import BUILT_IN, CORE, LEAF, MAIN, NAN, known_stacks, recording_of_stacks
 from .test_views import HOSTILE, recording_of
 
+pytestmark = pytest.mark.once
+
 
 def as_text(nodes):
     """The tree as indented lines: name, its own and total wall seconds."""

@@ -17,7 +17,7 @@ from .pages import arguments_of, unpacked
 from .test_browser import browser, opened  # noqa: F401
 from .test_many_tasks_browser import MODELS
 
-pytestmark = pytest.mark.leaves_files
+pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
 
 
 def with_samples(count):

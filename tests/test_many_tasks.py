@@ -17,7 +17,7 @@ from dask_diag.views.packed import pack
 from .pages import arguments_of, keys_of, tasks_of, unpacked
 from .test_views import HOSTILE
 
-pytestmark = pytest.mark.leaves_files
+pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
 
 
 def with_columns(recording, **columns):

@@ -32,6 +32,8 @@ from dask_diag.capture.processes import LinuxReader, PsutilReader
 from dask_diag.columns import Labels, Texts
 from dask_diag.recording import Table
 
+pytestmark = pytest.mark.once
+
 MB = 1_000_000
 NAN = float("nan")
 EMPTY = Table({})
@@ -284,7 +286,6 @@ def test_nothing_to_tell_is_told_as_such():
         memory_usage(prof.recording, by="worker")
 
 
-@pytest.mark.long
 def test_a_million_tasks_and_a_hundred_thousand_samples_take_seconds():
     count = 1_000_000
     starts = np.sort(np.random.default_rng(0).uniform(0, 999, count))

@@ -18,7 +18,7 @@ from dask_diag import export
 
 from .test_exports import HOSTILE, by_hand, in_flight, recorded
 
-pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
+pytestmark = [pytest.mark.browser, pytest.mark.leaves_files, pytest.mark.once]
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None

@@ -37,7 +37,7 @@ from dask_diag.views import report_plots, report_sections
 from .stacks import known_stacks
 from .test_views import HOSTILE, recording_of
 
-pytestmark = pytest.mark.leaves_files
+pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
 
 GRAPH = {("b", 0): (add, 1, 2), ("c", 0): (max, ("b", 0), 1)}
 ALL = [section.name for section in report_sections.SECTIONS]

@@ -95,7 +95,7 @@ def own_threads():
 # Truth
 
 
-@pytest.mark.long
+@pytest.mark.once
 @pytest.mark.parametrize("get", SCHEDULERS)
 def test_30_to_70(get, retried):
     def measure():
@@ -170,7 +170,7 @@ def letters_for(seconds):
     return letters + (took < seconds)
 
 
-@pytest.mark.long
+@pytest.mark.once
 @pytest.mark.parametrize(("get", "expected"), [*zip(SCHEDULERS, [1.0, 3.0, 1.0], strict=True)])
 def test_a_call_that_keeps_the_lock_is_seen(get, expected):
     prof, sprof = sampled({("re", 0): (match_for_long, letters_for(expected))}, get)
@@ -699,7 +699,7 @@ def size_of(whole):
     return size
 
 
-@pytest.mark.long
+@pytest.mark.once
 def test_an_hour_of_samples_is_small():
     interval, threads, distinct = 0.01, 16, 2000
     some_stacks = [

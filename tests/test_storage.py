@@ -30,7 +30,7 @@ from dask_diag.errors import RecordingFileError
 from dask_diag.recording import Table
 from dask_diag.storage import Writer, container, load, save
 
-pytestmark = pytest.mark.leaves_files
+pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
 
 EMPTY = Table({})
 NOTHING = Recording(
@@ -323,7 +323,6 @@ def loads_as(path):
     ]
 
 
-@pytest.mark.long
 def test_damaged_files_are_told_and_no_number_is_wrong(tmp_path):
     streamed, saved, damaged = (tmp_path / name for name in ("streamed", "saved", "damaged"))
     with Writer(streamed) as writer:
