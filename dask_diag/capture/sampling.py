@@ -198,8 +198,9 @@ class SamplingProfiler(TaskDiagnostic):
         notices = super()._notices()
         stacks = self._stacks
         if stacks.late:
+            times = "once" if stacks.late == 1 else f"{stacks.late:,} times"
             notices.append(
-                f"SamplingProfiler came late {stacks.late:,} times, at most {stacks.latest:.2g} s "
+                f"SamplingProfiler came late {times}, at most {stacks.latest:.2g} s "
                 "after the look before: a task kept the interpreter's lock (GIL), or the machine "
                 "was busy; the stack then seen counts for all that time"
             )
