@@ -24,6 +24,7 @@ import pytest
 
 import dask_diag
 from dask_diag import DiagnosticError, Profiler, Recording, SamplingProfiler, summary, visualize
+from dask_diag.analysis.flame import NOT_SAMPLED
 from dask_diag.capture import stacks
 from dask_diag.capture.sampler import Beats, Sampler, beats_until
 from dask_diag.capture.stacks import Stacks
@@ -496,7 +497,8 @@ def test_clearing_keeps_what_runs(retried):
             clearing.start()
             dask.threaded.get({("during", 0): (more, 0.4)}, [("during", 0)])
             clearing.join()
-        assert names_of(sprof) == {"all tasks", "during", "more", "spin"}
+        # The last beat may have been due when the task was just about to end.
+        assert names_of(sprof) - {NOT_SAMPLED} == {"all tasks", "during", "more", "spin"}
         samples = sprof.recording.samples
         assert samples["start"].min() < sprof.recording.computes["start"][0] + 0.1
 
