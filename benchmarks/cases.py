@@ -17,7 +17,6 @@ import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -43,10 +42,6 @@ def profiler(who: str, name: str = "Profiler", **kwargs: Any) -> Any:
 
 def no_op() -> None:
     """Do nothing."""
-
-
-def both(one: None, other: None) -> None:
-    """Take two inputs and do nothing."""
 
 
 def no_ops(tasks: int) -> dict[Any, Any]:
@@ -218,41 +213,12 @@ def metering(who: str) -> dict[str, float]:
     return {"heard": heard, "unheard": unheard}
 
 
-def tasks_of_computes(computes: int) -> Any:
-    """A recording of as many computes of 100,000 tasks each, of which one was measured."""
-    import dask.threaded
-    import numpy as np
-
-    from dask_diag import Profiler, Recording
-    from dask_diag.columns import Labels
-    from dask_diag.recording import Table
-
-    rows = 50_000
-    graph: dict[Any, Any] = {("load", n): (no_op,) for n in range(rows)}
-    graph |= {("add", n): (both, ("load", n), ("load", n // 2)) for n in range(rows)}
-    with Profiler() as profiled:
-        dask.threaded.get(graph, list(graph), num_workers=4)
-    one = profiled.recording
-
-    def later(table: Table, number: int) -> Table:
-        columns = {name: table[name] for name in table.columns}
-        shift = number * (one.stop - one.start)
-        for name in {"start", "stop", "submitted", "collected"} & set(columns):
-            columns[name] = columns[name] + shift
-        columns["compute"] = Labels(np.zeros(len(table), np.int64), [f"compute-{number}"])
-        return Table(columns)
-
-    return Recording.combine(
-        replace(one, tasks=later(one.tasks, n), computes=later(one.computes, n))
-        for n in range(computes)
-    )
-
-
 def analysing(who: str, name: str) -> dict[str, float]:
     """Seconds to analyse 1,000,000 tasks, and the most memory that the process had in megabytes."""
-    from dask_diag import activities, critical_path
+    from benchmarks.measured import recording_of
+    from dask_diag import Profiler, activities, critical_path
 
-    recording = tasks_of_computes(10)
+    recording = recording_of(1_000_000, Profiler())
     begun = time.perf_counter()
     {"breakdown": activities, "critical": critical_path}[name](recording)
     seconds = time.perf_counter() - begun

@@ -16,65 +16,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from dask.local import get_sync
 
 import dask_diag
+from benchmarks.measured import NAME, graph, recording_of
 from dask_diag import Profiler, Recording
 from dask_diag.capture import compute
 from dask_diag.capture.all_profilers import AllProfilers
 from dask_diag.capture.packed import Needs
 from dask_diag.capture.record import record
-from dask_diag.columns import Labels, Texts
-from dask_diag.recording import Table
 
 TASKS = 1_000_000
 STREAMED = 100_000
-NAME = "0123456789abcdef0123456789abcdef"
 RUNS = 3
 
 Row = tuple[str, str, str]
-
-
-def graph(blocks: int) -> dict[Any, Any]:
-    """Two layers of blocks and a sum over each of their rows of 500."""
-    places = [(n // 500, n % 500) for n in range(blocks)]
-    dsk: dict[Any, Any] = {("ones-" + NAME, *place): (int,) for place in places}
-    dsk |= {("add-" + NAME, *place): (abs, ("ones-" + NAME, *place)) for place in places}
-    for row in range(blocks // 500):
-        dsk["sum-" + NAME, row] = (len, [("add-" + NAME, row, n) for n in range(500)])
-    dsk["total-" + NAME, 0] = (sum, [("sum-" + NAME, row) for row in range(blocks // 500)])
-    return dsk
-
-
-def measured_recording() -> Recording:
-    """What a profiler tells of a compute on two threads, again and again up to all tasks."""
-    import dask.threaded
-
-    with Profiler() as profiler:
-        dask.threaded.get(graph(50_000), ("total-" + NAME, 0))
-    return repeated(profiler.recording, TASKS)
-
-
-def repeated(recording: Recording, rows: int) -> Recording:
-    """The same computes one after the other; keys of each have another name, times are later."""
-    tasks, length = recording.tasks, len(recording.tasks)
-    times = -(-rows // length)
-    parts = []
-    keys = tasks["key"].tolist()
-    clocks = ("start", "stop", "submitted", "collected")
-    for n in range(times):
-        columns = {name: tasks[name] for name in tasks.columns}
-        later = n * (int(recording.stop - recording.start) + 1)
-        for name in clocks:
-            # A whole number of nanoseconds again, as clocks give them.
-            columns[name] = np.rint((tasks[name] + later) * 1e9) / 1e9
-        spent = columns["stop"] - columns["start"]
-        columns["thread_noncpu"] = spent - tasks["thread_cpu"]
-        columns["key"] = Texts.of(key.replace(NAME[:8], f"{n:08x}") for key in keys)
-        columns["compute"] = Labels([0] * length, [f"1-{n}"])
-        parts.append(replace(recording, tasks=Table(columns)))
-    return Recording.combine(parts)
 
 
 def files(recording: Recording, path: Path) -> tuple[float, float, float]:
@@ -136,7 +92,7 @@ def rows() -> Iterator[Row]:
     """What was measured, the figure, and its bar."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.diag"
-        recording = measured_recording()
+        recording = recording_of(TASKS, Profiler())
         for what, each in (
             ("", recording),
             (", without needs", replace(recording, needs=recording.needs.rows(slice(0)))),

@@ -65,8 +65,8 @@ def recording_of_stacks(rows, notices=()):
     )
 
 
-MAIN = ("main", "/home/someone/work/main.py", 5, 1)
-MAIN_LATER = ("main", "/home/someone/work/main.py", 9, 1)
+MAIN = ("main", "/home/someone/code/main.py", 5, 1)
+MAIN_LATER = ("main", "/home/someone/code/main.py", 9, 1)
 CORE = ("Array.sum", "/opt/env/lib/python3.11/site-packages/dask/array/core.py", 120, 100)
 LEAF = ("encode", "/usr/lib/python3.12/json/encoder.py", 7, 3)
 BUILT_IN = ("sorted", "", 0, 0)

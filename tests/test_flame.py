@@ -266,7 +266,7 @@ def test_a_hundred_thousand_stacks_are_added_up_quickly(retried):
         ("/usr/lib/python3/dist-packages/numpy/__init__.py", "numpy/__init__.py"),
         ("C:\\Users\\me\\env\\Lib\\site-packages\\dask\\core.py", "dask/core.py"),
         ("/usr/lib/python3.12/json/encoder.py", "json/encoder.py"),
-        ("/home/me/work/a.py", "~/work/a.py"),
+        ("/home/me/code/a.py", "~/code/a.py"),
         ("/Users/me/a.py", "~/a.py"),
         ("C:\\Users\\me\\a.py", "~/a.py"),
         ("/srv/home/me/a.py", "/srv/home/me/a.py"),
@@ -287,7 +287,7 @@ def test_the_home_of_whoever_looks_is_short_wherever_it_is(monkeypatch):
 
 def test_files_of_a_package_have_a_hue_and_text_on_it_is_legible():
     assert package_of("dask/array/core.py") == "dask"
-    assert package_of("~/work/a.py") == "~/work/a.py"
+    assert package_of("~/code/a.py") == "~/code/a.py"
     assert package_of("/x/a.py") == "/x/a.py"
     assert pale_color_of("dask", "a") == pale_color_of("dask", "a")
     for name in map(str, range(200)):
@@ -311,7 +311,7 @@ def test_the_summary_tells_the_hottest_lines_and_what_is_not_known():
     assert text.splitlines()[0] == "7.5 s of tasks, 60 samples of their stacks"
     rows = [line.split() for line in text.splitlines()[4:9]]
     assert rows[0] == "dask/array/core.py:120 Array.sum 2.5 s 33% 3 s 40%".split()
-    assert rows[3] == "~/work/main.py:5 main 500 ms 7% 4 s 53%".split()
+    assert rows[3] == "~/code/main.py:5 main 500 ms 7% 4 s 53%".split()
     assert "(all else) 1 s 13%" in " ".join(text.split())
     assert "total 7.5 s 100%" in " ".join(text.split())
     assert "- CPU 53%, waiting 33%, not known to be either 13%" in text
@@ -414,7 +414,7 @@ def test_speedscope_gets_a_profile_for_each_function_in_order_of_time(tmp_path):
             (["main", "Array.sum"], 1.5),
         ],
     }
-    assert {"name": "main", "file": "~/work/main.py", "line": 1} in frames
+    assert {"name": "main", "file": "~/code/main.py", "line": 1} in frames
     assert {"name": "sorted"} in frames
 
 
@@ -428,8 +428,8 @@ def test_both_exports_take_the_selection_that_the_tree_takes(tmp_path):
     profiles, _ = speedscope_of(known_stacks(), tmp_path, **chosen)
     assert profiles == {"load": [(["main"], 0.25), (["main", "Array.sum"], 0.75)]}
     assert collapsed_of(known_stacks(), tmp_path, **chosen) == {
-        "load;main (~/work/main.py:1)": 250_000,
-        "load;main (~/work/main.py:1);Array.sum (dask/array/core.py:100)": 750_000,
+        "load;main (~/code/main.py:1)": 250_000,
+        "load;main (~/code/main.py:1);Array.sum (dask/array/core.py:100)": 750_000,
     }
 
 
@@ -452,8 +452,8 @@ def test_collapsed_stacks_have_a_line_each_and_whole_microseconds(tmp_path, endi
     found = collapsed_of(known_stacks(), tmp_path, ending)
     assert sum(found.values()) == 7_500_000
     assert found["sum;(not sampled)"] == 1_000_000
-    assert found["load;main (~/work/main.py:1);Array.sum (dask/array/core.py:100)"] == 2_500_000
-    assert found["sum;main (~/work/main.py:1);sorted"] == 2_000_000
+    assert found["load;main (~/code/main.py:1);Array.sum (dask/array/core.py:100)"] == 2_500_000
+    assert found["sum;main (~/code/main.py:1);sorted"] == 2_000_000
 
 
 def test_weights_below_a_microsecond_are_not_lost(tmp_path):

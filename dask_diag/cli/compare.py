@@ -57,8 +57,8 @@ def compare(
         except OSError as error:
             raise Failure(f"cannot write {one_line(page)}: {error.strerror}") from None
     for name, recording in zip((before, after), recordings, strict=True):
-        for notice in recording.notices:
-            click.echo(f"{one_line(name)}: {one_line(notice)}", err=True)
+        if not recording.is_whole:
+            click.echo(f"{one_line(name)} was cut short: what came before is compared", err=True)
         if fail_over is not None and not (recording.is_whole and len(recording.tasks)):
             what = "it was cut short" if len(recording.tasks) else "there are no tasks in it"
             raise Failure(f"cannot judge {one_line(name)}: {what}; record it again")

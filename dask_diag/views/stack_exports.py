@@ -14,7 +14,7 @@ from dask_diag.analysis.flame import placed
 from dask_diag.analysis.samples import distinct_pairs, samples_of, shares
 from dask_diag.errors import DiagnosticError
 from dask_diag.recording import Recording, Table
-from dask_diag.views.files import opened, whole_file
+from dask_diag.views.files import checked_path, opened, whole_file
 from dask_diag.views.names import short_path, shown
 
 __all__ = ["export_stacks", "stacks_text"]
@@ -51,13 +51,7 @@ def export_stacks(
     """
     path = Path(filename)
     written_as = _format_of(path)
-    if path.is_dir():
-        raise DiagnosticError(f"filename: expected a file to write, found the folder {str(path)!r}")
-    if not path.parent.is_dir():
-        raise DiagnosticError(
-            f"filename: expected a file in a folder that exists, found {str(path)!r}; "
-            f"create {str(path.parent)!r} first"
-        )
+    checked_path(path)
     nodes, weights = _weighted(recording, start, stop, function)
     text = written_as(nodes, weights, path.name)
     with whole_file(path, overwrite=True) as unfinished, opened(unfinished, False) as stream:

@@ -9,7 +9,7 @@ import numpy as np
 
 from dask_diag.analysis.activities import activities
 from dask_diag.analysis.critical_path import CriticalPath, critical_path
-from dask_diag.analysis.occupancy import Occupancy, occupancies, rows_by
+from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.outside import cpu_outside_tasks
 from dask_diag.analysis.waits import waits
 from dask_diag.recording import Recording
@@ -51,12 +51,6 @@ class Facts:
     def critical_path(self) -> CriticalPath:
         """The longest chains."""
         return critical_path(self.recording)
-
-    @cached_property
-    def rows_of_computes(self) -> dict[str, Array]:
-        """The tasks of each compute."""
-        tasks = self.recording.tasks
-        return rows_by(tasks["compute"]) if len(tasks) else {}
 
     @cached_property
     def seconds_of_tasks(self) -> Array:

@@ -1,0 +1,67 @@
+"""Recordings of many tasks, of a compute that was measured and is told again and again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dask_diag.columns import Labels, Texts
+from dask_diag.recording import Recording, Table
+
+NAME = "0123456789abcdef0123456789abcdef"
+CLOCKS = {"start", "stop", "submitted", "collected", "time"}
+
+
+def graph(blocks: int) -> dict[Any, Any]:
+    """Two layers of blocks and a sum over each of their rows of 500."""
+    places = [(n // 500, n % 500) for n in range(blocks)]
+    dsk: dict[Any, Any] = {("ones-" + NAME, *place): (int,) for place in places}
+    dsk |= {("add-" + NAME, *place): (abs, ("ones-" + NAME, *place)) for place in places}
+    for row in range(blocks // 500):
+        dsk["sum-" + NAME, row] = (len, [("add-" + NAME, row, n) for n in range(500)])
+    dsk["total-" + NAME, 0] = (sum, [("sum-" + NAME, row) for row in range(blocks // 500)])
+    return dsk
+
+
+def recording_of(rows: int, *profilers: Any) -> Recording:
+    """What profilers tell of a compute on two threads, later each time, up to so many tasks."""
+    import dask.threaded
+
+    for profiler in profilers:
+        profiler.__enter__()
+    dask.threaded.get(graph(50_000), ("total-" + NAME, 0))
+    for profiler in reversed(profilers):
+        profiler.__exit__(None, None, None)
+    one = Recording.combine([profiler.recording for profiler in profilers])
+    keys = one.tasks["key"].tolist()
+    times = -(-rows // len(one.tasks))
+    return Recording.combine(_again(one, keys, number) for number in range(times))
+
+
+def _again(one: Recording, keys: list[str], number: int) -> Recording:
+    later = number * (int(one.stop - one.start) + 1)
+    names = [f"1-{number}"]
+    tasks = _later(one.tasks, later, names)
+    tasks["thread_noncpu"] = tasks["stop"] - tasks["start"] - tasks["thread_cpu"]
+    # Another compute has other tokens in its keys.
+    tasks["key"] = Texts.of(key.replace(NAME[:8], f"{number:08x}") for key in keys)
+    return replace(
+        one,
+        stop=one.stop + later,
+        tasks=Table(tasks),
+        computes=Table(_later(one.computes, later, names)),
+        resources=Table(_later(one.resources, later, names)),
+        processes=Table({}),
+    )
+
+
+def _later(table: Table, later: float, names: list[str]) -> dict[str, Any]:
+    columns = {name: table[name] for name in table.columns}
+    for name in CLOCKS & set(columns):
+        # A whole number of nanoseconds again, as clocks give them.
+        columns[name] = np.rint((columns[name] + later) * 1e9) / 1e9
+    if "compute" in columns:
+        columns["compute"] = Labels(np.zeros(len(table), np.uint8), names)
+    return columns
