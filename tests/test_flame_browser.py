@@ -158,7 +158,7 @@ def test_what_is_found_is_highlighted_and_its_total_counts_nested_calls_once(ope
         ("t", False, 0.3),
         ("all tasks", False, 0.3),
     }
-    flame.search("work/main")
+    flame.search("code/main")
     assert "found: 6 s, 75.0%" in flame.status
     flame.search("nowhere")
     assert "found: 0 s, 0.0%" in flame.status
