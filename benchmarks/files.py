@@ -23,8 +23,8 @@ from benchmarks.measured import NAME, graph, recording_of
 from dask_diag import Profiler, Recording
 from dask_diag.capture import compute
 from dask_diag.capture.all_profilers import AllProfilers
-from dask_diag.capture.packed import Needs
 from dask_diag.capture.record import record
+from dask_diag.capture.tasks.kept import Needs
 
 TASKS = 1_000_000
 STREAMED = 100_000

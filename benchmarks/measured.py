@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from dask_diag.columns import Labels, Texts
-from dask_diag.recording import Recording, Table
+from dask_diag.recording import Recording
+from dask_diag.table import Table
 
 NAME = "0123456789abcdef0123456789abcdef"
 CLOCKS = {"start", "stop", "submitted", "collected", "time"}

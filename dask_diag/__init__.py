@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from dask_diag._version import __version__
 from dask_diag.capture.cache import CacheProfiler
 from dask_diag.capture.memory import MemorySampler
-from dask_diag.capture.meter import context_meter
 from dask_diag.capture.performance_report import performance_report
 from dask_diag.capture.profiler import Profiler
 from dask_diag.capture.progress import ProgressBar
@@ -16,6 +15,7 @@ from dask_diag.capture.record import record
 from dask_diag.capture.resources import ResourceProfiler
 from dask_diag.capture.sampling import SamplingProfiler
 from dask_diag.capture.span import span
+from dask_diag.capture.tasks.meter import context_meter
 from dask_diag.config import load_defaults
 from dask_diag.errors import DiagnosticError
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dask_diag.storage import load
     from dask_diag.views.exports import export
     from dask_diag.views.page import visualize
-    from dask_diag.views.report import report
+    from dask_diag.views.report.page import report
     from dask_diag.views.summary import summary
 
 __all__ = [
@@ -70,7 +70,7 @@ _WHEN_FIRST_USED = {
     "findings": "dask_diag.analysis.findings",
     "load": "dask_diag.storage",
     "memory_usage": "dask_diag.analysis.memory",
-    "report": "dask_diag.views.report",
+    "report": "dask_diag.views.report.page",
     "summary": "dask_diag.views.summary",
     "visualize": "dask_diag.views.page",
     "waits": "dask_diag.analysis.waits",

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dask_diag.columns import Labels
-from dask_diag.recording import NO_ROWS, REFERENCES, Table, stack
+from dask_diag.recording import REFERENCES
+from dask_diag.table import NO_ROWS, Table, stack
 
 if TYPE_CHECKING:
     from dask_diag.recording import Recording

@@ -19,7 +19,7 @@ from dask_diag import DiagnosticError, Profiler, Recording
 from dask_diag.analysis.activities import activities, execute_metrics
 from dask_diag.analysis.occupancy import occupancies
 from dask_diag.columns import Labels, Texts
-from dask_diag.recording import Table
+from dask_diag.table import Table
 
 SCHEDULERS = [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]
 

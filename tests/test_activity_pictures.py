@@ -22,8 +22,8 @@ from dask_diag import (
 )
 from dask_diag.analysis.activities import cells, execute_metrics
 from dask_diag.columns import Labels
-from dask_diag.recording import Table
-from dask_diag.views.activity_bars import bars_by, bars_of_cpu, numbers_of
+from dask_diag.table import Table
+from dask_diag.views.activities.bars import bars_by, bars_of_cpu, numbers_of
 from dask_diag.views.colors import color_of, color_of_activity, stacking_order
 
 from .test_activities import recording_of as scheduled

@@ -37,7 +37,7 @@ from dask_diag.analysis.levels import Level
 from dask_diag.analysis.ready import ready_tasks, thinned
 from dask_diag.columns import Labels, Texts
 from dask_diag.errors import MissingDependencyError
-from dask_diag.recording import Table
+from dask_diag.table import Table
 
 from .stacks import recording_of_stacks
 

@@ -19,7 +19,7 @@ import pytest
 
 from dask_diag import CacheProfiler, Profiler, Recording, ResourceProfiler, findings
 from dask_diag.analysis.findings import CODES
-from dask_diag.recording import NO_ROWS
+from dask_diag.table import NO_ROWS
 
 pytestmark = pytest.mark.once
 

@@ -26,11 +26,11 @@ from dask_diag import (
     summary,
     visualize,
 )
-from dask_diag.capture import freeze
-from dask_diag.capture.memory_tree import MemoryTree
-from dask_diag.capture.processes import LinuxReader, PsutilReader
+from dask_diag.capture.system.memory_tree import MemoryTree
+from dask_diag.capture.system.processes import LinuxReader, PsutilReader
 from dask_diag.columns import Labels, Texts
-from dask_diag.recording import Table
+from dask_diag.freezing.tables import memory_table
+from dask_diag.table import Table
 
 pytestmark = pytest.mark.once
 
@@ -406,8 +406,8 @@ def test_both_readers_tell_the_same():
 def test_what_is_shared_is_read_for_a_fiftieth_of_the_time(monkeypatch):
     tree = MemoryTree()
     clock, cpu = [100.0], [0.0]
-    monkeypatch.setattr("dask_diag.capture.memory_tree.perf_counter", lambda: clock[0])
-    monkeypatch.setattr("dask_diag.capture.memory_tree.thread_time", lambda: cpu[0])
+    monkeypatch.setattr("dask_diag.capture.system.memory_tree.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("dask_diag.capture.system.memory_tree.thread_time", lambda: cpu[0])
 
     def slow(pid):
         cpu[0] += 0.2
@@ -576,7 +576,7 @@ def test_the_summary_tells_what_functions_took(retried):
 
 
 def test_an_empty_table_has_its_columns():
-    table = freeze.memory_table({})
+    table = memory_table({})
     assert len(table) == 0
     assert table.columns == ("label", "time", "rss", "pss", "uss", "processes", "late")
 

@@ -26,9 +26,10 @@ from dask_diag import Recording, context_meter, load, record
 from dask_diag.capture import compute
 from dask_diag.capture import record as module
 from dask_diag.capture.all_profilers import AllProfilers
-from dask_diag.capture.freeze_keys import function_of_key, keys_columns
 from dask_diag.errors import RecordingFileError
-from dask_diag.recording import REFERENCES, Table
+from dask_diag.freezing.keys import function_of_key, keys_columns
+from dask_diag.recording import REFERENCES
+from dask_diag.table import Table
 
 pytestmark = pytest.mark.leaves_files
 
@@ -212,7 +213,7 @@ def test_a_disk_that_stays_full_leaves_what_was_written(often, monkeypatch):
 
 
 def test_a_fault_of_our_own_is_told_and_all_is_saved_at_the_end(often, monkeypatch):
-    from dask_diag.capture.stream import CacheStream
+    from dask_diag.freezing.stream import CacheStream
 
     def fail(self):
         raise RuntimeError("ours")

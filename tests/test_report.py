@@ -28,11 +28,12 @@ from dask_diag import (
     record,
     report,
 )
-from dask_diag.capture import environment as environment_module
-from dask_diag.capture.environment import calling_code, environment
-from dask_diag.capture.freeze import environment_table
-from dask_diag.recording import Table
-from dask_diag.views import report_plots, report_sections
+from dask_diag.capture.system import environment as environment_module
+from dask_diag.capture.system.environment import calling_code, environment
+from dask_diag.freezing.tables import environment_table
+from dask_diag.table import Table
+from dask_diag.views.report import plots as report_plots
+from dask_diag.views.report import sections as report_sections
 
 from .stacks import known_stacks
 from .test_views import HOSTILE, recording_of
@@ -194,7 +195,7 @@ def test_a_section_that_fails_is_a_message_and_the_others_are_there(tmp_path, mo
         section._replace(parts=fails) if section.name == "summary" else section
         for section in report_sections.SECTIONS
     ]
-    monkeypatch.setattr("dask_diag.views.report.SECTIONS", sections)
+    monkeypatch.setattr("dask_diag.views.report.page.SECTIONS", sections)
     path = report(recording_of([("f", 0.0, 4.0, 3.0, "thread-0")]), tmp_path / "page.html")
     page = Page(path)
     assert (

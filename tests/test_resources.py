@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from dask_diag import ResourceProfiler
-from dask_diag.capture.process_tree import ProcessTree
+from dask_diag.capture.system.process_tree import ProcessTree
 
 
 def spin(cpu_seconds):

@@ -25,11 +25,11 @@ import pytest
 import dask_diag
 from dask_diag import DiagnosticError, Profiler, Recording, SamplingProfiler, summary, visualize
 from dask_diag.analysis.flame import NOT_SAMPLED
-from dask_diag.capture import stacks
-from dask_diag.capture.sampler import Beats, Sampler, beats_until
-from dask_diag.capture.stacks import Stacks
-from dask_diag.capture.walker import Line, Stack, Walker
-from dask_diag.capture.watched import running_tasks
+from dask_diag.capture.watching import stacks
+from dask_diag.capture.watching.sampler import Beats, Sampler, beats_until
+from dask_diag.capture.watching.stacks import Stacks
+from dask_diag.capture.watching.walker import Line, Stack, Walker
+from dask_diag.capture.watching.watched import running_tasks
 
 SCHEDULERS = [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="CPU time of others is told on Linux")

@@ -27,8 +27,8 @@ import dask_diag
 from dask_diag import CacheProfiler, DiagnosticError, Profiler, Recording, ResourceProfiler
 from dask_diag.columns import Labels, Texts
 from dask_diag.errors import RecordingFileError
-from dask_diag.recording import Table
 from dask_diag.storage import Writer, container, load, save
+from dask_diag.table import Table
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
 

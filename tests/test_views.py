@@ -28,7 +28,7 @@ from dask_diag import (
 )
 from dask_diag.analysis.outside import cpu_outside_tasks
 from dask_diag.columns import Labels, Texts
-from dask_diag.recording import Table
+from dask_diag.table import Table
 from dask_diag.views.colors import color_of
 from dask_diag.views.names import seconds, shown
 from dask_diag.views.summary import amount

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 from dask_diag import DiagnosticError, Profiler, activities, context_meter, waits
-from dask_diag.capture import thread_states
-from dask_diag.capture.sampler import Sampler
-from dask_diag.capture.watched import running_tasks
+from dask_diag.capture.watching import thread_states
+from dask_diag.capture.watching.sampler import Sampler
+from dask_diag.capture.watching.watched import running_tasks
 from dask_diag.columns import Labels
-from dask_diag.recording import Table
+from dask_diag.table import Table
 
 SCHEDULERS = [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="waits are told on Linux")

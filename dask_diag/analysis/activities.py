@@ -11,7 +11,8 @@ from dask_diag.analysis.occupancy import Occupancy, occupancies, rows_by
 from dask_diag.analysis.waits import divided
 from dask_diag.columns import Labels
 from dask_diag.errors import DiagnosticError
-from dask_diag.recording import Recording, Table, expect_recording
+from dask_diag.recording import Recording, expect_recording
+from dask_diag.table import Table
 
 __all__ = ["activities", "cells", "execute_metrics"]
 

@@ -17,7 +17,8 @@ from dask_diag.analysis.levels import levels_held
 from dask_diag.analysis.memory import memory_usage
 from dask_diag.analysis.spread import FEWEST, Sum, interval
 from dask_diag.columns import Labels
-from dask_diag.recording import Recording, Table, expect_recording
+from dask_diag.recording import Recording, expect_recording
+from dask_diag.table import Table
 
 __all__ = ["Comparison", "compare"]
 

@@ -10,7 +10,8 @@ import numpy as np
 from dask_diag.analysis.preorder import depths, preorder, sums_below
 from dask_diag.analysis.samples import MEASURES, distinct_pairs, measures, samples_of, shares
 from dask_diag.columns import Labels
-from dask_diag.recording import Recording, Table
+from dask_diag.recording import Recording
+from dask_diag.table import Table
 
 __all__ = ["NOT_SAMPLED", "hottest_lines", "placed", "tree"]
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from dask_diag.columns import Labels
 from dask_diag.errors import DiagnosticError
-from dask_diag.recording import Recording, Table, expect_recording
+from dask_diag.recording import Recording, expect_recording
+from dask_diag.table import Table
 
 __all__ = ["memory_usage"]
 

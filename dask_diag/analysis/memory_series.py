@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dask_diag.errors import MissingDependencyError
-from dask_diag.recording import Recording, Table
+from dask_diag.recording import Recording
+from dask_diag.table import Table
 
 if TYPE_CHECKING:
     import pandas

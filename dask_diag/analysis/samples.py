@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from dask_diag.columns import Labels
-from dask_diag.recording import Recording, Table
+from dask_diag.recording import Recording
+from dask_diag.table import Table
 
 __all__ = [
     "MEASURES",

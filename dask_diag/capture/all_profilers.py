@@ -92,7 +92,7 @@ class AllProfilers:
     @property
     def recording(self) -> Recording:
         """What has been measured so far."""
-        from dask_diag.capture.freeze import environment_table
+        from dask_diag.freezing.tables import environment_table
         from dask_diag.recording import Recording
 
         whole = Recording.combine([profiler.recording for profiler in self.profilers])
@@ -109,7 +109,7 @@ class AllProfilers:
         return summary(self.recording)
 
     def _note_environment(self) -> None:
-        from dask_diag.capture.environment import environment
+        from dask_diag.capture.system.environment import environment
 
         self._environment = environment(sys._getframe())
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from dask.utils import funcname
 
 from dask_diag.capture.compute import STATE_KEY, Compute
-from dask_diag.capture.described import DescribedTask
 from dask_diag.capture.diagnostic import Diagnostic
-from dask_diag.capture.packed import Keys, NamesOfPlainKeys
+from dask_diag.capture.tasks.described import DescribedTask
+from dask_diag.capture.tasks.kept import Keys, NamesOfPlainKeys
 
 if TYPE_CHECKING:
     from dask_diag.recording import Recording
@@ -120,20 +120,20 @@ class CacheProfiler(Diagnostic):
     @property
     def recording(self) -> Recording:
         """The results held by all computes so far, those that are held now included."""
-        from dask_diag.capture import freeze
+        from dask_diag.freezing.tables import cache_table, record
 
         now = perf_counter()
         holdings = [
             (compute, self._holdings_until(compute, now)) for compute in list(self._computes)
         ]
-        return freeze.record(self, cache=freeze.cache_table(holdings), metric=self._metric_name)
+        return record(self, cache=cache_table(holdings), metric=self._metric_name)
 
     def _holdings_until(self, compute: Compute, now: float) -> Holdings:
         holdings = self._holdings[compute.number]
         return holdings if compute.stop is not None else holdings.snapshot(compute.dsk, now)
 
     def _results_of(self, compute: Compute) -> Iterator[CacheData]:
-        from dask_diag.capture.freeze_keys import functions_column
+        from dask_diag.freezing.keys import functions_column
 
         holdings = self._holdings[compute.number]
         functions = functions_column(list(holdings.keys), dict(holdings.names)).tolist()

@@ -11,13 +11,10 @@ from threading import get_ident
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from dask_diag.capture.meter import (
-    Metered,
-    hear_distributed,
-    listening,
-    stop_hearing_distributed,
-)
-from dask_diag.capture.packed import (
+from dask_diag.capture.scheduler import annotations_of_compute, facts_of_compute
+from dask_diag.capture.span import current_span
+from dask_diag.capture.system.process_usage import Pool, Usage, thread_pools
+from dask_diag.capture.tasks.kept import (
     Keys,
     Metrics,
     NamesOfPlainKeys,
@@ -27,11 +24,14 @@ from dask_diag.capture.packed import (
     Waits,
     function_of,
 )
-from dask_diag.capture.process_usage import Pool, Usage, thread_pools
-from dask_diag.capture.remote import Measurement, take_measurement
-from dask_diag.capture.scheduler import annotations_of_compute, facts_of_compute
-from dask_diag.capture.span import current_span
-from dask_diag.capture.task import MeasuredTask, threads_of_tasks
+from dask_diag.capture.tasks.meter import (
+    Metered,
+    hear_distributed,
+    listening,
+    stop_hearing_distributed,
+)
+from dask_diag.capture.tasks.remote import Measurement, take_measurement
+from dask_diag.capture.tasks.task import MeasuredTask, threads_of_tasks
 
 __all__ = ["ROW", "STATE_KEY", "Compute", "Exceptional", "Keys", "begin", "running"]
 

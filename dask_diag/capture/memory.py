@@ -16,7 +16,7 @@ from dask_diag.capture.beat import Beat
 if TYPE_CHECKING:
     import pandas
 
-    from dask_diag.capture.memory_tree import MemoryTree
+    from dask_diag.capture.system.memory_tree import MemoryTree
     from dask_diag.recording import Recording
     from dask_diag.views.text import Summary
 
@@ -140,11 +140,11 @@ class MemorySampler:
     @property
     def recording(self) -> Recording:
         """All samples so far, in its table ``memory``."""
-        from dask_diag.capture import freeze
+        from dask_diag.freezing.tables import memory_table, record
 
         with self._lock:
             series = dict(self._series)
-        return freeze.record(self, memory=freeze.memory_table(series))
+        return record(self, memory=memory_table(series))
 
     def to_pandas(self, *, align: bool = False) -> pandas.DataFrame:
         """Bytes by time, a column for each series.
@@ -210,7 +210,7 @@ class _Series:
     """Samples of one block, the first of which is taken on the thread that enters it."""
 
     def __init__(self, rows: array[float], interval: float, fault: Any) -> None:
-        from dask_diag.capture.memory_tree import MemoryTree
+        from dask_diag.capture.system.memory_tree import MemoryTree
 
         self._rows = rows
         self._tree: MemoryTree = MemoryTree()

@@ -59,7 +59,7 @@ class performance_report(AllProfilers):  # noqa: N801
             return
         super().__exit__(*args)
         try:
-            from dask_diag.views.report import report
+            from dask_diag.views.report.page import report
 
             report(self.recording, self._filename, mode=self._mode)
         except Exception as error:

@@ -9,9 +9,9 @@ from math import isnan
 from typing import TYPE_CHECKING, Any
 
 from dask_diag.capture.compute import Compute
-from dask_diag.capture.described import DescribedTask
 from dask_diag.capture.diagnostic import TaskDiagnostic
-from dask_diag.capture.sampler import Listening, sampler
+from dask_diag.capture.tasks.described import DescribedTask
+from dask_diag.capture.watching.sampler import Listening, sampler
 
 if TYPE_CHECKING:
     from dask_diag.recording import Recording
@@ -67,9 +67,10 @@ class Profiler(TaskDiagnostic):
     @property
     def recording(self) -> Recording:
         """The tasks of all computes so far, those in flight included."""
-        from dask_diag.capture import freeze, freeze_tasks
+        from dask_diag.freezing.tables import record
+        from dask_diag.freezing.tasks import tasks_tables
 
-        return freeze.record(self, **freeze_tasks.tasks_tables(self._computes))
+        return record(self, **tasks_tables(self._computes))
 
     @property
     def metrics(self) -> dict[tuple[str, str, str, str], float]:
@@ -88,9 +89,9 @@ class Profiler(TaskDiagnostic):
             sampler.remove(looking)
 
     def _start_explaining(self, compute: Compute) -> None:
-        from dask_diag.capture.explained import WaitLooker
-        from dask_diag.capture.thread_states import why_not_here
-        from dask_diag.capture.watched import let_be_watched
+        from dask_diag.capture.watching.explained import WaitLooker
+        from dask_diag.capture.watching.thread_states import why_not_here
+        from dask_diag.capture.watching.watched import let_be_watched
 
         self._why_not = why_not_here()
         if self._why_not:
@@ -108,16 +109,16 @@ class Profiler(TaskDiagnostic):
         return notices
 
     def _results_of(self, compute: Compute) -> Iterator[TaskData]:
-        from dask_diag.capture import freeze_tasks
+        from dask_diag.freezing.tasks import in_order_of_submission, tasks_tables
 
-        table = freeze_tasks.tasks_tables([compute])["tasks"]
+        table = tasks_tables([compute])["tasks"]
         keys = list(compute.keys)
         worker = {"processes": "pid", "threads": "thread"}.get(compute.scheduler)
         workers = table[worker].tolist() if worker else [None] * len(table)
         names = ("start", "stop", "function", "collected", "outcome", "submitted")
         columns = [table[name].tolist() for name in names]
         for key, (start, stop, function, collected, outcome, _), who in zip(
-            freeze_tasks.in_order_of_submission(compute, keys),
+            in_order_of_submission(compute, keys),
             zip(*columns, strict=True),
             workers,
             strict=True,

@@ -116,9 +116,10 @@ class ProgressBar(TaskDiagnostic):
     @property
     def recording(self) -> Recording:
         """The computes that run now and the one that ended last, with their tasks."""
-        from dask_diag.capture import freeze, freeze_tasks
+        from dask_diag.freezing.tables import record
+        from dask_diag.freezing.tasks import tasks_tables
 
-        return freeze.record(self, **freeze_tasks.tasks_tables(self._computes))
+        return record(self, **tasks_tables(self._computes))
 
     @property
     def _running(self) -> bool:

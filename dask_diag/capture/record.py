@@ -73,7 +73,7 @@ class record(AllProfilers):  # noqa: N801
         self._writer: Any = None
 
     def __enter__(self) -> Self:
-        from dask_diag.capture.stream import without_rows
+        from dask_diag.freezing.stream import without_rows
         from dask_diag.storage import Writer
 
         self._writer = Writer(self._path, overwrite=self._overwrite)
@@ -100,9 +100,9 @@ class record(AllProfilers):  # noqa: N801
         self._streams = []
 
     def _streams_of_profilers(self) -> list[Any]:
-        from dask_diag.capture.stream import CacheStream, ResourceStream
-        from dask_diag.capture.stream_stacks import StackStream
-        from dask_diag.capture.stream_tasks import TaskStream
+        from dask_diag.freezing.stream import CacheStream, ResourceStream
+        from dask_diag.freezing.stream_stacks import StackStream
+        from dask_diag.freezing.stream_tasks import TaskStream
 
         return [
             TaskStream(self.tasks),
@@ -121,8 +121,8 @@ class record(AllProfilers):  # noqa: N801
 
     def _flush(self, last: bool = False) -> None:
         """Write what is new."""
-        from dask_diag.capture.stream import part_of
-        from dask_diag.recording import stack
+        from dask_diag.freezing.stream import part_of
+        from dask_diag.table import stack
 
         new: dict[str, Any] = {}
         so_far: dict[str, Any] = {}

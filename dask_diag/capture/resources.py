@@ -112,12 +112,12 @@ class ResourceProfiler(Diagnostic):
     @property
     def recording(self) -> Recording:
         """All samples so far."""
-        from dask_diag.capture import freeze
+        from dask_diag.freezing.tables import processes_table, record, resources_table
 
-        return freeze.record(
+        return record(
             self,
-            resources=freeze.resources_table(self._samples),
-            processes=freeze.processes_table(self._processes),
+            resources=resources_table(self._samples),
+            processes=processes_table(self._processes),
         )
 
     def close(self) -> None:
@@ -185,8 +185,8 @@ class Sampler:
         processes: array[float],
         fault: Callable[..., None],
     ) -> None:
-        from dask_diag.capture.process_tree import ProcessTree
-        from dask_diag.capture.processes import process_reader
+        from dask_diag.capture.system.process_tree import ProcessTree
+        from dask_diag.capture.system.processes import process_reader
 
         self._dt = dt
         self._samples = samples
@@ -213,7 +213,7 @@ class Sampler:
 
     def note(self) -> float:
         """Note the memory of each process on the calling thread, and tell when to do so again."""
-        from dask_diag.capture.processes import NoSuchProcess
+        from dask_diag.capture.system.processes import NoSuchProcess
 
         begun = perf_counter()
         memory_of = {}

@@ -12,12 +12,13 @@ from dask.utils import parse_timedelta
 
 from dask_diag.capture.compute import Compute
 from dask_diag.capture.diagnostic import TaskDiagnostic
-from dask_diag.capture.sampler import Listening, sampler
+from dask_diag.capture.watching.sampler import Listening, sampler
 from dask_diag.errors import DiagnosticError
 
 if TYPE_CHECKING:
-    from dask_diag.capture.stacks import Stacks
-    from dask_diag.recording import Recording, Table
+    from dask_diag.capture.watching.stacks import Stacks
+    from dask_diag.recording import Recording
+    from dask_diag.table import Table
     from dask_diag.views.text import Summary
 
 __all__ = ["SamplingProfiler"]
@@ -90,9 +91,10 @@ class SamplingProfiler(TaskDiagnostic):
     @property
     def recording(self) -> Recording:
         """What was seen so far, with the computes in which it was."""
-        from dask_diag.capture import freeze, freeze_stacks
+        from dask_diag.freezing.stacks import stacks_tables
+        from dask_diag.freezing.tables import record
 
-        return freeze.record(self, **freeze_stacks.stacks_tables(self._stacks, self._computes))
+        return record(self, **stacks_tables(self._stacks, self._computes))
 
     def tree(
         self,
@@ -125,7 +127,7 @@ class SamplingProfiler(TaskDiagnostic):
         --------
         dask_diag.summary : what several diagnostics measured over one block.
         """
-        from dask_diag.views.flame_summary import flame_summary
+        from dask_diag.views.flame.summary import flame_summary
 
         return flame_summary(self)
 
@@ -152,7 +154,7 @@ class SamplingProfiler(TaskDiagnostic):
         DiagnosticError
             If the ending says no known format, or the folder does not exist.
         """
-        from dask_diag.views.stack_exports import export_stacks
+        from dask_diag.views.exports.stacks import export_stacks
 
         export_stacks(self.recording, filename, start, stop, function)
 
@@ -166,13 +168,13 @@ class SamplingProfiler(TaskDiagnostic):
                 self._stacks = self._no_stacks()
 
     def _no_stacks(self) -> Stacks:
-        from dask_diag.capture.stacks import Stacks
+        from dask_diag.capture.watching.stacks import Stacks
 
         return Stacks(self._cycle)
 
     def _began(self, compute: Compute) -> None:
-        from dask_diag.capture.stack_looker import StackLooker, keep_code
-        from dask_diag.capture.watched import let_be_watched
+        from dask_diag.capture.watching.stack_looker import StackLooker, keep_code
+        from dask_diag.capture.watching.watched import let_be_watched
 
         looker = StackLooker(self._interval, self._cycle)
         other = compute.lookers.get(StackLooker)
@@ -187,7 +189,7 @@ class SamplingProfiler(TaskDiagnostic):
         )
 
     def _ended(self, compute: Compute, dsk: Any) -> None:
-        from dask_diag.capture.stack_looker import forget_code
+        from dask_diag.capture.watching.stack_looker import forget_code
 
         looking = self._looking.pop(compute.number, None)
         if looking is not None:

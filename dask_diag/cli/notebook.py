@@ -84,7 +84,7 @@ class DiagMagics(Magics):
 
     def _show(self, recorder: Any, arguments: Any) -> None:
         from dask_diag.views.page import visualize
-        from dask_diag.views.report import report
+        from dask_diag.views.report.page import report
 
         recording = recorder.recording
         self.shell.user_ns[arguments.name] = recording

@@ -20,7 +20,7 @@ from dask_diag.cli.telling import Failure, one_line
 
 __all__ = ["Program", "end_as", "print_as_python_does"]
 
-_OURS = ("dask_diag.cli", "dask_diag.capture.task", "dask_diag.capture.watched")
+_OURS = ("dask_diag.cli", "dask_diag.capture.tasks.task", "dask_diag.capture.watching.watched")
 """Modules whose frames are in a traceback only because dask_diag runs the program."""
 
 

@@ -24,7 +24,7 @@ def report(file: str, output: str | None, force: bool) -> None:
     """Write a page about a recording, which needs no network, and tell what costs most time."""
     from dask_diag.analysis.findings import findings
     from dask_diag.storage import load
-    from dask_diag.views.report import report as write_report
+    from dask_diag.views.report.page import report as write_report
 
     page = output or str(Path(file).with_suffix(".html"))
     check_free(page, force, file)

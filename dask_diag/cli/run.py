@@ -123,7 +123,7 @@ def _tell(recorder: Any, path: str, report: str | None, quiet: bool) -> None:
 
 
 def _write_report(recorder: Any, path: str) -> None:
-    from dask_diag.views.report import report
+    from dask_diag.views.report.page import report
 
     report(recorder.recording, path)
 

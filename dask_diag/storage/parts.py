@@ -8,9 +8,10 @@ from dataclasses import MISSING, fields, replace
 from struct import Struct
 from typing import Any, NamedTuple
 
-from dask_diag.recording import Recording, Table, stack
+from dask_diag.recording import Recording
 from dask_diag.storage.columns import NotStorableError, decode_table, encode_table
 from dask_diag.storage.streams import StreamReader, StreamWriter
+from dask_diag.table import Table, stack
 
 __all__ = ["Part", "decode_part", "encode_part", "joined"]
 

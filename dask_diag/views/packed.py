@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.views.activity_choice import code_of
+from dask_diag.views.scripts import text_of
 
 __all__ = ["pack", "script", "size_in_page", "ticks"]
 
@@ -59,7 +59,7 @@ def size_in_page(packed: dict[str, Any]) -> int:
 
 def script(name: str) -> str:
     """The script in a file of this package, after what it unpacks columns with."""
-    return code_of("packed.js") + code_of(name)
+    return text_of("packed.js") + text_of(name)
 
 
 def ticks(seconds: Any, tick: float) -> Any:

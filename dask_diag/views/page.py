@@ -19,15 +19,15 @@ from bokeh.util.browser import view
 
 from dask_diag.errors import DiagnosticError
 from dask_diag.recording import Recording
-from dask_diag.views.activities import plot_activities
+from dask_diag.views.activities.pictures import plot_activities
 from dask_diag.views.cache import plot_cache
 from dask_diag.views.figures import Options, new_figure
 from dask_diag.views.files import checked_path
-from dask_diag.views.flame import plot_flame
+from dask_diag.views.flame.graph import plot_flame
 from dask_diag.views.memory import plot_memory
 from dask_diag.views.resources import plot_resources
 from dask_diag.views.sources import listed, recording_of
-from dask_diag.views.tasks import plot_tasks
+from dask_diag.views.tasks.plot import plot_tasks
 
 __all__ = ["figure_of", "plot_of", "visualize"]
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from bokeh.models import LegendItem, LinearAxis, Range1d
 
-from dask_diag.recording import Recording, Table
+from dask_diag.recording import Recording
+from dask_diag.table import Table
 from dask_diag.views.figures import Options, add_legend, new_figure, set_hover
 from dask_diag.views.lines import Lines
 

@@ -6,7 +6,8 @@ import numpy as np
 
 from dask_diag.analysis.findings.facts import Facts
 from dask_diag.analysis.findings.finding import Finding, severity_of_share
-from dask_diag.recording import Recording, Table
+from dask_diag.recording import Recording
+from dask_diag.table import Table
 
 __all__ = ["failed_tasks", "memory_growth", "sampler_late"]
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from dask_diag.errors import DiagnosticError
 from dask_diag.recording import Recording
 from dask_diag.views.exports import csv_files, json_file, parquet, perfetto
+from dask_diag.views.exports.stacks import stacks_text
 from dask_diag.views.files import opened, whole_file, whole_folder
 from dask_diag.views.sources import recording_of
-from dask_diag.views.stack_exports import stacks_text
 
 __all__ = ["FORMATS", "export"]
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from dask_diag.columns import Labels, Texts
-from dask_diag.recording import Recording, Table
+from dask_diag.recording import Recording
+from dask_diag.table import Table
 
 __all__ = ["ROWS", "chunks", "facts", "tables", "tasks_of"]
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from dask_diag.columns import Labels, Texts
 from dask_diag.errors import MissingDependencyError
-from dask_diag.recording import Recording, Table
+from dask_diag.recording import Recording
+from dask_diag.table import Table
 from dask_diag.views.exports.cells import chunks, facts, tables, tasks_of
 
 __all__ = ["write_file", "write_folder"]

@@ -18,7 +18,8 @@ import numpy as np
 
 from dask_diag._version import __version__
 from dask_diag.columns import Labels
-from dask_diag.recording import Recording, Table
+from dask_diag.recording import Recording
+from dask_diag.table import Table
 from dask_diag.views.exports.cells import ROWS, chunks
 from dask_diag.views.exports.perfetto_context import computes, counters
 from dask_diag.views.exports.tracks import Tracks, bounds_of_tasks, distinct

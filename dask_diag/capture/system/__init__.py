@@ -1,0 +1,1 @@
+"""What processes use, and on what machine, from the operating system."""

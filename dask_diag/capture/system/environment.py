@@ -1,0 +1,159 @@
+"""Where a recording was made: versions, configuration, machine, and the code that computed.
+
+Names and text only. What looks like a secret is left out, and told to be.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import os
+import platform
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from types import FrameType
+from typing import Any
+
+__all__ = ["calling_code", "environment"]
+
+Row = tuple[str, str, str]
+"""Section, name, value."""
+
+_PACKAGES = (
+    "dask", "dask-diag", "distributed", "numpy", "pandas", "scipy", "xarray", "pyarrow", "zarr",
+    "fsspec", "numba", "scikit-learn", "cloudpickle", "toolz", "psutil", "threadpoolctl", "bokeh",
+)  # fmt: skip
+_MODULE = {"scikit-learn": "sklearn", "dask-diag": "dask_diag"}
+_SECRET = re.compile(
+    r"pass(word|wd|phrase)?\b|secret|token|credential|auth|api.?key|private|cookie|jwt"
+    r"|(?:^|[._-])key(?:$|[._-])|access.?key",
+    re.IGNORECASE,
+)
+_IN_ADDRESS = re.compile(r"(?<=://)[^/\s@]+@")
+_THREADS = re.compile(r"(OMP|MKL|OPENBLAS|BLIS|NUMBA|NUMEXPR|VECLIB\w*|GOTO)_(MAX|NUM)_THREADS")
+_LONGEST_VALUE = 200
+_MOST_LINES = 200
+_LINES_AROUND = 8
+_OURS = os.path.dirname(os.path.abspath(sys.modules["dask_diag"].__file__ or ""))
+_COMMANDS = os.path.join(_OURS, "cli")
+
+
+def environment(frame: FrameType | None = None) -> list[Row]:
+    """Rows of section, name and value; with `frame`, the code that it runs is among them."""
+    rows: list[Row] = []
+    for section, told in (
+        ("versions", _versions),
+        ("machine", _machine),
+        ("configuration", _configuration),
+    ):
+        rows += [(section, name, value) for name, value in told()]
+    return rows + (calling_code(frame) if frame is not None else [])
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    """Of Python, and of the known packages that are loaded."""
+    yield "python", f"{platform.python_version()} ({platform.python_implementation()})"
+    for name in _PACKAGES:
+        module = sys.modules.get(_MODULE.get(name, name))
+        if module is None:
+            continue
+        try:
+            yield name, metadata.version(name)
+        except metadata.PackageNotFoundError:
+            yield name, str(getattr(module, "__version__", "unknown"))
+
+
+def _machine() -> Iterator[tuple[str, str]]:
+    import psutil
+
+    from dask_diag.capture.system.process_usage import processors
+
+    yield "system", platform.platform()
+    yield "architecture", platform.machine()
+    yield "processors", f"{os.cpu_count()}, of which this process may use {processors()}"
+    yield "memory", f"{psutil.virtual_memory().total / 1e6:,.0f} MB"
+    yield "recursion limit", str(sys.getrecursionlimit())
+    yield "switch interval", f"{sys.getswitchinterval():g} s"
+    for name in sorted(filter(_THREADS.fullmatch, os.environ)):
+        yield name, _short(os.environ[name])
+
+
+def _configuration() -> Iterator[tuple[str, str]]:
+    """dask's, without what looks like a secret."""
+    import dask
+
+    left_out = []
+    for name, value in _flat(dask.config.config):
+        if _SECRET.search(name):
+            left_out.append(name)
+        else:
+            yield name, _short(_IN_ADDRESS.sub("…@", repr(value)))
+    if left_out:
+        yield "(left out)", "may be secret: " + ", ".join(left_out)
+
+
+def _flat(config: Mapping[Any, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for key in sorted(config, key=str):
+        value, name = config[key], f"{before}{key}"
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, name + ".")
+        else:
+            yield name, value
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
+
+
+def calling_code(frame: FrameType | None) -> list[Row]:
+    """The code around the line that `frame` is at, of the first frame that is not ours.
+
+    It is the whole function, or script, if that is not long; else the ``with`` block; else the
+    lines around. Empty if the source is not there.
+    """
+    while frame is not None and frame.f_code.co_filename.startswith(_OURS + os.sep):
+        if frame.f_code.co_filename.startswith(_COMMANDS + os.sep):
+            # What comes before is what runs commands, and no code of the user's.
+            return _script(sys.argv[0]) if sys.argv else []
+        frame = frame.f_back
+    if frame is None:
+        return []
+    code, line = frame.f_code, frame.f_lineno
+    lines = linecache.getlines(code.co_filename, frame.f_globals)
+    if not 0 < line <= len(lines):
+        return []
+    first, last = _block_at(lines, line, code.co_name == "<module>")
+    text = "".join(lines[first - 1 : last])
+    name = "a script" if code.co_name == "<module>" else code.co_name
+    place = f"{os.path.basename(code.co_filename)}:{first}, in {name}"
+    return [("calling code", place, text.rstrip())]
+
+
+def _script(path: str) -> list[Row]:
+    """The beginning of the program that a command runs."""
+    lines = linecache.getlines(path) if path.endswith(".py") else []
+    text = "".join(lines[:_MOST_LINES])
+    return [("calling code", os.path.basename(path), text.rstrip())] if lines else []
+
+
+def _block_at(lines: list[str], line: int, in_script: bool) -> tuple[int, int]:
+    """First and last line of the largest block around a line that is not long."""
+    blocks = [(1, len(lines))] if in_script else []
+    try:
+        nodes = list(ast.walk(ast.parse("".join(lines))))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        nodes = []
+    blocks += [
+        (node.lineno, node.end_lineno or node.lineno)
+        for node in nodes
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.With, ast.AsyncWith))
+    ]
+    around = max(1, line - _LINES_AROUND), min(len(lines), line + _LINES_AROUND)
+    fitting = (
+        block
+        for block in blocks
+        if block[0] <= line <= block[1] and block[1] - block[0] < _MOST_LINES
+    )
+    return min(fitting, default=around)

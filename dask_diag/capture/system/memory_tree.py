@@ -1,0 +1,87 @@
+"""What this process and all its descendants have of memory, with shared pages counted once."""
+
+from __future__ import annotations
+
+import os
+from time import perf_counter, thread_time
+from typing import Any, NamedTuple
+
+from dask_diag.capture.system.process_tree import Descendants
+from dask_diag.capture.system.processes import Memory, NoSuchProcess, process_reader
+
+__all__ = ["MemoryTree", "Reading"]
+
+_NAN = float("nan")
+_SHARE_OF_TIME = 0.02
+_LONGEST_WAIT = 0.05
+_SECONDS_A_BYTE = 40e-12
+"""What it took to look at a byte in small pages, on a slow machine."""
+
+
+class Reading(NamedTuple):
+    """Bytes at `time`, summed over `processes`; `pss` and `uss` are NaN if they were not read."""
+
+    time: float
+    rss: float
+    pss: float
+    uss: float
+    processes: float
+
+
+class MemoryTree:
+    """Reads the memory of this process and its descendants, however they come and go.
+
+    Notes
+    -----
+    To tell which pages are shared the kernel looks at each, and meanwhile the process cannot map
+    others. So that is read for at most a fiftieth of the time; what is resident is always read.
+    """
+
+    def __init__(self) -> None:
+        self._reader = process_reader()
+        self._pid = os.getpid()
+        self._descendants = Descendants(self._reader, self._pid)
+        self._children: dict[int, None] = {}
+        self._list()
+        self._next_shares = 0.0
+        self._shares_take = _SECONDS_A_BYTE * self._resident(perf_counter()).rss
+
+    def read(self, waited_for: bool = False) -> Reading:
+        """What they have now, and if it is time for that, how much of it is shared.
+
+        If someone waits for the reading, what is shared is always read, unless that takes long.
+        """
+        self._list()
+        time = perf_counter()
+        is_time = self._shares_take < _LONGEST_WAIT if waited_for else time >= self._next_shares
+        if is_time:
+            return self._with_shares(time)
+        return self._resident(time)
+
+    def _list(self) -> None:
+        self._children.update(dict.fromkeys(self._descendants.listed()))
+
+    def _resident(self, time: float) -> Reading:
+        memories = [Memory(rss, _NAN, _NAN) for rss in self._each(self._reader.resident)]
+        return _summed(time, memories)
+
+    def _with_shares(self, time: float) -> Reading:
+        cpu = thread_time()
+        memories = self._each(self._reader.memory)
+        self._shares_take = thread_time() - cpu
+        self._next_shares = time + self._shares_take / _SHARE_OF_TIME
+        return _summed(time, memories)
+
+    def _each(self, read: Any) -> list[Any]:
+        found = [read(self._pid)]
+        for pid in list(self._children):
+            try:
+                found.append(read(pid))
+            except NoSuchProcess:
+                del self._children[pid]
+        return found
+
+
+def _summed(time: float, memories: list[Memory]) -> Reading:
+    rss, pss, uss = map(sum, zip(*memories, strict=True))
+    return Reading(time, rss, pss, uss, len(memories))

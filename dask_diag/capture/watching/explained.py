@@ -1,0 +1,107 @@
+"""Looks at what running tasks wait for, when they have no processor time.
+
+Exact is how long a task's thread could have run and had no processor. What it was blocked in is
+sampled. The sampler needs the interpreter's lock itself, so a thread that was running
+Python code has just lost it whenever the sampler looks: that a thread waits for the lock is sure
+only if it has not run at all since the look before. The other times it is seen so are counted, and
+analysis gives them what of the exact time nothing else explains.
+"""
+
+from __future__ import annotations
+
+from threading import get_native_id
+from time import thread_time
+from typing import Any
+
+from dask_diag.capture.tasks.meter import Metered, Wait
+from dask_diag.capture.watching.sampler import Listener
+from dask_diag.capture.watching.thread_states import LinuxThreads
+from dask_diag.capture.watching.watched import running_tasks
+
+__all__ = ["INTERVAL", "WaitLooker", "look_at_waits"]
+
+INTERVAL = 0.01
+"""Seconds between looks."""
+_DID_NOT_RUN = 0.02
+"""As much of an interval as a thread may have had of CPU that is said not to have run in it."""
+
+_threads: LinuxThreads | None = None
+
+
+def _linux() -> LinuxThreads:
+    global _threads
+    if _threads is None:
+        _threads = LinuxThreads()
+    return _threads
+
+
+def _waited_for_cpu() -> float:
+    """Seconds; NaN if they cannot be read just now: a task is never hindered by that."""
+    try:
+        return _linux().waited_for_cpu()
+    except Exception:
+        return float("nan")
+
+
+class WaitLooker:
+    """Looks at what tasks wait for."""
+
+    __slots__ = ()
+
+    interval = INTERVAL
+
+    @property
+    def look(self) -> Listener:
+        """What the sampler calls."""
+        return look_at_waits
+
+    def sight(self, task: Any) -> WaitSight:
+        """A sight of the task that begins on this thread."""
+        return WaitSight(task)
+
+
+class WaitSight:
+    """What one run of a task waits for."""
+
+    __slots__ = ("_cpu", "_tally", "_task", "_thread", "_waited")
+
+    def __init__(self, task: Any) -> None:
+        self._task = task
+        self._thread = get_native_id()
+        self._tally: dict[str, list[float]] = {}
+        self._waited = _waited_for_cpu()
+        self._cpu = thread_time()
+
+    def look(self, passed: float) -> None:
+        """Note what the thread waits for; a look stands for so many seconds."""
+        linux = _linux()
+        try:
+            activity, cpu = linux.waits_for(self._thread), linux.cpu(self._thread)
+        except OSError:
+            return
+        ran = cpu - self._cpu > _DID_NOT_RUN * passed
+        self._cpu = cpu
+        metered = self._task.metered
+        if not activity or (metered is not None and metered.open):
+            return
+        seen = self._tally.setdefault(activity, [0.0, 0])
+        seen[0] += 0.0 if activity == "gil-wait" and ran else passed
+        seen[1] += 1
+
+    def end(self) -> None:
+        """Hand what was seen to the task."""
+        waited = _waited_for_cpu() - self._waited
+        if self._task.metered is None:
+            self._task.metered = Metered()
+        self._task.metered.waits = [
+            Wait("cpu-wait", waited, 0),
+            *(Wait(activity, seen[0], int(seen[1])) for activity, seen in self._tally.items()),
+        ]
+
+
+def look_at_waits(passed: float) -> None:
+    """Look at every task that runs and is to be explained."""
+    for watch in tuple(running_tasks.values()):
+        sight = watch.sights.get(WaitLooker)
+        if sight is not None:
+            sight.look(passed)

@@ -1,0 +1,1 @@
+"""The pictures of activities: where the time of workers went."""

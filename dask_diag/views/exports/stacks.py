@@ -1,0 +1,202 @@
+"""Stacks in files that other programs read: speedscope's format, and collapsed stacks."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dask_diag.analysis.flame import placed
+from dask_diag.analysis.samples import distinct_pairs, samples_of, shares
+from dask_diag.errors import DiagnosticError
+from dask_diag.recording import Recording
+from dask_diag.table import Table
+from dask_diag.views.files import checked_path, opened, whole_file
+from dask_diag.views.names import short_path, shown
+
+__all__ = ["export_stacks", "stacks_text"]
+
+_SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+_LONGEST = 400
+
+
+def export_stacks(
+    recording: Recording,
+    filename: str | os.PathLike[str],
+    start: float | None = None,
+    stop: float | None = None,
+    function: str | None = None,
+) -> None:
+    """Write the stacks that were sampled into a file that flame graph viewers open.
+
+    Parameters
+    ----------
+    recording : Recording
+    filename : str or path
+        ``*.speedscope.json`` for speedscope: a profile for each function of tasks, weighted by
+        seconds. ``*.collapsed`` or ``*.folded`` for lines of ``function;caller;callee weight``,
+        weighted by whole microseconds.
+    start, stop : float, optional
+        The range of time, in the recording's seconds.
+    function : str, optional
+        Only tasks of this function.
+
+    Raises
+    ------
+    DiagnosticError
+        If the ending says no known format, or the folder does not exist.
+    """
+    path = Path(filename)
+    written_as = _format_of(path)
+    checked_path(path)
+    nodes, weights = _weighted(recording, start, stop, function)
+    text = written_as(nodes, weights, path.name)
+    with whole_file(path, overwrite=True) as unfinished, opened(unfinished, False) as stream:
+        stream.write(text)
+
+
+def stacks_text(recording: Recording, kind: str) -> str:
+    """All stacks as the content of a file: ``speedscope`` or ``collapsed``."""
+    nodes, weights = _weighted(recording, None, None, None)
+    return _KINDS[kind](nodes, weights, "dask_diag")
+
+
+def _format_of(path: Path) -> Callable[[Table, list[tuple[int, float]], str], str]:
+    for ending, written_as in _FORMATS.items():
+        if path.name.endswith(ending):
+            return written_as
+    raise DiagnosticError(
+        f"filename: expected one that ends in {', '.join(list(_FORMATS)[:-1])} or "
+        f"{list(_FORMATS)[-1]}, which says the format, found {str(path)!r}"
+    )
+
+
+def _weighted(
+    recording: Recording, start: float | None, stop: float | None, function: str | None
+) -> tuple[Table, list[tuple[int, float]]]:
+    """The tree, and its nodes with their own seconds, cycle by cycle as time went."""
+    nodes, node = placed(recording, start, stop, function)
+    samples = samples_of(recording)
+    seconds = samples["wall"] * shares(samples, start, stop, function)
+    asked = np.flatnonzero((node >= 0) & (seconds > 0))
+    _, nodes_then, row = distinct_pairs(samples["start"][asked], node[asked])
+    summed = np.bincount(row, seconds[asked], minlength=len(nodes_then))
+    return nodes, list(zip(nodes_then.tolist(), summed.tolist(), strict=True))
+
+
+def _calls_down_to(nodes: Table) -> Callable[[int], list[int]]:
+    """A function that tells the nodes from below the function of tasks down to a node."""
+    parent = nodes["parent"].tolist()
+
+    def calls(node: int) -> list[int]:
+        path = []
+        while parent[node] > 0:
+            path.append(node)
+            node = parent[node]
+        return path[::-1]
+
+    return calls
+
+
+def _function_of_tasks(nodes: Table) -> list[int]:
+    """For each node the one at the top of its branch."""
+    tops = np.where(nodes["depth"] == 1, np.arange(len(nodes)), 0)
+    top: list[int] = np.maximum.accumulate(tops).tolist()
+    return top
+
+
+def _as_speedscope(nodes: Table, weights: list[tuple[int, float]], filename: str) -> str:
+    """A file in speedscope's format."""
+    frames, frame_of_node = _frames(nodes)
+    calls, top_of = _calls_down_to(nodes), _function_of_tasks(nodes)
+    profiles: dict[int, tuple[list[list[int]], list[float]]] = {}
+    for node, seconds in weights:
+        stacks, values = profiles.setdefault(top_of[node], ([], []))
+        stacks.append([frame_of_node[call] for call in calls(node)])
+        values.append(seconds)
+    content = {
+        "$schema": _SCHEMA,
+        "exporter": "dask_diag",
+        "name": shown(filename, _LONGEST),
+        "activeProfileIndex": 0,
+        "shared": {"frames": frames},
+        "profiles": [
+            {
+                "type": "sampled",
+                "name": shown(nodes["name"][top], _LONGEST),
+                "unit": "seconds",
+                "startValue": 0,
+                "endValue": sum(values),
+                "samples": stacks,
+                "weights": values,
+            }
+            for top, (stacks, values) in sorted(profiles.items())
+        ],
+    }
+    return json.dumps(content, separators=(",", ":"))
+
+
+def _frames(nodes: Table) -> tuple[list[dict[str, Any]], list[int]]:
+    """The frames that speedscope's stacks refer to, and which of them each node is.
+
+    All tasks and the functions of tasks are none.
+    """
+    positions: dict[tuple[str, str, int], int] = {}
+    of_node = [
+        positions.setdefault(described, len(positions)) if depth > 1 else -1
+        for described, depth in zip(_described(nodes), nodes["depth"].tolist(), strict=True)
+    ]
+    frames = [
+        {"name": name, **({"file": file} if file else {}), **({"line": first} if first else {})}
+        for name, file, first in positions
+    ]
+    return frames, of_node
+
+
+def _described(nodes: Table) -> list[tuple[str, str, int]]:
+    """The name, file and first line of each node, fit to be shown."""
+    names = [shown(name, _LONGEST) for name in nodes["name"].values]
+    files = [shown(short_path(file), _LONGEST) for file in nodes["file"].values]
+    return [
+        (names[name], files[file], first)
+        for name, file, first in zip(
+            nodes["name"].codes.tolist(),
+            nodes["file"].codes.tolist(),
+            nodes["first"].tolist(),
+            strict=True,
+        )
+    ]
+
+
+def _as_collapsed(nodes: Table, weights: list[tuple[int, float]], _: str) -> str:
+    """The lines of collapsed stacks, each stack once; their weights sum to the seconds of all."""
+    sums = np.zeros(len(nodes))
+    np.add.at(sums, [node for node, _ in weights], [seconds for _, seconds in weights])
+    # Each is rounded so that what all up to it sum to is right: small ones are not lost.
+    micros = np.diff(np.round(np.cumsum(sums) * 1e6), prepend=0).astype(np.int64).tolist()
+    calls, top_of = _calls_down_to(nodes), _function_of_tasks(nodes)
+    words = [_word(*described) for described in _described(nodes)]
+    lines = [
+        ";".join(words[call] for call in (top_of[node], *calls(node))) + f" {weight}\n"
+        for node, weight in enumerate(micros)
+        if weight > 0
+    ]
+    return "".join(lines)
+
+
+def _word(name: str, file: str, first: int) -> str:
+    """A call as one part of a collapsed stack, in which no semicolon may be."""
+    place = f" ({file}:{first})" if first else f" ({file})" if file else ""
+    return (name + place).replace(";", ",").strip() or "(no name)"
+
+
+_KINDS = {"speedscope": _as_speedscope, "collapsed": _as_collapsed}
+_FORMATS = {
+    ".speedscope.json": _as_speedscope,
+    ".collapsed": _as_collapsed,
+    ".folded": _as_collapsed,
+}

@@ -1,0 +1,1 @@
+"""The flame graph: stacks, in a page and in words."""

@@ -1,0 +1,141 @@
+"""A report: one page about a recording, which needs no network."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from bokeh.document import Document
+from bokeh.embed import file_html
+from bokeh.resources import Resources
+from jinja2 import Environment, FunctionLoader, Template
+
+from dask_diag.errors import DiagnosticError
+from dask_diag.recording import Recording
+from dask_diag.views.files import checked_path, write_text
+from dask_diag.views.names import seconds, shown
+from dask_diag.views.report.parts import Figure, Fold, Part
+from dask_diag.views.report.sections import SECTIONS, Section
+from dask_diag.views.scripts import text_of
+from dask_diag.views.sources import recording_of
+
+__all__ = ["report"]
+
+
+@dataclass
+class _Made:
+    """A section as it stands in the page: its parts, or the error that left it without."""
+
+    name: str
+    title: str
+    parts: list[Part] = field(default_factory=list)
+    error: str = ""
+
+
+def report(
+    profilers: Any,
+    filename: str | os.PathLike[str] = "dask-report.html",
+    mode: str | None = None,
+) -> Path:
+    """Write a page that tells findings first, and then everything that was measured.
+
+    Parameters
+    ----------
+    profilers : diagnostic, Recording, or a list of them
+        Several are combined: they are taken to have watched the same block.
+    filename : str or path, optional
+        The page to write. A file of that name is replaced.
+    mode : str, optional
+        ``"inline"``, the default, puts bokeh's own code into the page; ``"cdn"`` makes a small page
+        that needs the network.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    DiagnosticError
+        If something is given that has no recording, or if the file cannot be written.
+
+    Notes
+    -----
+    A section that cannot be made is a message in the page, and the others are as they would be.
+    """
+    if not isinstance(filename, (str, os.PathLike)):
+        raise DiagnosticError(f"filename: expected a path, found {type(filename).__name__}")
+    path = checked_path(Path(filename))
+    recording = recording_of(profilers)
+    write_text(path, _page(recording, Resources(mode=mode or "inline")))
+    return path
+
+
+def _page(recording: Recording, resources: Resources) -> str:
+    sections = [_made(section, recording) for section in SECTIONS]
+    figures = [figure for section in sections for figure in _figures(section.parts)]
+    variables = {
+        "sections": sections,
+        "when": _when(recording),
+        "duration": seconds(recording.stop - recording.start),
+        "style": text_of("report/report.css"),
+        "scheme": text_of("report/report.js"),
+        "figures": bool(figures),
+    }
+    template = _template()
+    if not figures:
+        return template.render(variables)
+    for figure in figures:
+        figure.model.name = figure.name
+    page: str = file_html(
+        [figure.model for figure in figures],
+        resources,
+        title="Dask report",
+        template=template,
+        template_variables=variables,
+        suppress_callback_warning=True,
+    )
+    return page
+
+
+def _made(section: Section, recording: Recording) -> _Made:
+    """A section; what goes wrong is told in its place."""
+    made = _Made(section.name, section.title)
+    try:
+        made.parts += section.parts(recording)
+        for figure in _figures(made.parts):
+            _check(figure.model)
+    except Exception as error:
+        made.parts = []
+        made.error = shown(f"{type(error).__name__}: {error}", 600)
+    return made
+
+
+def _check(model: Any) -> None:
+    """Fail here, and not in the whole page, if a figure cannot be put into one."""
+    document = Document()
+    document.add_root(model)
+    document.to_json()
+    document.remove_root(model)
+
+
+def _figures(parts: list[Part]) -> Iterator[Figure]:
+    for part in parts:
+        if isinstance(part, Figure):
+            yield part
+        elif isinstance(part, Fold):
+            yield from _figures(list(part.parts))
+
+
+def _when(recording: Recording) -> str:
+    begun = datetime.fromtimestamp(recording.epoch + recording.start, timezone.utc)
+    return begun.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _template() -> Template:
+    environment = Environment(autoescape=True, loader=FunctionLoader(text_of), trim_blocks=True)
+    return environment.get_template("report/report.html")

@@ -1,0 +1,167 @@
+"""Sections of a report that are plots: tasks, resources, memory, results held, stacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from dask_diag.analysis.functions import by_function
+from dask_diag.analysis.memory import memory_usage
+from dask_diag.recording import Recording
+from dask_diag.views.colors import color_of
+from dask_diag.views.figures import Options
+from dask_diag.views.flame.summary import flame_summary_parts
+from dask_diag.views.page import plot_of
+from dask_diag.views.report.parts import (
+    Figure,
+    Fold,
+    Grid,
+    Key,
+    Part,
+    Text,
+    not_there,
+    of_first,
+    safe,
+)
+from dask_diag.views.resources import CPU, MEMORY, MEMORY_CHILDREN
+
+__all__ = ["cache", "flame", "memory", "resources", "tasks"]
+
+_FUNCTIONS = 20
+_BOUNDS = {"exact": "exact", "upper": "upper bound", "": ""}
+
+
+def tasks(recording: Recording) -> Iterator[Part]:
+    """The task stream."""
+    plot = _figure("tasks", recording)
+    if plot is None:
+        yield not_there("tasks", "Profiler")
+        return
+    yield Text(
+        [
+            "A lane for each worker, a rectangle for each task, filled as far as its time was CPU "
+            "time. Point at a task to see what it was; drag to move, turn the wheel to zoom."
+        ]
+    )
+    yield plot
+    names = by_function(recording)["function"].tolist()
+    yield _functions_key(names)
+
+
+def resources(recording: Recording) -> Iterator[Part]:
+    """CPU and memory over time."""
+    plot = _figure("resources", recording)
+    if plot is None:
+        yield not_there("samples of CPU and memory", "ResourceProfiler")
+        return
+    yield plot
+    lines = [(CPU, "CPU, %"), (MEMORY, "memory, MB, on the right")]
+    if recording.resources["memory_children"].any():
+        lines.append((MEMORY_CHILDREN, "dashed: that of descendants"))
+    yield Key("Lines", lines)
+
+
+def memory(recording: Recording) -> Iterator[Part]:
+    """Series, extremes, and what functions took."""
+    plot = _figure("memory", recording)
+    if plot is not None:
+        yield plot
+        series = list(dict.fromkeys(recording.memory["label"].tolist()))
+        items = [(color_of(name), safe(name, 40)) for name in series]
+        yield Key("Series", items[:_FUNCTIONS], max(0, len(items) - _FUNCTIONS))
+    samples = recording.resources
+    if not len(samples):
+        if plot is None:
+            yield not_there("samples of memory", "ResourceProfiler")
+        return
+    own, children = samples["memory"] / 1e6, samples["memory_children"] / 1e6
+    rows = [
+        (name, *(f"{of(values):,.0f}" for of in (_first, np.max, _last)))
+        for name, values in (
+            ("this process", own),
+            ("its descendants", children),
+            ("together", own + children),
+        )
+    ]
+    yield Grid("Resident memory, MB", ("", "at the start", "at most", "at the end"), rows)
+    usage = [row for row in memory_usage(recording).to_dicts() if row["sampled"]]
+    if usage:
+        yield Grid(
+            "Growth while tasks ran, MB" + of_first(len(usage), _FUNCTIONS),
+            ("function", "tasks", "seen", "at most", "on average", ""),
+            [
+                (
+                    safe(row["function"], 60),
+                    f"{row['tasks']:,}",
+                    f"{row['sampled']:,}",
+                    f"{row['peak_growth'] / 1e6:,.1f}",
+                    f"{row['mean_growth'] / 1e6:,.1f}",
+                    _BOUNDS[row["bound"]],
+                )
+                for row in usage[:_FUNCTIONS]
+            ],
+        )
+
+
+def _first(values: Any) -> float:
+    return float(values[0])
+
+
+def _last(values: Any) -> float:
+    return float(values[-1])
+
+
+def cache(recording: Recording) -> Iterator[Part]:
+    """What the scheduler held over time."""
+    plot = _figure("cache", recording)
+    if plot is None:
+        yield not_there("results held by the scheduler", "CacheProfiler")
+        return
+    yield Text(
+        [
+            f"What the scheduler held ({safe(recording.metric or 'count', 40)}), by function; "
+            "dashed: all together."
+        ]
+    )
+    yield plot
+    names = list(dict.fromkeys(recording.cache["function"].tolist()))
+    yield _functions_key(names)
+
+
+def flame(recording: Recording) -> Iterator[Part]:
+    """The flame graph and the hottest lines."""
+    plot = plot_of("flame", recording, Options())
+    if plot is None:
+        yield not_there("stacks", "a sampling profiler")
+        return
+    yield Text(["Functions of tasks at the top, below each what it called, as wide as it took."])
+    yield Figure("flame", plot, "Flame graph", wide=True)
+    heading, columns, rows, notes = flame_summary_parts(recording)
+    yield Fold(
+        "The hottest lines",
+        [Grid(heading, columns, rows), Text(notes, listed=True)],
+    )
+
+
+def _figure(name: str, recording: Recording) -> Figure | None:
+    """A plot over time, as wide as there is room, on the paper of the page, without a legend."""
+    options = Options(
+        sizing_mode="stretch_width",
+        title=None,
+        background_fill_color=None,
+        border_fill_color=None,
+    )
+    plot = plot_of(name, recording, options)
+    if plot is None:
+        return None
+    for legend in plot.legend:
+        legend.visible = False
+    return Figure(name, plot, f"Plot of {name} over time")
+
+
+def _functions_key(names: list[str]) -> Key:
+    first = names[:_FUNCTIONS]
+    items = [(color_of(name), safe(name, 40)) for name in first]
+    return Key("Functions", items, len(names) - len(first))

@@ -1,0 +1,111 @@
+"""The sections of a report: each takes a recording and gives what stands in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import isnan
+from typing import NamedTuple
+
+from dask_diag.analysis.findings import CODES, findings
+from dask_diag.recording import Recording
+from dask_diag.table import Table
+from dask_diag.views.names import seconds
+from dask_diag.views.report import plots, work
+from dask_diag.views.report.parts import Code, Findings, Fold, Grid, Part, Text, safe
+from dask_diag.views.summary import summary_parts
+from dask_diag.views.text import counted
+
+__all__ = ["SECTIONS", "Section"]
+
+_CODE = 20_000
+
+
+class Section(NamedTuple):
+    """A part of the page with a heading of its own."""
+
+    name: str
+    title: str
+    parts: Callable[[Recording], Iterator[Part]]
+
+
+def _findings(recording: Recording) -> Iterator[Part]:
+    found = findings(recording)
+    if found:
+        yield Findings(
+            [
+                {
+                    "code": finding.code,
+                    "severity": finding.severity,
+                    "lost": ""
+                    if isnan(finding.seconds_lost)
+                    else f"about {seconds(finding.seconds_lost)} lost",
+                    "evidence": safe(finding.evidence, 600),
+                    "advice": safe(finding.advice, 400),
+                }
+                for finding in found
+            ]
+        )
+    else:
+        yield Text([f"Nothing stood out. Looked for: {', '.join(CODES)}."])
+
+
+def _summary(recording: Recording) -> Iterator[Part]:
+    heading, columns, rows, notes = summary_parts(recording)
+    yield Text([f"{heading}."])
+    if rows:
+        yield Grid("Time by function", columns, rows)
+    yield Text(notes, listed=True)
+
+
+def _calling_code(recording: Recording) -> Iterator[Part]:
+    rows = _facts(recording, "calling code")
+    if not rows:
+        yield Text(["The code that computed was not recorded, or its source is not there."])
+    for place, text in rows:
+        yield Code(safe(place), _lines(text))
+
+
+def _lines(text: str) -> str:
+    """The user's code, what cannot be printed spelled out."""
+    lines = [safe(line.expandtabs(), 500) for line in text[:_CODE].split("\n")]
+    return "\n".join(lines) + ("\n…" if len(text) > _CODE else "")
+
+
+def _versions(recording: Recording) -> Iterator[Part]:
+    if not len(recording.environment):
+        yield Text(["Where this was recorded is not in the recording."])
+        return
+    for section in ("versions", "machine"):
+        yield Grid(section.capitalize(), ("", ""), _told(recording, section), texts=2)
+    configuration = _told(recording, "configuration")
+    yield Fold(
+        f"dask's configuration ({counted(len(configuration), 'entry', 'entries')})",
+        [Grid("Configuration", ("name", "value"), configuration, texts=2)],
+    )
+
+
+def _told(recording: Recording, section: str) -> list[tuple[str, str]]:
+    return [(safe(name), safe(value, 300)) for name, value in _facts(recording, section)]
+
+
+def _facts(recording: Recording, section: str) -> list[tuple[str, str]]:
+    table: Table = recording.environment
+    if not len(table):
+        return []
+    rows = table.rows(table["section"].where(section))
+    return list(zip(rows["name"].tolist(), rows["value"].tolist(), strict=True))
+
+
+SECTIONS = (
+    Section("findings", "Findings", _findings),
+    Section("summary", "Summary", _summary),
+    Section("tasks", "Task stream", plots.tasks),
+    Section("activities", "Activities", work.worker_time),
+    Section("resources", "Resources", plots.resources),
+    Section("memory", "Memory", plots.memory),
+    Section("cache", "Results held", plots.cache),
+    Section("flame", "Flame graph", plots.flame),
+    Section("critical-path", "Critical path", work.longest_chains),
+    Section("code", "Calling code", _calling_code),
+    Section("environment", "Versions, machine, configuration", _versions),
+)

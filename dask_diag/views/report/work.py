@@ -1,0 +1,133 @@
+"""Sections of a report on time: what workers did with it, and which tasks waited for which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dask_diag.analysis.activities import activities, cells
+from dask_diag.analysis.critical_path import critical_path
+from dask_diag.recording import Recording
+from dask_diag.views.activities.pictures import plot_activities
+from dask_diag.views.colors import color_of_activity, stacking_order
+from dask_diag.views.figures import Options
+from dask_diag.views.names import seconds
+from dask_diag.views.report.parts import (
+    Bars,
+    Figure,
+    Fold,
+    Grid,
+    Key,
+    Part,
+    Text,
+    not_there,
+    of_first,
+    safe,
+)
+from dask_diag.views.text import counted
+
+__all__ = ["longest_chains", "worker_time"]
+
+_FUNCTIONS = 20
+_CHAIN = 200
+
+
+def worker_time(recording: Recording) -> Iterator[Part]:
+    """Where worker time went, by activity and by function."""
+    if not len(recording.tasks):
+        yield not_there("tasks", "Profiler")
+        return
+    whole = activities(recording).to_dicts()
+    total = sum(row["value"] for row in whole)
+    yield Text([f"{seconds(total)} of worker time: wall time of the computes times their workers."])
+    shares = [(row["activity"], row["value"], row["value"] / total) for row in whole if total]
+    yield Bars("Share of each activity", [("all", seconds(total), _pieces(shares))])
+    yield Key(
+        "Activities",
+        [
+            (color_of_activity(name), f"{safe(name, 40)} {seconds(value)}, {share:.1%}")
+            for name, value, share in shares
+            if value > 0
+        ],
+    )
+    yield Bars("Time of tasks by function", list(_bars_by_function(recording)))
+    figure = plot_activities(recording, Options(width=980))
+    yield Fold(
+        "With a choice of functions and of the unit, and by worker",
+        [Figure("activities", figure, "Where worker time went", wide=True)],
+    )
+
+
+def _bars_by_function(recording: Recording) -> Iterator[tuple[str, str, Any]]:
+    functions: dict[str, dict[str, float]] = {}
+    for row in cells(recording).to_dicts():
+        if row["function"] is not None and row["unit"] == "seconds":
+            of_function = functions.setdefault(row["function"], {})
+            of_function[row["activity"]] = of_function.get(row["activity"], 0.0) + row["value"]
+    sums = {name: sum(parts.values()) for name, parts in functions.items()}
+    order = sorted(sums, key=lambda name: -sums[name])
+    longest = max(sums.values(), default=0.0)
+    for name in order[:_FUNCTIONS]:
+        shares = [(kind, value, value / longest) for kind, value in functions[name].items()]
+        yield safe(name, 40), seconds(sums[name]), _pieces(shares)
+    rest = order[_FUNCTIONS:]
+    if rest:
+        told = seconds(sum(sums[name] for name in rest))
+        yield f"({counted(len(rest), 'more function')})", told, []
+
+
+def _pieces(shares: list[tuple[str, float, float]]) -> list[tuple[str, float, str]]:
+    return [
+        (color_of_activity(name), 100 * share, f"{safe(name, 40)}: {seconds(value)}")
+        for name, value, share in sorted(shares, key=lambda item: stacking_order(item[0]))
+    ]
+
+
+def longest_chains(recording: Recording) -> Iterator[Part]:
+    """The critical path."""
+    if not len(recording.needs):
+        yield Text(["No task needed another one, or that was not recorded."])
+        return
+    path = critical_path(recording)
+    yield Grid(
+        "Longest chain of each compute",
+        ("compute", "wall", "longest chain", "all tasks", "workers", "at most faster by"),
+        [
+            (
+                safe(row["compute"], 30),
+                seconds(row["wall"]),
+                seconds(row["length"]),
+                seconds(row["work"]),
+                str(row["workers"]),
+                f"{row['speed_up']:.2g} times",
+            )
+            for row in path.computes.to_dicts()
+        ],
+    )
+    yield Grid(
+        "Functions on it",
+        ("function", "tasks", "time", "share"),
+        [
+            (
+                safe(row["function"], 60),
+                f"{row['tasks']:,}",
+                seconds(row["seconds"]),
+                f"{row['share']:.0%}",
+            )
+            for row in path.functions.to_dicts()
+        ],
+    )
+    yield Fold(
+        f"Task by task ({counted(len(path.tasks), 'task')})",
+        [
+            Grid(
+                "In order" + of_first(len(path.tasks), _CHAIN),
+                ("key", "function", "time"),
+                [
+                    (safe(row["key"]), safe(row["function"], 60), seconds(row["seconds"]))
+                    for row in path.tasks.rows(slice(_CHAIN)).to_dicts()
+                ],
+                texts=2,
+            )
+        ],
+    )
