@@ -137,8 +137,9 @@ class Texts:
 
 def _split_text(text: str) -> tuple[str, str]:
     """Where a key's shared part ends: after the name in ``('x', 1)``, after ``x-`` in ``x-1``."""
-    cut = text.find(", ") if text.startswith("(") else text.find("-")
-    return text[: cut + 1], text[cut + 1 :]
+    mark = ", " if text.startswith("(") else "-"
+    cut = text.find(mark) + len(mark)
+    return (text[:cut], text[cut:]) if mark in text else ("", text)
 
 
 def concatenate(parts: Sequence[Any]) -> Any:

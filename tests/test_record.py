@@ -330,6 +330,8 @@ any_key = st.one_of(
     st.tuples(st.text(max_size=2), st.one_of(st.booleans(), st.floats(), st.tuples(st.integers()))),
     st.tuples(st.text(max_size=2), st.integers().map(lambda n: np.int64(n % 9))),
     st.text(),
+    st.text(alphabet="ab0-_('\n é", max_size=12),
+    st.from_regex(r"[a-f]{1,3}(-[a-f0-9]{1,9}){0,4}", fullmatch=True),
     st.integers(),
     st.just(()),
     st.binary(max_size=2),
@@ -341,6 +343,16 @@ def test_keys_are_written_as_str_writes_them(keys):
     texts, functions = keys_columns(keys, {})
     assert texts.tolist() == list(map(str, keys))
     assert functions.tolist() == [function_of_key(key) for key in keys]
+
+
+@given(st.lists(any_key, min_size=1, max_size=5), st.data())
+def test_names_that_are_told_take_the_place_of_prefixes(keys, data):
+    rows = data.draw(st.lists(st.sampled_from(range(len(keys))), unique=True))
+    named = {row: data.draw(st.sampled_from(["f", "g", "x"])) for row in rows}
+    functions = keys_columns(keys, named)[1]
+    expected = [named.get(row) or function_of_key(key) for row, key in enumerate(keys)]
+    assert functions.tolist() == expected
+    assert set(functions.values) == set(expected)
 
 
 def test_many_keys_of_all_kinds():

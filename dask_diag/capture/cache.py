@@ -133,10 +133,10 @@ class CacheProfiler(Diagnostic):
         return holdings if compute.stop is not None else holdings.snapshot(compute.dsk, now)
 
     def _results_of(self, compute: Compute) -> Iterator[CacheData]:
-        from dask_diag.freezing.keys import functions_column
+        from dask_diag.freezing.keys import keys_columns
 
         holdings = self._holdings[compute.number]
-        functions = functions_column(list(holdings.keys), dict(holdings.names)).tolist()
+        functions = keys_columns(list(holdings.keys), dict(holdings.names))[1].tolist()
         rows = HOLDING.iter_unpack(holdings.rows)
         for key, function, (metric, start, stop) in zip(
             holdings.keys, functions, rows, strict=True

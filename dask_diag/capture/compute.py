@@ -86,6 +86,8 @@ class Compute:
         Who keeps the stacks of its tasks.
     rows : bytearray
         `ROW` upon `ROW`, in the order in which the scheduler collected the tasks.
+    functions : Labels or None
+        The function of each row, if it is done and who made a table of it has told.
     """
 
     __slots__ = (
@@ -95,6 +97,7 @@ class Compute:
         "error",
         "exceptional",
         "free",
+        "functions",
         "keys",
         "lookers",
         "measurer",
@@ -140,6 +143,7 @@ class Compute:
         self.rows: bytearray | bytes = bytearray()
         self.keys: list[Any] | Keys = []
         self.names: NamesOfPlainKeys | None = None
+        self.functions: Any = None
         self.needs = Needs()
         self.metrics = Metrics()
         self.transfers = Transfers()

@@ -3,33 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from dask_diag.capture.tasks.kept import function_of_key
 from dask_diag.columns import Labels, Texts, concatenate
-from dask_diag.freezing.many_keys import tuples_as_text
+from dask_diag.freezing.many_keys import codes_of, texts_of_texts, texts_of_tuples
 
-__all__ = ["functions_column", "keys_columns", "recoded"]
+__all__ = ["keys_columns", "recoded"]
 
 _KEYS_AT_ONCE = 2048
-"""So that most are in company of their kind, and all are near while they are looked at."""
+"""So that an odd one slows down few, and all are near while they are looked at."""
+_NO_NAME = ""
+
+Columns = tuple[Texts, Labels]
 
 
-def keys_columns(keys: Sequence[Any], named: Mapping[int, str]) -> tuple[Texts, Labels]:
-    """Keys as text, as ``str`` gives it, and the function of each."""
-    if len(keys) > _KEYS_AT_ONCE and not named:
-        batches = range(0, len(keys), _KEYS_AT_ONCE)
-        columns = [keys_columns(keys[start : start + _KEYS_AT_ONCE], {}) for start in batches]
-        return concatenate([c[0] for c in columns]), concatenate([c[1] for c in columns])
-    at_once = None if named else tuples_as_text(keys)
-    if at_once is None:
-        return Texts.of(map(_text_of, keys)), functions_column(keys, named)
-    texts, names = at_once
-    functions = [function_of_key((name,)) for name in names]
-    return texts, recoded(texts.heads.codes, functions)
+def keys_columns(keys: Sequence[Any], named: Mapping[int, str]) -> Columns:
+    """Keys as text, as ``str`` gives it, and the function of each.
+
+    That is the one that `named` has by position, else the prefix of the key.
+    """
+    batches = range(0, max(len(keys), 1), _KEYS_AT_ONCE)
+    columns = [_columns_of_few(keys[start : start + _KEYS_AT_ONCE]) for start in batches]
+    texts, functions = (concatenate(column) for column in zip(*columns, strict=True))
+    nameless = np.flatnonzero(functions.where(_NO_NAME)).tolist()
+    names = {row: function_of_key(keys[row]) for row in nameless if row not in named}
+    return texts, _renamed(functions, {**names, **named})
+
+
+def _columns_of_few(keys: Sequence[Any]) -> Columns:
+    if len(set(map(type, keys))) < 2:
+        return _columns_of_a_kind(keys)
+    kinds, distinct = codes_of(list(map(type, keys)))
+    alike = [np.flatnonzero(kinds == kind) for kind in range(len(distinct))]
+    columns = [_columns_of_a_kind([keys[row] for row in rows.tolist()]) for rows in alike]
+    place = np.argsort(np.concatenate(alike))
+    texts, functions = (concatenate(column)[place] for column in zip(*columns, strict=True))
+    return texts, functions
+
+
+def _columns_of_a_kind(keys: Sequence[Any]) -> Columns:
+    kind = type(keys[0]) if keys else None
+    if kind is str and (found := texts_of_texts(keys)):
+        texts, heads = found
+        return texts, recoded(texts.heads.codes, [head and function_of_key(head) for head in heads])
+    if kind is tuple and (found := texts_of_tuples(keys)):
+        texts, names = found
+        return texts, recoded(texts.heads.codes, [function_of_key((name,)) for name in names])
+    return Texts.of(map(_text_of, keys)), _functions_one_by_one(keys)
+
+
+def _functions_one_by_one(keys: Sequence[Any]) -> Labels:
+    known: dict[Any, str] = {}
+    names: list[str] = []
+    for key in keys:
+        head = key[0] if type(key) is tuple and key else key
+        try:
+            names.append(known[head])
+        except KeyError:
+            names.append(known.setdefault(head, function_of_key(key)))
+        except TypeError:
+            names.append(function_of_key(key))
+    return Labels.of(names)
 
 
 def recoded(codes: np.ndarray[Any, Any], values: Sequence[str]) -> Labels:
@@ -39,12 +76,16 @@ def recoded(codes: np.ndarray[Any, Any], values: Sequence[str]) -> Labels:
     return Labels(code_of[codes], list(place))
 
 
-def _functions_of_named(heads: Sequence[str], keys: Sequence[Any]) -> Labels:
-    """The functions of keys that are tuples with a text at their head."""
-    example = dict(zip(heads, keys, strict=True))
-    code_of = {head: code for code, head in enumerate(example)}
-    codes = np.fromiter(map(code_of.__getitem__, heads), np.int64, len(keys))
-    return recoded(codes, [function_of_key(key) for key in example.values()])
+def _renamed(column: Labels, names: Mapping[int, str]) -> Labels:
+    """The column with other values in some rows, and none that no row has."""
+    if not names:
+        return column
+    place = {value: code for code, value in enumerate(column.values)}
+    codes = column.codes.astype(np.int64)
+    codes[list(names)] = [place.setdefault(name, len(place)) for name in names.values()]
+    used, codes = np.unique(codes, return_inverse=True)
+    values = list(place)
+    return Labels(codes.reshape(-1), [values[code] for code in used.tolist()])
 
 
 def _text_of(key: Any) -> str:
@@ -52,25 +93,3 @@ def _text_of(key: Any) -> str:
         return str(key)
     except Exception:
         return f"<{type(key).__name__}>"
-
-
-def functions_column(keys: Sequence[Any], named: Mapping[int, str]) -> Labels:
-    """The function of each key: as `named` by position, else the prefix of the key."""
-    if not named and set(map(type, keys)) == {tuple} and all(keys):
-        heads = list(map(itemgetter(0), keys))
-        if set(map(type, heads)) == {str}:
-            return _functions_of_named(heads, keys)
-    prefixes: dict[Any, str] = {}
-    names: list[str] = []
-    for row, key in enumerate(keys):
-        if row in named:
-            names.append(named[row])
-            continue
-        head = key[0] if type(key) is tuple and key else key
-        try:
-            names.append(prefixes[head])
-        except KeyError:
-            names.append(prefixes.setdefault(head, function_of_key(key)))
-        except TypeError:
-            names.append(function_of_key(key))
-    return Labels.of(names)

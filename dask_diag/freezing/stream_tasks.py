@@ -20,6 +20,7 @@ from dask_diag.capture.compute import (
 )
 from dask_diag.capture.profiler import Profiler
 from dask_diag.capture.tasks.kept import NamesOfPlainKeys, SpansOfTasks
+from dask_diag.columns import Labels, concatenate
 from dask_diag.freezing.stream import Tables, Taken
 from dask_diag.freezing.tables import computes_table, pools_table
 from dask_diag.freezing.tasks import TOLD_OF_TASKS, moved, tasks_of, with_workers_named
@@ -96,6 +97,7 @@ class _TasksOfCompute:
         self._positions = array("q")
         self._needs_taken = 0
         self._told_taken = dict.fromkeys(TOLD_OF_TASKS, 0)
+        self._functions: list[Labels] = []
 
     def has_ended(self) -> bool:
         """Whether nothing of it changes any more."""
@@ -125,8 +127,12 @@ class _TasksOfCompute:
             if taken <= row < stop:
                 part.exceptional[row - taken] = how
         self._positions.extend(range(position, position + len(keys)))
+        tasks = tasks_of(part, workers)[1]
+        self._functions.append(tasks["function"])
+        if ended:
+            compute.functions = concatenate(self._functions)
         return {
-            "tasks": tasks_of(part, workers)[1],
+            "tasks": tasks,
             "needs": self._needs(taken, position, dependencies),
             **{name: self._told(name, part) for name in TOLD_OF_TASKS},
         }

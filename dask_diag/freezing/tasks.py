@@ -9,7 +9,7 @@ import numpy as np
 
 from dask_diag.capture.compute import ROW, Compute, numbers_in_flight, outcome_of, pack_row
 from dask_diag.columns import Labels, Texts, smallest_integers
-from dask_diag.freezing.keys import functions_column, keys_columns, recoded
+from dask_diag.freezing.keys import keys_columns, recoded
 from dask_diag.freezing.tables import compute_name
 from dask_diag.recording import REFERENCES
 from dask_diag.table import Table, stack
@@ -80,9 +80,12 @@ def _times_of(compute: Compute) -> Table:
     if not keys:
         return _tasks_of_nothing()
     _, start, stop, cpu, _, _ = rows.T.copy()
+    functions = compute.functions
+    if functions is None:
+        functions = _keys_and_functions_of(compute, keys)[1]
     return Table(
         {
-            "function": functions_column(keys, dict(compute.names_of_plain_keys(keys))),
+            "function": functions,
             "start": start,
             "stop": stop,
             "thread_cpu": cpu,
@@ -130,7 +133,7 @@ def tasks_of(compute: Compute, workers: dict[tuple[int, int, str], int]) -> tupl
     submitted, start, stop, cpu, ran_on, collected = rows.T.copy()
     outcomes = {row: how.outcome for row, how in exceptional.items()}
     errors = {row: how.error for row, how in exceptional.items()}
-    texts, functions = keys_columns(keys, dict(compute.names_of_plain_keys(keys)))
+    texts, functions = _keys_and_functions_of(compute, keys)
     return keys, Table(
         {
             "key": texts,
@@ -163,6 +166,13 @@ def _rows_of(compute: Compute) -> tuple[np.ndarray[Any, Any], list[Any], dict[in
             keys.append(measured.key)
     rows = np.frombuffer(data, dtype=float).reshape(-1, ROW.size // 8)
     return rows, keys, exceptional
+
+
+def _keys_and_functions_of(compute: Compute, keys: list[Any]) -> tuple[Texts, Labels]:
+    texts, functions = keys_columns(keys, dict(compute.names_of_plain_keys(keys)))
+    if compute.stop is not None:
+        compute.functions = functions
+    return texts, functions
 
 
 def _mostly(usual: str, others: dict[int, str], rows: int) -> Labels:
