@@ -12,7 +12,6 @@ import sys
 import time
 import tracemalloc
 import zipfile
-import zlib
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from dask_diag import CacheProfiler, DiagnosticError, Profiler, Recording, Resou
 from dask_diag.columns import Labels, Texts
 from dask_diag.errors import RecordingFileError
 from dask_diag.storage import Writer, container, load, save
+from dask_diag.storage.streams import DEFLATED, RAW, StreamWriter, pack_block
 from dask_diag.table import Table
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
@@ -354,10 +354,10 @@ def test_damaged_files_are_told_and_no_number_is_wrong(tmp_path):
     assert outcomes["in part"] > MUTATIONS / 10
 
 
-def forged(path, told, streams=b""):
+def forged(path, told, streams=None):
     """A file whose checksums are right and whose content is not ours."""
-    head = zlib.compress(json.dumps(told).encode())
-    part = (1).to_bytes(4, "little") + len(head).to_bytes(4, "little") + head + streams
+    head = pack_block(json.dumps(told).encode(), DEFLATED, 1)
+    part = head + (StreamWriter().getvalue() if streams is None else streams)
     first, about = container.entry(container.ABOUT, container.about(), 0)
     second, entry = container.entry("part-00000000", part, len(first))
     body = first + second
@@ -372,28 +372,44 @@ HUGE = 2**50
     "tables",
     [
         {"tasks": [HUGE, []]},
-        {"tasks": [HUGE, [["a", "numbers", "<f8", [0, ["", 0, [[1, 0]]]]]]]},
-        {"tasks": [HUGE, [["a", "numbers", "<i8", ["", 0, [[1, 11]]]]]]},
-        {"tasks": [-1, [["a", "numbers", "<i8", ["", 0, [[1, 11]]]]]]},
-        {"tasks": [3, [["a", "numbers", "O", ["", 0, [[1, 11]]]]]]},
-        {"tasks": [3, [["a", "numbers", "V8", ["", 0, [[1, 11]]]]]]},
-        {"tasks": [3, [["a", "numbers", "<i8", ["=b", 0, [[1, 11]]]]]]},
-        {"tasks": [3, [["a", "numbers", "<i8", ["", 2**70, [[1, 11]]]]]]},
+        {"tasks": [HUGE, [["a", "numbers", "<f8", [0, ["", 0, [[0, 0]]]]]]]},
+        {"tasks": [HUGE, [["a", "numbers", "<f8", [0, ["", 0, [[0, HUGE]]]]]]]},
+        {"tasks": [HUGE, [["a", "numbers", "<i8", ["", 0, []]]]]},
+        {"tasks": [HUGE, [["a", "labels", None, [0, 2]]]]},
+        {"tasks": [10**6, [[f"{n}", "labels", None, [0, 0]] for n in range(100)]]},
+        {"tasks": [HUGE, [["a", "numbers", "<i8", ["", 0, [[0, 3]]]]]]},
+        {"tasks": [-1, [["a", "numbers", "<i8", ["", 0, [[0, 3]]]]]]},
+        {"tasks": [3, [["a", "numbers", "O", ["", 0, [[0, 3]]]]]]},
+        {"tasks": [3, [["a", "numbers", "V8", ["", 0, [[0, 3]]]]]]},
+        {"tasks": [3, [["a", "numbers", "<i8", ["=b", 0, [[0, 3]]]]]]},
+        {"tasks": [3, [["a", "numbers", "<i8", ["", 2**70, [[0, 3]]]]]]},
         {"tasks": [3, [["thread_noncpu", "difference"]]]},
         {"tasks": [3, [["a", "eval", "1"]]]},
-        {"tasks": [3, [["a", "labels", ["", 0, [[1, 11]]], [0, 2]]]]},
+        {"tasks": [3, [["a", "labels", ["", 0, [[0, 3]]], [0, 2]]]]},
         {"tasks": 7},
         [],
         None,
     ],
 )
 def test_a_forged_file_is_refused_and_allocates_little(tables, tmp_path):
-    forged(
-        tmp_path / "forged", {"part": 0, "values": TIMES, "tables": tables}, zlib.compress(bytes(3))
-    )
+    streams = pack_block(bytes(3), RAW, 1) + 2 * pack_block(b"", RAW, 1)
+    forged(tmp_path / "forged", {"part": 0, "values": TIMES, "tables": tables}, streams)
     tracemalloc.start()
     with contextlib.suppress(RecordingFileError):
         assert len(load(tmp_path / "forged").tasks) == 0
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20e6
+
+
+@pytest.mark.parametrize("how", [RAW, DEFLATED])
+@pytest.mark.parametrize("size", [0, 10**6, HUGE])
+@pytest.mark.parametrize("stored", [3, HUGE])
+def test_a_forged_block_is_refused_and_allocates_little(how, size, stored, tmp_path):
+    block = how.to_bytes(1, "little") + size.to_bytes(8, "little") + stored.to_bytes(8, "little")
+    forged(tmp_path / "forged", {"part": 0, "values": TIMES, "tables": {}}, block + b"abc")
+    tracemalloc.start()
+    refusal(tmp_path / "forged")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20e6

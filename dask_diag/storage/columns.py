@@ -126,17 +126,23 @@ def _decode_numbers(
 
 
 def _encode_labels(name: str, column: Labels, known: _Known, into: StreamWriter) -> list[Any]:
-    codes = column.codes.astype(np.int64)
-    told = encode_integers(codes, known.codes, into)
-    known.codes[name] = codes
+    told = None
+    if len(column.values) > 1 or not into.leaves_out(len(column)):
+        codes = column.codes.astype(np.int64)
+        told = encode_integers(codes, known.codes, into)
+        known.codes[name] = codes
     return [told, into.put(_values_as_json(name, column.values))]
 
 
 def _decode_labels(
     name: str, details: Any, rows: int, known: _Known, streams: StreamReader
 ) -> Labels:
-    codes = known.codes[name] = decode_integers(details[0], rows, known.codes, streams)
-    values = json.loads(streams.take(details[1]).decode("utf-8", "surrogatepass"))
+    codes: np.ndarray[Any, Any]
+    if details[0] is None:
+        codes = np.zeros(streams.make_up(rows), np.uint8)
+    else:
+        codes = known.codes[name] = decode_integers(details[0], rows, known.codes, streams)
+    values = json.loads(bytes(streams.take(details[1])).decode("utf-8", "surrogatepass"))
     if type(values) is not list or any(isinstance(value, (list, dict)) for value in values):
         raise ValueError("expected a list of labels")
     if rows and not 0 <= int(codes.min()) <= int(codes.max()) < len(values):
@@ -169,7 +175,7 @@ def _decode_texts(
     if not all(isinstance(head, str) for head in heads.values):
         raise ValueError("expected texts")
     lengths = decode_integers(details[1], rows, {}, streams)
-    tails = streams.take(details[3], details[2])
+    tails = bytes(streams.take(details[3], details[2]))
     _check_that_texts_decode(lengths, tails)
     return Texts.from_encoded(heads, lengths, tails)
 

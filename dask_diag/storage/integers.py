@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.storage.streams import GREATEST_RATIO, StreamReader, StreamWriter
+from dask_diag.storage.streams import StreamReader, StreamWriter
 
 __all__ = ["Integers", "bits_left", "decode_integers", "encode_integers"]
 
@@ -32,7 +32,9 @@ def encode_integers(values: Integers, others: dict[str, Integers], into: StreamW
     left = _less(values, base, others)
     least = int(left.min()) if len(left) else 0
     rest = (left - np.int64(least)).view(np.uint64)
-    width = max(1, (int(rest.max(initial=0)).bit_length() + 7) // 8)
+    width = (int(rest.max(initial=0)).bit_length() + 7) // 8
+    if not width and not into.leaves_out(len(values)):
+        width = 1
     cells = rest.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)
     planes = [into.put(np.ascontiguousarray(cells[:, place]).tobytes()) for place in range(width)]
     return [base, least, planes]
@@ -43,11 +45,12 @@ def decode_integers(
 ) -> Integers:
     """Take out of the streams what `encode_integers` put there."""
     base, least, planes = told
-    if not 1 <= len(planes) <= 8 or rows > GREATEST_RATIO * (planes[0][1] + 1):
-        raise ValueError(f"expected a column of {rows} rows")
+    found = [np.frombuffer(streams.take(plane, rows), dtype=np.uint8) for plane in planes]
+    if not found:
+        streams.make_up(rows)
     cells = np.zeros((rows, 8), dtype=np.uint8)
-    for place, plane in enumerate(planes):
-        cells[:, place] = np.frombuffer(streams.take(plane, rows), dtype=np.uint8)
+    for place, plane in enumerate(found):
+        cells[:, place] = plane
     left = cells.view("<u8").reshape(rows).astype(np.int64, copy=False)
     left = left + np.int64(least)
     if base == STEPS:

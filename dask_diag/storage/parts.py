@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import MISSING, fields, replace
-from struct import Struct
 from typing import Any, NamedTuple
 
 from dask_diag.recording import Recording
 from dask_diag.storage.columns import NotStorableError, decode_table, encode_table
-from dask_diag.storage.streams import StreamReader, StreamWriter
+from dask_diag.storage.streams import (
+    DEFLATED,
+    StreamReader,
+    StreamWriter,
+    pack_block,
+    unpack_block,
+)
 from dask_diag.table import Table, stack
 
 __all__ = ["Part", "decode_part", "encode_part", "joined"]
 
-_SIZE = Struct("<2I")
 _LARGEST_COUNT_OF_TABLES = 1000
 
 
@@ -44,22 +48,22 @@ def encode_part(
         except NotStorableError as error:
             raise NotStorableError(f"{field.name}: {error}") from None
     told = {"part": number, "values": values, "tables": tables}
-    head = StreamWriter()
-    method, size = head.put(json.dumps(told, ensure_ascii=False).encode("utf-8", "surrogatepass"))
-    return _SIZE.pack(method, size) + head.getvalue() + streams.getvalue()
+    head = json.dumps(told, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return pack_block(head, DEFLATED, level) + streams.getvalue()
 
 
 def decode_part(data: memoryview, number: int) -> Part:
     """The part that `encode_part` made bytes of; whatever is wrong with it raises some error."""
-    head = StreamReader(data[_SIZE.size :])
-    told = json.loads(head.take(_SIZE.unpack_from(data)).decode("utf-8", "surrogatepass"))
+    head, rest = unpack_block(data)
+    told = json.loads(head.decode("utf-8", "surrogatepass"))
     if told["part"] != number:
         raise ValueError(f"expected part {number}, found {told['part']!r}")
     if len(told["tables"]) > _LARGEST_COUNT_OF_TABLES:
         raise ValueError("expected a part of a recording")
+    streams = StreamReader(rest)
     return Part(
         {name: _original(value) for name, value in told["values"].items()},
-        {name: decode_table(table, head) for name, table in told["tables"].items()},
+        {name: decode_table(table, streams) for name, table in told["tables"].items()},
     )
 
 

@@ -1,17 +1,27 @@
-"""Bytes, compressed or not, one after the other: what encoded columns are put into."""
+"""Streams of bytes: what encoded columns are put into, and the few blocks that they are kept in.
+
+Streams that are compressed alike are compressed together: it is not the bytes that take long, but
+each call, since another thread has the interpreter meanwhile.
+"""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Container
+from struct import Struct
 from typing import Any
 
-__all__ = ["StreamReader", "StreamWriter"]
+__all__ = ["StreamReader", "StreamWriter", "pack_block", "unpack_block"]
 
-RAW, DEFLATED = 0, 1
-GREATEST_RATIO = 1032
+RAW, DEFLATED, COUNTED = 0, 1, 2
+"""How a stream is stored: as it is, with repetitions found, with its bytes merely counted."""
+
+_GREATEST_RATIO = 1032
 """No deflated byte gives more than this, so that what a file makes us allocate is bounded."""
+_MOST_LEFT_OUT = 1 << 20
+"""Of how many rows, of all columns of a part, nothing need be stored: a bound for the same end."""
 
+_BLOCK = Struct("<BQQ")
 _SAMPLE = 1 << 15
 _HARDLY_LARGER = 1.05
 _HARDLY_SMALLER = 0.97
@@ -20,7 +30,7 @@ _NOT_YET = object()
 
 
 class StreamWriter:
-    """Collects streams of bytes; each is told by its method and its size in the file.
+    """Collects streams of bytes; each is told by how it is stored, and its size.
 
     Parameters
     ----------
@@ -35,7 +45,8 @@ class StreamWriter:
         self._choices = choices
         self._column: Any = ()
         self._chosen = 0
-        self._pieces: list[bytes] = []
+        self._left_out = 0
+        self._streams: dict[int, list[bytes]] = {how: [] for how in _METHODS}
 
     def begin(self, column: Any) -> None:
         """Tell that what is put from now on is of that column."""
@@ -57,42 +68,77 @@ class StreamWriter:
         return known
 
     def put(self, data: bytes) -> list[int]:
-        """Add a stream, compressed if that makes it smaller, and return what tells it."""
-        how = self.choose(len(data), lambda: _best_for(data, self._level), _DEFLATES)
-        packed = data if how is None else _deflated(data, self._level, how)
-        smaller = len(packed) < len(data)
-        self._pieces.append(packed if smaller else data)
-        return [DEFLATED if smaller else RAW, len(self._pieces[-1])]
+        """Add a stream, and return what tells it."""
+        how = self.choose(len(data), lambda: _best_for(data, self._level), _METHODS)
+        self._streams[how].append(data)
+        return [how, len(data)]
+
+    def leaves_out(self, rows: int) -> bool:
+        """Whether nothing need be stored of so many rows that are all alike."""
+        self._left_out += rows
+        return self._left_out <= _MOST_LEFT_OUT
 
     def getvalue(self) -> bytes:
-        """All streams so far."""
-        return b"".join(self._pieces)
+        """All streams so far, in a block for each method."""
+        return b"".join(
+            pack_block(b"".join(streams), how, self._level)
+            for how, streams in self._streams.items()
+        )
 
 
 class StreamReader:
-    """Gives back the streams in the order in which they were put, each of a size that is known."""
+    """Gives back the streams in the order in which they were put, each of a size that is known.
+
+    Parameters
+    ----------
+    data : memoryview
+        What `StreamWriter.getvalue` returned.
+    """
 
     def __init__(self, data: memoryview) -> None:
-        self._data = data
-        self._at = 0
+        self._left: dict[int, memoryview] = {}
+        self._left_out = 0
+        for how in _METHODS:
+            block, data = unpack_block(data)
+            self._left[how] = memoryview(block)
 
-    def take(self, told: Any, size: int | None = None) -> bytes:
-        """The next stream; a ValueError if it is not `size` bytes long.
+    def take(self, told: Any, size: int | None = None) -> memoryview:
+        """The next stream; a ValueError if there is none, or it is not `size` bytes long."""
+        how, length = told
+        left = self._left[how]
+        if not 0 <= length <= len(left) or size not in (None, length):
+            raise ValueError(f"expected {size} bytes, found {length} of {len(left)}")
+        self._left[how] = left[length:]
+        return left[:length]
 
-        Of a stream whose size is not known, only what its stored size can hold is allocated.
-        """
-        method, stored = told
-        if not 0 <= stored <= len(self._data) - self._at:
-            raise ValueError(f"expected a stream of {stored} bytes, found the end")
-        piece = self._data[self._at : self._at + stored]
-        self._at += stored
-        limit = GREATEST_RATIO * (stored + 1) if size is None else size
-        if limit > GREATEST_RATIO * (stored + 1):
-            raise ValueError(f"expected {size} bytes, found {stored} compressed")
-        data = bytes(piece) if method == RAW else _inflated(piece, limit)
-        if size is not None and len(data) != size:
-            raise ValueError(f"expected {size} bytes, found {len(data)}")
-        return data
+    def make_up(self, rows: int) -> int:
+        """How many rows nothing was stored of; a ValueError if that cannot be."""
+        self._left_out += rows
+        if self._left_out > _MOST_LEFT_OUT:
+            raise ValueError(f"expected streams for {rows} rows")
+        return rows
+
+
+def pack_block(data: bytes, how: int, level: int) -> bytes:
+    """Bytes as a block that tells its sizes, compressed if that makes them smaller."""
+    packed = data if how == RAW else _deflated(data, level, _STRATEGIES[how])
+    if len(packed) >= len(data):
+        how, packed = RAW, data
+    return _BLOCK.pack(how, len(data), len(packed)) + packed
+
+
+def unpack_block(data: memoryview) -> tuple[bytes, memoryview]:
+    """The bytes that a block holds, and what follows on it; a ValueError if it holds no such."""
+    if len(data) < _BLOCK.size:
+        raise ValueError("expected a block, found the end")
+    how, size, stored = _BLOCK.unpack_from(data)
+    packed, rest = data[_BLOCK.size : _BLOCK.size + stored], data[_BLOCK.size + stored :]
+    if len(packed) != stored or size > _GREATEST_RATIO * (stored + 1):
+        raise ValueError(f"expected {size} bytes in {stored}, found {len(packed)}")
+    found = bytes(packed) if how == RAW else _inflated(packed, size)
+    if len(found) != size:
+        raise ValueError(f"expected {size} bytes, found {len(found)}")
+    return found, rest
 
 
 def _inflated(piece: memoryview, limit: int) -> bytes:
@@ -104,21 +150,21 @@ def _inflated(piece: memoryview, limit: int) -> bytes:
     return data
 
 
-def _best_for(data: bytes, level: int) -> int | None:
-    """The strategy to deflate with, or None if it is no use, tried on what is in the middle."""
+def _best_for(data: bytes, level: int) -> int:
+    """How to store a stream, tried on what is in the middle."""
     if len(data) < _WORTH_CHOOSING:
-        return zlib.Z_DEFAULT_STRATEGY
+        return DEFLATED
     middle = max(0, len(data) - _SAMPLE) // 2
     sample = data[middle : middle + _SAMPLE]
-    matched, counted = (len(_deflated(sample, level, how)) for how in _STRATEGIES)
-    if min(matched, counted) > _HARDLY_SMALLER * len(sample):
-        return None
+    sizes = {how: len(_deflated(sample, level, each)) for how, each in _STRATEGIES.items()}
+    if min(sizes.values()) > _HARDLY_SMALLER * len(sample):
+        return RAW
     # To count bytes takes a fraction of the time that it takes to look for repetitions.
-    return zlib.Z_HUFFMAN_ONLY if counted < matched * _HARDLY_LARGER else zlib.Z_DEFAULT_STRATEGY
+    return COUNTED if sizes[COUNTED] < sizes[DEFLATED] * _HARDLY_LARGER else DEFLATED
 
 
-_STRATEGIES = (zlib.Z_DEFAULT_STRATEGY, zlib.Z_HUFFMAN_ONLY)
-_DEFLATES = frozenset((None, *_STRATEGIES))
+_STRATEGIES = {DEFLATED: zlib.Z_DEFAULT_STRATEGY, COUNTED: zlib.Z_HUFFMAN_ONLY}
+_METHODS = (RAW, *_STRATEGIES)
 
 
 def _deflated(data: bytes, level: int, strategy: int) -> bytes:
