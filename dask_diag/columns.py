@@ -56,8 +56,8 @@ class Labels:
 
     def where(self, value: Any) -> np.ndarray[Any, Any]:
         """A boolean for each row: whether it holds `value`."""
-        codes = [code for code, known in enumerate(self.values) if known == value]
-        return np.asarray(np.isin(self.codes, codes))
+        alike = np.array([known == value for known in self.values], dtype=bool)
+        return alike[self.codes] if len(self) else np.zeros(0, dtype=bool)
 
 
 class Texts:

@@ -104,9 +104,10 @@ class record(AllProfilers):  # noqa: N801
         from dask_diag.freezing.stream_stacks import StackStream
         from dask_diag.freezing.stream_tasks import TaskStream
 
+        tasks = TaskStream(self.tasks)
         return [
-            TaskStream(self.tasks),
-            CacheStream(self.cache),
+            tasks,
+            CacheStream(self.cache, tasks.columns_of_keys),
             ResourceStream(self.resources),
             StackStream(self.stacks),
         ]

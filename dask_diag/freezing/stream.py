@@ -7,7 +7,7 @@ before. Rows are taken in the order in which the scheduler collected the tasks.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
 from time import perf_counter
 from typing import Any
@@ -16,6 +16,8 @@ from dask_diag.capture.cache import HOLDING, CacheProfiler, Holdings
 from dask_diag.capture.compute import Compute
 from dask_diag.capture.resources import PROCESS_COLUMNS, SAMPLE_COLUMNS, ResourceProfiler
 from dask_diag.capture.tasks.kept import Keys, NamesOfPlainKeys
+from dask_diag.columns import concatenate
+from dask_diag.freezing.keys import keys_columns
 from dask_diag.freezing.tables import holdings_of, processes_table, resources_table
 from dask_diag.recording import Recording
 from dask_diag.table import Table, stack
@@ -83,10 +85,17 @@ class _Rows:
 
 
 class CacheStream:
-    """The results that a CacheProfiler saw let go; and those that are held."""
+    """The results that a CacheProfiler saw let go; and those that are held.
 
-    def __init__(self, profiler: CacheProfiler) -> None:
+    `told_of_tasks` gives the texts and functions of a compute's keys, up to the first of which they
+    were not told before.
+    """
+
+    def __init__(
+        self, profiler: CacheProfiler, told_of_tasks: Callable[[Compute, list[Any]], Any]
+    ) -> None:
         self._profiler = profiler
+        self._told_of_tasks = told_of_tasks
         self._seen = 0
         self._live: list[_HoldingsOfCompute] = []
 
@@ -98,7 +107,7 @@ class CacheStream:
                 # It begins just now.
                 break
             self._seen += 1
-            self._live.append(_HoldingsOfCompute(compute, holdings))
+            self._live.append(_HoldingsOfCompute(compute, holdings, self._told_of_tasks))
         ended = [each for each in self._live if each.have_ended()]
         known = [each for each in self._live if each.has_names()]
         new = stack([*(each.let_go() for each in known), Table({})])
@@ -110,9 +119,15 @@ class CacheStream:
 class _HoldingsOfCompute:
     """The holdings of one compute, from where they were taken last."""
 
-    def __init__(self, compute: Compute, holdings: Holdings) -> None:
+    def __init__(
+        self,
+        compute: Compute,
+        holdings: Holdings,
+        told_of_tasks: Callable[[Compute, list[Any]], Any],
+    ) -> None:
         self._compute = compute
         self._holdings = holdings
+        self._told_of_tasks = told_of_tasks
         # As long as it runs this is a list; it is replaced at the end, and this one kept till then.
         self._keys: Any = holdings.keys
         if not isinstance(self._keys, list):
@@ -144,15 +159,16 @@ class _HoldingsOfCompute:
         return table
 
     def _table(self, keys: list[Any], rows: bytes, start: int | None) -> Table:
-        part = Holdings()
-        part.keys = keys
-        part.rows = bytearray(rows)
-        if start is not None and self.have_ended():
-            part.names = _from_row(self._holdings.names, start)
-        else:
-            part.names = NamesOfPlainKeys(keys, set(map(type, keys)), self._dsk)
-        return holdings_of(self._compute, part)
+        told = self._told_of_tasks(self._compute, keys)
+        known = len(told[0])
+        others = keys_columns(keys[known:], dict(self._names_of(keys[known:], start, known)))
+        columns = map(concatenate, zip(told, others, strict=True))
+        return holdings_of(self._compute, rows, *columns)
 
-
-def _from_row(names: Any, start: int) -> list[tuple[int, str]]:
-    return [(row - start, name) for row, name in names if row >= start]
+    def _names_of(
+        self, keys: list[Any], start: int | None, known: int
+    ) -> Iterable[tuple[int, str]]:
+        if start is None or not self.have_ended():
+            return NamesOfPlainKeys(keys, set(map(type, keys)), self._dsk)
+        first = start + known
+        return ((row - first, name) for row, name in self._holdings.names if row >= first)

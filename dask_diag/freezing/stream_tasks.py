@@ -20,7 +20,7 @@ from dask_diag.capture.compute import (
 )
 from dask_diag.capture.profiler import Profiler
 from dask_diag.capture.tasks.kept import NamesOfPlainKeys, SpansOfTasks
-from dask_diag.columns import Labels, concatenate
+from dask_diag.columns import Labels, Texts, concatenate
 from dask_diag.freezing.stream import Tables, Taken
 from dask_diag.freezing.tables import computes_table, pools_table
 from dask_diag.freezing.tasks import TOLD_OF_TASKS, moved, tasks_of, with_workers_named
@@ -65,6 +65,13 @@ class TaskStream:
             self._together(in_flight, running, now),
         )
 
+    def columns_of_keys(self, compute: Compute, keys: list[Any]) -> tuple[Texts, Labels]:
+        """Texts and functions of the first of a compute's keys, as far as they were told."""
+        for each in self._live:
+            if each.compute is compute:
+                return each.columns_of_keys(keys)
+        return Texts.of([]), Labels([], [])
+
     def _together(
         self, parts: list[Tables], computes: Iterable[_TasksOfCompute], now: float
     ) -> Tables:
@@ -97,7 +104,7 @@ class _TasksOfCompute:
         self._positions = array("q")
         self._needs_taken = 0
         self._told_taken = dict.fromkeys(TOLD_OF_TASKS, 0)
-        self._functions: list[Labels] = []
+        self._columns: tuple[Texts, Labels] = Texts.of([]), Labels([], [])
 
     def has_ended(self) -> bool:
         """Whether nothing of it changes any more."""
@@ -128,14 +135,25 @@ class _TasksOfCompute:
                 part.exceptional[row - taken] = how
         self._positions.extend(range(position, position + len(keys)))
         tasks = tasks_of(part, workers)[1]
-        self._functions.append(tasks["function"])
+        self._columns = tuple(
+            concatenate([so_far, tasks[name]])
+            for so_far, name in zip(self._columns, ("key", "function"), strict=True)
+        )
         if ended:
-            compute.functions = concatenate(self._functions)
+            compute.functions = self._columns[1]
         return {
             "tasks": tasks,
             "needs": self._needs(taken, position, dependencies),
             **{name: self._told(name, part) for name in TOLD_OF_TASKS},
         }
+
+    def columns_of_keys(self, keys: list[Any]) -> tuple[Texts, Labels]:
+        """Texts and functions of the first of these keys, as far as their tasks have been taken."""
+        texts, functions = self._columns
+        rows = np.array(self.compute.needs.rows_of(keys), dtype=np.int64)
+        later = np.flatnonzero(rows >= len(texts))
+        known = rows[: later[0] if len(later) else None]
+        return texts[known], functions[known]
 
     def in_flight(self, workers: Workers, position: int) -> Tables:
         """The tasks that are submitted and not collected, of which the first is at `position`."""

@@ -87,17 +87,19 @@ def computes_table(computes: Sequence[Compute], now: float) -> Table:
 
 def cache_table(holdings: Iterable[tuple[Compute, Holdings]]) -> Table:
     """`Recording.cache`, in the order in which results were let go."""
-    return stack([*(holdings_of(*pair) for pair in holdings)] or [Table({})])
+    tables = [
+        holdings_of(compute, bytes(held.rows), *keys_columns(list(held.keys), dict(held.names)))
+        for compute, held in holdings
+    ]
+    return stack([*tables, Table({})])
 
 
-def holdings_of(compute: Compute, holdings: Holdings) -> Table:
-    """`Recording.cache` of one compute."""
-    keys = list(holdings.keys)
-    numbers = np.frombuffer(bytes(holdings.rows), dtype=float).reshape(-1, 3)
-    texts, functions = keys_columns(keys, dict(holdings.names))
+def holdings_of(compute: Compute, rows: bytes, keys: Texts, functions: Labels) -> Table:
+    """`Recording.cache` of results that one compute held."""
+    numbers = np.frombuffer(rows, dtype=float).reshape(-1, 3)
     return Table(
         {
-            "key": texts,
+            "key": keys,
             "function": functions,
             "compute": Labels(np.zeros(len(keys), np.uint8), [compute_name(compute)]),
             "metric": numbers[:, 0].copy(),

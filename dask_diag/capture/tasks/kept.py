@@ -137,13 +137,21 @@ class Needs:
     def of(self, keys: Sequence[Any]) -> tuple[list[int], list[int]]:
         """How many rows each task needs, and which, of tasks that need not have a row yet."""
         dependencies, row_of = self._dependencies or {}, self._row_of
-        needed = [dependencies.get(key, ()) for key in keys]
+        try:
+            needed = list(map(dependencies.__getitem__, keys))
+        except KeyError:
+            needed = [dependencies.get(key, ()) for key in keys]
         rows = list(map(row_of.get, chain.from_iterable(needed)))
         if None in rows:
             # Data that is no task's result.
             needed = [[need for need in each if need in row_of] for each in needed]
             rows = [row for row in rows if row is not None]
         return list(map(len, needed)), rows  # type: ignore[return-value]
+
+    def rows_of(self, keys: Iterable[Any]) -> list[int]:
+        """The rows of tasks by their keys, as far as all are known; none once it is closed."""
+        rows = list(map(self._row_of.get, keys))
+        return rows[: rows.index(None)] if None in rows else rows  # type: ignore[return-value]
 
     def close(self) -> None:
         """Let go of the keys; it grows no more."""
