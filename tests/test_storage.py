@@ -25,10 +25,13 @@ from hypothesis.extra import numpy as hnp
 
 import dask_diag
 from dask_diag import CacheProfiler, DiagnosticError, Profiler, Recording, ResourceProfiler
+from dask_diag.analysis.flame import tree
 from dask_diag.columns import Labels, Texts
 from dask_diag.errors import RecordingFileError
 from dask_diag.storage import Writer, container, load, save
 from dask_diag.table import Table
+
+from .stacks import MAIN, known_stacks, recording_of_stacks
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
 
@@ -220,12 +223,29 @@ def write_as_version(path, version, monkeypatch):
     example().save(path)
 
 
-@pytest.mark.parametrize("version", [2, 10**30, "2", None, 0, -1, True, [1]])
+def test_a_file_of_version_1_has_no_keys_of_samples(tmp_path, monkeypatch):
+    known = known_stacks()
+    columns = {name: known.samples[name] for name in known.samples.columns if name != "key"}
+    with monkeypatch.context() as older:
+        about = json.dumps({"format": "dask_diag recording", "version": 1}).encode()
+        older.setattr(container, "about", lambda: about)
+        replace(known, samples=Table(columns)).save(tmp_path / "old.diag")
+    loaded = load(tmp_path / "old.diag")
+    assert loaded.notices == ()
+    assert loaded.samples["key"].tolist() == [""] * len(known.samples)
+    assert tree(loaded).to_dicts() == tree(known).to_dicts()
+    both = Recording.combine([loaded, recording_of_stacks([((5.0, 6.0), "sum", [MAIN], 1.0, 1.0)])])
+    assert len(both.samples) == len(known.samples) + 1
+    loaded.save(tmp_path / "new.diag")
+    assert_same(load(tmp_path / "new.diag"), loaded)
+
+
+@pytest.mark.parametrize("version", [3, 10**30, "2", None, 0, -1, True, [1]])
 def test_another_version_is_refused_by_what_was_found_and_expected(version, tmp_path, monkeypatch):
     write_as_version(tmp_path / "new.diag", version, monkeypatch)
     told = refusal(tmp_path / "new.diag")
     assert f"of version {version}" in told
-    assert "expected a dask_diag recording of version 1 or older" in told
+    assert "expected a dask_diag recording of version 2 or older" in told
     assert "upgrade dask_diag" in told
 
 
@@ -243,7 +263,7 @@ def test_a_foreign_file_is_refused(content, told, tmp_path):
     (tmp_path / "other").write_bytes(content)
     message = refusal(tmp_path / "other")
     assert told in message
-    assert "expected a dask_diag recording of version 1" in message
+    assert "expected a dask_diag recording of version 2" in message
 
 
 def test_a_zip_archive_of_something_else_is_refused(tmp_path):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.capture.tasks.kept import function_of_key
+from dask_diag.capture.tasks.kept import function_of_key, text_of_key
 from dask_diag.columns import Labels, Texts, concatenate
 from dask_diag.freezing.many_keys import tuples_as_text
 
@@ -26,7 +26,7 @@ def keys_columns(keys: Sequence[Any], named: Mapping[int, str]) -> tuple[Texts, 
         return concatenate([c[0] for c in columns]), concatenate([c[1] for c in columns])
     at_once = None if named else tuples_as_text(keys)
     if at_once is None:
-        return Texts.of(map(_text_of, keys)), functions_column(keys, named)
+        return Texts.of(map(text_of_key, keys)), functions_column(keys, named)
     texts, names = at_once
     functions = [function_of_key((name,)) for name in names]
     return texts, recoded(texts.heads.codes, functions)
@@ -45,13 +45,6 @@ def _functions_of_named(heads: Sequence[str], keys: Sequence[Any]) -> Labels:
     code_of = {head: code for code, head in enumerate(example)}
     codes = np.fromiter(map(code_of.__getitem__, heads), np.int64, len(keys))
     return recoded(codes, [function_of_key(key) for key in example.values()])
-
-
-def _text_of(key: Any) -> str:
-    try:
-        return str(key)
-    except Exception:
-        return f"<{type(key).__name__}>"
 
 
 def functions_column(keys: Sequence[Any], named: Mapping[int, str]) -> Labels:

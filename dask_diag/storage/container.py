@@ -28,7 +28,7 @@ __all__ = [
     "entry",
 ]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Of what the parts hold and how it is encoded. A reader refuses what is newer than it knows."""
 
 FORMAT = "dask_diag recording"

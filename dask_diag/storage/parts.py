@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from dask_diag.recording import Recording
 from dask_diag.storage.columns import NotStorableError, decode_table, encode_table
+from dask_diag.storage.older import with_columns_added_since
 from dask_diag.storage.streams import StreamReader, StreamWriter
 from dask_diag.table import Table, stack
 
@@ -63,14 +64,18 @@ def decode_part(data: memoryview, number: int) -> Part:
     )
 
 
-def joined(parts: Sequence[Part], notices: Sequence[str]) -> Recording:
-    """The recording whose consecutive parts these are; what is no table is as the last has it."""
+def joined(parts: Sequence[Part], notices: Sequence[str], version: int) -> Recording:
+    """The recording whose consecutive parts these are, in a file of that version.
+
+    What is no table is as the last has it.
+    """
     known = {field.name: field for field in fields(Recording)}
     values = {name: value for name, value in parts[-1].values.items() if name in known}
     names = dict.fromkeys(name for part in parts for name in part.tables)
     for name in names:
         if name in known:
-            values[name] = stack([part.tables[name] for part in parts if name in part.tables])
+            table = stack([part.tables[name] for part in parts if name in part.tables])
+            values[name] = with_columns_added_since(version, name, table)
     for name, field in known.items():
         if str(field.type).endswith("Table") and field.default is MISSING:
             values.setdefault(name, Table({}))
