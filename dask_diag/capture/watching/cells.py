@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Container, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -41,6 +42,11 @@ class Group(NamedTuple):
     key: str
 
 
+@lru_cache(maxsize=1000)
+def _of_function(function: str) -> Group:
+    return Group(function, "")
+
+
 Cells = dict[tuple[Group, int], list[float]]
 """By group of tasks and node: seconds, CPU seconds, and how often it was seen."""
 
@@ -62,7 +68,7 @@ class Run:
     __slots__ = ("_key", "group", "seconds", "so_far")
 
     def __init__(self, function: str, key: Any) -> None:
-        self.group = Group(function, "")
+        self.group = _of_function(function)
         self._key = key
         self.seconds = 0.0
         self.so_far: dict[tuple[int, int], list[float]] | None = {}

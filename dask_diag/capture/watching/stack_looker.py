@@ -125,10 +125,13 @@ class LocalSight(StackSight):
 
     def __init__(self, task: Any, looker: StackLooker) -> None:
         super().__init__(task, looker)
-        self._runs: dict[Stacks, Run] = {}
+        self._runs: dict[Stacks, Run] | None = None
 
     def _run(self, stacks: Stacks) -> Run:
         """The run of the task as one of those has it who keep stacks, each by its own cycles."""
+        if self._runs is None:
+            # Most short tasks are never looked at.
+            self._runs = {}
         run = self._runs.get(stacks)
         if run is None:
             key = self.task.key

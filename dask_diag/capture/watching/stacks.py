@@ -165,10 +165,11 @@ class Stacks:
                 add_to(run.so_far, (int(time // self._finest), node), values)
             else:
                 self._tell_apart(run)
+        group = run.group
         cells = self._open.get(int(time // self.cycle))
-        cell = None if cells is None else cells.get((run.group, node))
+        cell = None if cells is None else cells.get((group, node))
         if cell is None or seconds >= LONG * self.cycle:
-            self._add(time, run.group, node, values)
+            self._add(time, group, node, values)
         else:
             cell[0] += seconds
             cell[1] += values[1]
