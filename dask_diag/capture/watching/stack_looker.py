@@ -125,17 +125,14 @@ class LocalSight(StackSight):
 
     def __init__(self, task: Any, looker: StackLooker) -> None:
         super().__init__(task, looker)
-        self._runs: dict[Stacks, Run] | None = None
+        self._runs: dict[Stacks, Run] = {}
 
     def _run(self, stacks: Stacks) -> Run:
         """The run of the task as one of those has it who keep stacks, each by its own cycles."""
-        if self._runs is None:
-            # Most short tasks are never looked at.
-            self._runs = {}
         run = self._runs.get(stacks)
         if run is None:
             key = self.task.key
-            run = self._runs[stacks] = Run(function_of(key, self.task.task), key)
+            run = self._runs.setdefault(stacks, Run(function_of(key, self.task.task), key))
         return run
 
     def _see(self, now: float, stack: Stack, seconds: float, cpu: float) -> None:
