@@ -85,10 +85,11 @@ class Recording:
         A row per node of the tree of calls: ``parent``, the position in `stacks` of its caller,
         which comes before it (-1 of an outermost one), and ``frame``, a position in `frames`.
     samples : Table
-        A row per cycle, function of tasks and stack: ``start``, ``stop`` (of the cycle, s),
-        ``function``, ``stack`` (position in `stacks`; -1 for time that could not be sampled),
-        ``wall``, ``cpu`` (seconds for which the stack stands, its callees' not counted), ``count``
-        (samples).
+        A row per cycle, function of tasks, key and stack: ``start``, ``stop`` (of the cycle, s),
+        ``function``, ``key`` (of a task of which a quarter of a cycle or more was seen; of shorter
+        tasks, which go together, it is empty), ``stack`` (position in `stacks`; -1 for time that
+        could not be sampled), ``wall``, ``cpu`` (seconds for which the stack stands, its callees'
+        not counted), ``count`` (samples).
     environment : Table
         Where it was made, a row per fact: ``section`` (``versions``, ``machine``,
         ``configuration``, ``calling code``), ``name``, ``value``, all text. Empty unless it was

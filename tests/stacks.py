@@ -12,8 +12,8 @@ EMPTY = Table({})
 NAN = float("nan")
 
 
-def recording_of_stacks(rows, notices=()):
-    """A Recording; a row is (start, stop), function, path, wall, cpu.
+def recording_of_stacks(rows, notices=(), keys=None):
+    """A Recording; a row is (start, stop), function, path, wall, cpu. Keys are those of the rows.
 
     A path is a list of (name, file, line, first), the outermost first; None is not sampled.
     """
@@ -55,6 +55,7 @@ def recording_of_stacks(rows, notices=()):
                 "start": starts,
                 "stop": stops,
                 "function": Labels.of(row[1] for row in rows),
+                "key": Labels.of(keys or [""] * len(rows)),
                 "stack": np.array(placed, np.int64),
                 "wall": np.array([row[3] for row in rows], float),
                 "cpu": np.array([row[4] for row in rows], float),

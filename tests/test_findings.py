@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import math
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -17,7 +18,14 @@ import dask.threaded
 import numpy as np
 import pytest
 
-from dask_diag import CacheProfiler, Profiler, Recording, ResourceProfiler, findings
+from dask_diag import (
+    CacheProfiler,
+    Profiler,
+    Recording,
+    ResourceProfiler,
+    SamplingProfiler,
+    findings,
+)
 from dask_diag.analysis.findings import CODES
 from dask_diag.table import NO_ROWS
 
@@ -182,6 +190,46 @@ def test_straggler(retried):
 
 def late_sleep(_):
     time.sleep(0.8)
+
+
+def usual_work(seconds):
+    spin(seconds)
+
+
+def search_for_long(seconds, _):
+    search_one_by_one(seconds)
+
+
+def search_one_by_one(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        sum(range(1000))
+
+
+@pytest.mark.parametrize("get", [dask.threaded.get, dask.multiprocessing.get])
+def test_a_straggler_is_told_with_the_line_in_which_it_spent_its_time(get, retried):
+    options = {**PROCESSES, "chunksize": 1} if get is dask.multiprocessing.get else {}
+    line = search_one_by_one.__code__.co_firstlineno + 3
+
+    def measure():
+        dsk = {("work", n): (usual_work, 0.06) for n in range(10)}
+        dsk.update({("late", 0): (time.sleep, 0.01)})
+        dsk["work", 99] = (search_for_long, 1.0, ("late", 0))
+        with SamplingProfiler("5ms") as sprof:
+            recording = recorded(dsk, get, **options)
+        assert "it spent" not in the(recording, "straggler").evidence
+        evidence = the(Recording.combine([recording, sprof.recording]), "straggler").evidence
+        found = re.search(r"it spent (\d+)% of its time in search_one_by_one \((.*)\)", evidence)
+        assert int(found[1]) > 80
+        assert found[2].endswith(f"test_findings.py:{line}")
+        assert evidence.endswith("others of work 0% of theirs")
+        # What is not told apart by its key is not guessed.
+        with SamplingProfiler("5ms", cycle="10s") as sprof:
+            recording = recorded(dsk, get, **options)
+        both = Recording.combine([recording, sprof.recording])
+        assert "it spent" not in the(both, "straggler").evidence
+
+    retried(measure)
 
 
 def test_imbalance(retried):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from dask_diag import DiagnosticError, visualize
 from dask_diag.analysis.flame import hottest_lines, tree
+from dask_diag.analysis.places import package_of, short_path
 from dask_diag.analysis.preorder import depths, preorder, sums_below
 from dask_diag.analysis.samples import not_sampled, seconds_over_time
 from dask_diag.columns import Labels
@@ -22,7 +23,6 @@ from dask_diag.table import Table
 from dask_diag.views.colors import color_of, pale_color_of, text_color_on
 from dask_diag.views.exports.stacks import export_stacks
 from dask_diag.views.flame.summary import flame_summary
-from dask_diag.views.names import package_of, short_path
 
 from .stacks import BUILT_IN, CORE, LEAF, MAIN, NAN, known_stacks, recording_of_stacks
 from .test_views import HOSTILE, recording_of
@@ -239,6 +239,7 @@ def many_stacks(count=100_000, distinct=10_000):
                 "start": cycle.astype(float),
                 "stop": cycle + 1.0,
                 "function": Labels(np.arange(count) * 5 // count, list("abcde")),
+                "key": Labels(np.zeros(count), [""]),
                 "stack": np.arange(count),
                 "wall": rng.random(count) ** 4 * 1e-3,
                 "cpu": np.zeros(count),

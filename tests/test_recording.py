@@ -311,6 +311,7 @@ def sampled(name, start, compute="c-1"):
                 "start": np.array([start, start]),
                 "stop": np.array([start + 1, start + 1]),
                 "function": Labels.of(["task", "task"]),
+                "key": Labels.of(["", "('task', 0)"]),
                 "stack": np.array([1, -1]),
                 "wall": np.array([0.75, 0.25]),
                 "cpu": np.array([0.5, np.nan]),

@@ -26,6 +26,7 @@ import dask_diag
 from dask_diag import DiagnosticError, Profiler, Recording, SamplingProfiler, summary, visualize
 from dask_diag.analysis.flame import NOT_SAMPLED
 from dask_diag.capture.watching import stacks
+from dask_diag.capture.watching.cells import Run
 from dask_diag.capture.watching.sampler import Beats, Sampler, beats_until
 from dask_diag.capture.watching.stacks import Stacks
 from dask_diag.capture.watching.walker import Line, Stack, Walker
@@ -716,7 +717,7 @@ def test_an_hour_of_samples_is_small():
         now = tick * interval * 10
         for thread in range(threads):
             stack = some_stacks[(tick * 31 + thread * 7 + tick * tick) % distinct]
-            kept.see(now, f"function{thread % 5}", stack, 0.1, 0.05)
+            kept.see(now, Run(f"function{thread % 5}", tick), stack, 0.1, 0.05)
         if tick % 6000 == 0:
             assert size_of(kept) < 50e6
     assert size_of(kept) < 50e6
@@ -731,26 +732,26 @@ def test_cycles_merge_with_their_neighbours(monkeypatch):
     monkeypatch.setattr(stacks, "MOST_CYCLES", 10)
     kept, stack = Stacks(1.0), a_stack("main", "work")
     for second in range(1000):
-        kept.see(second + 0.5, "sum", stack, 0.25, 0.125)
+        kept.see(second + 0.5, Run("sum", 0), stack, 0.125, 0.0625)
     found = kept.snapshot()
     assert len(found.cycles) <= 10
     assert found.cycle == 128.0
     for number, packed in found.cycles.items():
         overlap = min(1000, (number + 1) * found.cycle) - number * found.cycle
-        assert sum(packed.seconds) == overlap / 4
+        assert sum(packed.seconds) == overlap / 8
         assert list(packed.counts) == [overlap]
     # What comes late finds its cycle.
-    kept.see(3.0, "sum", stack, 0.25, 0.125)
+    kept.see(3.0, Run("sum", 0), stack, 0.125, 0.0625)
     assert list(kept.snapshot().cycles[0].counts) == [129]
 
 
 def test_a_look_that_stands_for_long_is_spread_over_cycles():
     kept = Stacks(1.0)
-    kept.see(12.5, "sum", a_stack("main"), 10.0, 5.0)
-    kept.miss(14.75, "sum", 0.5)
-    kept.miss(15.125, "sum", 0.25)
+    kept.see(12.5, Run("sum", 0), a_stack("main"), 10.0, 5.0)
+    kept.miss(14.75, Run("sum", 0), 0.5)
+    kept.miss(15.0625, Run("sum", 0), 0.125)
     seconds = {n: sum(packed.seconds) for n, packed in kept.snapshot().cycles.items()}
-    assert seconds == {2: 0.5, **dict.fromkeys(range(3, 12), 1.0), 12: 0.5, 14: 0.5, 15: 0.25}
+    assert seconds == {2: 0.5, **dict.fromkeys(range(3, 12), 1.0), 12: 0.5, 14: 0.5, 15: 0.125}
     looks = {n: sum(packed.counts) for n, packed in kept.snapshot().cycles.items()}
     assert sum(looks.values()) == looks[12] == 1
 
@@ -772,7 +773,7 @@ def test_few_cycles_of_many_stacks_are_not_merged_for_ever(monkeypatch):
     kept = Stacks(1.0)
     for second in range(200):
         for n in range(50):
-            kept.see(second, "sum", a_stack("main", f"call{n}"), 0.02, 0.0)
+            kept.see(second, Run("sum", 0), a_stack("main", f"call{n}"), 0.02, 0.0)
     found = kept.snapshot()
     assert stacks.FEWEST_CYCLES / 2 <= len(found.cycles) <= stacks.FEWEST_CYCLES + 1
     assert sum(sum(packed.seconds) for packed in found.cycles.values()) == pytest.approx(200)
@@ -781,9 +782,9 @@ def test_few_cycles_of_many_stacks_are_not_merged_for_ever(monkeypatch):
 def test_calls_without_room_count_to_their_caller(monkeypatch):
     monkeypatch.setattr(stacks, "MOST_NODES", 3)
     kept = Stacks(8.0)
-    kept.see(0.0, "sum", a_stack("main", "work"), 1.0, 0.0)
-    kept.see(0.0, "sum", a_stack("main", "other", "deep"), 1.0, 0.0)
-    kept.see(0.0, "sum", a_stack("main", "third"), 1.0, 0.0)
+    kept.see(0.0, Run("sum", 0), a_stack("main", "work"), 1.0, 0.0)
+    kept.see(0.0, Run("sum", 0), a_stack("main", "other", "deep"), 1.0, 0.0)
+    kept.see(0.0, Run("sum", 0), a_stack("main", "third"), 1.0, 0.0)
     found = kept.snapshot()
     (packed,) = found.cycles.values()
     assert dict(zip(packed.nodes, packed.seconds, strict=True)) == {1: 1.0, 2: 1.0, 0: 1.0}

@@ -28,6 +28,7 @@ def tree(
     start: float | None = None,
     stop: float | None = None,
     function: str | None = None,
+    key: object = None,
 ) -> Table:
     """The calls that were seen, as a tree: a node per function and chain of callers.
 
@@ -40,6 +41,8 @@ def tree(
         The range of time, in the recording's seconds.
     function : str, optional
         Only tasks of this function.
+    key : object, optional
+        Only the task of this key, as it is or as text; ``""`` for those not told apart.
 
     Returns
     -------
@@ -51,7 +54,7 @@ def tree(
         (samples), and with what it called ``total_wall``, ``total_cpu``, ``total_waiting``,
         ``total_count``. Callees are in order of their ``total_wall``.
     """
-    return placed(recording, start, stop, function)[0]
+    return placed(recording, start, stop, function, key)[0]
 
 
 def placed(
@@ -59,10 +62,11 @@ def placed(
     start: float | None = None,
     stop: float | None = None,
     function: str | None = None,
+    key: object = None,
 ) -> tuple[Table, Array]:
     """The tree, and for each row of `Recording.samples` its node (-1: not asked for)."""
     samples = samples_of(recording)
-    share = shares(samples, start, stop, function)
+    share = shares(samples, start, stop, function, key)
     asked = np.flatnonzero(share > 0)
     kind_of_frame, frame_of_kind = _distinct(recording.frames, ("name", "file", "first"))
     parent, kind, node_of_asked = _grown(recording, samples.rows(asked), kind_of_frame)
@@ -96,6 +100,8 @@ def hottest_lines(
     start: float | None = None,
     stop: float | None = None,
     function: str | None = None,
+    *,
+    key: object = None,
 ) -> Table:
     """The lines of code that had most time of their own, the hottest first.
 
@@ -108,6 +114,8 @@ def hottest_lines(
         The range of time, in the recording's seconds.
     function : str, optional
         Only tasks of this function.
+    key : object, optional
+        Only the task of this key, as it is or as text; ``""`` for those not told apart.
 
     Returns
     -------
@@ -115,13 +123,17 @@ def hottest_lines(
         ``name`` (function), ``file``, ``line``; ``wall``, ``cpu``, ``waiting`` (seconds of its own)
         and ``count`` (samples); ``total_wall``, ``total_cpu``, ``total_waiting``, ``total_count``
         with what it called, in which a line that is on a stack several times counts once.
+
+    Raises
+    ------
+    DiagnosticError
+        If no sample has that key.
     """
     samples = samples_of(recording)
-    sampled = samples.rows(samples["stack"] >= 0)
+    share = shares(samples, start, stop, function, key)
+    seen = samples["stack"] >= 0
     line_of_frame, frame_of_line = _distinct(recording.frames, ("name", "file", "line"))
-    own, totals = _by_line(
-        recording.stacks, line_of_frame, sampled, shares(sampled, start, stop, function)
-    )
+    own, totals = _by_line(recording.stacks, line_of_frame, samples.rows(seen), share[seen])
     hottest = np.argsort(-own[:, 0], kind="stable")[:count]
     hottest = hottest[totals[hottest, 3] > 0] if len(hottest) else hottest
     frames = recording.frames.rows(frame_of_line[hottest])

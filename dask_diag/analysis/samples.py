@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dask_diag.columns import Labels
+from dask_diag.errors import DiagnosticError
 from dask_diag.recording import Recording
 from dask_diag.table import Table
 
@@ -33,7 +34,8 @@ def samples_of(recording: Recording) -> Table:
     nothing: dict[str, Any] = {
         name: np.zeros(0) for name in ("start", "stop", "wall", "cpu", "count")
     }
-    return Table({**nothing, "function": Labels.of([]), "stack": np.zeros(0, np.int64)})
+    labels = {name: Labels.of([]) for name in ("function", "key")}
+    return Table({**nothing, **labels, "stack": np.zeros(0, np.int64)})
 
 
 def shares(
@@ -41,14 +43,34 @@ def shares(
     start: float | None = None,
     stop: float | None = None,
     function: str | None = None,
+    key: object = None,
 ) -> Array:
-    """How much of each sample is asked for, from 0 to 1: as its cycle is in the range."""
+    """How much of each sample is asked for, from 0 to 1: as its cycle is in the range.
+
+    Raises
+    ------
+    DiagnosticError
+        If no sample has that key.
+    """
     begin = samples["start"] if start is None else np.maximum(samples["start"], start)
     end = samples["stop"] if stop is None else np.minimum(samples["stop"], stop)
     length = samples["stop"] - samples["start"]
     inside = np.where(length > 0, (end - begin) / np.where(length > 0, length, 1.0), end >= begin)
     share: Array = np.clip(inside, 0.0, 1.0)
-    return share if function is None else share * samples["function"].where(function)
+    if function is not None:
+        share = share * samples["function"].where(function)
+    return share if key is None else share * _of_key(samples, str(key))
+
+
+def _of_key(samples: Table, key: str) -> Array:
+    """Which samples have that key."""
+    has_it: Array = samples["key"].where(key)
+    if not has_it.any():
+        raise DiagnosticError(
+            f"key: no sample has {key!r}. Only tasks of at least a quarter of a cycle are told "
+            "apart by their key; SamplingProfiler(cycle=...) makes cycles shorter"
+        )
+    return has_it
 
 
 def distinct_pairs(first: Array, second: Array) -> tuple[Array, Array, Array]:
@@ -73,10 +95,11 @@ def not_sampled(
     start: float | None = None,
     stop: float | None = None,
     function: str | None = None,
+    key: object = None,
 ) -> float:
     """Seconds of tasks in which no stack could be read."""
     samples = samples_of(recording)
-    share = shares(samples, start, stop, function)
+    share = shares(samples, start, stop, function, key)
     return float(np.sum((samples["wall"] * share)[samples["stack"] < 0]))
 
 

@@ -229,7 +229,7 @@ class Compute:
         """Keep what a worker process saw of the stacks of a task."""
         function = function_of(measured.key, measured.task)
         for stacks in self.stacks:
-            stacks.take(function, seen)
+            stacks.take(function, measured.key, seen)
 
     def stand_in(self, key: Any) -> MeasuredTask | None:
         """The stand-in of a task that has been submitted and not collected."""

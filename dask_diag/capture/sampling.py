@@ -31,7 +31,8 @@ class SamplingProfiler(TaskDiagnostic):
 
     Every `interval` one thread of each process looks at the stacks of the threads that run a task.
     What it sees is summed up in cycles, so that a long compute needs no more memory than a short
-    one. Seconds sum to those that the tasks took; what could not be seen is labelled.
+    one. Seconds sum to those that the tasks took; what could not be seen is labelled. Tasks of
+    which a quarter of a cycle or more was seen are told apart by their keys.
 
     Parameters
     ----------
@@ -40,7 +41,8 @@ class SamplingProfiler(TaskDiagnostic):
         configuration has under ``diag.profile.interval``, which is 10 ms.
     cycle : str or float, optional
         The time of which what was seen is taken together. By default what dask's configuration has
-        under ``diag.profile.cycle``, which is 1 s. When there are a thousand, every two become one.
+        under ``diag.profile.cycle``, which is 1 s. When there are a thousand, every two become one,
+        and tasks must be twice as long to be told apart.
 
     Attributes
     ----------
@@ -101,6 +103,7 @@ class SamplingProfiler(TaskDiagnostic):
         start: float | None = None,
         stop: float | None = None,
         function: str | None = None,
+        key: object = None,
     ) -> Table:
         """The calls that were seen, as a tree.
 
@@ -110,18 +113,45 @@ class SamplingProfiler(TaskDiagnostic):
             The range of time, in seconds of ``time.perf_counter()``.
         function : str, optional
             Only tasks of this function, which is the prefix of their keys.
+        key : object, optional
+            Only the task of this key, as it is or as text; ``""`` for those not told apart.
 
         Returns
         -------
         Table
             A row per node: see `dask_diag.analysis.flame.tree`.
+
+        Raises
+        ------
+        DiagnosticError
+            If no sample has that key.
         """
         from dask_diag.analysis.flame import tree
 
-        return tree(self.recording, start, stop, function)
+        return tree(self.recording, start, stop, function, key)
 
-    def summary(self) -> Summary:
+    def summary(
+        self,
+        start: float | None = None,
+        stop: float | None = None,
+        function: str | None = None,
+        key: object = None,
+    ) -> Summary:
         """The ten hottest lines, with the seconds of their own and with what they called.
+
+        Parameters
+        ----------
+        start, stop : float, optional
+            The range of time, in seconds of ``time.perf_counter()``.
+        function : str, optional
+            Only tasks of this function, which is the prefix of their keys.
+        key : object, optional
+            Only the task of this key, as it is or as text; ``""`` for those not told apart.
+
+        Raises
+        ------
+        DiagnosticError
+            If no sample has that key.
 
         See Also
         --------
@@ -129,7 +159,7 @@ class SamplingProfiler(TaskDiagnostic):
         """
         from dask_diag.views.flame.summary import flame_summary
 
-        return flame_summary(self)
+        return flame_summary(self, 10, start, stop, function, key=key)
 
     def export(
         self,
@@ -137,6 +167,7 @@ class SamplingProfiler(TaskDiagnostic):
         start: float | None = None,
         stop: float | None = None,
         function: str | None = None,
+        key: object = None,
     ) -> None:
         """Write the stacks into a file that flame graph viewers open.
 
@@ -148,15 +179,18 @@ class SamplingProfiler(TaskDiagnostic):
             The range of time, in seconds of ``time.perf_counter()``.
         function : str, optional
             Only tasks of this function, which is the prefix of their keys.
+        key : object, optional
+            Only the task of this key, as it is or as text; ``""`` for those not told apart.
 
         Raises
         ------
         DiagnosticError
-            If the ending says no known format, or the folder does not exist.
+            If the ending says no known format, the folder does not exist, or no sample has that
+            key.
         """
         from dask_diag.views.exports.stacks import export_stacks
 
-        export_stacks(self.recording, filename, start, stop, function)
+        export_stacks(self.recording, filename, start, stop, function, key=key)
 
     def clear(self) -> None:
         """Forget what was recorded, except of computes that are running now."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.capture.tasks.kept import function_of_key
+from dask_diag.capture.tasks.kept import function_of_key, text_of_key
 from dask_diag.columns import Labels, Texts, concatenate
 from dask_diag.freezing.many_keys import codes_of, texts_of_texts, texts_of_tuples
 
@@ -52,7 +52,7 @@ def _columns_of_a_kind(keys: Sequence[Any]) -> Columns:
     if kind is tuple and (found := texts_of_tuples(keys)):
         texts, names = found
         return texts, recoded(texts.heads.codes, [function_of_key((name,)) for name in names])
-    return Texts.of(map(_text_of, keys)), _functions_one_by_one(keys)
+    return Texts.of(map(text_of_key, keys)), _functions_one_by_one(keys)
 
 
 def _functions_one_by_one(keys: Sequence[Any]) -> Labels:
@@ -86,10 +86,3 @@ def _renamed(column: Labels, names: Mapping[int, str]) -> Labels:
     used, codes = np.unique(codes, return_inverse=True)
     values = list(place)
     return Labels(codes.reshape(-1), [values[code] for code in used.tolist()])
-
-
-def _text_of(key: Any) -> str:
-    try:
-        return str(key)
-    except Exception:
-        return f"<{type(key).__name__}>"

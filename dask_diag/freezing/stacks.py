@@ -1,9 +1,9 @@
 """From the stacks that were seen to the tables of a Recording that are about them.
 
 How long the tasks of each function took, and how much CPU time they had, is known exactly; samples
-tell how these seconds divide among stacks. So what they stand for is scaled to what was measured.
-What was missed because the sampler came too late is one of them, called not sampled; and so are all
-tasks of a function of which no sample was even due.
+tell how these seconds divide among stacks, and among the tasks that are told apart. So what they
+stand for is scaled to what was measured. What was missed because the sampler came too late is one
+of them, called not sampled; and so are all tasks of a function of which no sample was even due.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_diag.capture.compute import Compute
-from dask_diag.capture.watching.stacks import NOT_SAMPLED, Snapshot, Stacks
+from dask_diag.capture.watching.cells import NOT_SAMPLED
+from dask_diag.capture.watching.stacks import Snapshot, Stacks
 from dask_diag.columns import Labels
 from dask_diag.freezing.tables import compute_name
 from dask_diag.freezing.tasks import times_of_tasks
@@ -35,10 +36,12 @@ def stacks_tables(stacks: Stacks, computes: Sequence[Compute]) -> dict[str, Tabl
 def stacks_as_seen(stacks: Stacks, most: int) -> dict[str, Table]:
     """The same without regard to what was measured of tasks, in about `most` rows at most."""
     found = stacks.snapshot()
-    cells, cycle = _cells(found), found.cycle
+    (cells, names), cycle = _cells(found), found.cycle
+    if len(cells.node) > most and cells.key.any():
+        cells = _summed(cells._replace(key=np.zeros_like(cells.key)))
     while len(cells.node) > most and cells.cycle.min() < cells.cycle.max():
-        cells, cycle = _coarser(cells), 2 * cycle
-    return {**_tree(found), "samples": _samples_table(cells, cycle, found.functions)}
+        cells, cycle = _summed(cells._replace(cycle=cells.cycle // 2)), 2 * cycle
+    return {**_tree(found), "samples": _samples_table(cells, cycle, names)}
 
 
 def _tree(found: Snapshot) -> dict[str, Table]:
@@ -61,11 +64,19 @@ def _tree(found: Snapshot) -> dict[str, Table]:
     }
 
 
+class Names(NamedTuple):
+    """The texts for which numbers stand; the first key is that of tasks that go together."""
+
+    functions: list[str]
+    keys: list[str]
+
+
 class Cells(NamedTuple):
-    """What was seen: for each cycle, function (a number) and node, columns of equal length."""
+    """What was seen, in columns of equal length; functions and keys are numbers."""
 
     cycle: Array
     function: Array
+    key: Array
     node: Array
     seconds: Array
     cpu: Array
@@ -74,6 +85,9 @@ class Cells(NamedTuple):
     def where(self, mask: Array) -> Cells:
         """Some of them."""
         return Cells(*(column[mask] for column in self))
+
+
+_NO_CELLS = Cells(*(np.zeros(0, dtype=kind) for kind in (*[np.int64] * 4, float, float, np.int64)))
 
 
 class Tasks(NamedTuple):
@@ -87,29 +101,27 @@ class Tasks(NamedTuple):
 
 def _samples(found: Snapshot, computes: Sequence[Compute]) -> Table:
     table = times_of_tasks(computes)
-    names = list(dict.fromkeys([*found.functions, *table["function"].values]))
-    tasks = _measured(table, computes, names)
-    cells = _scaled(_cells(found), tasks, len(names))
-    unseen = _unseen(cells, tasks, found.cycle, len(names))
+    cells, (seen, keys) = _cells(found)
+    functions = list(dict.fromkeys([*seen, *table["function"].values]))
+    tasks = _measured(table, computes, functions)
+    cells = _scaled(cells, tasks, len(functions))
+    unseen = _unseen(cells, tasks, found.cycle, len(functions))
     cells = Cells(*map(np.concatenate, zip(cells, unseen, strict=True)))
-    cells = cells.where(np.lexsort((cells.node, cells.function, cells.cycle)))
+    cells = cells.where(np.lexsort((cells.node, cells.key, cells.function, cells.cycle)))
     begun = min((compute.start for compute in computes), default=-np.inf)
     ended = max((compute.stop or np.inf for compute in computes), default=np.inf)
-    return _samples_table(cells, found.cycle, names, begun, ended)
+    return _samples_table(cells, found.cycle, Names(functions, keys), begun, ended)
 
 
 def _samples_table(
-    cells: Cells,
-    cycle: float,
-    names: Sequence[str],
-    begun: float = -np.inf,
-    ended: float = np.inf,
+    cells: Cells, cycle: float, names: Names, begun: float = -np.inf, ended: float = np.inf
 ) -> Table:
     return Table(
         {
             "start": np.maximum(cells.cycle * cycle, begun),
             "stop": np.minimum((cells.cycle + 1) * cycle, min(ended, perf_counter())),
-            "function": Labels(cells.function, names),
+            "function": Labels(cells.function, names.functions),
+            "key": Labels(cells.key, names.keys),
             "stack": cells.node,
             "wall": cells.seconds,
             "cpu": cells.cpu,
@@ -118,36 +130,38 @@ def _samples_table(
     )
 
 
-def _cells(found: Snapshot) -> Cells:
-    cycles = list(found.cycles.items())
+def _cells(found: Snapshot) -> tuple[Cells, Names]:
+    functions: dict[str, int] = {}
+    keys = {"": 0}
+    columns = []
+    for number, packed in found.cycles.items():
+        of = np.array(
+            [
+                (functions.setdefault(name, len(functions)), keys.setdefault(key, len(keys)))
+                for name, key in packed.of
+            ],
+            dtype=np.int64,
+        ).reshape(-1, 2)[packed.groups]
+        nodes = np.array(packed.nodes, dtype=np.int64)
+        looks = np.array(packed.counts, dtype=np.int64)
+        cycle = np.full(len(packed), number, dtype=np.int64)
+        seconds, cpu = np.array(packed.seconds), np.array(packed.cpu)
+        columns.append(Cells(cycle, of[:, 0], of[:, 1], nodes, seconds, cpu, looks))
+    cells = Cells(*map(np.concatenate, zip(_NO_CELLS, *columns, strict=True)))
+    return cells, Names(list(functions), list(keys))
 
-    def column(name: str, kind: type) -> Array:
-        return np.concatenate(
-            [np.zeros(0, kind), *(np.array(getattr(packed, name), kind) for _, packed in cycles)]
-        )
 
-    lengths = [len(packed) for _, packed in cycles]
-    return Cells(
-        np.repeat(np.array([number for number, _ in cycles], dtype=np.int64), lengths),
-        column("functions", np.int64),
-        column("nodes", np.int64),
-        column("seconds", float),
-        column("cpu", float),
-        column("counts", np.int64),
-    )
-
-
-def _coarser(cells: Cells) -> Cells:
-    """The cells of cycles that are twice as long."""
-    places = np.stack([cells.cycle // 2, cells.function, cells.node], axis=1)
+def _summed(cells: Cells) -> Cells:
+    """The same, where those that are alike in all but numbers are one."""
+    places = np.stack([cells.cycle, cells.function, cells.key, cells.node], axis=1)
     distinct, row = np.unique(places, axis=0, return_inverse=True)
     row = row.reshape(-1)
     seconds, cpu, looks = (
         np.bincount(row, values, minlength=len(distinct))
         for values in (cells.seconds, cells.cpu, cells.looks)
     )
-    cycle, function, node = distinct.T
-    return Cells(cycle, function, node, seconds, cpu, looks.astype(np.int64))
+    cycle, function, key, node = distinct.T
+    return Cells(cycle, function, key, node, seconds, cpu, looks.astype(np.int64))
 
 
 def _measured(table: Table, computes: Sequence[Compute], names: Sequence[str]) -> Tasks:
@@ -204,6 +218,7 @@ def _unseen(cells: Cells, tasks: Tasks, cycle: float, functions: int) -> Cells:
     return Cells(
         places[:, 0],
         places[:, 1],
+        zeros,
         zeros + NOT_SAMPLED,
         np.bincount(row, tasks.seconds[unseen], minlength=len(places)),
         np.bincount(row, tasks.cpu[unseen], minlength=len(places)),

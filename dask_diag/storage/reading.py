@@ -40,8 +40,8 @@ def load(path: str | os.PathLike[str]) -> Recording:
     """
     data = memoryview(read_from(path, container.BEGINS, container.LARGEST + (1 << 24)))
     found = container.entries(data)
-    _check_format(path, data, next(found, None))
-    reading = _Reading(found)
+    first = _checked(path, data, next(found, None))
+    reading = _Reading(first, found)
     if not reading.parts:
         raise RecordingFileError(
             f"cannot read {path}: it is damaged or was cut short within its first part, "
@@ -56,8 +56,8 @@ def load(path: str | os.PathLike[str]) -> Recording:
         ) from error
 
 
-def _check_format(path: Any, data: memoryview, first: tuple[Entry, memoryview] | None) -> None:
-    """Refuse what is no recording, or one that is not ours to understand."""
+def _checked(path: Any, data: memoryview, first: tuple[Entry, memoryview] | None) -> Entry:
+    """The first entry of a recording; what is not ours to understand is refused."""
     if first is None and bytes(data[30 : 30 + len(ABOUT)]) == ABOUT.encode():
         raise RecordingFileError(f"cannot read {path}: its beginning is damaged; {_WHAT_TO_DO}")
     if first is None or first[0].name != ABOUT:
@@ -72,6 +72,7 @@ def _check_format(path: Any, data: memoryview, first: tuple[Entry, memoryview] |
             f"cannot read {path}: found a {FORMAT} of version {version}, {_EXPECTED} or older; "
             f"upgrade dask_diag, which is {__version__} here"
         )
+    return first[0]
 
 
 def _as_told(begins: bytes) -> str:
@@ -89,10 +90,10 @@ def _version(about: bytes) -> Any:
 class _Reading:
     """The parts at the front of a file, as far as they are as they were written."""
 
-    def __init__(self, found: Iterator[tuple[Entry, memoryview]]) -> None:
+    def __init__(self, first: Entry, found: Iterator[tuple[Entry, memoryview]]) -> None:
         self.parts: list[Part] = []
         self._stop = 0
-        self._entries: list[Entry] = []
+        self._entries = [first]
         for told, payload in found:
             number = len(self.parts)
             if told.name not in (f"{PART}{number:08}", f"{SO_FAR}{number - 1:08}"):
@@ -109,9 +110,8 @@ class _Reading:
 
     def notices(self, path: Any, data: memoryview) -> list[str]:
         """What is to be told of a file that is not whole."""
-        first = Entry.of(ABOUT, container.about(), 0)
         rest = data[self._stop :]
-        if rest == container.directory([first, *self._entries], self._stop):
+        if rest == container.directory(self._entries, self._stop):
             return []
         lost = f"; {len(rest):,} bytes at its end cannot be read" if len(rest) else ""
         return [

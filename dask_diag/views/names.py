@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import re
 from math import isnan
 
-__all__ = ["package_of", "seconds", "short_path", "shown"]
-
-_LIBRARY = re.compile(
-    r"(?<=/)(?:site-packages|dist-packages|lib(?:64)?/python3[.\w]*)/", re.IGNORECASE
-)
-_HOME = re.compile(r"(?:/home/[^/]+|/Users/[^/]+|/root|[A-Za-z]:/Users/[^/]+)(?=/)")
+__all__ = ["seconds", "shown"]
 
 
 def shown(text: object, limit: int = 60) -> str:
@@ -32,24 +25,6 @@ def shown(text: object, limit: int = 60) -> str:
 
 def _printable(character: str) -> str:
     return character if character.isprintable() else ascii(character)[1:-1]
-
-
-def short_path(file: str) -> str:
-    """The path of a source file as imports name it, or from the home directory on."""
-    path = file.replace("\\", "/")
-    libraries = list(_LIBRARY.finditer(path))
-    if libraries and libraries[-1].end() < len(path):
-        return path[libraries[-1].end() :]
-    own_home = os.path.expanduser("~").replace("\\", "/").rstrip("/")
-    if own_home and path.startswith(own_home + "/"):
-        return "~" + path[len(own_home) :]
-    return _HOME.sub("~", path, count=1) if _HOME.match(path) else path
-
-
-def package_of(path: str) -> str:
-    """The package that a file of a library is in, by its short path; of another file, the file."""
-    first, slash, _ = path.partition("/")
-    return first if slash and first not in ("", "~", ".", "..") else path
 
 
 def seconds(value: float) -> str:

@@ -18,10 +18,11 @@ from dask_diag.analysis.levels import levels_held
 from dask_diag.analysis.memory import memory_usage
 from dask_diag.analysis.memory_series import series_of
 from dask_diag.analysis.outside import cpu_of_scheduler, cpu_outside_tasks
+from dask_diag.analysis.places import short_path
 from dask_diag.analysis.waits import waits
 from dask_diag.recording import Recording
 from dask_diag.table import Table
-from dask_diag.views.names import seconds, short_path, shown
+from dask_diag.views.names import seconds, shown
 from dask_diag.views.sources import recording_of
 from dask_diag.views.text import Summary, amount, counted, table_summary
 

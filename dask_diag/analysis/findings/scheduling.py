@@ -9,6 +9,7 @@ import numpy as np
 
 from dask_diag.analysis.findings.facts import Facts, in_words
 from dask_diag.analysis.findings.finding import Finding, severity_of_share
+from dask_diag.analysis.findings.hot_line import hottest_line_of
 from dask_diag.analysis.occupancy import Occupancy
 
 __all__ = ["imbalance", "no_parallelism", "overlap", "straggler", "tasks_too_small"]
@@ -109,7 +110,8 @@ def straggler(facts: Facts) -> Finding | None:
         severity_of_share(lost / facts.wall),
         lost,
         f"the task {task['key']} took {facts.seconds_of_tasks[row]:.3g} s, others of "
-        f"{task['function']} {usual:.3g} s, and other workers were idle until it was done",
+        f"{task['function']} {usual:.3g} s, and other workers were idle until it was done"
+        f"{hottest_line_of(facts.recording, task)}",
         "look at what is special about that task's input; split it, or have it start first",
     )
 

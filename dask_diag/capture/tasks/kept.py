@@ -32,6 +32,7 @@ __all__ = [
     "function_of",
     "function_of_key",
     "name_of_function",
+    "text_of_key",
 ]
 
 _PLAIN = {str, int, float, bytes, bool, tuple, type(None)}
@@ -267,6 +268,14 @@ def name_of_function(func: Any) -> str:
         return str(funcname(func))
     except Exception:
         return type(func).__name__
+
+
+def text_of_key(key: Any) -> str:
+    """A key as text, whatever the user made of it."""
+    try:
+        return str(key)
+    except Exception:
+        return f"<{type(key).__name__}>"
 
 
 def is_plain(key: Any) -> bool:

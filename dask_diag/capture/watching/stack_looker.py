@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 from dask_diag.capture.tasks.kept import function_of
 from dask_diag.capture.tasks.meter import runs_a_task
 from dask_diag.capture.tasks.remote import RemoteTask
+from dask_diag.capture.watching.cells import Run, spread
 from dask_diag.capture.watching.sampler import Listener, beats_until
-from dask_diag.capture.watching.stacks import Seen, spread
+from dask_diag.capture.watching.stacks import Seen, Stacks
 from dask_diag.capture.watching.walker import Stack, Walker
 from dask_diag.capture.watching.watched import running_tasks
 
@@ -120,24 +121,27 @@ class StackSight:
 class LocalSight(StackSight):
     """Of a task of this process: what is seen is given to those who keep it."""
 
-    __slots__ = ("_function",)
+    __slots__ = ("_runs",)
 
     def __init__(self, task: Any, looker: StackLooker) -> None:
         super().__init__(task, looker)
-        self._function = ""
+        self._runs: dict[Stacks, Run] = {}
 
-    def _function_of_task(self) -> str:
-        if not self._function:
-            self._function = function_of(self.task.key, self.task.task)
-        return self._function
+    def _run(self, stacks: Stacks) -> Run:
+        """The run of the task as one of those has it who keep stacks, each by its own cycles."""
+        run = self._runs.get(stacks)
+        if run is None:
+            key = self.task.key
+            run = self._runs.setdefault(stacks, Run(function_of(key, self.task.task), key))
+        return run
 
     def _see(self, now: float, stack: Stack, seconds: float, cpu: float) -> None:
         for stacks in self.task.compute.stacks:
-            stacks.see(now, self._function_of_task(), stack, seconds, cpu)
+            stacks.see(now, self._run(stacks), stack, seconds, cpu)
 
     def _miss(self, stop: float, seconds: float) -> None:
         for stacks in self.task.compute.stacks:
-            stacks.miss(stop, self._function_of_task(), seconds)
+            stacks.miss(stop, self._run(stacks), seconds)
 
     def _tell_late(self, now: float, since: float) -> None:
         for stacks in self.task.compute.stacks:

@@ -1,7 +1,8 @@
 """The stacks of tasks as one tree, and for how long each was seen, cycle by cycle.
 
 What is kept grows with the distinct stacks and with the cycles in which they were seen, not with
-the samples. Where there are too many cycles every two neighbours become one.
+the samples or the tasks: only those that last for a good part of a cycle are told apart. Where
+there are too many cycles every two neighbours become one.
 """
 
 from __future__ import annotations
@@ -9,15 +10,23 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from dask_diag.capture.tasks.kept import text_of_key
+from dask_diag.capture.watching.cells import (
+    LONG,
+    NOT_SAMPLED,
+    Cells,
+    Group,
+    Packed,
+    Run,
+    add_to,
+    spread,
+    take_from,
+)
 from dask_diag.capture.watching.walker import Line, Stack
 
-__all__ = ["NOT_SAMPLED", "Seen", "Snapshot", "Stacks"]
-
-NOT_SAMPLED = -1
-"""In place of a node, for time in which no stack was read."""
+__all__ = ["Seen", "Snapshot", "Stacks"]
 
 MOST_CYCLES = 1000
 MOST_CELLS = 400_000
@@ -26,9 +35,6 @@ FEWEST_CYCLES = 16
 MOST_NODES = 100_000
 """Nodes of the tree; beyond, calls count to the innermost caller that has one."""
 _OPEN_CYCLES = 4
-
-Cells = dict[tuple[int, int], list[float]]
-"""By function of tasks and node: seconds, CPU seconds, and how often it was seen."""
 
 
 class Seen(NamedTuple):
@@ -41,47 +47,12 @@ class Seen(NamedTuple):
     looks: float
 
 
-def spread(time: float, seconds: float, cycle: float) -> list[tuple[float, float]]:
-    """A time in each cycle among which the `seconds` up to `time` are, and the share of each.
-
-    The last comes first; a small part of a cycle is not divided.
-    """
-    first, last = int((time - seconds) // cycle), int(time // cycle)
-    if first == last or seconds <= cycle / 4:
-        return [(time, 1.0)]
-    edges = [time, *(number * cycle for number in range(last, first, -1)), time - seconds]
-    return [((end + begin) / 2, (end - begin) / seconds) for end, begin in pairwise(edges)]
-
-
-class Packed:
-    """The cells of a cycle that is over, in little memory."""
-
-    __slots__ = ("counts", "cpu", "functions", "nodes", "seconds")
-
-    def __init__(self, cells: Cells) -> None:
-        self.functions = array("I", (function for function, _ in cells))
-        self.nodes = array("i", (node for _, node in cells))
-        self.seconds = array("d", (seconds for seconds, _, _ in cells.values()))
-        self.cpu = array("d", (cpu for _, cpu, _ in cells.values()))
-        self.counts = array("I", (int(count) for _, _, count in cells.values()))
-
-    def __len__(self) -> int:
-        return len(self.nodes)
-
-    def cells(self) -> Cells:
-        """What it was made of."""
-        places = zip(self.functions, self.nodes, strict=True)
-        values = map(list, zip(self.seconds, self.cpu, self.counts, strict=True))
-        return dict(zip(places, values, strict=True))
-
-
 class Snapshot(NamedTuple):
     """All that was kept: `cycles` are numbers, which times `cycle` are when they start."""
 
     lines: list[Line]
     parents: array[int]
     line_of_node: array[int]
-    functions: list[str]
     cycle: float
     cycles: dict[int, Packed]
 
@@ -106,6 +77,7 @@ class Stacks:
 
     def __init__(self, cycle: float) -> None:
         self.cycle = cycle
+        self._finest = cycle
         self.late = 0
         self.latest = 0.0
         self._late_at = 0.0
@@ -115,37 +87,30 @@ class Stacks:
         self._children: dict[int, int] = {}
         self._parents = array("i")
         self._line_of_node = array("I")
-        self._functions: dict[str, int] = {}
         self._open: dict[int, Cells] = {}
         self._closed: dict[int, Packed] = {}
         self._packed = 0
 
-    def see(self, time: float, function: str, stack: Stack, seconds: float, cpu: float) -> None:
+    def see(self, time: float, run: Run, stack: Stack, seconds: float, cpu: float) -> None:
         """Count a look at a task that stands for so many seconds, `cpu` of them CPU seconds."""
         with self._lock:
             node = stack.nodes.get(self)
             if node is None:
                 node = stack.nodes[self] = self._node_of(stack.lines)
-            cells = self._open.get(int(time // self.cycle))
-            cell = None if cells is None else cells.get((self._functions.get(function, -1), node))
-            if cell is None or seconds > self.cycle / 4:
-                self._add(time, function, node, (seconds, cpu, 1))
-            else:
-                cell[0] += seconds
-                cell[1] += cpu
-                cell[2] += 1
+            self._count(time, run, node, (seconds, cpu, 1))
 
-    def miss(self, time: float, function: str, seconds: float) -> None:
+    def miss(self, time: float, run: Run, seconds: float) -> None:
         """Count seconds of a task that ended before it was looked at again."""
         with self._lock:
-            self._add(time, function, NOT_SAMPLED, (seconds, 0.0, 0))
+            self._count(time, run, NOT_SAMPLED, (seconds, 0.0, 0))
 
-    def take(self, function: str, seen: Iterable[Seen]) -> None:
-        """Count what a worker process saw of a task."""
+    def take(self, function: str, key: Any, seen: Sequence[Seen]) -> None:
+        """Count what a worker process saw of a task, from its beginning to its end."""
         with self._lock:
+            is_long = sum(seconds for _, _, seconds, _, _ in seen) >= LONG * self.cycle
+            group = Group(function, text_of_key(key) if is_long else "")
             for time, lines, seconds, cpu, looks in seen:
-                node = self._node_of(lines)
-                self._add(time, function, node, (seconds, cpu, looks))
+                self._add(time, group, self._node_of(lines), (seconds, cpu, looks))
 
     def tell_late(self, time: float, seconds: float) -> None:
         """Count a look that came so long after the one before; at one time there is only one."""
@@ -170,7 +135,6 @@ class Stacks:
                 list(self._lines),
                 self._parents[:],
                 self._line_of_node[:],
-                list(self._functions),
                 self.cycle,
                 dict(self._closed),
             )
@@ -192,15 +156,43 @@ class Stacks:
             node = below
         return node
 
-    def _add(self, time: float, function: str, node: int, values: Sequence[float]) -> None:
+    def _count(self, time: float, run: Run, node: int, values: Sequence[float]) -> None:
+        seconds = values[0]
+        run.seconds += seconds
+        if run.so_far is not None:
+            if run.seconds < LONG * self.cycle:
+                # Cycles may merge meanwhile: the finest are parts of whatever they are by then.
+                add_to(run.so_far, (int(time // self._finest), node), values)
+            else:
+                self._tell_apart(run)
+        group = run.group
+        cells = self._open.get(int(time // self.cycle))
+        cell = None if cells is None else cells.get((group, node))
+        if cell is None or seconds >= LONG * self.cycle:
+            self._add(time, group, node, values)
+        else:
+            cell[0] += seconds
+            cell[1] += values[1]
+            cell[2] += values[2]
+
+    def _tell_apart(self, run: Run) -> None:
+        """Move what was seen of a task, in parts too small to be spread, to a group of its own."""
+        before, so_far = run.group, run.so_far or {}
+        run.tell_apart()
+        for (number, node), values in so_far.items():
+            cells = self._cells_at((number + 0.5) * self._finest)
+            if take_from(cells, (before, node), values):
+                add_to(cells, (run.group, node), values)
+
+    def _add(self, time: float, group: Group, node: int, values: Sequence[float]) -> None:
         seconds, cpu, looks = values
-        code = self._functions.setdefault(function, len(self._functions))
         for then, share in spread(time, seconds, self.cycle):
-            cells = self._open.get(int(then // self.cycle))
-            if cells is None:
-                cells = self._open_cycle_of(then)
-            _add_to(cells, (code, node), (share * seconds, share * cpu, looks))
+            add_to(self._cells_at(then), (group, node), (share * seconds, share * cpu, looks))
             looks = 0
+
+    def _cells_at(self, time: float) -> Cells:
+        cells = self._open.get(int(time // self.cycle))
+        return self._open_cycle_of(time) if cells is None else cells
 
     def _open_cycle_of(self, time: float) -> Cells:
         if len(self._open) >= _OPEN_CYCLES:
@@ -237,18 +229,27 @@ class Stacks:
             if other is not None:
                 cells = other.cells()
                 for place, values in packed.cells().items():
-                    _add_to(cells, place, values)
+                    add_to(cells, place, values)
                 packed = Packed(cells)
             merged[number // 2] = packed
-        self._closed = merged
-        self._packed = sum(map(len, merged.values()))
+        self._closed = self._without_short_tasks(merged)
+        self._packed = sum(map(len, self._closed.values()))
 
+    def _without_short_tasks(self, cycles: dict[int, Packed]) -> dict[int, Packed]:
+        """The cycles, in which tasks that were told apart are no more if they are short now.
 
-def _add_to(cells: Cells, place: tuple[int, int], values: Sequence[float]) -> None:
-    cell = cells.get(place)
-    if cell is None:
-        cells[place] = list(values)
-    else:
-        cell[0] += values[0]
-        cell[1] += values[1]
-        cell[2] += values[2]
+        A task that goes on in the cycle before or after has what it was seen there as well. The
+        last two cycles stay, as their tasks may still run.
+        """
+        seconds = {number: packed.seconds_by_key() for number, packed in cycles.items()}
+        found = dict(cycles)
+        for number in sorted(cycles)[:-2]:
+            near = [seconds.get(beside, {}) for beside in (number - 1, number, number + 1)]
+            short = {
+                group
+                for group in seconds[number]
+                if sum(each.get(group, 0.0) for each in near) < LONG * self.cycle
+            }
+            if short:
+                found[number] = cycles[number].without_keys(short)
+        return found

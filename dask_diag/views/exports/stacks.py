@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from dask_diag.analysis.flame import placed
+from dask_diag.analysis.places import short_path
 from dask_diag.analysis.samples import distinct_pairs, samples_of, shares
 from dask_diag.errors import DiagnosticError
 from dask_diag.recording import Recording
 from dask_diag.table import Table
 from dask_diag.views.files import checked_path, opened, whole_file
-from dask_diag.views.names import short_path, shown
+from dask_diag.views.names import shown
 
 __all__ = ["export_stacks", "stacks_text"]
 
@@ -30,6 +31,8 @@ def export_stacks(
     start: float | None = None,
     stop: float | None = None,
     function: str | None = None,
+    *,
+    key: object = None,
 ) -> None:
     """Write the stacks that were sampled into a file that flame graph viewers open.
 
@@ -44,16 +47,18 @@ def export_stacks(
         The range of time, in the recording's seconds.
     function : str, optional
         Only tasks of this function.
+    key : object, optional
+        Only the task of this key, as it is or as text; ``""`` for those not told apart.
 
     Raises
     ------
     DiagnosticError
-        If the ending says no known format, or the folder does not exist.
+        If the ending says no known format, the folder does not exist, or no sample has that key.
     """
     path = Path(filename)
     written_as = _format_of(path)
     checked_path(path)
-    nodes, weights = _weighted(recording, start, stop, function)
+    nodes, weights = _weighted(recording, start, stop, function, key)
     text = written_as(nodes, weights, path.name)
     with whole_file(path, overwrite=True) as unfinished, opened(unfinished, False) as stream:
         stream.write(text)
@@ -61,7 +66,7 @@ def export_stacks(
 
 def stacks_text(recording: Recording, kind: str) -> str:
     """All stacks as the content of a file: ``speedscope`` or ``collapsed``."""
-    nodes, weights = _weighted(recording, None, None, None)
+    nodes, weights = _weighted(recording)
     return _KINDS[kind](nodes, weights, "dask_diag")
 
 
@@ -75,13 +80,11 @@ def _format_of(path: Path) -> Callable[[Table, list[tuple[int, float]], str], st
     )
 
 
-def _weighted(
-    recording: Recording, start: float | None, stop: float | None, function: str | None
-) -> tuple[Table, list[tuple[int, float]]]:
+def _weighted(recording: Recording, *selection: Any) -> tuple[Table, list[tuple[int, float]]]:
     """The tree, and its nodes with their own seconds, cycle by cycle as time went."""
-    nodes, node = placed(recording, start, stop, function)
+    nodes, node = placed(recording, *selection)
     samples = samples_of(recording)
-    seconds = samples["wall"] * shares(samples, start, stop, function)
+    seconds = samples["wall"] * shares(samples, *selection)
     asked = np.flatnonzero((node >= 0) & (seconds > 0))
     _, nodes_then, row = distinct_pairs(samples["start"][asked], node[asked])
     summed = np.bincount(row, seconds[asked], minlength=len(nodes_then))

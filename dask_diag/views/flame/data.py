@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dask_diag.analysis.flame import NOT_SAMPLED
+from dask_diag.analysis.places import package_of, short_path
 from dask_diag.analysis.samples import (
     MEASURES,
     distinct_pairs,
@@ -18,7 +19,7 @@ from dask_diag.recording import Recording
 from dask_diag.table import Table
 from dask_diag.views.colors import color_of, pale_color_of, text_color_on
 from dask_diag.views.figures import Options
-from dask_diag.views.names import package_of, short_path, shown
+from dask_diag.views.names import shown
 
 __all__ = ["cells_of", "columns_of", "is_missing", "spans_of", "texts_of"]
 

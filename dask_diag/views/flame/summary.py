@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from dask_diag.analysis.flame import hottest_lines, tree
+from dask_diag.analysis.places import short_path
 from dask_diag.analysis.samples import not_sampled
 from dask_diag.recording import Recording
 from dask_diag.table import Table
-from dask_diag.views.names import seconds, short_path, shown
+from dask_diag.views.names import seconds, shown
 from dask_diag.views.sources import recording_of
 from dask_diag.views.text import Summary, counted, table_summary
 
@@ -20,7 +21,15 @@ _PATH = 26
 _ROUNDING = 1e-9
 
 
-def flame_summary(profilers: Any, count: int = 10) -> Summary:
+def flame_summary(
+    profilers: Any,
+    count: int = 10,
+    start: float | None = None,
+    stop: float | None = None,
+    function: str | None = None,
+    *,
+    key: object = None,
+) -> Summary:
     """The lines of code in which most of the tasks' time was spent.
 
     Parameters
@@ -29,22 +38,35 @@ def flame_summary(profilers: Any, count: int = 10) -> Summary:
         Several are combined: they are taken to have watched the same block.
     count : int
         How many lines at most.
+    start, stop : float, optional
+        The range of time, in the recording's seconds.
+    function : str, optional
+        Only tasks of this function.
+    key : object, optional
+        Only the task of this key, as it is or as text; ``""`` for those not told apart.
 
     Returns
     -------
     Summary
         A string of at most 80 columns; in a notebook it shows as an HTML table.
+
+    Raises
+    ------
+    DiagnosticError
+        If no sample has that key.
     """
-    return table_summary(*flame_summary_parts(recording_of(profilers), count))
+    asked = {"start": start, "stop": stop, "function": function, "key": key}
+    return table_summary(*flame_summary_parts(recording_of(profilers), count, **asked))
 
 
 def flame_summary_parts(
-    recording: Recording, count: int = 10
+    recording: Recording, count: int = 10, **asked: Any
 ) -> tuple[str, tuple[str, ...], list[tuple[str, ...]], list[str]]:
     """Heading, columns, rows and notes of the summary of stacks."""
-    every = tree(recording).rows(slice(1)).to_dicts()[0]
-    lines = hottest_lines(recording, count)
-    notes = [*_notes(every, not_sampled(recording)), *map(_note, recording.notices)]
+    every = tree(recording, **asked).rows(slice(1)).to_dicts()[0]
+    lines = hottest_lines(recording, count, **asked)
+    lost = not_sampled(recording, **asked)
+    notes = [*_notes(every, lost), *map(_note, recording.notices)]
     return _heading(every), _COLUMNS, list(_rows(lines, every)), notes
 
 

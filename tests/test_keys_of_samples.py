@@ -1,0 +1,393 @@
+"""Samples of long tasks are told apart by their keys, and short tasks go together."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+
+import dask.local
+import dask.multiprocessing
+import dask.threaded
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dask_diag
+from dask_diag import DiagnosticError, Recording, SamplingProfiler, load
+from dask_diag.analysis.flame import hottest_lines, tree
+from dask_diag.analysis.samples import not_sampled
+from dask_diag.capture.watching import stacks
+from dask_diag.capture.watching.cells import LONG, NOT_SAMPLED, Group, Run
+from dask_diag.capture.watching.stacks import Seen, Stacks
+from dask_diag.capture.watching.walker import Line
+from dask_diag.freezing.stacks import stacks_as_seen, stacks_tables
+
+from .stacks import CORE, LEAF, MAIN, recording_of_stacks
+from .test_sampling import SCHEDULERS, a_stack, sampled, seconds_by_name, size_of, spin
+
+FIRST, SECOND = ("work", 0), ("work", 1)
+SHORT = [("work", n) for n in range(2, 10)]
+
+
+def a(seconds):
+    spin(seconds)
+
+
+def b(seconds):
+    spin(seconds)
+
+
+def brief(seconds):
+    spin(seconds)
+
+
+def mostly_a():
+    for _ in range(100):
+        a(0.007)
+        b(0.003)
+
+
+def mostly_b():
+    for _ in range(100):
+        a(0.003)
+        b(0.007)
+
+
+def two_long_tasks_and_short_ones():
+    return {FIRST: (mostly_a,), SECOND: (mostly_b,), **dict.fromkeys(SHORT, (brief, 0.04))}
+
+
+def seconds_of_tasks(prof):
+    rows = prof.recording.tasks.to_dicts()
+    return {row["key"]: row["stop"] - row["start"] for row in rows}
+
+
+def by_key(recording):
+    """Seconds of the samples of each function and key."""
+    found = {}
+    for row in recording.samples.to_dicts():
+        place = row["function"], row["key"]
+        found[place] = found.get(place, 0.0) + row["wall"]
+    return found
+
+
+# Truth
+
+
+@pytest.mark.parametrize("get", SCHEDULERS)
+def test_two_tasks_of_a_function_are_told_apart(get, retried):
+    def measure():
+        prof, sprof = sampled(two_long_tasks_and_short_ones(), get, num_workers=2)
+        took = seconds_of_tasks(prof)
+        for key, share in ((FIRST, 0.7), (SECOND, 0.3)):
+            seconds = seconds_by_name(sprof, key=key)
+            assert seconds["a"] / (seconds["a"] + seconds["b"]) == pytest.approx(share, abs=0.1)
+            assert seconds["work"] == pytest.approx(took[str(key)], rel=0.1)
+            assert "brief" not in seconds
+            assert seconds == seconds_by_name(sprof, key=str(key), function="work")
+        together = seconds_by_name(sprof, key="")
+        assert not {"mostly_a", "mostly_b", "a", "b"} & set(together)
+        assert together["work"] == pytest.approx(sum(took[str(key)] for key in SHORT), rel=0.25)
+        assert sum(by_key(sprof.recording).values()) == pytest.approx(sum(took.values()), rel=1e-6)
+
+    retried(measure)
+
+
+def test_short_tasks_are_not_told_apart_unless_cycles_are_short(retried):
+    def measure():
+        tasks = {("work", n): (brief, 0.06) for n in range(4)}
+        _, sprof = sampled(tasks, dask.local.get_sync)
+        assert set(sprof.recording.samples["key"].tolist()) == {""}
+        with pytest.raises(DiagnosticError, match=r"a quarter of a cycle.*cycle=\.\.\."):
+            sprof.tree(key=("work", 0))
+        _, sprof = sampled(tasks, dask.local.get_sync, "2ms", cycle="100ms")
+        assert set(sprof.recording.samples["key"].tolist()) == set(map(str, tasks))
+
+    retried(measure)
+
+
+def test_overlapping_computes_with_the_same_key_add_up(retried):
+    def measure():
+        def compute(task):
+            dask.threaded.get({FIRST: (task,)}, FIRST)
+
+        with dask_diag.Profiler() as prof, SamplingProfiler() as sprof:
+            threads = [threading.Thread(target=compute, args=(t,)) for t in (mostly_a, mostly_b)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        tasks = prof.recording.tasks
+        seconds = seconds_by_name(sprof, key=FIRST)
+        assert {"mostly_a", "mostly_b"} <= set(seconds)
+        assert seconds["work"] == pytest.approx((tasks["stop"] - tasks["start"]).sum(), rel=0.05)
+
+    retried(measure)
+
+
+def test_profilers_with_other_cycles_decide_for_themselves(retried):
+    def measure():
+        with SamplingProfiler(cycle="100ms") as fine, SamplingProfiler(cycle="10s") as coarse:
+            dask.threaded.get({FIRST: (spin, 0.3)}, FIRST)
+        assert fine.tree(key=FIRST)["total_wall"][0] == pytest.approx(
+            coarse.tree(key="")["total_wall"][0], rel=1e-6
+        )
+        assert set(coarse.recording.samples["key"].tolist()) == {""}
+
+    retried(measure)
+
+
+@pytest.mark.leaves_files
+@pytest.mark.parametrize("get", [dask.threaded.get, dask.multiprocessing.get])
+def test_keys_are_in_files(get, tmp_path, retried):
+    options = {"optimize_graph": False} if get is dask.multiprocessing.get else {}
+    count = iter(range(100))
+
+    def measure():
+        path = tmp_path / f"{next(count)}.diag"
+        with dask_diag.record(path):
+            get(two_long_tasks_and_short_ones(), [FIRST, SECOND, *SHORT], **options)
+        recorded = load(path)
+        assert recorded.is_whole
+        for key, name in ((FIRST, "mostly_a"), (SECOND, "mostly_b")):
+            assert name in tree(recorded, key=key)["name"].tolist()
+        recorded.save(tmp_path / f"again-{path.name}")
+        again = load(tmp_path / f"again-{path.name}")
+        assert again.samples.to_dicts() == recorded.samples.to_dicts()
+
+    retried(measure)
+
+
+@pytest.mark.leaves_files
+def test_summary_and_export_take_a_key(tmp_path, retried):
+    def measure():
+        _, sprof = sampled(two_long_tasks_and_short_ones(), dask.local.get_sync)
+        begin = sprof.recording.start
+        for name, text in (("first", str(FIRST)), ("both", None)):
+            sprof.export(tmp_path / f"{name}.folded", key=text)
+        assert "mostly_b" not in (tmp_path / "first.folded").read_text()
+        assert "mostly_b" in (tmp_path / "both.folded").read_text()
+        whole, part = sprof.summary(), sprof.summary(begin, begin + 60, "work", FIRST)
+        assert part.splitlines()[0] != whole.splitlines()[0]
+        seconds = sprof.tree(key=FIRST)["total_wall"][0]
+        assert part.startswith(f"{seconds:.3g} s of tasks")
+
+    retried(measure)
+
+
+# Added up of what is known
+
+
+def test_every_selection_takes_a_key(tmp_path):
+    rows = [
+        ((0.0, 1.0), "load", [MAIN, CORE], 1.0, 0.5),
+        ((0.0, 1.0), "load", [MAIN, LEAF], 2.0, 0.5),
+        ((1.0, 2.0), "sum", [MAIN], 4.0, 0.5),
+        ((1.0, 2.0), "load", None, 8.0, 0.5),
+    ]
+    recording = recording_of_stacks(rows, keys=["x", "y", "y", ""])
+    assert tree(recording, key="x")["total_wall"][0] == 1.0
+    assert tree(recording, key="y")["total_wall"][0] == 6.0
+    assert tree(recording, function="sum", key="y")["total_wall"][0] == 4.0
+    assert tree(recording, key="y", stop=0.5)["total_wall"][0] == 1.0
+    assert not_sampled(recording, key="") == 8.0
+    assert not_sampled(recording, key="y") == 0.0
+    assert hottest_lines(recording, key="x")["name"].tolist() == ["Array.sum", "main"]
+    for ask in (tree, not_sampled, hottest_lines):
+        with pytest.raises(DiagnosticError, match="no sample has 'z'"):
+            ask(recording, key="z")
+    both = Recording.combine([recording, recording_of_stacks(rows[:1], keys=["z"])])
+    assert tree(both, key="z")["total_wall"][0] == 1.0
+
+
+# The parts, without a clock
+
+
+def seconds_kept(kept):
+    """Seconds by function, key and node, and by cycle."""
+    found = {}
+    for number, packed in kept.snapshot().cycles.items():
+        for (group, node), (seconds, _, _) in packed.cells().items():
+            found.setdefault((*group, node), {})[number] = seconds
+    return found
+
+
+def test_what_was_seen_of_a_task_before_it_was_long_is_told_with_it():
+    kept, stack, run = Stacks(1.0), a_stack("main"), Run("sum", FIRST)
+    kept.see(0.9, Run("sum", SECOND), stack, 0.125, 0.0625)
+    kept.see(0.9, run, stack, 0.125, 0.125)
+    assert seconds_kept(kept) == {("sum", "", 0): {0: 0.25}}
+    kept.see(1.1, run, stack, 0.125, 0.125)
+    kept.miss(1.5, run, 0.125)
+    assert seconds_kept(kept) == {
+        ("sum", "", 0): {0: 0.125},
+        ("sum", str(FIRST), 0): {0: 0.125, 1: 0.125},
+        ("sum", str(FIRST), NOT_SAMPLED): {1: 0.125},
+    }
+    (packed, _) = kept.snapshot().cycles.values()
+    assert packed.cells()[Group("sum", ""), 0] == [0.125, 0.0625, 1]
+
+
+def test_a_task_that_was_never_seen_is_told_by_its_key_too():
+    kept = Stacks(1.0)
+    kept.miss(3.5, Run("sum", FIRST), 2.0)
+    assert seconds_kept(kept) == {("sum", str(FIRST), NOT_SAMPLED): {1: 0.5, 2: 1.0, 3: 0.5}}
+
+
+def test_what_comes_from_another_process_is_told_apart_alike():
+    kept, line = Stacks(1.0), (Line("main"),)
+    kept.take("sum", FIRST, [Seen(0.5, line, 0.125, 0.0, 1), Seen(1.5, line, 0.125, 0.0, 1)])
+    kept.take("sum", SECOND, [Seen(0.5, line, 0.125, 0.0, 1)])
+    assert seconds_kept(kept) == {
+        ("sum", str(FIRST), 0): {0: 0.125, 1: 0.125},
+        ("sum", "", 0): {0: 0.125},
+    }
+
+
+looks = st.lists(
+    st.tuples(st.integers(0, 4), st.sampled_from("xyz"), st.sampled_from([0.0625, 0.125, 0.5])),
+    max_size=60,
+)
+
+
+@given(looks)
+def test_nothing_is_lost_or_told_twice(seen):
+    kept, cycle = Stacks(1.0), 1.0
+    runs = [Run(f"f{n % 2}", n) for n in range(5)]
+    made = {name: a_stack(name) for name in "xyz"}
+    expected, lengths = {}, {}
+    for n, _, seconds in seen:
+        lengths[n] = lengths.get(n, 0.0) + seconds
+    for place, (n, name, seconds) in enumerate(seen):
+        kept.see(place * 0.125 + 1, runs[n], made[name], seconds, seconds / 2)
+        key = str(n) if lengths[n] >= LONG * cycle else ""
+        found = expected.setdefault((f"f{n % 2}", key, name), [0.0, 0.0, 0])
+        for column, value in enumerate((seconds, seconds / 2, 1)):
+            found[column] += value
+    found = kept.snapshot()
+    summed = {}
+    for packed in found.cycles.values():
+        for ((function, key), node), values in packed.cells().items():
+            name = found.lines[found.line_of_node[node]].name
+            sums = summed.setdefault((function, key, name), [0.0, 0.0, 0])
+            for column, value in enumerate(values):
+                sums[column] += value
+    assert summed == {place: pytest.approx(values) for place, values in expected.items()}
+
+
+def test_merged_cycles_merge_their_keys(monkeypatch):
+    monkeypatch.setattr(stacks, "MOST_CYCLES", 8)
+    kept, stack = Stacks(1.0), a_stack("main")
+    long, started = Run("sum", FIRST), 0
+    for second in range(64):
+        kept.see(second + 0.5, long, stack, 1.0, 0.5)
+        # Others last for half a cycle, as long as cycles are not merged.
+        kept.see(second + 0.75, Run("sum", second), stack, 0.5, 0.0)
+        started += 1
+    found = seconds_kept(kept)
+    # What was spread over two cycles is not counted by looks, but it is all there.
+    assert sum(found["sum", str(FIRST), 0].values()) == 64.0
+    assert sum(map(sum, (each.values() for each in found.values()))) == 96.0
+    assert kept.snapshot().cycle == 16.0
+    others = {key for _, key, _ in found} - {"", str(FIRST)}
+    # Those of the latest cycles may be told apart until the next time.
+    assert all(int(key) >= 32 for key in others)
+    assert sum(found["sum", "", 0].values()) >= 16.0
+
+
+def test_the_ends_of_a_long_task_keep_its_key_when_cycles_merge(monkeypatch):
+    monkeypatch.setattr(stacks, "MOST_CYCLES", 8)
+    kept, stack, run = Stacks(1.0), a_stack("main"), Run("sum", FIRST)
+    for tick in range(25, 65):
+        kept.see(tick / 16, run, stack, 0.0625, 0.0)
+    for second in range(8, 15):
+        kept.see(second, Run("other", 0), stack, 0.0625, 0.0)
+    assert kept.snapshot().cycle == 2.0
+    assert seconds_kept(kept)["sum", str(FIRST), 0] == {0: 0.4375, 1: 2.0, 2: 0.0625}
+
+
+def test_a_task_that_runs_while_cycles_merge_is_told_whole(monkeypatch):
+    monkeypatch.setattr(stacks, "MOST_CYCLES", 4)
+    kept, stack, run = Stacks(1.0), a_stack("main"), Run("sum", FIRST)
+    for second in range(3):
+        kept.see(second, Run("other", 0), stack, 0.0625, 0.0)
+    kept.see(3.5, run, stack, 0.125, 0.0)
+    kept.see(4.25, Run("other", 0), stack, 0.0625, 0.0)
+    assert kept.snapshot().cycle == 2.0
+    kept.see(4.5, run, stack, 0.125, 0.0)
+    assert ("sum", str(FIRST), 0) not in seconds_kept(kept)
+    kept.see(4.75, run, stack, 0.25, 0.0)
+    assert sum(seconds_kept(kept)["sum", str(FIRST), 0].values()) == 0.5
+    assert ("sum", "", 0) not in seconds_kept(kept)
+
+
+def test_what_was_forgotten_is_not_told_again():
+    kept, stack, run = Stacks(1.0), a_stack("main"), Run("sum", FIRST)
+    kept.see(0.5, run, stack, 0.125, 0.0)
+    kept.forget(1.0)
+    kept.see(1.5, run, stack, 0.125, 0.0)
+    assert seconds_kept(kept)["sum", str(FIRST), 0] == {1: 0.125}
+    assert ("sum", "", 0) not in seconds_kept(kept)
+
+
+@pytest.mark.once
+def test_an_hour_of_tasks_with_keys_is_small():
+    threads, seconds = 16, 0.4
+    some_stacks = [a_stack("main", *(f"call{n}-{depth}" for depth in range(20))) for n in range(8)]
+    kept = Stacks(1.0)
+    for tick in range(int(3600 / seconds)):
+        for thread in range(threads):
+            run = Run("work", ("work-0123456789abcdef", tick, thread))
+            for part in range(4):
+                now = tick * seconds + part * 0.1
+                kept.see(now, run, some_stacks[(tick + part) % 8], 0.1, 0.05)
+        if tick % 2000 == 0:
+            assert size_of(kept) < 50e6
+    assert size_of(kept) < 50e6
+    found = kept.snapshot()
+    assert sum(sum(packed.seconds) for packed in found.cycles.values()) == pytest.approx(3600 * 16)
+    assert max(len(packed.of) for packed in found.cycles.values()) <= 16 * 3 / LONG + 1
+
+
+def test_while_it_goes_on_there_are_no_more_rows_than_asked_for():
+    kept, stack = Stacks(1.0), a_stack("main")
+    for n in range(400):
+        run = Run("work", n)
+        for part in (0.1, 0.2):
+            kept.see(n / 4 + part, run, stack, 0.125, 0.125)
+    assert len(stacks_as_seen(kept, 500)["samples"]) == 400
+    few = stacks_as_seen(kept, 150)["samples"]
+    assert set(few["key"].tolist()) == {""}
+    assert len(few) == len(np.unique(few["start"])) == 100
+    assert len(stacks_tables(kept, [])["samples"]) == 400
+
+
+def test_no_key_of_the_users_is_kept():
+    class Name(str):
+        __slots__ = ("__weakref__",)
+
+        def __str__(self):
+            return "its text"
+
+    kept, key = Stacks(1.0), Name("work-1")
+    seen = weakref.ref(key)
+    kept.see(0.5, Run("work", key), a_stack("main"), 0.5, 0.0)
+    kept.take("work", key, [Seen(0.5, (), 0.5, 0.0, 1)])
+    del key
+    gc.collect()
+    assert seen() is None
+    assert {group.key for packed in kept.snapshot().cycles.values() for group in packed.of} == {
+        "its text"
+    }
+
+
+def test_a_key_without_a_text_is_told_by_its_type():
+    class Strange:
+        def __str__(self):
+            raise OSError
+
+    kept = Stacks(1.0)
+    kept.see(0.5, Run("work", Strange()), a_stack("main"), 0.5, 0.0)
+    assert ("work", "<Strange>", 0) in seconds_kept(kept)
