@@ -307,14 +307,17 @@ def test_sampled_seconds_have_an_error_and_exact_ones_none():
 
 @on_linux
 def test_many_threads_read_their_own_numbers():
-    threads = thread_states.LinuxThreads()
+    main = thread_states.LinuxThread(threading.get_native_id())
     errors = []
 
     def read():
         try:
+            own = thread_states.LinuxThread(threading.get_native_id())
             for _ in range(2000):
-                assert threads.waited_for_cpu() >= 0
-                assert threads.waits_for(threading.get_native_id()) is not None
+                assert own.waited_for_cpu() >= 0
+                # It may have just gone to sleep when its state was read.
+                assert own.waits_for() is not None
+                assert main.waits_for() is not None
         except Exception as error:
             errors.append(error)
 
@@ -333,7 +336,44 @@ def test_many_threads_read_their_own_numbers():
 
 @on_linux
 def test_numbers_that_cannot_be_read_do_not_reach_the_task(monkeypatch):
-    monkeypatch.setattr(thread_states.LinuxThreads, "_text", lambda self, path: b"?")
+    monkeypatch.setattr(thread_states._File, "read", lambda self: b"?")
     prof = profiled([(time.sleep, 0.05)])
     assert prof.recording.tasks["outcome"].tolist() == ["ok"]
     assert set(waited(prof)) == {"cpu-wait", "unexplained"}
+
+
+def files_in_proc():
+    return [
+        path
+        for number in os.listdir("/proc/self/fd")
+        if (path := _target(f"/proc/self/fd/{number}")).startswith("/proc")
+    ]
+
+
+def _target(link):
+    try:
+        return os.readlink(link)
+    except OSError:
+        return ""
+
+
+@on_linux
+@pytest.mark.parametrize("get", SCHEDULERS)
+def test_files_of_threads_are_open_as_long_as_a_compute(get):
+    before = len(files_in_proc())
+    prof = profiled([(time.sleep, 0.1)] * 4, get)
+    assert len(prof.recording.waits)
+    assert len(files_in_proc()) <= before
+
+
+@on_linux
+def test_a_thread_that_has_ended_waits_for_nothing():
+    idents = []
+    thread = threading.Thread(target=lambda: idents.append(threading.get_native_id()))
+    thread.start()
+    thread.join()
+    while os.path.exists(f"/proc/self/task/{idents[0]}"):
+        time.sleep(0.01)
+    ended = thread_states.LinuxThread(idents[0])
+    assert ended.waits_for() is None
+    assert np.isnan(ended.waited_for_cpu())

@@ -9,46 +9,37 @@ analysis gives them what of the exact time nothing else explains.
 
 from __future__ import annotations
 
+from math import isnan
 from threading import get_native_id
 from time import thread_time
 from typing import Any
 
 from dask_diag.capture.tasks.meter import Metered, Wait
 from dask_diag.capture.watching.sampler import Listener
-from dask_diag.capture.watching.thread_states import LinuxThreads
+from dask_diag.capture.watching.thread_states import LinuxThread
 from dask_diag.capture.watching.watched import running_tasks
 
 __all__ = ["INTERVAL", "WaitLooker", "look_at_waits"]
 
 INTERVAL = 0.01
 """Seconds between looks."""
+_NAN = float("nan")
 _DID_NOT_RUN = 0.02
 """As much of an interval as a thread may have had of CPU that is said not to have run in it."""
-
-_threads: LinuxThreads | None = None
-
-
-def _linux() -> LinuxThreads:
-    global _threads
-    if _threads is None:
-        _threads = LinuxThreads()
-    return _threads
-
-
-def _waited_for_cpu() -> float:
-    """Seconds; NaN if they cannot be read just now: a task is never hindered by that."""
-    try:
-        return _linux().waited_for_cpu()
-    except Exception:
-        return float("nan")
 
 
 class WaitLooker:
     """Looks at what tasks wait for."""
 
-    __slots__ = ()
+    __slots__ = ("_threads",)
 
     interval = INTERVAL
+
+    def __init__(self) -> None:
+        self._threads: dict[int, LinuxThread] = {}
+
+    def __reduce__(self) -> Any:
+        return WaitLooker, ()
 
     @property
     def look(self) -> Listener:
@@ -57,26 +48,32 @@ class WaitLooker:
 
     def sight(self, task: Any) -> WaitSight:
         """A sight of the task that begins on this thread."""
-        return WaitSight(task)
+        ident = get_native_id()
+        thread = self._threads.get(ident)
+        waited = _waited_for_cpu(thread) if thread else _NAN
+        if thread is None or isnan(waited):
+            # Another thread may have had its id before.
+            thread = self._threads[ident] = LinuxThread(ident)
+            waited = _waited_for_cpu(thread)
+        return WaitSight(task, thread, waited)
 
 
 class WaitSight:
-    """What one run of a task waits for."""
+    """What one run of a task waits for, on a thread that had waited for a processor so long."""
 
     __slots__ = ("_cpu", "_tally", "_task", "_thread", "_waited")
 
-    def __init__(self, task: Any) -> None:
+    def __init__(self, task: Any, thread: LinuxThread, waited: float) -> None:
         self._task = task
-        self._thread = get_native_id()
+        self._thread = thread
         self._tally: dict[str, list[float]] = {}
-        self._waited = _waited_for_cpu()
+        self._waited = waited
         self._cpu = thread_time()
 
     def look(self, passed: float) -> None:
         """Note what the thread waits for; a look stands for so many seconds."""
-        linux = _linux()
         try:
-            activity, cpu = linux.waits_for(self._thread), linux.cpu(self._thread)
+            activity, cpu = self._thread.waits_for(), self._thread.cpu()
         except OSError:
             return
         ran = cpu - self._cpu > _DID_NOT_RUN * passed
@@ -90,13 +87,21 @@ class WaitSight:
 
     def end(self) -> None:
         """Hand what was seen to the task."""
-        waited = _waited_for_cpu() - self._waited
+        waited = _waited_for_cpu(self._thread) - self._waited
         if self._task.metered is None:
             self._task.metered = Metered()
         self._task.metered.waits = [
             Wait("cpu-wait", waited, 0),
             *(Wait(activity, seen[0], int(seen[1])) for activity, seen in self._tally.items()),
         ]
+
+
+def _waited_for_cpu(thread: LinuxThread) -> float:
+    """Seconds; NaN if they cannot be read just now: a task is never hindered by that."""
+    try:
+        return thread.waited_for_cpu()
+    except Exception:
+        return _NAN
 
 
 def look_at_waits(passed: float) -> None:

@@ -11,11 +11,13 @@ import os
 import platform
 import sys
 import time
+from functools import cache
 
-__all__ = ["LinuxThreads", "why_not_here"]
+__all__ = ["LinuxThread", "why_not_here"]
 
 _OPEN = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 _FUTEX = "futex"
+_LONGEST = 256
 
 _WAITS = {
     "io-wait": (
@@ -80,26 +82,91 @@ def why_not_here() -> str:
     return ""
 
 
-class LinuxThreads:
-    """Reads the state of threads of this process."""
+class LinuxThread:
+    """A thread of this process, as another one can read its state.
 
-    def __init__(self) -> None:
-        libc = ctypes.PyDLL(None)
-        self._open, self._read, self._close = libc.open, libc.read, libc.close
-        self._read.restype = ctypes.c_ssize_t
-        self._new_buffer = ctypes.c_char * 256
-        self._lock_begins, self._lock_ends = _python_runtime()
-        self._activity, self._sleeps_without, self._futex = _system_calls()
+    Its files in ``/proc`` are opened when first read and closed when this object goes: to open one
+    takes three times as long as to read it. Not all of them can be read at once.
 
-    def waits_for(self, thread: int) -> str | None:
-        """What the thread with this native id waits for; empty if it runs, None if it has ended.
+    Parameters
+    ----------
+    ident : int
+        Its native id.
+    """
+
+    __slots__ = ("_clock", "_kernel", "_schedstat", "_syscall")
+
+    def __init__(self, ident: int) -> None:
+        self._kernel = _kernel()
+        # The kernel's clock of that thread: see pthread_getcpuclockid(3).
+        self._clock = (~ident << 3) | 6
+        self._syscall = _File(b"/proc/self/task/%d/syscall" % ident, self._kernel)
+        self._schedstat = _File(b"/proc/self/task/%d/schedstat" % ident, self._kernel)
+
+    def waits_for(self) -> str | None:
+        """What it waits for; empty if it runs, None if it has ended.
 
         ``gil-wait``, ``lock-wait``, ``io-wait``, ``sleep``, ``device-wait``, ``page-fault``, or
         ``unexplained`` for anything else.
         """
-        call = self._text(b"/proc/self/task/%d/syscall" % thread).split()
-        if not call:
-            return None
+        call = self._syscall.read().split()
+        return self._kernel.activity_of(call) if call else None
+
+    def waited_for_cpu(self) -> float:
+        """Seconds that it could have run and had no processor, since it began; NaN if unknown."""
+        numbers = self._schedstat.read().split()
+        return int(numbers[1]) / 1e9 if len(numbers) > 1 else float("nan")
+
+    def cpu(self) -> float:
+        """Its CPU seconds, exactly.
+
+        Raises
+        ------
+        OSError
+            If it has ended.
+        """
+        return time.clock_gettime(self._clock)
+
+
+class _File:
+    """A small file that is read again and again, without the interpreter's lock given up."""
+
+    __slots__ = ("_descriptor", "_kernel", "_path")
+
+    def __init__(self, path: bytes, kernel: _Kernel) -> None:
+        self._path = path
+        self._kernel = kernel
+        self._descriptor = -1
+
+    def read(self) -> bytes:
+        """What is in it; nothing if it cannot be read."""
+        kernel = self._kernel
+        if self._descriptor < 0:
+            self._descriptor = kernel.open(self._path, _OPEN)
+        # One for each call: threads may take turns between the two lines.
+        buffer = kernel.new_buffer()
+        length = kernel.pread(self._descriptor, buffer, _LONGEST, 0)
+        return buffer.raw[: max(length, 0)]
+
+    def __del__(self) -> None:
+        if self._descriptor >= 0:
+            self._kernel.close(self._descriptor)
+
+
+class _Kernel:
+    """What it takes to read the state of threads: calls of the C library, what numbers mean."""
+
+    def __init__(self) -> None:
+        libc = ctypes.PyDLL(None)
+        self.open, self.pread, self.close = libc.open, libc.pread, libc.close
+        self.pread.restype = ctypes.c_ssize_t
+        self.pread.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_long]
+        self.new_buffer = ctypes.c_char * _LONGEST
+        self._lock_begins, self._lock_ends = _python_runtime()
+        self._activity, self._sleeps_without, self._futex = _system_calls()
+
+    def activity_of(self, call: list[bytes]) -> str:
+        """The activity of a system call: its number, and its arguments."""
         number = call[0]
         if number == b"running":
             return ""
@@ -112,33 +179,13 @@ class LinuxThreads:
             return "sleep"
         return self._activity.get(number, "unexplained")
 
-    def waited_for_cpu(self) -> float:
-        """Seconds that the calling thread could have run and had no processor, since it began."""
-        return int(self._text(b"/proc/thread-self/schedstat").split()[1]) / 1e9
-
-    def cpu(self, thread: int) -> float:
-        """CPU seconds of the thread with this native id, exactly.
-
-        Raises
-        ------
-        OSError
-            If it has ended.
-        """
-        # The kernel's clock of that thread: see pthread_getcpuclockid(3).
-        return time.clock_gettime((~thread << 3) | 6)
-
     def _is_pythons(self, address: int) -> bool:
         return self._lock_begins <= address < self._lock_ends
 
-    def _text(self, path: bytes) -> bytes:
-        descriptor = self._open(path, _OPEN)
-        if descriptor < 0:
-            return b""
-        # One for each call: threads may take turns between the two lines.
-        buffer = self._new_buffer()
-        length = self._read(descriptor, buffer, 256)
-        self._close(descriptor)
-        return buffer.raw[: max(length, 0)]
+
+@cache
+def _kernel() -> _Kernel:
+    return _Kernel()
 
 
 class _Symbol(ctypes.Structure):
