@@ -36,8 +36,13 @@ def encode_integers(values: Integers, others: dict[str, Integers], into: StreamW
     if not width and not into.leaves_out(len(values)):
         width = 1
     cells = rest.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)
-    planes = [into.put(np.ascontiguousarray(cells[:, place]).tobytes()) for place in range(width)]
-    return [base, least, planes]
+    planes = cells[:, :width].T.tobytes()
+    rows = len(values)
+    return [
+        base,
+        least,
+        [into.put(planes[place * rows : (place + 1) * rows]) for place in range(width)],
+    ]
 
 
 def decode_integers(
