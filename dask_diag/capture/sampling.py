@@ -152,7 +152,7 @@ class SamplingProfiler(TaskDiagnostic):
         Raises
         ------
         DiagnosticError
-            If the ending says no known format, or the folder does not exist.
+            If the ending says no known format, the folder does not exist, or there are no samples.
         """
         from dask_diag.views.exports.stacks import export_stacks
 
