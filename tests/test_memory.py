@@ -551,7 +551,7 @@ def test_hostile_labels_are_drawn_as_text(tmp_path):
     assert "<script>alert(1)" not in path.read_text()
     path.unlink()
     assert "\x1b" not in summary(sampler)
-    assert "at most 20MB" in summary(sampler)
+    assert "at most 20 MB" in summary(sampler)
 
 
 def test_series_are_combined_and_kept_apart():
@@ -568,7 +568,7 @@ def test_the_summary_tells_what_functions_took(retried):
     def measure():
         recording = profiled(dask.local.get_sync, {("take", 0): (take, 100)})
         assert "took while it ran" in summary(recording)
-        assert "take 100MB" in summary(recording).replace("\n", " ") or "take 1" in summary(
+        assert "take 100 MB" in summary(recording).replace("\n", " ") or "take 1" in summary(
             recording
         )
 

@@ -24,14 +24,15 @@ from dask_diag import (
     Recording,
     ResourceProfiler,
     summary,
+    units,
     visualize,
 )
 from dask_diag.analysis.outside import cpu_outside_tasks
 from dask_diag.columns import Labels, Texts
 from dask_diag.table import Table
+from dask_diag.units import amount, quantity, size
 from dask_diag.views.colors import color_of
 from dask_diag.views.names import seconds, shown
-from dask_diag.views.summary import amount
 
 HOSTILE = [
     "<script>window.pwned = 1</script>",
@@ -420,10 +421,25 @@ def test_durations_are_readable(value, text):
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(7, "7"), (1234, "1.23k"), (8e7, "80M"), (5e13, "50T")]
+    ("value", "text"),
+    [
+        *((7, "7 "), (0, "0 "), (0.25, "0.25 "), (1234, "1.23 k"), (999_400, "999 k")),
+        *((999_600, "1 M"), (-8e7, "-80 M"), (161.6e6, "162 M"), (5e13, "50 T"), (5e15, "5000 T")),
+    ],
 )
-def test_amounts_are_readable(value, text):
-    assert amount(value) == text
+def test_amounts_and_sizes_are_readable(value, text):
+    assert amount(value) == text.replace(" ", "")
+    assert size(value) == quantity(value, "nbytes") == text + "B"
+    assert quantity(value, "count") == amount(value)
+    assert size(float("nan")) == amount(float("nan")) == "unknown"
+
+
+def test_a_text_has_one_style_of_sizes():
+    # Bokeh's own formats, of which a format of digits ends the braces, may stay in plots of MB.
+    package = Path(units.__file__).parent
+    for path in package.rglob("*.py"):
+        if path.name != "units.py":
+            assert not re.search(r"(?<!0)\} ?[kMGT]?B\b|/ 1e[69]:", path.read_text()), path
 
 
 def test_the_summary_adds_up():

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from bokeh.models import CustomJSTickFormatter, LegendItem, Range1d
+from bokeh.models import CustomJSHover, CustomJSTickFormatter, LegendItem, Range1d
 
 from dask_diag.analysis.levels import Level, levels_held
 from dask_diag.recording import Recording
+from dask_diag.units import is_size
 from dask_diag.views.colors import color_of
 from dask_diag.views.figures import (
     SHORT_NUMBER,
+    SHORT_SIZE,
+    SIZE_OF_VALUE,
     Options,
     add_legend,
     draw_nothing,
@@ -39,7 +42,8 @@ def plot_cache(recording: Recording, origin: float, duration: float, options: Op
     )
     metric = label(recording.metric or "count", options.label_size)
     plot.yaxis.axis_label = f"Cache Size ({metric})"
-    plot.yaxis.formatter = CustomJSTickFormatter(code=SHORT_NUMBER)
+    in_bytes = is_size(recording.metric)
+    plot.yaxis.formatter = CustomJSTickFormatter(code=SHORT_SIZE if in_bytes else SHORT_NUMBER)
     lines = Lines(plot, "changes")
 
     def source_of(level: Level) -> Any:
@@ -62,8 +66,13 @@ def plot_cache(recording: Recording, origin: float, duration: float, options: Op
     set_hover(
         plot,
         renderers,
-        [("function", "$name"), ("time", "@time{0.000} s"), ("held", "@amount{0,0.[00]}")],
+        [
+            ("function", "$name"),
+            ("time", "@time{0.000} s"),
+            ("held", "@amount{custom}" if in_bytes else "@amount{0,0.[00]}"),
+        ],
         line_policy="prev",
+        formatters={"@amount": CustomJSHover(code=SIZE_OF_VALUE)} if in_bytes else {},
     )
     lines.finish()
     return plot

@@ -8,6 +8,7 @@ from dask_diag.analysis.findings.facts import Facts
 from dask_diag.analysis.findings.finding import Finding, severity_of_share
 from dask_diag.recording import Recording
 from dask_diag.table import Table
+from dask_diag.units import is_size, size
 
 __all__ = ["failed_tasks", "memory_growth", "sampler_late"]
 
@@ -54,8 +55,8 @@ def memory_growth(facts: Facts) -> Finding | None:
         "memory-growth",
         "high" if grown > 1e9 else "medium",
         float("nan"),
-        f"memory that is not given back grew from {floors[0] / 1e6:,.0f} MB to "
-        f"{floors[-1] / 1e6:,.0f} MB in {lasted:.3g} s, all the time",
+        f"memory that is not given back grew from {size(floors[0])} to "
+        f"{size(floors[-1])} in {lasted:.3g} s, all the time",
         "look for what tasks keep (caches, globals, lists that grow); what a compute returns is "
         "kept, too: reduce it first; on Linux allocators may keep memory (MALLOC_TRIM_THRESHOLD_)",
     )
@@ -76,7 +77,7 @@ def _samples_in_computes(recording: Recording) -> Table:
 def _held(recording: Recording, moment: float) -> float:
     """Bytes that the scheduler held then, if that was measured."""
     cache = recording.cache
-    if not len(cache) or "bytes" not in recording.metric:
+    if not len(cache) or not is_size(recording.metric):
         return 0.0
     held = (cache["start"] <= moment) & (cache["stop"] >= moment)
     return float(np.nansum(cache["metric"][held]))

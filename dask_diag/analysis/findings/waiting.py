@@ -11,6 +11,7 @@ from dask_diag.analysis.findings.facts import Facts, in_words
 from dask_diag.analysis.findings.finding import Finding, severity_of_share
 from dask_diag.analysis.transfers import transfers_by_task
 from dask_diag.analysis.waits import waits
+from dask_diag.units import size
 
 __all__ = ["gil_bound", "io_bound", "nested_threads", "serialization_bound"]
 
@@ -171,14 +172,14 @@ def serialization_bound(facts: Facts) -> Finding | None:
     if share < WORTH_TELLING:
         return None
     seconds = transfers["stop"] - transfers["start"]
-    size = np.nan_to_num(transfers["bytes"])
+    moved = np.nan_to_num(transfers["bytes"])
     weights = np.bincount(transfers["task"], seconds, minlength=len(facts.recording.tasks))
     names = facts.top_functions(weights)
     return Finding(
         "serialization-bound",
         severity_of_share(share),
         moving / facts.workers,
-        f"{moving:.3g} s of worker time ({share:.0%}) went into moving {size.sum() / 2e6:.3g} MB "
+        f"{moving:.3g} s of worker time ({share:.0%}) went into moving {size(moved.sum() / 2)} "
         f"of tasks, inputs and results between processes, {pickling:.3g} s of it into pickling and "
         f"rebuilding; most of it was for {in_words(names)}",
         "compute with scheduler='threads' if these functions let go of the interpreter's lock; "
@@ -201,11 +202,11 @@ def _held_up_in_transit(facts: Facts) -> Iterator[float]:
     """Worker-seconds of overhead, for each compute, while large data was between two processes."""
     moves = transfers_by_task(facts.recording)
     transfers = facts.recording.transfers
-    size = np.zeros(len(facts.recording.tasks))
-    np.maximum.at(size, transfers["task"], np.nan_to_num(transfers["bytes"]))
+    largest = np.zeros(len(facts.recording.tasks))
+    np.maximum.at(largest, transfers["task"], np.nan_to_num(transfers["bytes"]))
     sent, arrived = moves.scheduler["serialize"][1], moves.scheduler["deserialize"][0]
     for occupancy in facts.occupancies:
-        rows = occupancy.tasks.rows[size[occupancy.tasks.rows] >= LARGE]
+        rows = occupancy.tasks.rows[largest[occupancy.tasks.rows] >= LARGE]
         starts = np.concatenate([sent[rows], moves.closed[rows]])
         stops = np.concatenate([moves.opened[rows], arrived[rows]])
         known = ~np.isnan(starts) & ~np.isnan(stops)
