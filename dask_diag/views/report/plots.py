@@ -147,12 +147,10 @@ def flame(recording: Recording) -> Iterator[Part]:
 
 
 def _figure(name: str, recording: Recording) -> Figure | None:
-    """A plot over time, as wide as there is room, on the paper of the page, without a legend."""
+    """A plot over time, as wide as there is room, without a legend."""
     options = Options(
         sizing_mode="stretch_width",
         title=None,
-        background_fill_color=None,
-        border_fill_color=None,
     )
     plot = plot_of(name, recording, options)
     if plot is None:
