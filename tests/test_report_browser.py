@@ -143,7 +143,9 @@ def test_no_figure_is_white_in_a_dark_scheme_nor_dark_in_a_light_one(opened, sch
         white, black = (pixels > 240).all(axis=2).mean(), (pixels < 50).all(axis=2).mean()
         assert (white < 0.05 and black > 0.4) == (scheme == "dark"), (name, white, black)
         assert (black < 0.05 and white > 0.4) == (scheme == "light"), (name, white, black)
-    for chosen in page.query_selector_all(".bk-input, .bk-btn"):
+    inputs = page.query_selector_all(".bk-input, .bk-btn")
+    assert len(inputs) >= 9
+    for chosen in inputs:
         style = chosen.evaluate(
             """(element) => [getComputedStyle(element).color,
                              getComputedStyle(element).backgroundColor]"""
