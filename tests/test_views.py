@@ -203,7 +203,13 @@ def test_the_cache_plot_has_a_step_line_for_each_function_and_a_total():
     _, cprof = run(Profiler(), CacheProfiler())
     figure = visualize(cprof, show=False, save=False)
     assert {renderer.name for renderer in figure.renderers} == {"total", "b", "c"}
-    assert all(isinstance(r.glyph, bm.Step) and r.glyph.mode == "after" for r in figure.renderers)
+    steps = [r for r in figure.renderers if isinstance(r.glyph, bm.Step)]
+    dots = [r for r in figure.renderers if isinstance(r.glyph, bm.Scatter)]
+    assert {r.glyph.mode for r in steps} == {"after"}
+    assert [r.data_source for r in steps] == [r.data_source for r in dots]
+    assert len(steps + dots) == len(figure.renderers)
+    # Bokeh's steps do not feel the mouse.
+    assert figure.select_one(bm.HoverTool).renderers == dots
     total = next(r for r in figure.renderers if r.name == "total").data_source.data
     assert total["amount"].tolist()[0] >= 1
     assert total["amount"].tolist()[-1] == 0

@@ -243,7 +243,7 @@ function tell() {
     if (range != null) parts.push(`from ${+range[0].toPrecision(3)} s to ${+range[1].toPrecision(3)} s`)
     if (found != null) {
         const sum = total_found()
-        parts.push(`<b style="color: ${FOUND}">found: ${seconds(sum)}, ${percent(sum, total[base])}</b>`)
+        parts.push(`<b style="background: ${FOUND}; color: #ffffff; padding: 0 4px">found: ${seconds(sum)}, ${percent(sum, total[base])}</b>`)
     }
     if (state.deeper) parts.push("deeper calls: turn the wheel, or drag")
     if (total[base] == 0) parts.push("nothing to draw")
