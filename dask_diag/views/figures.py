@@ -33,8 +33,9 @@ for (const [factor, prefix] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"],
 SHORT_NUMBER = _SHORT % {"of": "tick", "between": "", "unit": ""}
 """For an axis: a tick as `units.amount` tells it."""
 SHORT_SIZE = _SHORT % {"of": "tick", "between": " ", "unit": "B"}
-"""The same as `units.size` tells it; then for a hover."""
+"""The same as `units.size` tells it."""
 SIZE_OF_VALUE = _SHORT % {"of": "value", "between": " ", "unit": "B"}
+"""The same for a hover."""
 
 _LEGEND_LABEL = 26
 _LEGEND_ROWS = 12
