@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dask_diag.columns import concatenate
-from dask_diag.errors import DiagnosticError, MissingDependencyError
+from dask_diag.errors import DiagnosticError
+from dask_diag.optional import needed
 
 if TYPE_CHECKING:
     import pandas
@@ -71,13 +72,10 @@ class Table:
         MissingDependencyError
             If pandas is not installed.
         """
-        try:
-            import pandas
-        except ImportError as error:
-            raise MissingDependencyError(
-                "to_dataframe() needs pandas: pip install pandas; to_dicts() needs nothing"
-            ) from error
-        return pandas.DataFrame({name: self[name].tolist() for name in self.columns})
+        frame: pandas.DataFrame = needed(
+            "pandas", "to_dataframe()", "to_dicts() needs nothing"
+        ).DataFrame({name: self[name].tolist() for name in self.columns})
+        return frame
 
     def __repr__(self) -> str:
         return f"<Table of {len(self)} rows: {', '.join(self.columns)}>"

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dask_diag import DiagnosticError, Profiler, Recording
+from dask_diag import DiagnosticError, Profiler, Recording, context_meter
 from dask_diag.analysis.activities import activities, execute_metrics
 from dask_diag.analysis.occupancy import occupancies
 from dask_diag.columns import Labels, Texts
@@ -354,3 +354,21 @@ def test_threads_move_nothing():
         dask.threaded.get({("no-op", 0): (int,)}, [("no-op", 0)])
     assert not len(prof.recording.transfers)
     assert "serialize" not in totals(prof.recording)
+
+
+def in_dollars():
+    context_meter.digest_metric("fees", 2.0, "dollars\n")
+
+
+def test_a_unit_that_nothing_has_is_told_unless_it_is_well_known():
+    with Profiler() as prof:
+        dask.local.get_sync({("f", 0): (in_dollars,)}, ("f", 0))
+    for known in ("bytes", "count"):
+        assert len(activities(prof.recording, unit=known)) == 0
+        assert activities(prof.recording, by="worker", unit=known).columns[0] == "worker"
+    assert totals(prof.recording, unit="dollars\n") == {"fees": 2.0}
+    told = (
+        r"unit: expected one of 'seconds', 'bytes', 'count', 'dollars\\n', found 'second'; [^\n]*$"
+    )
+    with pytest.raises(DiagnosticError, match=told):
+        activities(prof.recording, unit="second")

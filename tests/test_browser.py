@@ -151,6 +151,27 @@ def test_hovering_a_task_tells_of_it(opened):
         assert part in text
 
 
+@pytest.mark.parametrize(("name", "told"), [("nbytes", "162 MB"), ("count", "161,600,000")])
+def test_hovering_what_was_held_tells_how_much(opened, name, told):
+    with CacheProfiler(lambda _: 161_600_000, metric_name=name) as cprof:
+        dsk = {("made", 0): (int, 1), ("used", 0): (slowly, ("made", 0))}
+        dask.threaded.get(dsk, ("used", 0))
+    page = opened(cprof, plots=["cache"])
+    (box,) = frames(page)
+    held = cprof.recording.cache
+    moment = (held["start"][0] - cprof.recording.start) / (
+        cprof.recording.stop - cprof.recording.start
+    )
+    # The line is at 1 of 1.05 of the frame.
+    page.mouse.move(box["x"] + box["width"] * moment, box["y"] + box["height"] * (1 - 1 / 1.05))
+    assert told in tooltip(page)
+
+
+def slowly(value):
+    time.sleep(0.3)
+    return value
+
+
 def tooltip(page):
     for _ in range(50):
         text = page.evaluate(

@@ -17,9 +17,10 @@ pytestmark = pytest.mark.leaves_files
 def files():
     import dask
 
-    with dask_diag.Profiler() as prof:
+    with dask_diag.Profiler() as prof, dask_diag.SamplingProfiler() as sprof:
         dask.delayed(sum)([1, 2]).compute(scheduler="sync")
     prof.recording.save("run.diag")
+    dask_diag.Recording.combine([prof.recording, sprof.recording]).save("sampled.diag")
     recording(load=around(1.0, 0.1, 50, 1), add=[1.0] * 9).save("before.diag")
     recording(load=around(1.5, 0.1, 50, 2), add=[1.0] * 9).save("after.diag")
 
@@ -52,24 +53,38 @@ def test_report_writes_a_page_and_replaces_none_unasked(files):
 @pytest.mark.parametrize(
     ("options", "there"),
     [
-        (["--format", "perfetto"], "run.perfetto.json"),
-        (["--format", "speedscope"], "run.speedscope.json"),
-        (["--format", "collapsed"], "run.collapsed"),
-        (["--format", "json"], "run.json"),
-        (["--format", "csv"], "run.csv"),
+        (["--format", "perfetto"], "sampled.perfetto.json"),
+        (["--format", "speedscope"], "sampled.speedscope.json"),
+        (["--format", "collapsed"], "sampled.collapsed"),
+        (["--format", "json"], "sampled.json"),
+        (["--format", "csv"], "sampled.csv"),
         (["--format", "csv", "-o", "tables"], "tables/tasks.csv"),
         (["-o", "other.trace.json"], "other.trace.json"),
     ],
 )
 def test_export_writes_what_is_asked_for(files, options, there):
-    done = diag("export", "run.diag", *options)
+    done = diag("export", "sampled.diag", *options)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"export: {there.split('/')[0]}\n"
     assert Path(there).is_file()
-    again = diag("export", "run.diag", *options)
+    again = diag("export", "sampled.diag", *options)
     assert again.returncode == 2
     assert "will not overwrite" in again.stderr
-    assert diag("export", "run.diag", *options, "--force").returncode == 0
+    assert diag("export", "sampled.diag", *options, "--force").returncode == 0
+
+
+def test_export_says_that_there_is_nothing_to_write(files):
+    for name in ("speedscope", "collapsed"):
+        done = diag("export", "run.diag", "--format", name)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "there are no samples" in done.stderr
+        assert "dask-diag run" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+    with dask_diag.Profiler() as prof:
+        pass
+    prof.recording.save("empty.diag")
+    done = diag("export", "empty.diag", "--format", "csv")
+    assert (done.returncode, done.stdout) == (0, "export: empty.csv (there are no tasks)\n")
 
 
 def test_export_says_what_it_needs(files):

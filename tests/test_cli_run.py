@@ -368,3 +368,57 @@ def test_a_recording_that_the_program_removes_is_told():
     done = diag("run", name)
     assert "script.diag has been removed" in done.stderr
     assert "recording:" not in done.stderr
+
+
+OUTLIVES = """
+import atexit, threading, time
+from concurrent.futures import ThreadPoolExecutor
+
+atexit.register(print, "at exit", flush=True)
+executor = ThreadPoolExecutor(1)
+executor.submit(print, "an executor that nobody shuts down", flush=True).result()
+
+def later():
+    threading.main_thread().join()
+    print("waits", flush=True)
+    time.sleep({seconds})
+    print("sum", compute("sync"), flush=True)
+
+threading.Thread(target=later).start()
+"""
+
+
+@pytest.mark.parametrize(("ends", "status"), [("", 0), ("sys.exit(3)", 3), ("1 / 0", 1)])
+def test_threads_that_outlive_the_program_are_waited_for(ends, status):
+    name = script(OUTLIVES.format(seconds=0.3) + ends)
+    plain, ours = python(name), diag("run", name)
+    assert (ours.returncode, ours.stdout) == (plain.returncode, plain.stdout)
+    assert ours.returncode == status
+    assert ours.stdout.split("\n")[-3:-1] == ["sum 55", "at exit"]
+    assert "1 compute, 11 tasks" in ours.stderr
+    loaded = load("script.diag")
+    assert loaded.tasks["outcome"].tolist() == ["ok"] * 11
+    assert loaded.notices == ()
+
+
+@pytest.mark.parametrize(("ends", "status"), [("", 0), ("sys.exit(3)", 3), ("1 / 0", 1)])
+def test_ctrl_c_ends_the_wait_for_threads_as_it_does_without_us(ends, status):
+    name = script("compute()" + OUTLIVES.format(seconds=100) + ends)
+    for run in ([], ["-m", "dask_diag", "run"]):
+        child = subprocess.Popen(
+            [sys.executable, *run, name],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+        )
+        while child.stdout.readline() != "waits\n":
+            assert child.poll() is None
+        time.sleep(0.3)
+        child.send_signal(signal.SIGINT)
+        stdout, stderr = child.communicate(timeout=60)
+        assert (child.returncode, stdout) == (status, "at exit\n")
+        assert "KeyboardInterrupt" in stderr
+    assert "1 compute, 11 tasks" in stderr
+    assert "dask_diag" not in without_recording(stderr)
+    assert load("script.diag").notices == ()

@@ -564,6 +564,13 @@ def test_what_cannot_be_written_is_told(recording, name, chosen, told, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["x.csv", "x.parquet", "x.collapsed", "x.speedscope.json"])
+def test_what_was_not_measured_is_told_and_no_empty_file_is_written(name, tmp_path):
+    with pytest.raises(DiagnosticError, match=r"not measured: name a folder|there are no samples"):
+        export(ResourceProfiler(), tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_ending_says_the_format(recording, tmp_path):
     for name, begins in (
         ("x.perfetto.json", '{"displayTimeUnit"'),
@@ -572,7 +579,8 @@ def test_the_ending_says_the_format(recording, tmp_path):
         ("x.json", '{"format":"dask_diag recording"'),
         ("x.csv", "task,key,function"),
     ):
-        assert export(recording, tmp_path / name).read_text().startswith(begins), name
+        source = known_stacks() if "speedscope" in name else recording
+        assert export(source, tmp_path / name).read_text().startswith(begins), name
     named = export(recording, tmp_path / "y.json", "perfetto")
     assert named.read_text().startswith('{"displayTimeUnit"')
 

@@ -117,9 +117,11 @@ def test_gil_bound(explain, retried):
     def measure():
         recording = recorded(independent((spin, 0.1), 12), explain=explain)
         finding = the(recording, "gil-bound")
-        assert finding.severity == "high"
+        assert finding.severity == ("high" if explain else "medium")
         assert "work" in finding.evidence
         assert "processes" in finding.advice
+        assert ("another lock" in finding.evidence) != explain
+        assert ("explain=True" in finding.advice) != explain
         # Two processors would have halved it.
         assert 0.3 < finding.seconds_lost < 1.0
 
@@ -134,8 +136,55 @@ def test_io_bound(explain, retried):
         assert finding.seconds_lost == pytest.approx(0.6, rel=0.2)
         assert "num_workers=" in finding.advice
         assert codes(recording) == {"io-bound"}
+        known = explain and sys.platform == "linux"
+        assert finding.severity == ("high" if known else "medium")
+        assert ("a sleep or for a lock, it is not known which" in finding.evidence) != known
+        assert ("find out with Profiler(explain=True)" in finding.advice) != known
 
     retried(measure)
+
+
+LOCK = threading.Lock()
+
+
+def wait_for_the_lock():
+    with LOCK:
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("task", [(time.sleep, 0.1), (wait_for_the_lock,)], ids=["sleep", "lock"])
+def test_what_merely_sleeps_or_waits_for_a_lock_is_not_said_to_do_io(task, retried):
+    def measure():
+        finding = the(recorded(independent(task, 6)), "io-bound")
+        assert "were blocked" in finding.evidence
+        assert "not known which" in finding.evidence
+        if sys.platform == "linux":
+            explained = codes(recorded(independent(task, 6), explain=True))
+            assert not {"io-bound", "gil-bound"} & explained
+
+    retried(measure)
+
+
+def test_turns_with_another_lock_are_not_said_to_be_for_the_interpreters(retried):
+    def measure():
+        dsk = independent((hash_in_turns, 0.4), 2)
+        finding = the(recorded(dsk), "gil-bound")
+        assert finding.severity == "medium"
+        assert "but also for another lock or between short sleeps" in finding.evidence
+        assert finding.advice.startswith("find out with Profiler(explain=True)")
+        if sys.platform == "linux":
+            assert "gil-bound" not in codes(recorded(dsk, explain=True))
+
+    retried(measure)
+
+
+def hash_in_turns(seconds):
+    """Compute without the interpreter's lock, and one at a time all the same."""
+    stop, block = time.perf_counter() + seconds, bytes(1_000_000)
+    while time.perf_counter() < stop:
+        with LOCK:
+            hashlib.sha256(block)
+        time.sleep(0)
 
 
 def test_tasks_too_small(retried):
@@ -289,6 +338,16 @@ def test_memory_growth(retried):
         dsk = {("keep", n): (keep, ("keep", n - 1) if n else None) for n in range(30)}
         finding = the(recorded(dsk, dt=0.05), "memory-growth")
         assert math.isnan(finding.seconds_lost)
+        assert finding.severity == "low"
+        assert "not known how much of it is results: CacheProfiler tells" in finding.evidence
+        KEPT.clear()
+        with bytes_held() as cprof:
+            recording = recorded(dsk, dt=0.05)
+        finding = the(Recording.combine([recording, cprof.recording]), "memory-growth")
+        assert finding.severity == "medium"
+        assert "beside results that are held" in finding.evidence
+        grown = float(finding.evidence.split(" MB,")[0].rsplit(" ", 1)[1])
+        assert 300 < grown < 1000
         KEPT.clear()
         once = {("use", n): (used, ("use", n - 1) if n else None) for n in range(30)}
         assert "memory-growth" not in codes(recorded(once, dt=0.05))
@@ -314,13 +373,32 @@ def test_memory_that_the_scheduler_holds_is_no_growth(retried):
         recording = Recording.combine([prof.recording, rprof.recording, cprof.recording])
         assert "memory-growth" not in codes(recording)
         without = Recording.combine([prof.recording, rprof.recording])
-        assert "memory-growth" in codes(without)
+        finding = the(without, "memory-growth")
+        assert finding.severity == "low"
+        assert "not known" in finding.evidence
 
     retried(measure)
 
 
+def test_results_that_a_program_keeps_are_no_sure_growth(retried):
+    def measure():
+        kept = []
+        with ResourceProfiler(dt=0.02) as rprof, bytes_held() as cprof:
+            for n in range(20):
+                kept.append(dask.local.get_sync({("make", n): (make_slowly, n)}, ("make", n)))
+        finding = the(Recording.combine([rprof.recording, cprof.recording]), "memory-growth")
+        assert finding.severity == "low"
+        assert "may be what computes returned before" in finding.evidence
+
+    retried(measure)
+
+
+def bytes_held():
+    return CacheProfiler(metric=nbytes_of, metric_name="bytes")
+
+
 def nbytes_of(value):
-    return value.nbytes
+    return getattr(value, "nbytes", 0)
 
 
 def make_slowly(_):

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_diag import DiagnosticError, visualize
+from dask_diag import DiagnosticError, SamplingProfiler, visualize
 from dask_diag.analysis.flame import hottest_lines, tree
 from dask_diag.analysis.places import package_of, short_path
 from dask_diag.analysis.preorder import depths, preorder, sums_below
@@ -464,9 +464,14 @@ def test_weights_below_a_microsecond_are_not_lost(tmp_path):
     assert sum(collapsed_of(recording_of_stacks(rows), tmp_path).values()) == 40
 
 
-def test_nothing_sampled_exports_an_empty_file(tmp_path):
-    assert speedscope_of(recording_of_stacks([]), tmp_path) == ({}, [])
-    assert collapsed_of(recording_of_stacks([]), tmp_path) == {}
+@pytest.mark.parametrize("name", ["x.speedscope.json", "x.collapsed"])
+def test_nothing_sampled_is_told_and_no_empty_profile_is_written(name, tmp_path):
+    with pytest.raises(DiagnosticError, match=r"no samples .* record with SamplingProfiler"):
+        SamplingProfiler().export(tmp_path / name)
+    for asked in ({"function": "no such"}, {"start": 1e9}):
+        with pytest.raises(DiagnosticError, match=r"no samples .* leave out function"):
+            export_stacks(known_stacks(), tmp_path / name, **asked)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_recursion_is_exported(tmp_path):

@@ -29,6 +29,7 @@ from dask_diag import (
 from dask_diag.capture.system.memory_tree import MemoryTree
 from dask_diag.capture.system.processes import LinuxReader, PsutilReader
 from dask_diag.columns import Labels, Texts
+from dask_diag.errors import MissingDependencyError
 from dask_diag.freezing.tables import memory_table
 from dask_diag.table import Table
 
@@ -551,7 +552,7 @@ def test_hostile_labels_are_drawn_as_text(tmp_path):
     assert "<script>alert(1)" not in path.read_text()
     path.unlink()
     assert "\x1b" not in summary(sampler)
-    assert "at most 20MB" in summary(sampler)
+    assert "at most 20 MB" in summary(sampler)
 
 
 def test_series_are_combined_and_kept_apart():
@@ -568,7 +569,7 @@ def test_the_summary_tells_what_functions_took(retried):
     def measure():
         recording = profiled(dask.local.get_sync, {("take", 0): (take, 100)})
         assert "took while it ran" in summary(recording)
-        assert "take 100MB" in summary(recording).replace("\n", " ") or "take 1" in summary(
+        assert "take 100 MB" in summary(recording).replace("\n", " ") or "take 1" in summary(
             recording
         )
 
@@ -594,3 +595,15 @@ print([m for m in ("bokeh", "pandas", "dask_diag.views") if m in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:2] == ["[]", "[]"]
+
+
+def test_without_pandas_the_line_is_told_that_installs_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    sampler = sampler_by_hand(a=[(1, 10)])
+    for needs, by, instead in (
+        (sampler.to_pandas, r"to_pandas\(\)", "samples and recording"),
+        (sampler.recording.memory.to_dataframe, r"to_dataframe\(\)", r"to_dicts\(\)"),
+    ):
+        told = f"{by} needs pandas: pip install pandas; {instead} needs? nothing"
+        with pytest.raises(MissingDependencyError, match=told):
+            needs()

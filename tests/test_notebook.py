@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,42 @@ def test_a_cell_that_raises_is_recorded_and_raises(shell):
     assert "1 compute, 1 task" in shown(captured)
     assert "notebook.py" not in captured.stdout
     assert "1 / 0" in captured.stdout
+
+
+WAITS = "import asyncio\nasync def waits(value):\n    await asyncio.sleep(0.01)\n    return value\n"
+
+
+def test_a_cell_awaits_as_cells_do(shell):
+    body = f"{WAITS}kept = await waits(1)\n{COMPUTE}await waits(kept + total)"
+    result, captured = shell(f"%%diag run --no-plots\n{body}")
+    assert result.success, result.error_in_exec
+    assert (result.result, shell.names["kept"]) == (4, 1)
+    assert len(shell.names["run"].tasks) == 1
+    result, captured = shell(f"%%diag run --no-plots\n{COMPUTE}await waits(1)\n1 / 0")
+    assert isinstance(result.error_in_exec, ZeroDivisionError)
+    assert len(shell.names["run"].tasks) == 1
+    assert "1 / 0" in captured.stdout
+    assert not {"notebook.py", "base_events"} & set(re.findall(r"\w+(?:\.py)?", captured.stdout))
+
+
+def test_where_a_loop_runs_await_is_refused_in_a_line_before_anything_runs(shell):
+    import asyncio
+
+    async def kernel():
+        return shell(f"%%diag -o run.diag\nran = True\n{WAITS}await waits(1)")
+
+    result, captured = asyncio.run(kernel())
+    assert not result.success
+    assert "await cannot stand below %%diag" in captured.stderr + shown(captured)
+    assert "Traceback" not in captured.stderr + shown(captured)
+    assert "ran" not in shell.names
+    assert not Path("run.diag").exists()
+
+
+def test_a_syntax_error_is_told_before_anything_is_recorded(shell):
+    result, _ = shell("%%diag -o run.diag\nif True print()")
+    assert isinstance(result.error_in_exec, SyntaxError)
+    assert not Path("run.diag").exists()
 
 
 def test_files_are_written_and_not_overwritten_unasked(shell):

@@ -181,7 +181,7 @@ def test_memory_of_functions_is_told_as_exact_or_a_bound(tmp_path):
     with performance_report(tmp_path / "page.html", dt=0.01):
         dask.threaded.get({("takes", 0): (takes,)}, ("takes", 0))
     memory = " ".join(Page(tmp_path / "page.html").sections["memory"].split())
-    found = re.search(r"takes 1 1 ([\d.]+) ([\d.]+) (exact|upper bound)", memory)
+    found = re.search(r"takes 1 1 ([\d.]+) MB ([\d.]+) MB (exact|upper bound)", memory)
     assert found, memory
     assert 50 < float(found[1]) < 80
 

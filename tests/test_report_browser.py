@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import re
+
+import numpy as np
 import pytest
+from PIL import Image
 
 from benchmarks.made_up import many_tasks
 from dask_diag import performance_report, report
@@ -116,13 +121,38 @@ def test_all_text_is_read_easily_in_a_light_and_a_dark_scheme(opened, scheme):
     assert (told["paper"] > 0.5) == (scheme == "light")
     inks = page.evaluate(
         """() => [...Bokeh.documents[0]._all_models.values()]
-        .filter((m) => m.type == "Figure" && ["tasks", "resources", "cache"].includes(m.name))
+        .filter((m) => m.type == "Figure")
         .flatMap((figure) => [...figure.references()])
         .filter((m) => "major_label_text_color" in m.properties)
         .map((m) => m.major_label_text_color)"""
     )
-    assert len(inks) >= 6
+    assert len(inks) >= 14
     assert set(inks) == {"#1c1e21" if scheme == "light" else "#e6e8ea"}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_figure_is_white_in_a_dark_scheme_nor_dark_in_a_light_one(opened, scheme, size):
+    page = opened("real", size, scheme)
+    for fold in page.query_selector_all("summary"):
+        fold.click()
+    page.wait_for_timeout(400)
+    for name in ("activities", "flame"):
+        figure = page.query_selector(f"#{name} .figure")
+        pixels = np.asarray(Image.open(io.BytesIO(figure.screenshot())).convert("RGB"))
+        white, black = (pixels > 240).all(axis=2).mean(), (pixels < 50).all(axis=2).mean()
+        assert (white < 0.05 and black > 0.4) == (scheme == "dark"), (name, white, black)
+        assert (black < 0.05 and white > 0.4) == (scheme == "light"), (name, white, black)
+    inputs = page.query_selector_all(".bk-input, .bk-btn")
+    assert len(inputs) >= 9
+    for chosen in inputs:
+        style = chosen.evaluate(
+            """(element) => [getComputedStyle(element).color,
+                             getComputedStyle(element).backgroundColor]"""
+        )
+        ink, paper = (sum(map(int, re.findall(r"\d+", text)[:3])) for text in style)
+        assert abs(ink - paper) > 300
+        assert (ink > paper) == (scheme == "dark")
 
 
 def test_figures_follow_when_the_scheme_changes(opened):

@@ -24,14 +24,15 @@ from dask_diag import (
     Recording,
     ResourceProfiler,
     summary,
+    units,
     visualize,
 )
 from dask_diag.analysis.outside import cpu_outside_tasks
 from dask_diag.columns import Labels, Texts
 from dask_diag.table import Table
+from dask_diag.units import amount, quantity, size
 from dask_diag.views.colors import color_of
 from dask_diag.views.names import seconds, shown
-from dask_diag.views.summary import amount
 
 HOSTILE = [
     "<script>window.pwned = 1</script>",
@@ -202,7 +203,13 @@ def test_the_cache_plot_has_a_step_line_for_each_function_and_a_total():
     _, cprof = run(Profiler(), CacheProfiler())
     figure = visualize(cprof, show=False, save=False)
     assert {renderer.name for renderer in figure.renderers} == {"total", "b", "c"}
-    assert all(isinstance(r.glyph, bm.Step) and r.glyph.mode == "after" for r in figure.renderers)
+    steps = [r for r in figure.renderers if isinstance(r.glyph, bm.Step)]
+    dots = [r for r in figure.renderers if isinstance(r.glyph, bm.Scatter)]
+    assert {r.glyph.mode for r in steps} == {"after"}
+    assert [r.data_source for r in steps] == [r.data_source for r in dots]
+    assert len(steps + dots) == len(figure.renderers)
+    # Bokeh's steps do not feel the mouse.
+    assert figure.select_one(bm.HoverTool).renderers == dots
     total = next(r for r in figure.renderers if r.name == "total").data_source.data
     assert total["amount"].tolist()[0] >= 1
     assert total["amount"].tolist()[-1] == 0
@@ -420,10 +427,25 @@ def test_durations_are_readable(value, text):
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(7, "7"), (1234, "1.23k"), (8e7, "80M"), (5e13, "50T")]
+    ("value", "text"),
+    [
+        *((7, "7 "), (0, "0 "), (0.25, "0.25 "), (1234, "1.23 k"), (999_400, "999 k")),
+        *((999_600, "1 M"), (-8e7, "-80 M"), (161.6e6, "162 M"), (5e13, "50 T"), (5e15, "5000 T")),
+    ],
 )
-def test_amounts_are_readable(value, text):
-    assert amount(value) == text
+def test_amounts_and_sizes_are_readable(value, text):
+    assert amount(value) == text.replace(" ", "")
+    assert size(value) == quantity(value, "nbytes") == text + "B"
+    assert quantity(value, "count") == amount(value)
+    assert size(float("nan")) == amount(float("nan")) == "unknown"
+
+
+def test_a_text_has_one_style_of_sizes():
+    # Bokeh's own formats, of which a format of digits ends the braces, may stay in plots of MB.
+    package = Path(units.__file__).parent
+    for path in package.rglob("*.py"):
+        if path.name != "units.py":
+            assert not re.search(r"(?<!0)\} ?[kMGT]?B\b|/ 1e[69]:", path.read_text()), path
 
 
 def test_the_summary_adds_up():

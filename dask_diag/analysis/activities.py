@@ -71,11 +71,18 @@ def activities(
     Raises
     ------
     DiagnosticError
-        If `by` is none of those.
+        If `by` is none of those, or if the unit is not known: neither ``"seconds"``, ``"bytes"`` or
+        ``"count"``, of which there may be none, nor one that a task has metered.
     """
     expect_recording(recording)
     if by not in GROUPS:
         raise DiagnosticError(f"by: expected one of {', '.join(GROUPS)}, found {by!r}")
+    units = list(dict.fromkeys(["seconds", *UNITS_OF_TRANSFERS, *_units(recording)]))
+    if unit not in units:
+        raise DiagnosticError(
+            f"unit: expected one of {', '.join(map(repr, units))}, found {unit!r}; others are "
+            "there when a task has metered them"
+        )
     if isinstance(functions, str):
         functions = [functions]
     columns = () if by == "activity" else (by,)

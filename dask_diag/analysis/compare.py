@@ -42,10 +42,13 @@ class Comparison(NamedTuple):
     total : dict
         The same numbers of all functions together, before and after, and ``elapsed`` (seconds in
         which a compute ran).
+    metrics : tuple of str
+        What the scheduler held is measured in, before and after.
     """
 
     functions: Table
     total: dict[str, Any]
+    metrics: tuple[str, str]
 
     def rising(self, by: float) -> list[str]:
         """What takes longer than before by more than a share (0.1 is a tenth), and surely so.
@@ -123,7 +126,8 @@ def compare(before: Recording, after: Recording) -> Comparison:
     names = dict.fromkeys((*sides[0], *sides[1]))
     pairs = [_Pair(name, *(side.get(name, _ABSENT) for side in sides)) for name in names]
     pairs.sort(key=lambda pair: -abs(pair.change))
-    return Comparison(_table(pairs), _total(pairs, before, after))
+    metrics = before.metric, after.metric
+    return Comparison(_table(pairs), _total(pairs, before, after), metrics)
 
 
 def _by_function(recording: Recording) -> dict[str, _Side]:

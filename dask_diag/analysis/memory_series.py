@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_diag.errors import MissingDependencyError
+from dask_diag.optional import needed
 from dask_diag.recording import Recording
 from dask_diag.table import Table
 
@@ -68,19 +68,14 @@ def dataframe(
     MissingDependencyError
         If pandas is not installed.
     """
-    try:
-        import pandas
-    except ImportError as error:
-        raise MissingDependencyError(
-            "to_pandas() needs pandas: pip install pandas; samples and recording need nothing"
-        ) from error
+    pd = needed("pandas", "to_pandas()", "samples and recording need nothing")
     columns = {}
     for label, times, sizes in series_of(recording, measures):
         if align:
-            index: Any = pandas.to_timedelta(times - times[:1].sum(), unit="s")
+            index: Any = pd.to_timedelta(times - times[:1].sum(), unit="s")
         else:
-            index = pandas.to_datetime(times + recording.epoch, unit="s")
-        series = pandas.Series(sizes, index=index)
+            index = pd.to_datetime(times + recording.epoch, unit="s")
+        series = pd.Series(sizes, index=index)
         columns[label] = series[~series.index.duplicated()]
-    frame = pandas.DataFrame(columns).sort_index()
+    frame: pandas.DataFrame = pd.DataFrame(columns).sort_index()
     return frame.ffill().where(frame.bfill().notna())

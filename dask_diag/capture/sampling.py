@@ -185,8 +185,8 @@ class SamplingProfiler(TaskDiagnostic):
         Raises
         ------
         DiagnosticError
-            If the ending says no known format, the folder does not exist, or no sample has that
-            key.
+            If the ending says no known format, the folder does not exist, or there are no such
+            samples.
         """
         from dask_diag.views.exports.stacks import export_stacks
 

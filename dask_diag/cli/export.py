@@ -48,5 +48,6 @@ def export(file: str, format_: str | None, output: str | None, force: bool) -> N
         raise click.UsageError("say what to write: --format, or --output with a known ending")
     target = output or str(Path(file).with_suffix(_ENDINGS[format_ or ""]))
     check_free(target, force, file, folder_too=True)
-    written = write_export(load(file), target, format_, overwrite=force)
-    tell(f"export: {one_line(written)}")
+    recording = load(file)
+    written = write_export(recording, target, format_, overwrite=force)
+    tell(f"export: {one_line(written)}" + ("" if len(recording.tasks) else " (there are no tasks)"))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import asyncio
+import inspect
+from types import CodeType
 from typing import Any
 
 import click
@@ -17,6 +20,10 @@ from dask_diag.errors import DiagnosticError
 __all__ = ["DiagMagics"]
 
 _NAME = "_diag"
+_NO_AWAIT = (
+    "await cannot stand below %%diag where an event loop runs, as in a notebook: magics are not "
+    "awaited; in a cell without it, use `with dask_diag.record('run.diag'):` around what awaits"
+)
 
 
 def _started(arguments: Any) -> Any:
@@ -33,6 +40,31 @@ def _started(arguments: Any) -> Any:
     except (click.ClickException, DiagnosticError, ValueError, TypeError) as error:
         told = error.message if isinstance(error, click.ClickException) else str(error)
         raise UsageError(told) from None
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+async def _awaited(codes: list[CodeType], *names: Any) -> tuple[Any, Exception | None]:
+    """The value of the last, or the error that ended them.
+
+    Raised outside, that has no frames of an event loop in its traceback.
+    """
+    __tracebackhide__ = True
+    value = None
+    try:
+        for code in codes:
+            value = eval(code, *names)
+            if code.co_flags & inspect.CO_COROUTINE:
+                value = await value
+    except Exception as error:
+        return None, error
+    return value, None
 
 
 @magics_class
@@ -60,27 +92,37 @@ class DiagMagics(Magics):
         arguments = parse_argstring(self.diag, line)
         if not arguments.name.isidentifier():
             raise UsageError(f"expected the name of a variable, found {arguments.name!r}")
+        codes = self._compiled(cell)
+        awaits = any(code.co_flags & inspect.CO_COROUTINE for code in codes)
+        if awaits and _in_event_loop():
+            raise UsageError(_NO_AWAIT)
         recorder = _started(arguments)
         try:
-            return self._value_of(cell, local_ns)
+            if not awaits:
+                value = None
+                for code in codes:
+                    value = eval(code, self.shell.user_ns, local_ns)
+                return value
+            value, error = self.shell.loop_runner(_awaited(codes, self.shell.user_ns, local_ns))
+            if error is not None:
+                raise error
+            return value
         finally:
             recorder.__exit__()
             self._show(recorder, arguments)
 
-    def _value_of(self, cell: str, local_ns: Any) -> Any:
-        """Run a cell as IPython does, and return what its last expression is."""
-        __tracebackhide__ = True
+    def _compiled(self, cell: str) -> list[CodeType]:
+        """A cell as IPython compiles it; its last expression apart, which has its value."""
         shell = self.shell
         transformed = shell.transform_cell(cell)
         name = shell.compile.cache(transformed, raw_code=cell)
         tree = shell.transform_ast(shell.compile.ast_parse(transformed, filename=name))
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-        exec(shell.compile(tree, name, "exec"), shell.user_ns, local_ns)
-        if last is None:
-            return None
-        return eval(
-            shell.compile(ast.Expression(last.value), name, "eval"), shell.user_ns, local_ns
-        )
+        with shell.compile.extra_flags(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if shell.autoawait else 0):
+            codes = [shell.compile(tree, name, "exec")]
+            if last is not None:
+                codes.append(shell.compile(ast.Expression(last.value), name, "eval"))
+        return codes
 
     def _show(self, recorder: Any, arguments: Any) -> None:
         from dask_diag.views.page import visualize

@@ -11,6 +11,7 @@ import importlib.util
 import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType, TracebackType
@@ -18,7 +19,7 @@ from typing import Any
 
 from dask_diag.cli.telling import Failure, one_line
 
-__all__ = ["Program", "end_as", "print_as_python_does"]
+__all__ = ["Program", "end_as", "print_as_python_does", "wait_for_threads"]
 
 _OURS = ("dask_diag.cli", "dask_diag.capture.tasks.task", "dask_diag.capture.watching.watched")
 """Modules whose frames are in a traceback only because dask_diag runs the program."""
@@ -153,6 +154,28 @@ def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
         if not name.startswith(_OURS):
             rest = TracebackType(rest, step.tb_frame, step.tb_lasti, step.tb_lineno)
     return rest
+
+
+def wait_for_threads() -> None:
+    """Wait for the program's threads as the interpreter does before it ends.
+
+    It is the interpreter's own function, which does nothing when the interpreter calls it again: it
+    first tells executors to end theirs, for which a mere join would wait forever.
+    """
+    # It refuses to import them from then on, and what tells of the recording may need them.
+    importlib.import_module("concurrent.futures.thread")
+    importlib.import_module("concurrent.futures.process")
+    try:
+        getattr(threading, "_shutdown", _join_threads)()
+    except BaseException as error:
+        # Ctrl-C: whoever interrupts the wait does not want it; the exit status stays.
+        print_as_python_does(error)
+
+
+def _join_threads() -> None:
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.current_thread():
+            thread.join()
 
 
 def end_as(signal_number: int) -> None:

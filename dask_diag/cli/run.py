@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from dask_diag.cli.program import Program, end_as, print_as_python_does
+from dask_diag.cli.program import Program, end_as, print_as_python_does, wait_for_threads
 from dask_diag.cli.telling import check_free, one_line, tell
 from dask_diag.errors import DiagnosticError
 
@@ -91,6 +91,7 @@ def _run(program: Program, path: str, report: str | None, quiet: bool, **options
         except BaseException as ended:
             error = ended
             print_as_python_does(ended)
+        wait_for_threads()
     if os.getpid() == process:
         # A child that the program forked comes here too; its parent tells.
         _tell(recorder, path, report, quiet)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dask_diag.errors import RecordingFileError
+from dask_diag.storage.locking import close, lock, locked
 
 __all__ = ["create", "place", "read_from", "target", "telling"]
 
@@ -50,19 +51,39 @@ def target(path: Any, overwrite: bool) -> Path:
 
 
 def create(path: Path, overwrite: bool) -> int:
-    """A new file's descriptor."""
-    how = os.O_TRUNC if overwrite else os.O_EXCL
+    """The descriptor of a file that is empty and locked."""
+    how = 0 if overwrite else os.O_EXCL
     with telling("write", path):
-        try:
-            return os.open(path, os.O_RDWR | os.O_CREAT | how | _BINARY, 0o666)
-        except FileExistsError:
-            raise _exists(path) from None
+        while True:
+            try:
+                file = os.open(path, os.O_RDWR | os.O_CREAT | how | _BINARY, 0o666)
+            except FileExistsError:
+                raise _exists(path) from None
+            try:
+                lock(file, path)
+                if _is_at(file, path):
+                    # Only now: what is in it may be what another writes.
+                    os.ftruncate(file, 0)
+                    return file
+            except BaseException:
+                close(file)
+                raise
+            close(file)
+
+
+def _is_at(file: int, path: Path) -> bool:
+    """Whether it was not replaced or removed before it was locked."""
+    try:
+        return os.path.samestat(os.fstat(file), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def place(temporary: Path, path: Path, overwrite: bool) -> None:
     """Give a finished file its name; another process sees nothing there or all of it."""
     if overwrite or not _linked(temporary, path):
-        os.replace(temporary, path)
+        with locked(path):
+            os.replace(temporary, path)
     with contextlib.suppress(OSError):
         # The name, too, is to outlast a loss of power, where the system offers that.
         folder = os.open(path.parent, os.O_RDONLY)

@@ -13,6 +13,7 @@ from dask_diag.errors import RecordingFileError
 from dask_diag.storage import container
 from dask_diag.storage.columns import NotStorableError
 from dask_diag.storage.container import ABOUT, PART, SO_FAR, Entry
+from dask_diag.storage.locking import close
 from dask_diag.storage.parts import encode_part
 from dask_diag.storage.paths import create, place, target, telling
 
@@ -72,7 +73,7 @@ class Writer:
     Raises
     ------
     RecordingFileError
-        If it cannot be written; so does every other method.
+        If it cannot be written, as when another writes it; so does every other method.
 
     Notes
     -----
@@ -143,7 +144,7 @@ class Writer:
             self._write(container.directory(self._entries, self._end))
             os.fsync(self._file)
             file, self._file = self._file, None
-            os.close(file)
+            close(file)
 
     def abandon(self) -> None:
         """Close it as it is; when it is loaded, it says that it was cut short."""
@@ -193,4 +194,4 @@ class Writer:
             with contextlib.suppress(OSError):
                 os.ftruncate(file, self._end)
             with contextlib.suppress(OSError):
-                os.close(file)
+                close(file)

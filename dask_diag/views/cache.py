@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from bokeh.models import CustomJSTickFormatter, LegendItem, Range1d
+from bokeh.models import CustomJSHover, CustomJSTickFormatter, LegendItem, Range1d
 
 from dask_diag.analysis.levels import Level, levels_held
 from dask_diag.recording import Recording
+from dask_diag.units import is_size
 from dask_diag.views.colors import color_of
 from dask_diag.views.figures import (
     SHORT_NUMBER,
+    SHORT_SIZE,
+    SIZE_OF_VALUE,
     Options,
     add_legend,
     draw_nothing,
@@ -39,38 +42,46 @@ def plot_cache(recording: Recording, origin: float, duration: float, options: Op
     )
     metric = label(recording.metric or "count", options.label_size)
     plot.yaxis.axis_label = f"Cache Size ({metric})"
-    plot.yaxis.formatter = CustomJSTickFormatter(code=SHORT_NUMBER)
+    in_bytes = is_size(recording.metric)
+    plot.yaxis.formatter = CustomJSTickFormatter(code=SHORT_SIZE if in_bytes else SHORT_NUMBER)
     lines = Lines(plot, "changes")
 
     def source_of(level: Level) -> Any:
         columns = {"time": level.times, "amount": _compact(level.amounts)}
         return lines.source(columns, drawn=("amount",))
 
-    renderers, items = [], []
+    dots, items = [], []
     if levels:
-        renderers.append(_step(plot, source_of(total), "total", _TOTAL, "dashed"))
-        items.append(LegendItem(label="total", renderers=renderers[-1:]))
+        drawn = _step(plot, source_of(total), "total", _TOTAL, "dashed")
+        dots.append(drawn[1])
+        items.append(LegendItem(label="total", renderers=drawn))
     for function, level in levels.items():
         color = color_of(function, options.palette)
         name = shown(function, options.label_size)
-        renderers.append(_step(plot, source_of(level), name, color, "solid"))
-        items.append(LegendItem(label=legend_label(function), renderers=renderers[-1:]))
-    if not renderers:
+        drawn = _step(plot, source_of(level), name, color, "solid")
+        dots.append(drawn[1])
+        items.append(LegendItem(label=legend_label(function), renderers=drawn))
+    if not dots:
         draw_nothing(plot)
         return plot
     add_legend(plot, items, click_policy="hide")
     set_hover(
         plot,
-        renderers,
-        [("function", "$name"), ("time", "@time{0.000} s"), ("held", "@amount{0,0.[00]}")],
-        line_policy="prev",
+        dots,
+        [
+            ("function", "$name"),
+            ("time", "@time{0.000} s"),
+            ("held", "@amount{custom}" if in_bytes else "@amount{0,0.[00]}"),
+        ],
+        formatters={"@amount": CustomJSHover(code=SIZE_OF_VALUE)} if in_bytes else {},
     )
     lines.finish()
     return plot
 
 
-def _step(plot: Any, source: Any, name: str, color: str, dash: str) -> Any:
-    return plot.step(
+def _step(plot: Any, source: Any, name: str, color: str, dash: str) -> list[Any]:
+    """A line of steps, and where it steps: bokeh's steps do not feel the mouse."""
+    line = plot.step(
         "time",
         "amount",
         mode="after",
@@ -80,6 +91,10 @@ def _step(plot: Any, source: Any, name: str, color: str, dash: str) -> Any:
         line_width=2,
         line_dash=dash,
     )
+    dots = plot.scatter(
+        "time", "amount", source=source, name=name, color=color, size=10, alpha=0, hover_alpha=0.6
+    )
+    return [line, dots]
 
 
 def _compact(amounts: Any) -> Any:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Iterator
+from functools import partial
 from math import isnan
 from typing import Any
 
 from dask_diag.analysis.compare import Comparison
 from dask_diag.analysis.spread import CONFIDENCE, FEWEST
+from dask_diag.units import quantity, size
 from dask_diag.views.names import seconds, shown
-from dask_diag.views.text import Summary, amount, counted, table_summary
+from dask_diag.views.text import Summary, counted, table_summary
 
 __all__ = ["comparison_page", "comparison_summary"]
 
@@ -87,8 +89,11 @@ def _notes(found: Comparison, records: list[dict[str, Any]]) -> Iterator[str]:
             f"judged in the total alone: {counted(few, 'function')} with fewer than {FEWEST} tasks "
             "on a side"
         )
-    yield from _most(total, records, "memory", "memory at most", _megabytes)
-    yield from _most(total, records, "held", "held by the scheduler at most", _amount)
+    yield from _most(total, records, "memory", "memory at most", size)
+    metrics = set(found.metrics)
+    metric = metrics.pop() if len(metrics) == 1 else ""
+    held = partial(quantity, metric=metric)
+    yield from _most(total, records, "held", "held by the scheduler at most", held)
 
 
 def _most(
@@ -110,14 +115,6 @@ def _most(
     for row in changed[:3]:
         told.append(f"{shown(row['function'], 24)} {_both(row, name, text, ' → ')}")
     yield "; ".join(told)
-
-
-def _megabytes(size: float) -> str:
-    return "unknown" if isnan(size) else f"{size / 1e6:,.0f} MB"
-
-
-def _amount(size: float) -> str:
-    return "unknown" if isnan(size) else amount(size)
 
 
 _PAGE = """<!DOCTYPE html>

@@ -14,6 +14,8 @@ from dask_diag.views.names import shown
 
 __all__ = [
     "SHORT_NUMBER",
+    "SHORT_SIZE",
+    "SIZE_OF_VALUE",
     "Options",
     "add_legend",
     "draw_nothing",
@@ -23,12 +25,17 @@ __all__ = [
     "set_hover",
 ]
 
-SHORT_NUMBER = """
-for (const [size, prefix] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]])
-    if (Math.abs(tick) >= size) return +(tick / size).toPrecision(3) + prefix
-return "" + +tick.toPrecision(3)
+_SHORT = """
+for (const [factor, prefix] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]])
+    if (Math.abs(%(of)s) >= 0.9995 * factor || factor == 1)
+        return +(%(of)s / factor).toPrecision(3) + "%(between)s" + prefix + "%(unit)s"
 """
-"""For an axis: a tick with three digits, and SI prefixes for large ones."""
+SHORT_NUMBER = _SHORT % {"of": "tick", "between": "", "unit": ""}
+"""For an axis: a tick as `units.amount` tells it."""
+SHORT_SIZE = _SHORT % {"of": "tick", "between": " ", "unit": "B"}
+"""The same as `units.size` tells it."""
+SIZE_OF_VALUE = _SHORT % {"of": "value", "between": " ", "unit": "B"}
+"""The same for a hover."""
 
 _LEGEND_LABEL = 26
 _LEGEND_ROWS = 12

@@ -22,9 +22,10 @@ from dask_diag.analysis.places import short_path
 from dask_diag.analysis.waits import waits
 from dask_diag.recording import Recording
 from dask_diag.table import Table
+from dask_diag.units import quantity, size
 from dask_diag.views.names import seconds, shown
 from dask_diag.views.sources import recording_of
-from dask_diag.views.text import Summary, amount, counted, table_summary
+from dask_diag.views.text import Summary, counted, table_summary
 
 __all__ = ["summary", "summary_parts"]
 
@@ -233,8 +234,8 @@ def _notes_on_resources(resources: Table) -> Iterator[str]:
     memory = resources["memory"] + resources["memory_children"]
     yield (
         f"resources: CPU {np.mean(resources['cpu']):.0f}% on average, at most "
-        f"{resources['cpu'].max():.0f}%; memory at most {memory.max() / 1e6:,.0f} MB, of it "
-        f"{resources['memory_children'][memory.argmax()] / 1e6:,.0f} MB in child processes "
+        f"{resources['cpu'].max():.0f}%; memory at most {size(memory.max())}, of it "
+        f"{size(resources['memory_children'][memory.argmax()])} in child processes "
         f"({counted(len(resources), 'sample')}, the most delayed by "
         f"{seconds(_most_delayed(resources))})"
     )
@@ -248,15 +249,15 @@ def _notes_on_memory(recording: Recording) -> Iterator[str]:
     if grown:
         told = ", ".join(
             f"{shown(row['function'], 24)} {'' if row['bound'] == 'exact' else 'at most '}"
-            f"{amount(row['peak_growth'])}B"
+            f"{size(row['peak_growth'])}"
             for row in grown[:3]
         )
         yield f"memory that one task took while it ran, as far as samples saw it: {told}"
     series = [(label, sizes) for label, _, sizes in series_of(recording) if len(sizes)]
     for label, sizes in series[:_SERIES_SHOWN]:
         yield (
-            f"memory in {shown(label, 24)}: {amount(sizes[0])}B at first, at most "
-            f"{amount(sizes.max())}B, {amount(sizes[-1])}B at last"
+            f"memory in {shown(label, 24)}: {size(sizes[0])} at first, at most "
+            f"{size(sizes.max())}, {size(sizes[-1])} at last"
         )
     if len(series) > _SERIES_SHOWN:
         yield f"memory was sampled in {len(series) - _SERIES_SHOWN:,} more parts"
@@ -271,9 +272,12 @@ def _notes_on_cache(recording: Recording) -> Iterator[str]:
     levels, total = levels_held(recording)
     if not levels:
         return
-    top = ", ".join(f"{shown(name, 24)} {amount(level.peak)}" for name, level in _first(levels, 3))
+    metric = recording.metric
+    top = ", ".join(
+        f"{shown(name, 24)} {quantity(level.peak, metric)}" for name, level in _first(levels, 3)
+    )
     yield (
-        f"held by the scheduler ({shown(recording.metric, 24)}): at most {amount(total.peak)}; "
+        f"held by the scheduler ({shown(metric, 24)}): at most {quantity(total.peak, metric)}; "
         f"by function {top}"
     )
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-__all__ = ["Summary", "amount", "counted", "table_summary"]
+__all__ = ["Summary", "counted", "table_summary"]
 
 _WIDTH = 80
 
@@ -112,11 +112,3 @@ def _as_html(
         for texts in (found, notes)
     )
     return f"<p>{html.escape(heading)}</p>{above}{table}{below}"
-
-
-def amount(value: float) -> str:
-    """A number in at most five characters or so, with SI prefixes for large ones."""
-    for prefix, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(value) >= size:
-            return f"{value / size:.3g}{prefix}"
-    return f"{value:.3g}"

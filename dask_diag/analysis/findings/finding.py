@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isnan
 
-__all__ = ["SEVERITIES", "Finding", "severity_of_share"]
+__all__ = ["SEVERITIES", "Finding", "severity_of_guess", "severity_of_share"]
 
 SEVERITIES = ("high", "medium", "low")
 
@@ -45,3 +45,8 @@ class Finding:
 def severity_of_share(share: float) -> str:
     """How severe it is to lose this share of the time."""
     return "high" if share >= 0.3 else "medium" if share >= 0.1 else "low"
+
+
+def severity_of_guess(share: float) -> str:
+    """The same if the reason is not known: never high."""
+    return "low" if severity_of_share(share) == "low" else "medium"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from math import isnan
+
 import numpy as np
 
 from dask_diag.analysis.findings.facts import Facts
 from dask_diag.analysis.findings.finding import Finding, severity_of_share
 from dask_diag.recording import Recording
 from dask_diag.table import Table
+from dask_diag.units import is_size, size
 
 __all__ = ["failed_tasks", "memory_growth", "sampler_late"]
 
@@ -45,17 +48,25 @@ def memory_growth(facts: Facts) -> Finding | None:
     parts = np.array_split(memory, 4)
     # The least of each part: what was there even when little was needed.
     floors = np.array([part.min() for part in parts])
-    lasted = float(samples["time"][-1] - samples["time"][0])
-    grown = float(floors[-1] - floors[0] - _held(facts.recording, float(samples["time"][-1])))
+    last = float(samples["time"][-1])
+    held, returned = _held_and_returned(facts.recording, last)
+    grown = float(floors[-1] - floors[0]) - np.nan_to_num(held)
     steady = bool((np.diff(floors) > 0.1 * (floors[-1] - floors[0])).all())
-    if not steady or grown < GROWN or grown < 0.2 * floors[0]:
+    worth_telling = max(GROWN, 0.2 * floors[0])
+    if not steady or grown < worth_telling:
         return None
+    severity, which = "high" if grown > 1e9 else "medium", "beside results that are held"
+    if isnan(held + returned):
+        severity, which = "low", "it is not known how much of it is results: CacheProfiler tells"
+    elif grown - returned < worth_telling:
+        severity, which = "low", f"{size(returned)} of it may be what computes returned before"
+    lasted = last - float(samples["time"][0])
     return Finding(
         "memory-growth",
-        "high" if grown > 1e9 else "medium",
+        severity,
         float("nan"),
-        f"memory that is not given back grew from {floors[0] / 1e6:,.0f} MB to "
-        f"{floors[-1] / 1e6:,.0f} MB in {lasted:.3g} s, all the time",
+        f"memory that is not given back grew by {size(grown)}, from {size(floors[0])} to "
+        f"{size(floors[-1])}, in {lasted:.3g} s, all the time ({which})",
         "look for what tasks keep (caches, globals, lists that grow); what a compute returns is "
         "kept, too: reduce it first; on Linux allocators may keep memory (MALLOC_TRIM_THRESHOLD_)",
     )
@@ -73,13 +84,20 @@ def _samples_in_computes(recording: Recording) -> Table:
     return samples.rows(within)
 
 
-def _held(recording: Recording, moment: float) -> float:
-    """Bytes that the scheduler held then, if that was measured."""
+def _held_and_returned(recording: Recording, moment: float) -> tuple[float, float]:
+    """Bytes that the scheduler held then, and that computes had returned before; NaN: not known."""
     cache = recording.cache
-    if not len(cache) or "bytes" not in recording.metric:
-        return 0.0
+    if not is_size(recording.metric):
+        return float("nan"), float("nan")
+    if not len(cache):
+        return 0.0, 0.0
     held = (cache["start"] <= moment) & (cache["stop"] >= moment)
-    return float(np.nansum(cache["metric"][held]))
+    compute = cache["compute"].codes
+    ends = np.full(len(cache["compute"].values), -np.inf)
+    np.maximum.at(ends, compute, cache["stop"])
+    # What a compute returns is let go at its very end.
+    returned = (cache["stop"] == ends[compute]) & (cache["stop"] < moment)
+    return float(cache["metric"][held].sum()), float(cache["metric"][returned].sum())
 
 
 def sampler_late(facts: Facts) -> Finding | None:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from dask_diag.analysis.findings.facts import Facts, in_words
-from dask_diag.analysis.findings.finding import Finding, severity_of_share
+from dask_diag.analysis.findings.finding import Finding, severity_of_guess, severity_of_share
 from dask_diag.analysis.transfers import transfers_by_task
 from dask_diag.analysis.waits import waits
+from dask_diag.units import size
 
 __all__ = ["gil_bound", "io_bound", "nested_threads", "serialization_bound"]
 
@@ -26,6 +27,7 @@ BLOCKS_A_TASK = 4.0
 LARGE = 1e6
 """Bytes of a result or of inputs from which on it takes time to pass them between processes."""
 
+_FIND_OUT = "find out with Profiler(explain=True) what they waited for"
 VARIABLES = {
     "openblas": "OPENBLAS_NUM_THREADS",
     "mkl": "MKL_NUM_THREADS",
@@ -39,28 +41,28 @@ def gil_bound(facts: Facts) -> Finding | None:
     """Threads that take turns with the interpreter's lock."""
     if "threads" not in facts.schedulers or facts.share_at_once < AT_ONCE:
         return None
-    if facts.waits:
-        lost = facts.waits.get("gil-wait", 0.0)
-        evidence = f"tasks waited {lost:.3g} s for the interpreter's lock (GIL)"
-    else:
-        lost = _non_cpu_of_turns(facts)
-        evidence = (
-            f"{facts.at_once:.2g} tasks at once had {facts.cpu_in_tasks / facts.busy_wall:.0%} of "
-            "one processor together, and took turns, as threads do that hold the interpreter's "
-            "lock (GIL); Profiler(explain=True) tells how much of it that was"
-        )
+    explained = bool(facts.waits)
+    lost = facts.waits.get("gil-wait", 0.0) if explained else _non_cpu_of_turns(facts)
     share = lost / facts.in_tasks
     if share < WORTH_TELLING:
         return None
-    names = _functions_that_wait(facts)
-    return Finding(
-        "gil-bound",
-        severity_of_share(share),
-        lost / facts.at_once,
-        f"{evidence}: {share:.0%} of their time, most of it in {in_words(names)}",
+    where = f"{share:.0%} of their time, most of it in {in_words(_functions_that_wait(facts))}"
+    advice = (
         "compute with scheduler='processes', or let these functions work on whole arrays with "
-        "code that lets go of the lock, as NumPy does",
+        "code that lets go of the lock, as NumPy does"
     )
+    if explained:
+        severity = severity_of_share(share)
+        evidence = f"tasks waited {lost:.3g} s for the interpreter's lock (GIL): {where}"
+    else:
+        severity = severity_of_guess(share)
+        evidence = (
+            f"{facts.at_once:.2g} tasks at once had {facts.cpu_in_tasks / facts.busy_wall:.0%} of "
+            f"one processor together, and none for {where}; they took turns, as threads do for the "
+            "interpreter's lock (GIL), but also for another lock or between short sleeps"
+        )
+        advice = f"{_FIND_OUT}; if for the GIL, {advice}"
+    return Finding("gil-bound", severity, lost / facts.at_once, evidence, advice)
 
 
 def _non_cpu_of_turns(facts: Facts) -> float:
@@ -116,31 +118,36 @@ def nested_threads(facts: Facts) -> Finding | None:
 
 
 def io_bound(facts: Facts) -> Finding | None:
-    """Tasks that mostly wait for files or the network."""
+    """Tasks that mostly wait for files or the network, or for what is not known."""
     if not facts.in_tasks:
         return None
     metered = _metered_without_cpu(facts)
+    in_metered = f"{metered:.3g} s of it in what they metered, without CPU time"
+    known = True
     if facts.waits:
-        lost, what = facts.waits.get("io-wait", 0.0) + metered, "for files or sockets"
+        lost = facts.waits.get("io-wait", 0.0) + metered
+        what = f"for files or sockets{', ' + in_metered if metered else ''}"
     elif metered >= WORTH_TELLING * facts.in_tasks:
         lost, what = metered, "in what they metered, without CPU time"
     else:
-        lost = _non_cpu_of_tasks_without_any_cpu(facts)
-        what = "without CPU time; Profiler(explain=True) tells for what"
+        lost, known = _non_cpu_of_tasks_without_any_cpu(facts), False
+        what = "in I/O, in a sleep or for a lock, it is not known which"
     share = lost / facts.in_tasks
     if share < 0.4:
         return None
-    tasks = facts.recording.tasks
-    names = facts.top_functions(np.nan_to_num(tasks["thread_noncpu"]))
-    return Finding(
-        "io-bound",
-        severity_of_share(share),
-        lost / facts.at_once,
-        f"tasks waited {lost:.3g} s {what}: {share:.0%} of their time, most of it in "
-        f"{in_words(names)}",
+    names = facts.top_functions(np.nan_to_num(facts.recording.tasks["thread_noncpu"]))
+    advice = (
         "run more tasks at once, as they leave the processors free "
         f"(num_workers={4 * max(1, round(facts.workers))}), or move less data: fewer columns, a "
-        "compressed format, a nearer disk",
+        "compressed format, a nearer disk"
+    )
+    return Finding(
+        "io-bound",
+        severity_of_share(share) if known else severity_of_guess(share),
+        lost / facts.at_once,
+        f"tasks {'waited' if known else 'were blocked'} {lost:.3g} s {what}: {share:.0%} of their "
+        f"time, most of it in {in_words(names)}",
+        advice if known else f"{_FIND_OUT}; if for I/O, {advice}",
     )
 
 
@@ -171,14 +178,14 @@ def serialization_bound(facts: Facts) -> Finding | None:
     if share < WORTH_TELLING:
         return None
     seconds = transfers["stop"] - transfers["start"]
-    size = np.nan_to_num(transfers["bytes"])
+    moved = np.nan_to_num(transfers["bytes"])
     weights = np.bincount(transfers["task"], seconds, minlength=len(facts.recording.tasks))
     names = facts.top_functions(weights)
     return Finding(
         "serialization-bound",
         severity_of_share(share),
         moving / facts.workers,
-        f"{moving:.3g} s of worker time ({share:.0%}) went into moving {size.sum() / 2e6:.3g} MB "
+        f"{moving:.3g} s of worker time ({share:.0%}) went into moving {size(moved.sum() / 2)} "
         f"of tasks, inputs and results between processes, {pickling:.3g} s of it into pickling and "
         f"rebuilding; most of it was for {in_words(names)}",
         "compute with scheduler='threads' if these functions let go of the interpreter's lock; "
@@ -201,11 +208,11 @@ def _held_up_in_transit(facts: Facts) -> Iterator[float]:
     """Worker-seconds of overhead, for each compute, while large data was between two processes."""
     moves = transfers_by_task(facts.recording)
     transfers = facts.recording.transfers
-    size = np.zeros(len(facts.recording.tasks))
-    np.maximum.at(size, transfers["task"], np.nan_to_num(transfers["bytes"]))
+    largest = np.zeros(len(facts.recording.tasks))
+    np.maximum.at(largest, transfers["task"], np.nan_to_num(transfers["bytes"]))
     sent, arrived = moves.scheduler["serialize"][1], moves.scheduler["deserialize"][0]
     for occupancy in facts.occupancies:
-        rows = occupancy.tasks.rows[size[occupancy.tasks.rows] >= LARGE]
+        rows = occupancy.tasks.rows[largest[occupancy.tasks.rows] >= LARGE]
         starts = np.concatenate([sent[rows], moves.closed[rows]])
         stops = np.concatenate([moves.opened[rows], arrived[rows]])
         known = ~np.isnan(starts) & ~np.isnan(stops)

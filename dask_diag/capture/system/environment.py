@@ -69,11 +69,12 @@ def _machine() -> Iterator[tuple[str, str]]:
     import psutil
 
     from dask_diag.capture.system.process_usage import processors
+    from dask_diag.units import size
 
     yield "system", platform.platform()
     yield "architecture", platform.machine()
     yield "processors", f"{os.cpu_count()}, of which this process may use {processors()}"
-    yield "memory", f"{psutil.virtual_memory().total / 1e6:,.0f} MB"
+    yield "memory", size(psutil.virtual_memory().total)
     yield "recursion limit", str(sys.getrecursionlimit())
     yield "switch interval", f"{sys.getswitchinterval():g} s"
     for name in sorted(filter(_THREADS.fullmatch, os.environ)):

@@ -8,7 +8,7 @@ function amount(value, unit) {
         return size >= 1e-3 ? digits(1e3 * value) + " ms" : digits(1e6 * value) + " µs"
     }
     for (const [factor, prefix] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]])
-        if (size >= factor || factor == 1) {
+        if (size >= 0.9995 * factor || factor == 1) {
             const number = +(value / factor).toPrecision(3)
             return unit == "bytes" ? `${number} ${prefix}B` : `${number}${prefix} ${unit}`.trimEnd()
         }

@@ -80,8 +80,8 @@ def export(
     Raises
     ------
     DiagnosticError
-        If the format is not known, if something is there and may not be replaced, or if it cannot
-        be written.
+        If the format is not known, if something is there and may not be replaced, if what the
+        format is for was not measured, or if it cannot be written.
     MissingDependencyError
         If pyarrow, which writes parquet, is not installed.
 

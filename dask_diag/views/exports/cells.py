@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dask_diag.columns import Labels, Texts
+from dask_diag.errors import DiagnosticError
 from dask_diag.recording import Recording
 from dask_diag.table import Table
 
@@ -29,7 +30,18 @@ def tables(recording: Recording) -> Iterator[tuple[str, Table]]:
 
 
 def tasks_of(recording: Recording) -> Table:
-    """The table of tasks, numbered."""
+    """The table of tasks, numbered.
+
+    Raises
+    ------
+    DiagnosticError
+        If tasks were not measured.
+    """
+    if not recording.tasks.columns:
+        raise DiagnosticError(
+            "tasks, which such a file has, were not measured: name a folder for all other tables, "
+            "or record with Profiler, dask_diag.record or `dask-diag run`"
+        )
     return _numbered("tasks", recording.tasks)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dask_diag.columns import Labels, Texts
-from dask_diag.errors import MissingDependencyError
+from dask_diag.optional import needed
 from dask_diag.recording import Recording
 from dask_diag.table import Table
 from dask_diag.views.exports.cells import chunks, facts, tables, tasks_of
@@ -43,14 +43,8 @@ def _write(table: Table, path: Path, about: dict[str, Any]) -> None:
 
 
 def _pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise MissingDependencyError(
-            "the format 'parquet' needs pyarrow: pip install pyarrow; 'csv' and 'json' need nothing"
-        ) from error
-    return pyarrow, parquet
+    told = "the format 'parquet'", "'csv' and 'json' need nothing"
+    return needed("pyarrow", *told), needed("pyarrow.parquet", *told)
 
 
 def _type(pyarrow: Any, column: Any) -> Any:

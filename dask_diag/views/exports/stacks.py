@@ -53,7 +53,7 @@ def export_stacks(
     Raises
     ------
     DiagnosticError
-        If the ending says no known format, the folder does not exist, or no sample has that key.
+        If the ending says no known format, the folder does not exist, or there are no such samples.
     """
     path = Path(filename)
     written_as = _format_of(path)
@@ -81,11 +81,24 @@ def _format_of(path: Path) -> Callable[[Table, list[tuple[int, float]], str], st
 
 
 def _weighted(recording: Recording, *selection: Any) -> tuple[Table, list[tuple[int, float]]]:
-    """The tree, and its nodes with their own seconds, cycle by cycle as time went."""
+    """The tree, and its nodes with their own seconds, cycle by cycle as time went.
+
+    Viewers show what has none as they show what took no time: it is refused.
+    """
+    if not len(recording.samples):
+        raise DiagnosticError(
+            "there are no samples of stacks to write: nothing was computed while they were taken, "
+            "or none were; record with SamplingProfiler, dask_diag.record or `dask-diag run`"
+        )
     nodes, node = placed(recording, *selection)
     samples = samples_of(recording)
     seconds = samples["wall"] * shares(samples, *selection)
     asked = np.flatnonzero((node >= 0) & (seconds > 0))
+    if not len(asked):
+        raise DiagnosticError(
+            "there are no samples of stacks in what is asked for: leave out function, key, or "
+            "start and stop"
+        )
     _, nodes_then, row = distinct_pairs(samples["start"][asked], node[asked])
     summed = np.bincount(row, seconds[asked], minlength=len(nodes_then))
     return nodes, list(zip(nodes_then.tolist(), summed.tolist(), strict=True))

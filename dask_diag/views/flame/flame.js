@@ -110,6 +110,9 @@ function draw() {
     const quads = {left: [], right: [], top: [], bottom: [], fill: [], alpha: [],
                    name: [], place: [], own: [], total: []}
     const labels = {x: [], y: [], text: [], color: [], alpha: []}
+    // A page that may be dark says in which colour one writes on its paper.
+    const faint = getComputedStyle(document.documentElement).getPropertyValue("--faint").trim()
+        || "#555555"
     let narrow = null, deepest = 0
     state.pen.font = "11px helvetica"
 
@@ -142,7 +145,7 @@ function draw() {
         const text = words_for(i, pixels - 7)
         if (text == "") return
         labels.x.push(from); labels.y.push(row + 0.5); labels.text.push(text)
-        labels.color.push(is_found ? "#ffffff" : alpha < 1 ? "#555555" : texts.ink[all.color[i]])
+        labels.color.push(is_found ? "#ffffff" : alpha < 1 ? faint : texts.ink[all.color[i]])
         labels.alpha.push(1)
     }
 
@@ -240,7 +243,7 @@ function tell() {
     if (range != null) parts.push(`from ${+range[0].toPrecision(3)} s to ${+range[1].toPrecision(3)} s`)
     if (found != null) {
         const sum = total_found()
-        parts.push(`<b style="color: ${FOUND}">found: ${seconds(sum)}, ${percent(sum, total[base])}</b>`)
+        parts.push(`<b style="background: ${FOUND}; color: #ffffff; padding: 0 4px">found: ${seconds(sum)}, ${percent(sum, total[base])}</b>`)
     }
     if (state.deeper) parts.push("deeper calls: turn the wheel, or drag")
     if (total[base] == 0) parts.push("nothing to draw")

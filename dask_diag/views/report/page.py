@@ -11,6 +11,7 @@ from typing import Any
 
 from bokeh.document import Document
 from bokeh.embed import file_html
+from bokeh.models import Legend, Plot, Widget
 from bokeh.resources import Resources
 from jinja2 import Environment, FunctionLoader, Template
 
@@ -91,6 +92,7 @@ def _page(recording: Recording, resources: Resources) -> str:
         return template.render(variables)
     for figure in figures:
         figure.model.name = figure.name
+        _put_on_the_paper_of_the_page(figure.model)
     page: str = file_html(
         [figure.model for figure in figures],
         resources,
@@ -100,6 +102,16 @@ def _page(recording: Recording, resources: Resources) -> str:
         suppress_callback_warning=True,
     )
     return page
+
+
+def _put_on_the_paper_of_the_page(model: Any) -> None:
+    """What is drawn has no paper of its own; what colours are on that, report.js says."""
+    for plot in model.select({"type": Plot}):
+        plot.background_fill_color = plot.border_fill_color = None
+    for legend in model.select({"type": Legend}):
+        legend.background_fill_color = None
+    for widget in model.select({"type": Widget}):
+        widget.stylesheets = [*widget.stylesheets, text_of("report/widgets.css")]
 
 
 def _made(section: Section, recording: Recording) -> _Made:

@@ -10,6 +10,7 @@ import numpy as np
 from dask_diag.analysis.functions import by_function
 from dask_diag.analysis.memory import memory_usage
 from dask_diag.recording import Recording
+from dask_diag.units import size
 from dask_diag.views.colors import color_of
 from dask_diag.views.figures import Options
 from dask_diag.views.flame.summary import flame_summary_parts
@@ -76,28 +77,28 @@ def memory(recording: Recording) -> Iterator[Part]:
         if plot is None:
             yield not_there("samples of memory", "ResourceProfiler")
         return
-    own, children = samples["memory"] / 1e6, samples["memory_children"] / 1e6
+    own, children = samples["memory"], samples["memory_children"]
     rows = [
-        (name, *(f"{of(values):,.0f}" for of in (_first, np.max, _last)))
+        (name, *(size(of(values)) for of in (_first, np.max, _last)))
         for name, values in (
             ("this process", own),
             ("its descendants", children),
             ("together", own + children),
         )
     ]
-    yield Grid("Resident memory, MB", ("", "at the start", "at most", "at the end"), rows)
+    yield Grid("Resident memory", ("", "at the start", "at most", "at the end"), rows)
     usage = [row for row in memory_usage(recording).to_dicts() if row["sampled"]]
     if usage:
         yield Grid(
-            "Growth while tasks ran, MB" + of_first(len(usage), _FUNCTIONS),
+            "Growth while tasks ran" + of_first(len(usage), _FUNCTIONS),
             ("function", "tasks", "seen", "at most", "on average", ""),
             [
                 (
                     safe(row["function"], 60),
                     f"{row['tasks']:,}",
                     f"{row['sampled']:,}",
-                    f"{row['peak_growth'] / 1e6:,.1f}",
-                    f"{row['mean_growth'] / 1e6:,.1f}",
+                    size(row["peak_growth"]),
+                    size(row["mean_growth"]),
                     _BOUNDS[row["bound"]],
                 )
                 for row in usage[:_FUNCTIONS]
@@ -146,12 +147,10 @@ def flame(recording: Recording) -> Iterator[Part]:
 
 
 def _figure(name: str, recording: Recording) -> Figure | None:
-    """A plot over time, as wide as there is room, on the paper of the page, without a legend."""
+    """A plot over time, as wide as there is room, without a legend."""
     options = Options(
         sizing_mode="stretch_width",
         title=None,
-        background_fill_color=None,
-        border_fill_color=None,
     )
     plot = plot_of(name, recording, options)
     if plot is None:

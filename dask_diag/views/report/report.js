@@ -1,13 +1,15 @@
-// Figures in the colours of the page, whether that is light or dark. Wide ones bring their own paper.
+// Figures in the colours of the page, whether that is light or dark.
 (function () {
     const dark = window.matchMedia("(prefers-color-scheme: dark)")
-    const ON_PAPER = new Map([["white", "--paper"], ["#444444", "--faint"]])
+    const ON_PAPER = new Map([["white", "--paper"], ["#444444", "--faint"],
+                              ["#333333", "--ink"], ["black", "--ink"]])
     const TEXTS_AND_LINES = ["axis_label_text_color", "major_label_text_color", "axis_line_color",
-                             "major_tick_line_color", "minor_tick_line_color"]
-    const drawn = new Map()     // glyphs whose lines were drawn for white paper, and in what
+                             "major_tick_line_color", "minor_tick_line_color", "label_text_color"]
+    // What was drawn for white paper, and in what: texts and lines whose colours are values of glyphs.
+    const drawn = {line_color: new Map(), text_color: new Map()}
 
     function models() {
-        const roots = [...document.querySelectorAll(".figure:not(.scroll) [data-root-id]")]
+        const roots = [...document.querySelectorAll(".figure [data-root-id]")]
         const found = roots.map((element) =>
             Bokeh.documents[0].get_model_by_id(element.dataset.rootId).references())
         return new Set(found.flatMap((references) => [...references]))
@@ -21,10 +23,11 @@
             for (const name of TEXTS_AND_LINES) if (has(name)) model[name] = color("--ink")
             if (model.type == "Title") model.text_color = color("--ink")
             if (has("grid_line_color")) model.grid_line_color = color("--line")
-            const name = drawn.get(model) ?? ON_PAPER.get(model.line_color?.value)
-            if (name != null) {
-                drawn.set(model, name)
-                model.line_color = {value: color(name)}
+            for (const [property, names] of Object.entries(drawn)) {
+                const name = names.get(model) ?? ON_PAPER.get(model[property]?.value)
+                if (name == null) continue
+                names.set(model, name)
+                model[property] = {value: color(name)}
             }
         }
     }

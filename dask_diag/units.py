@@ -1,0 +1,44 @@
+"""Numbers with their units, in words: one style, wherever a text has them."""
+
+from __future__ import annotations
+
+from math import isnan
+
+__all__ = ["amount", "is_size", "quantity", "size"]
+
+_PREFIXES = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
+_ROUNDED_UP = 0.9995
+"""From this part of the next prefix on, three digits would be a thousand."""
+
+
+def size(value: float) -> str:
+    """Bytes with three digits, in the unit that suits them, of powers of a thousand."""
+    return _short(value, " ", "B")
+
+
+def amount(value: float) -> str:
+    """A number with three digits, and an SI prefix if it is large."""
+    return _short(value, "", "")
+
+
+def quantity(value: float, metric: str) -> str:
+    """So much of a metric of results: of one that measures bytes, by its name, as a size."""
+    return size(value) if is_size(metric) else amount(value)
+
+
+def is_size(metric: str) -> bool:
+    """Whether a metric of results, by its name, measures bytes."""
+    return "bytes" in metric
+
+
+def _short(value: float, between: str, unit: str) -> str:
+    if isnan(value):
+        return "unknown"
+    for prefix, factor in _PREFIXES:
+        if abs(value) >= _ROUNDED_UP * factor:
+            return f"{_digits(value / factor)}{between}{prefix}{unit}"
+    return f"{_digits(value)}{between}{unit}"
+
+
+def _digits(value: float) -> str:
+    return f"{float(f'{value:.3g}'):g}"
