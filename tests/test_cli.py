@@ -10,7 +10,7 @@ import dask_diag
 from tests.test_cli_run import diag, python
 from tests.test_compare import around, recording
 
-pytestmark = pytest.mark.leaves_files
+pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
 
 
 @pytest.fixture

@@ -95,6 +95,7 @@ def test_two_tasks_of_a_function_are_told_apart(get, retried):
     retried(measure)
 
 
+@pytest.mark.once
 def test_short_tasks_are_not_told_apart_unless_cycles_are_short(retried):
     def measure():
         tasks = {("work", n): (brief, 0.06) for n in range(4)}
@@ -108,6 +109,7 @@ def test_short_tasks_are_not_told_apart_unless_cycles_are_short(retried):
     retried(measure)
 
 
+@pytest.mark.once
 def test_overlapping_computes_with_the_same_key_add_up(retried):
     def measure():
         def compute(task):
@@ -127,6 +129,7 @@ def test_overlapping_computes_with_the_same_key_add_up(retried):
     retried(measure)
 
 
+@pytest.mark.once
 def test_profilers_with_other_cycles_decide_for_themselves(retried):
     def measure():
         with SamplingProfiler(cycle="100ms") as fine, SamplingProfiler(cycle="10s") as coarse:
@@ -139,6 +142,7 @@ def test_profilers_with_other_cycles_decide_for_themselves(retried):
     retried(measure)
 
 
+@pytest.mark.once
 @pytest.mark.leaves_files
 @pytest.mark.parametrize("get", [dask.threaded.get, dask.multiprocessing.get])
 def test_keys_are_in_files(get, tmp_path, retried):
@@ -160,6 +164,7 @@ def test_keys_are_in_files(get, tmp_path, retried):
     retried(measure)
 
 
+@pytest.mark.once
 @pytest.mark.leaves_files
 def test_summary_and_export_take_a_key(tmp_path, retried):
     def measure():

@@ -12,6 +12,7 @@ import dask_diag
 pytest.importorskip("IPython", reason="IPython is not installed: pip install .[test]")
 
 pytestmark = [
+    pytest.mark.once,
     pytest.mark.leaves_files,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]

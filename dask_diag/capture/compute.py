@@ -30,10 +30,10 @@ from dask_diag.capture.tasks.meter import (
     listening,
     stop_hearing_distributed,
 )
-from dask_diag.capture.tasks.remote import Measurement, take_measurement
+from dask_diag.capture.tasks.remote import Measurement, running, take_measurement
 from dask_diag.capture.tasks.task import MeasuredTask, threads_of_tasks
 
-__all__ = ["ROW", "STATE_KEY", "Compute", "Exceptional", "Keys", "begin", "running"]
+__all__ = ["ROW", "STATE_KEY", "Compute", "Exceptional", "Keys", "begin"]
 
 STATE_KEY = "dask_diag"
 """Where the scheduler's state, a dict that lives as long as the compute, holds the `Compute`."""
@@ -51,9 +51,6 @@ WORTH_LISTING_POOLS = 0.1
 
 _NAN = float("nan")
 _count = count(1)
-
-running: dict[int, Compute] = {}
-"""The computes that are running in this process, by number."""
 
 
 class Exceptional(NamedTuple):

@@ -11,15 +11,21 @@ import os
 from collections.abc import Mapping
 from threading import get_ident
 from time import perf_counter, thread_time
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_diag.capture.scheduler import bytes_of_result, bytes_of_task
 from dask_diag.capture.tasks.meter import Metered, hear_distributed, listening, runs_a_task
 
-__all__ = ["Measurement", "RemoteTask", "Transfer", "take_measurement"]
+if TYPE_CHECKING:
+    from dask_diag.capture.compute import Compute
+
+__all__ = ["Measurement", "RemoteTask", "Transfer", "running", "take_measurement"]
 
 _ON_EXCEPTION = "_dask_diag_measurement"
 _NAN = float("nan")
+
+running: dict[int, Compute] = {}
+"""The computes that are running in this process, by number: where results may land."""
 
 
 class Measurement(NamedTuple):
@@ -197,8 +203,6 @@ class Delivery:
 
 def land(landing: float, result: Any, measurement: tuple[Any, ...]) -> Any:
     """Unpickle a delivery: hand the measurement to its compute, and return the bare result."""
-    from dask_diag.capture.compute import running
-
     landed = perf_counter()
     received = Measurement(*measurement)
     compute = running.get(received.compute)
