@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 
 import dask.local
 import dask.multiprocessing
@@ -274,13 +275,61 @@ def test_a_thread_that_a_task_starts_is_not_the_task():
     assert "count" not in str(profiled(work).metrics)
 
 
-def digest_text():
-    context_meter.digest_metric("x", "no number", "bytes")
-    return 7
+class Unshowable:
+    """Raises whatever is done with it."""
+
+    def __float__(self):
+        raise KeyError("no")
+
+    __repr__ = __str__ = __float__
 
 
-@pytest.mark.filterwarnings("always:digest_metric")
-def test_a_metric_that_is_no_number_does_not_end_the_compute():
-    with Profiler() as prof, pytest.warns(RuntimeWarning, match="expected a number"):
-        assert dask.threaded.get({("work", 0): (digest_text,)}, ("work", 0)) == 7
-    assert len(prof.recording.metrics) == 0
+@pytest.mark.filterwarnings("always:context_meter")
+@pytest.mark.parametrize("get", SCHEDULERS, ids=["sync", "threads", "processes"])
+@pytest.mark.parametrize(
+    ("value", "unit"),
+    [("a text", "bytes"), (10**400, "bytes"), (float("nan"), "seconds"), (float("inf"), "count"),
+     (None, "bytes"), (1j, "bytes"), (-1.0, "seconds"), (Unshowable(), "bytes")],
+    ids=["text", "huge", "nan", "inf", "none", "complex", "negative", "unshowable"],
+)  # fmt: skip
+def test_a_metric_that_is_no_amount_is_left_out_and_does_not_end_the_compute(value, unit, get):
+    def digest():
+        context_meter.digest_metric("x", value, unit)
+        context_meter.digest_metric("fine", -2, "dollars")
+        return 7
+
+    with Profiler() as prof, warnings.catch_warnings(record=True) as told:
+        assert get({("work", 0): (digest,)}, ("work", 0)) == 7
+    assert prof.recording.metrics["activity"].tolist() == ["fine"]
+    if get is not dask.multiprocessing.get:
+        assert [
+            f"expected {'seconds' if unit == 'seconds' else 'a finite'}" in str(w.message)
+            for w in told
+        ] == [True]
+
+
+@pytest.mark.filterwarnings("error:context_meter")
+def test_a_metric_that_is_no_amount_does_not_end_the_compute_where_warnings_are_errors():
+    def digest():
+        context_meter.digest_metric("x", None, "bytes")
+        return 7
+
+    with Profiler():
+        assert dask.threaded.get({("work", 0): (digest,)}, ("work", 0)) == 7
+
+
+@pytest.mark.parametrize("get", SCHEDULERS)
+def test_seconds_that_are_more_than_a_task_took_are_cut(get):
+    def digest():
+        time.sleep(0.05)
+        context_meter.digest_metric("big", 3e9, "seconds")
+        context_meter.digest_metric("small", 1e9, "seconds")
+
+    with Profiler() as prof:
+        get({("work", 0): (digest,)}, ("work", 0))
+    tasks = prof.recording.tasks
+    took = float((tasks["stop"] - tasks["start"])[0])
+    told = {row["activity"]: row["value"] for row in activities(prof.recording).to_dicts()}
+    assert told["big"] == pytest.approx(0.75 * took)
+    assert told["small"] == pytest.approx(0.25 * took)
+    assert told["thread-cpu"] + told["thread-noncpu"] == pytest.approx(0, abs=1e-9)

@@ -235,7 +235,10 @@ def _groups(recording: Recording, by: tuple[str, ...]) -> Labels:
 
 
 def _without_metered(recording: Recording, fine: Array) -> tuple[Array, Array, Table]:
-    """CPU and non-CPU seconds of tasks without what they metered, and what that was."""
+    """CPU and non-CPU seconds of tasks without what they metered, and what that was.
+
+    Seconds that a task only told of, and did not measure, are cut to those that it took.
+    """
     tasks, metrics = recording.tasks, recording.metrics
     cpu, noncpu = np.array(tasks["thread_cpu"]), np.array(tasks["thread_noncpu"])
     if not len(metrics):
@@ -248,8 +251,13 @@ def _without_metered(recording: Recording, fine: Array) -> tuple[Array, Array, T
     # Of seconds whose CPU share was not measured, those are CPU that can have been nothing else.
     unknown = np.zeros(len(cpu))
     np.add.at(unknown, task[~known], value[~known])
+    room = np.maximum(cpu, 0) + np.maximum(noncpu, 0)
+    share = np.divide(room, unknown, out=np.ones(len(room)), where=unknown > room)
+    unknown *= share
+    value = np.where(known, value, value * share[task])
     from_noncpu = np.clip(unknown, 0, np.maximum(noncpu, 0))
-    return cpu - (unknown - from_noncpu), noncpu - from_noncpu, metered
+    columns = {name: metered[name] for name in metered.columns}
+    return cpu - (unknown - from_noncpu), noncpu - from_noncpu, Table({**columns, "value": value})
 
 
 def _metrics(groups: Labels, metrics: Table) -> Iterator[Sum]:

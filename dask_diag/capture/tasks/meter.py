@@ -11,7 +11,9 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from functools import wraps
+from math import isfinite
 from time import perf_counter, thread_time
 from typing import Any, NamedTuple, TypeVar
 
@@ -77,11 +79,29 @@ class Metered:
         self.open = 0
         self.inner_wall = self.inner_cpu = 0.0
 
-    def add(self, label: Hashable, value: float, unit: str, cpu: float = _NAN) -> None:
-        """Keep a metric."""
-        self.metrics.append((str(label), str(unit), float(value), cpu))
+    def add(self, label: Hashable, value: float, unit: str) -> None:
+        """Keep a metric; one that is no amount is left out, with a warning: a task goes on."""
+        try:
+            metric = str(label), str(unit), float(value), _NAN
+            if not (isfinite(metric[2]) and (metric[2] >= 0 or unit != "seconds")):
+                raise ValueError
+        except Exception:
+            what = "seconds of 0 or more" if unit == "seconds" else "a finite number"
+            told = f"context_meter: expected {what}, found {_shown(value)}; it is left out"
+            with suppress(RuntimeWarning):
+                # Where warnings are errors, too, the task goes on.
+                warnings.warn(told, RuntimeWarning, stacklevel=3)
+            return
+        self.metrics.append(metric)
         if unit == "seconds":
-            self.inner_wall += value
+            self.inner_wall += metric[2]
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(value)[:60]
+    except Exception:
+        return f"a {type(value).__name__}"
 
 
 def _current_task() -> Any:
@@ -166,9 +186,9 @@ class _Meter:
             metered.inner_wall = self._outer_wall + value
             metered.inner_cpu = self._outer_cpu + cpu
         else:
-            metered.metrics.append((str(self._label), self._unit, value, _NAN))
             metered.inner_wall += self._outer_wall
             metered.inner_cpu += self._outer_cpu
+            metered.add(self._label, value, self._unit)
 
     def _enter_theirs(self) -> None:
         theirs = _distributed_meter()
@@ -226,14 +246,7 @@ class ContextMeter:
         """
         task = _current_task()
         if task is not None:
-            try:
-                _metered_of(task).add(label, value, unit)
-            except (TypeError, ValueError):
-                warnings.warn(
-                    f"digest_metric: expected a number, found {value!r}; it is left out",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
+            _metered_of(task).add(label, value, unit)
             return
         theirs = _distributed_meter()
         if theirs is not None:
