@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 import time
+from dataclasses import replace
 
 import dask.local
 import dask.multiprocessing
@@ -16,8 +17,9 @@ import dask.threaded
 import numpy as np
 import pytest
 
-from dask_diag import ResourceProfiler
+from dask_diag import ResourceProfiler, summary
 from dask_diag.capture.system.process_tree import ProcessTree
+from dask_diag.table import Table
 
 
 def spin(cpu_seconds):
@@ -246,3 +248,25 @@ def test_a_fault_while_sampling_is_told_and_does_not_reach_the_compute(monkeypat
     with ResourceProfiler(dt=0.01) as rprof:
         assert dask.local.get_sync({"s-0": (os.getpid,)}, "s-0") == os.getpid()
     assert "/proc has gone" in rprof.summary()
+
+
+def told_of(start, *samples):
+    """What the summary says of CPU where samples, of a time and per cent, are these."""
+    times, cpu = (np.array(column, float) for column in zip(*samples, strict=True))
+    zeros = np.zeros(len(times))
+    columns = dict.fromkeys(
+        ("memory", "memory_children", "read", "written", "threads", "late"), zeros
+    )
+    recording = ResourceProfiler().recording
+    table = Table({"time": times, "cpu": cpu, **columns})
+    text = str(summary(replace(recording, start=start, stop=float(times[-1]), resources=table)))
+    return " ".join(text.split()).partition("resources: CPU ")[2].partition(";")[0]
+
+
+def test_the_summary_weighs_samples_by_their_time():
+    assert told_of(0.0, (1.0, 100.0), (2.0, 50.0), (2.1, 0.0)) == "71% on average, at most 100%"
+    assert told_of(0.0, (0.01, 900.0), (1.01, 100.0)) == "108% on average, at most 100%"
+    assert told_of(0.0, (1.0, 100.0), (2.0, 100.0), (3.0, 100.0), (3.001, 900.0)) == (
+        "100% on average, at most 100%"
+    )
+    assert told_of(0.0, (0.01, 979.0), (0.012, 200.0)) == "not known of so short a time"

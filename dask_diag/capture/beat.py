@@ -9,7 +9,7 @@ from time import perf_counter
 
 __all__ = ["Beat"]
 
-_SHORTEST_INTERVAL = 0.0005
+_SHORTEST_INTERVAL = 0.005
 
 
 class Beat:
@@ -65,5 +65,5 @@ class Beat:
             self._failed(error)
 
     def _call(self, due: float) -> None:
-        self._last = perf_counter()
         self._work(due)
+        self._last = perf_counter()

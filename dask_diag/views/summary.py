@@ -33,6 +33,8 @@ _FUNCTIONS_SHOWN = 20
 _WORTH_TELLING = 0.1
 _GROWTH_TOLD = 1e6
 _SERIES_SHOWN = 8
+_SHORTEST_FOR_CPU = 0.05
+"""Seconds: the kernel counts what other processors do when its clock ticks, each 4 or 10 ms."""
 _HEADINGS = ("function", "tasks", "wall", "CPU", "non-CPU", "CPU %", "longest")
 
 
@@ -117,7 +119,7 @@ def _notes(recording: Recording) -> Iterator[str]:
     yield from _notes_on_computes(recording.computes)
     yield from _notes_on_cpu_outside_tasks(recording)
     yield from _notes_on_stacks(recording)
-    yield from _notes_on_resources(recording.resources)
+    yield from _notes_on_resources(recording)
     yield from _notes_on_memory(recording)
     yield from _notes_on_cache(recording)
     yield from (shown(notice, 400) for notice in recording.notices)
@@ -228,13 +230,26 @@ def _notes_on_stacks(recording: Recording) -> Iterator[str]:
         )
 
 
-def _notes_on_resources(resources: Table) -> Iterator[str]:
+def _cpu_told(recording: Recording) -> str:
+    """Per cent of a core; a sample stands for the time since the one before."""
+    cpu = recording.resources["cpu"]
+    lasted = np.diff(recording.resources["time"], prepend=recording.start)
+    # Between computes nothing is sampled.
+    lasted = np.clip(lasted, 0.0, 2 * float(np.median(lasted[1:])) if len(cpu) > 1 else None)
+    if lasted.sum() < _SHORTEST_FOR_CPU:
+        return "not known of so short a time"
+    told = f"{np.average(cpu, weights=lasted):.0f}% on average"
+    long = lasted >= _SHORTEST_FOR_CPU
+    return f"{told}, at most {cpu[long].max():.0f}%" if long.any() else told
+
+
+def _notes_on_resources(recording: Recording) -> Iterator[str]:
+    resources = recording.resources
     if not len(resources):
         return
     memory = resources["memory"] + resources["memory_children"]
     yield (
-        f"resources: CPU {np.mean(resources['cpu']):.0f}% on average, at most "
-        f"{resources['cpu'].max():.0f}%; memory at most {size(memory.max())}, of it "
+        f"resources: CPU {_cpu_told(recording)}; memory at most {size(memory.max())}, of it "
         f"{size(resources['memory_children'][memory.argmax()])} in child processes "
         f"({counted(len(resources), 'sample')}, the most delayed by "
         f"{seconds(_most_delayed(resources))})"

@@ -13,6 +13,9 @@ from dask_diag.capture.system.processes import NoSuchProcess, ProcessReader, pro
 __all__ = ["Descendants", "ProcessTree", "Usage"]
 
 _SHARE_OF_TIME_FOR_LISTING = 0.02
+_SAME_TIME = 5e-4
+"""Seconds between two readings that are as good as one."""
+_TRIES = 4
 
 
 class Usage(NamedTuple):
@@ -111,7 +114,7 @@ class ProcessTree:
         to read, and does nothing else.
         """
         self._list_children()
-        time, cpu = perf_counter(), self._cpu()
+        time, cpu = self._cpu_at_a_time()
         own = self._reader.counters(self._pid)
         threads_children = 0.0
         self.memory_of = {self._pid: own.memory}
@@ -134,6 +137,16 @@ class ProcessTree:
             written=own.written - self._written_before + self._children_written,
             threads=own.threads + threads_children,
         )
+
+    def _cpu_at_a_time(self) -> tuple[float, float]:
+        """The time, and CPU seconds up to then, read without another thread having a turn."""
+        for _ in range(_TRIES):
+            before = perf_counter()
+            cpu = self._cpu()
+            time = perf_counter()
+            if time - before < _SAME_TIME:
+                break
+        return time, cpu
 
     def _cpu(self) -> float:
         """CPU seconds of the tree so far. It never falls: clocks differ by a microsecond or so."""
