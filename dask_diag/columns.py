@@ -11,6 +11,10 @@ import numpy as np
 __all__ = ["Labels", "Texts", "concatenate", "smallest_integers"]
 
 
+_SHOWN = 3
+_LONGEST = 40
+
+
 def smallest_integers(values: Any, largest: int) -> np.ndarray[Any, Any]:
     """`values` in the smallest unsigned type that holds `largest`."""
     return np.asarray(values, dtype=np.min_scalar_type(max(largest, 0)))
@@ -48,6 +52,9 @@ class Labels:
         if isinstance(rows, (int, np.integer)):
             return self.values[self.codes[rows]]
         return Labels(self.codes[rows], self.values)
+
+    def __repr__(self) -> str:
+        return _told(self)
 
     def tolist(self) -> list[Any]:
         """The value of every row."""
@@ -110,6 +117,9 @@ class Texts:
         tails = np.frombuffer(self._tails, dtype=np.uint8)[kept].tobytes()
         return Texts.from_encoded(self.heads[places], lengths, tails)
 
+    def __repr__(self) -> str:
+        return _told(self)
+
     def tails(self) -> list[str]:
         """What follows the head, for every row."""
         stops = np.cumsum(self._lengths, dtype=np.int64).tolist()
@@ -133,6 +143,14 @@ class Texts:
                 start, stop = stop, stop + length
                 tails.append(self._tails[start:stop].decode("utf-8", "surrogatepass"))
             yield list(map(add, heads, tails))
+
+
+def _told(column: Labels | Texts) -> str:
+    """The kind of a column, its length and its first values, in one line."""
+    values = [repr(value) for value in column[:_SHOWN].tolist()]
+    short = [text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..." for text in values]
+    more = ["..."] if len(column) > _SHOWN else []
+    return f"<{type(column).__name__} of {len(column)} rows: {', '.join(short + more)}>"
 
 
 def _split_text(text: str) -> tuple[str, str]:

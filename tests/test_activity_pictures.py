@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 
@@ -24,9 +25,17 @@ from dask_diag.analysis.activities import cells, execute_metrics
 from dask_diag.columns import Labels
 from dask_diag.table import Table
 from dask_diag.views.activities.bars import bars_by, bars_of_cpu, numbers_of
-from dask_diag.views.colors import color_of, color_of_activity, stacking_order
+from dask_diag.views.colors import (
+    _AFTER_METERED,
+    _BEFORE_METERED,
+    color_of,
+    color_of_activity,
+    stacking_order,
+)
+from dask_diag.views.scripts import text_of
 
 from .test_activities import recording_of as scheduled
+from .test_flame import contrast
 from .test_views import HOSTILE, hostile_diagnostics, recording_of, run
 
 pytestmark = pytest.mark.once
@@ -206,6 +215,14 @@ def test_colours_are_fixed_and_of_labels_follow_from_the_name():
         ["idle", "I/O", "overhead", "failed", "thread-cpu", "gil-wait"], key=stacking_order
     )
     assert order == ["thread-cpu", "I/O", "gil-wait", "failed", "overhead", "idle"]
+
+
+def test_no_fixed_colour_is_lost_on_the_dark_paper_of_a_page():
+    dark = text_of("paper/paper.css").split("prefers-color-scheme: dark")[1]
+    paper = re.search(r"--paper: (#\w+)", dark)[1]
+    fixed = {**_BEFORE_METERED, **_AFTER_METERED}
+    assert len(fixed) > 15
+    assert {name: color for name, color in fixed.items() if contrast(color, paper) < 3} == {}
 
 
 def test_a_label_named_as_an_activity_of_free_workers_is_another_one():

@@ -161,11 +161,31 @@ def test_a_pixel_has_the_colour_the_share_of_cpu_and_how_busy_the_worker_was(ope
         return f"#{red:02x}{green:02x}{blue:02x}", round(alpha / 255, 2)
 
     first, last = width // 4, 3 * width // 4
-    for row in (0, rows - 1):
+    for row, faintest in ((0, 0), (rows - 1, 0.5)):
         assert pixel(row, first) == (color_of("a"), 1.0)
         color, strength = pixel(row, last)
         assert color == color_of("b")
-        assert strength == pytest.approx(0.35 * 0.5, abs=0.05)
+        assert strength == pytest.approx(max(0.35 * 0.5, faintest), abs=0.05)
+
+
+@pytest.mark.parametrize("share", [0.03, 0.25, 1.0])
+def test_the_colour_is_as_strong_as_the_worker_was_busy_and_one_task_is_seen(opened, share):  # noqa: F811
+    """Up to 1 s 20,000 tasks are, all CPU, for `share` of the time; at 1.5 s one is alone."""
+    count = 20_000
+    start = np.append(np.arange(count) / count, 1.5)
+    length = np.append(np.full(count, share / count), 1e-5)
+    recording = with_columns(layers(count + 1), start=start, stop=start + length, thread_cpu=length)
+    (image,) = state(opened(recording, plots=["tasks"]))["images"]
+    rows, width = image["shape"]
+    alpha = (np.array(image["pixels"]).reshape(rows, width) >> 24 & 255) / 255
+    early = alpha[:, 5 : width // 2 - 5]
+    assert early[:-1] == pytest.approx(share, abs=0.1 * share + 0.005)
+    assert early[-1] == pytest.approx(max(share, 0.5), abs=0.1)
+    late = alpha[:, width // 2 + 5 :]
+    (column,) = np.flatnonzero(late.any(axis=0))
+    assert column == pytest.approx(width / 4 - 5, abs=2)
+    assert late[-1, column] >= 0.5
+    assert late[:-1, column].max() < 0.05
 
 
 def test_hovering_pixels_tells_of_the_tasks_in_them(opened):  # noqa: F811

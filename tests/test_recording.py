@@ -82,6 +82,16 @@ def test_rows_are_chosen_alike_in_every_kind_of_column(texts, data):
     assert chosen["c"].tolist() == np.flatnonzero(mask).tolist()
 
 
+def test_a_column_prints_its_length_and_first_values():
+    texts = Texts.of(["x-1", "x-2\n\x1b[2J", "x-3", "x-4"])
+    assert repr(texts) == "<Texts of 4 rows: 'x-1', 'x-2\\n\\x1b[2J', 'x-3', ...>"
+    assert repr(texts[2:]) == "<Texts of 2 rows: 'x-3', 'x-4'>"
+    assert repr(Texts.of([])) == "<Texts of 0 rows: >"
+    assert repr(Labels.of(["a", "a", 2])) == "<Labels of 3 rows: 'a', 'a', 2>"
+    assert len(repr(Texts.of(["k" * 10_000] * 9))) < 200
+    assert repr(Table({"key": texts}).rows(slice(2))["key"]).startswith("<Texts of 2 rows: 'x-1'")
+
+
 def test_the_task_table_has_the_columns_it_promises():
     (recording,) = recorded(Profiler())
     assert list(recording.tasks.columns) == COLUMNS

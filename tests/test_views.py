@@ -6,6 +6,7 @@ import json
 import re
 import time
 import warnings
+from dataclasses import replace
 from operator import add
 from pathlib import Path
 
@@ -224,6 +225,14 @@ def test_stacked_plots_share_one_time_axis_and_one_origin():
     left = quads(figures[0])[0].data_source.data["left"]
     start = np.sort(diagnostics[0].recording.tasks["start"])
     assert np.sort(left) == pytest.approx(start - first, abs=1e-6)
+
+
+def test_a_plot_of_resources_is_as_long_as_what_it_shows():
+    columns = ("time", "cpu", "memory", "memory_children", "read", "written", "threads", "late")
+    samples = Table({name: np.array([0.0, 0.02, 0.05]) for name in columns})
+    short = replace(recording_of([], computes=(("c-1", 0.0, 0.05),)), resources=samples, stop=0.05)
+    figure = visualize(short, show=False, save=False)
+    assert (figure.x_range.start, figure.x_range.end) == (0, 0.05)
 
 
 @pytest.mark.parametrize("make", [Profiler, CacheProfiler, ResourceProfiler, ProgressBar])

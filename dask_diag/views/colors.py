@@ -22,12 +22,12 @@ _SALT = 9106
 """A start of the digest that sets apart the names which dask's collections often use together."""
 _SHADES = ((0.34, 0.55), (0.50, 0.60), (0.66, 0.58))
 
-_BEFORE_METERED = {"thread-cpu": "#0b5394"}
+_BEFORE_METERED = {"thread-cpu": "#1567b1"}
 _AFTER_METERED = {
     "thread-noncpu": "#8fc1e9",
     "cpu-wait": "#f2c80f",
-    "gil-wait": "#a5278f",
-    "lock-wait": "#6a3d9a",
+    "gil-wait": "#b02d99",
+    "lock-wait": "#7d50ad",
     "io-wait": "#1b8a5a",
     "sleep": "#bfe3c9",
     "device-wait": "#5cc4bd",
@@ -35,13 +35,16 @@ _AFTER_METERED = {
     "unexplained": "#cfe3f5",
     "deserialize": "#f7b267",
     "serialize": "#d9730d",
-    "failed": "#c1121f",
+    "failed": "#cd1a27",
     "unfinished": "#f2a0ab",
-    "overhead": "#4f4f4f",
+    "overhead": "#656565",
     "other": "#999999",
     "idle": "#e2e2e2",
 }
-"""Neighbours in a stack differ in lightness too: not everyone tells hues apart."""
+"""Neighbours in a stack differ in lightness too: not everyone tells hues apart.
+
+None is too dark for the dark paper of pages: each has a contrast of 3 or more to that.
+"""
 
 
 def color_of(function: str, palette: str | None = None) -> str:

@@ -114,21 +114,26 @@ def draw_nothing(plot: Any) -> None:
 
 
 def add_legend(plot: Any, items: list[LegendItem], **settings: Any) -> None:
-    """Put a legend right of the frame, of as many items as have room, the rest counted."""
+    """Put a legend right of the frame, of as many items as have room, the rest counted.
+
+    One more is below the frame, and hidden: a page on a phone shows that one.
+    """
     if not items:
         return
     shown_items = items[:_LEGEND_ROWS]
     if len(items) > _LEGEND_ROWS:
         shown_items[-1] = LegendItem(label=f"{len(items) - _LEGEND_ROWS + 1} more: hover")
-    legend = Legend(
-        items=shown_items,
-        label_text_font_size="11px",
-        glyph_height=12,
-        glyph_width=14,
-        label_height=12,
-        spacing=2,
-        padding=4,
-        border_line_color=None,
-        **settings,
-    )
-    plot.add_layout(legend, "right")
+    for place in ("right", "below"):
+        legend = Legend(
+            items=shown_items,
+            label_text_font_size="11px",
+            glyph_height=12,
+            glyph_width=14,
+            label_height=12,
+            spacing=2,
+            padding=4,
+            border_line_color=None,
+            visible=place == "right",
+            **settings,
+        )
+        plot.add_layout(legend, place)

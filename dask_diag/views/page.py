@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from bokeh.io import output_notebook
-from bokeh.io import save as bokeh_save
 from bokeh.io import show as bokeh_show
 from bokeh.io.state import curstate
 from bokeh.layouts import column, gridplot
@@ -22,9 +22,11 @@ from dask_diag.recording import Recording
 from dask_diag.views.activities.pictures import plot_activities
 from dask_diag.views.cache import plot_cache
 from dask_diag.views.figures import Options, new_figure
-from dask_diag.views.files import checked_path
+from dask_diag.views.files import write_text
 from dask_diag.views.flame.graph import plot_flame
 from dask_diag.views.memory import plot_memory
+from dask_diag.views.names import seconds
+from dask_diag.views.paper.look import page_of
 from dask_diag.views.resources import plot_resources
 from dask_diag.views.sources import listed, recording_of
 from dask_diag.views.tasks.plot import plot_tasks
@@ -41,6 +43,12 @@ _PLOTS: dict[str, Callable[..., Any]] = {
 _TABLES = {"flame": "samples"}
 """The tables that plots draw, where they are not called like the plots."""
 _ACTIVITIES = "activities"
+_FRAME = "paper/page.html"
+_SIZES = {
+    *("width", "height", "sizing_mode", "frame_width", "frame_height", "aspect_ratio"),
+    *("min_width", "max_width", "min_height", "max_height", "width_policy", "height_policy"),
+}
+"""Who gives one of these has said how large figures are, whatever room there is."""
 
 
 def visualize(
@@ -90,6 +98,16 @@ def visualize(
         or if the file cannot be written where it is said.
     AttributeError
         If bokeh's figure does not know a keyword.
+
+    Warns
+    -----
+    RuntimeWarning
+        If two of the plots are of times that do not overlap; the page tells it too.
+
+    Notes
+    -----
+    The page is light or dark as the reader's system is, and figures are narrower where the window
+    is, unless `kwargs` say how large they are.
     """
     if "file_path" in kwargs:
         warnings.warn(
@@ -106,6 +124,7 @@ def visualize(
         )
     in_notebook = _in_notebook()
     drawings = _drawings(listed(profilers))
+    notices = _notices(drawings)
     chosen = _checked(plots)
     options = Options(**kwargs)
     picture = _picture(drawings, chosen, options)
@@ -113,13 +132,16 @@ def visualize(
         save = not in_notebook
     page = _page(picture, drawings, options) if chosen is None and (save or show) else picture
     if save:
-        _write(page, Path(filename), mode or "inline")
+        fitted = not _SIZES & set(options.figure)
+        _write(page, Path(filename), mode or "inline", fitted, notices)
     if show and in_notebook:
         _show_in_notebook(page)
     elif show and save:
         view(Path(filename).resolve().as_uri())
     elif show:
         bokeh_show(page)
+    for notice in notices:
+        warnings.warn(notice, RuntimeWarning, stacklevel=2)
     return picture
 
 
@@ -191,6 +213,20 @@ def _activities_of(drawings: list[Drawing], options: Options) -> Any:
     return plot_activities(recording_of(with_tasks or recordings), options)
 
 
+def _notices(drawings: list[Drawing]) -> list[str]:
+    """What must be known before such plots are compared: they may not be of the same block."""
+    measured = [(name, part) for name, part in drawings if part.stop > part.start]
+    for (name, one), (other_name, other) in combinations(measured, 2):
+        if one.stop < other.start or other.stop < one.start:
+            apart = max(one.start, other.start) - min(one.stop, other.stop)
+            return [
+                f"What is drawn was not measured at the same time: {name} and {other_name} are "
+                f"{seconds(apart)} apart. Profilers that are entered with one with statement "
+                "watch the same block."
+            ]
+    return []
+
+
 def _drawings(sources: list[Any]) -> list[Drawing]:
     return [drawing for source in sources for drawing in _drawings_of(source)]
 
@@ -237,13 +273,11 @@ def _over_one_axis(figures: list[Any]) -> Any:
     return gridplot([[plot] for plot in figures], toolbar_options={"logo": None})
 
 
-def _write(picture: Any, path: Path, mode: str) -> None:
-    bokeh_save(
-        picture,
-        filename=checked_path(path),
-        resources=Resources(mode=mode),
-        title="dask_diag profile",
-    )
+def _write(picture: Any, path: Path, mode: str, fitted: bool, notices: list[str]) -> None:
+    resources = Resources(mode=mode)
+    title = "dask_diag profile"
+    page = page_of(picture, resources, _FRAME, title, fitted=fitted, notices=notices)
+    write_text(path, page)
 
 
 def _in_notebook() -> bool:

@@ -35,7 +35,7 @@ def plot_resources(recording: Recording, origin: float, duration: float, options
     cpu = samples["cpu"] if len(samples) else np.zeros(0)
     plot = new_figure(
         options,
-        max(duration, 1),
+        duration,
         y_range=Range1d(0, max(100, 1.05 * cpu.max(initial=0))),
     )
     plot.yaxis.axis_label = "% CPU"

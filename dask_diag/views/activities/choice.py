@@ -14,10 +14,13 @@ __all__ = ["Choice"]
 _ENTRY = 22
 _MOST_LINES = 5
 _ENTRIES_A_LINE = 4
+_NARROWEST = 150
+"""Pixels of an entry: where there is no room for so many in a line, there are less."""
 _LIST_STYLE = """
 :host { overflow-y: auto; border: 1px solid #d5d5d5; border-radius: 3px; padding: 3px 6px;
         box-sizing: border-box; }
-.bk-input-group { display: grid; grid-template-columns: repeat(%d, minmax(0, 1fr));
+.bk-input-group { display: grid;
+                  grid-template-columns: repeat(auto-fill, minmax(max(%dpx, %d%%), 1fr));
                   column-gap: 10px; row-gap: 0;
                   align-content: start; }
 .bk-input-group > label { display: block; margin: 0; height: %dpx; overflow: hidden;
@@ -63,7 +66,7 @@ class Choice:
             active=list(range(len(functions))),
             width=width - 10,
             height=_ENTRY * min(max(lines, 1), _MOST_LINES) + 8,
-            stylesheets=[_LIST_STYLE % (_ENTRIES_A_LINE, _ENTRY)],
+            stylesheets=[_LIST_STYLE % (_NARROWEST, 88 // _ENTRIES_A_LINE, _ENTRY)],
         )
         self._search = TextInput(
             title=f"Functions ({len(functions):,}), the longest first",

@@ -17,7 +17,6 @@ from bokeh.models import (
     ColumnDataSource,
     CustomJS,
     Div,
-    Legend,
     LegendItem,
     RadioButtonGroup,
     Range1d,
@@ -30,7 +29,7 @@ from bokeh.plotting import figure
 from dask_diag.analysis.flame import placed
 from dask_diag.recording import Recording
 from dask_diag.table import Table
-from dask_diag.views.figures import Options, label, new_figure, set_hover
+from dask_diag.views.figures import Options, add_legend, label, new_figure, set_hover
 from dask_diag.views.flame.data import cells_of, columns_of, is_missing, spans_of, texts_of
 from dask_diag.views.scripts import text_of
 
@@ -199,10 +198,7 @@ def _timeline(
         quads.nonselection_glyph = None
         below = top
         items.append(LegendItem(label=name, renderers=[quads]))
-    plot.add_layout(
-        Legend(items=items, label_text_font_size="11px", border_line_color=None, padding=4),
-        "right",
-    )
+    add_legend(plot, items)
     box = BoxAnnotation(
         fill_color="#f0a020",
         fill_alpha=0.3,

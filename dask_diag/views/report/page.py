@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from bokeh.document import Document
-from bokeh.embed import file_html
-from bokeh.models import Legend, Plot, Widget
 from bokeh.resources import Resources
-from jinja2 import Environment, FunctionLoader, Template
 
 from dask_diag.errors import DiagnosticError
 from dask_diag.recording import Recording
 from dask_diag.views.files import checked_path, write_text
 from dask_diag.views.names import seconds, shown
+from dask_diag.views.paper.look import look_of_figures, page_of, template
 from dask_diag.views.report.parts import Figure, Fold, Part
 from dask_diag.views.report.sections import SECTIONS, Section
 from dask_diag.views.scripts import text_of
 from dask_diag.views.sources import recording_of
 
 __all__ = ["report"]
+
+_FRAME = "report/report.html"
 
 
 @dataclass
@@ -79,39 +79,19 @@ def report(
 def _page(recording: Recording, resources: Resources) -> str:
     sections = [_made(section, recording) for section in SECTIONS]
     figures = [figure for section in sections for figure in _figures(section.parts)]
-    variables = {
+    variables: dict[str, Any] = {
         "sections": sections,
         "when": _when(recording),
         "duration": seconds(recording.stop - recording.start),
         "style": text_of("report/report.css"),
-        "scheme": text_of("report/report.js"),
         "figures": bool(figures),
     }
-    template = _template()
     if not figures:
-        return template.render(variables)
+        return template(_FRAME).render({**look_of_figures(), **variables})
     for figure in figures:
         figure.model.name = figure.name
-        _put_on_the_paper_of_the_page(figure.model)
-    page: str = file_html(
-        [figure.model for figure in figures],
-        resources,
-        title="Dask report",
-        template=template,
-        template_variables=variables,
-        suppress_callback_warning=True,
-    )
-    return page
-
-
-def _put_on_the_paper_of_the_page(model: Any) -> None:
-    """What is drawn has no paper of its own; what colours are on that, report.js says."""
-    for plot in model.select({"type": Plot}):
-        plot.background_fill_color = plot.border_fill_color = None
-    for legend in model.select({"type": Legend}):
-        legend.background_fill_color = None
-    for widget in model.select({"type": Widget}):
-        widget.stylesheets = [*widget.stylesheets, text_of("report/widgets.css")]
+    models = [figure.model for figure in figures]
+    return page_of(models, resources, _FRAME, "Dask report", **variables)
 
 
 def _made(section: Section, recording: Recording) -> _Made:
@@ -146,8 +126,3 @@ def _figures(parts: list[Part]) -> Iterator[Figure]:
 def _when(recording: Recording) -> str:
     begun = datetime.fromtimestamp(recording.epoch + recording.start, timezone.utc)
     return begun.strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def _template() -> Template:
-    environment = Environment(autoescape=True, loader=FunctionLoader(text_of), trim_blocks=True)
-    return environment.get_template("report/report.html")

@@ -78,12 +78,11 @@ class Bars(Part):
 
 @dataclass(frozen=True)
 class Figure(Part):
-    """A bokeh model; `wide` ones are scrolled sideways where there is no room."""
+    """A bokeh model."""
 
     name: str
     model: Any = field(repr=False)
     told: str
-    wide: bool = False
     kind: ClassVar[str] = "figure"
 
 

@@ -31,7 +31,11 @@ from dask_diag.views.resources import CPU, MEMORY, MEMORY_CHILDREN
 __all__ = ["cache", "flame", "memory", "resources", "tasks"]
 
 _FUNCTIONS = 20
-_BOUNDS = {"exact": "exact", "upper": "upper bound", "": ""}
+_MARKS = {"upper": "≤ "}
+_WHAT_MARKS_TELL = (
+    "≤ is an upper bound: other tasks ran in that process meanwhile, or before. "
+    "Without it the amount is exact."
+)
 
 
 def tasks(recording: Recording) -> Iterator[Part]:
@@ -91,19 +95,21 @@ def memory(recording: Recording) -> Iterator[Part]:
     if usage:
         yield Grid(
             "Growth while tasks ran" + of_first(len(usage), _FUNCTIONS),
-            ("function", "tasks", "seen", "at most", "on average", ""),
+            ("function", "tasks", "seen", "at most", "on average"),
             [
                 (
                     safe(row["function"], 60),
                     f"{row['tasks']:,}",
                     f"{row['sampled']:,}",
-                    size(row["peak_growth"]),
-                    size(row["mean_growth"]),
-                    _BOUNDS[row["bound"]],
+                    *(
+                        _MARKS.get(row["bound"], "") + size(row[name])
+                        for name in ("peak_growth", "mean_growth")
+                    ),
                 )
                 for row in usage[:_FUNCTIONS]
             ],
         )
+        yield Text([_WHAT_MARKS_TELL])
 
 
 def _first(values: Any) -> float:
@@ -138,7 +144,7 @@ def flame(recording: Recording) -> Iterator[Part]:
         yield not_there("stacks", "a sampling profiler")
         return
     yield Text(["Functions of tasks at the top, below each what it called, as wide as it took."])
-    yield Figure("flame", plot, "Flame graph", wide=True)
+    yield Figure("flame", plot, "Flame graph")
     heading, columns, rows, notes = flame_summary_parts(recording)
     yield Fold(
         "The hottest lines",

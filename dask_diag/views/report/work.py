@@ -54,7 +54,7 @@ def worker_time(recording: Recording) -> Iterator[Part]:
     figure = plot_activities(recording, Options(width=980))
     yield Fold(
         "With a choice of functions and of the unit, and by worker",
-        [Figure("activities", figure, "Where worker time went", wide=True)],
+        [Figure("activities", figure, "Where worker time went")],
     )
 
 

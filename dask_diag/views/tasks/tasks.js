@@ -5,7 +5,7 @@
 
 const CPU_BELOW = 1024          // ticks: longer tasks' CPU time comes without its last digits
 const ROWS = 12                 // of a lane's image: so many steps of a share of CPU are told apart
-const FAINTEST = 0.35           // of a pixel in which any task ran
+const FOOT = 0.5                // at least, of the lowest row where any task ran
 const NOT_CPU = 0.35            // how strong the colour is beside the CPU time
 const [NUMBER, BETWEEN] = ["\x1f", "\x1e"]
 
@@ -129,10 +129,13 @@ function image_of_lane(tasks, [begin, end], from, per_pixel, sums) {
     const image = new Uint32Array(ROWS * width)
     for (let pixel = 0; pixel < width; pixel++) {
         if (most[pixel] < 0) continue
-        const strength = Math.max(FAINTEST, Math.min(1, busy[pixel]))
+        const strength = Math.min(1, busy[pixel])
         const filled = busy[pixel] > 0 ? Math.round(ROWS * cpu[pixel] / busy[pixel]) : 0
         for (let row = 0; row < ROWS; row++) {
-            const alpha = Math.round(255 * strength * (row >= ROWS - filled ? 1 : NOT_CPU))
+            // As strong as the pixel is busy, so that hardly busy is hardly coloured; a task that is
+            // alone there would not be seen, but for its foot.
+            const share = strength * (row >= ROWS - filled ? 1 : NOT_CPU)
+            const alpha = Math.round(255 * (row == ROWS - 1 ? Math.max(FOOT, share) : share))
             image[row * width + pixel] = (inks[most[pixel]] | alpha << 24) >>> 0
         }
     }
@@ -152,6 +155,10 @@ function draw_pixels(tasks, spans, from, to) {
     }
 }
 
+function percent(share) {
+    return `${+(100 * share).toPrecision(2)}%`
+}
+
 // What the hover tells of the pixel at a time and a height: tasks, and the functions' shares of time.
 function told_of_pixel(tasks, x, y) {
     const span = plot.x_range.end - plot.x_range.start
@@ -168,10 +175,11 @@ function told_of_pixel(tasks, x, y) {
         const time = Math.min(to, tasks.stop[i]) - Math.max(from, tasks.start[i])
         times.set(tasks.function[i], (times.get(tasks.function[i]) ?? 0) + time)
     }
+    const busy = [...times.values()].reduce((sum, time) => sum + time, 0) / (to - from)
     const shares = [...times].sort((a, b) => b[1] - a[1]).slice(0, 4).map(([kind, time]) =>
-        `${functions[kind]} ${+(100 * time / (to - from)).toPrecision(2)}%`)
+        `${functions[kind]} ${percent(time / (to - from))}`)
     const more = times.size > 4 ? `, ${times.size - 4} more functions` : ""
-    return `${count.toLocaleString("en")} tasks: ${shares.join(", ")}${more} of the time`
+    return `${count.toLocaleString("en")} tasks: ${shares.join(", ")}${more} of the time, ${percent(busy)} in all`
 }
 
 // Those that failed or were not finished; as one where several meet in a pixel.
@@ -217,8 +225,8 @@ async function start() {
             rectangles.data = Object.fromEntries(Object.keys(rectangles.data).map((n) => [n, []]))
             draw_pixels(tasks, spans, from, to)
             tell(`${count.toLocaleString("en")} tasks in view, drawn by pixel: the colour of the `
-                + "function with most time there, weaker where the worker was partly free. Zoom in to "
-                + `see each task, from ${most.toLocaleString("en")} on: ${precision}.`)
+                + "function with most time there, as strong as the worker was busy; the line below is "
+                + `where any task ran. Zoom in to see each task, from ${most.toLocaleString("en")} on: ${precision}.`)
             return
         }
         key_of ??= keys_of(await unpacked(packed_keys), tasks)

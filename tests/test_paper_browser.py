@@ -1,0 +1,160 @@
+"""Pages of `visualize` and reports on paper of the reader's scheme, and in the room that they have."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from benchmarks.made_up import many_tasks
+from dask_diag import ResourceProfiler, report, visualize
+
+from .stacks import known_stacks
+from .test_browser import IDLE, browser, is_a_problem, sum_of_blocks  # noqa: F401
+
+pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
+
+SIZES = {"desk": (1280, 900), "phone": (390, 844)}
+FIGURES = """() => [...Bokeh.documents[0]._all_models.values()].filter((m) => m.type == "Figure")
+    .map((m) => [m.width, m.height])"""
+
+
+@pytest.fixture
+def opened(browser, tmp_path):  # noqa: F811
+    """Open what was written to a path; afterwards there was no error."""
+    problems = []
+
+    def open_page(path, size="desk", scheme="light"):
+        width, height = SIZES[size]
+        page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
+        page.on("console", lambda m: is_a_problem(m) and problems.append(m.text))
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("request", lambda r: r.url.startswith(("file:", "data:")) or problems.append(r.url))
+        page.goto(path.as_uri())
+        page.wait_for_function(IDLE, timeout=60_000)
+        page.wait_for_timeout(400)
+        return page
+
+    yield open_page
+    assert problems == []
+    for context in browser.contexts:
+        context.close()
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """Pages of `visualize`, by name."""
+    folder = tmp_path_factory.mktemp("pictures")
+    visualize(sum_of_blocks(50), filename=folder / "plots.html", show=False)
+    visualize(known_stacks(), plots=["flame"], filename=folder / "flame.html", show=False)
+    visualize(many_tasks(5000), filename=folder / "many.html", show=False)
+    return folder
+
+
+def pixels(element):
+    return np.asarray(Image.open(io.BytesIO(element.screenshot())).convert("RGB")).astype(int)
+
+
+@pytest.mark.parametrize("name", ["plots", "flame", "many"])
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_are_in_the_scheme_and_as_wide_as_the_window(opened, pictures, name, size, scheme):
+    page = opened(pictures / f"{name}.html", size, scheme)
+    wide, inside = page.evaluate(
+        "[document.documentElement.scrollWidth, document.querySelector('.figure').scrollWidth]"
+    )
+    assert wide <= SIZES[size][0]
+    assert inside <= SIZES[size][0]
+    seen = pixels(page.query_selector(".figure"))
+    white, black = (seen > 240).all(axis=2).mean(), (seen < 50).all(axis=2).mean()
+    assert (white < 0.05 and black > 0.4) == (scheme == "dark"), (white, black)
+    assert (black < 0.05 and white > 0.4) == (scheme == "light"), (white, black)
+    if size == "desk":
+        assert max(width for width, _ in page.evaluate(FIGURES)) == 1000
+
+
+def test_sizes_that_were_asked_for_are_kept(opened, tmp_path):
+    path = tmp_path / "page.html"
+    visualize(many_tasks(50), plots=["tasks"], filename=path, show=False, width=700, height=250)
+    assert opened(path, "phone").evaluate(FIGURES) == [[700, 250]]
+
+
+def test_the_picture_that_is_returned_has_the_paper_it_had(tmp_path):
+    path = tmp_path / "page.html"
+    plot = visualize(many_tasks(50), plots=["tasks"], filename=path, show=False)
+    assert plot.border_fill_color == plot.background_fill_color == "#ffffff"
+    assert "border_fill_color" not in plot.properties_with_values(include_defaults=False)
+
+
+def test_a_paper_that_the_user_chose_is_kept(opened, tmp_path):
+    path = tmp_path / "page.html"
+    visualize(
+        many_tasks(50), plots=["tasks"], filename=path, show=False, background_fill_color="#102030"
+    )
+    page = opened(path, scheme="dark")
+    colors = """() => [...Bokeh.documents[0]._all_models.values()]
+        .filter((m) => m.type == "Figure").map((m) => [m.background_fill_color, m.border_fill_color])"""
+    assert page.evaluate(colors) == [["#102030", None]]
+
+
+def test_a_legend_is_below_where_there_is_little_room_and_back_when_there_is_more(opened, pictures):
+    shown = """() => [...Bokeh.documents[0]._all_models.values()].filter((m) => m.type == "Figure")
+        .filter((m) => m.right.some((part) => part.type == "Legend"))
+        .map((m) => ["right", "below"].filter((side) =>
+            m[side].some((part) => part.type == "Legend" && part.visible)).join())"""
+    page = opened(pictures / "plots.html", "phone")
+    assert page.evaluate(shown) == ["below"] * 3
+    assert all(width <= 390 for width, _ in page.evaluate(FIGURES))
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.wait_for_timeout(300)
+    assert page.evaluate(shown) == ["right"] * 3
+    assert max(width for width, _ in page.evaluate(FIGURES)) == 1000
+
+
+def later(recording, by):
+    """The same, as if it had been recorded so many seconds later."""
+    return replace(recording, start=recording.start + by, stop=recording.stop + by)
+
+
+def test_plots_of_different_times_are_told(opened, tmp_path):
+    tasks = many_tasks(100)
+    samples = ResourceProfiler(0.01)
+    with samples:
+        sum_of_blocks(10)
+    resources = samples.recording
+    at_once = later(resources, tasks.start - resources.start)
+    apart = later(resources, tasks.stop - resources.start + 90)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        visualize([tasks, at_once], filename=tmp_path / "once.html", show=False)
+    with pytest.warns(RuntimeWarning, match="not measured at the same time: tasks and resources"):
+        visualize([tasks, apart], filename=tmp_path / "apart.html", show=False)
+    notice = opened(tmp_path / "apart.html").query_selector(".notice")
+    assert "90 s apart" in notice.inner_text()
+    assert opened(tmp_path / "once.html").query_selector(".notice") is None
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_table_that_goes_on_beyond_the_edge_hints_at_it_until_its_end(opened, tmp_path, scheme):
+    path = report(many_tasks(300), tmp_path / "report.html")
+    page = opened(path, "phone", scheme)
+    table = page.query_selector("#summary .scroll")
+    assert table.evaluate("(e) => e.scrollWidth > e.clientWidth + 20")
+
+    def shade():
+        """By how much the right edge differs from the paper, where nothing is written."""
+        seen = pixels(table)
+        paper = pixels(page.query_selector("header"))[0, 0]
+        return np.median(np.abs(seen[:, -2] - paper).max(axis=1))
+
+    assert shade() > 30
+    first = "(e) => e.querySelector('tbody th').getBoundingClientRect().left"
+    before = table.evaluate(first)
+    table.evaluate("(e) => { e.scrollLeft = e.scrollWidth }")
+    page.wait_for_timeout(100)
+    assert shade() < 6
+    assert table.evaluate(first) == before
