@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_diag.analysis.metered import without_metered
 from dask_diag.analysis.occupancy import Occupancy, occupancies, rows_by
 from dask_diag.analysis.waits import divided
 from dask_diag.columns import Labels
@@ -204,7 +205,7 @@ def _seconds_of_tasks(
     wall = stop - tasks["start"]
     groups = _groups(recording, by)
     fine = chosen & tasks["outcome"].where("ok")
-    cpu, noncpu, metered = _without_metered(recording, fine)
+    cpu, noncpu, metered = without_metered(recording, fine)
     yield from _sums(groups, fine, cpu, "thread-cpu")
     for activity, seconds, mine in divided(recording, noncpu, fine):
         yield from _sums(groups, mine, seconds, activity)
@@ -232,24 +233,6 @@ def _groups(recording: Recording, by: tuple[str, ...]) -> Labels:
             for pair in pairs.tolist()
         ]
     return Labels(codes, values)
-
-
-def _without_metered(recording: Recording, fine: Array) -> tuple[Array, Array, Table]:
-    """CPU and non-CPU seconds of tasks without what they metered, and what that was."""
-    tasks, metrics = recording.tasks, recording.metrics
-    cpu, noncpu = np.array(tasks["thread_cpu"]), np.array(tasks["thread_noncpu"])
-    if not len(metrics):
-        return cpu, noncpu, metrics
-    metered = metrics.rows(metrics["unit"].where("seconds") & fine[metrics["task"]])
-    known = ~np.isnan(metered["cpu"])
-    task, value, of_cpu = metered["task"], metered["value"], metered["cpu"]
-    np.subtract.at(cpu, task[known], of_cpu[known])
-    np.subtract.at(noncpu, task[known], (value - of_cpu)[known])
-    # Of seconds whose CPU share was not measured, those are CPU that can have been nothing else.
-    unknown = np.zeros(len(cpu))
-    np.add.at(unknown, task[~known], value[~known])
-    from_noncpu = np.clip(unknown, 0, np.maximum(noncpu, 0))
-    return cpu - (unknown - from_noncpu), noncpu - from_noncpu, metered
 
 
 def _metrics(groups: Labels, metrics: Table) -> Iterator[Sum]:

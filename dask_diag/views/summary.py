@@ -150,7 +150,10 @@ def _notes_on_waits(recording: Recording) -> Iterator[str]:
         for row in rows
         if row["seconds"] >= 0.01 * total
     ]
-    yield f"{seconds(total)} of tasks without CPU time: {', '.join(parts)}"
+    metrics = recording.metrics
+    metered = len(metrics) and metrics["unit"].where("seconds").any()
+    beside = " beside what they metered" if metered else ""
+    yield f"{seconds(total)} of tasks without CPU time{beside}: {', '.join(parts)}"
 
 
 def _notes_on_critical_path(recording: Recording) -> Iterator[str]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from dask_diag.analysis.findings.facts import Facts, in_words
 from dask_diag.analysis.findings.finding import Finding, severity_of_guess, severity_of_share
+from dask_diag.analysis.metered import seconds_metered_without_cpu
 from dask_diag.analysis.transfers import transfers_by_task
 from dask_diag.analysis.waits import waits
 from dask_diag.units import size
@@ -121,7 +122,7 @@ def io_bound(facts: Facts) -> Finding | None:
     """Tasks that mostly wait for files or the network, or for what is not known."""
     if not facts.in_tasks:
         return None
-    metered = _metered_without_cpu(facts)
+    metered = seconds_metered_without_cpu(facts.recording)
     in_metered = f"{metered:.3g} s of it in what they metered, without CPU time"
     known = True
     if facts.waits:
@@ -149,14 +150,6 @@ def io_bound(facts: Facts) -> Finding | None:
         f"time, most of it in {in_words(names)}",
         advice if known else f"{_FIND_OUT}; if for I/O, {advice}",
     )
-
-
-def _metered_without_cpu(facts: Facts) -> float:
-    metrics = facts.recording.metrics
-    if not len(metrics):
-        return 0.0
-    rows = metrics.rows(metrics["unit"].where("seconds"))
-    return float(np.nansum(rows["value"] - rows["cpu"]))
 
 
 def _non_cpu_of_tasks_without_any_cpu(facts: Facts) -> float:
