@@ -138,7 +138,7 @@ def _explained(recording: Recording, noncpu: Array, chosen: Array) -> tuple[Arra
     is_exact = activity.where(EXACT)
     exact = np.zeros(len(noncpu))
     np.add.at(exact, table["task"][is_exact], np.nan_to_num(table["seconds"][is_exact]))
-    exact = np.clip(exact, 0.0, np.maximum(noncpu, 0.0))
+    exact = np.clip(exact, 0.0, np.fmax(noncpu, 0.0))
     looked_at = np.unique(table["task"][is_exact])
     pool_of = _pool_codes(recording)
     sampled = table.rows(~is_exact)
