@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_diag.analysis.functions import expect_functions
 from dask_diag.analysis.metered import without_metered
 from dask_diag.analysis.occupancy import Occupancy, occupancies, rows_by
 from dask_diag.analysis.waits import divided
@@ -72,7 +73,8 @@ def activities(
     Raises
     ------
     DiagnosticError
-        If `by` is none of those, or if the unit is not known: neither ``"seconds"``, ``"bytes"`` or
+        If `by` is none of those, if no task is of one of the functions, or if the unit is not
+        known: neither ``"seconds"``, ``"bytes"`` or
         ``"count"``, of which there may be none, nor one that a task has metered.
     """
     expect_recording(recording)
@@ -86,6 +88,9 @@ def activities(
         )
     if isinstance(functions, str):
         functions = [functions]
+    if functions is not None:
+        labels = recording.tasks["function"] if len(recording.tasks) else Labels.of([])
+        functions = expect_functions(functions, labels, "functions")
     columns = () if by == "activity" else (by,)
     sums = _summed(
         (tuple(value or "" for value in group), activity, value)

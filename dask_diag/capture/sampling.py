@@ -125,7 +125,7 @@ class SamplingProfiler(TaskDiagnostic):
         Raises
         ------
         DiagnosticError
-            If no sample has that key.
+            If no sample has that key or is of that function, or a time is no number.
         """
         from dask_diag.analysis.flame import tree
 
@@ -152,7 +152,7 @@ class SamplingProfiler(TaskDiagnostic):
         Raises
         ------
         DiagnosticError
-            If no sample has that key.
+            If no sample has that key or is of that function, or a time is no number.
 
         See Also
         --------

@@ -19,7 +19,9 @@ OUTSIDE = 0.15
 WAITED = 0.075
 """The share of the tasks' time that they waited for a processor."""
 ALL_BUSY = 0.8
-"""The part of all processors that must have been busy where waits were not told apart."""
+"""Where waits were not told apart: the part of all processors that must have been busy, or else"""
+PREEMPTED_A_SECOND = 100.0
+"""how often threads must have lost their processor though they could have gone on."""
 VARIABLES = {
     "openblas": "OPENBLAS_NUM_THREADS",
     "mkl": "MKL_NUM_THREADS",
@@ -90,4 +92,9 @@ def _too_many_without_pools(facts: Facts) -> bool:
     """Whether there were more threads than processors, as far as it is known without the pools."""
     if facts.waits:
         return True
-    return facts.cpu_in_tasks + facts.cpu_outside > ALL_BUSY * facts.processors * facts.busy_wall
+    preempted = float(np.nansum(facts.recording.computes["preempted"]))
+    used = facts.cpu_in_tasks + facts.cpu_outside
+    return (
+        used > ALL_BUSY * facts.processors * facts.busy_wall
+        or preempted > PREEMPTED_A_SECOND * facts.busy_wall
+    )
