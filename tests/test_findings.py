@@ -31,6 +31,7 @@ from dask_diag import (
 )
 from dask_diag.analysis.findings import CODES
 from dask_diag.table import NO_ROWS, Table
+from dask_diag.units import seconds
 
 pytestmark = pytest.mark.once
 
@@ -686,6 +687,15 @@ def test_nested_threads_without_what_lists_them(explain, retried):
         assert "nested-threads" not in found(1)[0]
 
     retried(measure)
+
+
+def test_seconds_are_told_in_the_unit_that_suits_them():
+    told = {2.81e-5: "28.1 µs", 0.806: "806 ms", 0.9996: "1 s", 2.5: "2.5 s", 999.7: "1,000 s"}
+    assert {value: seconds(value) for value in told} == told
+    assert seconds(math.nan) == "unknown"
+    recording = recorded(independent((int, 1), 10_000))
+    evidence = the(recording, "tasks-too-small").evidence
+    assert re.search(r"10,000 tasks of [\d.]+ µs each had [\d.]+ µs of overhead", evidence)
 
 
 def test_nothing_recorded_has_no_findings():
