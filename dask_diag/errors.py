@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["DiagnosticError", "MissingDependencyError", "RecordingFileError", "TaskNotKeptError"]
+__all__ = [
+    "DiagnosticError",
+    "MissingDependencyError",
+    "RecordingFileError",
+    "TaskNotKeptError",
+    "UnknownKeywordError",
+]
 
 
 class DiagnosticError(Exception):
@@ -19,3 +25,7 @@ class RecordingFileError(DiagnosticError):
 
 class TaskNotKeptError(DiagnosticError, TypeError):
     """A described task was called; its arguments were let go when its compute ended."""
+
+
+class UnknownKeywordError(DiagnosticError, AttributeError):
+    """A keyword was given that neither a picture nor bokeh's figure knows."""

@@ -70,7 +70,8 @@ class Recording:
         ``deserialize``), ``by`` (``scheduler`` or ``worker``), ``start``, ``stop`` (s), ``bytes``.
     pools : Table
         A row per pool of threads that a native library had at the end of a compute: ``compute``,
-        ``library`` (as threadpoolctl names it), ``threads``. Empty without threadpoolctl.
+        ``library`` (as threadpoolctl names it), ``threads``. Without threadpoolctl they are not
+        known: one row, of no name and 0 threads.
     waits : Table
         A row for each thing that a task waited for, if it was asked to be explained: ``task``
         (position in `tasks`), ``activity``, ``seconds``, ``samples``. Of ``cpu-wait`` the seconds

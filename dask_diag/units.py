@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import isnan
 
-__all__ = ["amount", "is_size", "quantity", "size"]
+__all__ = ["amount", "is_size", "quantity", "seconds", "size"]
 
 _PREFIXES = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 _ROUNDED_UP = 0.9995
@@ -29,6 +29,18 @@ def quantity(value: float, metric: str) -> str:
 def is_size(metric: str) -> bool:
     """Whether a metric of results, by its name, measures bytes."""
     return "bytes" in metric
+
+
+def seconds(value: float) -> str:
+    """A duration in seconds with three digits, in the unit that suits it."""
+    if isnan(value):
+        return "unknown"
+    if abs(value) >= _ROUNDED_UP * 1e3:
+        return f"{value:,.0f} s"
+    for unit, factor in (("s", 1.0), ("ms", 1e-3)):
+        if abs(value) >= _ROUNDED_UP * factor:
+            return f"{_digits(value / factor)} {unit}"
+    return f"{_digits(value / 1e-6)} µs" if value else "0 s"
 
 
 def _short(value: float, between: str, unit: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import multiprocessing
 import time
 from operator import add
@@ -19,7 +20,7 @@ from dask_diag import DiagnosticError, Profiler, Recording, context_meter
 from dask_diag.analysis.activities import activities, execute_metrics
 from dask_diag.analysis.occupancy import occupancies
 from dask_diag.columns import Labels, Texts
-from dask_diag.table import Table
+from dask_diag.table import NO_ROWS, Table
 
 SCHEDULERS = [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]
 
@@ -372,3 +373,12 @@ def test_a_unit_that_nothing_has_is_told_unless_it_is_well_known():
     )
     with pytest.raises(DiagnosticError, match=told):
         activities(prof.recording, unit="second")
+
+
+@pytest.mark.parametrize("functions", [5, "m", ["ok", "m"], [5], [[]]])
+def test_functions_that_no_task_has_are_told(functions):
+    recording = recording_of([(1, 4, 5, "ok", ())], 2, 10)
+    with pytest.raises(DiagnosticError, match=r"functions: expected .*, found "):
+        activities(recording, functions=functions)
+    with pytest.raises(DiagnosticError, match="there are none"):
+        activities(dataclasses.replace(recording, tasks=NO_ROWS), functions="m")

@@ -74,7 +74,21 @@ def test_one_function_of_tasks_can_be_asked_for():
     nodes = tree(known_stacks(), function="load")
     assert nodes["name"].tolist() == ["all tasks", "load", "main", "Array.sum", "encode"]
     assert nodes["total_wall"][0] == pytest.approx(3.5)
-    assert as_text(tree(known_stacks(), function="none")) == ["all tasks 0 0"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"function": "none"}, "function: expected one of .*'load'.*, found 'none'"),
+        ({"function": 5}, "function: expected one of .*, found 5"),
+        ({"start": "a"}, "start: expected a time in seconds of the recording, found 'a'"),
+        ({"stop": True}, "stop: expected a time in seconds of the recording, found True"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_told(asked, told):
+    for ask in (tree, hottest_lines):
+        with pytest.raises(DiagnosticError, match=told):
+            ask(known_stacks(), **asked)
 
 
 def test_a_cycle_that_is_partly_in_the_range_counts_by_that_part():
@@ -468,7 +482,7 @@ def test_weights_below_a_microsecond_are_not_lost(tmp_path):
 def test_nothing_sampled_is_told_and_no_empty_profile_is_written(name, tmp_path):
     with pytest.raises(DiagnosticError, match=r"no samples .* record with SamplingProfiler"):
         SamplingProfiler().export(tmp_path / name)
-    for asked in ({"function": "no such"}, {"start": 1e9}):
+    for asked in ({"stop": -1e9}, {"start": 1e9}):
         with pytest.raises(DiagnosticError, match=r"no samples .* leave out function"):
             export_stacks(known_stacks(), tmp_path / name, **asked)
     assert list(tmp_path.iterdir()) == []

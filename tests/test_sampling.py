@@ -842,3 +842,20 @@ def test_users_of_one_listener_share_its_calls():
     sampler.remove(once)
     assert not own_threads()
     assert not told
+
+
+def keep_the_lock_to_the_end():
+    # One call that is all in C: the power of a long number.
+    int("9" * 4000) ** 600
+
+
+def test_of_a_task_that_keeps_the_lock_to_its_end_no_stack_is_claimed(retried):
+    def measure():
+        with SamplingProfiler() as sprof:
+            dask.threaded.get({("keep", 0): (keep_the_lock_to_the_end,)}, [("keep", 0)])
+        (notice,) = [told for told in sprof.recording.notices if "came late" in told]
+        assert re.search(r"at most [\d.]+ m?s after the look before", notice)
+        assert "where the task had ended by then none was seen" in notice
+        assert "told as not sampled" in notice
+
+    retried(measure)

@@ -333,7 +333,7 @@ def test_an_interrupt_is_told():
         dask.local.get_sync(dsk, ("b", 0))
     assert [(t["outcome"], t["error"]) for t in rows(prof)] == [
         ("ok", ""),
-        ("failed", "KeyboardInterrupt"),
+        ("unfinished", "KeyboardInterrupt"),
     ]
 
 

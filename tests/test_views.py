@@ -366,8 +366,10 @@ def test_dasks_own_profiler_is_told_apart():
 
 
 def test_an_unknown_keyword_is_told():
-    with pytest.raises(AttributeError, match="foo_bar"):
+    with pytest.raises(AttributeError, match=r"foo_bar.*expected palette") as told:
         visualize(Profiler(), foo_bar=1, show=False, save=False)
+    assert isinstance(told.value, DiagnosticError)
+    assert len(str(told.value)) < 150
 
 
 def hostile_diagnostics():

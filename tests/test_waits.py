@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
+import re
 import sys
 import threading
 import time
@@ -179,6 +180,30 @@ def test_what_is_metered_is_not_explained_twice(retried):
         assert told.get("sleep", 0.0) < 0.05
 
     retried(measure)
+
+
+def metered_sleep():
+    with context_meter.meter("I/O"):
+        time.sleep(0.05)
+
+
+@on_linux
+@pytest.mark.parametrize("get", SCHEDULERS)
+def test_what_is_metered_is_no_wait_that_nobody_can_explain(get):
+    prof = profiled([(metered_sleep,)] * 6, get)
+    rows = activities(prof.recording).to_dicts()
+    told = {row["activity"]: row["value"] for row in rows}
+    noncpu = float(prof.recording.tasks["thread_noncpu"].sum())
+    metrics = prof.recording.metrics
+    metered = float((metrics["value"] - metrics["cpu"]).sum())
+    assert metered > 0.29
+    divided = waited(prof)
+    assert sum(divided.values()) == pytest.approx(noncpu - metered, abs=1e-9)
+    # Both tell the same of each, and so does the summary.
+    assert divided == pytest.approx({name: told.get(name, 0.0) for name in divided}, abs=1e-9)
+    assert divided.get("unexplained", 0.0) < 0.15
+    (line,) = re.findall(r"\S+ \S+ of tasks\s+without CPU time[^:]*:", prof.summary()) or [""]
+    assert not line or "beside what they metered" in " ".join(line.split())
 
 
 def fail():

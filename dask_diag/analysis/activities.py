@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from dask_diag.analysis.functions import expect_functions
+from dask_diag.analysis.metered import without_metered
 from dask_diag.analysis.occupancy import Occupancy, occupancies, rows_by
 from dask_diag.analysis.waits import divided
 from dask_diag.columns import Labels
@@ -71,7 +73,8 @@ def activities(
     Raises
     ------
     DiagnosticError
-        If `by` is none of those, or if the unit is not known: neither ``"seconds"``, ``"bytes"`` or
+        If `by` is none of those, if no task is of one of the functions, or if the unit is not
+        known: neither ``"seconds"``, ``"bytes"`` or
         ``"count"``, of which there may be none, nor one that a task has metered.
     """
     expect_recording(recording)
@@ -85,6 +88,9 @@ def activities(
         )
     if isinstance(functions, str):
         functions = [functions]
+    if functions is not None:
+        labels = recording.tasks["function"] if len(recording.tasks) else Labels.of([])
+        functions = expect_functions(functions, labels, "functions")
     columns = () if by == "activity" else (by,)
     sums = _summed(
         (tuple(value or "" for value in group), activity, value)
@@ -204,7 +210,7 @@ def _seconds_of_tasks(
     wall = stop - tasks["start"]
     groups = _groups(recording, by)
     fine = chosen & tasks["outcome"].where("ok")
-    cpu, noncpu, metered = _without_metered(recording, fine)
+    cpu, noncpu, metered = without_metered(recording, fine)
     yield from _sums(groups, fine, cpu, "thread-cpu")
     for activity, seconds, mine in divided(recording, noncpu, fine):
         yield from _sums(groups, mine, seconds, activity)
@@ -232,32 +238,6 @@ def _groups(recording: Recording, by: tuple[str, ...]) -> Labels:
             for pair in pairs.tolist()
         ]
     return Labels(codes, values)
-
-
-def _without_metered(recording: Recording, fine: Array) -> tuple[Array, Array, Table]:
-    """CPU and non-CPU seconds of tasks without what they metered, and what that was.
-
-    Seconds that a task only told of, and did not measure, are cut to those that it took.
-    """
-    tasks, metrics = recording.tasks, recording.metrics
-    cpu, noncpu = np.array(tasks["thread_cpu"]), np.array(tasks["thread_noncpu"])
-    if not len(metrics):
-        return cpu, noncpu, metrics
-    metered = metrics.rows(metrics["unit"].where("seconds") & fine[metrics["task"]])
-    known = ~np.isnan(metered["cpu"])
-    task, value, of_cpu = metered["task"], metered["value"], metered["cpu"]
-    np.subtract.at(cpu, task[known], of_cpu[known])
-    np.subtract.at(noncpu, task[known], (value - of_cpu)[known])
-    # Of seconds whose CPU share was not measured, those are CPU that can have been nothing else.
-    unknown = np.zeros(len(cpu))
-    np.add.at(unknown, task[~known], value[~known])
-    room = np.maximum(cpu, 0) + np.maximum(noncpu, 0)
-    share = np.divide(room, unknown, out=np.ones(len(room)), where=unknown > room)
-    unknown *= share
-    value = np.where(known, value, value * share[task])
-    from_noncpu = np.clip(unknown, 0, np.maximum(noncpu, 0))
-    columns = {name: metered[name] for name in metered.columns}
-    return cpu - (unknown - from_noncpu), noncpu - from_noncpu, Table({**columns, "value": value})
 
 
 def _metrics(groups: Labels, metrics: Table) -> Iterator[Sum]:

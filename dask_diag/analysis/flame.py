@@ -127,7 +127,7 @@ def hottest_lines(
     Raises
     ------
     DiagnosticError
-        If no sample has that key.
+        If no sample has that key or is of that function, or a time is no number.
     """
     samples = samples_of(recording)
     share = shares(samples, start, stop, function, key)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from dask_diag.columns import Labels
+from dask_diag.errors import DiagnosticError
 from dask_diag.recording import Recording
 from dask_diag.table import Table
 
-__all__ = ["by_function"]
+__all__ = ["by_function", "expect_functions"]
+
+_NAMED = 10
 
 
 def by_function(recording: Recording) -> Table:
@@ -58,3 +62,25 @@ def _largest(labels: Labels, seconds: Any) -> Any:
     largest = np.full(len(labels.values), np.nan)
     np.fmax.at(largest, labels.codes, seconds)
     return largest
+
+
+def expect_functions(asked: Any, labels: Labels, argument: str) -> list[str]:
+    """The functions that are asked for, each of which labels a row.
+
+    Raises
+    ------
+    DiagnosticError
+        If `asked` is no collection of names, or one of them labels none.
+    """
+    if not isinstance(asked, Iterable):
+        raise DiagnosticError(f"{argument}: expected names of functions, found {asked!r}")
+    there = [labels.values[code] for code in np.unique(labels.codes).tolist()]
+    names: list[str] = list(asked)
+    for name in names:
+        if name not in there:
+            named = ", ".join(map(repr, there[:_NAMED])) or "those of tasks, and there are none"
+            more = f" and {len(there) - _NAMED:,} more" if len(there) > _NAMED else ""
+            raise DiagnosticError(
+                f"{argument}: expected {'one of ' if there else ''}{named}{more}, found {name!r}"
+            )
+    return names

@@ -13,7 +13,7 @@ from dask_diag.errors import DiagnosticError
 from dask_diag.recording import Recording, expect_recording
 from dask_diag.table import Table
 
-__all__ = ["memory_usage"]
+__all__ = ["memory_usage", "times_of_tasks", "together"]
 
 Array = np.ndarray[Any, Any]
 
@@ -61,7 +61,7 @@ def memory_usage(recording: Recording, by: str = "function") -> Table:
     if not len(tasks):
         return Table({})
     seen = _Seen.nothing(len(tasks))
-    start, stop = _times_of_tasks(recording)
+    start, stop = times_of_tasks(recording)
     for rows, sampled, others in _scopes(recording):
         seen.put(rows, sampled, start, stop, others)
     if by == "task":
@@ -72,7 +72,7 @@ def memory_usage(recording: Recording, by: str = "function") -> Table:
 
 
 @dataclass(frozen=True)
-class _Samples:
+class Samples:
     """The memory of one process, or several: bytes at ascending times.
 
     `least` is the least since the last sample at which no compute ran, that one included.
@@ -83,7 +83,7 @@ class _Samples:
     least: Array
 
     @classmethod
-    def of(cls, times: Array, sizes: Array, computes: Table) -> _Samples:
+    def of(cls, times: Array, sizes: Array, computes: Table) -> Samples:
         """From samples in any order."""
         order = np.argsort(times, kind="stable")
         times, sizes = times[order], sizes[order]
@@ -113,7 +113,7 @@ class _Seen:
         least, most, growth = np.full((3, count), np.nan)
         return cls(np.zeros(count, np.int64), least, most, growth, np.zeros(count, bool))
 
-    def put(self, rows: Array, sampled: _Samples, start: Array, stop: Array, others: Array) -> None:
+    def put(self, rows: Array, sampled: Samples, start: Array, stop: Array, others: Array) -> None:
         """Fill in the tasks in `rows`, which ran where `sampled` was seen, as `others` did."""
         times, sizes = sampled.times, sampled.sizes
         first = np.searchsorted(times, start[rows])
@@ -153,7 +153,7 @@ def _extreme(of: np.ufunc, values: Array, first: Array, last: Array) -> Array:
     return found
 
 
-def _times_of_tasks(recording: Recording) -> tuple[Array, Array]:
+def times_of_tasks(recording: Recording) -> tuple[Array, Array]:
     """When each began and ended; one of which that is not known may have run all its compute."""
     tasks, computes = recording.tasks, recording.computes
     ends = dict(zip(computes["compute"].tolist(), computes["stop"].tolist(), strict=True))
@@ -163,7 +163,7 @@ def _times_of_tasks(recording: Recording) -> tuple[Array, Array]:
     return start, stop
 
 
-def _scopes(recording: Recording) -> Iterator[tuple[Array, _Samples, Array]]:
+def _scopes(recording: Recording) -> Iterator[tuple[Array, Samples, Array]]:
     """Tasks, the samples of where they ran, and all tasks that count there.
 
     A task in a sampled child has that process alone, any other has all processes together.
@@ -178,25 +178,25 @@ def _scopes(recording: Recording) -> Iterator[tuple[Array, _Samples, Array]]:
                 there = tasks["pid"].codes == code
                 elsewhere |= there
                 own = processes.rows(processes["pid"] == pid)
-                sampled = _Samples.of(own["time"], own["memory"], recording.computes)
+                sampled = Samples.of(own["time"], own["memory"], recording.computes)
                 yield np.flatnonzero(there & known), sampled, np.flatnonzero(there)
-    yield np.flatnonzero(~elsewhere & known), _together(recording), np.arange(len(tasks))
+    yield np.flatnonzero(~elsewhere & known), together(recording), np.arange(len(tasks))
 
 
-def _together(recording: Recording) -> _Samples:
+def together(recording: Recording) -> Samples:
     """The memory of all processes."""
     processes, resources = recording.processes, recording.resources
     if not len(processes):
         if not len(resources):
-            return _Samples.of(np.zeros(0), np.zeros(0), recording.computes)
+            return Samples.of(np.zeros(0), np.zeros(0), recording.computes)
         memory = resources["memory"] + resources["memory_children"]
-        return _Samples.of(resources["time"], memory, recording.computes)
+        return Samples.of(resources["time"], memory, recording.computes)
     times, at = np.unique(processes["time"], return_inverse=True)
     # Each reading has the computing process once: recordings of the same samples count once.
     readings = np.bincount(at, processes["descendant"] == 0, minlength=len(times))
     sizes = np.bincount(at, processes["memory"], minlength=len(times))
     read = readings > 0
-    return _Samples.of(times[read], sizes[read] / readings[read], recording.computes)
+    return Samples.of(times[read], sizes[read] / readings[read], recording.computes)
 
 
 def _by_function(function: Labels, seen: _Seen) -> Table:

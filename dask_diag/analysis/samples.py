@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
+from dask_diag.analysis.functions import expect_functions
 from dask_diag.columns import Labels
 from dask_diag.errors import DiagnosticError
 from dask_diag.recording import Recording
@@ -50,14 +52,20 @@ def shares(
     Raises
     ------
     DiagnosticError
-        If no sample has that key.
+        If no sample has that key, or is of that function, or a time is no number.
     """
+    for name, time in (("start", start), ("stop", stop)):
+        if time is not None and (isinstance(time, bool) or not isinstance(time, Real)):
+            raise DiagnosticError(
+                f"{name}: expected a time in seconds of the recording, found {time!r}"
+            )
     begin = samples["start"] if start is None else np.maximum(samples["start"], start)
     end = samples["stop"] if stop is None else np.minimum(samples["stop"], stop)
     length = samples["stop"] - samples["start"]
     inside = np.where(length > 0, (end - begin) / np.where(length > 0, length, 1.0), end >= begin)
     share: Array = np.clip(inside, 0.0, 1.0)
     if function is not None:
+        expect_functions([function], samples["function"], "function")
         share = share * samples["function"].where(function)
     return share if key is None else share * _of_key(samples, str(key))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_diag.analysis.metered import without_metered
 from dask_diag.columns import Labels
 from dask_diag.errors import DiagnosticError
 from dask_diag.recording import Recording, expect_recording
@@ -77,8 +78,8 @@ def waits(recording: Recording, by: str = "function") -> Table:
         raise DiagnosticError(f"by: expected 'function' or 'activity', found {by!r}")
     sums: dict[tuple[str, str], list[float]] = {}
     if len(recording.waits):
-        noncpu = np.nan_to_num(recording.tasks["thread_noncpu"])
         ok = recording.tasks["outcome"].where("ok")
+        noncpu = np.nan_to_num(without_metered(recording, ok)[1])
         names: Labels = recording.tasks["function"]
         exact, pools = _explained(recording, noncpu, ok)
         blocked = noncpu - exact
@@ -137,7 +138,7 @@ def _explained(recording: Recording, noncpu: Array, chosen: Array) -> tuple[Arra
     is_exact = activity.where(EXACT)
     exact = np.zeros(len(noncpu))
     np.add.at(exact, table["task"][is_exact], np.nan_to_num(table["seconds"][is_exact]))
-    exact = np.clip(exact, 0.0, np.maximum(noncpu, 0.0))
+    exact = np.clip(exact, 0.0, np.fmax(noncpu, 0.0))
     looked_at = np.unique(table["task"][is_exact])
     pool_of = _pool_codes(recording)
     sampled = table.rows(~is_exact)

@@ -60,7 +60,8 @@ class Beat:
                 due = self._begun + max(periods, 1) * self._interval
             none_yet = self._last == self._begun
             if none_yet or perf_counter() - self._last >= _SHORTEST_INTERVAL:
-                self._call(perf_counter())
+                # What was due before did not get the interpreter's lock in time.
+                self._call(min(due, perf_counter()))
         except Exception as error:
             self._failed(error)
 

@@ -146,7 +146,8 @@ class CacheProfiler(Diagnostic):
 
     def _notices(self) -> list[str]:
         return super()._notices() + [
-            f"CacheProfiler: the metric failed on {count} results with {error}; they count as NaN"
+            f"CacheProfiler: the metric failed on {count:,} result{'s' * (count != 1)} with "
+            f"{error}, which {'counts' if count == 1 else 'count'} as NaN"
             for error, count in self._metric_errors.items()
         ]
 

@@ -49,6 +49,9 @@ What ran it is a thread's ident, as the worker told the scheduler, or the pid of
 WORTH_LISTING_POOLS = 0.1
 """Seconds of a compute from which on the libraries' pools are listed: that takes a millisecond."""
 
+INTERRUPTIONS = {"KeyboardInterrupt", "SystemExit"}
+"""Exceptions that end a task which did not fail."""
+
 _NAN = float("nan")
 _count = count(1)
 
@@ -335,7 +338,9 @@ def numbers_in_flight(measured: MeasuredTask) -> tuple[float, float, float, floa
 def outcome_of(measured: MeasuredTask) -> Exceptional:
     """How a task ended that the scheduler has not collected."""
     if measured.error:
-        return Exceptional("failed", measured.error)
+        return Exceptional(
+            "unfinished" if measured.error in INTERRUPTIONS else "failed", measured.error
+        )
     return Exceptional("unfinished" if measured.stop is None else "ok", "")
 
 

@@ -14,6 +14,7 @@ from dask_diag.capture.compute import Compute
 from dask_diag.capture.diagnostic import TaskDiagnostic
 from dask_diag.capture.watching.sampler import Listening, sampler
 from dask_diag.errors import DiagnosticError
+from dask_diag.units import seconds
 
 if TYPE_CHECKING:
     from dask_diag.capture.watching.stacks import Stacks
@@ -61,7 +62,7 @@ class SamplingProfiler(TaskDiagnostic):
     Python: those show as the line that calls them, or by name if dask calls them itself. Looking
     needs the interpreter's lock: code that gives it up often is seen somewhat more often than it
     should be. While a call keeps it nothing is seen, but at its end that call is, and counts for
-    all the time.
+    all the time; unless the task ends with it: then its time is told as not sampled.
 
     Examples
     --------
@@ -124,7 +125,7 @@ class SamplingProfiler(TaskDiagnostic):
         Raises
         ------
         DiagnosticError
-            If no sample has that key.
+            If no sample has that key or is of that function, or a time is no number.
         """
         from dask_diag.analysis.flame import tree
 
@@ -151,7 +152,7 @@ class SamplingProfiler(TaskDiagnostic):
         Raises
         ------
         DiagnosticError
-            If no sample has that key.
+            If no sample has that key or is of that function, or a time is no number.
 
         See Also
         --------
@@ -236,9 +237,10 @@ class SamplingProfiler(TaskDiagnostic):
         if stacks.late:
             times = "once" if stacks.late == 1 else f"{stacks.late:,} times"
             notices.append(
-                f"SamplingProfiler came late {times}, at most {stacks.latest:.2g} s "
-                "after the look before: a task kept the interpreter's lock (GIL), or the machine "
-                "was busy; the stack then seen counts for all that time"
+                f"SamplingProfiler came late {times}, at most {seconds(stacks.latest)} after the "
+                "look before: a task kept the interpreter's lock (GIL), or the machine was busy; a "
+                "stack then seen counts for all that time, and where the task had ended by then "
+                "none was seen: its time is told as not sampled"
             )
         if stacks.cut:
             notices.append(

@@ -9,7 +9,7 @@ from typing import Any
 from bokeh.models import BasicTickFormatter, HoverTool, Legend, LegendItem, Range1d
 from bokeh.plotting import figure
 
-from dask_diag.errors import DiagnosticError
+from dask_diag.errors import DiagnosticError, UnknownKeywordError
 from dask_diag.views.names import shown
 
 __all__ = [
@@ -80,7 +80,14 @@ def new_figure(options: Options, duration: float, **defaults: Any) -> Any:
         **defaults,
         **options.figure,
     }
-    plot = figure(**settings)
+    try:
+        plot = figure(**settings)
+    except AttributeError as error:
+        # The message goes on with all that there are, if none is alike.
+        said = str(error).partition(", possible attributes")[0]
+        raise UnknownKeywordError(
+            f"{said}: expected palette, label_size, or a keyword of bokeh's figure"
+        ) from None
     plot.xaxis.axis_label = "Time (s)"
     plot.xaxis.formatter = BasicTickFormatter(use_scientific=False)
     plot.xgrid.grid_line_alpha = 0.4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import isnan
+from dask_diag.units import seconds
 
 __all__ = ["seconds", "shown"]
 
@@ -25,13 +25,3 @@ def shown(text: object, limit: int = 60) -> str:
 
 def _printable(character: str) -> str:
     return character if character.isprintable() else ascii(character)[1:-1]
-
-
-def seconds(value: float) -> str:
-    """A duration in seconds with three digits, in the unit that suits it."""
-    if isnan(value):
-        return "unknown"
-    for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if abs(value) >= size:
-            return f"{value / size:,.3g} {unit}" if abs(value) < 1000 else f"{value:,.0f} s"
-    return f"{value / 1e-6:.3g} µs" if value else "0 s"

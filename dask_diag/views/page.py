@@ -96,8 +96,8 @@ def visualize(
     DiagnosticError
         If something is given that cannot be drawn, if `plots` names something that there is not,
         or if the file cannot be written where it is said.
-    AttributeError
-        If bokeh's figure does not know a keyword.
+    UnknownKeywordError
+        If bokeh's figure does not know a keyword; it is an AttributeError, too.
 
     Warns
     -----

@@ -22,8 +22,8 @@ from dask_diag.analysis.places import short_path
 from dask_diag.analysis.waits import waits
 from dask_diag.recording import Recording
 from dask_diag.table import Table
-from dask_diag.units import quantity, size
-from dask_diag.views.names import seconds, shown
+from dask_diag.units import amount, quantity, seconds, size
+from dask_diag.views.names import shown
 from dask_diag.views.sources import recording_of
 from dask_diag.views.text import Summary, counted, table_summary
 
@@ -152,7 +152,10 @@ def _notes_on_waits(recording: Recording) -> Iterator[str]:
         for row in rows
         if row["seconds"] >= 0.01 * total
     ]
-    yield f"{seconds(total)} of tasks without CPU time: {', '.join(parts)}"
+    metrics = recording.metrics
+    metered = len(metrics) and metrics["unit"].where("seconds").any()
+    beside = " beside what they metered" if metered else ""
+    yield f"{seconds(total)} of tasks without CPU time{beside}: {', '.join(parts)}"
 
 
 def _notes_on_critical_path(recording: Recording) -> Iterator[str]:
@@ -162,9 +165,10 @@ def _notes_on_critical_path(recording: Recording) -> Iterator[str]:
     wall = float(path.computes["wall"].sum())
     if path.length:
         names = [shown(name, 24) for name in path.functions["function"].tolist()[:3]]
+        times = amount(wall / path.length)
         yield (
             f"longest chain of tasks: {seconds(path.length)} of {seconds(wall)}; workers without "
-            f"end would be at most {wall / path.length:.2g} times as fast; on it {', '.join(names)}"
+            f"end would be at most {times} times as fast; on it {', '.join(names)}"
         )
 
 
@@ -207,9 +211,12 @@ def _notes_on_cpu_outside_tasks(recording: Recording) -> Iterator[str]:
     outside = cpu_outside_tasks(recording)
     in_tasks = float(np.nansum(recording.tasks["thread_cpu"])) if len(recording.tasks) else 0.0
     if outside > _WORTH_TELLING * (outside + in_tasks):
-        pools = recording.pools
+        pools = recording.pools.to_dicts()
         named = {
-            f"{shown(row['library'], 24)} ({row['threads']} threads)" for row in pools.to_dicts()
+            f"{shown(row['library'], 24)} ({row['threads']} threads)"
+            if row["library"]
+            else "not known without threadpoolctl"
+            for row in pools
         }
         yield (
             f"{seconds(outside)} of CPU time on threads beside the tasks' own and the scheduler's"

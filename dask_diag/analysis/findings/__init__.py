@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from dask_diag.analysis.findings.facts import Facts
 from dask_diag.analysis.findings.finding import Finding
+from dask_diag.analysis.findings.growth import memory_growth
+from dask_diag.analysis.findings.pools import nested_threads
 from dask_diag.analysis.findings.scheduling import (
     imbalance,
     no_parallelism,
@@ -13,11 +15,10 @@ from dask_diag.analysis.findings.scheduling import (
     straggler,
     tasks_too_small,
 )
-from dask_diag.analysis.findings.state import failed_tasks, memory_growth, sampler_late
+from dask_diag.analysis.findings.state import failed_tasks, sampler_late
 from dask_diag.analysis.findings.waiting import (
     gil_bound,
     io_bound,
-    nested_threads,
     serialization_bound,
 )
 from dask_diag.recording import Recording, expect_recording

@@ -77,6 +77,12 @@ class Facts:
         outside = cpu_outside_tasks(self.recording)
         return float(np.nan_to_num(max(0.0, outside)))
 
+    @property
+    def pools_unknown(self) -> bool:
+        """Whether libraries' pools of threads could not be looked for: see `Recording.pools`."""
+        pools = self.recording.pools
+        return bool(len(pools)) and bool(pools["library"].where("").any())
+
     @cached_property
     def wall(self) -> float:
         """Seconds of all computes together."""
@@ -86,6 +92,11 @@ class Facts:
     def available(self) -> float:
         """Worker-seconds of all computes together."""
         return sum(o.workers * float(o.times[-1] - o.times[0]) for o in self.occupancies)
+
+    @cached_property
+    def occupied(self) -> float:
+        """Worker-seconds in which a task ran or moved, or one was out of which that is unknown."""
+        return sum(o.seconds(o.busy) + o.seconds(o.unknown) for o in self.occupancies)
 
     @property
     def workers(self) -> float:

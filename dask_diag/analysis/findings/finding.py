@@ -36,10 +36,13 @@ class Finding:
     advice: str
 
     @property
-    def rank(self) -> tuple[int, float]:
-        """What findings are sorted by: the worst has the least."""
+    def rank(self) -> tuple[bool, int, float]:
+        """What findings are sorted by: the worst has the least.
+
+        Without a result no other finding matters.
+        """
         lost = 0.0 if isnan(self.seconds_lost) else self.seconds_lost
-        return SEVERITIES.index(self.severity), -lost
+        return self.code != "failed-tasks", SEVERITIES.index(self.severity), -lost
 
 
 def severity_of_share(share: float) -> str:

@@ -11,6 +11,7 @@ from dask_diag.analysis.findings.facts import Facts, in_words
 from dask_diag.analysis.findings.finding import Finding, severity_of_share
 from dask_diag.analysis.findings.hot_line import hottest_line_of
 from dask_diag.analysis.occupancy import Occupancy
+from dask_diag.units import seconds
 
 __all__ = ["imbalance", "no_parallelism", "overlap", "straggler", "tasks_too_small"]
 
@@ -40,10 +41,10 @@ def tasks_too_small(facts: Facts) -> Finding | None:
         "tasks-too-small",
         severity_of_share(overhead / facts.available),
         overhead / facts.workers,
-        f"{begun:,} tasks of {1e3 * each:.3g} ms each had {1e3 * cost:.3g} ms of overhead each: "
+        f"{begun:,} tasks of {seconds(each)} each had {seconds(cost)} of overhead each: "
         f"{share:.0%} of the two; most of them are {in_words(names)}",
         f"make chunks about {_rounded(times)} times as large: overhead is under {GOAL:.0%} from "
-        f"{1e3 * each * times:.3g} ms a task on",
+        f"{seconds(each * times)} a task on",
     )
 
 
@@ -76,8 +77,8 @@ def no_parallelism(facts: Facts) -> Finding | None:
         severity_of_share(share),
         lost,
         f"one chain of {len(facts.critical_path.tasks):,} tasks that need each other takes "
-        f"{chain:.3g} s of {facts.wall:.3g} s: with workers without end it would not be faster; "
-        f"on it are {in_words(names)}",
+        f"{seconds(chain)} of {seconds(facts.wall)}: with workers without end it would not be "
+        f"faster; on it are {in_words(names)}",
         "cut the chain: split these steps into parts that do not need each other (combine results "
         "in a tree, not one after the other), or make its tasks faster",
     )
@@ -109,8 +110,8 @@ def straggler(facts: Facts) -> Finding | None:
         "straggler",
         severity_of_share(lost / facts.wall),
         lost,
-        f"the task {task['key']} took {facts.seconds_of_tasks[row]:.3g} s, others of "
-        f"{task['function']} {usual:.3g} s, and other workers were idle until it was done"
+        f"the task {task['key']} took {seconds(facts.seconds_of_tasks[row])}, others of "
+        f"{task['function']} {seconds(usual)}, and other workers were idle until it was done"
         f"{hottest_line_of(facts.recording, task)}",
         "look at what is special about that task's input; split it, or have it start first",
     )
@@ -156,7 +157,7 @@ def imbalance(facts: Facts) -> Finding | None:
         "imbalance",
         severity_of_share(lost / facts.wall),
         lost,
-        f"one worker had {shares[1]:.3g} s of tasks, another {shares[0]:.3g} s, and then "
+        f"one worker had {seconds(shares[1])} of tasks, another {seconds(shares[0])}, and then "
         "nothing to do",
         "make more and smaller tasks, several for each worker, so that they even out; with "
         "scheduler='processes' also set chunksize=1",
@@ -206,15 +207,15 @@ def overlap(facts: Facts) -> Finding | None:
     wanted = np.cumsum(np.concatenate([workers, -workers])[order])[:-1]
     lasting = np.diff(times[order])
     competing = (at_once > 1) & (wanted > facts.processors)
-    seconds = float(lasting[competing].sum())
+    lasted = float(lasting[competing].sum())
     span = float(times.max() - times.min())
-    if seconds < 0.1 * span:
+    if lasted < 0.1 * span:
         return None
     return Finding(
         "overlap",
-        severity_of_share(seconds / span / 2),
+        severity_of_share(lasted / span / 2),
         float("nan"),
-        f"up to {int(at_once.max())} computes ran at once for {seconds:.3g} s, with "
+        f"up to {int(at_once.max())} computes ran at once for {seconds(lasted)}, with "
         f"{int(wanted.max())} workers on {facts.processors} processors: each slowed the others, "
         "and the times of their tasks are longer than they would be alone",
         "compute them together, in one dask.compute(a, b), or one after the other, or give each "

@@ -1,103 +1,69 @@
-"""Findings on what is not time: memory, failures, and numbers that are worse than they look."""
+"""Findings on what is not time: failures, and numbers that are worse than they look."""
 
 from __future__ import annotations
 
-from math import isnan
-
 import numpy as np
 
-from dask_diag.analysis.findings.facts import Facts
+from dask_diag.analysis.findings.facts import Facts, in_words
 from dask_diag.analysis.findings.finding import Finding, severity_of_share
-from dask_diag.recording import Recording
-from dask_diag.table import Table
-from dask_diag.units import is_size, size
+from dask_diag.units import seconds
 
-__all__ = ["failed_tasks", "memory_growth", "sampler_late"]
+__all__ = ["failed_tasks", "sampler_late"]
 
-GROWN = 100e6
-"""Bytes of growth from which on it is told."""
 LATE = 0.25
 """Seconds by which a sample may be late."""
 
 
 def failed_tasks(facts: Facts) -> Finding | None:
-    """Tasks that raised."""
+    """Tasks that raised, and workers that died."""
     tasks = facts.recording.tasks
     failed = np.flatnonzero(tasks["outcome"].where("failed")) if len(tasks) else np.zeros(0, int)
     if not len(failed):
-        return None
+        return _broken_pool(facts)
     first = tasks.rows(slice(int(failed[0]), int(failed[0]) + 1)).to_dicts()[0]
-    seconds = float(facts.seconds_of_tasks[failed].sum())
+    took = tasks["stop"][failed] - tasks["start"][failed]
+    known = not np.isnan(took).any()
+    lasted = float(took.sum()) if known else float("nan")
     several = "1 task" if len(failed) == 1 else f"{len(failed):,} tasks"
+    when = f"after {seconds(lasted)}" if known else "after a time that is unknown"
     return Finding(
         "failed-tasks",
         "high",
-        seconds / facts.workers,
-        f"{several} failed after {seconds:.3g} s, the first {first['key']} of "
-        f"{first['function']} with {first['error']}",
+        lasted / facts.workers,
+        f"{several} failed {when}, the first {first['key']} of {first['function']} with "
+        f"{first['error']}",
         "run that task alone to see why: compute with scheduler='synchronous' and a debugger",
     )
 
 
-def memory_growth(facts: Facts) -> Finding | None:
-    """Memory that grows all the time and is not given back."""
-    samples = _samples_in_computes(facts.recording)
-    if len(samples) < 8:
+def _broken_pool(facts: Facts) -> Finding | None:
+    """A worker process that died, or that sent what could not be rebuilt: no task tells of it."""
+    recording = facts.recording
+    computes = recording.computes
+    if not len(computes):
         return None
-    memory = samples["memory"] + samples["memory_children"]
-    parts = np.array_split(memory, 4)
-    # The least of each part: what was there even when little was needed.
-    floors = np.array([part.min() for part in parts])
-    last = float(samples["time"][-1])
-    held, returned = _held_and_returned(facts.recording, last)
-    grown = float(floors[-1] - floors[0]) - np.nan_to_num(held)
-    steady = bool((np.diff(floors) > 0.1 * (floors[-1] - floors[0])).all())
-    worth_telling = max(GROWN, 0.2 * floors[0])
-    if not steady or grown < worth_telling:
+    broken = computes.rows(computes["error"].where("BrokenProcessPool"))
+    if not len(broken):
         return None
-    severity, which = "high" if grown > 1e9 else "medium", "beside results that are held"
-    if isnan(held + returned):
-        severity, which = "low", "it is not known how much of it is results: CacheProfiler tells"
-    elif grown - returned < worth_telling:
-        severity, which = "low", f"{size(returned)} of it may be what computes returned before"
-    lasted = last - float(samples["time"][0])
+    under_way = ""
+    tasks = recording.tasks
+    if len(tasks):
+        compute = tasks["compute"]
+        broken_codes = np.flatnonzero(np.isin(compute.values, broken["compute"].tolist()))
+        mine = tasks["outcome"].where("unfinished") & np.isin(compute.codes, broken_codes)
+        names = facts.top_functions(mine.astype(float))
+        count = int(mine.sum())
+        under_way = f" while {count:,} task{'s' * (count != 1)} of {in_words(names)} "
+        under_way += "was under way" if count == 1 else "were under way"
     return Finding(
-        "memory-growth",
-        severity,
+        "failed-tasks",
+        "high",
         float("nan"),
-        f"memory that is not given back grew by {size(grown)}, from {size(floors[0])} to "
-        f"{size(floors[-1])}, in {lasted:.3g} s, all the time ({which})",
-        "look for what tasks keep (caches, globals, lists that grow); what a compute returns is "
-        "kept, too: reduce it first; on Linux allocators may keep memory (MALLOC_TRIM_THRESHOLD_)",
+        f"a worker process died or was killed (BrokenProcessPool){under_way}",
+        "see whether memory ran out: the system's out-of-memory killer is a usual cause (its log "
+        "tells; fewer workers or smaller chunks need less); else run these tasks alone with "
+        "scheduler='synchronous' to see what ends the process",
     )
-
-
-def _samples_in_computes(recording: Recording) -> Table:
-    """The samples of resources that were taken while a compute ran."""
-    samples, computes = recording.resources, recording.computes
-    if not len(samples) or not len(computes):
-        return samples
-    time = samples["time"]
-    within = np.zeros(len(samples), dtype=bool)
-    for start, stop in zip(computes["start"].tolist(), computes["stop"].tolist(), strict=True):
-        within |= (time >= start) & (time <= stop)
-    return samples.rows(within)
-
-
-def _held_and_returned(recording: Recording, moment: float) -> tuple[float, float]:
-    """Bytes that the scheduler held then, and that computes had returned before; NaN: not known."""
-    cache = recording.cache
-    if not is_size(recording.metric):
-        return float("nan"), float("nan")
-    if not len(cache):
-        return 0.0, 0.0
-    held = (cache["start"] <= moment) & (cache["stop"] >= moment)
-    compute = cache["compute"].codes
-    ends = np.full(len(cache["compute"].values), -np.inf)
-    np.maximum.at(ends, compute, cache["stop"])
-    # What a compute returns is let go at its very end.
-    returned = (cache["stop"] == ends[compute]) & (cache["stop"] < moment)
-    return float(cache["metric"][held].sum()), float(cache["metric"][returned].sum())
 
 
 def sampler_late(facts: Facts) -> Finding | None:
@@ -114,7 +80,7 @@ def sampler_late(facts: Facts) -> Finding | None:
         severity_of_share(float(delayed.mean()) / 2),
         float("nan"),
         f"{int(delayed.sum())} of {len(samples)} samples of resources were late, the worst by "
-        f"{late.max():.3g} s: a task kept the interpreter's lock (GIL) all that time, or the "
+        f"{seconds(late.max())}: a task kept the interpreter's lock (GIL) all that time, or the "
         "machine was too busy; peaks between samples are not seen",
         "take memory and CPU between late samples with care; see which tasks ran then in the task "
         "plot: code that keeps the lock for so long also stops all other threads",

@@ -9,11 +9,12 @@ import numpy as np
 
 from dask_diag.analysis.findings.facts import Facts, in_words
 from dask_diag.analysis.findings.finding import Finding, severity_of_guess, severity_of_share
+from dask_diag.analysis.metered import seconds_metered_without_cpu
 from dask_diag.analysis.transfers import transfers_by_task
 from dask_diag.analysis.waits import waits
-from dask_diag.units import size
+from dask_diag.units import seconds, size
 
-__all__ = ["gil_bound", "io_bound", "nested_threads", "serialization_bound"]
+__all__ = ["FIND_OUT", "gil_bound", "io_bound", "serialization_bound"]
 
 Array = np.ndarray[Any, Any]
 WORTH_TELLING = 0.15
@@ -27,14 +28,11 @@ BLOCKS_A_TASK = 4.0
 LARGE = 1e6
 """Bytes of a result or of inputs from which on it takes time to pass them between processes."""
 
-_FIND_OUT = "find out with Profiler(explain=True) what they waited for"
-VARIABLES = {
-    "openblas": "OPENBLAS_NUM_THREADS",
-    "mkl": "MKL_NUM_THREADS",
-    "blis": "BLIS_NUM_THREADS",
-    "openmp": "OMP_NUM_THREADS",
-    "flexiblas": "FLEXIBLAS_NUM_THREADS",
-}
+FIND_OUT = "find out with Profiler(explain=True) (dask-diag run --explain) what they waited for"
+MORE_WORKERS = 4
+"""How many times the workers are advised for tasks that leave the processors free."""
+WORTH_WINNING = 0.1
+"""The share of time that they must be able to win."""
 
 
 def gil_bound(facts: Facts) -> Finding | None:
@@ -53,7 +51,7 @@ def gil_bound(facts: Facts) -> Finding | None:
     )
     if explained:
         severity = severity_of_share(share)
-        evidence = f"tasks waited {lost:.3g} s for the interpreter's lock (GIL): {where}"
+        evidence = f"tasks waited {seconds(lost)} for the interpreter's lock (GIL): {where}"
     else:
         severity = severity_of_guess(share)
         evidence = (
@@ -61,7 +59,7 @@ def gil_bound(facts: Facts) -> Finding | None:
             f"one processor together, and none for {where}; they took turns, as threads do for the "
             "interpreter's lock (GIL), but also for another lock or between short sleeps"
         )
-        advice = f"{_FIND_OUT}; if for the GIL, {advice}"
+        advice = f"{FIND_OUT}; if for the GIL, {advice}"
     return Finding("gil-bound", severity, lost / facts.at_once, evidence, advice)
 
 
@@ -83,46 +81,12 @@ def _functions_that_wait(facts: Facts) -> list[str]:
     return facts.top_functions(np.nan_to_num(facts.recording.tasks["thread_noncpu"]))
 
 
-def nested_threads(facts: Facts) -> Finding | None:
-    """Pools of libraries' threads within the threads of tasks."""
-    pools = [row for row in facts.recording.pools.to_dicts() if row["threads"] > 1]
-    if not pools or facts.share_at_once < AT_ONCE:
-        return None
-    largest = max(row["threads"] for row in pools)
-    outside = facts.cpu_outside
-    too_many = facts.at_once * largest > facts.processors and outside > 0.05 * facts.wall
-    if not too_many or outside < WORTH_TELLING * (outside + facts.cpu_in_tasks):
-        return None
-    if facts.waits:
-        waited, waited_for = facts.waits.get("cpu-wait", 0.0), "for a processor"
-    else:
-        waited = float(np.nansum(facts.recording.tasks["thread_noncpu"]))
-        waited_for = "without CPU time (Profiler(explain=True) tells for what)"
-    share = waited / facts.in_tasks
-    if share < WORTH_TELLING / 2:
-        return None
-    libraries = sorted({row["library"] for row in pools})
-    variables = [VARIABLES.get(name, "OMP_NUM_THREADS") for name in libraries]
-    settings = " and ".join(f"{name}=1" for name in dict.fromkeys(variables))
-    return Finding(
-        "nested-threads",
-        severity_of_share(share),
-        waited / facts.at_once,
-        f"several tasks at once called {in_words(libraries)}, which runs a pool of {largest} "
-        f"threads, on {facts.processors} processors: the pools had {outside:.3g} s of CPU time "
-        f"beside the tasks' own {facts.cpu_in_tasks:.3g} s, while tasks waited {waited:.3g} s "
-        f"{waited_for}",
-        f"set {settings} before Python starts, or compute within "
-        "threadpoolctl.threadpool_limits(1)",
-    )
-
-
 def io_bound(facts: Facts) -> Finding | None:
     """Tasks that mostly wait for files or the network, or for what is not known."""
     if not facts.in_tasks:
         return None
-    metered = _metered_without_cpu(facts)
-    in_metered = f"{metered:.3g} s of it in what they metered, without CPU time"
+    metered = seconds_metered_without_cpu(facts.recording)
+    in_metered = f"{seconds(metered)} of it in what they metered, without CPU time"
     known = True
     if facts.waits:
         lost = facts.waits.get("io-wait", 0.0) + metered
@@ -132,31 +96,38 @@ def io_bound(facts: Facts) -> Finding | None:
     else:
         lost, known = _non_cpu_of_tasks_without_any_cpu(facts), False
         what = "in I/O, in a sleep or for a lock, it is not known which"
-    share = lost / facts.in_tasks
+    share = lost / max(facts.in_tasks, facts.occupied)
     if share < 0.4:
         return None
     names = facts.top_functions(np.nan_to_num(facts.recording.tasks["thread_noncpu"]))
-    advice = (
-        "run more tasks at once, as they leave the processors free "
-        f"(num_workers={4 * max(1, round(facts.workers))}), or move less data: fewer columns, a "
-        "compressed format, a nearer disk"
-    )
+    won, advice = _more_at_once(facts, lost)
     return Finding(
         "io-bound",
         severity_of_share(share) if known else severity_of_guess(share),
-        lost / facts.at_once,
-        f"tasks {'waited' if known else 'were blocked'} {lost:.3g} s {what}: {share:.0%} of their "
-        f"time, most of it in {in_words(names)}",
-        advice if known else f"{_FIND_OUT}; if for I/O, {advice}",
+        won,
+        f"tasks {'waited' if known else 'were blocked'} {seconds(lost)} {what}: {share:.0%} of "
+        f"their time, most of it in {in_words(names)}",
+        advice if known else f"{FIND_OUT}; if for I/O, {advice}",
     )
 
 
-def _metered_without_cpu(facts: Facts) -> float:
-    metrics = facts.recording.metrics
-    if not len(metrics):
-        return 0.0
-    rows = metrics.rows(metrics["unit"].where("seconds"))
-    return float(np.nansum(rows["value"] - rows["cpu"]))
+def _more_at_once(facts: Facts, waited: float) -> tuple[float, str]:
+    """How many wall seconds more workers could win at most, NaN if none, and what to do."""
+    workers = MORE_WORKERS * max(1, round(facts.workers))
+    table = facts.critical_path.computes
+    at_least = np.maximum(table["length"], table["work"] / workers)
+    won = min(waited / facts.at_once, float(np.maximum(table["wall"] - at_least, 0.0).sum()))
+    won = min(won, facts.wall - facts.cpu_in_tasks / facts.processors)
+    less = "move less data: fewer columns, a compressed format, a nearer disk"
+    if won < WORTH_WINNING * facts.wall:
+        return float("nan"), f"{less}; more workers cannot help, as no more tasks can run at once"
+    alone = facts.schedulers == {"synchronous"}
+    in_threads = "scheduler='threads', " if alone else ""
+    how = f"{in_threads}num_workers={workers}"
+    return won, (
+        f"run {'several' if alone else 'more'} tasks at once, as they leave the processors free: "
+        f"{how} could win {seconds(won)} at most; or {less}"
+    )
 
 
 def _non_cpu_of_tasks_without_any_cpu(facts: Facts) -> float:
@@ -177,17 +148,17 @@ def serialization_bound(facts: Facts) -> Finding | None:
     share = moving / facts.available if facts.available else 0.0
     if share < WORTH_TELLING:
         return None
-    seconds = transfers["stop"] - transfers["start"]
+    took = transfers["stop"] - transfers["start"]
     moved = np.nan_to_num(transfers["bytes"])
-    weights = np.bincount(transfers["task"], seconds, minlength=len(facts.recording.tasks))
+    weights = np.bincount(transfers["task"], took, minlength=len(facts.recording.tasks))
     names = facts.top_functions(weights)
     return Finding(
         "serialization-bound",
         severity_of_share(share),
         moving / facts.workers,
-        f"{moving:.3g} s of worker time ({share:.0%}) went into moving {size(moved.sum() / 2)} "
-        f"of tasks, inputs and results between processes, {pickling:.3g} s of it into pickling and "
-        f"rebuilding; most of it was for {in_words(names)}",
+        f"{seconds(moving)} of worker time ({share:.0%}) went into moving {size(moved.sum() / 2)} "
+        f"of tasks, inputs and results between processes, {seconds(pickling)} of it into "
+        f"pickling and rebuilding; most of it was for {in_words(names)}",
         "compute with scheduler='threads' if these functions let go of the interpreter's lock; "
         "else load data in the tasks that use it, and return less",
     )

@@ -48,6 +48,10 @@ class Pool(NamedTuple):
     threads: int
 
 
+NOT_LOOKED_FOR = Pool("", 0)
+"""In place of pools where it is not known which there are."""
+
+
 def processors() -> int:
     """How many processors this process may use."""
     try:
@@ -57,15 +61,17 @@ def processors() -> int:
 
 
 def thread_pools() -> list[Pool]:
-    """The pools of the native libraries that are loaded, if threadpoolctl is installed."""
+    """The pools of the native libraries that are loaded; `NOT_LOOKED_FOR` without threadpoolctl."""
     if "numpy" not in sys.modules:
         return []
     try:
         from threadpoolctl import threadpool_info
-
+    except ImportError:
+        return [NOT_LOOKED_FOR]
+    try:
         pools = threadpool_info()
         found = [Pool(str(pool["internal_api"]), int(pool["num_threads"])) for pool in pools]
     except Exception:
-        # It is optional, and it asks libraries that it may not know.
-        return []
+        # It asks libraries that it may not know.
+        return [NOT_LOOKED_FOR]
     return found

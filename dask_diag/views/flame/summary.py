@@ -53,7 +53,7 @@ def flame_summary(
     Raises
     ------
     DiagnosticError
-        If no sample has that key.
+        If no sample has that key or is of that function, or a time is no number.
     """
     asked = {"start": start, "stop": stop, "function": function, "key": key}
     return table_summary(*flame_summary_parts(recording_of(profilers), count, **asked))

@@ -8,6 +8,7 @@ from typing import Any
 from dask_diag.analysis.activities import activities, cells
 from dask_diag.analysis.critical_path import critical_path
 from dask_diag.recording import Recording
+from dask_diag.units import amount
 from dask_diag.views.activities.pictures import plot_activities
 from dask_diag.views.colors import color_of_activity, stacking_order
 from dask_diag.views.figures import Options
@@ -99,7 +100,7 @@ def longest_chains(recording: Recording) -> Iterator[Part]:
                 seconds(row["length"]),
                 seconds(row["work"]),
                 str(row["workers"]),
-                f"{row['speed_up']:.2g} times",
+                f"{amount(row['speed_up'])} times",
             )
             for row in path.computes.to_dicts()
         ],

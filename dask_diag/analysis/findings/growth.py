@@ -1,0 +1,88 @@
+"""The finding on memory that is not given back."""
+
+from __future__ import annotations
+
+from math import isnan
+
+import numpy as np
+
+from dask_diag.analysis.at_rest import held_at, memory_at_rest, returned_by
+from dask_diag.analysis.findings.facts import Facts
+from dask_diag.analysis.findings.finding import Finding
+from dask_diag.recording import Recording
+from dask_diag.table import NO_ROWS, Table
+from dask_diag.units import seconds, size
+
+__all__ = ["memory_growth"]
+
+GROWN = 100e6
+"""Bytes of growth from which on it is told."""
+KEPT = 0.5
+"""The part of what memory grew by while tasks ran that must still be there when none does."""
+
+
+def memory_growth(facts: Facts) -> Finding | None:
+    """Memory that grows all the time and is not given back.
+
+    That it is not is seen only where no task runs: before the first tasks and after the last.
+    """
+    recording = facts.recording
+    samples = _samples_in_computes(recording)
+    if len(samples) < 8:
+        return None
+    times, sizes = memory_at_rest(recording)
+    if len(times) < 2:
+        return None
+    parts = np.array_split(samples["time"], 4)
+    if times[0] >= parts[1][0] or times[-1] < parts[3][0]:
+        return None
+    held = held_at(recording, times[[0, -1]])
+    # The program has just been given what the last compute returned.
+    last, earlier = returned_by(recording, float(times[-1]))
+    results = float(held[1]) + last
+    before, after = float(sizes[0]), float(sizes[-1])
+    grown = after - before - np.nan_to_num(results - held[0])
+    rise, steady = _rise(recording, samples)
+    worth_telling = max(GROWN, 0.2 * before, KEPT * rise)
+    if not steady or grown < worth_telling:
+        return None
+    severity = "high" if grown > 1e9 else "medium"
+    which = f"{size(results)} of that are results that computes hold or just returned"
+    if isnan(results):
+        severity, which = "low", "it is not known how much of it is results: CacheProfiler tells"
+    elif grown - earlier < worth_telling:
+        severity, which = "low", f"{size(earlier)} of it may be what computes returned before"
+    return Finding(
+        "memory-growth",
+        severity,
+        float("nan"),
+        f"memory grew by {size(grown)} that was not given back: while no task ran it was "
+        f"{size(before)} at first and {size(after)} after {seconds(float(times[-1] - times[0]))} "
+        f"({which}), and between it rose all the time",
+        "look for what tasks keep (caches, globals, lists that grow); what a compute returns is "
+        "kept, too: reduce it first; on Linux allocators may keep memory (MALLOC_TRIM_THRESHOLD_)",
+    )
+
+
+def _rise(recording: Recording, samples: Table) -> tuple[float, bool]:
+    """By how many bytes memory beside results grew while computes ran, and whether all the time.
+
+    The least of each of four parts is taken: what was there even when little was needed.
+    """
+    held = np.nan_to_num(held_at(recording, samples["time"]))
+    memory = samples["memory"] + samples["memory_children"] - held
+    floors = np.array([part.min() for part in np.array_split(memory, 4)])
+    rise = float(floors[-1] - floors[0])
+    return rise, bool((np.diff(floors) > 0.1 * rise).all())
+
+
+def _samples_in_computes(recording: Recording) -> Table:
+    """The samples of resources that were taken while a compute ran."""
+    samples, computes = recording.resources, recording.computes
+    if not len(samples) or not len(computes):
+        return NO_ROWS
+    time = samples["time"]
+    within = np.zeros(len(samples), dtype=bool)
+    for start, stop in zip(computes["start"].tolist(), computes["stop"].tolist(), strict=True):
+        within |= (time >= start) & (time <= stop)
+    return samples.rows(within)
