@@ -51,6 +51,8 @@ function fit_figure(figure, room) {
             model[name] = room < NARROW ? SMALL_LETTERS : made.get(model)[name]
         }
     }
+    // Beside a title its tools would have no room.
+    figure.toolbar_sticky = room >= NARROW && made.get(figure).toolbar_sticky
     const names = made.get(figure).min_border_left
     if (names != null) figure.min_border_left = room < NARROW ? Math.min(names, MOST_FOR_NAMES) : names
     place_legend(figure, room)
