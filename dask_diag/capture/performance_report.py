@@ -8,6 +8,7 @@ import warnings
 from typing import Any
 
 from dask_diag.capture.all_profilers import AllProfilers
+from dask_diag.capture.interrupts import HeldInterrupts
 
 __all__ = ["performance_report"]
 
@@ -57,7 +58,13 @@ class performance_report(AllProfilers):  # noqa: N801
     def __exit__(self, *args: object) -> None:
         if self._is_of_parent():
             return
-        super().__exit__(*args)
+        with HeldInterrupts(args[0] if args else None) as interrupts:
+            super().__exit__(*args)
+            # A page may take long: who presses Ctrl-C again does not want it.
+            interrupts.most = 2
+            self._write()
+
+    def _write(self) -> None:
         try:
             from dask_diag.views.report.page import report
 
@@ -69,6 +76,6 @@ class performance_report(AllProfilers):  # noqa: N801
 def _tell(text: str) -> None:
     """Warn, also where warnings are errors: nothing is raised into the user's block."""
     try:
-        warnings.warn(text, RuntimeWarning, stacklevel=3)
+        warnings.warn(text, RuntimeWarning, stacklevel=4)
     except RuntimeWarning:
         print(text, file=sys.stderr)  # noqa: T201
