@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -120,6 +121,17 @@ def test_files_are_written_and_not_overwritten_unasked(shell):
     assert "will not overwrite run.diag; pass --force" in shown(captured) + captured.stderr
     assert shell.names["total"] == 3
     assert shell(f"%%diag {options} --force\n{COMPUTE}")[0].success
+
+
+def test_nothing_is_written_but_what_is_asked_for(shell, monkeypatch, tmp_path):
+    monkeypatch.setattr("sys.argv", ["nb.py"])
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    before = {*os.listdir()}
+    assert shell(f"%%diag --report nb.html\n{COMPUTE}")[0].success
+    assert shell(f"%%diag run\n{COMPUTE}")[0].success
+    assert {*os.listdir()} - before == {"nb.html"}
+    assert os.listdir(tmp_path / "temporary") == []
 
 
 @pytest.mark.parametrize(

@@ -260,6 +260,8 @@ def test_what_cannot_be_opened_is_told(tmp_path):
     for path in ("a\0b", 7, None):
         with pytest.raises(RecordingFileError):
             load(path)
+    with pytest.raises(RecordingFileError, match=r"^cannot read '': expected the name of a file$"):
+        load("")
 
 
 def test_a_pickle_is_never_executed(tmp_path):
@@ -495,6 +497,7 @@ def test_places_where_nothing_can_be_written_are_told(tmp_path):
         "": "expected the name of a file",
         str(tmp_path / "new") + "/": "expected the name of a file",
         "/dev/null": "no ordinary file",
+        "/nosuch/run.diag": "^cannot write /nosuch/run.diag: .*; make the directory /nosuch first$",
         "a\0b": "null",
         7: "expected a path",
         tmp_path / ("x" * 300): "too long",

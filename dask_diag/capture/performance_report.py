@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dask_diag.capture.all_profilers import AllProfilers
 from dask_diag.capture.interrupts import HeldInterrupts
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["performance_report"]
 
@@ -17,8 +20,8 @@ class performance_report(AllProfilers):  # noqa: N801
     """Run all profilers over a block and write a page about it.
 
     The page needs no network. It tells findings first, then what was measured. It is written also
-    if the block raises. What goes wrong with the report itself is told by a warning, and never
-    raised into the block.
+    if the block raises. What goes wrong with the report once the block has begun is told by a
+    warning, and never raised into it.
 
     Parameters
     ----------
@@ -33,6 +36,11 @@ class performance_report(AllProfilers):  # noqa: N801
     mode : str, optional
         ``"inline"``, the default, puts bokeh's own code into the page; ``"cdn"`` makes a small page
         that needs the network.
+
+    Raises
+    ------
+    DiagnosticError
+        On entering, if the page could not be written.
 
     Examples
     --------
@@ -55,6 +63,14 @@ class performance_report(AllProfilers):  # noqa: N801
         self._filename = filename
         self._mode = mode
 
+    def __enter__(self) -> Self:
+        from dask_diag.views.files import check_writable, path_of
+
+        # Where it is now: the block may go elsewhere.
+        self._path = path_of(self._filename).absolute()
+        check_writable(self._path)
+        return super().__enter__()
+
     def __exit__(self, *args: object) -> None:
         if self._is_of_parent():
             return
@@ -68,7 +84,7 @@ class performance_report(AllProfilers):  # noqa: N801
         try:
             from dask_diag.views.report.page import report
 
-            report(self.recording, self._filename, mode=self._mode)
+            report(self.recording, self._path, mode=self._mode)
         except Exception as error:
             _tell(f"performance_report: the page could not be written: {error}")
 

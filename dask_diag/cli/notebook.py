@@ -124,6 +124,10 @@ class DiagMagics(Magics):
                 codes.append(shell.compile(ast.Expression(last.value), name, "eval"))
         return codes
 
+    def _has_front_end(self) -> bool:
+        """Whether someone looks: a shell within a program has nobody to show plots to."""
+        return type(self.shell).__module__.startswith(("ipykernel", "IPython.terminal"))
+
     def _show(self, recorder: Any, arguments: Any) -> None:
         from dask_diag.views.page import visualize
         from dask_diag.views.report.page import report
@@ -133,7 +137,7 @@ class DiagMagics(Magics):
         if not arguments.quiet:
             display(recorder.summary())
         plots = not (arguments.quiet or arguments.no_plots) and len(recording.computes) > 0
-        if plots:
+        if plots and self._has_front_end():
             visualize(recording, show=True, save=False)
         if arguments.report:
             report(recording, arguments.report)

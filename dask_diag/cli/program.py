@@ -14,10 +14,12 @@ import threading
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dask_diag.capture.interrupts import HeldInterrupts
 from dask_diag.cli.telling import Failure, one_line
+
+if TYPE_CHECKING:
+    from dask_diag.capture.interrupts import HeldInterrupts
 
 __all__ = ["Program", "end_of", "print_as_python_does", "wait_for_threads"]
 

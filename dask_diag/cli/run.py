@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from dask_diag.capture.interrupts import HeldInterrupts
 from dask_diag.cli.program import Program, end_of, print_as_python_does, wait_for_threads
 from dask_diag.cli.telling import check_free, end_as, one_line, tell
 from dask_diag.errors import DiagnosticError
@@ -76,6 +75,7 @@ def run(
 
 
 def _run(program: Program, path: str, report: str | None, quiet: bool, **options: Any) -> None:
+    from dask_diag.capture.interrupts import HeldInterrupts
     from dask_diag.capture.record import record
 
     # Where it is now: the program may go elsewhere.

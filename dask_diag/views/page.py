@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 from bokeh.io import output_notebook
@@ -22,7 +23,7 @@ from dask_diag.recording import Recording
 from dask_diag.views.activities.pictures import plot_activities
 from dask_diag.views.cache import plot_cache
 from dask_diag.views.figures import Options, new_figure
-from dask_diag.views.files import checked_path
+from dask_diag.views.files import checked_path, path_of, whole_file
 from dask_diag.views.flame.graph import plot_flame
 from dask_diag.views.memory import plot_memory
 from dask_diag.views.resources import plot_resources
@@ -62,7 +63,8 @@ def visualize(
     ----------
     profilers : diagnostic, Recording, or a list of them
     filename : str or path, optional
-        The file to write; no other is written.
+        The file to write; one that is there is replaced. No other is written, but one among the
+        system's temporary files to show in a browser what is not saved.
     show : bool, optional
         Open the picture in a browser, or in the notebook.
     save : bool, optional
@@ -104,6 +106,9 @@ def visualize(
             f"filename: expected a path, found {type(filename).__name__}; several profilers are "
             "given as a list"
         )
+    path = path_of(filename)
+    if save:
+        checked_path(path)
     in_notebook = _in_notebook()
     drawings = _drawings(listed(profilers))
     chosen = _checked(plots)
@@ -113,13 +118,13 @@ def visualize(
         save = not in_notebook
     page = _page(picture, drawings, options) if chosen is None and (save or show) else picture
     if save:
-        _write(page, Path(filename), mode or "inline")
+        _write(page, path, mode or "inline")
     if show and in_notebook:
         _show_in_notebook(page)
     elif show and save:
-        view(Path(filename).resolve().as_uri())
+        view(path.resolve().as_uri())
     elif show:
-        bokeh_show(page)
+        _show_in_browser(page, mode or "inline")
     return picture
 
 
@@ -238,12 +243,13 @@ def _over_one_axis(figures: list[Any]) -> Any:
 
 
 def _write(picture: Any, path: Path, mode: str) -> None:
-    bokeh_save(
-        picture,
-        filename=checked_path(path),
-        resources=Resources(mode=mode),
-        title="dask_diag profile",
-    )
+    with whole_file(path, overwrite=True) as unfinished:
+        bokeh_save(
+            picture,
+            filename=unfinished,
+            resources=Resources(mode=mode),
+            title="dask_diag profile",
+        )
 
 
 def _in_notebook() -> bool:
@@ -254,6 +260,17 @@ def _in_notebook() -> bool:
     except ImportError:
         return False
     return type(get_ipython()).__module__.startswith("ipykernel")
+
+
+def _show_in_browser(picture: Any, mode: str) -> None:
+    """Show what is not to be saved: the browser needs a file, but in no folder of the user's."""
+    if curstate().file is not None:
+        # The user told bokeh where.
+        bokeh_show(picture)
+        return
+    folder = Path(mkdtemp(prefix="dask_diag-"))
+    _write(picture, folder / "profile.html", mode)
+    view((folder / "profile.html").as_uri())
 
 
 def _show_in_notebook(picture: Any) -> None:

@@ -15,9 +15,8 @@ from bokeh.models import Legend, Plot, Widget
 from bokeh.resources import Resources
 from jinja2 import Environment, FunctionLoader, Template
 
-from dask_diag.errors import DiagnosticError
 from dask_diag.recording import Recording
-from dask_diag.views.files import checked_path, write_text
+from dask_diag.views.files import checked_path, path_of, write_text
 from dask_diag.views.names import seconds, shown
 from dask_diag.views.report.parts import Figure, Fold, Part
 from dask_diag.views.report.sections import SECTIONS, Section
@@ -68,9 +67,7 @@ def report(
     -----
     A section that cannot be made is a message in the page, and the others are as they would be.
     """
-    if not isinstance(filename, (str, os.PathLike)):
-        raise DiagnosticError(f"filename: expected a path, found {type(filename).__name__}")
-    path = checked_path(Path(filename))
+    path = checked_path(path_of(filename))
     recording = recording_of(profilers)
     write_text(path, _page(recording, Resources(mode=mode or "inline")))
     return path
