@@ -428,11 +428,10 @@ SLEEPS = """
 import dask, time
 
 def nap(value):
-    if value == 0:
-        print("naps", flush=True)
     time.sleep(0.05)
 
 naps = [dask.delayed(nap)(value) for value in range(200)]
+print("naps", flush=True)
 dask.compute(naps, scheduler="threads", num_workers=4)
 """
 
@@ -449,7 +448,7 @@ def test_ctrl_c_again_and_again_loses_no_recording(pauses):
         env=environment(),
     )
     assert child.stdout.readline() == "naps\n"
-    for pause in [0.3, *pauses]:
+    for pause in [0.5, *pauses]:
         time.sleep(pause)
         child.send_signal(signal.SIGINT)
     _, stderr = child.communicate(timeout=60)
@@ -458,7 +457,7 @@ def test_ctrl_c_again_and_again_loses_no_recording(pauses):
     loaded = load("script.diag")
     assert loaded.is_whole
     assert len(loaded.computes) == 1
-    assert len(loaded.tasks) >= 8
+    assert 8 <= len(loaded.tasks) < 200
     assert "1 compute" in stderr or len(pauses) > 1, stderr
     assert Path("page.html").exists() or len(pauses) > 1, stderr
 
@@ -487,6 +486,7 @@ def test_who_presses_ctrl_c_three_times_gets_no_page():
         env=environment(),
     )
     assert child.stdout.readline() == "naps\n"
+    time.sleep(0.5)
     child.send_signal(signal.SIGINT)
     assert child.stdout.readline() == "writes\n"
     for _ in range(2):

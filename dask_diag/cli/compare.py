@@ -16,12 +16,18 @@ def share_of(context: click.Context, option: click.Parameter, value: str | None)
     if value is None:
         return None
     try:
-        share = float(value.removesuffix("%")) / 100
+        number = float(value.removesuffix("%"))
     except ValueError:
-        share = -1.0
-    if not 0 <= share < float("inf"):
+        number = -1.0
+    if not 0 <= number < float("inf"):
         raise click.BadParameter(f"expected a share such as 10%, found {value!r}")
-    return share
+    if not value.endswith("%"):
+        # Whether 0.1 is a tenth or a thousandth is not for us to guess: it fails builds.
+        raise click.BadParameter(
+            f"expected a share with its sign, such as 10%, found {value!r}; write "
+            + (f"{100 * number:g}% or {number:g}%" if 0 < number <= 1 else f"{number:g}%")
+        )
+    return number / 100
 
 
 @click.command()
@@ -46,16 +52,14 @@ def compare(
     from dask_diag.analysis.compare import compare as compare_recordings
     from dask_diag.storage import load
     from dask_diag.views.compare import comparison_page, comparison_summary
+    from dask_diag.views.files import write_text
 
     check_free(page, force, before, after)
     recordings = load(before), load(after)
     found = compare_recordings(*recordings)
     tell(comparison_summary(found, before, after))
     if page is not None:
-        try:
-            Path(page).write_text(comparison_page(found, before, after), encoding="utf-8")
-        except OSError as error:
-            raise Failure(f"cannot write {one_line(page)}: {error.strerror}") from None
+        write_text(Path(page), comparison_page(found, before, after))
     for name, recording in zip((before, after), recordings, strict=True):
         if not recording.is_whole:
             click.echo(f"{one_line(name)} was cut short: what came before is compared", err=True)
