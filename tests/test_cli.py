@@ -200,6 +200,12 @@ def test_a_gate_does_not_pass_what_is_not_whole(files):
     done = diag("compare", "before.diag", "cut.diag", "--fail-over", "10%")
     assert done.returncode == 2
     assert "was cut short" in done.stderr
+    flipped = bytearray(whole)
+    flipped[-30] ^= 4
+    Path("flipped.diag").write_bytes(flipped)
+    done = diag("compare", "before.diag", "flipped.diag", "--fail-over", "10%")
+    assert done.returncode == 2
+    assert "cannot judge flipped.diag: it is damaged; record it again" in done.stderr
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

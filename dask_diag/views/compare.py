@@ -95,7 +95,7 @@ def _notes(found: Comparison, records: list[dict[str, Any]]) -> Iterator[str]:
         "memory",
         "resident memory at most",
         size,
-        "while tasks of one function ran: ",
+        when="while tasks of one function ran: ",
     )
     metrics = set(found.metrics)
     metric = metrics.pop() if len(metrics) == 1 else ""
@@ -109,6 +109,7 @@ def _most(
     name: str,
     what: str,
     text: Callable[[float], str],
+    *,
     when: str = "",
 ) -> Iterator[str]:
     """The most of something in all, and of the functions of which it changed most."""
