@@ -139,7 +139,7 @@ def test_io_bound(explain, retried):
         known = explain and sys.platform == "linux"
         assert finding.severity == ("high" if known else "medium")
         assert ("a sleep or for a lock, it is not known which" in finding.evidence) != known
-        assert ("find out with Profiler(explain=True)" in finding.advice) != known
+        assert ("find out with explain=True (dask-diag run --explain)" in finding.advice) != known
 
     retried(measure)
 
@@ -171,7 +171,7 @@ def test_turns_with_another_lock_are_not_said_to_be_for_the_interpreters(retried
         finding = the(recorded(dsk), "gil-bound")
         assert finding.severity == "medium"
         assert "but also for another lock or between short sleeps" in finding.evidence
-        assert finding.advice.startswith("find out with Profiler(explain=True)")
+        assert finding.advice.startswith("find out with explain=True")
         if sys.platform == "linux":
             assert "gil-bound" not in codes(recorded(dsk, explain=True))
 

@@ -136,7 +136,13 @@ def test_nothing_is_written_but_what_is_asked_for(shell, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "told"),
-    [("1x", "name of a variable"), ("--interval 0", "dt"), ("-o no/where.diag", "make the dir")],
+    [
+        ("1x", "name of a variable"),
+        ("class", "name of a variable, found 'class'"),
+        ("None", "name of a variable, found 'None'"),
+        ("--interval 0", "dt"),
+        ("-o no/where.diag", "make the dir"),
+    ],
 )
 def test_wrong_options_are_told_before_anything_runs(options, told, shell):
     result, captured = shell(f"%%diag {options}\nran = True")
@@ -144,6 +150,17 @@ def test_wrong_options_are_told_before_anything_runs(options, told, shell):
     assert told in shown(captured) + captured.stderr
     assert "Traceback" not in shown(captured) + captured.stderr
     assert "ran" not in shell.names
+
+
+@pytest.mark.parametrize("cell", ["%%diag --help\n1", "%%diag run -h\nran = True"])
+def test_help_is_shown_and_nothing_runs(cell, shell):
+    result, captured = shell(cell)
+    assert result.success
+    assert "%%diag [" in captured.stdout
+    assert "write the recording to this file" in captured.stdout
+    assert "Record all that a cell computes" in captured.stdout
+    assert "unrecognized" not in captured.stdout + captured.stderr
+    assert not {"run", "ran", "_diag"} & set(shell.names)
 
 
 def test_a_recording_shows_its_summary():

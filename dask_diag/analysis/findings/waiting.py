@@ -27,7 +27,7 @@ BLOCKS_A_TASK = 4.0
 LARGE = 1e6
 """Bytes of a result or of inputs from which on it takes time to pass them between processes."""
 
-_FIND_OUT = "find out with Profiler(explain=True) what they waited for"
+_FIND_OUT = "find out with explain=True (dask-diag run --explain) what they waited for"
 VARIABLES = {
     "openblas": "OPENBLAS_NUM_THREADS",
     "mkl": "MKL_NUM_THREADS",
@@ -97,7 +97,7 @@ def nested_threads(facts: Facts) -> Finding | None:
         waited, waited_for = facts.waits.get("cpu-wait", 0.0), "for a processor"
     else:
         waited = float(np.nansum(facts.recording.tasks["thread_noncpu"]))
-        waited_for = "without CPU time (Profiler(explain=True) tells for what)"
+        waited_for = "without CPU time (explain=True tells for what)"
     share = waited / facts.in_tasks
     if share < WORTH_TELLING / 2:
         return None
