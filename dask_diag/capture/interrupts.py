@@ -70,8 +70,8 @@ class HeldInterrupts:
     def _hand_on(self) -> None:
         if self.noted and self._handler is not None:
             self.noted = 0
-            # Called, and not sent: what waits for signals by a file descriptor has been told.
-            self._handler(signal.SIGINT, sys._getframe())
+            # As an interpreter does. Not sent: what waits by a file descriptor has been told.
+            self._handler(int(signal.SIGINT), sys._getframe())
 
     def _note(self, number: int, frame: Any) -> None:
         self.noted += 1
