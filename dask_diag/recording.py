@@ -13,10 +13,12 @@ from dataclasses import dataclass, fields
 from dask_diag.errors import DiagnosticError
 from dask_diag.table import NO_ROWS, Table
 
-__all__ = ["CUT_SHORT", "REFERENCES", "Recording", "expect_recording"]
+__all__ = ["CUT_SHORT", "DAMAGED", "REFERENCES", "Recording", "expect_recording"]
 
 CUT_SHORT = "was cut short"
 """What the notice of a recording says that has not all that was measured."""
+DAMAGED = "is damaged"
+"""What it says of a file that was whole, and is not any more."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -158,8 +160,8 @@ class Recording:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it has all that was measured: a file may have been cut short."""
-        return not any(CUT_SHORT in notice for notice in self.notices)
+        """Whether it has all that was measured: a file may be cut short or damaged."""
+        return not any(said in text for said in (CUT_SHORT, DAMAGED) for text in self.notices)
 
     def __repr__(self) -> str:
         counts = ", ".join(

@@ -10,7 +10,10 @@ import dask.threaded
 import pytest
 
 from dask_diag import CacheProfiler, Profiler, ResourceProfiler, visualize
+from dask_diag.analysis.compare import compare
+from dask_diag.views.compare import comparison_page
 
+from .test_compare import recording
 from .test_views import hostile_diagnostics
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
@@ -39,6 +42,27 @@ def browser():
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield browser
         browser.close()
+
+
+def test_a_comparison_is_whole_on_a_phone_and_scrolls_by_keyboard(browser, tmp_path):
+    rows = {"f": [1.0] * 5000, "load_from_parquet_file": [1.0] * 800, "few": [1.0]}
+    after = {"f": [1.5] * 6000, "load_from_parquet_file": [1.0] * 500, "few": [2.0]}
+    found = compare(recording(**rows, cpu=0.9), recording(**after, cpu=0.4))
+    path = tmp_path / "page.html"
+    path.write_text(comparison_page(found, "before.diag", "after.diag"), encoding="utf-8")
+    for width in (390, 1280):
+        page = browser.new_page(viewport={"width": width, "height": 700})
+        page.goto(path.as_uri())
+        scroller = page.get_by_role("region", name="Functions")
+        assert scroller.get_attribute("tabindex") == "0"
+        assert scroller.evaluate("node => node.scrollWidth <= node.clientWidth")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        ends = page.locator("tbody td:last-child").evaluate_all(
+            "cells => cells.map(cell => cell.getBoundingClientRect().right)"
+        )
+        assert max(ends) <= width
+        page.close()
+    path.unlink()
 
 
 @pytest.fixture

@@ -111,7 +111,7 @@ def test_compare_tells_what_changed(files):
     ("one", "other", "share", "status"),
     [
         ("before", "after", "10%", 1),
-        ("before", "after", "60", 0),
+        ("before", "after", "60%", 0),
         ("after", "before", "0%", 0),
         ("before", "before", "0%", 0),
     ],
@@ -127,6 +127,18 @@ def test_a_share_that_is_none_is_refused(share, files):
     done = diag("compare", "before.diag", "after.diag", f"--fail-over={share}")
     assert done.returncode == 2
     assert "expected a share such as 10%" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("share", "write"),
+    [("0.1", "write 10% or 0.1%"), ("1", "write 100% or 1%"), ("60", "write 60%"), ("0", "0%")],
+)
+def test_a_share_without_its_sign_is_not_guessed(share, write, files):
+    done = diag("compare", "before.diag", "after.diag", "--fail-over", share)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
+    assert f"such as 10%, found '{share}'; write" in line
+    assert line.endswith(write)
 
 
 @pytest.mark.parametrize("command", [["summary"], ["compare", "before.diag"]])
@@ -188,6 +200,12 @@ def test_a_gate_does_not_pass_what_is_not_whole(files):
     done = diag("compare", "before.diag", "cut.diag", "--fail-over", "10%")
     assert done.returncode == 2
     assert "was cut short" in done.stderr
+    flipped = bytearray(whole)
+    flipped[-30] ^= 4
+    Path("flipped.diag").write_bytes(flipped)
+    done = diag("compare", "before.diag", "flipped.diag", "--fail-over", "10%")
+    assert done.returncode == 2
+    assert "cannot judge flipped.diag: it is damaged; record it again" in done.stderr
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

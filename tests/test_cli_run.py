@@ -422,3 +422,115 @@ def test_ctrl_c_ends_the_wait_for_threads_as_it_does_without_us(ends, status):
     assert "1 compute, 11 tasks" in stderr
     assert "dask_diag" not in without_recording(stderr)
     assert load("script.diag").notices == ()
+
+
+SLEEPS = """
+import dask, time
+
+begun = []
+
+def nap(value):
+    begun.append(value)
+    if len(begun) == 20:
+        print("naps", flush=True)
+    time.sleep(0.05)
+
+naps = [dask.delayed(nap)(value) for value in range(200)]
+dask.compute(naps, scheduler="threads", num_workers=4)
+"""
+
+
+@pytest.mark.parametrize("pauses", [[0.01], [0.03], [0.06], [0.2, 0.2], [0.02] * 5])
+def test_ctrl_c_again_and_again_loses_no_recording(pauses):
+    """The one that comes while the file or the page is written is noted, and they are."""
+    Path("script.py").write_text(SLEEPS)
+    child = subprocess.Popen(
+        [sys.executable, "-m", "dask_diag", "run", "--report", "page.html", "script.py"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    assert child.stdout.readline() == "naps\n"
+    for pause in [0, *pauses]:
+        time.sleep(pause)
+        child.send_signal(signal.SIGINT)
+    _, stderr = child.communicate(timeout=60)
+    assert child.returncode == -signal.SIGINT
+    assert "Aborted" not in stderr
+    loaded = load("script.diag")
+    assert loaded.is_whole
+    assert len(loaded.computes) == 1
+    assert 8 <= len(loaded.tasks) < 200
+    assert "1 compute" in stderr or len(pauses) > 1, stderr
+    assert Path("page.html").exists() or len(pauses) > 1, stderr
+
+
+def test_who_presses_ctrl_c_three_times_gets_no_page():
+    Path("script.py").write_text(SLEEPS)
+    Path("slow.py").write_text(
+        textwrap.dedent("""
+        import time
+        from dask_diag.views.report import page
+        from dask_diag.cli import main
+
+        def slow(*args):
+            print("writes", flush=True)
+            time.sleep(100)
+
+        page.report = slow
+        main(prog_name="dask-diag")
+        """)
+    )
+    child = subprocess.Popen(
+        [sys.executable, "slow.py", "run", "--report", "page.html", "script.py"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    assert child.stdout.readline() == "naps\n"
+    child.send_signal(signal.SIGINT)
+    assert child.stdout.readline() == "writes\n"
+    for _ in range(2):
+        time.sleep(0.3)
+        assert child.poll() is None
+        child.send_signal(signal.SIGINT)
+    _, stderr = child.communicate(timeout=60)
+    assert child.returncode == -signal.SIGINT
+    assert "the report could not be written" in stderr
+    assert load("script.diag").is_whole
+    assert not Path("page.html").exists()
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.02, 0.05, 0.1])
+def test_ctrl_c_while_it_starts_ends_by_the_signal(pause):
+    Path("start.py").write_text(
+        textwrap.dedent("""
+        from dask_diag.cli import main
+
+        print("starts", flush=True)
+        main(prog_name="dask-diag")
+        """)
+    )
+    script("import time; time.sleep(100)")
+    child = subprocess.Popen(
+        [sys.executable, "start.py", "run", "script.py"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    assert child.stdout.readline() == "starts\n"
+    time.sleep(pause)
+    child.send_signal(signal.SIGINT)
+    child.communicate(timeout=60)
+    assert child.returncode == -signal.SIGINT
+    assert not Path("script.diag").exists() or load("script.diag").is_whole
+
+
+def test_what_is_registered_to_run_at_exit_runs_after_ctrl_c():
+    name = script("import atexit\natexit.register(print, 'at exit')\nraise KeyboardInterrupt")
+    plain, ours = python(name), diag("run", name)
+    assert (ours.returncode, ours.stdout) == (plain.returncode, plain.stdout)
+    assert ours.stdout == "at exit\n"

@@ -145,7 +145,10 @@ def test_cpu_memory_and_what_is_held():
     assert rows_of(found)["g"]["memory_after"] == 1e9
     text = comparison_summary(found, "before.diag", "after.diag").replace("\n  ", " ")
     assert "90→40" in text
-    assert "memory at most 2 GB → 3 GB; f 2 GB → 3 GB" in text
+    assert (
+        "resident memory at most 2 GB → 3 GB; while tasks of one function ran: f 2 GB → 3 GB"
+        in text
+    )
     assert "f 3 → 7" in text
 
 

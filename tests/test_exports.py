@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import math
+import os
 import subprocess
 import sys
 import threading
@@ -38,6 +39,7 @@ from dask_diag.analysis.ready import ready_tasks, thinned
 from dask_diag.columns import Labels, Texts
 from dask_diag.errors import MissingDependencyError
 from dask_diag.table import Table
+from dask_diag.views.exports.stacks import export_stacks
 
 from .stacks import recording_of_stacks
 
@@ -556,12 +558,33 @@ def test_stacks_are_exported_by_the_same_function(tmp_path):
         ("x.json", "trace", "format: expected one of 'perfetto'.* found 'trace'"),
         ("missing/x.json", None, "create .*missing.* first"),
         ("x.parquet.gz", None, "compressed by itself"),
+        ("a\0b.json", None, "filename: cannot write .*null"),
+        ("a\0b", "csv", "filename: cannot write .*null"),
+        ("x" * 300 + ".json", None, "filename: cannot write .*: File name too long$"),
+        ("x" * 300, "csv", "filename: cannot write .*: File name too long$"),
     ],
 )
 def test_what_cannot_be_written_is_told(recording, name, chosen, told, tmp_path):
     with pytest.raises(DiagnosticError, match=told):
         export(recording, tmp_path / name, chosen)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("path", [None, 5, b"x.json"])
+def test_what_is_no_path_is_told(recording, path):
+    found = type(path).__name__
+    with pytest.raises(DiagnosticError, match=f"^path: expected a path, found {found}$"):
+        export(recording, path)
+    with pytest.raises(DiagnosticError, match=f"^filename: expected a path, found {found}$"):
+        export_stacks(known_stacks(), path)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="there is no /proc")
+def test_names_of_unfinished_files_are_told_to_nobody(recording):
+    with pytest.raises(DiagnosticError) as told:
+        export(recording, "/proc/x.json")
+    assert "cannot write '/proc/x.json'" in str(told.value)
+    assert "dask_diag-" not in str(told.value)
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.parquet", "x.collapsed", "x.speedscope.json"])
@@ -588,8 +611,16 @@ def test_the_ending_says_the_format(recording, tmp_path):
 def test_files_that_are_there_are_not_overwritten_without_being_told(recording, tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("mine")
-    with pytest.raises(DiagnosticError, match="overwrite=True"):
+    with pytest.raises(DiagnosticError, match="overwrite=True") as told:
         export(recording, path)
+    stacks = tmp_path / "x.folded"
+    stacks.write_text("mine")
+    with pytest.raises(DiagnosticError) as told_of_stacks:
+        export_stacks(known_stacks(), stacks)
+    assert str(told_of_stacks.value) == str(told.value).replace("x.csv", "x.folded")
+    assert stacks.read_text() == "mine"
+    export_stacks(known_stacks(), stacks, overwrite=True)
+    assert stacks.read_text().startswith("load;outer")
     assert path.read_text() == "mine"
     export(recording, path, overwrite=True)
     assert path.read_text() != "mine"

@@ -144,7 +144,7 @@ def test_io_bound(explain, retried):
         known = explain and sys.platform == "linux"
         assert finding.severity == ("high" if known else "medium")
         assert ("a sleep or for a lock, it is not known which" in finding.evidence) != known
-        assert ("find out with Profiler(explain=True)" in finding.advice) != known
+        assert ("Profiler(explain=True) (dask-diag run --explain)" in finding.advice) != known
 
     retried(measure)
 

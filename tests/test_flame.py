@@ -518,7 +518,7 @@ def test_a_failed_export_leaves_the_file_as_it_was(tmp_path, monkeypatch):
 
     monkeypatch.setattr("pathlib.Path.replace", full)
     with pytest.raises(DiagnosticError, match=r"cannot write .*no space left"):
-        export_stacks(known_stacks(), path)
+        export_stacks(known_stacks(), path, overwrite=True)
     assert path.read_text() == "before"
     assert [entry.name for entry in tmp_path.iterdir()] == ["x.folded"]
     path.unlink()

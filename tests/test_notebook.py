@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -122,9 +123,26 @@ def test_files_are_written_and_not_overwritten_unasked(shell):
     assert shell(f"%%diag {options} --force\n{COMPUTE}")[0].success
 
 
+def test_nothing_is_written_but_what_is_asked_for(shell, monkeypatch, tmp_path):
+    monkeypatch.setattr("sys.argv", ["nb.py"])
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    before = {*os.listdir()}
+    assert shell(f"%%diag --report nb.html\n{COMPUTE}")[0].success
+    assert shell(f"%%diag run\n{COMPUTE}")[0].success
+    assert {*os.listdir()} - before == {"nb.html"}
+    assert os.listdir(tmp_path / "temporary") == []
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
-    [("1x", "name of a variable"), ("--interval 0", "dt"), ("-o no/where.diag", "make the dir")],
+    [
+        ("1x", "name of a variable"),
+        ("class", "name of a variable, found 'class'"),
+        ("None", "name of a variable, found 'None'"),
+        ("--interval 0", "dt"),
+        ("-o no/where.diag", "make the dir"),
+    ],
 )
 def test_wrong_options_are_told_before_anything_runs(options, told, shell):
     result, captured = shell(f"%%diag {options}\nran = True")
@@ -132,6 +150,17 @@ def test_wrong_options_are_told_before_anything_runs(options, told, shell):
     assert told in shown(captured) + captured.stderr
     assert "Traceback" not in shown(captured) + captured.stderr
     assert "ran" not in shell.names
+
+
+@pytest.mark.parametrize("cell", ["%%diag --help\n1", "%%diag run -h\nran = True"])
+def test_help_is_shown_and_nothing_runs(cell, shell):
+    result, captured = shell(cell)
+    assert result.success
+    assert "%%diag [" in captured.stdout
+    assert "write the recording to this file" in captured.stdout
+    assert "Record all that a cell computes" in captured.stdout
+    assert "unrecognized" not in captured.stdout + captured.stderr
+    assert not {"run", "ran", "_diag"} & set(shell.names)
 
 
 def test_a_recording_shows_its_summary():

@@ -360,3 +360,78 @@ def test_many_keys_of_all_kinds():
     texts, functions = keys_columns(keys, {})
     assert texts.tolist() == list(map(str, keys))
     assert functions.tolist() == [function_of_key(key) for key in keys]
+
+
+@pytest.mark.parametrize("ends", ["", "raise KeyboardInterrupt"])
+def test_ctrl_c_while_the_block_is_left_is_raised_when_the_file_is_closed(
+    ends, tmp_path, monkeypatch
+):
+    code = textwrap.dedent(f"""
+        import os, signal, dask_diag
+
+        class Interrupted(dask_diag.record):
+            def _end(self):
+                os.kill(os.getpid(), signal.SIGINT)
+                super()._end()
+                print("closed")
+
+        handler = signal.getsignal(signal.SIGINT)
+        try:
+            with Interrupted("run.diag"):
+                {ends or "pass"}
+        except KeyboardInterrupt as error:
+            print("raised", error.__context__)
+        assert signal.getsignal(signal.SIGINT) is handler
+        assert dask_diag.load("run.diag").is_whole
+        """)
+    monkeypatch.chdir(tmp_path)
+    done = run_python(code)
+    assert done == "closed\nraised None\n"
+
+
+def test_ctrl_c_while_the_block_is_entered_leaves_nothing_that_runs(tmp_path, monkeypatch):
+    code = textwrap.dedent("""
+        import os, signal, threading, dask_diag
+
+        class Interrupted(dask_diag.record):
+            def _start_thread(self):
+                os.kill(os.getpid(), signal.SIGINT)
+                super()._start_thread()
+                print("started")
+
+        try:
+            with Interrupted("run.diag"):
+                print("entered")
+        except KeyboardInterrupt:
+            print("raised", [thread.name for thread in threading.enumerate()])
+        """)
+    monkeypatch.chdir(tmp_path)
+    assert run_python(code) == "started\nraised ['MainThread']\n"
+
+
+def test_a_handler_of_the_programs_own_hears_of_ctrl_c(tmp_path, monkeypatch):
+    code = textwrap.dedent("""
+        import os, signal, dask_diag
+
+        signal.signal(signal.SIGINT, lambda *told: print("heard", type(told[0])))
+
+        class Interrupted(dask_diag.record):
+            def _end(self):
+                os.kill(os.getpid(), signal.SIGINT)
+                super()._end()
+                print("closed")
+
+        with Interrupted("run.diag"):
+            pass
+        """)
+    monkeypatch.chdir(tmp_path)
+    assert run_python(code) == "closed\nheard <class 'int'>\n"
+
+
+def run_python(code):
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -252,11 +252,42 @@ def test_a_failed_task_is_in_the_report(tmp_path):
     assert "OwnError" in Page(tmp_path / "page.html").sections["summary"]
 
 
+@pytest.mark.parametrize(
+    ("filename", "told"),
+    [
+        (None, "filename: expected a path, found NoneType"),
+        ("no/page.html", "folder that exists"),
+        (".", "found the folder"),
+        ("/proc/page.html", "cannot write '/proc/page.html'"),
+        ("x" * 300, "File name too long"),
+    ],
+)
+def test_a_page_that_could_not_be_written_is_told_before_anything_runs(filename, told):
+    before = sorted(os.listdir())
+    ran = False
+    with pytest.raises(DiagnosticError, match=told):
+        with performance_report(filename):
+            ran = True
+    assert not ran
+    assert sorted(os.listdir()) == before
+
+
+def test_the_page_is_where_it_was_said_wherever_the_block_goes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with performance_report("page.html"):
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+    assert (tmp_path / "page.html").exists()
+
+
 @pytest.mark.parametrize("filters", ["always", "error"])
 def test_a_page_that_cannot_be_written_is_a_warning_at_most(tmp_path, capsys, filters):
     with warnings.catch_warnings(record=filters == "always") as told:
         warnings.simplefilter(filters)
-        with performance_report(tmp_path / "no" / "page.html", dt=0.01) as measured:
+        folder = tmp_path / "no"
+        folder.mkdir()
+        with performance_report(folder / "page.html", dt=0.01) as measured:
+            folder.rmdir()
             result = dask.threaded.get(GRAPH, ("c", 0))
     assert result == 3
     text = str(told[0].message) if filters == "always" else capsys.readouterr().err
@@ -266,9 +297,11 @@ def test_a_page_that_cannot_be_written_is_a_warning_at_most(tmp_path, capsys, fi
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_may_not_be_written_to_is_a_warning(tmp_path):
-    tmp_path.chmod(0o500)
+def test_a_folder_that_may_not_be_written_to_is_told(tmp_path):
     with pytest.warns(RuntimeWarning, match="could not be written"):
+        with performance_report(tmp_path / "page.html"):
+            tmp_path.chmod(0o500)
+    with pytest.raises(DiagnosticError, match="cannot write"):
         with performance_report(tmp_path / "page.html"):
             pass
     tmp_path.chmod(0o700)
@@ -321,6 +354,9 @@ def test_wrong_arguments_are_told(tmp_path):
         report("profile", tmp_path / "page.html")
     with pytest.raises(DiagnosticError, match="found the folder"):
         report(recording_of([]), tmp_path)
+    for name, told in (("a\0b", "null"), ("x" * 300, "File name too long$")):
+        with pytest.raises(DiagnosticError, match=f"^filename: cannot write .*{told}"):
+            report(recording_of([]), name)
 
 
 def hostile_recording():

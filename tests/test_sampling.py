@@ -625,6 +625,11 @@ def test_summary_export_and_picture(tmp_path, monkeypatch):
     assert "some" not in (tmp_path / "part.folded").read_text()
     with pytest.raises(DiagnosticError, match="speedscope"):
         sprof.export(tmp_path / "profile.txt")
+    with pytest.raises(DiagnosticError, match="overwrite=True"):
+        sprof.export(tmp_path / "profile.folded", function="nap")
+    assert "some" in (tmp_path / "profile.folded").read_text()
+    sprof.export(tmp_path / "profile.folded", function="nap", overwrite=True)
+    assert "some" not in (tmp_path / "profile.folded").read_text()
     sprof.visualize(show=False, filename=tmp_path / "flame.html")
     visualize([prof, sprof], show=False, filename=tmp_path / "both.html")
     for name in os.listdir(tmp_path):

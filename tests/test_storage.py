@@ -260,6 +260,8 @@ def test_what_cannot_be_opened_is_told(tmp_path):
     for path in ("a\0b", 7, None):
         with pytest.raises(RecordingFileError):
             load(path)
+    with pytest.raises(RecordingFileError, match=r"^cannot read '': expected the name of a file$"):
+        load("")
 
 
 def test_a_pickle_is_never_executed(tmp_path):
@@ -346,12 +348,35 @@ def test_damaged_files_are_told_and_no_number_is_wrong(tmp_path):
             outcomes["refused"] += 1
             continue
         outcomes["whole" if data == original else "in part"] += 1
-        told = [text for text in recording.notices if "cut short" in text]
+        told = [text for text in recording.notices if "cut short" in text or "is damaged" in text]
         assert bool(told) == (data != original)
+        assert recording.is_whole == (data == original)
         truth = truths[len(recording.tasks)]
         assert_same(replace(recording, notices=()), replace(truth, notices=()))
     assert outcomes["refused"] > MUTATIONS / 10
     assert outcomes["in part"] > MUTATIONS / 10
+
+
+def test_what_is_damaged_is_not_said_to_be_cut_short(tmp_path):
+    path = tmp_path / "run.diag"
+    with Writer(path) as writer:
+        for part in streamed_parts():
+            writer.append(part)
+    whole = path.read_bytes()
+    for at in (len(whole) // 2, len(whole) - 30):
+        flipped = bytearray(whole)
+        flipped[at] ^= 4
+        path.write_bytes(flipped)
+        told = load(path).notices[-1]
+        assert told.startswith("run.diag is damaged: ")
+        assert "cut short" not in told
+        assert "killed" not in told
+        assert not load(path).is_whole
+    for cut in (whole[: len(whole) // 2], whole[:-30], whole + b"more"):
+        path.write_bytes(cut)
+        told = load(path).notices[-1]
+        assert told.startswith("run.diag was cut short: ")
+        assert not load(path).is_whole
 
 
 def forged(path, told, streams=None):
@@ -495,6 +520,7 @@ def test_places_where_nothing_can_be_written_are_told(tmp_path):
         "": "expected the name of a file",
         str(tmp_path / "new") + "/": "expected the name of a file",
         "/dev/null": "no ordinary file",
+        "/nosuch/run.diag": "^cannot write /nosuch/run.diag: .*; make the directory /nosuch first$",
         "a\0b": "null",
         7: "expected a path",
         tmp_path / ("x" * 300): "too long",

@@ -301,6 +301,43 @@ def test_in_a_notebook_the_figure_shows_inline_and_no_file_is_written(monkeypatc
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_is_shown_and_not_saved_is_in_no_folder_of_the_users(monkeypatch, tmp_path):
+    shown_in = []
+    (tmp_path / "script").mkdir()
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.chdir(tmp_path / "script")
+    monkeypatch.setattr("sys.argv", [str(tmp_path / "script" / "mine.py")])
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setattr("dask_diag.views.page.view", shown_in.append)
+    (prof,) = run(Profiler())
+    prof.visualize(save=False)
+    assert list((tmp_path / "script").iterdir()) == []
+    (page,) = (tmp_path / "temporary").rglob("*.html")
+    assert shown_in == [page.as_uri()]
+    page.unlink()
+    page.parent.rmdir()
+    for folder in tmp_path.iterdir():
+        folder.rmdir()
+
+
+def test_a_page_appears_when_it_is_complete(monkeypatch, tmp_path):
+    (prof,) = run(Profiler())
+    path = tmp_path / "page.html"
+    path.write_text("older")
+    write = Path.write_text
+
+    def broken(self, text, **kwargs):
+        write(self, text[: len(text) // 2], **kwargs)
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Path, "write_text", broken)
+    with pytest.raises(DiagnosticError, match=r"page.html': no space left$"):
+        prof.visualize(filename=path, show=False)
+    assert path.read_text() == "older"
+    assert list(tmp_path.iterdir()) == [path]
+    path.unlink()
+
+
 @pytest.mark.parametrize("bad", [3, "profile", [3], [Profiler(), None]])
 def test_what_cannot_be_drawn_is_told(bad):
     with pytest.raises(DiagnosticError, match="expected a profiler"):
@@ -316,6 +353,8 @@ def test_what_cannot_be_drawn_is_told(bad):
     [
         ({"filename": 3}, "filename: expected a path"),
         ({"filename": "."}, "filename: expected a file to write"),
+        ({"filename": "a\0b"}, "filename: cannot write .*null"),
+        ({"filename": "x" * 300}, "filename: cannot write .*: File name too long$"),
         ({"palette": ["red"]}, "palette: expected the name"),
         ({"label_size": "x"}, "label_size: expected"),
     ],

@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dask_diag.capture.all_profilers import AllProfilers
+from dask_diag.capture.interrupts import HeldInterrupts
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["performance_report"]
 
@@ -16,8 +20,8 @@ class performance_report(AllProfilers):  # noqa: N801
     """Run all profilers over a block and write a page about it.
 
     The page needs no network. It tells findings first, then what was measured. It is written also
-    if the block raises. What goes wrong with the report itself is told by a warning, and never
-    raised into the block.
+    if the block raises. What goes wrong with the report once the block has begun is told by a
+    warning, and never raised into it.
 
     Parameters
     ----------
@@ -32,6 +36,11 @@ class performance_report(AllProfilers):  # noqa: N801
     mode : str, optional
         ``"inline"``, the default, puts bokeh's own code into the page; ``"cdn"`` makes a small page
         that needs the network.
+
+    Raises
+    ------
+    DiagnosticError
+        On entering, if the page could not be written.
 
     Examples
     --------
@@ -54,14 +63,28 @@ class performance_report(AllProfilers):  # noqa: N801
         self._filename = filename
         self._mode = mode
 
+    def __enter__(self) -> Self:
+        from dask_diag.views.files import check_writable, path_of
+
+        # Where it is now: the block may go elsewhere.
+        self._path = path_of(self._filename).absolute()
+        check_writable(self._path)
+        return super().__enter__()
+
     def __exit__(self, *args: object) -> None:
         if self._is_of_parent():
             return
-        super().__exit__(*args)
+        with HeldInterrupts(args[0] if args else None) as interrupts:
+            super().__exit__(*args)
+            # A page may take long: who presses Ctrl-C again does not want it.
+            interrupts.most = 2
+            self._write()
+
+    def _write(self) -> None:
         try:
             from dask_diag.views.report.page import report
 
-            report(self.recording, self._filename, mode=self._mode)
+            report(self.recording, self._path, mode=self._mode)
         except Exception as error:
             _tell(f"performance_report: the page could not be written: {error}")
 
@@ -69,6 +92,6 @@ class performance_report(AllProfilers):  # noqa: N801
 def _tell(text: str) -> None:
     """Warn, also where warnings are errors: nothing is raised into the user's block."""
     try:
-        warnings.warn(text, RuntimeWarning, stacklevel=3)
+        warnings.warn(text, RuntimeWarning, stacklevel=4)
     except RuntimeWarning:
         print(text, file=sys.stderr)  # noqa: T201

@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from dask_diag.capture.all_profilers import AllProfilers
+from dask_diag.capture.interrupts import HeldInterrupts
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -44,6 +45,11 @@ class record(AllProfilers):  # noqa: N801
         On entering, if the file cannot be written. What fails later is never raised: `recording`
         tells it in its notices.
 
+    Notes
+    -----
+    On the main thread Ctrl-C does not interrupt entering and leaving: `KeyboardInterrupt` is raised
+    when the file is closed, unless one ended the block already.
+
     Examples
     --------
     >>> import dask_diag
@@ -76,28 +82,37 @@ class record(AllProfilers):  # noqa: N801
         from dask_diag.freezing.stream import without_rows
         from dask_diag.storage import Writer
 
-        self._writer = Writer(self._path, overwrite=self._overwrite)
         with ExitStack() as undo:
-            undo.callback(self._writer.close)
-            super().__enter__()
-            undo.push(super().__exit__)
-            # Opened at once by whoever looks, and with the columns of tables that stay empty.
-            self._writer.append(without_rows(self.recording))
-            self._streams = self._streams_of_profilers()
-            self._stopping.clear()
-            self._thread = threading.Thread(target=self._run, name="dask_diag-record", daemon=True)
-            self._thread.start()
+            with HeldInterrupts():
+                self._writer = Writer(self._path, overwrite=self._overwrite)
+                undo.callback(self._writer.close)
+                super().__enter__()
+                undo.push(super().__exit__)
+                # Opened at once by whoever looks, and with the columns of tables that stay empty.
+                self._writer.append(without_rows(self.recording))
+                self._streams = self._streams_of_profilers()
+                self._start_thread()
+                undo.callback(self._stop_thread)
             undo.pop_all()
         return self
 
     def __exit__(self, *args: object) -> None:
         if self._is_of_parent():
             return
+        with HeldInterrupts(args[0] if args else None):
+            self._stop_thread()
+            super().__exit__(*args)
+            self._guarded(self._end)
+            self._streams = []
+
+    def _start_thread(self) -> None:
+        self._stopping.clear()
+        self._thread = threading.Thread(target=self._run, name="dask_diag-record", daemon=True)
+        self._thread.start()
+
+    def _stop_thread(self) -> None:
         self._stopping.set()
         self._thread.join()
-        super().__exit__(*args)
-        self._guarded(self._end)
-        self._streams = []
 
     def _streams_of_profilers(self) -> list[Any]:
         from dask_diag.freezing.stream import CacheStream, ResourceStream

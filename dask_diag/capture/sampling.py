@@ -169,6 +169,8 @@ class SamplingProfiler(TaskDiagnostic):
         stop: float | None = None,
         function: str | None = None,
         key: object = None,
+        *,
+        overwrite: bool = False,
     ) -> None:
         """Write the stacks into a file that flame graph viewers open.
 
@@ -182,16 +184,18 @@ class SamplingProfiler(TaskDiagnostic):
             Only tasks of this function, which is the prefix of their keys.
         key : object, optional
             Only the task of this key, as it is or as text; ``""`` for those not told apart.
+        overwrite : bool, optional
+            Whether a file that is there may be replaced.
 
         Raises
         ------
         DiagnosticError
-            If the ending says no known format, the folder does not exist, or there are no such
-            samples.
+            If the ending says no known format, the folder does not exist, a file is there and may
+            not be replaced, or there are no such samples.
         """
         from dask_diag.views.exports.stacks import export_stacks
 
-        export_stacks(self.recording, filename, start, stop, function, key=key)
+        export_stacks(self.recording, filename, start, stop, function, key=key, overwrite=overwrite)
 
     def clear(self) -> None:
         """Forget what was recorded, except of computes that are running now."""

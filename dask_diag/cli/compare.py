@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from dask_diag.cli.telling import Failure, check_free, one_line, tell
+
+if TYPE_CHECKING:
+    from dask_diag.recording import Recording
 
 __all__ = ["compare"]
 
@@ -16,12 +20,18 @@ def share_of(context: click.Context, option: click.Parameter, value: str | None)
     if value is None:
         return None
     try:
-        share = float(value.removesuffix("%")) / 100
+        number = float(value.removesuffix("%"))
     except ValueError:
-        share = -1.0
-    if not 0 <= share < float("inf"):
+        number = -1.0
+    if not 0 <= number < float("inf"):
         raise click.BadParameter(f"expected a share such as 10%, found {value!r}")
-    return share
+    if not value.endswith("%"):
+        # Whether 0.1 is a tenth or a thousandth is not for us to guess: it fails builds.
+        raise click.BadParameter(
+            f"expected a share with its sign, such as 10%, found {value!r}; write "
+            + (f"{100 * number:g}% or {number:g}%" if 0 < number <= 1 else f"{number:g}%")
+        )
+    return number / 100
 
 
 @click.command()
@@ -44,26 +54,30 @@ def compare(
     each recording; --fail-over counts only changes that are larger.
     """
     from dask_diag.analysis.compare import compare as compare_recordings
+    from dask_diag.recording import CUT_SHORT, DAMAGED
     from dask_diag.storage import load
     from dask_diag.views.compare import comparison_page, comparison_summary
+    from dask_diag.views.files import write_text
 
     check_free(page, force, before, after)
     recordings = load(before), load(after)
     found = compare_recordings(*recordings)
     tell(comparison_summary(found, before, after))
     if page is not None:
-        try:
-            Path(page).write_text(comparison_page(found, before, after), encoding="utf-8")
-        except OSError as error:
-            raise Failure(f"cannot write {one_line(page)}: {error.strerror}") from None
+        write_text(Path(page), comparison_page(found, before, after))
     for name, recording in zip((before, after), recordings, strict=True):
-        if not recording.is_whole:
-            click.echo(f"{one_line(name)} was cut short: what came before is compared", err=True)
+        broken = next((said for said in (DAMAGED, CUT_SHORT) if _says(recording, said)), "")
+        if broken:
+            click.echo(f"{one_line(name)} {broken}: what came before is compared", err=True)
         if fail_over is not None and not (recording.is_whole and len(recording.tasks)):
-            what = "it was cut short" if len(recording.tasks) else "there are no tasks in it"
+            what = f"it {broken}" if broken else "there are no tasks in it"
             raise Failure(f"cannot judge {one_line(name)}: {what}; record it again")
     rising = [] if fail_over is None else found.rising(fail_over)
     if rising:
         names = ", ".join(map(one_line, rising[:5])) + (", ..." if len(rising) > 5 else "")
         click.echo(f"longer by more than {100 * (fail_over or 0):g}%: {names}", err=True)
         raise SystemExit(1)
+
+
+def _says(recording: Recording, said: str) -> bool:
+    return any(said in notice for notice in recording.notices)

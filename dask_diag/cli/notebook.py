@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+from keyword import iskeyword
 from types import CodeType
 from typing import Any
 
@@ -81,6 +82,7 @@ class DiagMagics(Magics):
     @argument("--interval", type=float, default=0.5, help="seconds between samples, 0.5")
     @argument("--no-plots", action="store_true", help="show the summary alone")
     @argument("-q", "--quiet", action="store_true", help="show nothing")
+    @argument("-h", "--help", action="store_true", help="show this, and run nothing")
     @needs_local_scope
     def diag(self, line: str, cell: str, local_ns: Any = None) -> Any:
         """Record all that a cell computes on Dask's local schedulers, and show it.
@@ -90,7 +92,12 @@ class DiagMagics(Magics):
         # What the cell raises is shown without this frame.
         __tracebackhide__ = True
         arguments = parse_argstring(self.diag, line)
-        if not arguments.name.isidentifier():
+        if arguments.help:
+            # As argparse tells it of a line magic; `::` is for documents.
+            told = self.diag.parser.format_help()
+            print(told.replace("::\n\n  %diag", "%%diag", 1))  # noqa: T201
+            return None
+        if not arguments.name.isidentifier() or iskeyword(arguments.name):
             raise UsageError(f"expected the name of a variable, found {arguments.name!r}")
         codes = self._compiled(cell)
         awaits = any(code.co_flags & inspect.CO_COROUTINE for code in codes)
@@ -124,6 +131,10 @@ class DiagMagics(Magics):
                 codes.append(shell.compile(ast.Expression(last.value), name, "eval"))
         return codes
 
+    def _has_front_end(self) -> bool:
+        """Whether someone looks: a shell within a program has nobody to show plots to."""
+        return type(self.shell).__module__.startswith(("ipykernel", "IPython.terminal"))
+
     def _show(self, recorder: Any, arguments: Any) -> None:
         from dask_diag.views.page import visualize
         from dask_diag.views.report.page import report
@@ -133,7 +144,7 @@ class DiagMagics(Magics):
         if not arguments.quiet:
             display(recorder.summary())
         plots = not (arguments.quiet or arguments.no_plots) and len(recording.computes) > 0
-        if plots:
+        if plots and self._has_front_end():
             visualize(recording, show=True, save=False)
         if arguments.report:
             report(recording, arguments.report)

@@ -9,19 +9,26 @@ from __future__ import annotations
 import builtins
 import importlib.util
 import os
-import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dask_diag.cli.telling import Failure, one_line
 
-__all__ = ["Program", "end_as", "print_as_python_does", "wait_for_threads"]
+if TYPE_CHECKING:
+    from dask_diag.capture.interrupts import HeldInterrupts
 
-_OURS = ("dask_diag.cli", "dask_diag.capture.tasks.task", "dask_diag.capture.watching.watched")
+__all__ = ["Program", "end_of", "print_as_python_does", "wait_for_threads"]
+
+_OURS = (
+    "dask_diag.capture.interrupts",
+    "dask_diag.cli",
+    "dask_diag.capture.tasks.task",
+    "dask_diag.capture.watching.watched",
+)
 """Modules whose frames are in a traceback only because dask_diag runs the program."""
 
 
@@ -152,11 +159,28 @@ def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
     for step in reversed(steps):
         name = str(step.tb_frame.f_globals.get("__name__", ""))
         if not name.startswith(_OURS):
-            rest = TracebackType(rest, step.tb_frame, step.tb_lasti, step.tb_lineno)
+            # Instructions that the compiler added are on no line.
+            line = step.tb_lineno or step.tb_frame.f_code.co_firstlineno
+            rest = TracebackType(rest, step.tb_frame, step.tb_lasti, line)
     return rest
 
 
-def wait_for_threads() -> None:
+def end_of(work: Callable[[], object], interrupts: HeldInterrupts) -> BaseException | None:
+    """Do what is the program's, which Ctrl-C may interrupt, and tell by what error it ended."""
+    try:
+        try:
+            interrupts.let_through()
+            work()
+        finally:
+            interrupts.hold()
+    except BaseException as error:
+        # Another may have come before they were held.
+        interrupts.hold()
+        return error
+    return None
+
+
+def wait_for_threads(interrupts: HeldInterrupts) -> None:
     """Wait for the program's threads as the interpreter does before it ends.
 
     It is the interpreter's own function, which does nothing when the interpreter calls it again: it
@@ -165,9 +189,8 @@ def wait_for_threads() -> None:
     # It refuses to import them from then on, and what tells of the recording may need them.
     importlib.import_module("concurrent.futures.thread")
     importlib.import_module("concurrent.futures.process")
-    try:
-        getattr(threading, "_shutdown", _join_threads)()
-    except BaseException as error:
+    error = end_of(getattr(threading, "_shutdown", _join_threads), interrupts)
+    if error is not None:
         # Ctrl-C: whoever interrupts the wait does not want it; the exit status stays.
         print_as_python_does(error)
 
@@ -176,12 +199,3 @@ def _join_threads() -> None:
     for thread in threading.enumerate():
         if not thread.daemon and thread is not threading.current_thread():
             thread.join()
-
-
-def end_as(signal_number: int) -> None:
-    """End this process as that signal ends one, so that who waits for it is told the truth."""
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.flush()
-    signal.signal(signal_number, signal.SIG_DFL)
-    os.kill(os.getpid(), signal_number)

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from dask_diag.cli.program import Program, end_as, print_as_python_does, wait_for_threads
-from dask_diag.cli.telling import check_free, one_line, tell
+from dask_diag.cli.program import Program, end_of, print_as_python_does, wait_for_threads
+from dask_diag.cli.telling import check_free, end_as, one_line, tell
 from dask_diag.errors import DiagnosticError
 
 __all__ = ["run"]
@@ -75,6 +75,7 @@ def run(
 
 
 def _run(program: Program, path: str, report: str | None, quiet: bool, **options: Any) -> None:
+    from dask_diag.capture.interrupts import HeldInterrupts
     from dask_diag.capture.record import record
 
     # Where it is now: the program may go elsewhere.
@@ -82,26 +83,20 @@ def _run(program: Program, path: str, report: str | None, quiet: bool, **options
     program.prepare()
     recorder = record(path, **options)
     process = os.getpid()
-    error: BaseException | None = None
-    with recorder:
-        try:
-            program.run()
-        except SystemExit as ended:
-            error = ended
-        except BaseException as ended:
-            error = ended
-            print_as_python_does(ended)
-        wait_for_threads()
-    if os.getpid() == process:
-        # A child that the program forked comes here too; its parent tells.
-        _tell(recorder, path, report, quiet)
-    _end(error)
-
-
-def _end(error: BaseException | None) -> None:
-    """End as the program did."""
-    if isinstance(error, KeyboardInterrupt):
-        end_as(signal.SIGINT)
+    # Only what is the program's can be interrupted: what is ours is closed first.
+    with HeldInterrupts() as interrupts:
+        with recorder:
+            error = end_of(program.run, interrupts)
+            if error is not None and not isinstance(error, SystemExit):
+                print_as_python_does(error)
+            wait_for_threads(interrupts)
+        if os.getpid() == process:
+            # A child that the program forked comes here too; its parent tells.
+            # It may take long, and the recording is safe: who insists may end it.
+            interrupts.most = 2
+            _tell(recorder, path, report, quiet)
+        if isinstance(error, KeyboardInterrupt) or interrupts.noted:
+            end_as(signal.SIGINT)
     if isinstance(error, SystemExit):
         raise error.with_traceback(None)
     sys.exit(0 if error is None else 1)
@@ -132,7 +127,7 @@ def _write_report(recorder: Any, path: str) -> None:
 def _guarded(failing: str, work: Callable[[], None]) -> None:
     try:
         work()
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
         why = str(error) if isinstance(error, DiagnosticError) else repr(error)
         try:
             click.echo(f"dask-diag: {failing}: {one_line(why)}", err=True)

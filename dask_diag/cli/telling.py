@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import errno
 import os
+import signal
 import sys
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 import click
 
 from dask_diag.errors import DiagnosticError
 
-__all__ = ["Failure", "OneLineErrors", "check_free", "one_line", "tell"]
+__all__ = ["Failure", "OneLineErrors", "check_free", "end_as", "one_line", "tell"]
 
 
 class Failure(click.ClickException):
@@ -22,6 +25,13 @@ class Failure(click.ClickException):
 
 class OneLineErrors(click.Group):
     """A group of commands whose errors, if they are ours, are told in one line."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Understand the arguments."""
+        try:
+            return super().make_context(*args, **kwargs)
+        except KeyboardInterrupt:
+            _aborted()
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command."""
@@ -34,6 +44,28 @@ class OneLineErrors(click.Group):
                 # Who reads has had enough, as head does.
                 raise
             raise Failure(f"cannot write what is to be told: {one_line(error)}") from None
+        except KeyboardInterrupt:
+            _aborted()
+
+
+def _aborted() -> NoReturn:
+    """Click would end with status 1, which is that of a gate."""
+    click.echo("Aborted!", err=True)
+    end_as(signal.SIGINT)
+
+
+def end_as(signal_number: int) -> NoReturn:
+    """End this process as that signal ends one, so that who waits for it is told the truth."""
+    # As the interpreter does, which is not to end it.
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+    signal.signal(signal_number, signal.SIG_DFL)
+    os.kill(os.getpid(), signal_number)
+    # It is blocked: no process can end by it then.
+    os._exit(128 + signal_number)
 
 
 def one_line(text: object) -> str:

@@ -26,6 +26,7 @@ __all__ = [
     "directory",
     "entries",
     "entry",
+    "has_end",
 ]
 
 SCHEMA_VERSION = 1
@@ -37,6 +38,7 @@ LARGEST = 0xFFFFFFFF - (1 << 24)
 """Bytes that a zip archive without further extensions can have, its directory included."""
 
 BEGINS = b"PK\3\4"
+_END_SIGNATURE = b"PK\5\6"
 
 _HEADER = Struct("<4s5H3I2H")
 _IN_DIRECTORY = Struct("<4s6H3I5H2I")
@@ -94,7 +96,12 @@ def directory(told: list[Entry], start: int) -> bytes:
         end_64 = _END_64.pack(b"PK\6\6", _END_64.size - 12, 45, 45, *rest)
         end_64 += _LOCATOR_64.pack(b"PK\6\7", 0, start + size, 1)
         count = _MOST_IN_PLAIN_DIRECTORY
-    return lines + end_64 + _END.pack(b"PK\5\6", 0, 0, count, count, size, start, 0)
+    return lines + end_64 + _END.pack(_END_SIGNATURE, 0, 0, count, count, size, start, 0)
+
+
+def has_end(data: memoryview) -> bool:
+    """Whether the last thing in a file is what whole files end with, whatever comes before."""
+    return bytes(data[-_END.size :][:4]) == _END_SIGNATURE
 
 
 def _line(told: Entry) -> bytes:

@@ -51,24 +51,23 @@ def target(path: Any, overwrite: bool) -> Path:
 
 
 def create(path: Path, overwrite: bool) -> int:
-    """The descriptor of a file that is empty and locked."""
+    """The descriptor of a file that is empty and locked; OSError if it cannot be made."""
     how = 0 if overwrite else os.O_EXCL
-    with telling("write", path):
-        while True:
-            try:
-                file = os.open(path, os.O_RDWR | os.O_CREAT | how | _BINARY, 0o666)
-            except FileExistsError:
-                raise _exists(path) from None
-            try:
-                lock(file, path)
-                if _is_at(file, path):
-                    # Only now: what is in it may be what another writes.
-                    os.ftruncate(file, 0)
-                    return file
-            except BaseException:
-                close(file)
-                raise
+    while True:
+        try:
+            file = os.open(path, os.O_RDWR | os.O_CREAT | how | _BINARY, 0o666)
+        except FileExistsError:
+            raise _exists(path) from None
+        try:
+            lock(file, path)
+            if _is_at(file, path):
+                # Only now: what is in it may be what another writes.
+                os.ftruncate(file, 0)
+                return file
+        except BaseException:
             close(file)
+            raise
+        close(file)
 
 
 def _is_at(file: int, path: Path) -> bool:
@@ -117,6 +116,8 @@ def read_from(path: Any, begins: bytes, largest: int) -> bytes:
             found = type(path).__name__
             message = f"expected a path, as text or os.PathLike, found {found}"
             raise RecordingFileError(message) from None
+        if not given:
+            raise RecordingFileError("cannot read '': expected the name of a file")
         # Not to wait for who writes into a pipe.
         file = os.open(given, os.O_RDONLY | _BINARY | getattr(os, "O_NONBLOCK", 0))
         with os.fdopen(file, "rb") as content:

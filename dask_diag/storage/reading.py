@@ -9,7 +9,7 @@ from typing import Any
 
 from dask_diag._version import __version__
 from dask_diag.errors import RecordingFileError
-from dask_diag.recording import CUT_SHORT, Recording
+from dask_diag.recording import CUT_SHORT, DAMAGED, Recording
 from dask_diag.storage import container
 from dask_diag.storage.container import ABOUT, FORMAT, PART, SCHEMA_VERSION, SO_FAR, Entry
 from dask_diag.storage.parts import Part, decode_part, joined
@@ -113,8 +113,15 @@ class _Reading:
         rest = data[self._stop :]
         if rest == container.directory(self._entries, self._stop):
             return []
+        name = os.path.basename(os.fsdecode(path))
+        if container.has_end(data):
+            return [
+                f"{name} {DAMAGED}: it was whole when it was closed, but is not as it was written "
+                f"from byte {self._stop:,} on; {len(rest):,} bytes cannot be read. What came "
+                "before is here; get another copy for the rest."
+            ]
         lost = f"; {len(rest):,} bytes at its end cannot be read" if len(rest) else ""
         return [
-            f"{os.path.basename(os.fsdecode(path))} {CUT_SHORT}: who wrote it did not come to "
+            f"{name} {CUT_SHORT}: who wrote it did not come to "
             f"close it (was it killed?), or a part of it is lost{lost}. What came before is here."
         ]

@@ -89,7 +89,14 @@ def _notes(found: Comparison, records: list[dict[str, Any]]) -> Iterator[str]:
             f"judged in the total alone: {counted(few, 'function')} with fewer than {FEWEST} tasks "
             "on a side"
         )
-    yield from _most(total, records, "memory", "memory at most", size)
+    yield from _most(
+        total,
+        records,
+        "memory",
+        "resident memory at most",
+        size,
+        when="while tasks of one function ran: ",
+    )
     metrics = set(found.metrics)
     metric = metrics.pop() if len(metrics) == 1 else ""
     held = partial(quantity, metric=metric)
@@ -102,6 +109,8 @@ def _most(
     name: str,
     what: str,
     text: Callable[[float], str],
+    *,
+    when: str = "",
 ) -> Iterator[str]:
     """The most of something in all, and of the functions of which it changed most."""
 
@@ -110,11 +119,14 @@ def _most(
 
     if isnan(total[f"{name}_before"]) and isnan(total[f"{name}_after"]):
         return
-    told = [f"{what} {_both(total, name, text, ' → ')}"]
+    told = f"{what} {_both(total, name, text, ' → ')}"
     changed = sorted((row for row in records if change(row) > 0), key=change, reverse=True)
-    for row in changed[:3]:
-        told.append(f"{shown(row['function'], 24)} {_both(row, name, text, ' → ')}")
-    yield "; ".join(told)
+    of_functions = [
+        f"{shown(row['function'], 24)} {_both(row, name, text, ' → ')}" for row in changed[:3]
+    ]
+    if of_functions:
+        of_functions[0] = when + of_functions[0]
+    yield "; ".join([told, *of_functions])
 
 
 _PAGE = """<!DOCTYPE html>
@@ -124,7 +136,7 @@ _PAGE = """<!DOCTYPE html>
 <style>
 :root {{ color-scheme: light dark; }}
 body {{ font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 60em; padding: 0 1em; }}
-div {{ overflow-x: auto; }}
+div {{ overflow-x: auto; }} p, li {{ overflow-wrap: anywhere; }}
 table {{ border-collapse: collapse; width: 100%; }}
 th, td {{ padding: .25em .7em; border-bottom: 1px solid #8884; white-space: nowrap; }}
 th:first-child {{ min-width: 8em; }}
@@ -134,17 +146,26 @@ tbody tr:last-child {{ font-weight: 600; }}
 tr.slower td:last-child {{ color: #c0392b; font-weight: 600; }}
 tr.faster td:last-child {{ color: #1e8449; font-weight: 600; }}
 @media (max-width: 40em) {{ body {{ font-size: 12px; margin: 1em auto; }}
-  th, td {{ padding: .25em .3em; }} th:first-child {{ min-width: 6em; }} }}
+  th, td {{ padding: .25em .2em; }} th:first-child {{ min-width: 4em; }}
+  th, td {{ white-space: normal; }} td:nth-child(3), td:nth-child(4) {{ white-space: nowrap; }}
+  p, li {{ font-size: 13px; }} }}
 @media (prefers-color-scheme: dark) {{
   tr.slower td:last-child {{ color: #ff8a78; }} tr.faster td:last-child {{ color: #6fd193; }}
 }}
-</style></head><body><h1>Comparison</h1><div>{body}</div></body></html>
+</style></head><body><h1>Comparison</h1>{body}</body></html>
 """
 
 
 def comparison_page(found: Comparison, before: str, after: str) -> str:
     """The same as a page that needs no network."""
     body = comparison_summary(found, before, after)._repr_html_()
+    # Only the table may be wider than a small screen; the keyboard scrolls what has the focus.
+    scroller = '<div role="region" aria-label="Functions" tabindex="0"><table>'
+    body = (
+        body.replace("→", "→<wbr>")
+        .replace("<table>", scroller)
+        .replace("</table>", "</table></div>")
+    )
     for verdict in ("slower", "faster"):
         body = _marked(body, verdict)
     title = html.escape(f"{shown(before)} → {shown(after)}")

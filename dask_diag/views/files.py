@@ -13,10 +13,32 @@ from typing import TextIO
 
 from dask_diag.errors import DiagnosticError
 
-__all__ = ["checked_path", "opened", "whole_file", "whole_folder", "write_text"]
+__all__ = [
+    "check_writable",
+    "checked_path",
+    "opened",
+    "path_of",
+    "whole_file",
+    "whole_folder",
+    "write_text",
+]
 
 _COMPRESSION = 1
 """Traces are written for their size once; more takes twice as long for a tenth."""
+
+
+def path_of(given: object, name: str = "filename") -> Path:
+    """What is given as a path; `name` is what the user knows it by.
+
+    Raises
+    ------
+    DiagnosticError
+        If it is none.
+    """
+    path = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None
+    if not isinstance(path, str):
+        raise DiagnosticError(f"{name}: expected a path, found {type(given).__name__}")
+    return Path(path)
 
 
 def checked_path(path: Path) -> Path:
@@ -27,10 +49,24 @@ def checked_path(path: Path) -> Path:
     DiagnosticError
         If it is a folder, or in one that does not exist.
     """
-    if path.is_dir():
+    if _exists(path) and path.is_dir():
         raise DiagnosticError(f"filename: expected a file to write, found the folder {str(path)!r}")
     _check_parent(path)
     return path
+
+
+def check_writable(path: Path) -> None:
+    """Say now what would keep a file from being written later.
+
+    Raises
+    ------
+    DiagnosticError
+        If it cannot be written.
+    """
+    probe = _beside(checked_path(path))
+    with _told_of(path):
+        probe.touch()
+        probe.unlink()
 
 
 def write_text(path: Path, text: str) -> None:
@@ -60,10 +96,12 @@ def whole_folder(path: Path, overwrite: bool) -> Iterator[Path]:
 
     What else is there stays.
     """
-    if path.exists() and not path.is_dir():
+    if _exists(path) and not path.is_dir():
         raise DiagnosticError(f"filename: expected a folder, found the file {str(path)!r}")
     _check_parent(path)
-    if path.is_dir() and any(path.iterdir()):
+    with _told_of(path):
+        is_in_use = path.is_dir() and any(path.iterdir())
+    if is_in_use:
         _check_free(path, overwrite)
     unfinished = _beside(path)
     try:
@@ -94,6 +132,17 @@ def _beside(path: Path) -> Path:
     return path.with_name(f".dask_diag-{os.getpid()}-{secrets.token_hex(4)}")
 
 
+def _exists(path: Path) -> bool:
+    """Whether something is there; an error if nothing can be."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError) as error:
+        raise _cannot(path, error) from error
+    return True
+
+
 def _check_parent(path: Path) -> None:
     if not path.parent.is_dir():
         raise DiagnosticError(
@@ -103,7 +152,7 @@ def _check_parent(path: Path) -> None:
 
 
 def _check_free(path: Path, overwrite: bool) -> None:
-    if path.exists() and not overwrite:
+    if not overwrite and _exists(path):
         what = "files in the folder" if path.is_dir() else "the file"
         raise DiagnosticError(
             f"filename: {what} {str(path)!r} would be overwritten; choose another, or pass "
@@ -116,4 +165,10 @@ def _told_of(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise DiagnosticError(f"filename: cannot write {str(path)!r}: {error}") from error
+        raise _cannot(path, error) from error
+
+
+def _cannot(path: Path, error: Exception) -> DiagnosticError:
+    # Without the name that the system tells, which may be a temporary one.
+    why = getattr(error, "strerror", None) or str(error)
+    return DiagnosticError(f"filename: cannot write {str(path)!r}: {why}")

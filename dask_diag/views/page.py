@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from itertools import combinations
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 from bokeh.io import output_notebook
@@ -22,7 +23,7 @@ from dask_diag.recording import Recording
 from dask_diag.views.activities.pictures import plot_activities
 from dask_diag.views.cache import plot_cache
 from dask_diag.views.figures import Options, new_figure
-from dask_diag.views.files import write_text
+from dask_diag.views.files import checked_path, path_of, write_text
 from dask_diag.views.flame.graph import plot_flame
 from dask_diag.views.memory import plot_memory
 from dask_diag.views.names import seconds
@@ -70,7 +71,8 @@ def visualize(
     ----------
     profilers : diagnostic, Recording, or a list of them
     filename : str or path, optional
-        The file to write; no other is written.
+        The file to write; one that is there is replaced. No other is written, but one among the
+        system's temporary files to show in a browser what is not saved.
     show : bool, optional
         Open the picture in a browser, or in the notebook.
     save : bool, optional
@@ -122,6 +124,9 @@ def visualize(
             f"filename: expected a path, found {type(filename).__name__}; several profilers are "
             "given as a list"
         )
+    path = path_of(filename)
+    if save:
+        checked_path(path)
     in_notebook = _in_notebook()
     drawings = _drawings(listed(profilers))
     notices = _notices(drawings)
@@ -131,15 +136,15 @@ def visualize(
     if save is None:
         save = not in_notebook
     page = _page(picture, drawings, options) if chosen is None and (save or show) else picture
+    fitted = not _SIZES & set(options.figure)
     if save:
-        fitted = not _SIZES & set(options.figure)
-        _write(page, Path(filename), mode or "inline", fitted, notices)
+        _write(page, path, mode or "inline", fitted, notices)
     if show and in_notebook:
         _show_in_notebook(page)
     elif show and save:
-        view(Path(filename).resolve().as_uri())
+        view(path.resolve().as_uri())
     elif show:
-        bokeh_show(page)
+        _show_in_browser(page, mode or "inline", fitted, notices)
     for notice in notices:
         warnings.warn(notice, RuntimeWarning, stacklevel=2)
     return picture
@@ -288,6 +293,17 @@ def _in_notebook() -> bool:
     except ImportError:
         return False
     return type(get_ipython()).__module__.startswith("ipykernel")
+
+
+def _show_in_browser(picture: Any, mode: str, fitted: bool, notices: list[str]) -> None:
+    """Show what is not to be saved: the browser needs a file, but in no folder of the user's."""
+    if curstate().file is not None:
+        # The user told bokeh where.
+        bokeh_show(picture)
+        return
+    folder = Path(mkdtemp(prefix="dask_diag-"))
+    _write(picture, folder / "profile.html", mode, fitted, notices)
+    view((folder / "profile.html").as_uri())
 
 
 def _show_in_notebook(picture: Any) -> None:

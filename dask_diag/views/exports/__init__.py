@@ -11,7 +11,7 @@ from dask_diag.errors import DiagnosticError
 from dask_diag.recording import Recording
 from dask_diag.views.exports import csv_files, json_file, parquet, perfetto
 from dask_diag.views.exports.stacks import stacks_text
-from dask_diag.views.files import opened, whole_file, whole_folder
+from dask_diag.views.files import opened, path_of, whole_file, whole_folder
 from dask_diag.views.sources import recording_of
 
 __all__ = ["FORMATS", "export"]
@@ -90,7 +90,7 @@ def export(
     The columns are described in the documentation, under *Exports*.
     """
     recording = recording_of(source)
-    target = Path(path)
+    target = path_of(path, "path")
     name = format if format is not None else _format_of(target)
     if name not in FORMATS:
         raise DiagnosticError(

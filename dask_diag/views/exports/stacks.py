@@ -16,7 +16,7 @@ from dask_diag.analysis.samples import distinct_pairs, samples_of, shares
 from dask_diag.errors import DiagnosticError
 from dask_diag.recording import Recording
 from dask_diag.table import Table
-from dask_diag.views.files import checked_path, opened, whole_file
+from dask_diag.views.files import opened, path_of, whole_file
 from dask_diag.views.names import shown
 
 __all__ = ["export_stacks", "stacks_text"]
@@ -33,6 +33,7 @@ def export_stacks(
     function: str | None = None,
     *,
     key: object = None,
+    overwrite: bool = False,
 ) -> None:
     """Write the stacks that were sampled into a file that flame graph viewers open.
 
@@ -49,19 +50,20 @@ def export_stacks(
         Only tasks of this function.
     key : object, optional
         Only the task of this key, as it is or as text; ``""`` for those not told apart.
+    overwrite : bool, optional
+        Whether a file that is there may be replaced.
 
     Raises
     ------
     DiagnosticError
-        If the ending says no known format, the folder does not exist, or there are no such samples.
+        If the ending says no known format, the folder does not exist, a file is there and may not
+        be replaced, or there are no such samples.
     """
-    path = Path(filename)
+    path = path_of(filename)
     written_as = _format_of(path)
-    checked_path(path)
-    nodes, weights = _weighted(recording, start, stop, function, key)
-    text = written_as(nodes, weights, path.name)
-    with whole_file(path, overwrite=True) as unfinished, opened(unfinished, False) as stream:
-        stream.write(text)
+    with whole_file(path, overwrite) as unfinished, opened(unfinished, False) as stream:
+        nodes, weights = _weighted(recording, start, stop, function, key)
+        stream.write(written_as(nodes, weights, path.name))
 
 
 def stacks_text(recording: Recording, kind: str) -> str:

@@ -12,9 +12,8 @@ from typing import Any
 from bokeh.document import Document
 from bokeh.resources import Resources
 
-from dask_diag.errors import DiagnosticError
 from dask_diag.recording import Recording
-from dask_diag.views.files import checked_path, write_text
+from dask_diag.views.files import checked_path, path_of, write_text
 from dask_diag.views.names import seconds, shown
 from dask_diag.views.paper.look import look_of_figures, page_of, template
 from dask_diag.views.report.parts import Figure, Fold, Part
@@ -68,9 +67,7 @@ def report(
     -----
     A section that cannot be made is a message in the page, and the others are as they would be.
     """
-    if not isinstance(filename, (str, os.PathLike)):
-        raise DiagnosticError(f"filename: expected a path, found {type(filename).__name__}")
-    path = checked_path(Path(filename))
+    path = checked_path(path_of(filename))
     recording = recording_of(profilers)
     write_text(path, _page(recording, Resources(mode=mode or "inline")))
     return path
