@@ -21,6 +21,8 @@ from dask_diag import ResourceProfiler, summary
 from dask_diag.capture.system.process_tree import ProcessTree
 from dask_diag.table import Table
 
+pytestmark = pytest.mark.once
+
 
 def spin(cpu_seconds):
     begun = time.process_time()

@@ -185,6 +185,7 @@ def test_a_call_that_keeps_the_lock_is_seen(get, expected):
     )
 
 
+@pytest.mark.once
 def test_another_thread_is_seen_where_it_waited_for_the_lock(retried):
     def measure():
         tasks = {("hash", 0): (hash_small_inputs, 1.5), ("nap", 0): (time.sleep, 2.5)}
@@ -200,6 +201,7 @@ def keep_the_lock_for_200_ms():
     list(map(hashlib.sha256, [b"x" * 1000] * 250_000))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("get", SCHEDULERS)
 def test_seconds_sum_while_tasks_keep_the_lock(get):
     tasks = {("keep", n): (keep_the_lock_for_200_ms,) for n in range(8)}
@@ -211,6 +213,7 @@ def test_seconds_sum_while_tasks_keep_the_lock(get):
     assert names <= {"keep_the_lock_for_200_ms", "(not sampled)"}
 
 
+@pytest.mark.once
 @on_linux
 @pytest.mark.parametrize("get", SCHEDULERS)
 def test_sleep_is_waiting_and_spinning_is_cpu(get, retried):
@@ -250,6 +253,7 @@ def test_cpu_and_waiting_within_one_task(retried):
     retried(measure)
 
 
+@pytest.mark.once
 def test_tasks_shorter_than_the_interval(retried):
     def measure():
         tasks = {("short", n): (sleep_some_and_more,) for n in range(240)}
@@ -761,6 +765,7 @@ def test_a_look_that_stands_for_long_is_spread_over_cycles():
     assert sum(looks.values()) == looks[12] == 1
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("get", SCHEDULERS)
 def test_no_more_threads_at_a_time_than_there_are(get, retried):
     def measure():

@@ -35,6 +35,8 @@ from dask_diag.units import amount, quantity, size
 from dask_diag.views.colors import color_of
 from dask_diag.views.names import seconds, shown
 
+pytestmark = pytest.mark.once
+
 HOSTILE = [
     "<script>window.pwned = 1</script>",
     "</script><img src=x onerror='window.pwned = 1'>",
