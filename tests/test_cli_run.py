@@ -107,6 +107,7 @@ def test_a_script_that_raises():
     assert len(load("script.diag").tasks) == 11
 
 
+@pytest.mark.once
 def test_a_task_that_raises_looks_as_it_does_without_us():
     name = script("""
     dask.delayed(inc)("a").compute(scheduler="sync")
@@ -118,6 +119,7 @@ def test_a_task_that_raises_looks_as_it_does_without_us():
     assert load("script.diag").tasks["outcome"].tolist() == ["failed"]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("ends", "status"),
     [("sys.exit(3)", 3), ("sys.exit()", 0), ("sys.exit('words')", 1), ("raise SystemExit(7)", 7)],
@@ -130,6 +132,7 @@ def test_the_exit_status_is_the_scripts(ends, status):
     assert ("words" in ours.stderr) == ("words" in plain.stderr)
 
 
+@pytest.mark.once
 def test_a_syntax_error_is_told_as_python_tells_it():
     name = script("\nif True print()\n")
     plain, ours = python(name), diag("run", name)
@@ -137,6 +140,7 @@ def test_a_syntax_error_is_told_as_python_tells_it():
     assert ours.stderr.startswith(plain.stderr)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_script_leaves_a_recording(number):
     name = script("""
@@ -171,6 +175,7 @@ def test_an_interrupted_script_leaves_a_recording(number):
     assert outcomes[-1] != "ok"
 
 
+@pytest.mark.once
 def test_an_exit_without_ado_leaves_a_recording_that_says_so():
     name = script("""
     import os, time
@@ -228,6 +233,7 @@ def test_a_module():
     assert len(load("package.diag").tasks) == 11
 
 
+@pytest.mark.once
 def test_code():
     code = COMPUTE + "print(sys.argv, __name__, sys.path[0] == '', compute('sync'))"
     plain, ours = python("-c", code, "-x", "y"), diag("run", "-o", "c.diag", "-c", code, "-x", "y")
@@ -235,6 +241,7 @@ def test_code():
     assert len(load("c.diag").tasks) == 11
 
 
+@pytest.mark.once
 def test_a_folder_with_a_main():
     script("\nprint(sys.argv, __file__, sys.path[0], compute())\n", "app/__main__.py")
     plain, ours = python("app", "x"), diag("run", "app", "x")
@@ -244,6 +251,7 @@ def test_a_folder_with_a_main():
     assert len(load("app.diag").tasks) == 11
 
 
+@pytest.mark.once
 def test_a_script_that_profiles_itself():
     name = script("""
     from dask_diag import Profiler, ProgressBar
@@ -257,6 +265,7 @@ def test_a_script_that_profiles_itself():
     assert len(load("script.diag").tasks) == 22
 
 
+@pytest.mark.once
 def test_a_script_that_goes_elsewhere_and_forks():
     Path("elsewhere").mkdir()
     name = script("""
@@ -275,6 +284,7 @@ def test_a_script_that_goes_elsewhere_and_forks():
     assert os.listdir("elsewhere") == []
 
 
+@pytest.mark.once
 def test_quiet_says_nothing_and_options_do_what_they_say():
     name = script("\nimport time\ndask.delayed(time.sleep)(0.2).compute(scheduler='sync')\n")
     done = diag("run", "-q", "--explain", "--interval", "0.01", "--report", "page.html", name)
@@ -288,6 +298,7 @@ def test_quiet_says_nothing_and_options_do_what_they_say():
     assert [row["name"] for row in recording.environment.to_dicts()][-1] == name
 
 
+@pytest.mark.once
 def test_nothing_is_overwritten_unasked():
     name = script("\nprint('runs')\n")
     for there, option in (("script.diag", []), ("page.html", ["--report", "page.html"])):
@@ -304,6 +315,7 @@ def test_nothing_is_overwritten_unasked():
     assert len(load("script.diag").tasks) == 0
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -329,6 +341,7 @@ def test_errors_of_ours_are_told_in_a_line(arguments, told):
     assert os.listdir() == []
 
 
+@pytest.mark.once
 def test_a_report_that_cannot_be_written_is_told():
     Path("no").mkdir()
     name = script("\nimport os\nos.rmdir('no')\ncompute()\nsys.exit(3)\n")
@@ -338,12 +351,14 @@ def test_a_report_that_cannot_be_written_is_told():
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.once
 def test_a_closed_stderr_and_stdout_are_none_of_our_business():
     name = script("\ncompute()\nsys.stderr.close()\nsys.stdout.close()\nsys.exit(6)\n")
     assert diag("run", name).returncode == python(name).returncode == 6
     assert len(load("script.diag").tasks) == 11
 
 
+@pytest.mark.once
 def test_the_program_and_the_files_are_three(tmp_path):
     name = script("print('ran')")
     before = open(name).read()
@@ -355,6 +370,7 @@ def test_the_program_and_the_files_are_three(tmp_path):
     assert not os.path.exists("a.diag")
 
 
+@pytest.mark.once
 def test_an_interval_is_a_number_of_seconds():
     name = script("print('ran')")
     for interval in ("inf", "nan", "-1", "0"):
@@ -363,6 +379,7 @@ def test_an_interval_is_a_number_of_seconds():
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.once
 def test_a_recording_that_the_program_removes_is_told():
     name = script("import os; os.remove('script.diag')")
     done = diag("run", name)
@@ -401,6 +418,7 @@ def test_threads_that_outlive_the_program_are_waited_for(ends, status):
     assert loaded.notices == ()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("ends", "status"), [("", 0), ("sys.exit(3)", 3), ("1 / 0", 1)])
 def test_ctrl_c_ends_the_wait_for_threads_as_it_does_without_us(ends, status):
     name = script("compute()" + OUTLIVES.format(seconds=100) + ends)
@@ -440,6 +458,7 @@ dask.compute(naps, scheduler="threads", num_workers=4)
 """
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("pauses", [[0.01], [0.03], [0.06], [0.2, 0.2], [0.02] * 5])
 def test_ctrl_c_again_and_again_loses_no_recording(pauses):
     """The one that comes while the file or the page is written is noted, and they are."""
@@ -466,6 +485,7 @@ def test_ctrl_c_again_and_again_loses_no_recording(pauses):
     assert Path("page.html").exists() or len(pauses) > 1, stderr
 
 
+@pytest.mark.once
 def test_who_presses_ctrl_c_three_times_gets_no_page():
     Path("script.py").write_text(SLEEPS)
     Path("slow.py").write_text(
@@ -503,6 +523,7 @@ def test_who_presses_ctrl_c_three_times_gets_no_page():
     assert not Path("page.html").exists()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("pause", [0.0, 0.02, 0.05, 0.1])
 def test_ctrl_c_while_it_starts_ends_by_the_signal(pause):
     Path("start.py").write_text(
@@ -529,6 +550,7 @@ def test_ctrl_c_while_it_starts_ends_by_the_signal(pause):
     assert not Path("script.diag").exists() or load("script.diag").is_whole
 
 
+@pytest.mark.once
 def test_what_is_registered_to_run_at_exit_runs_after_ctrl_c():
     name = script("import atexit\natexit.register(print, 'at exit')\nraise KeyboardInterrupt")
     plain, ours = python(name), diag("run", name)
