@@ -24,6 +24,10 @@ __all__ = ["INTERVAL", "WaitLooker", "look_at_waits"]
 INTERVAL = 0.01
 """Seconds between looks."""
 _NAN = float("nan")
+_AT_ONCE = 2
+"""Tasks that are looked at in one beat, so that many threads cost no more than two."""
+_GOLDEN = 0.6180339887498949
+_beats = 0
 _DID_NOT_RUN = 0.02
 """As much of an interval as a thread may have had of CPU that is said not to have run in it."""
 
@@ -105,8 +109,15 @@ def _waited_for_cpu(thread: LinuxThread) -> float:
 
 
 def look_at_waits(passed: float) -> None:
-    """Look at every task that runs and is to be explained."""
-    for watch in tuple(running_tasks.values()):
-        sight = watch.sights.get(WaitLooker)
-        if sight is not None:
-            sight.look(passed)
+    """Look at tasks that run and are to be explained: at some of many, in no order, for all."""
+    global _beats
+    found = [watch.sights.get(WaitLooker) for watch in tuple(running_tasks.values())]
+    sights = [sight for sight in found if sight is not None]
+    count = len(sights)
+    if count > _AT_ONCE:
+        _beats += 1
+        first = int(_beats * _GOLDEN % 1.0 * count)
+        sights = [sights[(first + n) % count] for n in range(_AT_ONCE)]
+        passed *= count / _AT_ONCE
+    for sight in sights:
+        sight.look(passed)
