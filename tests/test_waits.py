@@ -18,7 +18,8 @@ import pytest
 
 from dask_diag import DiagnosticError, Profiler, activities, context_meter, waits
 from dask_diag.capture.watching import thread_states
-from dask_diag.capture.watching.sampler import Sampler
+from dask_diag.capture.watching.explained import first_of
+from dask_diag.capture.watching.sampler import Sampler, time_of_beat
 from dask_diag.capture.watching.watched import running_tasks
 from dask_diag.columns import Labels
 from dask_diag.table import Table
@@ -402,3 +403,24 @@ def test_a_thread_that_has_ended_waits_for_nothing():
     ended = thread_states.LinuxThread(idents[0])
     assert ended.waits_for() is None
     assert np.isnan(ended.waited_for_cpu())
+
+
+def test_of_many_tasks_each_is_looked_at_in_all_parts_of_an_interval():
+    seen = np.zeros((4, 4))
+    for beat in range(1, 4001):
+        part = int(4 * (time_of_beat(beat, 1.0) - beat))
+        seen[first_of(4, beat), part] += 1
+    assert seen.min() > 200
+    assert seen.max() < 300
+
+
+@on_linux
+def test_two_of_many_tasks_stand_for_all(retried):
+    def measure():
+        prof = profiled([(time.sleep, 0.5)] * 6, num_workers=6)
+        found = waited(prof)
+        assert found["sleep"] == pytest.approx(3.0, rel=0.2)
+        # Fifty beats, of two looks each.
+        assert 40 < prof.recording.waits["samples"].sum() < 130
+
+    retried(measure)

@@ -26,7 +26,6 @@ INTERVAL = 0.01
 _NAN = float("nan")
 _AT_ONCE = 2
 """Tasks that are looked at in one beat, so that many threads cost no more than two."""
-_GOLDEN = 0.6180339887498949
 _beats = 0
 _DID_NOT_RUN = 0.02
 """As much of an interval as a thread may have had of CPU that is said not to have run in it."""
@@ -108,6 +107,15 @@ def _waited_for_cpu(thread: LinuxThread) -> float:
         return _NAN
 
 
+def first_of(count: int, beat: int) -> int:
+    """Which of so many tasks is looked at first in a beat.
+
+    The root of two has nothing in common with the golden ratio, by which beats are spread over
+    their intervals: so each task is looked at in all parts of an interval.
+    """
+    return int(beat * 2**0.5 % 1.0 * count)
+
+
 def look_at_waits(passed: float) -> None:
     """Look at tasks that run and are to be explained: at some of many, in no order, for all."""
     global _beats
@@ -116,7 +124,7 @@ def look_at_waits(passed: float) -> None:
     count = len(sights)
     if count > _AT_ONCE:
         _beats += 1
-        first = int(_beats * _GOLDEN % 1.0 * count)
+        first = first_of(count, _beats)
         sights = [sights[(first + n) % count] for n in range(_AT_ONCE)]
         passed *= count / _AT_ONCE
     for sight in sights:

@@ -12,7 +12,6 @@ __all__ = ["tell_of_tasks"]
 
 _NAME = "return names[value]"
 _WORKER = "return names[Math.round(value / lane_height)]"
-_START = "return left[i].toFixed(6) + ' s'"
 _DURATIONS = """
 const {left, right, cpu} = source.data
 const i = special_vars.index
