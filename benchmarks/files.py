@@ -21,10 +21,10 @@ from dask.local import get_sync
 import dask_diag
 from benchmarks.measured import NAME, graph, recording_of
 from dask_diag import Profiler, Recording
-from dask_diag.capture import compute
-from dask_diag.capture.all_profilers import AllProfilers
-from dask_diag.capture.record import record
-from dask_diag.capture.tasks.kept import Needs
+from dask_diag.capture import computation as compute
+from dask_diag.capture.tasks.task_log import Needs
+from dask_diag.profilers.group import AllProfilers
+from dask_diag.profilers.record import record
 
 TASKS = 1_000_000
 STREAMED = 100_000

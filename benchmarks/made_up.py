@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from dask_diag.columns import Labels, Texts
-from dask_diag.recording import Recording
-from dask_diag.table import Table
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
 
 FUNCTIONS = ("ones", "add", "sum", "sum-aggregate", "getitem", "rechunk-merge", "mean_chunk", "dot")
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from dask_diag.columns import Labels, Texts
-from dask_diag.recording import Recording
-from dask_diag.table import Table
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
 
 NAME = "0123456789abcdef0123456789abcdef"
 CLOCKS = {"start", "stop", "submitted", "collected", "time"}

@@ -6,7 +6,7 @@ import numpy as np
 
 from dask_diag import Recording
 from dask_diag.columns import Labels
-from dask_diag.table import Table
+from dask_diag.model.table import Table
 
 EMPTY = Table({})
 NAN = float("nan")

@@ -20,7 +20,7 @@ from dask_diag import DiagnosticError, Profiler, Recording, context_meter
 from dask_diag.analysis.activities import activities, execute_metrics
 from dask_diag.analysis.occupancy import occupancies
 from dask_diag.columns import Labels, Texts
-from dask_diag.table import NO_ROWS, Table
+from dask_diag.model.table import NO_ROWS, Table
 
 SCHEDULERS = [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]
 

@@ -8,7 +8,7 @@ import dask.local
 import pytest
 
 from dask_diag import Profiler, activities, context_meter
-from dask_diag.views.activities.bars import bars_by, numbers_of
+from dask_diag.views.plots.activities.bars import bars_by, numbers_of
 
 from .test_activity_pictures import SEVERAL
 from .test_browser import IDLE, browser, colours, frames, opened, tooltip  # noqa: F401

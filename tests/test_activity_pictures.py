@@ -23,16 +23,16 @@ from dask_diag import (
 )
 from dask_diag.analysis.activities import cells, execute_metrics
 from dask_diag.columns import Labels
-from dask_diag.table import Table
-from dask_diag.views.activities.bars import bars_by, bars_of_cpu, numbers_of
-from dask_diag.views.colors import (
+from dask_diag.model.table import Table
+from dask_diag.views.assets import text_of
+from dask_diag.views.plots.activities.bars import bars_by, bars_of_cpu, numbers_of
+from dask_diag.views.theme.colors import (
     _AFTER_METERED,
     _BEFORE_METERED,
     color_of,
     color_of_activity,
     stacking_order,
 )
-from dask_diag.views.scripts import text_of
 
 from .test_activities import recording_of as scheduled
 from .test_flame import contrast
@@ -218,7 +218,7 @@ def test_colours_are_fixed_and_of_labels_follow_from_the_name():
 
 
 def test_no_fixed_colour_is_lost_on_the_dark_paper_of_a_page():
-    dark = text_of("paper/paper.css").split("prefers-color-scheme: dark")[1]
+    dark = text_of("theme/theme.css").split("prefers-color-scheme: dark")[1]
     paper = re.search(r"--paper: (#\w+)", dark)[1]
     fixed = {**_BEFORE_METERED, **_AFTER_METERED}
     assert len(fixed) > 15

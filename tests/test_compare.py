@@ -9,9 +9,9 @@ import pytest
 
 from dask_diag import Recording
 from dask_diag.analysis.compare import compare
-from dask_diag.analysis.spread import Sum, interval, quantile_of_t
+from dask_diag.analysis.statistics import Sum, interval, quantile_of_t
 from dask_diag.columns import Labels
-from dask_diag.table import Table
+from dask_diag.model.table import Table
 from dask_diag.views.compare import comparison_page, comparison_summary
 
 pytestmark = pytest.mark.once

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from dask_diag import DiagnosticError, Profiler, critical_path
 from dask_diag.columns import Labels, Texts
-from dask_diag.recording import Recording
-from dask_diag.table import NO_ROWS, Table
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import NO_ROWS, Table
 
 
 def made(seconds, needs, computes=None):

@@ -38,7 +38,7 @@ from dask_diag.analysis.levels import Level
 from dask_diag.analysis.ready import ready_tasks, thinned
 from dask_diag.columns import Labels, Texts
 from dask_diag.errors import MissingDependencyError
-from dask_diag.table import Table
+from dask_diag.model.table import Table
 from dask_diag.views.exports.stacks import export_stacks
 
 from .stacks import recording_of_stacks

@@ -30,8 +30,8 @@ from dask_diag import (
     findings,
 )
 from dask_diag.analysis.findings import CODES
-from dask_diag.table import NO_ROWS, Table
-from dask_diag.units import seconds
+from dask_diag.formatting import seconds
+from dask_diag.model.table import NO_ROWS, Table
 
 pytestmark = pytest.mark.once
 

@@ -11,7 +11,7 @@ from benchmarks.made_up import many_tasks
 from dask_diag import visualize
 from dask_diag.analysis.levels import levels_held
 from dask_diag.columns import Labels, Texts
-from dask_diag.table import Table
+from dask_diag.model.table import Table
 
 from .pages import arguments_of, unpacked
 from .test_browser import browser, opened  # noqa: F401

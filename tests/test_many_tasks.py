@@ -10,9 +10,9 @@ import pytest
 from benchmarks.made_up import many_tasks
 from dask_diag import visualize
 from dask_diag.columns import Labels, Texts
-from dask_diag.table import Table
-from dask_diag.views.names import shown
-from dask_diag.views.packed import pack
+from dask_diag.model.table import Table
+from dask_diag.views.escaping import shown
+from dask_diag.views.plots.binary_columns import pack
 
 from .pages import arguments_of, keys_of, tasks_of, unpacked
 from .test_views import HOSTILE
@@ -122,7 +122,7 @@ def test_a_million_tasks_have_room_and_keys_without_a_pattern_are_told_to_be_lef
     path, args = page_of(many_tasks(count), tmp_path)
     assert (path.stat().st_size - without) / count < 7
     assert args["packed_keys"] is not None
-    monkeypatch.setattr("dask_diag.views.tasks.pixels._ROOM", 8 * count)
+    monkeypatch.setattr("dask_diag.views.plots.tasks.binned._ROOM", 8 * count)
     different = many_tasks(count, alike=False)
     path, args = page_of(different, tmp_path)
     assert args["packed_keys"] is None

@@ -11,9 +11,9 @@ import pytest
 from benchmarks.made_up import FUNCTIONS, many_tasks, recording_of
 from dask_diag import ResourceProfiler, visualize
 from dask_diag.columns import Labels, Texts
-from dask_diag.table import Table
-from dask_diag.views.colors import color_of
-from dask_diag.views.tasks.columns import LANE, tasks_in_lanes
+from dask_diag.model.table import Table
+from dask_diag.views.plots.tasks.columns import LANE, tasks_in_lanes
+from dask_diag.views.theme.colors import color_of
 
 from .test_browser import browser, frames, opened, tooltip  # noqa: F401
 from .test_many_tasks import with_columns
@@ -231,7 +231,7 @@ def test_a_browser_that_cannot_unpack_is_told(browser, tmp_path):  # noqa: F811
 
 
 def test_keys_that_are_left_out_are_told(opened, monkeypatch):  # noqa: F811
-    monkeypatch.setattr("dask_diag.views.tasks.pixels._ROOM", 1_000_000)
+    monkeypatch.setattr("dask_diag.views.plots.tasks.binned._ROOM", 1_000_000)
     recording = many_tasks(100_000, alike=False)
     page = opened(recording, plots=["tasks"])
     assert "3 MB of keys are left out of this page" in state(page)["status"]

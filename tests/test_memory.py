@@ -26,12 +26,12 @@ from dask_diag import (
     summary,
     visualize,
 )
+from dask_diag.builders.recording import memory_table
 from dask_diag.capture.system.memory_tree import MemoryTree
 from dask_diag.capture.system.processes import LinuxReader, PsutilReader
 from dask_diag.columns import Labels, Texts
 from dask_diag.errors import MissingDependencyError
-from dask_diag.freezing.tables import memory_table
-from dask_diag.table import Table
+from dask_diag.model.table import Table
 
 pytestmark = pytest.mark.once
 

@@ -12,7 +12,7 @@ import dask.threaded
 import pytest
 
 from dask_diag import Profiler, activities, context_meter
-from dask_diag.capture.tasks.meter import listening
+from dask_diag.capture.tasks.metering import listening
 
 from .test_activities import assert_adds_up
 

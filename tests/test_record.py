@@ -23,13 +23,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_diag import Recording, context_meter, load, record
-from dask_diag.capture import compute
-from dask_diag.capture import record as module
-from dask_diag.capture.all_profilers import AllProfilers
+from dask_diag.builders.keys import function_of_key, keys_columns
+from dask_diag.capture import computation as compute
 from dask_diag.errors import RecordingFileError
-from dask_diag.freezing.keys import function_of_key, keys_columns
-from dask_diag.recording import REFERENCES
-from dask_diag.table import Table
+from dask_diag.model.recording import REFERENCES
+from dask_diag.model.table import Table
+from dask_diag.profilers import record as module
+from dask_diag.profilers.group import AllProfilers
 
 pytestmark = pytest.mark.leaves_files
 
@@ -213,7 +213,7 @@ def test_a_disk_that_stays_full_leaves_what_was_written(often, monkeypatch):
 
 
 def test_a_fault_of_our_own_is_told_and_all_is_saved_at_the_end(often, monkeypatch):
-    from dask_diag.freezing.stream import CacheStream
+    from dask_diag.builders.incremental import CacheStream
 
     def fail(self):
         raise RuntimeError("ours")

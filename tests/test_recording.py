@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from dask_diag import CacheProfiler, DiagnosticError, Profiler, Recording, ResourceProfiler
 from dask_diag.columns import Labels, Texts, concatenate
-from dask_diag.table import Table
+from dask_diag.model.table import Table
 
 COLUMNS = [
     "key",

@@ -28,10 +28,10 @@ from dask_diag import (
     record,
     report,
 )
+from dask_diag.builders.recording import environment_table
 from dask_diag.capture.system import environment as environment_module
 from dask_diag.capture.system.environment import calling_code, environment
-from dask_diag.freezing.tables import environment_table
-from dask_diag.table import Table
+from dask_diag.model.table import Table
 from dask_diag.views.report import plots as report_plots
 from dask_diag.views.report import sections as report_sections
 

@@ -19,7 +19,7 @@ import pytest
 
 from dask_diag import ResourceProfiler, summary
 from dask_diag.capture.system.process_tree import ProcessTree
-from dask_diag.table import Table
+from dask_diag.model.table import Table
 
 pytestmark = pytest.mark.once
 

@@ -24,13 +24,13 @@ import pytest
 
 import dask_diag
 from dask_diag import DiagnosticError, Profiler, Recording, SamplingProfiler, summary, visualize
-from dask_diag.analysis.flame import NOT_SAMPLED
-from dask_diag.capture.watching import stacks
-from dask_diag.capture.watching.cells import Run
-from dask_diag.capture.watching.sampler import Beats, Sampler, beats_until
-from dask_diag.capture.watching.stacks import Stacks
-from dask_diag.capture.watching.walker import Line, Stack, Walker
-from dask_diag.capture.watching.watched import running_tasks
+from dask_diag.analysis.call_tree import NOT_SAMPLED
+from dask_diag.capture.sampling import call_tree as stacks
+from dask_diag.capture.sampling.bins import Run
+from dask_diag.capture.sampling.call_tree import Stacks
+from dask_diag.capture.sampling.probes import running_tasks
+from dask_diag.capture.sampling.sampler import Beats, Sampler, beats_until
+from dask_diag.capture.sampling.stack_walker import Line, Stack, Walker
 
 SCHEDULERS = [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="CPU time of others is told on Linux")

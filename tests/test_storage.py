@@ -26,9 +26,9 @@ import dask_diag
 from dask_diag import CacheProfiler, DiagnosticError, Profiler, Recording, ResourceProfiler
 from dask_diag.columns import Labels, Texts
 from dask_diag.errors import RecordingFileError
+from dask_diag.model.table import Table
 from dask_diag.storage import Writer, container, load, save
 from dask_diag.storage.streams import DEFLATED, RAW, StreamWriter, pack_block
-from dask_diag.table import Table
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
 

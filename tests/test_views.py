@@ -24,16 +24,16 @@ from dask_diag import (
     ProgressBar,
     Recording,
     ResourceProfiler,
+    formatting,
     summary,
-    units,
     visualize,
 )
-from dask_diag.analysis.outside import cpu_outside_tasks
+from dask_diag.analysis.cpu_accounting import cpu_outside_tasks
 from dask_diag.columns import Labels, Texts
-from dask_diag.table import Table
-from dask_diag.units import amount, quantity, size
-from dask_diag.views.colors import color_of
-from dask_diag.views.names import seconds, shown
+from dask_diag.formatting import amount, quantity, size
+from dask_diag.model.table import Table
+from dask_diag.views.escaping import seconds, shown
+from dask_diag.views.theme.colors import color_of
 
 pytestmark = pytest.mark.once
 
@@ -285,7 +285,7 @@ def test_show_false_touches_no_browser(monkeypatch, tmp_path):
     (prof,) = run(Profiler())
     prof.visualize(filename=tmp_path / "page.html", show=False)
     assert opened == []
-    monkeypatch.setattr("dask_diag.views.page.view", opened.append)
+    monkeypatch.setattr("dask_diag.views.visualize.view", opened.append)
     prof.visualize(filename=tmp_path / "page.html")
     assert opened == [(tmp_path / "page.html").as_uri()]
     (tmp_path / "page.html").unlink()
@@ -293,9 +293,9 @@ def test_show_false_touches_no_browser(monkeypatch, tmp_path):
 
 def test_in_a_notebook_the_figure_shows_inline_and_no_file_is_written(monkeypatch, tmp_path):
     shown_in = []
-    monkeypatch.setattr("dask_diag.views.page._in_notebook", lambda: True)
-    monkeypatch.setattr("dask_diag.views.page.output_notebook", lambda **k: shown_in.append(k))
-    monkeypatch.setattr("dask_diag.views.page.bokeh_show", shown_in.append)
+    monkeypatch.setattr("dask_diag.views.visualize._in_notebook", lambda: True)
+    monkeypatch.setattr("dask_diag.views.visualize.output_notebook", lambda **k: shown_in.append(k))
+    monkeypatch.setattr("dask_diag.views.visualize.bokeh_show", shown_in.append)
     (prof,) = run(Profiler())
     figure = prof.visualize()
     assert shown_in[-1].children[0] is figure
@@ -310,7 +310,7 @@ def test_what_is_shown_and_not_saved_is_in_no_folder_of_the_users(monkeypatch, t
     monkeypatch.chdir(tmp_path / "script")
     monkeypatch.setattr("sys.argv", [str(tmp_path / "script" / "mine.py")])
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    monkeypatch.setattr("dask_diag.views.page.view", shown_in.append)
+    monkeypatch.setattr("dask_diag.views.visualize.view", shown_in.append)
     (prof,) = run(Profiler())
     prof.visualize(save=False)
     assert list((tmp_path / "script").iterdir()) == []
@@ -494,9 +494,9 @@ def test_amounts_and_sizes_are_readable(value, text):
 
 def test_a_text_has_one_style_of_sizes():
     # Bokeh's own formats, of which a format of digits ends the braces, may stay in plots of MB.
-    package = Path(units.__file__).parent
+    package = Path(formatting.__file__).parent
     for path in package.rglob("*.py"):
-        if path.name != "units.py":
+        if path.name != "formatting.py":
             assert not re.search(r"(?<!0)\} ?[kMGT]?B\b|/ 1e[69]:", path.read_text()), path
 
 

@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 
 from dask_diag import DiagnosticError, Profiler, activities, context_meter, waits
-from dask_diag.capture.watching import thread_states
-from dask_diag.capture.watching.explained import first_of
-from dask_diag.capture.watching.sampler import Sampler, time_of_beat
-from dask_diag.capture.watching.watched import running_tasks
+from dask_diag.capture.sampling import linux_threads as thread_states
+from dask_diag.capture.sampling.probes import running_tasks
+from dask_diag.capture.sampling.sampler import Sampler, time_of_beat
+from dask_diag.capture.sampling.wait_probe import first_of
 from dask_diag.columns import Labels
-from dask_diag.table import Table
+from dask_diag.model.table import Table
 
 SCHEDULERS = [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="waits are told on Linux")

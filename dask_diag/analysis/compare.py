@@ -15,10 +15,10 @@ import numpy as np
 from dask_diag.analysis.elapsed import seconds_computing
 from dask_diag.analysis.levels import levels_held
 from dask_diag.analysis.memory import memory_usage
-from dask_diag.analysis.spread import FEWEST, Sum, interval
+from dask_diag.analysis.statistics import FEWEST, Sum, interval
 from dask_diag.columns import Labels
-from dask_diag.recording import Recording, expect_recording
-from dask_diag.table import Table
+from dask_diag.model.recording import Recording, expect_recording
+from dask_diag.model.table import Table
 
 __all__ = ["Comparison", "compare"]
 

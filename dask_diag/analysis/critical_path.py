@@ -10,8 +10,8 @@ import numpy as np
 from dask_diag.analysis.occupancy import rows_by
 from dask_diag.columns import Labels
 from dask_diag.errors import DiagnosticError
-from dask_diag.recording import Recording, expect_recording
-from dask_diag.table import Table
+from dask_diag.model.recording import Recording, expect_recording
+from dask_diag.model.table import Table
 
 __all__ = ["CriticalPath", "critical_path"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dask_diag.table import Table
+from dask_diag.model.table import Table
 
 __all__ = ["seconds_computing"]
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from dask_diag.columns import Labels
 from dask_diag.errors import DiagnosticError
-from dask_diag.recording import Recording
-from dask_diag.table import Table
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
 
 __all__ = ["by_function", "expect_functions"]
 

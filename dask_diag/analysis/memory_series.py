@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_diag.optional import needed
-from dask_diag.recording import Recording
-from dask_diag.table import Table
+from dask_diag.import_optional import needed
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
 
 if TYPE_CHECKING:
     import pandas

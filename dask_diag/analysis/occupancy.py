@@ -9,7 +9,7 @@ import numpy as np
 
 from dask_diag.analysis.transfers import Interval, transfers_by_task
 from dask_diag.columns import Labels
-from dask_diag.recording import Recording
+from dask_diag.model.recording import Recording
 
 __all__ = ["Occupancy", "Task", "occupancies", "when_ready"]
 

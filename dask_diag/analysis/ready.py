@@ -6,7 +6,7 @@ import numpy as np
 
 from dask_diag.analysis.levels import Level
 from dask_diag.analysis.occupancy import when_ready
-from dask_diag.recording import Recording
+from dask_diag.model.recording import Recording
 
 __all__ = ["ready_tasks", "thinned"]
 

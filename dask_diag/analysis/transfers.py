@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.recording import Recording
+from dask_diag.model.recording import Recording
 
 __all__ = ["Interval", "Moves", "transfers_by_task"]
 

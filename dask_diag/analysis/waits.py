@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.analysis.metered import without_metered
+from dask_diag.analysis.metering import without_metered
 from dask_diag.columns import Labels
 from dask_diag.errors import DiagnosticError
-from dask_diag.recording import Recording, expect_recording
-from dask_diag.table import Table
+from dask_diag.model.recording import Recording, expect_recording
+from dask_diag.model.table import Table
 
 __all__ = ["divided", "waits"]
 

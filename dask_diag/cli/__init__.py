@@ -7,10 +7,10 @@ import click
 from dask_diag._version import __version__
 from dask_diag.cli.compare import compare
 from dask_diag.cli.export import export
+from dask_diag.cli.output import OneLineErrors
 from dask_diag.cli.report import report
 from dask_diag.cli.run import run
 from dask_diag.cli.summary import summary
-from dask_diag.cli.telling import OneLineErrors
 
 __all__ = ["main"]
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dask_diag.cli.telling import Failure, check_free, one_line, tell
+from dask_diag.cli.output import Failure, check_free, one_line, tell
 
 if TYPE_CHECKING:
-    from dask_diag.recording import Recording
+    from dask_diag.model.recording import Recording
 
 __all__ = ["compare"]
 
@@ -54,7 +54,7 @@ def compare(
     each recording; --fail-over counts only changes that are larger.
     """
     from dask_diag.analysis.compare import compare as compare_recordings
-    from dask_diag.recording import CUT_SHORT, DAMAGED
+    from dask_diag.model.recording import CUT_SHORT, DAMAGED
     from dask_diag.storage import load
     from dask_diag.views.compare import comparison_page, comparison_summary
     from dask_diag.views.files import write_text

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from dask_diag.cli.program import Program, end_of, print_as_python_does, wait_for_threads
-from dask_diag.cli.telling import check_free, end_as, one_line, tell
+from dask_diag.cli.output import check_free, end_as, one_line, tell
+from dask_diag.cli.runner import Program, end_of, print_as_python_does, wait_for_threads
 from dask_diag.errors import DiagnosticError
 
 __all__ = ["run"]
@@ -75,8 +75,8 @@ def run(
 
 
 def _run(program: Program, path: str, report: str | None, quiet: bool, **options: Any) -> None:
-    from dask_diag.capture.interrupts import HeldInterrupts
-    from dask_diag.capture.record import record
+    from dask_diag.profilers.deferred_interrupts import HeldInterrupts
+    from dask_diag.profilers.record import record
 
     # Where it is now: the program may go elsewhere.
     path, report = os.path.abspath(path), report and os.path.abspath(report)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from dask_diag.columns import Labels, Texts
+from dask_diag.model.table import Table
 from dask_diag.storage.floats import decode_floats, encode_floats
 from dask_diag.storage.integers import Integers, decode_integers, encode_integers
 from dask_diag.storage.streams import StreamReader, StreamWriter
-from dask_diag.table import Table
 
 __all__ = ["NotStorableError", "decode_table", "encode_table"]
 

@@ -20,7 +20,7 @@ from dask_diag.storage.paths import create, place, target, telling
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from dask_diag.recording import Recording
+    from dask_diag.model.recording import Recording
 
 __all__ = ["Writer", "save"]
 

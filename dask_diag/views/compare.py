@@ -9,9 +9,9 @@ from math import isnan
 from typing import Any
 
 from dask_diag.analysis.compare import Comparison
-from dask_diag.analysis.spread import CONFIDENCE, FEWEST
-from dask_diag.units import quantity, size
-from dask_diag.views.names import seconds, shown
+from dask_diag.analysis.statistics import CONFIDENCE, FEWEST
+from dask_diag.formatting import quantity, size
+from dask_diag.views.escaping import seconds, shown
 from dask_diag.views.text import Summary, counted, table_summary
 
 __all__ = ["comparison_page", "comparison_summary"]

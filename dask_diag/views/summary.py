@@ -11,12 +11,12 @@ import numpy as np
 from dask_diag.analysis.elapsed import seconds_computing
 from dask_diag.analysis.findings import Finding, findings
 from dask_diag.analysis.functions import by_function
-from dask_diag.recording import Recording
-from dask_diag.table import Table
-from dask_diag.units import seconds
-from dask_diag.views.names import shown
-from dask_diag.views.notes import notes_on
+from dask_diag.formatting import seconds
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
+from dask_diag.views.escaping import shown
 from dask_diag.views.sources import recording_of
+from dask_diag.views.summary_notes import notes_on
 from dask_diag.views.text import Summary, counted, table_summary
 
 __all__ = ["summary", "summary_parts"]

@@ -21,7 +21,7 @@ from dask_diag.analysis.findings.waiting import (
     io_bound,
     serialization_bound,
 )
-from dask_diag.recording import Recording, expect_recording
+from dask_diag.model.recording import Recording, expect_recording
 
 __all__ = ["CODES", "Finding", "findings"]
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from dask_diag.analysis.activities import activities
+from dask_diag.analysis.cpu_accounting import cpu_outside_tasks
 from dask_diag.analysis.critical_path import CriticalPath, critical_path
 from dask_diag.analysis.occupancy import Occupancy, occupancies
-from dask_diag.analysis.outside import cpu_outside_tasks
 from dask_diag.analysis.waits import waits
-from dask_diag.recording import Recording
+from dask_diag.model.recording import Recording
 
 __all__ = ["Facts", "in_words"]
 

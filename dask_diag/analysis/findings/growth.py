@@ -6,12 +6,12 @@ from math import isnan
 
 import numpy as np
 
-from dask_diag.analysis.at_rest import held_at, memory_at_rest, returned_by
 from dask_diag.analysis.findings.facts import Facts
 from dask_diag.analysis.findings.finding import Finding
-from dask_diag.recording import Recording
-from dask_diag.table import NO_ROWS, Table
-from dask_diag.units import seconds, size
+from dask_diag.analysis.memory_baseline import held_at, memory_at_rest, returned_by
+from dask_diag.formatting import seconds, size
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import NO_ROWS, Table
 
 __all__ = ["memory_growth"]
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dask_diag.analysis.flame import hottest_lines
-from dask_diag.analysis.places import short_path
-from dask_diag.analysis.samples import samples_of
-from dask_diag.recording import Recording
+from dask_diag.analysis.call_tree import hottest_lines
+from dask_diag.analysis.sample_selection import samples_of
+from dask_diag.analysis.source_paths import short_path
+from dask_diag.model.recording import Recording
 
 __all__ = ["hottest_line_of"]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from dask_diag.analysis.findings.facts import Facts, in_words
 from dask_diag.analysis.findings.finding import Finding, severity_of_guess, severity_of_share
-from dask_diag.units import seconds
+from dask_diag.formatting import seconds
 
 __all__ = ["nested_threads"]
 

@@ -11,7 +11,7 @@ from dask_diag.analysis.findings.facts import Facts, in_words
 from dask_diag.analysis.findings.finding import Finding, severity_of_share
 from dask_diag.analysis.findings.hot_line import hottest_line_of
 from dask_diag.analysis.occupancy import Occupancy
-from dask_diag.units import seconds
+from dask_diag.formatting import seconds
 
 __all__ = ["imbalance", "no_parallelism", "overlap", "straggler", "tasks_too_small"]
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from dask_diag.analysis.findings.facts import Facts, in_words
 from dask_diag.analysis.findings.finding import Finding, severity_of_guess, severity_of_share
-from dask_diag.analysis.metered import seconds_metered_without_cpu
+from dask_diag.analysis.metering import seconds_metered_without_cpu
 from dask_diag.analysis.transfers import transfers_by_task
 from dask_diag.analysis.waits import waits
-from dask_diag.units import seconds, size
+from dask_diag.formatting import seconds, size
 
 __all__ = ["FIND_OUT", "gil_bound", "io_bound", "serialization_bound"]
 

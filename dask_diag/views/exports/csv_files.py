@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from dask_diag.columns import Labels
-from dask_diag.recording import Recording
-from dask_diag.table import Table
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
 from dask_diag.views.exports.cells import chunks, facts, tables, tasks_of
 from dask_diag.views.files import opened
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from dask_diag.columns import Labels, Texts
-from dask_diag.optional import needed
-from dask_diag.recording import Recording
-from dask_diag.table import Table
+from dask_diag.import_optional import needed
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
 from dask_diag.views.exports.cells import chunks, facts, tables, tasks_of
 
 __all__ = ["write_file", "write_folder"]

@@ -18,13 +18,13 @@ import numpy as np
 
 from dask_diag._version import __version__
 from dask_diag.columns import Labels
-from dask_diag.recording import Recording
-from dask_diag.table import Table
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
+from dask_diag.views.escaping import shown
 from dask_diag.views.exports.cells import ROWS, chunks
 from dask_diag.views.exports.perfetto_context import computes, counters
 from dask_diag.views.exports.tracks import Tracks, bounds_of_tasks, distinct
 from dask_diag.views.files import opened
-from dask_diag.views.names import shown
 
 __all__ = ["write_file"]
 

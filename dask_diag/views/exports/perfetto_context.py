@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from dask_diag.analysis.ready import ready_tasks, thinned
-from dask_diag.recording import Recording
-from dask_diag.table import Table
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
+from dask_diag.views.escaping import shown
 from dask_diag.views.exports.cells import ROWS
 from dask_diag.views.exports.tracks import Tracks, bounds_of_tasks
-from dask_diag.views.names import shown
 
 __all__ = ["computes", "counters"]
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.analysis.flame import placed
-from dask_diag.analysis.places import short_path
-from dask_diag.analysis.samples import distinct_pairs, samples_of, shares
+from dask_diag.analysis.call_tree import placed
+from dask_diag.analysis.sample_selection import distinct_pairs, samples_of, shares
+from dask_diag.analysis.source_paths import short_path
 from dask_diag.errors import DiagnosticError
-from dask_diag.recording import Recording
-from dask_diag.table import Table
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
+from dask_diag.views.escaping import shown
 from dask_diag.views.files import opened, path_of, whole_file
-from dask_diag.views.names import shown
 
 __all__ = ["export_stacks", "stacks_text"]
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_diag.columns import Labels
-from dask_diag.recording import Recording
+from dask_diag.model.recording import Recording
 
 __all__ = ["Track", "Tracks", "bounds_of_tasks", "distinct"]
 

@@ -9,13 +9,12 @@ import numpy as np
 
 from dask_diag.analysis.functions import by_function
 from dask_diag.analysis.memory import memory_usage
-from dask_diag.recording import Recording
-from dask_diag.units import size
-from dask_diag.views.colors import color_of
-from dask_diag.views.figures import Options
-from dask_diag.views.flame.summary import flame_summary_parts
-from dask_diag.views.page import plot_of
-from dask_diag.views.report.parts import (
+from dask_diag.formatting import size
+from dask_diag.model.recording import Recording
+from dask_diag.views.plots.figures import Options
+from dask_diag.views.plots.flame.summary import flame_summary_parts
+from dask_diag.views.plots.resources import CPU, MEMORY, MEMORY_CHILDREN
+from dask_diag.views.report.components import (
     Figure,
     Fold,
     Grid,
@@ -26,7 +25,8 @@ from dask_diag.views.report.parts import (
     of_first,
     safe,
 )
-from dask_diag.views.resources import CPU, MEMORY, MEMORY_CHILDREN
+from dask_diag.views.theme.colors import color_of
+from dask_diag.views.visualize import plot_of
 
 __all__ = ["cache", "flame", "memory", "resources", "tasks"]
 

@@ -7,13 +7,12 @@ from typing import Any
 
 from dask_diag.analysis.activities import activities, cells
 from dask_diag.analysis.critical_path import critical_path
-from dask_diag.recording import Recording
-from dask_diag.units import amount
-from dask_diag.views.activities.pictures import plot_activities
-from dask_diag.views.colors import color_of_activity, stacking_order
-from dask_diag.views.figures import Options
-from dask_diag.views.names import seconds
-from dask_diag.views.report.parts import (
+from dask_diag.formatting import amount
+from dask_diag.model.recording import Recording
+from dask_diag.views.escaping import seconds
+from dask_diag.views.plots.activities.plot import plot_activities
+from dask_diag.views.plots.figures import Options
+from dask_diag.views.report.components import (
     Bars,
     Figure,
     Fold,
@@ -26,6 +25,7 @@ from dask_diag.views.report.parts import (
     safe,
 )
 from dask_diag.views.text import counted
+from dask_diag.views.theme.colors import color_of_activity, stacking_order
 
 __all__ = ["longest_chains", "worker_time"]
 

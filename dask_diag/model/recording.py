@@ -1,0 +1,201 @@
+"""The noun in the middle: what was measured, in frozen columns, without user data.
+
+Capture makes a `Recording`, analysis and views read one. Nothing here measures, draws or reads a
+file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+from dask_diag.errors import DiagnosticError
+from dask_diag.model.table import NO_ROWS, Table
+
+__all__ = ["CUT_SHORT", "DAMAGED", "REFERENCES", "Recording", "expect_recording"]
+
+CUT_SHORT = "was cut short"
+"""What the notice of a recording says that has not all that was measured."""
+DAMAGED = "is damaged"
+"""What it says of a file that was whole, and is not any more."""
+
+
+@dataclass(frozen=True, repr=False)
+class Recording:
+    """What was measured in one block, or by one profiler since it was cleared.
+
+    Times are seconds of ``time.perf_counter()``; add `epoch` for seconds since 1970. What could not
+    be known is NaN.
+
+    Attributes
+    ----------
+    start, stop : float
+        When recording began and ended.
+    epoch : float
+        What to add to a time to get seconds since the epoch.
+    computes : Table
+        A row per compute: ``compute`` (its name), ``start``, ``stop``, ``workers``, ``process_cpu``
+        and ``scheduler_cpu`` (CPU seconds of the computing process, all threads, and of the thread
+        that called for it), ``blocked`` and ``preempted`` (how often a thread of that process lost
+        its processor, to wait or though it could have gone on), ``processors`` (as many as it may
+        use), ``span``, ``scheduler``, ``error`` (the exception's type, or empty).
+    tasks : Table
+        A row per task: ``key`` (text), ``function``, ``start``, ``stop``, ``thread_cpu``,
+        ``thread_noncpu``, ``submitted``, ``collected`` (seconds), ``worker``, ``pid``, ``thread``,
+        ``compute``, ``span``, ``outcome`` (``ok``, ``failed`` or ``unfinished``), ``error``.
+    needs : Table
+        A row per dependency: ``task`` and ``needs``, positions in `tasks` of a task and of one
+        whose result it takes.
+    metrics : Table
+        A row per metric that a task gave: ``task`` (position in `tasks`), ``activity``, ``unit``,
+        ``value``, and ``cpu``: of seconds, how many were CPU seconds (NaN if not known).
+    resources : Table
+        A row per sample: ``time`` (s), ``cpu`` (%), ``memory``, ``memory_children`` (bytes),
+        ``read``, ``written`` (bytes since the first sample), ``threads``, ``late`` (s).
+    processes : Table
+        A row per sample of `resources` and process, and more from when sampling began and from
+        between tasks, when none ran: ``time`` (s), ``pid``, ``descendant`` (0 for the computing
+        process, 1 for others), ``memory`` (resident bytes).
+    memory : Table
+        A row per sample of a `MemorySampler`: ``label`` (of its series, a block of the program),
+        ``time`` (s), ``rss``, ``pss``, ``uss`` (bytes of this process and all its descendants:
+        resident; with pages that several share counted in parts that sum to one; and pages of one
+        alone. The latter two are NaN where they were not read), ``processes`` (how many), ``late``
+        (s).
+    cache : Table
+        A row per result that the scheduler held: ``key``, ``function``, ``compute``, ``metric``,
+        ``start``, ``stop`` (s).
+    transfers : Table
+        A row each time that a task with its inputs, or its result, was pickled or rebuilt to pass
+        between processes: ``task`` (position in `tasks`), ``activity`` (``serialize`` or
+        ``deserialize``), ``by`` (``scheduler`` or ``worker``), ``start``, ``stop`` (s), ``bytes``.
+    pools : Table
+        A row per pool of threads that a native library had at the end of a compute: ``compute``,
+        ``library`` (as threadpoolctl names it), ``threads``. Without threadpoolctl they are not
+        known: one row, of no name and 0 threads.
+    waits : Table
+        A row for each thing that a task waited for, if it was asked to be explained: ``task``
+        (position in `tasks`), ``activity``, ``seconds``, ``samples``. Of ``cpu-wait`` the seconds
+        are exact and no samples were needed; of the others they are what the samples stand for.
+        Samples in which a task was seen to wait for the interpreter's lock, but had run shortly
+        before, stand for none: the sampler may have taken the lock from it.
+    frames : Table
+        A row per line of code that was seen running: ``name`` (its function's qualified name),
+        ``file``, ``line``, and ``first``, the line where the function starts (0 if not known, as of
+        functions written in C).
+    stacks : Table
+        A row per node of the tree of calls: ``parent``, the position in `stacks` of its caller,
+        which comes before it (-1 of an outermost one), and ``frame``, a position in `frames`.
+    samples : Table
+        A row per cycle, function of tasks, key and stack: ``start``, ``stop`` (of the cycle, s),
+        ``function``, ``key`` (of a task of which a quarter of a cycle or more was seen; of shorter
+        tasks, which go together, it is empty), ``stack`` (position in `stacks`; -1 for time that
+        could not be sampled), ``wall``, ``cpu`` (seconds for which the stack stands, its callees'
+        not counted), ``count`` (samples).
+    environment : Table
+        Where it was made, a row per fact: ``section`` (``versions``, ``machine``,
+        ``configuration``, ``calling code``), ``name``, ``value``, all text. Empty unless it was
+        asked for. What looks like a secret is not in it.
+    metric : str
+        What ``cache.metric`` measures.
+    notices : tuple of str
+        What a reader must know beside the numbers.
+    """
+
+    start: float
+    stop: float
+    epoch: float
+    computes: Table
+    tasks: Table
+    needs: Table
+    metrics: Table
+    resources: Table
+    cache: Table
+    processes: Table = NO_ROWS
+    memory: Table = NO_ROWS
+    transfers: Table = NO_ROWS
+    waits: Table = NO_ROWS
+    pools: Table = NO_ROWS
+    frames: Table = NO_ROWS
+    stacks: Table = NO_ROWS
+    samples: Table = NO_ROWS
+    environment: Table = NO_ROWS
+    metric: str = ""
+    notices: tuple[str, ...] = ()
+
+    @classmethod
+    def combine(cls, recordings: Iterable[Recording]) -> Recording:
+        """One recording of several that were made over the same block, or one after the other.
+
+        A compute that several of them saw is in it once, and so is a series of memory. Another
+        series of the same label has a number added: ``"load (2)"``.
+        """
+        from dask_diag.model.combine import combined
+
+        parts = list(recordings)
+        if not parts:
+            raise DiagnosticError("expected at least one recording to combine, found none")
+        for part in parts:
+            expect_recording(part)
+        return cls(**combined(parts))
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write it to a file, which `dask_diag.load` reads: all of it, or nothing.
+
+        Parameters
+        ----------
+        path : str or os.PathLike
+        overwrite : bool, optional
+            Whether a file that is there may be replaced.
+
+        Raises
+        ------
+        RecordingFileError
+            If it cannot be written; what is there stays as it is.
+        """
+        from dask_diag.storage import save
+
+        save(self, path, overwrite=overwrite)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has all that was measured: a file may be cut short or damaged."""
+        return not any(said in text for said in (CUT_SHORT, DAMAGED) for text in self.notices)
+
+    def __repr__(self) -> str:
+        counts = ", ".join(
+            f"{field.name}: {len(getattr(self, field.name)):,}"
+            for field in fields(self)
+            if isinstance(getattr(self, field.name), Table)
+        )
+        return f"<Recording of {self.stop - self.start:.3g} s; {counts}>"
+
+    def _repr_html_(self) -> str:
+        from dask_diag.views.summary import summary
+
+        return summary(self)._repr_html_()
+
+
+def expect_recording(value: object) -> None:
+    """Say what to do where something else is given.
+
+    Raises
+    ------
+    DiagnosticError
+        If it is no `Recording`.
+    """
+    if not isinstance(value, Recording):
+        raise DiagnosticError(
+            f"expected a Recording, found {type(value).__name__}; a profiler's is its .recording, "
+            "and Recording.combine makes one of several"
+        )
+
+
+REFERENCES = {
+    "needs": ("task", "needs"),
+    "metrics": ("task",),
+    "transfers": ("task",),
+    "waits": ("task",),
+}
+"""The tables that refer to tasks, and which of their columns are positions in `Recording.tasks`."""

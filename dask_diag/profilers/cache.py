@@ -1,0 +1,183 @@
+"""The profiler of what the scheduler holds: results that are done and still needed."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Iterable, Iterator
+from math import isfinite, isnan
+from struct import Struct
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from dask.utils import funcname
+
+from dask_diag.capture.computation import STATE_KEY, Compute
+from dask_diag.capture.tasks.task_info import DescribedTask
+from dask_diag.capture.tasks.task_log import Keys, NamesOfPlainKeys
+from dask_diag.profilers.base import Diagnostic
+
+if TYPE_CHECKING:
+    from dask_diag.model.recording import Recording
+
+__all__ = ["CacheData", "CacheProfiler", "Holdings"]
+
+CacheData = namedtuple("CacheData", ("key", "task", "metric", "cache_time", "free_time"))
+"""A result that the scheduler held, as `CacheProfiler.results` hold it."""
+
+HOLDING = Struct("3d")
+"""A result's row: the metric, held from, held until."""
+
+_NAN = float("nan")
+_pack_holding = HOLDING.pack
+
+
+class Holdings:
+    """The results that one compute held and let go: how much, from when, until when."""
+
+    def __init__(self) -> None:
+        self.held: dict[Any, tuple[float, float]] = {}
+        self.keys: list[Any] | Keys = []
+        self.rows = bytearray()
+        self.whole = True
+        self.names: Iterable[tuple[int, str]] = ()
+
+    def let_go(self, key: Any, now: float) -> None:
+        """Stop holding a result."""
+        assert isinstance(self.keys, list)
+        metric, since = self.held.pop(key)
+        if type(metric) is not int:
+            self.whole = False
+        self.rows += _pack_holding(metric, since, now)
+        self.keys.append(key)
+
+    def finish(self, dsk: Any, now: float) -> None:
+        """Let go of everything, and of the user's keys."""
+        for key in list(self.held):
+            self.let_go(key, now)
+        assert isinstance(self.keys, list)
+        types = set(map(type, self.keys))
+        self.names = NamesOfPlainKeys(self.keys, types, dsk)
+        self.keys = Keys(self.keys, types)
+
+    def snapshot(self, dsk: Any, now: float) -> Holdings:
+        """The same as if everything were let go now."""
+        copy = Holdings()
+        copy.whole = self.whole
+        copy.held = dict(self.held)
+        copy.keys = list(self.keys)
+        copy.rows = self.rows[: HOLDING.size * len(copy.keys)]
+        copy.finish(dsk, now)
+        return copy
+
+
+class CacheProfiler(Diagnostic):
+    """Profile what the scheduler holds in memory between tasks.
+
+    Parameters
+    ----------
+    metric : callable, optional
+        Called with each task's result; returns its size as a number. By default each result counts
+        1. ``cachey.nbytes`` measures bytes. An error that it raises is caught, counted and told in
+        the summary; that result's size is then not known (NaN).
+    metric_name : str, optional
+        What the metric measures, for labels; the callable's name by default.
+
+    Attributes
+    ----------
+    results : list of CacheData
+        Key, task, metric, and the times (seconds of ``time.perf_counter()``) at which the scheduler
+        got the result and let it go.
+
+    Notes
+    -----
+    The work per task grows with the number of its inputs, not with what has been done or is held.
+    """
+
+    draws = "cache"
+
+    def __init__(
+        self, metric: Callable[[Any], Any] | None = None, metric_name: str | None = None
+    ) -> None:
+        if metric is not None and not callable(metric):
+            raise TypeError(
+                f"metric: expected a callable that takes a result and returns a number, found "
+                f"{metric!r}; leave it out to count results"
+            )
+        self._holdings: dict[int, Holdings] = {}
+        self._metric_errors: dict[str, int] = {}
+        super().__init__()
+        self._metric = metric
+        self._metric_name = metric_name or ("count" if metric is None else str(funcname(metric)))
+
+    def clear(self) -> None:
+        """Forget what was recorded, except of computes that are running now."""
+        with self._lock:
+            super().clear()
+            kept = {compute.number for compute in self._computes}
+            self._holdings = {n: held for n, held in self._holdings.items() if n in kept}
+            self._metric_errors = {}
+
+    @property
+    def recording(self) -> Recording:
+        """The results held by all computes so far, those that are held now included."""
+        from dask_diag.builders.recording import cache_table, record
+
+        now = perf_counter()
+        holdings = [
+            (compute, self._holdings_until(compute, now)) for compute in list(self._computes)
+        ]
+        return record(self, cache=cache_table(holdings), metric=self._metric_name)
+
+    def _holdings_until(self, compute: Compute, now: float) -> Holdings:
+        holdings = self._holdings[compute.number]
+        return holdings if compute.stop is not None else holdings.snapshot(compute.dsk, now)
+
+    def _results_of(self, compute: Compute) -> Iterator[CacheData]:
+        from dask_diag.builders.keys import keys_columns
+
+        holdings = self._holdings[compute.number]
+        functions = keys_columns(list(holdings.keys), dict(holdings.names))[1].tolist()
+        rows = HOLDING.iter_unpack(holdings.rows)
+        for key, function, (metric, start, stop) in zip(
+            holdings.keys, functions, rows, strict=True
+        ):
+            size = int(metric) if holdings.whole and not isnan(metric) else metric
+            yield CacheData(key, DescribedTask(key, function), size, start, stop)
+
+    def _notices(self) -> list[str]:
+        return super()._notices() + [
+            f"CacheProfiler: the metric failed on {count:,} result{'s' * (count != 1)} with "
+            f"{error}, which {'counts' if count == 1 else 'count'} as NaN"
+            for error, count in self._metric_errors.items()
+        ]
+
+    def _began(self, compute: Compute) -> None:
+        self._holdings[compute.number] = Holdings()
+
+    def _posttask(self, key: Any, value: Any, dsk: Any, state: Any, worker_id: Any) -> None:
+        try:
+            holdings = self._holdings[state[STATE_KEY].number]
+            metric = 1 if self._metric is None else self._measure(value)
+            now = perf_counter()
+            held = holdings.held
+            held[key] = (metric, now)
+            released = state["released"]
+            for dependency in state["dependencies"][key]:
+                if dependency in released and dependency in held:
+                    holdings.let_go(dependency, now)
+        except Exception as error:
+            self._fault("to record a result", error)
+
+    def _measure(self, value: Any) -> Any:
+        try:
+            metric = self._metric(value)  # type: ignore[misc]
+            if not isfinite(metric):
+                raise ValueError(f"expected a finite number, found {metric}")
+            return metric.__index__() if hasattr(metric, "__index__") else float(metric)
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"[:200]
+            self._metric_errors[text] = self._metric_errors.get(text, 0) + 1
+            return _NAN
+
+    def _ended(self, compute: Compute, dsk: Any) -> None:
+        self._holdings[compute.number].finish(dsk, perf_counter())

@@ -1,0 +1,171 @@
+"""The plot of tasks: a lane for each worker, a rectangle for each task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from bokeh.models import (
+    ColumnDataSource,
+    FixedTicker,
+    LegendItem,
+    LinearColorMapper,
+    Range1d,
+    Stack,
+)
+from bokeh.transform import dodge, transform
+
+from dask_diag.analysis.functions import by_function
+from dask_diag.columns import Labels
+from dask_diag.model.recording import Recording
+from dask_diag.views.escaping import seconds, shown
+from dask_diag.views.plots.figures import (
+    Options,
+    add_legend,
+    draw_nothing,
+    legend_label,
+    new_figure,
+)
+from dask_diag.views.plots.tasks.binned import draw_in_the_page
+from dask_diag.views.plots.tasks.columns import FULL, LANE, TasksInLanes, tasks_in_lanes
+from dask_diag.views.plots.tasks.tooltip import tell_of_tasks
+from dask_diag.views.theme.colors import colors_of
+
+__all__ = ["plot_tasks"]
+
+_LANES_THAT_FIT = 12
+_EMPTY_LANES = 8
+_MOST_RECTANGLES = 3000
+"""Of more tasks than these, the page draws what is in view."""
+_MARKS: dict[str, dict[str, Any]] = {
+    "failed": {"line_color": "#d00000", "line_width": 2.5},
+    "unfinished": {"line_color": "#888888", "hatch_pattern": "/", "hatch_color": "#888888"},
+}
+
+
+def plot_tasks(recording: Recording, origin: float, duration: float, options: Options) -> Any:
+    """Draw each task as a rectangle in the lane of its worker.
+
+    It is filled from below as far as its time was CPU time; its colour is that of its function.
+    Where many tasks are in view, the page draws what is in each pixel, and tells so.
+    """
+    tasks = tasks_in_lanes(recording, origin)
+    lanes = len(tasks.workers) or _EMPTY_LANES
+    plot = new_figure(
+        options,
+        duration,
+        height=max(300, 110 + 16 * lanes) if lanes > _LANES_THAT_FIT else 300,
+        y_range=Range1d(lanes * LANE - (LANE - FULL) / 2, -(LANE - FULL) / 2),
+        **({"title": _title(recording)} if len(recording.tasks) else {}),
+    )
+    _label_lanes(plot, tasks.workers or [str(lane) for lane in range(lanes)])
+    if len(tasks):
+        _draw(plot, tasks, by_function(recording)["function"].tolist(), options)
+    else:
+        draw_nothing(plot)
+    return plot
+
+
+def _draw(plot: Any, tasks: TasksInLanes, functions: list[str], options: Options) -> None:
+    """Draw all tasks if they are few, else have the page draw those in view."""
+    labels: Labels = tasks.table["function"]
+    few = len(tasks) <= _MOST_RECTANGLES
+    at_once = tasks if few else tasks.rows(slice(0))
+    key_size = 2 * options.label_size
+    source = ColumnDataSource(at_once.columns(key_size))
+    colors = colors_of(labels.values, options.palette)
+    mapper = LinearColorMapper(palette=colors, low=-0.5, high=len(colors) - 0.5)
+    rectangles = _draw_rectangles(plot, source, mapper)
+    marks = {
+        outcome: _mark(plot, source, at_once.table["outcome"].where(outcome), look)
+        for outcome, look in _MARKS.items()
+        if tasks.table["outcome"].where(outcome).any()
+    }
+    _add_legend(plot, functions, labels, mapper)
+    names = {
+        "function": [shown(name, options.label_size) for name in labels.values],
+        "outcome": [shown(text, options.label_size) for text in tasks.outcome.values],
+    }
+    tell_of_tasks(plot, rectangles, names, tasks.workers, lane_height=LANE)
+    if not few:
+        settings = {
+            "colors": colors,
+            "functions": names["function"],
+            "key_size": key_size,
+            "most": _MOST_RECTANGLES,
+        }
+        draw_in_the_page(plot, tasks, source, marks, settings)
+
+
+def _title(recording: Recording) -> str:
+    tasks = recording.tasks
+    wall, cpu = np.nansum(tasks["stop"] - tasks["start"]), np.nansum(tasks["thread_cpu"])
+    share = f", {cpu / wall:.0%} of it CPU (the filled part of each task)" if wall else ""
+    return f"{len(tasks):,} tasks, {seconds(float(wall))} in all{share}"
+
+
+def _label_lanes(plot: Any, names: list[str]) -> None:
+    every = max(1, len(names) // 60)
+    ticks = [lane * LANE + FULL / 2 for lane in range(0, len(names), every)]
+    plot.yaxis.ticker = FixedTicker(ticks=ticks)
+    plot.yaxis.major_label_overrides = dict(zip(ticks, names[::every], strict=True))
+    plot.yaxis.axis_label = "Worker"
+    plot.yaxis.major_tick_line_color = None
+    plot.ygrid.grid_line_color = None
+
+
+def _draw_rectangles(plot: Any, source: ColumnDataSource, mapper: LinearColorMapper) -> Any:
+    """Draw each task twice: the whole of it pale, and over it, from below, the share of CPU."""
+    look = {
+        "left": "left",
+        "right": "right",
+        "bottom": dodge("top", FULL),
+        "source": source,
+        "fill_color": transform("function", mapper),
+        "line_color": "white",
+        "line_width": 0.5,
+    }
+    whole = plot.quad(top="top", fill_alpha=0.35, **look)
+    plot.quad(top={"expr": Stack(fields=["top", "unfilled"])}, **look)
+    return whole
+
+
+def _mark(plot: Any, source: ColumnDataSource, rows: Any, look: dict[str, Any]) -> ColumnDataSource:
+    """Outline some of the tasks, above their rectangles."""
+    marked = ColumnDataSource(
+        {name: np.asarray(source.data[name])[rows] for name in ("left", "right", "top")}
+    )
+    plot.quad(
+        left="left",
+        right="right",
+        top="top",
+        bottom=dodge("top", FULL),
+        fill_color=None,
+        source=marked,
+        **look,
+    )
+    return marked
+
+
+def _add_legend(plot: Any, functions: list[str], labels: Labels, mapper: LinearColorMapper) -> None:
+    """Name the functions' colours, in the order of `functions`."""
+    present = {labels.values[code]: code for code in np.unique(labels.codes).tolist()}
+    names = [name for name in functions if name in present]
+    nowhere = np.full(len(names), np.nan)
+    source = ColumnDataSource({"function": [present[name] for name in names], "at": nowhere})
+    samples = plot.rect(
+        x="at",
+        y="at",
+        width=0,
+        height=0,
+        source=source,
+        fill_color=transform("function", mapper),
+        line_color="white",
+    )
+    add_legend(
+        plot,
+        [
+            LegendItem(label=legend_label(name), renderers=[samples], index=place)
+            for place, name in enumerate(names)
+        ],
+    )
