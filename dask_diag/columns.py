@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Labels", "Texts", "concatenate", "smallest_integers"]
+__all__ = ["Categorical", "PrefixStrings", "concatenate", "smallest_integers"]
 
 
 _SHOWN = 3
@@ -20,7 +20,7 @@ def smallest_integers(values: Any, largest: int) -> np.ndarray[Any, Any]:
     return np.asarray(values, dtype=np.min_scalar_type(max(largest, 0)))
 
 
-class Labels:
+class Categorical:
     """A column of few distinct values: a small integer a row, each value once.
 
     Parameters
@@ -39,7 +39,7 @@ class Labels:
         self.values = tuple(values)
 
     @classmethod
-    def of(cls, items: Iterable[Any]) -> Labels:
+    def of(cls, items: Iterable[Any]) -> Categorical:
         """Encode a sequence of values."""
         positions: dict[Any, int] = {}
         codes = [positions.setdefault(item, len(positions)) for item in items]
@@ -51,7 +51,7 @@ class Labels:
     def __getitem__(self, rows: Any) -> Any:
         if isinstance(rows, (int, np.integer)):
             return self.values[self.codes[rows]]
-        return Labels(self.codes[rows], self.values)
+        return Categorical(self.codes[rows], self.values)
 
     def __repr__(self) -> str:
         return _told(self)
@@ -67,7 +67,7 @@ class Labels:
         return alike[self.codes] if len(self) else np.zeros(0, dtype=bool)
 
 
-class Texts:
+class PrefixStrings:
     """A column of mostly distinct texts that begin alike, as keys do.
 
     Each is a head, of which there are few, and a tail; the tails are one string.
@@ -75,7 +75,7 @@ class Texts:
 
     __slots__ = ("_lengths", "_tails", "heads")
 
-    def __init__(self, heads: Labels, tails: Sequence[str]) -> None:
+    def __init__(self, heads: Categorical, tails: Sequence[str]) -> None:
         encoded = [tail.encode("utf-8", "surrogatepass") for tail in tails]
         lengths = [len(tail) for tail in encoded]
         self.heads = heads
@@ -83,7 +83,7 @@ class Texts:
         self._tails = b"".join(encoded)
 
     @classmethod
-    def from_encoded(cls, heads: Labels, lengths: Any, tails: bytes) -> Texts:
+    def from_encoded(cls, heads: Categorical, lengths: Any, tails: bytes) -> PrefixStrings:
         """What `encoded` told of a column, and its heads, made a column again."""
         column = cls.__new__(cls)
         column.heads = heads
@@ -97,10 +97,10 @@ class Texts:
         return self._lengths, self._tails
 
     @classmethod
-    def of(cls, texts: Iterable[str]) -> Texts:
+    def of(cls, texts: Iterable[str]) -> PrefixStrings:
         """Encode a sequence of texts, split where their last name or number begins."""
         split = [_split_text(text) for text in texts]
-        return cls(Labels.of(head for head, _ in split), [tail for _, tail in split])
+        return cls(Categorical.of(head for head, _ in split), [tail for _, tail in split])
 
     def __len__(self) -> int:
         return len(self._lengths)
@@ -115,7 +115,7 @@ class Texts:
         stops = np.cumsum(lengths)
         kept = np.repeat(starts - (stops - lengths), lengths) + np.arange(lengths.sum())
         tails = np.frombuffer(self._tails, dtype=np.uint8)[kept].tobytes()
-        return Texts.from_encoded(self.heads[places], lengths, tails)
+        return PrefixStrings.from_encoded(self.heads[places], lengths, tails)
 
     def __repr__(self) -> str:
         return _told(self)
@@ -145,7 +145,7 @@ class Texts:
             yield list(map(add, heads, tails))
 
 
-def _told(column: Labels | Texts) -> str:
+def _told(column: Categorical | PrefixStrings) -> str:
     """The kind of a column, its length and its first values, in one line."""
     values = [repr(value) for value in column[:_SHOWN].tolist()]
     short = [text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..." for text in values]
@@ -163,7 +163,7 @@ def _split_text(text: str) -> tuple[str, str]:
 def concatenate(parts: Sequence[Any]) -> Any:
     """One column of several of the same kind."""
     first = parts[0]
-    if isinstance(first, Labels):
+    if isinstance(first, Categorical):
         positions: dict[Any, int] = {}
         for part in parts:
             for value in part.values:
@@ -174,9 +174,9 @@ def concatenate(parts: Sequence[Any]) -> Any:
             else np.zeros(0, dtype=np.int64)
             for part in parts
         ]
-        return Labels(np.concatenate(codes), list(positions))
-    if isinstance(first, Texts):
+        return Categorical(np.concatenate(codes), list(positions))
+    if isinstance(first, PrefixStrings):
         lengths, tails = zip(*(part.encoded for part in parts), strict=True)
         heads = concatenate([part.heads for part in parts])
-        return Texts.from_encoded(heads, np.concatenate(lengths), b"".join(tails))
+        return PrefixStrings.from_encoded(heads, np.concatenate(lengths), b"".join(tails))
     return np.concatenate(parts)

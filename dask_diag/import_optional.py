@@ -7,10 +7,10 @@ from typing import Any
 
 from dask_diag.errors import MissingDependencyError
 
-__all__ = ["needed"]
+__all__ = ["import_optional"]
 
 
-def needed(module: str, by: str, instead: str) -> Any:
+def import_optional(module: str, by: str, instead: str) -> Any:
     """A module of an optional library.
 
     Parameters

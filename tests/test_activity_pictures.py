@@ -22,7 +22,7 @@ from dask_diag import (
     visualize,
 )
 from dask_diag.analysis.activities import cells, execute_metrics
-from dask_diag.columns import Labels
+from dask_diag.columns import Categorical
 from dask_diag.model.table import Table
 from dask_diag.views.assets import text_of
 from dask_diag.views.plots.activities.bars import bars_by, bars_of_cpu, numbers_of
@@ -53,8 +53,8 @@ def metered(rows=ROWS, given=()):
     task, activity, unit, value, cpu = zip(*given, strict=True) if given else [()] * 5
     columns = {
         "task": np.array(task, int),
-        "activity": Labels.of(activity),
-        "unit": Labels.of(unit),
+        "activity": Categorical.of(activity),
+        "unit": Categorical.of(unit),
         "value": np.array(value, float),
         "cpu": np.array(cpu, float),
     }
@@ -189,8 +189,8 @@ def test_functions_beyond_those_that_can_be_chosen_are_counted():
 
 def test_unused_workers_do_not_dwarf_the_others():
     recording = recording_of([("f", 0.0, 10.0, 9.0, "thread-0")])
-    computes = {name: recording.computes[name] for name in recording.computes.columns}
-    recording = replace(recording, computes=Table({**computes, "workers": np.array([50])}))
+    computations = {name: recording.computations[name] for name in recording.computations.columns}
+    recording = replace(recording, computations=Table({**computations, "workers": np.array([50])}))
     rows = bars_by(numbers_of(recording), "worker").rows
     assert rows["name"] == ["thread-0", "unused workers not to scale"]
     assert rows["total"] == pytest.approx([10.0, 490.0])
@@ -198,7 +198,7 @@ def test_unused_workers_do_not_dwarf_the_others():
 
 
 def test_nothing_recorded_makes_no_bars():
-    numbers = numbers_of(recording_of([], computes=()))
+    numbers = numbers_of(recording_of([], computations=()))
     assert numbers.units == ["seconds"]
     for by in ("function", "worker", "activity"):
         bars = bars_by(numbers, by)

@@ -182,7 +182,7 @@ def test_hovering_what_was_held_tells_how_much(opened, name, told):
         dask.threaded.get(dsk, ("used", 0))
     page = opened(cprof, plots=["cache"])
     (box,) = frames(page)
-    held = cprof.recording.cache
+    held = cprof.recording.cached_results
     moment = (held["start"][0] - cprof.recording.start) / (
         cprof.recording.stop - cprof.recording.start
     )

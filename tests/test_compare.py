@@ -10,7 +10,7 @@ import pytest
 from dask_diag import Recording
 from dask_diag.analysis.compare import compare
 from dask_diag.analysis.statistics import Sum, interval, quantile_of_t
-from dask_diag.columns import Labels
+from dask_diag.columns import Categorical
 from dask_diag.model.table import Table
 from dask_diag.views.compare import comparison_page, comparison_summary
 
@@ -26,19 +26,21 @@ def recording(cpu=0.5, memory=None, held=None, **durations):
     took = np.array([each for took in durations.values() for each in took], dtype=float)
     start = np.arange(len(took), dtype=float) * 10
     stop = np.array([np.nansum(took)])
-    computes = Table({"compute": Labels.of(["1-1"]), "start": np.array([0.0]), "stop": stop})
+    computations = Table(
+        {"computation": Categorical.of(["1-1"]), "start": np.array([0.0]), "stop": stop}
+    )
     tasks = Table(
         {
-            "function": Labels.of(names),
+            "function": Categorical.of(names),
             "start": start,
             "stop": start + took,
             "thread_cpu": took * cpu,
             "submitted": start,
-            "compute": Labels.of(["1-1"] * len(took)),
-            "pid": Labels.of([1] * len(took)),
+            "computation": Categorical.of(["1-1"] * len(took)),
+            "pid": Categorical.of([1] * len(took)),
         }
     )
-    made = replace(NOTHING, computes=computes, tasks=tasks)
+    made = replace(NOTHING, computations=computations, tasks=tasks)
     if memory is not None:
         # One sample in each of the first tasks.
         columns = {
@@ -50,12 +52,12 @@ def recording(cpu=0.5, memory=None, held=None, **durations):
     if held is not None:
         rows = [(name, count) for name, count in held.items() for _ in range(count)]
         columns = {
-            "function": Labels.of(name for name, _ in rows),
+            "function": Categorical.of(name for name, _ in rows),
             "metric": np.ones(len(rows)),
             "start": np.zeros(len(rows)),
             "stop": np.ones(len(rows)),
         }
-        made = replace(made, cache=Table(columns), metric="count")
+        made = replace(made, cached_results=Table(columns), metric="count")
     return made
 
 

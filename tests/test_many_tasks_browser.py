@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.made_up import FUNCTIONS, many_tasks, recording_of
 from dask_diag import ResourceProfiler, visualize
-from dask_diag.columns import Labels, Texts
+from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.table import Table
 from dask_diag.views.plots.tasks.columns import LANE, tasks_in_lanes
 from dask_diag.views.theme.colors import color_of
@@ -131,17 +131,17 @@ def layers(count=6000):
     half = count // 2
     start = np.arange(count) / half
     length = np.where(start < 1, 1 / half, 0.5 / half)
-    label = Labels(np.zeros(count, int), ["ok"])
+    label = Categorical(np.zeros(count, int), ["ok"])
     columns = {
-        "key": Texts.of(f"k-{n}" for n in range(count)),
-        "function": Labels((start >= 1).astype(int), ["a", "b"]),
+        "key": PrefixStrings.of(f"k-{n}" for n in range(count)),
+        "function": Categorical((start >= 1).astype(int), ["a", "b"]),
         "start": start,
         "stop": start + length,
         "thread_cpu": np.where(start < 1, length, 0.0),
-        "worker": Labels(label.codes, ["thread-0"]),
-        "compute": Labels(label.codes, ["c-1"]),
+        "worker": Categorical(label.codes, ["thread-0"]),
+        "computation": Categorical(label.codes, ["c-1"]),
         "outcome": label,
-        "error": Labels(label.codes, [""]),
+        "error": Categorical(label.codes, [""]),
     }
     blank = many_tasks(16).tasks
     for name in set(blank.columns) - set(columns):
@@ -211,7 +211,9 @@ def test_failed_tasks_are_marked_however_many_there_are(opened):  # noqa: F811
     every = many_tasks(30_000)
     codes = np.ones(30_000, int)
     every = with_columns(
-        every, outcome=Labels(codes, ["ok", "failed"]), error=Labels(codes, ["", "OSError"])
+        every,
+        outcome=Categorical(codes, ["ok", "failed"]),
+        error=Categorical(codes, ["", "OSError"]),
     )
     marked = state(opened(every, plots=["tasks"]))["marked"][0]
     assert 1000 < len(marked["left"]) < 16 * 1200

@@ -114,8 +114,8 @@ def test_registered_computes_each_get_a_line_that_says_which():
     finally:
         pbar.unregister()
     first, second = out.getvalue().splitlines()
-    assert first.endswith("compute 1")
-    assert second.endswith("compute 2")
+    assert first.endswith("computation 1")
+    assert second.endswith("computation 2")
 
 
 @pytest.mark.parametrize("stream", [io.StringIO, Terminal])
@@ -135,7 +135,7 @@ def test_overlapping_computes_each_get_their_last_line(stream):
             thread.join()
     text = out.getvalue()
     assert text.count("100% Completed") == 2
-    assert text.count("compute 2") >= 1
+    assert text.count("computation 2") >= 1
 
 
 def test_the_stream_is_looked_up_when_drawing(capsys, monkeypatch):

@@ -24,12 +24,12 @@ from hypothesis import strategies as st
 
 from dask_diag import Recording, context_meter, load, record
 from dask_diag.builders.keys import function_of_key, keys_columns
-from dask_diag.capture import computation as compute
+from dask_diag.capture import computation as computation
 from dask_diag.errors import RecordingFileError
 from dask_diag.model.recording import REFERENCES
 from dask_diag.model.table import Table
 from dask_diag.profilers import record as module
-from dask_diag.profilers.group import AllProfilers
+from dask_diag.profilers.group import ProfilerGroup
 
 pytestmark = pytest.mark.leaves_files
 
@@ -66,9 +66,11 @@ def rows(table):
 
 def needs_by_key(recording):
     names = list(
-        zip(recording.tasks["key"].tolist(), recording.tasks["compute"].tolist(), strict=True)
+        zip(recording.tasks["key"].tolist(), recording.tasks["computation"].tolist(), strict=True)
     )
-    return sorted((names[row["task"]], names[row["needs"]]) for row in recording.needs.to_dicts())
+    return sorted(
+        (names[row["task"]], names[row["depends_on"]]) for row in recording.dependencies.to_dicts()
+    )
 
 
 def told_by_key(recording, table):
@@ -87,7 +89,7 @@ def assert_alike(loaded, recording):
             continue
         if field.name not in REFERENCES:
             assert rows(table) == rows(getattr(recording, field.name)), field.name
-        elif field.name != "needs":
+        elif field.name != "dependencies":
             assert told_by_key(loaded, field.name) == told_by_key(recording, field.name)
     assert needs_by_key(loaded) == needs_by_key(recording)
     assert (loaded.metric, loaded.epoch) == (recording.metric, recording.epoch)
@@ -95,13 +97,13 @@ def assert_alike(loaded, recording):
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_the_file_has_what_was_measured(scheduler, often, monkeypatch):
-    monkeypatch.setattr(compute, "WORTH_LISTING_POOLS", 0)
+    monkeypatch.setattr(computation, "WORTH_LISTING_POOLS", 0)
     with record("run.diag", dt=0.01, explain=sys.platform == "linux") as run:
         for _ in range(2):
             SCHEDULERS[scheduler](graph(), "c")
     recording, loaded = run.recording, load("run.diag")
     assert len(recording.tasks) == 162
-    assert len(recording.needs) == 2 * (40 + 39 + 40)
+    assert len(recording.dependencies) == 2 * (40 + 39 + 40)
     assert len(recording.metrics) == 162
     assert len(recording.transfers) == (162 * 4 if scheduler == "processes" else 0)
     assert sys.platform != "linux" or len(recording.waits) >= 162
@@ -119,7 +121,7 @@ def test_computes_that_overlap_are_told_apart(often):
             thread.start()
         for thread in threads:
             thread.join()
-    assert len(run.recording.computes) == 4
+    assert len(run.recording.computations) == 4
     assert_alike(load("run.diag"), run.recording)
 
 
@@ -127,7 +129,7 @@ def test_short_computes_are_all_there(often):
     with record("run.diag") as run:
         for n in range(100):
             dask.local.get_sync({"x": (add, n, 1), "y": (add, "x", 1)}, "y")
-    assert len(run.recording.needs) == 100
+    assert len(run.recording.dependencies) == 100
     assert_alike(load("run.diag"), run.recording)
 
 
@@ -144,7 +146,7 @@ def test_spans_and_failures_are_there(often):
     loaded = load("run.diag")
     assert_alike(loaded, run.recording)
     assert loaded.tasks["outcome"].tolist() == ["failed"]
-    assert loaded.computes["error"].tolist() == ["ZeroDivisionError"]
+    assert loaded.computations["error"].tolist() == ["ZeroDivisionError"]
     assert loaded.tasks["span"].tolist() == ["slow"]
 
 
@@ -213,12 +215,12 @@ def test_a_disk_that_stays_full_leaves_what_was_written(often, monkeypatch):
 
 
 def test_a_fault_of_our_own_is_told_and_all_is_saved_at_the_end(often, monkeypatch):
-    from dask_diag.builders.incremental import CacheStream
+    from dask_diag.builders.incremental import IncrementalCachedResults
 
     def fail(self):
         raise RuntimeError("ours")
 
-    monkeypatch.setattr(CacheStream, "take", fail)
+    monkeypatch.setattr(IncrementalCachedResults, "take", fail)
     with record("run.diag") as run:
         assert dask.threaded.get(graph(), "c") == 1
         time.sleep(0.02)
@@ -268,10 +270,10 @@ def test_a_killed_process_leaves_all_but_the_last_second(scheduler, tmp_path):
     assert "was cut short" in loaded.notices[-1]
     outcome = dict(zip(loaded.tasks["key"].tolist(), loaded.tasks["outcome"].tolist(), strict=True))
     assert outcome == {f"('slow-1', {n})": "ok" for n in range(50)} | {"wait-1": "unfinished"}
-    assert len(loaded.needs) == 50
-    held = loaded.cache["key"].tolist()
+    assert len(loaded.dependencies) == 50
+    held = loaded.cached_results["key"].tolist()
     assert sorted(held) == sorted(f"('slow-1', {n})" for n in range(50))
-    assert len(loaded.computes) == 1
+    assert len(loaded.computations) == 1
     assert loaded.stop - np.nanmax(loaded.tasks["start"]) > 0.1
 
 
@@ -292,14 +294,14 @@ def test_a_forked_child_leaves_the_file_to_its_parent():
 
 
 def test_what_was_sampled_before_writing_began_is_there_once(monkeypatch):
-    enter = AllProfilers.__enter__
+    enter = ProfilerGroup.__enter__
 
     def late(self):
         enter(self)
         time.sleep(0.1)
         return self
 
-    monkeypatch.setattr(AllProfilers, "__enter__", late)
+    monkeypatch.setattr(ProfilerGroup, "__enter__", late)
     with record("run.diag", dt=0.01) as run:
         dask.local.get_sync(graph(2), "c")
     assert len(run.recording.resources) > 5

@@ -24,7 +24,7 @@ from hypothesis.extra import numpy as hnp
 
 import dask_diag
 from dask_diag import CacheProfiler, DiagnosticError, Profiler, Recording, ResourceProfiler
-from dask_diag.columns import Labels, Texts
+from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.errors import RecordingFileError
 from dask_diag.model.table import Table
 from dask_diag.storage import Writer, container, load, save
@@ -37,12 +37,12 @@ NOTHING = Recording(
     start=0.5,
     stop=1.5,
     epoch=1e9,
-    computes=EMPTY,
+    computations=EMPTY,
     tasks=EMPTY,
-    needs=EMPTY,
+    dependencies=EMPTY,
     metrics=EMPTY,
     resources=EMPTY,
-    cache=EMPTY,
+    cached_results=EMPTY,
 )
 MUTATIONS = 10_000
 
@@ -69,7 +69,7 @@ def assert_same_column(a, b):
         assert not b.flags.writeable
         return
     assert repr(a.tolist()) == repr(b.tolist())
-    if isinstance(a, Labels):
+    if isinstance(a, Categorical):
         assert (a.codes.dtype, a.codes.tolist()) == (b.codes.dtype, b.codes.tolist())
         assert repr(a.values) == repr(b.values)
 
@@ -87,21 +87,21 @@ def example(tasks=200, seed=0):
         NOTHING,
         tasks=Table(
             {
-                "key": Texts.of(
+                "key": PrefixStrings.of(
                     f"('sum-{n % 3:032x}', {n // 9}, {n % 9})" if n % 7 else f"lone-{n}"
                     for n in range(tasks)
                 ),
-                "function": Labels.of("sum" if n % 7 else "lone" for n in range(tasks)),
+                "function": Categorical.of("sum" if n % 7 else "lone" for n in range(tasks)),
                 "start": start,
                 "stop": stop,
                 "thread_cpu": cpu,
                 "thread_noncpu": stop - start - cpu,
                 "submitted": submitted,
-                "worker": Labels.of(f"thread-{n % 4}" for n in range(tasks)),
-                "thread": Labels.of(140313448924864 + n % 4 for n in range(tasks)),
+                "worker": Categorical.of(f"thread-{n % 4}" for n in range(tasks)),
+                "thread": Categorical.of(140313448924864 + n % 4 for n in range(tasks)),
             }
         ),
-        needs=Table({"task": task, "needs": task - 1}),
+        dependencies=Table({"task": task, "depends_on": task - 1}),
         resources=Table({"time": np.arange(9) / 7, "memory": np.arange(9) * 1e6 + 0.5}),
         notices=("the ☃ melted",),
         metric="count",
@@ -129,7 +129,7 @@ def tables(draw):
     names = draw(st.lists(any_text, max_size=5, unique=True))
     texts = st.lists(any_text, min_size=rows, max_size=rows)
     labels = st.lists(any_label, min_size=rows, max_size=rows)
-    kinds = st.one_of(arrays(rows), texts.map(Texts.of), labels.map(Labels.of))
+    kinds = st.one_of(arrays(rows), texts.map(PrefixStrings.of), labels.map(Categorical.of))
     return Table({name: draw(kinds) for name in names})
 
 
@@ -311,7 +311,7 @@ def streamed_parts():
             whole,
             stop=2.0 + n,
             tasks=whole.tasks.rows(rows),
-            needs=whole.needs.rows(rows),
+            dependencies=whole.dependencies.rows(rows),
             resources=whole.resources.rows(slice(n, n + 1)),
         )
 
@@ -555,7 +555,7 @@ def test_columns_that_a_file_cannot_hold_are_told(column, tmp_path):
     with pytest.raises(RecordingFileError, match=r"tasks: column 'a': expected a flat array"):
         replace(NOTHING, tasks=Table({"a": column})).save(tmp_path / "run.diag")
     with pytest.raises(RecordingFileError, match="expected labels"):
-        replace(NOTHING, tasks=Table({"a": Labels([0], [b"x"])})).save(tmp_path / "run.diag")
+        replace(NOTHING, tasks=Table({"a": Categorical([0], [b"x"])})).save(tmp_path / "run.diag")
     with pytest.raises(RecordingFileError, match="metric: expected text"):
         replace(NOTHING, metric=object()).save(tmp_path / "run.diag")
     assert os.listdir(tmp_path) == []
@@ -571,7 +571,7 @@ def test_parts_are_put_together(tmp_path):
             writer.append(part)
     loaded, whole = load(tmp_path / "run.diag"), example(300)
     assert loaded.tasks.to_dicts().__repr__() == whole.tasks.to_dicts().__repr__()
-    assert loaded.needs.to_dicts() == whole.needs.to_dicts()
+    assert loaded.dependencies.to_dicts() == whole.dependencies.to_dicts()
     assert loaded.stop == parts[-1].stop
     assert loaded.notices == whole.notices
 

@@ -29,7 +29,7 @@ from dask_diag import (
     visualize,
 )
 from dask_diag.analysis.cpu_accounting import cpu_outside_tasks
-from dask_diag.columns import Labels, Texts
+from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.formatting import amount, quantity, size
 from dask_diag.model.table import Table
 from dask_diag.views.escaping import seconds, shown
@@ -52,37 +52,37 @@ HOSTILE = [
 ]
 
 
-def recording_of(rows, computes=(("c-1", 0.0, 10.0),), notices=()):
+def recording_of(rows, computations=(("c-1", 0.0, 10.0),), notices=()):
     """A recording by hand; a row is function, start, stop, cpu, worker, and maybe outcome, error."""
     rows = [(*row, "ok", "")[:7] if len(row) == 5 else row for row in rows]
     columns = list(zip(*rows, strict=True)) or [()] * 7
     functions, starts, stops, cpus, workers, outcomes, errors = columns
     start, stop, cpu = (np.array(column, float) for column in (starts, stops, cpus))
-    worker = Labels.of(workers)
+    worker = Categorical.of(workers)
     return Recording(
         start=0.0,
         stop=10.0,
         epoch=1.7e9,
-        computes=Table(
+        computations=Table(
             {
-                "compute": Labels.of(c[0] for c in computes),
-                "start": np.array([c[1] for c in computes], float),
-                "stop": np.array([c[2] for c in computes], float),
-                "workers": np.full(len(computes), 2),
-                "process_cpu": np.zeros(len(computes)),
-                "scheduler_cpu": np.zeros(len(computes)),
-                "blocked": np.zeros(len(computes)),
-                "preempted": np.zeros(len(computes)),
-                "processors": np.full(len(computes), 2),
-                "span": Labels.of([""] * len(computes)),
-                "scheduler": Labels.of(["threads"] * len(computes)),
-                "error": Labels.of([""] * len(computes)),
+                "computation": Categorical.of(c[0] for c in computations),
+                "start": np.array([c[1] for c in computations], float),
+                "stop": np.array([c[2] for c in computations], float),
+                "workers": np.full(len(computations), 2),
+                "process_cpu": np.zeros(len(computations)),
+                "scheduler_cpu": np.zeros(len(computations)),
+                "voluntary_switches": np.zeros(len(computations)),
+                "involuntary_switches": np.zeros(len(computations)),
+                "cpus": np.full(len(computations), 2),
+                "span": Categorical.of([""] * len(computations)),
+                "scheduler": Categorical.of(["threads"] * len(computations)),
+                "error": Categorical.of([""] * len(computations)),
             }
         ),
         tasks=Table(
             {
-                "key": Texts.of(f"('{name}', {n})" for n, name in enumerate(functions)),
-                "function": Labels.of(functions),
+                "key": PrefixStrings.of(f"('{name}', {n})" for n, name in enumerate(functions)),
+                "function": Categorical.of(functions),
                 "start": start,
                 "stop": stop,
                 "thread_cpu": cpu,
@@ -90,18 +90,18 @@ def recording_of(rows, computes=(("c-1", 0.0, 10.0),), notices=()):
                 "submitted": start - 0.1,
                 "collected": stop + 0.1,
                 "worker": worker,
-                "pid": Labels(worker.codes, [1] * len(worker.values) or [1]),
-                "thread": Labels(worker.codes, range(max(len(worker.values), 1))),
-                "compute": Labels.of(["c-1"] * len(rows)),
-                "span": Labels.of([""] * len(rows)),
-                "outcome": Labels.of(outcomes),
-                "error": Labels.of(errors),
+                "pid": Categorical(worker.codes, [1] * len(worker.values) or [1]),
+                "thread": Categorical(worker.codes, range(max(len(worker.values), 1))),
+                "computation": Categorical.of(["c-1"] * len(rows)),
+                "span": Categorical.of([""] * len(rows)),
+                "outcome": Categorical.of(outcomes),
+                "error": Categorical.of(errors),
             }
         ),
-        needs=Table({}),
+        dependencies=Table({}),
         metrics=Table({}),
         resources=Table({}),
-        cache=Table({}),
+        cached_results=Table({}),
         notices=tuple(notices),
     )
 
@@ -167,7 +167,7 @@ def test_tasks_not_ok_are_marked_and_those_not_begun_are_not_drawn():
         ("g", 1.0, nan, nan, "thread-1", "unfinished", ""),
         ("g", nan, nan, nan, "unknown", "unfinished", ""),
     ]
-    recording = recording_of(rows, computes=[("c-1", 0.0, 2.5)])
+    recording = recording_of(rows, computations=[("c-1", 0.0, 2.5)])
     whole, _, failed, unfinished = quads(visualize(recording, show=False, save=False))
     assert len(whole.data_source.data["left"]) == 3
     assert failed.data_source.data["left"].tolist() == [1.0]
@@ -230,9 +230,11 @@ def test_stacked_plots_share_one_time_axis_and_one_origin():
 
 
 def test_a_plot_of_resources_is_as_long_as_what_it_shows():
-    columns = ("time", "cpu", "memory", "memory_children", "read", "written", "threads", "late")
+    columns = ("time", "cpu", "memory", "memory_children", "read", "written", "threads", "delay")
     samples = Table({name: np.array([0.0, 0.02, 0.05]) for name in columns})
-    short = replace(recording_of([], computes=(("c-1", 0.0, 0.05),)), resources=samples, stop=0.05)
+    short = replace(
+        recording_of([], computations=(("c-1", 0.0, 0.05),)), resources=samples, stop=0.05
+    )
     figure = visualize(short, show=False, save=False)
     assert (figure.x_range.start, figure.x_range.end) == (0, 0.05)
 
@@ -503,7 +505,7 @@ def test_a_text_has_one_style_of_sizes():
 def test_the_summary_adds_up():
     rows = [(f"f{n}", 0.0, 1.0 + n / 100, 0.5, "thread-0") for n in range(50)]
     text = summary(recording_of(rows))
-    assert "1 compute, 50 tasks on 1 worker, 10 s" in text
+    assert "1 computation, 50 tasks on 1 worker, 10 s" in text
     assert "(30 more functions)" in text
     total = next(line for line in text.splitlines() if line.strip().startswith("total"))
     assert total.split() == ["total", "50", "62.2", "s", "25", "s", "37.2", "s", "40%", "1.49", "s"]
@@ -513,7 +515,7 @@ def test_the_summary_adds_up():
 
 def test_the_summary_of_several_combines_them():
     text = summary(run(Profiler(), ResourceProfiler(0.01), CacheProfiler()))
-    assert "1 compute, 2 tasks" in text
+    assert "1 computation, 2 tasks" in text
     assert "resources: CPU" in text
     assert "held by the scheduler (count): at most" in text
     assert str(text) == repr(text)
@@ -522,10 +524,10 @@ def test_the_summary_of_several_combines_them():
 
 def test_computing_time_counts_overlap_once():
     rows = [("f", 0.0, 1.0, 1.0, "thread-0")]
-    computes = [("c-1", 0.0, 4.0), ("c-2", 2.0, 3.0), ("c-3", 8.0, 9.0)]
-    text = summary(recording_of(rows, computes))
-    assert "3 computes, 1 task on 1 worker, 5 s" in text
-    assert "overlapping in time with an earlier one: 1 compute" in text
+    computations = [("c-1", 0.0, 4.0), ("c-2", 2.0, 3.0), ("c-3", 8.0, 9.0)]
+    text = summary(recording_of(rows, computations))
+    assert "3 computations, 1 task on 1 worker, 5 s" in text
+    assert "overlapping in time with an earlier one: 1 computation" in text
 
 
 def test_a_big_profile_makes_a_small_page(tmp_path):
@@ -554,7 +556,7 @@ def test_the_page_holds_json_that_browsers_read(tmp_path):
 
 def test_in_a_notebook_a_summary_is_returned_and_not_printed(monkeypatch):
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
-    assert "1 compute, 2 tasks" in summary(run(Profiler()))
+    assert "1 computation, 2 tasks" in summary(run(Profiler()))
 
 
 def test_the_summary_tells_how_worker_time_divides():

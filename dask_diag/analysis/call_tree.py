@@ -15,7 +15,7 @@ from dask_diag.analysis.sample_selection import (
     shares,
 )
 from dask_diag.analysis.tree_arrays import depths, preorder, sums_below
-from dask_diag.columns import Labels
+from dask_diag.columns import Categorical
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 
@@ -74,7 +74,7 @@ def placed(
     samples = samples_of(recording)
     share = shares(samples, start, stop, function, key)
     asked = np.flatnonzero(share > 0)
-    kind_of_frame, frame_of_kind = _distinct(recording.frames, ("name", "file", "first"))
+    kind_of_frame, frame_of_kind = _distinct(recording.frames, ("name", "file", "first_line"))
     parent, kind, node_of_asked = _grown(recording, samples.rows(asked), kind_of_frame)
     own = np.zeros((len(parent), len(MEASURES)))
     np.add.at(own, node_of_asked, measures(samples, share)[asked])
@@ -91,7 +91,7 @@ def placed(
             "end": end[order],
             "name": names,
             "file": files,
-            "first": first,
+            "first_line": first,
             **_columns(own[order], totals[order]),
         }
     )
@@ -137,9 +137,9 @@ def hottest_lines(
     """
     samples = samples_of(recording)
     share = shares(samples, start, stop, function, key)
-    seen = samples["stack"] >= 0
+    seen = samples["node"] >= 0
     line_of_frame, frame_of_line = _distinct(recording.frames, ("name", "file", "line"))
-    own, totals = _by_line(recording.stacks, line_of_frame, samples.rows(seen), share[seen])
+    own, totals = _by_line(recording.call_tree, line_of_frame, samples.rows(seen), share[seen])
     hottest = np.argsort(-own[:, 0], kind="stable")[:count]
     hottest = hottest[totals[hottest, 3] > 0] if len(hottest) else hottest
     frames = recording.frames.rows(frame_of_line[hottest])
@@ -157,7 +157,7 @@ def _by_line(stacks: Table, line_of_frame: Array, sampled: Table, share: Array) 
         return own, totals
     parent, line = stacks["parent"], line_of_frame[stacks["frame"]]
     of_stack = np.zeros((len(stacks), len(MEASURES)))
-    np.add.at(of_stack, sampled["stack"], measures(sampled, share))
+    np.add.at(of_stack, sampled["node"], measures(sampled, share))
     depth = depths(parent.tolist())
     np.add.at(own, line, of_stack)
     outermost = _outermost(line, *preorder(parent, depth))
@@ -189,7 +189,7 @@ def _distinct(frames: Table, columns: tuple[str, str, str]) -> tuple[Array, Arra
 
 
 def _numbers(column: Any) -> Array:
-    codes = column.codes if isinstance(column, Labels) else column
+    codes = column.codes if isinstance(column, Categorical) else column
     return np.asarray(codes, dtype=np.int64)
 
 
@@ -201,12 +201,10 @@ def _grown(
     Kinds are first those of frames, then what is not sampled, then functions of tasks.
     """
     kinds = int(kind_of_frame.max(initial=-1)) + 1
-    stacks = recording.stacks
+    stacks = recording.call_tree
     caller = stacks["parent"].tolist() if len(stacks) else []
     kind_of_stack = kind_of_frame[stacks["frame"]].tolist() if len(stacks) else []
-    functions, tops, pair = distinct_pairs(
-        _numbers(samples["function"]), _numbers(samples["stack"])
-    )
+    functions, tops, pair = distinct_pairs(_numbers(samples["function"]), _numbers(samples["node"]))
     parents, kind_of_node = [_ROOT], [_ROOT]
     children: dict[tuple[int, int], int] = {}
     known: dict[tuple[int, int], int] = {}
@@ -238,7 +236,7 @@ def _grown(
 
 def _described(
     recording: Recording, kind: Array, frame_of_kind: Array
-) -> tuple[Labels, Labels, Array]:
+) -> tuple[Categorical, Categorical, Array]:
     """The name, file and first line of each node."""
     frames, functions = recording.frames, samples_of(recording)["function"].values
     kinds = len(frame_of_kind)
@@ -252,9 +250,9 @@ def _described(
     if kinds:
         name[is_frame] = frames["name"].codes[frame]
         file[is_frame] = frames["file"].codes[frame]
-        first[is_frame] = frames["first"][frame]
+        first[is_frame] = frames["first_line"][frame]
     every_name: Sequence[str] = (*names, EVERYTHING, NOT_SAMPLED, *functions)
-    return Labels(name, every_name), Labels(file, (*files, "")), first
+    return Categorical(name, every_name), Categorical(file, (*files, "")), first
 
 
 def _columns(own: Array, totals: Array) -> dict[str, Array]:

@@ -16,7 +16,7 @@ from dask_diag.analysis.elapsed import seconds_computing
 from dask_diag.analysis.levels import levels_held
 from dask_diag.analysis.memory import memory_usage
 from dask_diag.analysis.statistics import FEWEST, Sum, interval
-from dask_diag.columns import Labels
+from dask_diag.columns import Categorical
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
 
@@ -41,7 +41,7 @@ class Comparison(NamedTuple):
         tell, ``new`` or ``gone``.
     total : dict
         The same numbers of all functions together, before and after, and ``elapsed`` (seconds in
-        which a compute ran).
+        which a computation ran).
     metrics : tuple of str
         What the scheduler held is measured in, before and after.
     """
@@ -136,7 +136,7 @@ def _by_function(recording: Recording) -> dict[str, _Side]:
         return {}
     held, _ = levels_held(recording)
     memory = _memory_of_functions(recording)
-    function: Labels = tasks["function"]
+    function: Categorical = tasks["function"]
     seconds = tasks["stop"] - tasks["start"]
     order = np.argsort(function.codes, kind="stable")
     cuts = np.searchsorted(function.codes[order], np.arange(len(function.values) + 1)).tolist()
@@ -167,11 +167,11 @@ def _table(pairs: list[_Pair]) -> Table:
     }
     return Table(
         {
-            "function": Labels.of(pair.function for pair in pairs),
+            "function": Categorical.of(pair.function for pair in pairs),
             **numbers,
             "change": np.array([pair.change for pair in pairs], float),
             "spread": np.array([pair.spread for pair in pairs], float),
-            "verdict": Labels.of(pair.verdict for pair in pairs),
+            "verdict": Categorical.of(pair.verdict for pair in pairs),
         }
     )
 
@@ -185,8 +185,10 @@ def _total(pairs: list[_Pair], before: Recording, after: Recording) -> dict[str,
         total[f"tasks_{when}"] = sum(side.tasks for side in sides)
         total[f"seconds_{when}"] = seconds
         total[f"cpu_{when}"] = cpu / seconds if seconds else _NAN
-        total[f"held_{when}"] = levels_held(recording)[1].peak if len(recording.cache) else _NAN
-        total[f"elapsed_{when}"] = seconds_computing(recording.computes)
+        total[f"held_{when}"] = (
+            levels_held(recording)[1].peak if len(recording.cached_results) else _NAN
+        )
+        total[f"elapsed_{when}"] = seconds_computing(recording.computations)
         total[f"memory_{when}"] = _most_memory(recording.resources)
     total["change"] = total["seconds_after"] - total["seconds_before"]
     total["spread"] = interval(

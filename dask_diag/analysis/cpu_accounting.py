@@ -10,32 +10,38 @@ __all__ = ["cpu_of_scheduler", "cpu_outside_tasks"]
 
 
 def cpu_outside_tasks(recording: Recording) -> float:
-    """CPU seconds of the computing process while computes ran, less those of tasks and scheduler.
+    """CPU of the computing process while computations ran, less that of tasks and scheduler.
 
     As several clocks are read it may be below zero by a little. NaN
-    where it cannot be known: computes that overlap have the process's CPU time in common.
+    where it cannot be known: computations that overlap have the process's CPU time in common.
     """
-    computes, tasks = recording.computes, recording.tasks
-    if not len(computes) or not len(tasks):
+    computations, tasks = recording.computations, recording.tasks
+    if not len(computations) or not len(tasks):
         return float("nan")
-    order = np.argsort(computes["start"])
-    if (computes["start"][order][1:] < np.maximum.accumulate(computes["stop"][order])[:-1]).any():
+    order = np.argsort(computations["start"])
+    if (
+        computations["start"][order][1:] < np.maximum.accumulate(computations["stop"][order])[:-1]
+    ).any():
         return float("nan")
-    elsewhere = {row["compute"] for row in computes.to_dicts() if row["scheduler"] == "processes"}
-    names = tasks["compute"]
+    elsewhere = {
+        row["computation"] for row in computations.to_dicts() if row["scheduler"] == "processes"
+    }
+    names = tasks["computation"]
     here = ~np.isin(names.codes, [n for n, name in enumerate(names.values) if name in elsewhere])
-    process = float(computes["process_cpu"].sum())
+    process = float(computations["process_cpu"].sum())
     return process - float(np.nansum(tasks["thread_cpu"][here])) - cpu_of_scheduler(recording)
 
 
 def cpu_of_scheduler(recording: Recording) -> float:
-    """CPU seconds of the threads that called for the computes, less those of tasks they ran."""
-    computes, tasks = recording.computes, recording.tasks
+    """CPU seconds of the threads that called for the computations, less those of tasks they ran."""
+    computations, tasks = recording.computations, recording.tasks
     in_tasks = 0.0
     if len(tasks):
-        names = tasks["compute"]
-        kinds = zip(computes["compute"].tolist(), computes["scheduler"].tolist(), strict=True)
+        names = tasks["computation"]
+        kinds = zip(
+            computations["computation"].tolist(), computations["scheduler"].tolist(), strict=True
+        )
         called = [name for name, kind in kinds if kind == "synchronous"]
         here = np.isin(names.codes, [n for n, name in enumerate(names.values) if name in called])
         in_tasks = float(np.nansum(tasks["thread_cpu"][here]))
-    return max(0.0, float(np.nansum(computes["scheduler_cpu"])) - in_tasks)
+    return max(0.0, float(np.nansum(computations["scheduler_cpu"])) - in_tasks)

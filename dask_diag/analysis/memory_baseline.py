@@ -18,7 +18,8 @@ Array = np.ndarray[Any, Any]
 def memory_at_rest(recording: Recording) -> tuple[Array, Array]:
     """Times at which memory was read and no task ran, in order, and the bytes of all processes.
 
-    Where tasks were not recorded, only those count at which no compute ran, or that were read for
+    Where tasks were not recorded, only those count at which no computation ran, or that were read
+    for
     being between two tasks.
     """
     sampled = together(recording)
@@ -27,9 +28,9 @@ def memory_at_rest(recording: Recording) -> tuple[Array, Array]:
         start, stop = map(np.sort, times_of_tasks(recording))
         rest = np.searchsorted(start, times) <= np.searchsorted(stop, times, "right")
     else:
-        computes = recording.computes
-        begun = np.searchsorted(np.sort(computes["start"]), times, "right")
-        outside = begun == np.searchsorted(np.sort(computes["stop"]), times)
+        computations = recording.computations
+        begun = np.searchsorted(np.sort(computations["start"]), times, "right")
+        outside = begun == np.searchsorted(np.sort(computations["stop"]), times)
         by_the_clock = recording.resources["time"] if len(recording.resources) else np.zeros(0)
         rest = outside | ~np.isin(times, by_the_clock)
     return times[rest], sampled.sizes[rest]
@@ -39,7 +40,7 @@ def held_at(recording: Recording, moments: Array) -> Array:
     """Bytes that the scheduler held at each of these times; NaN where that was not measured."""
     if not is_size(recording.metric):
         return np.full(len(moments), np.nan)
-    cache = recording.cache
+    cache = recording.cached_results
     if not len(cache):
         return np.zeros(len(moments))
     return _let_in(cache["start"], cache["metric"], moments, "right") - _let_in(
@@ -55,20 +56,20 @@ def _let_in(times: Array, sizes: Array, moments: Array, side: Any) -> Array:
 
 
 def returned_by(recording: Recording, moment: float) -> tuple[float, float]:
-    """Bytes of results of the compute that ended last before a moment, and of those before it.
+    """Bytes of results of the computation that ended last before a moment, and of those before it.
 
     NaN if results were not measured in bytes.
     """
     if not is_size(recording.metric):
         return float("nan"), float("nan")
-    cache = recording.cache
+    cache = recording.cached_results
     if not len(cache):
         return 0.0, 0.0
-    compute = cache["compute"].codes
-    ends = np.full(len(cache["compute"].values), -np.inf)
-    np.maximum.at(ends, compute, cache["stop"])
-    # What a compute returns is let go at its very end.
-    end = ends[compute]
+    computation = cache["computation"].codes
+    ends = np.full(len(cache["computation"].values), -np.inf)
+    np.maximum.at(ends, computation, cache["stop"])
+    # What a computation returns is let go at its very end.
+    end = ends[computation]
     returned = (cache["stop"] == end) & (end < moment)
     if not returned.any():
         return 0.0, 0.0

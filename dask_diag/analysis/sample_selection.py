@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dask_diag.analysis.functions import expect_functions
-from dask_diag.columns import Labels
+from dask_diag.columns import Categorical
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
@@ -34,10 +34,10 @@ def samples_of(recording: Recording) -> Table:
     if len(recording.samples):
         return recording.samples
     nothing: dict[str, Any] = {
-        name: np.zeros(0) for name in ("start", "stop", "wall", "cpu", "count")
+        name: np.zeros(0) for name in ("start", "stop", "seconds", "cpu_seconds", "count")
     }
-    labels = {name: Labels.of([]) for name in ("function", "key")}
-    return Table({**nothing, **labels, "stack": np.zeros(0, np.int64)})
+    labels = {name: Categorical.of([]) for name in ("function", "key")}
+    return Table({**nothing, **labels, "node": np.zeros(0, np.int64)})
 
 
 def shares(
@@ -93,7 +93,7 @@ def distinct_pairs(first: Array, second: Array) -> tuple[Array, Array, Array]:
 
 def measures(samples: Table, share: Array) -> Array:
     """The `MEASURES` of each sample, a column each, times its share."""
-    wall, cpu = samples["wall"], samples["cpu"]
+    wall, cpu = samples["seconds"], samples["cpu_seconds"]
     columns = wall, np.nan_to_num(cpu), np.nan_to_num(wall - cpu), samples["count"]
     return np.stack(columns, axis=1).astype(float) * share[:, np.newaxis]
 
@@ -108,7 +108,7 @@ def not_sampled(
     """Seconds of tasks in which no stack could be read."""
     samples = samples_of(recording)
     share = shares(samples, start, stop, function, key)
-    return float(np.sum((samples["wall"] * share)[samples["stack"] < 0]))
+    return float(np.sum((samples["seconds"] * share)[samples["node"] < 0]))
 
 
 def seconds_over_time(recording: Recording) -> Table:
@@ -122,7 +122,7 @@ def seconds_over_time(recording: Recording) -> Table:
     """
     samples = samples_of(recording)
     edges = np.unique(np.concatenate([samples["start"], samples["stop"]]))
-    functions: Labels = samples["function"]
+    functions: Categorical = samples["function"]
     stretches, kinds = max(len(edges) - 1, 0), len(functions.values)
     rates = np.zeros((stretches + 1, kinds, 3))
     length = samples["stop"] - samples["start"]
@@ -138,7 +138,7 @@ def seconds_over_time(recording: Recording) -> Table:
         {
             "start": edges[where],
             "stop": edges[where + 1] if stretches else edges[where],
-            "function": Labels(who, functions.values),
+            "function": Categorical(who, functions.values),
             **{name: level[where, who, n] for n, name in enumerate(("cpu", "waiting", "unknown"))},
         }
     )
@@ -146,7 +146,7 @@ def seconds_over_time(recording: Recording) -> Table:
 
 def _by_kind(samples: Table) -> Array:
     """CPU seconds, seconds of waiting, and seconds that may be either."""
-    wall, cpu = samples["wall"], samples["cpu"]
+    wall, cpu = samples["seconds"], samples["cpu_seconds"]
     unknown = np.isnan(cpu)
     return np.stack(
         [np.where(unknown, 0, cpu), np.where(unknown, 0, wall - cpu), np.where(unknown, wall, 0)],

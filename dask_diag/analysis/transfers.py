@@ -49,7 +49,7 @@ def transfers_by_task(recording: Recording) -> Moves:
     def of(by: str, activity: str, column: str) -> Array:
         times = np.full(rows, np.nan)
         if len(transfers):
-            chosen = transfers["by"].where(by) & transfers["activity"].where(activity)
+            chosen = transfers["side"].where(by) & transfers["activity"].where(activity)
             times[transfers["task"][chosen]] = transfers[column][chosen]
         return times
 

@@ -1,4 +1,4 @@
-"""What has been measured since last asked: parts of a Recording, while computes run.
+"""What has been measured since last asked: parts of a Recording, while computations run.
 
 It hooks into nothing: it looks at what diagnostics collect anyway, from where it stopped the time
 before. Rows are taken in the order in which the scheduler collected the tasks.
@@ -13,16 +13,16 @@ from time import perf_counter
 from typing import Any
 
 from dask_diag.builders.keys import keys_columns
-from dask_diag.builders.recording import holdings_of, processes_table, resources_table
-from dask_diag.capture.computation import Compute
+from dask_diag.builders.recording import cached_results_of, processes_table, resources_table
+from dask_diag.capture.computation import Computation
 from dask_diag.capture.tasks.task_log import Keys, NamesOfPlainKeys
 from dask_diag.columns import concatenate
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table, stack
-from dask_diag.profilers.cache import HOLDING, CacheProfiler, Holdings
+from dask_diag.profilers.cache import CACHED_RESULT, CachedResults, CacheProfiler
 from dask_diag.profilers.resources import PROCESS_COLUMNS, SAMPLE_COLUMNS, ResourceProfiler
 
-__all__ = ["CacheStream", "ResourceStream", "Taken", "part_of", "without_rows"]
+__all__ = ["IncrementalCachedResults", "IncrementalResources", "Taken", "part_of", "without_rows"]
 
 Tables = dict[str, Table]
 Taken = tuple[Tables, Tables]
@@ -54,7 +54,7 @@ def without_rows(recording: Recording) -> Recording:
     )
 
 
-class ResourceStream:
+class IncrementalResources:
     """The samples of a ResourceProfiler."""
 
     def __init__(self, profiler: ResourceProfiler) -> None:
@@ -84,76 +84,81 @@ class _Rows:
         return new
 
 
-class CacheStream:
+class IncrementalCachedResults:
     """The results that a CacheProfiler saw let go; and those that are held.
 
-    `told_of_tasks` gives the texts and functions of a compute's keys, up to the first of which they
+    `told_of_tasks` gives the texts and functions of a computation's keys, up to the first of which
+    they
     were not told before.
     """
 
     def __init__(
-        self, profiler: CacheProfiler, told_of_tasks: Callable[[Compute, list[Any]], Any]
+        self, profiler: CacheProfiler, told_of_tasks: Callable[[Computation, list[Any]], Any]
     ) -> None:
         self._profiler = profiler
         self._told_of_tasks = told_of_tasks
         self._seen = 0
-        self._live: list[_HoldingsOfCompute] = []
+        self._live: list[_CachedResultsOfComputation] = []
 
     def take(self) -> Taken:
         """The results let go since last asked, and those that are held now."""
-        for compute in self._profiler._computes[self._seen :]:
-            holdings = self._profiler._holdings.get(compute.number)
-            if holdings is None:
+        for computation in self._profiler._computations[self._seen :]:
+            cached_results = self._profiler._cached_results.get(computation.number)
+            if cached_results is None:
                 # It begins just now.
                 break
             self._seen += 1
-            self._live.append(_HoldingsOfCompute(compute, holdings, self._told_of_tasks))
+            self._live.append(
+                _CachedResultsOfComputation(computation, cached_results, self._told_of_tasks)
+            )
         ended = [each for each in self._live if each.have_ended()]
         known = [each for each in self._live if each.has_names()]
-        new = stack([*(each.let_go() for each in known), Table({})])
+        new = stack([*(each.release() for each in known), Table({})])
         held = stack([*(each.held() for each in known), Table({})])
         self._live = [each for each in self._live if each not in ended]
-        return {"cache": new}, {"cache": held}
+        return {"cached_results": new}, {"cached_results": held}
 
 
-class _HoldingsOfCompute:
-    """The holdings of one compute, from where they were taken last."""
+class _CachedResultsOfComputation:
+    """The cached_results of one computation, from where they were taken last."""
 
     def __init__(
         self,
-        compute: Compute,
-        holdings: Holdings,
-        told_of_tasks: Callable[[Compute, list[Any]], Any],
+        computation: Computation,
+        cached_results: CachedResults,
+        told_of_tasks: Callable[[Computation, list[Any]], Any],
     ) -> None:
-        self._compute = compute
-        self._holdings = holdings
+        self._compute = computation
+        self._cached_results = cached_results
         self._told_of_tasks = told_of_tasks
         # As long as it runs this is a list; it is replaced at the end, and this one kept till then.
-        self._keys: Any = holdings.keys
+        self._keys: Any = cached_results.keys
         if not isinstance(self._keys, list):
             self._keys = list(self._keys)
         self._taken = 0
         self._dsk: Any = {}
 
     def have_ended(self) -> bool:
-        return isinstance(self._holdings.keys, Keys)
+        return isinstance(self._cached_results.keys, Keys)
 
     def has_names(self) -> bool:
         """Whether functions can be told: not once its graph is let go of and it has not ended."""
         self._dsk = self._compute.dsk
         return self._compute.stop is None or self.have_ended()
 
-    def let_go(self) -> Table:
+    def release(self) -> Table:
         start, stop = self._taken, len(self._keys)
         self._taken = stop
-        rows = bytes(self._holdings.rows[start * HOLDING.size : stop * HOLDING.size])
+        rows = bytes(
+            self._cached_results.rows[start * CACHED_RESULT.size : stop * CACHED_RESULT.size]
+        )
         return self._table(self._keys[start:stop], rows, start)
 
     def held(self) -> Table:
         """What is held now; to be asked last, as it lets go of the graph."""
         now = perf_counter()
-        held = dict(self._holdings.held)
-        rows = b"".join(HOLDING.pack(metric, since, now) for metric, since in held.values())
+        held = dict(self._cached_results.held)
+        rows = b"".join(CACHED_RESULT.pack(metric, since, now) for metric, since in held.values())
         table = self._table(list(held), rows, None)
         self._dsk = {}
         return table
@@ -163,7 +168,7 @@ class _HoldingsOfCompute:
         known = len(told[0])
         others = keys_columns(keys[known:], dict(self._names_of(keys[known:], start, known)))
         columns = map(concatenate, zip(told, others, strict=True))
-        return holdings_of(self._compute, rows, *columns)
+        return cached_results_of(self._compute, rows, *columns)
 
     def _names_of(
         self, keys: list[Any], start: int | None, known: int
@@ -171,4 +176,4 @@ class _HoldingsOfCompute:
         if start is None or not self.have_ended():
             return NamesOfPlainKeys(keys, set(map(type, keys)), self._dsk)
         first = start + known
-        return ((row - first, name) for row, name in self._holdings.names if row >= first)
+        return ((row - first, name) for row, name in self._cached_results.names if row >= first)

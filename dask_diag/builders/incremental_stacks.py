@@ -1,4 +1,4 @@
-"""The stacks seen so far, while computes run; see stream.py."""
+"""The stacks seen so far, while computations run; see stream.py."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from dask_diag.builders.incremental import Taken
 from dask_diag.builders.stacks import stacks_as_seen, stacks_tables
 from dask_diag.profilers.sampling import SamplingProfiler
 
-__all__ = ["StackStream"]
+__all__ = ["IncrementalStacks"]
 
 _MOST_CELLS = 20_000
-"""That are told while computes run; if there are more, cycles are taken together: it is cheap."""
+"""That are told while computations run; if there are more, cycles are taken together: it is
+cheap."""
 
 
-class StackStream:
+class IncrementalStacks:
     """The stacks that a SamplingProfiler saw.
 
     All is told anew each time, since what samples stand for is known only when their tasks have
@@ -27,4 +28,4 @@ class StackStream:
         profiler = self._profiler
         if profiler._is_active():
             return {}, stacks_as_seen(profiler._stacks, _MOST_CELLS)
-        return {}, stacks_tables(profiler._stacks, profiler._computes)
+        return {}, stacks_tables(profiler._stacks, profiler._computations)

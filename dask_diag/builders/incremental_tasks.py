@@ -1,4 +1,4 @@
-"""The tasks measured since last asked, while computes run; see stream.py."""
+"""The tasks measured since last asked, while computations run; see stream.py."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from typing import Any
 import numpy as np
 
 from dask_diag.builders.incremental import Tables, Taken
-from dask_diag.builders.recording import computes_table, pools_table
-from dask_diag.builders.tasks import TOLD_OF_TASKS, moved, tasks_of, with_workers_named
+from dask_diag.builders.recording import computations_table, pools_table
+from dask_diag.builders.tasks import TASK_LOGS, moved, tasks_of, with_workers_named
 from dask_diag.capture.computation import (
     ROW,
-    Compute,
+    Computation,
     Exceptional,
     numbers_in_flight,
     outcome_of,
     pack_row,
 )
 from dask_diag.capture.tasks.task_log import NamesOfPlainKeys, SpansOfTasks
-from dask_diag.columns import Labels, Texts, concatenate
+from dask_diag.columns import Categorical, PrefixStrings, concatenate
 from dask_diag.model.recording import REFERENCES
 from dask_diag.model.table import Table, stack
 from dask_diag.profilers.profiler import Profiler
 
-__all__ = ["TaskStream"]
+__all__ = ["IncrementalTasks"]
 
 _NAN = float("nan")
 Workers = dict[tuple[int, int, str], int]
 
 
-class TaskStream:
-    """The tasks and the computes of a Profiler, and what refers to tasks by their positions."""
+class IncrementalTasks:
+    """The tasks and the computations of a Profiler, and what refers to tasks by their positions."""
 
     def __init__(self, profiler: Profiler) -> None:
         self._profiler = profiler
         self._seen = 0
-        self._live: list[_TasksOfCompute] = []
+        self._live: list[_TasksOfComputation] = []
         self._workers: Workers = {}
         self._rows = 0
 
     def take(self) -> Taken:
-        """The tasks collected and the computes ended since last asked; and what runs now."""
-        computes = self._profiler._computes[self._seen :]
-        self._seen += len(computes)
-        self._live += map(_TasksOfCompute, computes)
+        """The tasks collected and the computations ended since last asked; and what runs now."""
+        computations = self._profiler._computations[self._seen :]
+        self._seen += len(computations)
+        self._live += map(_TasksOfComputation, computations)
         now = perf_counter()
         ended = [each for each in self._live if each.has_ended()]
         running = [each for each in self._live if each not in ended]
@@ -65,15 +65,17 @@ class TaskStream:
             self._together(in_flight, running, now),
         )
 
-    def columns_of_keys(self, compute: Compute, keys: list[Any]) -> tuple[Texts, Labels]:
-        """Texts and functions of the first of a compute's keys, as far as they were told."""
+    def columns_of_keys(
+        self, computation: Computation, keys: list[Any]
+    ) -> tuple[PrefixStrings, Categorical]:
+        """Texts and functions of the first of a computation's keys, as far as written."""
         for each in self._live:
-            if each.compute is compute:
+            if each.computation is computation:
                 return each.columns_of_keys(keys)
-        return Texts.of([]), Labels([], [])
+        return PrefixStrings.of([]), Categorical([], [])
 
     def _together(
-        self, parts: list[Tables], computes: Iterable[_TasksOfCompute], now: float
+        self, parts: list[Tables], computations: Iterable[_TasksOfComputation], now: float
     ) -> Tables:
         tables = {
             name: stack([*(part[name] for part in parts if name in part), Table({})])
@@ -81,56 +83,58 @@ class TaskStream:
         }
         if len(tables["tasks"]):
             tables["tasks"] = with_workers_named(tables["tasks"], self._workers)
-        seen = [each.compute for each in computes]
+        seen = [each.computation for each in computations]
         return {
             **tables,
-            "computes": computes_table(seen, now),
+            "computations": computations_table(seen, now),
             "pools": pools_table(seen),
         }
 
 
-class _TasksOfCompute:
-    """The tasks of one compute, from where they were taken last.
+class _TasksOfComputation:
+    """The tasks of one computation, from where they were taken last.
 
-    What a compute lets go of at its end is held on to until all has been taken: its keys; no task
+    What a computation lets go of at its end is held on to until all has been taken: its keys; no
+    task
     and no result.
     """
 
-    def __init__(self, compute: Compute) -> None:
-        self.compute = compute
-        keys = compute.keys
+    def __init__(self, computation: Computation) -> None:
+        self.computation = computation
+        keys = computation.keys
         self._keys = keys if isinstance(keys, list) else list(keys)
-        self._annotated = compute.annotated
+        self._annotated = computation.annotated
         self._positions = array("q")
         self._needs_taken = 0
-        self._told_taken = dict.fromkeys(TOLD_OF_TASKS, 0)
-        self._columns: tuple[Texts, Labels] = Texts.of([]), Labels([], [])
+        self._told_taken = dict.fromkeys(TASK_LOGS, 0)
+        self._columns: tuple[PrefixStrings, Categorical] = PrefixStrings.of([]), Categorical([], [])
 
     def has_ended(self) -> bool:
         """Whether nothing of it changes any more."""
         # Of what tasks are told from, the rows are made final last.
-        return type(self.compute.rows) is bytes
+        return type(self.computation.rows) is bytes
 
     def collected(self, workers: Workers, position: int) -> Tables:
         """The tasks since last asked, of which the first is to be at `position`."""
-        compute, taken = self.compute, len(self._positions)
-        # In this order: a compute that has not ended after it was asked had not let go before, and
+        computation, taken = self.computation, len(self._positions)
+        # In this order: a computation that has not ended after it was asked had not let go before,
+        # and
         # one that has collected a task had a state.
         keys = self._keys[taken:]
-        dependencies = compute.state.get("dependencies", {})
-        dsk, ended = compute.dsk, self.has_ended()
+        dependencies = computation.state.get("dependencies", {})
+        dsk, ended = computation.dsk, self.has_ended()
         if ended:
             keys = self._keys[taken:]
         stop = taken + len(keys)
         names = (
-            [(row - taken, name) for row, name in compute.names or () if taken <= row < stop]
+            [(row - taken, name) for row, name in computation.names or () if taken <= row < stop]
             if ended
             else NamesOfPlainKeys(keys, set(map(type, keys)), dsk)
         )
-        rows = bytes(compute.rows[taken * ROW.size : stop * ROW.size])
+        rows = bytes(computation.rows[taken * ROW.size : stop * ROW.size])
         spans = self._spans(keys, ended, taken)
-        part: Any = _Rows(compute, rows=rows, keys=keys, names=names, spans=spans)
-        for row, how in list(compute.exceptional.items()):
+        part: Any = _Rows(computation, rows=rows, keys=keys, names=names, spans=spans)
+        for row, how in list(computation.exceptional.items()):
             if taken <= row < stop:
                 part.exceptional[row - taken] = how
         self._positions.extend(range(position, position + len(keys)))
@@ -140,43 +144,43 @@ class _TasksOfCompute:
             for so_far, name in zip(self._columns, ("key", "function"), strict=True)
         )
         if ended:
-            compute.functions = self._columns[1]
+            computation.functions = self._columns[1]
         return {
             "tasks": tasks,
-            "needs": self._needs(taken, position, dependencies),
-            **{name: self._told(name, part) for name in TOLD_OF_TASKS},
+            "dependencies": self._needs(taken, position, dependencies),
+            **{name: self._told(name, part) for name in TASK_LOGS},
         }
 
-    def columns_of_keys(self, keys: list[Any]) -> tuple[Texts, Labels]:
-        """Texts and functions of the first of these keys, as far as their tasks have been taken."""
+    def columns_of_keys(self, keys: list[Any]) -> tuple[PrefixStrings, Categorical]:
+        """Texts and functions of the first of these keys, as far as their tasks are taken."""
         texts, functions = self._columns
-        rows = np.array(self.compute.needs.rows_of(keys), dtype=np.int64)
+        rows = np.array(self.computation.dependencies.rows_of(keys), dtype=np.int64)
         later = np.flatnonzero(rows >= len(texts))
         known = rows[: later[0] if len(later) else None]
         return texts[known], functions[known]
 
     def in_flight(self, workers: Workers, position: int) -> Tables:
         """The tasks that are submitted and not collected, of which the first is at `position`."""
-        measured = self.compute.in_flight()
+        measured = self.computation.in_flight()
         keys = [task.key for task in measured]
         rows = b"".join(pack_row(*numbers_in_flight(task), _NAN) for task in measured)
-        names = NamesOfPlainKeys(keys, set(map(type, keys)), self.compute.dsk)
+        names = NamesOfPlainKeys(keys, set(map(type, keys)), self.computation.dsk)
         spans = self._spans(keys, False, 0)
-        part: Any = _Rows(self.compute, rows=rows, keys=keys, names=names, spans=spans)
+        part: Any = _Rows(self.computation, rows=rows, keys=keys, names=names, spans=spans)
         part.exceptional = {row: outcome_of(task) for row, task in enumerate(measured)}
         return {
             "tasks": tasks_of(part, workers)[1],
-            "needs": self._needs_table(position, *self.compute.needs.of(keys)),
+            "dependencies": self._needs_table(position, *self.computation.dependencies.of(keys)),
         }
 
     def _spans(self, keys: list[Any], ended: bool, taken: int) -> SpansOfTasks:
-        if ended and taken == 0 and self.compute.spans is not None:
-            return self.compute.spans
+        if ended and taken == 0 and self.computation.spans is not None:
+            return self.computation.spans
         return SpansOfTasks(keys, self._annotated)
 
     def _needs(self, taken: int, position: int, dependencies: Mapping[Any, Any]) -> Table:
         """What the tasks from row `taken` on need, of which the first is at `position`."""
-        needs, start = self.compute.needs, self._needs_taken
+        needs, start = self.computation.dependencies, self._needs_taken
         needs.extend(self._keys, dependencies)
         counts = np.array(needs.counts[taken : len(self._positions)], dtype=np.int64)
         self._needs_taken = start + int(counts.sum())
@@ -187,7 +191,7 @@ class _TasksOfCompute:
         task = np.repeat(np.arange(position, position + len(counts)), counts)
         # What runs may need what has been collected since.
         taken = needs < len(where)
-        return Table({"task": task[taken], "needs": where[needs[taken]]})
+        return Table({"task": task[taken], "depends_on": where[needs[taken]]})
 
     def _where(self) -> Any:
         return np.array(self._positions, dtype=np.int64)
@@ -195,25 +199,31 @@ class _TasksOfCompute:
     def _told(self, name: str, part: Any) -> Table:
         """What was told of those tasks that have been taken, as far as it is new."""
         kept, start, rows = (
-            getattr(self.compute, name),
+            getattr(self.computation, name),
             self._told_taken[name],
             len(self._positions),
         )
         stop = self._told_taken[name] = bisect_left(kept.rows, rows, lo=start)
         setattr(part, name, kept.between(start, stop))
-        table = TOLD_OF_TASKS[name](part, rows)
+        table = TASK_LOGS[name](part, rows)
         return moved(table, REFERENCES[name], self._where())
 
 
 class _Rows:
-    """Some rows of a compute, which in all else is like it, for freeze to make a table of."""
+    """Some rows of a computation, which in all else is like it, for freeze to make a table of."""
 
     stop = 0.0
 
     def __init__(
-        self, compute: Compute, *, rows: bytes, keys: list[Any], names: Any, spans: SpansOfTasks
+        self,
+        computation: Computation,
+        *,
+        rows: bytes,
+        keys: list[Any],
+        names: Any,
+        spans: SpansOfTasks,
     ) -> None:
-        self._compute = compute
+        self._compute = computation
         self.rows, self.keys = rows, keys
         self.exceptional: dict[int, Exceptional] = {}
         self._names, self._spans = names, spans

@@ -9,7 +9,7 @@ import numpy as np
 
 from dask_diag.builders.many_keys import codes_of, texts_of_texts, texts_of_tuples
 from dask_diag.capture.tasks.task_log import function_of_key, text_of_key
-from dask_diag.columns import Labels, Texts, concatenate
+from dask_diag.columns import Categorical, PrefixStrings, concatenate
 
 __all__ = ["keys_columns", "recoded"]
 
@@ -17,7 +17,7 @@ _KEYS_AT_ONCE = 2048
 """So that an odd one slows down few, and all are near while they are looked at."""
 _NO_NAME = ""
 
-Columns = tuple[Texts, Labels]
+Columns = tuple[PrefixStrings, Categorical]
 
 
 def keys_columns(keys: Sequence[Any], named: Mapping[int, str]) -> Columns:
@@ -52,10 +52,10 @@ def _columns_of_a_kind(keys: Sequence[Any]) -> Columns:
     if kind is tuple and (found := texts_of_tuples(keys)):
         texts, names = found
         return texts, recoded(texts.heads.codes, [function_of_key((name,)) for name in names])
-    return Texts.of(map(text_of_key, keys)), _functions_one_by_one(keys)
+    return PrefixStrings.of(map(text_of_key, keys)), _functions_one_by_one(keys)
 
 
-def _functions_one_by_one(keys: Sequence[Any]) -> Labels:
+def _functions_one_by_one(keys: Sequence[Any]) -> Categorical:
     known: dict[Any, str] = {}
     names: list[str] = []
     for key in keys:
@@ -66,17 +66,17 @@ def _functions_one_by_one(keys: Sequence[Any]) -> Labels:
             names.append(known.setdefault(head, function_of_key(key)))
         except TypeError:
             names.append(function_of_key(key))
-    return Labels.of(names)
+    return Categorical.of(names)
 
 
-def recoded(codes: np.ndarray[Any, Any], values: Sequence[str]) -> Labels:
+def recoded(codes: np.ndarray[Any, Any], values: Sequence[str]) -> Categorical:
     """A column of these values, each once, where several codes may stand for one."""
     place = {value: code for code, value in enumerate(dict.fromkeys(values))}
     code_of = np.array([place[value] for value in values], dtype=np.int64)
-    return Labels(code_of[codes], list(place))
+    return Categorical(code_of[codes], list(place))
 
 
-def _renamed(column: Labels, names: Mapping[int, str]) -> Labels:
+def _renamed(column: Categorical, names: Mapping[int, str]) -> Categorical:
     """The column with other values in some rows, and none that no row has."""
     if not names:
         return column
@@ -85,4 +85,4 @@ def _renamed(column: Labels, names: Mapping[int, str]) -> Labels:
     codes[list(names)] = [place.setdefault(name, len(place)) for name in names.values()]
     used, codes = np.unique(codes, return_inverse=True)
     values = list(place)
-    return Labels(codes.reshape(-1), [values[code] for code in used.tolist()])
+    return Categorical(codes.reshape(-1), [values[code] for code in used.tolist()])

@@ -1,6 +1,6 @@
 """Keys as text, many of a kind at once: one by one, it would take longer than all else.
 
-Each text is a head, which tells the function, and a tail: see `Texts`.
+Each text is a head, which tells the function, and a tail: see `PrefixStrings`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.columns import Labels, Texts
+from dask_diag.columns import Categorical, PrefixStrings
 
 __all__ = ["codes_of", "texts_of_texts", "texts_of_tuples"]
 
@@ -21,7 +21,7 @@ _WORDS = re.compile(r"^(?:[^-\n]*-(?:[A-Za-z]+(?:-|$))*)?", re.MULTILINE)
 """What `key_split` reads of a text with a dash: words of letters, and none after any other."""
 
 
-def texts_of_tuples(keys: Sequence[tuple[Any, ...]]) -> tuple[Texts, list[str]] | None:
+def texts_of_tuples(keys: Sequence[tuple[Any, ...]]) -> tuple[PrefixStrings, list[str]] | None:
     """Keys such as ``("x", 1, 2)`` as ``str`` writes them, and the heads' names.
 
     None if not all are of that shape.
@@ -35,16 +35,16 @@ def texts_of_tuples(keys: Sequence[tuple[Any, ...]]) -> tuple[Texts, list[str]] 
     try:
         tails = (whole % tuple(items)).encode()
         codes, names = codes_of(list(map(itemgetter(0), keys)))
-        heads = Labels(codes, [f"({name!r}, " for name in names])
+        heads = Categorical(codes, [f"({name!r}, " for name in names])
     except (TypeError, ValueError):
         # A text where a number was expected, or one of more digits than Python writes.
         return None
     ends = np.flatnonzero(np.frombuffer(tails, np.uint8) == ord(")"))
-    return Texts.from_encoded(heads, np.diff(ends, prepend=-1), tails), names
+    return PrefixStrings.from_encoded(heads, np.diff(ends, prepend=-1), tails), names
 
 
-def texts_of_texts(keys: Sequence[str]) -> tuple[Texts, list[str]] | None:
-    """Texts such as ``"x-1"``, and their heads, of which ``""`` names no function.
+def texts_of_texts(keys: Sequence[str]) -> tuple[PrefixStrings, list[str]] | None:
+    """PrefixStrings such as ``"x-1"``, and their heads, of which ``""`` names no function.
 
     None if they hold characters that would make it difficult.
     """
@@ -55,7 +55,7 @@ def texts_of_texts(keys: Sequence[str]) -> tuple[Texts, list[str]] | None:
     cuts = np.array(list(map(len, heads)))[codes]
     lengths = np.fromiter(map(len, keys), np.int64, len(keys)) - cuts
     tails = "".join([key[cut:] for key, cut in zip(keys, cuts.tolist(), strict=True)])
-    return Texts.from_encoded(Labels(codes, heads), lengths, tails.encode()), heads
+    return PrefixStrings.from_encoded(Categorical(codes, heads), lengths, tails.encode()), heads
 
 
 def codes_of(items: Sequence[Any]) -> tuple[np.ndarray[Any, Any], list[Any]]:

@@ -14,21 +14,21 @@ from typing import Any
 import numpy as np
 
 from dask_diag.builders.keys import keys_columns
-from dask_diag.capture.computation import Compute
+from dask_diag.capture.computation import Computation
 from dask_diag.capture.system.usage import processors
-from dask_diag.columns import Labels, Texts
+from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table, stack
-from dask_diag.profilers.cache import Holdings
+from dask_diag.profilers.cache import CachedResults
 from dask_diag.profilers.memory import MEMORY_COLUMNS
 from dask_diag.profilers.resources import PROCESS_COLUMNS, SAMPLE_COLUMNS
 
 __all__ = [
-    "cache_table",
-    "compute_name",
-    "computes_table",
+    "cached_results_of",
+    "cached_results_table",
+    "computation_name",
+    "computations_table",
     "environment_table",
-    "holdings_of",
     "memory_table",
     "pools_table",
     "processes_table",
@@ -38,70 +38,82 @@ __all__ = [
 
 
 def record(diagnostic: Any, **tables: Any) -> Recording:
-    """A Recording of a diagnostic: its times, its computes, and the tables it gives."""
-    computes = list(diagnostic._computes)
-    starts = [diagnostic.start_time, *(compute.start for compute in computes)]
+    """A Recording of a diagnostic: its times, its computations, and the tables it gives."""
+    computations = list(diagnostic._computations)
+    starts = [diagnostic.start_time, *(computation.start for computation in computations)]
     now = perf_counter()
-    stops = [diagnostic.end_time, *(compute.stop or now for compute in computes)]
+    stops = [diagnostic.end_time, *(computation.stop or now for computation in computations)]
     start = min((time for time in starts if time is not None), default=now)
     empty = Table({})
     return Recording(
         start=start,
         stop=max((time for time in stops if time is not None), default=now),
         epoch=diagnostic._epoch,
-        computes=computes_table(computes, now),
+        computations=computations_table(computations, now),
         notices=tuple(diagnostic._notices()),
         **{
             "tasks": empty,
-            "needs": empty,
+            "dependencies": empty,
             "metrics": empty,
             "resources": empty,
-            "cache": empty,
-            "pools": pools_table(computes),
+            "cached_results": empty,
+            "pools": pools_table(computations),
             **tables,
         },
     )
 
 
-def compute_name(compute: Compute) -> str:
-    """The name of a compute, unique among all that a process and its children run."""
-    return f"{compute.pid}-{compute.number & 0xFFFFFFFF}"
+def computation_name(computation: Computation) -> str:
+    """The name of a computation, unique among all that a process and its children run."""
+    return f"{computation.pid}-{computation.number & 0xFFFFFFFF}"
 
 
-def computes_table(computes: Sequence[Compute], now: float) -> Table:
-    """`Recording.computes`; a compute that still runs stops `now`."""
+def computations_table(computations: Sequence[Computation], now: float) -> Table:
+    """`Recording.computations`; a computation that still runs stops `now`."""
     return Table(
         {
-            "compute": Labels.of(compute_name(compute) for compute in computes),
-            "start": np.array([compute.start for compute in computes], dtype=float),
-            "stop": np.array([compute.stop or now for compute in computes], dtype=float),
-            "workers": np.array([compute.workers for compute in computes], dtype=np.int64),
-            **_usage_columns(computes),
-            "processors": np.full(len(computes), processors(), dtype=np.int64),
-            "span": Labels.of(compute.span for compute in computes),
-            "scheduler": Labels.of(compute.scheduler for compute in computes),
-            "error": Labels.of(compute.error for compute in computes),
+            "computation": Categorical.of(
+                computation_name(computation) for computation in computations
+            ),
+            "start": np.array([computation.start for computation in computations], dtype=float),
+            "stop": np.array(
+                [computation.stop or now for computation in computations], dtype=float
+            ),
+            "workers": np.array(
+                [computation.workers for computation in computations], dtype=np.int64
+            ),
+            **_usage_columns(computations),
+            "cpus": np.full(len(computations), processors(), dtype=np.int64),
+            "span": Categorical.of(computation.span for computation in computations),
+            "scheduler": Categorical.of(computation.scheduler for computation in computations),
+            "error": Categorical.of(computation.error for computation in computations),
         }
     )
 
 
-def cache_table(holdings: Iterable[tuple[Compute, Holdings]]) -> Table:
-    """`Recording.cache`, in the order in which results were let go."""
+def cached_results_table(cached_results: Iterable[tuple[Computation, CachedResults]]) -> Table:
+    """`Recording.cached_results`, in the order in which results were let go."""
     tables = [
-        holdings_of(compute, bytes(held.rows), *keys_columns(list(held.keys), dict(held.names)))
-        for compute, held in holdings
+        cached_results_of(
+            computation, bytes(held.rows), *keys_columns(list(held.keys), dict(held.names))
+        )
+        for computation, held in cached_results
     ]
     return stack([*tables, Table({})])
 
 
-def holdings_of(compute: Compute, rows: bytes, keys: Texts, functions: Labels) -> Table:
-    """`Recording.cache` of results that one compute held."""
+def cached_results_of(
+    computation: Computation, rows: bytes, keys: PrefixStrings, functions: Categorical
+) -> Table:
+    """`Recording.cached_results` of results that one computation held."""
     numbers = np.frombuffer(rows, dtype=float).reshape(-1, 3)
     return Table(
         {
             "key": keys,
             "function": functions,
-            "compute": Labels(np.zeros(len(keys), np.uint8), [compute_name(compute)]),
+            "computation": Categorical(
+                np.zeros(len(keys), np.uint8), [computation_name(computation)]
+            ),
             "metric": numbers[:, 0].copy(),
             "start": numbers[:, 1].copy(),
             "stop": numbers[:, 2].copy(),
@@ -109,15 +121,15 @@ def holdings_of(compute: Compute, rows: bytes, keys: Texts, functions: Labels) -
     )
 
 
-def _usage_columns(computes: Sequence[Compute]) -> dict[str, Any]:
-    finished = [compute.usage for compute in computes]
+def _usage_columns(computations: Sequence[Computation]) -> dict[str, Any]:
+    finished = [computation.usage for computation in computations]
     usages = [
-        usage or compute.usage_before.until_now()
-        for usage, compute in zip(finished, computes, strict=True)
+        usage or computation.usage_before.until_now()
+        for usage, computation in zip(finished, computations, strict=True)
     ]
     on_its_thread = [
-        usage is not None or compute.thread == get_ident()
-        for usage, compute in zip(finished, computes, strict=True)
+        usage is not None or computation.thread == get_ident()
+        for usage, computation in zip(finished, computations, strict=True)
     ]
     return {
         "process_cpu": np.array([usage.process_cpu for usage in usages], dtype=float),
@@ -128,18 +140,20 @@ def _usage_columns(computes: Sequence[Compute]) -> dict[str, Any]:
             ],
             dtype=float,
         ),
-        "blocked": np.array([usage.blocked for usage in usages], dtype=float),
-        "preempted": np.array([usage.preempted for usage in usages], dtype=float),
+        "voluntary_switches": np.array([usage.blocked for usage in usages], dtype=float),
+        "involuntary_switches": np.array([usage.preempted for usage in usages], dtype=float),
     }
 
 
-def pools_table(computes: Iterable[Compute]) -> Table:
+def pools_table(computations: Iterable[Computation]) -> Table:
     """`Recording.pools`."""
-    pools = [(compute, pool) for compute in computes for pool in compute.pools]
+    pools = [(computation, pool) for computation in computations for pool in computation.pools]
     return Table(
         {
-            "compute": Labels.of(compute_name(compute) for compute, _ in pools),
-            "library": Labels.of(pool.library for _, pool in pools),
+            "computation": Categorical.of(
+                computation_name(computation) for computation, _ in pools
+            ),
+            "library": Categorical.of(pool.library for _, pool in pools),
             "threads": np.array([pool.threads for _, pool in pools], dtype=np.int64),
         }
     )
@@ -155,7 +169,7 @@ def processes_table(samples: array[float]) -> Table:
     """`Recording.processes`, in order of time."""
     numbers = np.array(samples, dtype=float).reshape(-1, len(PROCESS_COLUMNS))
     columns = {name: numbers[:, n].copy() for n, name in enumerate(PROCESS_COLUMNS)}
-    whole = {name: columns[name].astype(np.int64) for name in ("pid", "descendant")}
+    whole = {name: columns[name].astype(np.int64) for name in ("pid", "is_child")}
     return Table({**columns, **whole})
 
 
@@ -165,7 +179,7 @@ def memory_table(series: Mapping[str, array[float]]) -> Table:
     joined = [np.array(rows, dtype=float) for rows in series.values()]
     numbers = np.concatenate([np.zeros(0), *joined]).reshape(-1, len(MEMORY_COLUMNS))
     columns = {name: numbers[:, n].copy() for n, name in enumerate(MEMORY_COLUMNS)}
-    labels = Labels(np.repeat(np.arange(len(lengths)), lengths), list(series))
+    labels = Categorical(np.repeat(np.arange(len(lengths)), lengths), list(series))
     return Table({"label": labels, **columns})
 
 
@@ -176,8 +190,8 @@ def environment_table(rows: Sequence[tuple[str, str, str]]) -> Table:
     sections, names, values = zip(*rows, strict=True)
     return Table(
         {
-            "section": Labels.of(sections),
-            "name": Texts(Labels([0] * len(rows), [""]), names),
-            "value": Texts(Labels([0] * len(rows), [""]), values),
+            "section": Categorical.of(sections),
+            "name": PrefixStrings(Categorical([0] * len(rows), [""]), names),
+            "value": PrefixStrings(Categorical([0] * len(rows), [""]), values),
         }
     )

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_diag.builders.recording import compute_name
+from dask_diag.builders.recording import computation_name
 from dask_diag.builders.tasks import times_of_tasks
-from dask_diag.capture.computation import Compute
+from dask_diag.capture.computation import Computation
 from dask_diag.capture.sampling.bins import NOT_SAMPLED
 from dask_diag.capture.sampling.call_tree import Snapshot, Stacks
-from dask_diag.columns import Labels
+from dask_diag.columns import Categorical
 from dask_diag.model.table import Table
 
 __all__ = ["stacks_as_seen", "stacks_tables"]
@@ -27,10 +27,10 @@ __all__ = ["stacks_as_seen", "stacks_tables"]
 Array = np.ndarray[Any, Any]
 
 
-def stacks_tables(stacks: Stacks, computes: Sequence[Compute]) -> dict[str, Table]:
-    """`Recording.frames`, `Recording.stacks` and `Recording.samples`."""
+def stacks_tables(stacks: Stacks, computations: Sequence[Computation]) -> dict[str, Table]:
+    """`Recording.frames`, `Recording.call_tree` and `Recording.samples`."""
     found = stacks.snapshot()
-    return {**_tree(found), "samples": _samples(found, computes)}
+    return {**_tree(found), "samples": _samples(found, computations)}
 
 
 def stacks_as_seen(stacks: Stacks, most: int) -> dict[str, Table]:
@@ -49,13 +49,13 @@ def _tree(found: Snapshot) -> dict[str, Table]:
     return {
         "frames": Table(
             {
-                "name": Labels.of(line.name for line in lines),
-                "file": Labels.of(line.file for line in lines),
+                "name": Categorical.of(line.name for line in lines),
+                "file": Categorical.of(line.file for line in lines),
                 "line": np.array([line.line for line in lines], dtype=np.int64),
-                "first": np.array([line.first for line in lines], dtype=np.int64),
+                "first_line": np.array([line.first for line in lines], dtype=np.int64),
             }
         ),
-        "stacks": Table(
+        "call_tree": Table(
             {
                 "parent": np.array(parents, dtype=np.int64),
                 "frame": np.array(found.line_of_node, dtype=np.int64),
@@ -99,17 +99,17 @@ class Tasks(NamedTuple):
     cpu: Array
 
 
-def _samples(found: Snapshot, computes: Sequence[Compute]) -> Table:
-    table = times_of_tasks(computes)
+def _samples(found: Snapshot, computations: Sequence[Computation]) -> Table:
+    table = times_of_tasks(computations)
     cells, (seen, keys) = _cells(found)
     functions = list(dict.fromkeys([*seen, *table["function"].values]))
-    tasks = _measured(table, computes, functions)
+    tasks = _measured(table, computations, functions)
     cells = _scaled(cells, tasks, len(functions))
     unseen = _unseen(cells, tasks, found.cycle, len(functions))
     cells = Cells(*map(np.concatenate, zip(cells, unseen, strict=True)))
     cells = cells.where(np.lexsort((cells.node, cells.key, cells.function, cells.cycle)))
-    begun = min((compute.start for compute in computes), default=-np.inf)
-    ended = max((compute.stop or np.inf for compute in computes), default=np.inf)
+    begun = min((computation.start for computation in computations), default=-np.inf)
+    ended = max((computation.stop or np.inf for computation in computations), default=np.inf)
     return _samples_table(cells, found.cycle, Names(functions, keys), begun, ended)
 
 
@@ -120,11 +120,11 @@ def _samples_table(
         {
             "start": np.maximum(cells.cycle * cycle, begun),
             "stop": np.minimum((cells.cycle + 1) * cycle, min(ended, perf_counter())),
-            "function": Labels(cells.function, names.functions),
-            "key": Labels(cells.key, names.keys),
-            "stack": cells.node,
-            "wall": cells.seconds,
-            "cpu": cells.cpu,
+            "function": Categorical(cells.function, names.functions),
+            "key": Categorical(cells.key, names.keys),
+            "node": cells.node,
+            "seconds": cells.seconds,
+            "cpu_seconds": cells.cpu,
             "count": cells.looks,
         }
     )
@@ -164,14 +164,14 @@ def _summed(cells: Cells) -> Cells:
     return Cells(cycle, function, key, node, seconds, cpu, looks.astype(np.int64))
 
 
-def _measured(table: Table, computes: Sequence[Compute], names: Sequence[str]) -> Tasks:
-    """One that has not ended stops now, or when its compute did; its CPU time is not known."""
+def _measured(table: Table, computations: Sequence[Computation], names: Sequence[str]) -> Tasks:
+    """One that has not ended stops now, or when its computation did; its CPU time is not known."""
     now = perf_counter()
-    stops = {compute_name(compute): compute.stop or now for compute in computes}
+    stops = {computation_name(computation): computation.stop or now for computation in computations}
     stop = table["stop"]
     if len(stop):
-        ends = np.array([stops[name] for name in table["compute"].values], dtype=float)
-        stop = np.where(np.isnan(stop), ends[table["compute"].codes], stop)
+        ends = np.array([stops[name] for name in table["computation"].values], dtype=float)
+        stop = np.where(np.isnan(stop), ends[table["computation"].codes], stop)
     number = np.array([names.index(name) for name in table["function"].values], dtype=np.int64)
     function = number[table["function"].codes] if len(stop) else np.zeros(0, dtype=np.int64)
     start = table["start"]

@@ -2,13 +2,13 @@
 
 Dask's local schedulers tell callbacks too little in some respects, which are mended here.
 
-- ``dask.local.local_callbacks`` empties the process-wide set of callbacks while a compute runs,
-  so that a compute nested inside a task does not report. A compute that merely overlaps, in
+- ``dask.local.local_callbacks`` empties the process-wide set of callbacks while a computation runs,
+  so that a computation nested inside a task does not report. A computation that merely overlaps, in
   another thread, goes unseen too, and the callbacks can be lost for good. `shared_callbacks` takes
   its place while a diagnostic is active: nesting is read off the stack, nothing is swapped.
-- The number of workers is a local variable of ``dask.local.get_async``, where `facts_of_compute`
+- The number of workers is a local variable of ``dask.local.get_async``, where `scheduler_locals`
   reads it.
-- Its graph has lost what ``dask.annotate`` said; `annotations_of_compute` finds that in the
+- Its graph has lost what ``dask.annotate`` said; `annotations_of_graph` finds that in the
   functions of dask that called it.
 - What a worker process was sent, and what it sent back, are local variables of
   ``execute_task`` and ``get_async``: `bytes_of_task` and `bytes_of_result` tell their sizes.
@@ -46,15 +46,15 @@ with suppress(ImportError):
 __all__ = [
     "GraphNode",
     "Task",
-    "annotations_of_compute",
+    "annotations_of_graph",
     "bytes_of_result",
     "bytes_of_task",
     "called_from",
-    "facts_of_compute",
     "hold",
     "is_machinery",
     "release",
     "runs_nothing",
+    "scheduler_locals",
     "sees_overlapping_computes",
 ]
 
@@ -77,12 +77,12 @@ _MACHINERY = {dask.utils.apply.__code__}
 
 
 def sees_overlapping_computes() -> bool:
-    """Whether this dask lets computes that overlap in several threads all be seen."""
+    """Whether this dask lets computations that overlap in several threads all be seen."""
     return _dasks_own is not None
 
 
 def hold(callback: CallbackTuple) -> None:
-    """Make a diagnostic's callback active for every compute that starts from now on."""
+    """Make a diagnostic's callback active for every computation that starts from now on."""
     with _lock:
         _install()
         Callback.active.add(callback)
@@ -90,7 +90,7 @@ def hold(callback: CallbackTuple) -> None:
 
 
 def release(callback: CallbackTuple) -> None:
-    """End what `hold` began; dask is as it was once nothing is held and no watched compute runs."""
+    """Undo `hold`; dask is as it was once nothing is held and no measured computation runs."""
     with _lock:
         Callback.active.discard(callback)
         home = _activations.pop(callback, None)
@@ -113,10 +113,12 @@ def _uninstall_if_unused() -> None:
 def shared_callbacks(
     callbacks: Any = None,
 ) -> Iterator[tuple[CallbackTuple, ...]]:
-    """Stand in for ``dask.local.local_callbacks``: who listens to the compute that starts here.
+    """Stand in for ``dask.local.local_callbacks``: who listens to the computation that starts here.
 
-    A callback that is not ours gets one compute at a time, as dask has it: many keep state that a
-    second compute would destroy. Ours come last, so that theirs see the graph before it is touched.
+    A callback that is not ours gets one computation at a time, as dask has it: many keep state that
+    a
+    second computation would destroy. Ours come last, so that theirs see the graph before it is
+    touched.
     """
     if callbacks is not None:
         yield tuple(sorted(callbacks, key=_is_ours))
@@ -137,7 +139,8 @@ def _claim() -> tuple[list[CallbackTuple], list[CallbackTuple]]:
         _computes_under_watch += 1
         active = Callback.active
         for callback, home in _activations.items():
-            # A compute that started before we were active puts back, at its end, a set without us.
+            # A computation that started before we were active puts back, at its end, a set without
+            # us.
             if home is not active and callback not in active:
                 active.add(callback)
                 _activations[callback] = active
@@ -163,18 +166,18 @@ def _is_ours(callback: CallbackTuple) -> bool:
 
 
 def _inside_a_compute() -> bool:
-    """Whether the compute that starts here was called from a task, or from another compute."""
-    computes = 0
+    """Whether the computation that starts here was called from a task or a computation."""
+    computations = 0
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code is _EXECUTE_TASK:
             return True
-        computes += frame.f_code is _GET_ASYNC
+        computations += frame.f_code is _GET_ASYNC
         frame = frame.f_back
-    return computes > 1
+    return computations > 1
 
 
-def facts_of_compute() -> Mapping[str, Any]:
+def scheduler_locals() -> Mapping[str, Any]:
     """The local variables of the scheduler that is calling, or nothing if it is not dask's.
 
     Only to be called from a callback; what is returned must not be kept.
@@ -190,7 +193,7 @@ def facts_of_compute() -> Mapping[str, Any]:
 
 
 def runs_nothing(state: Mapping[str, Any]) -> bool:
-    """Whether a compute has no task out just now; it is the scheduler that asks."""
+    """Whether a computation has no task out just now; it is the scheduler that asks."""
     return not state.get("running", True)
 
 
@@ -223,8 +226,8 @@ def _size_of(name: str, code: CodeType) -> float:
     return float("nan")
 
 
-def annotations_of_compute(name: str) -> Mapping[Any, Any]:
-    """What ``dask.annotate`` said under `name` of the compute that is starting, by key.
+def annotations_of_graph(name: str) -> Mapping[Any, Any]:
+    """What ``dask.annotate`` said under `name` of the computation that is starting, by key.
 
     The scheduler itself has but a plain graph; what carried the annotations is a local variable of
     the functions of dask that called it.
@@ -253,7 +256,7 @@ def _annotations_of_layers(graph: HighLevelGraph, name: str) -> dict[Any, Any]:
 
 
 def distributed_client() -> str:
-    """What takes computes away from us, if a client of distributed is there or has been."""
+    """What takes computations away from us, if a client of distributed is there or has been."""
     distributed = sys.modules.get("distributed")
     if distributed is None:
         return ""

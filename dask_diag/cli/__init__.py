@@ -25,7 +25,7 @@ Exit status:
 @click.group(cls=OneLineErrors, epilog=_STATUS)
 @click.version_option(__version__, prog_name="dask-diag")
 def main() -> None:
-    """Diagnose computes on Dask's local schedulers."""
+    """Diagnose computations on Dask's local schedulers."""
 
 
 for _command in (run, summary, report, compare, export):

@@ -28,7 +28,7 @@ _NO_AWAIT = (
 
 
 def _started(arguments: Any) -> Any:
-    from dask_diag.profilers.group import AllProfilers
+    from dask_diag.profilers.group import ProfilerGroup
     from dask_diag.profilers.record import record
 
     try:
@@ -36,7 +36,7 @@ def _started(arguments: Any) -> Any:
         check_free(arguments.report, arguments.force, arguments.output)
         options = {"dt": arguments.interval, "explain": arguments.explain}
         if arguments.output is None:
-            return AllProfilers(**options).__enter__()
+            return ProfilerGroup(**options).__enter__()
         return record(arguments.output, overwrite=arguments.force, **options).__enter__()
     except (click.ClickException, DiagnosticError, ValueError, TypeError) as error:
         told = error.message if isinstance(error, click.ClickException) else str(error)
@@ -85,7 +85,7 @@ class DiagMagics(Magics):
     @argument("-h", "--help", action="store_true", help="show this, and run nothing")
     @needs_local_scope
     def diag(self, line: str, cell: str, local_ns: Any = None) -> Any:
-        """Record all that a cell computes on Dask's local schedulers, and show it.
+        """Record all that a cell computations on Dask's local schedulers, and show it.
 
         The value of the cell's last expression is shown as without it.
         """
@@ -143,7 +143,7 @@ class DiagMagics(Magics):
         self.shell.user_ns[arguments.name] = recording
         if not arguments.quiet:
             display(recorder.summary())
-        plots = not (arguments.quiet or arguments.no_plots) and len(recording.computes) > 0
+        plots = not (arguments.quiet or arguments.no_plots) and len(recording.computations) > 0
         if plots and self._has_front_end():
             visualize(recording, show=True, save=False)
         if arguments.report:

@@ -1,4 +1,4 @@
-"""``dask-diag run``: profile all that an unchanged program computes."""
+"""``dask-diag run``: profile all that an unchanged program computations."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def run(
     program: str,
     arguments: tuple[str, ...],
 ) -> None:
-    """Run a program and record all that it computes on Dask's local schedulers.
+    """Run a program and record all that it computations on Dask's local schedulers.
 
     The program finds its arguments, stdout, __main__ and everything else as if run by python, and
     the exit status is its own. The recording is written as it goes, and the summary to stderr when
@@ -75,7 +75,7 @@ def run(
 
 
 def _run(program: Program, path: str, report: str | None, quiet: bool, **options: Any) -> None:
-    from dask_diag.profilers.deferred_interrupts import HeldInterrupts
+    from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
     from dask_diag.profilers.record import record
 
     # Where it is now: the program may go elsewhere.
@@ -84,7 +84,7 @@ def _run(program: Program, path: str, report: str | None, quiet: bool, **options
     recorder = record(path, **options)
     process = os.getpid()
     # Only what is the program's can be interrupted: what is ours is closed first.
-    with HeldInterrupts() as interrupts:
+    with DeferredInterrupts() as interrupts:
         with recorder:
             error = end_of(program.run, interrupts)
             if error is not None and not isinstance(error, SystemExit):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from dask_diag.cli.output import Failure, one_line
 
 if TYPE_CHECKING:
-    from dask_diag.profilers.deferred_interrupts import HeldInterrupts
+    from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
 
 __all__ = ["Program", "end_of", "print_as_python_does", "wait_for_threads"]
 
@@ -165,7 +165,7 @@ def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
     return rest
 
 
-def end_of(work: Callable[[], object], interrupts: HeldInterrupts) -> BaseException | None:
+def end_of(work: Callable[[], object], interrupts: DeferredInterrupts) -> BaseException | None:
     """Do what is the program's, which Ctrl-C may interrupt, and tell by what error it ended."""
     try:
         try:
@@ -180,7 +180,7 @@ def end_of(work: Callable[[], object], interrupts: HeldInterrupts) -> BaseExcept
     return None
 
 
-def wait_for_threads(interrupts: HeldInterrupts) -> None:
+def wait_for_threads(interrupts: DeferredInterrupts) -> None:
     """Wait for the program's threads as the interpreter does before it ends.
 
     It is the interpreter's own function, which does nothing when the interpreter calls it again: it

@@ -1,4 +1,4 @@
-"""One recording of several: each compute once, and positions that refer to the right rows."""
+"""One recording of several: each computation once, and positions that refer to the right rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_diag.columns import Labels
+from dask_diag.columns import Categorical
 from dask_diag.model.recording import REFERENCES
 from dask_diag.model.table import NO_ROWS, Table, stack
 
@@ -19,9 +19,9 @@ __all__ = ["combined"]
 
 def combined(parts: Sequence[Recording]) -> dict[str, Any]:
     """The fields of the recording that `Recording.combine` makes of these."""
-    computes, cache, pools = (
+    computations, cache, pools = (
         stack([part.rows(kept) for part, kept in _without_repeats(parts, name)])
-        for name in ("computes", "cache", "pools")
+        for name in ("computations", "cached_results", "pools")
     )
     tasks, references = _combined_tasks(parts)
     frames, stacks, samples = _combined_samples(parts)
@@ -29,15 +29,15 @@ def combined(parts: Sequence[Recording]) -> dict[str, Any]:
         start=min(part.start for part in parts),
         stop=max(part.stop for part in parts),
         epoch=parts[0].epoch,
-        computes=computes,
+        computations=computations,
         tasks=tasks,
         resources=stack([part.resources for part in parts]),
         processes=stack([part.processes for part in parts]),
         memory=_combined_memory(parts),
-        cache=cache,
+        cached_results=cache,
         pools=pools,
         frames=frames,
-        stacks=stacks,
+        call_tree=stacks,
         samples=samples,
         environment=next((p.environment for p in parts if len(p.environment)), NO_ROWS),
         metric=next((part.metric for part in parts if part.metric), ""),
@@ -92,7 +92,7 @@ def _combined_memory(parts: Sequence[Recording]) -> Table:
 
 def _labelled(label: str, series: Table) -> Table:
     columns = {name: series[name] for name in series.columns}
-    return Table({**columns, "label": Labels(np.zeros(len(series), np.uint8), [label])})
+    return Table({**columns, "label": Categorical(np.zeros(len(series), np.uint8), [label])})
 
 
 def _unused(label: str, used: Container[str]) -> str:
@@ -110,11 +110,11 @@ def _combined_samples(parts: Sequence[Recording]) -> tuple[Table, Table, Table]:
     frames_before = stacks_before = 0
     for position, part in enumerate(parts):
         frames.append(part.frames)
-        stacks.append(_shifted(part.stacks, {"parent": stacks_before, "frame": frames_before}))
+        stacks.append(_shifted(part.call_tree, {"parent": stacks_before, "frame": frames_before}))
         fresh = _not_sampled_before(part, parts[:position])
-        samples.append(_shifted(fresh, {"stack": stacks_before}))
+        samples.append(_shifted(fresh, {"node": stacks_before}))
         frames_before += len(part.frames)
-        stacks_before += len(part.stacks)
+        stacks_before += len(part.call_tree)
     return stack(frames), stack(stacks), stack(samples)
 
 
@@ -133,7 +133,7 @@ def _shifted(table: Table, columns: Mapping[str, int]) -> Table:
 
 
 def _not_sampled_before(part: Recording, earlier: Sequence[Recording]) -> Table:
-    """The samples from outside the time in which an earlier part sampled the same computes."""
+    """The samples from outside the time in which an earlier part sampled the same computations."""
     samples = part.samples
     if not len(samples):
         return samples
@@ -147,20 +147,20 @@ def _not_sampled_before(part: Recording, earlier: Sequence[Recording]) -> Table:
 
 
 def _names_of_computes(part: Recording) -> set[str]:
-    return set(part.computes["compute"].tolist()) if len(part.computes) else set()
+    return set(part.computations["computation"].tolist()) if len(part.computations) else set()
 
 
 def _without_repeats(
     parts: Sequence[Recording], name: str
 ) -> Iterator[tuple[Table, np.ndarray[Any, Any]]]:
-    """The tables of that name, and which of their rows are of a compute that no earlier one has."""
+    """The tables of that name, with a mask of the rows of computations not seen before."""
     seen: set[Any] = set()
     for part in parts:
         table: Table = getattr(part, name)
         if not len(table):
             yield table, np.zeros(0, dtype=bool)
             continue
-        column: Labels = table["compute"]
+        column: Categorical = table["computation"]
         present = {column.values[code] for code in np.unique(column.codes).tolist()}
         repeated = np.isin(column.codes, [column.values.index(v) for v in present & seen])
         seen |= present

@@ -34,44 +34,49 @@ class Recording:
         When recording began and ended.
     epoch : float
         What to add to a time to get seconds since the epoch.
-    computes : Table
-        A row per compute: ``compute`` (its name), ``start``, ``stop``, ``workers``, ``process_cpu``
+    computations : Table
+        A row per computation: ``computation`` (its name), ``start``, ``stop``, ``workers``,
+        ``process_cpu``
         and ``scheduler_cpu`` (CPU seconds of the computing process, all threads, and of the thread
-        that called for it), ``blocked`` and ``preempted`` (how often a thread of that process lost
-        its processor, to wait or though it could have gone on), ``processors`` (as many as it may
+        that called for it), ``voluntary_switches`` and ``involuntary_switches`` (how often a thread
+        of that process lost
+        its processor, to wait or though it could have gone on), ``cpus`` (as many as it may
         use), ``span``, ``scheduler``, ``error`` (the exception's type, or empty).
     tasks : Table
         A row per task: ``key`` (text), ``function``, ``start``, ``stop``, ``thread_cpu``,
         ``thread_noncpu``, ``submitted``, ``collected`` (seconds), ``worker``, ``pid``, ``thread``,
-        ``compute``, ``span``, ``outcome`` (``ok``, ``failed`` or ``unfinished``), ``error``.
-    needs : Table
-        A row per dependency: ``task`` and ``needs``, positions in `tasks` of a task and of one
+        ``computation``, ``span``, ``outcome`` (``ok``, ``failed`` or ``unfinished``), ``error``.
+    dependencies : Table
+        A row per dependency: ``task`` and ``depends_on``, positions in `tasks` of a task and of one
         whose result it takes.
     metrics : Table
         A row per metric that a task gave: ``task`` (position in `tasks`), ``activity``, ``unit``,
         ``value``, and ``cpu``: of seconds, how many were CPU seconds (NaN if not known).
     resources : Table
         A row per sample: ``time`` (s), ``cpu`` (%), ``memory``, ``memory_children`` (bytes),
-        ``read``, ``written`` (bytes since the first sample), ``threads``, ``late`` (s).
+        ``read``, ``written`` (bytes since the first sample), ``threads``, ``delay`` (s).
     processes : Table
         A row per sample of `resources` and process, and more from when sampling began and from
-        between tasks, when none ran: ``time`` (s), ``pid``, ``descendant`` (0 for the computing
+        between tasks, when none ran: ``time`` (s), ``pid``, ``is_child`` (0 for the computing
         process, 1 for others), ``memory`` (resident bytes).
     memory : Table
         A row per sample of a `MemorySampler`: ``label`` (of its series, a block of the program),
         ``time`` (s), ``rss``, ``pss``, ``uss`` (bytes of this process and all its descendants:
         resident; with pages that several share counted in parts that sum to one; and pages of one
-        alone. The latter two are NaN where they were not read), ``processes`` (how many), ``late``
+        alone. The latter two are NaN where they were not read), ``processes`` (how many), ``delay``
         (s).
-    cache : Table
-        A row per result that the scheduler held: ``key``, ``function``, ``compute``, ``metric``,
+    cached_results : Table
+        A row per result that the scheduler held: ``key``, ``function``, ``computation``,
+        ``metric``,
         ``start``, ``stop`` (s).
     transfers : Table
         A row each time that a task with its inputs, or its result, was pickled or rebuilt to pass
         between processes: ``task`` (position in `tasks`), ``activity`` (``serialize`` or
-        ``deserialize``), ``by`` (``scheduler`` or ``worker``), ``start``, ``stop`` (s), ``bytes``.
+        ``deserialize``), ``side`` (``scheduler`` or ``worker``), ``start``, ``stop`` (s),
+        ``bytes``.
     pools : Table
-        A row per pool of threads that a native library had at the end of a compute: ``compute``,
+        A row per pool of threads that a native library had at the end of a computation:
+        ``computation``,
         ``library`` (as threadpoolctl names it), ``threads``. Without threadpoolctl they are not
         known: one row, of no name and 0 threads.
     waits : Table
@@ -82,16 +87,18 @@ class Recording:
         before, stand for none: the sampler may have taken the lock from it.
     frames : Table
         A row per line of code that was seen running: ``name`` (its function's qualified name),
-        ``file``, ``line``, and ``first``, the line where the function starts (0 if not known, as of
+        ``file``, ``line``, and ``first_line``, the line where the function starts (0 if not known,
+        as of
         functions written in C).
-    stacks : Table
-        A row per node of the tree of calls: ``parent``, the position in `stacks` of its caller,
+    call_tree : Table
+        A row per node of the tree of calls: ``parent``, the position in `call_tree` of its caller,
         which comes before it (-1 of an outermost one), and ``frame``, a position in `frames`.
     samples : Table
         A row per cycle, function of tasks, key and stack: ``start``, ``stop`` (of the cycle, s),
         ``function``, ``key`` (of a task of which a quarter of a cycle or more was seen; of shorter
-        tasks, which go together, it is empty), ``stack`` (position in `stacks`; -1 for time that
-        could not be sampled), ``wall``, ``cpu`` (seconds for which the stack stands, its callees'
+        tasks, which go together, it is empty), ``node`` (position in `call_tree`; -1 for time that
+        could not be sampled), ``seconds``, ``cpu_seconds`` (seconds for which the stack stands, its
+        callees'
         not counted), ``count`` (samples).
     environment : Table
         Where it was made, a row per fact: ``section`` (``versions``, ``machine``,
@@ -106,19 +113,19 @@ class Recording:
     start: float
     stop: float
     epoch: float
-    computes: Table
+    computations: Table
     tasks: Table
-    needs: Table
+    dependencies: Table
     metrics: Table
     resources: Table
-    cache: Table
+    cached_results: Table
     processes: Table = NO_ROWS
     memory: Table = NO_ROWS
     transfers: Table = NO_ROWS
     waits: Table = NO_ROWS
     pools: Table = NO_ROWS
     frames: Table = NO_ROWS
-    stacks: Table = NO_ROWS
+    call_tree: Table = NO_ROWS
     samples: Table = NO_ROWS
     environment: Table = NO_ROWS
     metric: str = ""
@@ -128,7 +135,7 @@ class Recording:
     def combine(cls, recordings: Iterable[Recording]) -> Recording:
         """One recording of several that were made over the same block, or one after the other.
 
-        A compute that several of them saw is in it once, and so is a series of memory. Another
+        A computation that several of them saw is in it once, and so is a series of memory. Another
         series of the same label has a number added: ``"load (2)"``.
         """
         from dask_diag.model.combine import combined
@@ -193,7 +200,7 @@ def expect_recording(value: object) -> None:
 
 
 REFERENCES = {
-    "needs": ("task", "needs"),
+    "dependencies": ("task", "depends_on"),
     "metrics": ("task",),
     "transfers": ("task",),
     "waits": ("task",),

@@ -10,7 +10,7 @@ import numpy as np
 
 from dask_diag.columns import concatenate
 from dask_diag.errors import DiagnosticError
-from dask_diag.import_optional import needed
+from dask_diag.import_optional import import_optional
 
 if TYPE_CHECKING:
     import pandas
@@ -26,7 +26,7 @@ class Table:
 
     Parameters
     ----------
-    columns : mapping of str to array, Labels or Texts
+    columns : mapping of str to array, Categorical or PrefixStrings
     """
 
     __slots__ = ("_columns",)
@@ -72,7 +72,7 @@ class Table:
         MissingDependencyError
             If pandas is not installed.
         """
-        frame: pandas.DataFrame = needed(
+        frame: pandas.DataFrame = import_optional(
             "pandas", "to_dataframe()", "to_dicts() needs nothing"
         ).DataFrame({name: self[name].tolist() for name in self.columns})
         return frame

@@ -1,4 +1,4 @@
-"""What all diagnostics have in common: when they are active, and which computes they saw."""
+"""What all diagnostics have in common: when they are active, and which computations they saw."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dask.callbacks import Callback
 
 from dask_diag.capture import dask_internals as scheduler
-from dask_diag.capture.computation import STATE_KEY, Compute, begin, pack_row
+from dask_diag.capture.computation import STATE_KEY, Computation, begin, pack_row
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -37,7 +37,7 @@ class Diagnostic(Callback):
         self.start_time: float | None = None
         self.end_time: float | None = None
         self._epoch = time() - perf_counter()
-        self._computes: list[Compute] = []
+        self._computations: list[Computation] = []
         self._results: list[Any] = []
         self._told: set[int] = set()
         self._faults: list[str] = []
@@ -61,7 +61,7 @@ class Diagnostic(Callback):
             self.end_time = perf_counter()
 
     def register(self) -> None:
-        """Watch every compute of this process until `unregister`."""
+        """RunningTask every computation of this process until `unregister`."""
         with self._lock:
             if not self._is_active():
                 self._activate()
@@ -85,9 +85,11 @@ class Diagnostic(Callback):
                 self.end_time = perf_counter()
 
     def clear(self) -> None:
-        """Forget what was recorded, except of computes that are running now."""
+        """Forget what was recorded, except of computations that are running now."""
         with self._lock:
-            self._computes = [compute for compute in self._computes if compute.stop is None]
+            self._computations = [
+                computation for computation in self._computations if computation.stop is None
+            ]
             self._results = []
             self._told = set()
             self._faults = []
@@ -96,18 +98,18 @@ class Diagnostic(Callback):
 
     @property
     def results(self) -> list[Any]:
-        """A namedtuple for each thing recorded, computes that have ended included.
+        """A namedtuple for each thing recorded, computations that have ended included.
 
         It is made when asked for, from the recorded columns.
         """
         with self._lock:
-            for compute in self._computes:
-                if compute.stop is not None and compute.number not in self._told:
-                    self._told.add(compute.number)
-                    self._results.extend(self._results_of(compute))
+            for computation in self._computations:
+                if computation.stop is not None and computation.number not in self._told:
+                    self._told.add(computation.number)
+                    self._results.extend(self._results_of(computation))
             return self._results
 
-    def _results_of(self, compute: Compute) -> Iterable[Any]:
+    def _results_of(self, computation: Computation) -> Iterable[Any]:
         return ()
 
     @property
@@ -150,7 +152,7 @@ class Diagnostic(Callback):
         scheduler.release(self._callback)
 
     def _fault(self, doing: str, error: BaseException) -> None:
-        """Keep an error of our own, to be told in the summary; the user's compute goes on."""
+        """Keep an error of our own, to be told in the summary; the user's computation goes on."""
         text = f"{type(self).__name__} failed {doing}: {type(error).__name__}: {error}"
         if text not in self._faults:
             self._faults.append(text)
@@ -159,14 +161,14 @@ class Diagnostic(Callback):
         """What a reader must know beside the numbers."""
         notices = list(self._faults)
         client = scheduler.distributed_client()
-        if not self._computes and client:
+        if not self._computations and client:
             notices.append(
-                f"{type(self).__name__} saw no compute: they ran on {client}, and only local "
+                f"{type(self).__name__} saw no computation: they ran on {client}, and only local "
                 "schedulers are recorded. Pass scheduler='threads' or 'processes', or close it."
             )
         if not scheduler.sees_overlapping_computes():
             notices.append(
-                "this dask lets only the first of several overlapping computes be seen: use a "
+                "this dask lets only the first of several overlapping computations be seen: use a "
                 "version that dask_diag supports to see all"
             )
         return notices
@@ -178,63 +180,64 @@ class Diagnostic(Callback):
             self._fault(doing, error)
 
     def _start(self, dsk: Any) -> None:
-        self._guarded("at the start of a compute", self._begin, dsk)
+        self._guarded("at the start of a computation", self._begin, dsk)
 
     def _begin(self, dsk: Any) -> None:
-        compute = begin(dsk)
+        computation = begin(dsk)
         with self._lock:
-            self._computes.append(compute)
-        self._began(compute)
+            self._computations.append(computation)
+        self._began(computation)
 
     def _start_state(self, dsk: Any, state: Any) -> None:
-        self._guarded("at the start of a compute", self._meet_state, dsk, state)
+        self._guarded("at the start of a computation", self._meet_state, dsk, state)
 
     def _meet_state(self, dsk: Any, state: Any) -> None:
-        compute = state.get(STATE_KEY)
-        if compute is None:
-            compute = state[STATE_KEY] = begin(dsk)
-            compute.state = state
+        computation = state.get(STATE_KEY)
+        if computation is None:
+            computation = state[STATE_KEY] = begin(dsk)
+            computation.state = state
 
     def _finish(self, dsk: Any, state: Any, failed: bool) -> None:
-        self._guarded("at the end of a compute", self._end, dsk, state, failed)
+        self._guarded("at the end of a computation", self._end, dsk, state, failed)
 
     def _end(self, dsk: Any, state: Any, failed: bool) -> None:
-        compute = state.get(STATE_KEY)
-        if compute is None:
-            compute = begin(dsk)
+        computation = state.get(STATE_KEY)
+        if computation is None:
+            computation = begin(dsk)
         try:
-            self._ended(compute, dsk)
+            self._ended(computation, dsk)
         finally:
-            compute.finish(failed)
+            computation.finish(failed)
 
-    def _began(self, compute: Compute) -> None:
-        """Do what a subclass has to do when a compute starts."""
+    def _began(self, computation: Computation) -> None:
+        """Do what a subclass has to do when a computation starts."""
 
-    def _ended(self, compute: Compute, dsk: Any) -> None:
-        """Do what a subclass has to do when a compute has ended."""
+    def _ended(self, computation: Computation, dsk: Any) -> None:
+        """Do what a subclass has to do when a computation has ended."""
 
 
 class TaskDiagnostic(Diagnostic):
     """A diagnostic that wants each task measured on the thread that runs it.
 
-    If several are active in one compute, the first measures for all, and whichever is told first
+    If several are active in one computation, the first measures for all, and whichever is told
+    first
     that a task is done records it. What is done here is done for
     every task: it is counted in instructions (``make bench``).
     """
 
     def _meet_state(self, dsk: Any, state: Any) -> None:
         super()._meet_state(dsk, state)
-        compute = state[STATE_KEY]
-        if compute.measurer is None:
-            compute.measurer = self
+        computation = state[STATE_KEY]
+        if computation.measurer is None:
+            computation.measurer = self
 
     def _pretask(self, key: Any, dsk: Any, state: Any) -> None:
         try:
-            compute = state[STATE_KEY]
-            if compute.measurer is not self:
+            computation = state[STATE_KEY]
+            if computation.measurer is not self:
                 return
-            free = compute.free
-            measured = free.pop() if free else compute.stand_in_type(compute)
+            free = computation.free
+            measured = free.pop() if free else computation.wrapper_type(computation)
             measured.key = key
             measured.task = dsk[key]
             measured.start = measured.stop = measured.metered = None
@@ -247,17 +250,17 @@ class TaskDiagnostic(Diagnostic):
         try:
             measured = dsk[key]
             try:
-                compute = measured.compute
+                computation = measured.computation
                 dsk[key] = measured.task
                 ran_on = worker_id if type(worker_id) is int else 0
             except AttributeError:
                 # It is the task itself: its stand-in was put aside, or another has recorded it.
-                compute = state[STATE_KEY]
-                measured = compute.take_aside(key)
+                computation = state[STATE_KEY]
+                measured = computation.take_set_aside(key)
                 if measured is None:
                     return
                 ran_on = measured.thread
-            compute.rows += pack_row(
+            computation.rows += pack_row(
                 measured.submitted,
                 measured.start,
                 measured.stop,
@@ -266,9 +269,9 @@ class TaskDiagnostic(Diagnostic):
                 perf_counter(),
             )
             if measured.metered is not None:
-                compute.keep_metered(measured.metered)
-            compute.keys.append(key)
-            compute.worker_id = worker_id
-            compute.free.append(measured)
+                computation.log_metered(measured.metered)
+            computation.keys.append(key)
+            computation.worker_id = worker_id
+            computation.free.append(measured)
         except Exception as error:
             self._fault("to record a task", error)

@@ -11,28 +11,28 @@ from typing import TYPE_CHECKING, Any
 
 from dask.utils import funcname
 
-from dask_diag.capture.computation import STATE_KEY, Compute
-from dask_diag.capture.tasks.task_info import DescribedTask
+from dask_diag.capture.computation import STATE_KEY, Computation
+from dask_diag.capture.tasks.task_info import TaskInfo
 from dask_diag.capture.tasks.task_log import Keys, NamesOfPlainKeys
 from dask_diag.profilers.base import Diagnostic
 
 if TYPE_CHECKING:
     from dask_diag.model.recording import Recording
 
-__all__ = ["CacheData", "CacheProfiler", "Holdings"]
+__all__ = ["CacheData", "CacheProfiler", "CachedResults"]
 
 CacheData = namedtuple("CacheData", ("key", "task", "metric", "cache_time", "free_time"))
 """A result that the scheduler held, as `CacheProfiler.results` hold it."""
 
-HOLDING = Struct("3d")
+CACHED_RESULT = Struct("3d")
 """A result's row: the metric, held from, held until."""
 
 _NAN = float("nan")
-_pack_holding = HOLDING.pack
+_pack_cached_result = CACHED_RESULT.pack
 
 
-class Holdings:
-    """The results that one compute held and let go: how much, from when, until when."""
+class CachedResults:
+    """The results that one computation held and let go: how much, from when, until when."""
 
     def __init__(self) -> None:
         self.held: dict[Any, tuple[float, float]] = {}
@@ -41,31 +41,31 @@ class Holdings:
         self.whole = True
         self.names: Iterable[tuple[int, str]] = ()
 
-    def let_go(self, key: Any, now: float) -> None:
+    def release(self, key: Any, now: float) -> None:
         """Stop holding a result."""
         assert isinstance(self.keys, list)
         metric, since = self.held.pop(key)
         if type(metric) is not int:
             self.whole = False
-        self.rows += _pack_holding(metric, since, now)
+        self.rows += _pack_cached_result(metric, since, now)
         self.keys.append(key)
 
     def finish(self, dsk: Any, now: float) -> None:
         """Let go of everything, and of the user's keys."""
         for key in list(self.held):
-            self.let_go(key, now)
+            self.release(key, now)
         assert isinstance(self.keys, list)
         types = set(map(type, self.keys))
         self.names = NamesOfPlainKeys(self.keys, types, dsk)
         self.keys = Keys(self.keys, types)
 
-    def snapshot(self, dsk: Any, now: float) -> Holdings:
+    def snapshot(self, dsk: Any, now: float) -> CachedResults:
         """The same as if everything were let go now."""
-        copy = Holdings()
+        copy = CachedResults()
         copy.whole = self.whole
         copy.held = dict(self.held)
         copy.keys = list(self.keys)
-        copy.rows = self.rows[: HOLDING.size * len(copy.keys)]
+        copy.rows = self.rows[: CACHED_RESULT.size * len(copy.keys)]
         copy.finish(dsk, now)
         return copy
 
@@ -103,46 +103,55 @@ class CacheProfiler(Diagnostic):
                 f"metric: expected a callable that takes a result and returns a number, found "
                 f"{metric!r}; leave it out to count results"
             )
-        self._holdings: dict[int, Holdings] = {}
+        self._cached_results: dict[int, CachedResults] = {}
         self._metric_errors: dict[str, int] = {}
         super().__init__()
         self._metric = metric
         self._metric_name = metric_name or ("count" if metric is None else str(funcname(metric)))
 
     def clear(self) -> None:
-        """Forget what was recorded, except of computes that are running now."""
+        """Forget what was recorded, except of computations that are running now."""
         with self._lock:
             super().clear()
-            kept = {compute.number for compute in self._computes}
-            self._holdings = {n: held for n, held in self._holdings.items() if n in kept}
+            kept = {computation.number for computation in self._computations}
+            self._cached_results = {
+                n: held for n, held in self._cached_results.items() if n in kept
+            }
             self._metric_errors = {}
 
     @property
     def recording(self) -> Recording:
-        """The results held by all computes so far, those that are held now included."""
-        from dask_diag.builders.recording import cache_table, record
+        """The results held by all computations so far, those that are held now included."""
+        from dask_diag.builders.recording import cached_results_table, record
 
         now = perf_counter()
-        holdings = [
-            (compute, self._holdings_until(compute, now)) for compute in list(self._computes)
+        cached_results = [
+            (computation, self._cached_results_until(computation, now))
+            for computation in list(self._computations)
         ]
-        return record(self, cache=cache_table(holdings), metric=self._metric_name)
+        return record(
+            self, cached_results=cached_results_table(cached_results), metric=self._metric_name
+        )
 
-    def _holdings_until(self, compute: Compute, now: float) -> Holdings:
-        holdings = self._holdings[compute.number]
-        return holdings if compute.stop is not None else holdings.snapshot(compute.dsk, now)
+    def _cached_results_until(self, computation: Computation, now: float) -> CachedResults:
+        cached_results = self._cached_results[computation.number]
+        return (
+            cached_results
+            if computation.stop is not None
+            else cached_results.snapshot(computation.dsk, now)
+        )
 
-    def _results_of(self, compute: Compute) -> Iterator[CacheData]:
+    def _results_of(self, computation: Computation) -> Iterator[CacheData]:
         from dask_diag.builders.keys import keys_columns
 
-        holdings = self._holdings[compute.number]
-        functions = keys_columns(list(holdings.keys), dict(holdings.names))[1].tolist()
-        rows = HOLDING.iter_unpack(holdings.rows)
+        cached_results = self._cached_results[computation.number]
+        functions = keys_columns(list(cached_results.keys), dict(cached_results.names))[1].tolist()
+        rows = CACHED_RESULT.iter_unpack(cached_results.rows)
         for key, function, (metric, start, stop) in zip(
-            holdings.keys, functions, rows, strict=True
+            cached_results.keys, functions, rows, strict=True
         ):
-            size = int(metric) if holdings.whole and not isnan(metric) else metric
-            yield CacheData(key, DescribedTask(key, function), size, start, stop)
+            size = int(metric) if cached_results.whole and not isnan(metric) else metric
+            yield CacheData(key, TaskInfo(key, function), size, start, stop)
 
     def _notices(self) -> list[str]:
         return super()._notices() + [
@@ -151,20 +160,20 @@ class CacheProfiler(Diagnostic):
             for error, count in self._metric_errors.items()
         ]
 
-    def _began(self, compute: Compute) -> None:
-        self._holdings[compute.number] = Holdings()
+    def _began(self, computation: Computation) -> None:
+        self._cached_results[computation.number] = CachedResults()
 
     def _posttask(self, key: Any, value: Any, dsk: Any, state: Any, worker_id: Any) -> None:
         try:
-            holdings = self._holdings[state[STATE_KEY].number]
+            cached_results = self._cached_results[state[STATE_KEY].number]
             metric = 1 if self._metric is None else self._measure(value)
             now = perf_counter()
-            held = holdings.held
+            held = cached_results.held
             held[key] = (metric, now)
             released = state["released"]
             for dependency in state["dependencies"][key]:
                 if dependency in released and dependency in held:
-                    holdings.let_go(dependency, now)
+                    cached_results.release(dependency, now)
         except Exception as error:
             self._fault("to record a result", error)
 
@@ -179,5 +188,5 @@ class CacheProfiler(Diagnostic):
             self._metric_errors[text] = self._metric_errors.get(text, 0) + 1
             return _NAN
 
-    def _ended(self, compute: Compute, dsk: Any) -> None:
-        self._holdings[compute.number].finish(dsk, perf_counter())
+    def _ended(self, computation: Computation, dsk: Any) -> None:
+        self._cached_results[computation.number].finish(dsk, perf_counter())

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["HeldInterrupts"]
+__all__ = ["DeferredInterrupts"]
 
 
-class HeldInterrupts:
+class DeferredInterrupts:
     """Notes each Ctrl-C in a block, and hands one on to whoever hears them when the block ends.
 
     Elsewhere than on the main thread, where no signal is heard, and where the program ignores

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from dask_diag.model.recording import Recording
     from dask_diag.views.text import Summary
 
-__all__ = ["AllProfilers"]
+__all__ = ["ProfilerGroup"]
 
 
-class AllProfilers:
+class ProfilerGroup:
     """Runs all profilers over a block, and notes where.
 
     Parameters

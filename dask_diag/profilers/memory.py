@@ -10,7 +10,7 @@ from functools import partial
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any
 
-from dask_diag.capture.system.periodic import Beat
+from dask_diag.capture.system.periodic import PeriodicThread
 from dask_diag.validation import number
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MEASURES", "MEMORY_COLUMNS", "MemorySampler"]
 
-MEMORY_COLUMNS = ("time", "rss", "pss", "uss", "processes", "late")
+MEMORY_COLUMNS = ("time", "rss", "pss", "uss", "processes", "delay")
 MEASURES = ("process", "rss", "pss", "uss")
 
 
@@ -37,7 +37,8 @@ class MemorySampler:
     Notes
     -----
     Any number of blocks may run at the same time, in any threads; each has a thread that samples.
-    Labels name series, and a series is one block: where a label is used again, a number is added,
+    Categorical name series, and a series is one block: where a label is used again, a number is
+    added,
     ``"load (2)"`` for the second block of ``"load"``, in the order in which they are entered.
 
     Resident memory (RSS) counts pages that processes share in each of them; the proportional one
@@ -63,7 +64,7 @@ class MemorySampler:
     def __init__(self) -> None:
         self.start_time: float | None = None
         self.end_time: float | None = None
-        self._computes = ()
+        self._computations = ()
         self._epoch = time() - perf_counter()
         self._lock = threading.Lock()
         self._measures: dict[str, str] = {}
@@ -218,7 +219,7 @@ class _Series:
         self._sample(perf_counter())
         self._waited_for = False
         failed = partial(fault, "to sample memory")
-        self._beat = Beat("memory", interval, self._sample, failed, interval)
+        self._beat = PeriodicThread("memory", interval, self._sample, failed, interval)
 
     def stop(self) -> None:
         """Take a last sample and end the thread, at once."""

@@ -7,8 +7,8 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from dask_diag.profilers.deferred_interrupts import HeldInterrupts
-from dask_diag.profilers.group import AllProfilers
+from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
+from dask_diag.profilers.group import ProfilerGroup
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["performance_report"]
 
 
-class performance_report(AllProfilers):  # noqa: N801
+class performance_report(ProfilerGroup):  # noqa: N801
     """Run all profilers over a block and write a page about it.
 
     The page needs no network. It tells findings first, then what was measured. It is written also
@@ -74,7 +74,7 @@ class performance_report(AllProfilers):  # noqa: N801
     def __exit__(self, *args: object) -> None:
         if self._is_of_parent():
             return
-        with HeldInterrupts(args[0] if args else None) as interrupts:
+        with DeferredInterrupts(args[0] if args else None) as interrupts:
             super().__exit__(*args)
             # A page may take long: who presses Ctrl-C again does not want it.
             interrupts.most = 2

@@ -8,9 +8,9 @@ from functools import partial
 from math import isnan
 from typing import TYPE_CHECKING, Any
 
-from dask_diag.capture.computation import Compute
-from dask_diag.capture.sampling.sampler import Listening, sampler
-from dask_diag.capture.tasks.task_info import DescribedTask
+from dask_diag.capture.computation import Computation
+from dask_diag.capture.sampling.sampler import Subscription, sampler
+from dask_diag.capture.tasks.task_info import TaskInfo
 from dask_diag.profilers.base import TaskDiagnostic
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ TaskData = namedtuple("TaskData", ("key", "task", "start_time", "end_time", "wor
 
 
 class Profiler(TaskDiagnostic):
-    """Profile computes task by task, on dask's local schedulers.
+    """Profile computations task by task, on dask's local schedulers.
 
     Each task's start, stop and CPU time are read on the thread that runs it, in whichever process
     that is; the scheduler's own two times, submitted and collected, are kept beside them.
@@ -39,7 +39,7 @@ class Profiler(TaskDiagnostic):
     ----------
     results : list of TaskData
         Key, task, start and stop (seconds of ``time.perf_counter()``) and worker of each task that
-        was done. The task is described, not kept: see `DescribedTask`.
+        was done. The task is described, not kept: see `TaskInfo`.
     recording : Recording
         Everything that was measured, with the tasks that failed or were not finished.
 
@@ -61,16 +61,16 @@ class Profiler(TaskDiagnostic):
             raise TypeError(f"explain: expected True or False, found {explain!r}")
         super().__init__()
         self._explains = explain
-        self._looking: dict[int, Listening] = {}
+        self._looking: dict[int, Subscription] = {}
         self._why_not = ""
 
     @property
     def recording(self) -> Recording:
-        """The tasks of all computes so far, those in flight included."""
+        """The tasks of all computations so far, those in flight included."""
         from dask_diag.builders.recording import record
         from dask_diag.builders.tasks import tasks_tables
 
-        return record(self, **tasks_tables(self._computes))
+        return record(self, **tasks_tables(self._computations))
 
     @property
     def metrics(self) -> dict[tuple[str, str, str, str], float]:
@@ -79,27 +79,27 @@ class Profiler(TaskDiagnostic):
 
         return execute_metrics(self.recording)
 
-    def _began(self, compute: Compute) -> None:
+    def _began(self, computation: Computation) -> None:
         if self._explains:
-            self._start_explaining(compute)
+            self._start_explaining(computation)
 
-    def _ended(self, compute: Compute, dsk: Any) -> None:
-        looking = self._looking.pop(compute.number, None)
+    def _ended(self, computation: Computation, dsk: Any) -> None:
+        looking = self._looking.pop(computation.number, None)
         if looking is not None:
             sampler.remove(looking)
 
-    def _start_explaining(self, compute: Compute) -> None:
+    def _start_explaining(self, computation: Computation) -> None:
         from dask_diag.capture.sampling.linux_threads import why_not_here
-        from dask_diag.capture.sampling.probes import let_be_watched
-        from dask_diag.capture.sampling.wait_probe import WaitLooker
+        from dask_diag.capture.sampling.probes import attach_probe
+        from dask_diag.capture.sampling.wait_probe import WaitProbe
 
         self._why_not = why_not_here()
         if self._why_not:
             return
-        looker = WaitLooker()
-        let_be_watched(compute, looker)
-        self._looking[compute.number] = sampler.add(
-            looker.look, looker.interval, partial(self._fault, "to explain waits")
+        probe = WaitProbe()
+        attach_probe(computation, probe)
+        self._looking[computation.number] = sampler.add(
+            probe.look, probe.interval, partial(self._fault, "to explain waits")
         )
 
     def _notices(self) -> list[str]:
@@ -108,20 +108,20 @@ class Profiler(TaskDiagnostic):
             notices.append(f"explain=True: what tasks waited for is not told: {self._why_not}")
         return notices
 
-    def _results_of(self, compute: Compute) -> Iterator[TaskData]:
+    def _results_of(self, computation: Computation) -> Iterator[TaskData]:
         from dask_diag.builders.tasks import in_order_of_submission, tasks_tables
 
-        table = tasks_tables([compute])["tasks"]
-        keys = list(compute.keys)
-        worker = {"processes": "pid", "threads": "thread"}.get(compute.scheduler)
+        table = tasks_tables([computation])["tasks"]
+        keys = list(computation.keys)
+        worker = {"processes": "pid", "threads": "thread"}.get(computation.scheduler)
         workers = table[worker].tolist() if worker else [None] * len(table)
         names = ("start", "stop", "function", "collected", "outcome", "submitted")
         columns = [table[name].tolist() for name in names]
         for key, (start, stop, function, collected, outcome, _), who in zip(
-            in_order_of_submission(compute, keys),
+            in_order_of_submission(computation, keys),
             zip(*columns, strict=True),
             workers,
             strict=True,
         ):
             if outcome == "ok" and not isnan(collected):
-                yield TaskData(key, DescribedTask(key, function), start, stop, who)
+                yield TaskData(key, TaskInfo(key, function), start, stop, who)

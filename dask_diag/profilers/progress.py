@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from dask.utils import format_time
 
-from dask_diag.capture.computation import ROW, Compute
+from dask_diag.capture.computation import ROW, Computation
 from dask_diag.profilers.base import TaskDiagnostic
 from dask_diag.validation import number
 
@@ -27,8 +27,8 @@ _SHORTEST_UPDATE = 0.001
 class CpuShare:
     """The share of the tasks' seconds that they spent on a processor, kept up to date."""
 
-    def __init__(self, compute: Compute) -> None:
-        self._compute = compute
+    def __init__(self, computation: Computation) -> None:
+        self._compute = computation
         self._position = 0
         self._wall = self._cpu = 0.0
 
@@ -46,23 +46,23 @@ class CpuShare:
 
 
 class _Running:
-    """A compute that has a bar."""
+    """A computation that has a bar."""
 
-    def __init__(self, compute: Compute, name: str) -> None:
-        self.compute = compute
+    def __init__(self, computation: Computation, name: str) -> None:
+        self.computation = computation
         self.name = name
-        self.share = CpuShare(compute)
+        self.share = CpuShare(computation)
         self.tenths_told = 0
-        self.told_at = compute.start
+        self.told_at = computation.start
 
 
 class ProgressBar(TaskDiagnostic):
-    """Show how far each compute is, and how much of its tasks' time is CPU time.
+    """Show how far each computation is, and how much of its tasks' time is CPU time.
 
     Parameters
     ----------
     minimum : float, optional
-        Seconds that a compute must take before anything is shown.
+        Seconds that a computation must take before anything is shown.
     width : int, optional
         Width of the bar in characters.
     dt : float, optional
@@ -75,15 +75,16 @@ class ProgressBar(TaskDiagnostic):
     Attributes
     ----------
     last_duration : float
-        Seconds that the compute which ended last took.
+        Seconds that the computation which ended last took.
 
     Notes
     -----
     On a terminal and in a notebook one line is drawn over and over. On anything else, a log file
     for one, whole lines are written, one for each tenth that is done and not more often than `dt`;
-    a compute of less than a second has one line.
+    a computation of less than a second has one line.
 
-    The last field tells whether the compute failed, which one it is where there are several, and
+    The last field tells whether the computation failed, which one it is where there are several,
+    and
     the CPU share: thread CPU seconds of the tasks that are done, of their
     wall seconds.
     """
@@ -115,21 +116,23 @@ class ProgressBar(TaskDiagnostic):
 
     @property
     def recording(self) -> Recording:
-        """The computes that run now and the one that ended last, with their tasks."""
+        """The computations that run now and the one that ended last, with their tasks."""
         from dask_diag.builders.recording import record
         from dask_diag.builders.tasks import tasks_tables
 
-        return record(self, **tasks_tables(self._computes))
+        return record(self, **tasks_tables(self._computations))
 
     @property
     def _running(self) -> bool:
         return bool(self._bars)
 
-    def _began(self, compute: Compute) -> None:
+    def _began(self, computation: Computation) -> None:
         with self._lock:
-            self._computes = [compute for compute in self._computes if compute.stop is None]
+            self._computations = [
+                computation for computation in self._computations if computation.stop is None
+            ]
             self._count += 1
-            self._bars[compute.number] = _Running(compute, self._name_of_next())
+            self._bars[computation.number] = _Running(computation, self._name_of_next())
             if len(self._bars) == 1:
                 self._stopping = threading.Event()
                 self._timer = threading.Thread(
@@ -141,21 +144,21 @@ class ProgressBar(TaskDiagnostic):
         """Which compute it is, where there may be several."""
         if self._count == 1 and not self._registered:
             return ""
-        return f"compute {self._count}"
+        return f"computation {self._count}"
 
-    def _ended(self, compute: Compute, dsk: Any) -> None:
+    def _ended(self, computation: Computation, dsk: Any) -> None:
         with self._lock:
-            bar = self._bars.pop(compute.number)
+            bar = self._bars.pop(computation.number)
             last = not self._bars
             self._stopping.set() if last else None
         if last:
             self._timer.join()
-        now = compute.stop or perf_counter()
-        self.last_duration = now - compute.start
+        now = computation.stop or perf_counter()
+        self.last_duration = now - computation.start
         if self.last_duration >= self._minimum:
             with self._lock:
                 failed = sys.exc_info()[1] is not None
-                done = bar.compute.share_done() if failed else 1.0
+                done = bar.computation.share_done() if failed else 1.0
                 line = self._line(bar, done, self.last_duration)
                 self._write(line + (" failed" if failed else ""), final=True)
 
@@ -170,15 +173,16 @@ class ProgressBar(TaskDiagnostic):
             return
         bar, now = bars[0], perf_counter()
         if self._in_place():
-            if now - bar.compute.start > self._minimum:
+            if now - bar.computation.start > self._minimum:
                 more = f" +{len(bars) - 1} more" if len(bars) > 1 else ""
                 self._write(
-                    self._line(bar, bar.compute.share_done(), now - bar.compute.start) + more
+                    self._line(bar, bar.computation.share_done(), now - bar.computation.start)
+                    + more
                 )
             return
         for bar in bars:
-            elapsed = now - bar.compute.start
-            done = bar.compute.share_done()
+            elapsed = now - bar.computation.start
+            done = bar.computation.share_done()
             tenths = int(done * _LINES_ON_PAPER)
             due = tenths > bar.tenths_told and now - bar.told_at >= self._dt and done < 1
             if due and elapsed > max(self._minimum, _SECONDS_WITHOUT_LINES):

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from dask_diag.profilers.deferred_interrupts import HeldInterrupts
-from dask_diag.profilers.group import AllProfilers
+from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
+from dask_diag.profilers.group import ProfilerGroup
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -21,7 +21,7 @@ _PERIOD = 0.8
 _SHORTEST_PAUSE = 0.3
 
 
-class record(AllProfilers):  # noqa: N801
+class record(ProfilerGroup):  # noqa: N801
     """Run all profilers over a block and write what they measure to a file as it goes.
 
     If this process is killed, the file has all but at most the last second, with the tasks that ran
@@ -83,7 +83,7 @@ class record(AllProfilers):  # noqa: N801
         from dask_diag.storage import Writer
 
         with ExitStack() as undo:
-            with HeldInterrupts():
+            with DeferredInterrupts():
                 self._writer = Writer(self._path, overwrite=self._overwrite)
                 undo.callback(self._writer.close)
                 super().__enter__()
@@ -99,7 +99,7 @@ class record(AllProfilers):  # noqa: N801
     def __exit__(self, *args: object) -> None:
         if self._is_of_parent():
             return
-        with HeldInterrupts(args[0] if args else None):
+        with DeferredInterrupts(args[0] if args else None):
             self._stop_thread()
             super().__exit__(*args)
             self._guarded(self._end)
@@ -115,16 +115,16 @@ class record(AllProfilers):  # noqa: N801
         self._thread.join()
 
     def _streams_of_profilers(self) -> list[Any]:
-        from dask_diag.builders.incremental import CacheStream, ResourceStream
-        from dask_diag.builders.incremental_stacks import StackStream
-        from dask_diag.builders.incremental_tasks import TaskStream
+        from dask_diag.builders.incremental import IncrementalCachedResults, IncrementalResources
+        from dask_diag.builders.incremental_stacks import IncrementalStacks
+        from dask_diag.builders.incremental_tasks import IncrementalTasks
 
-        tasks = TaskStream(self.tasks)
+        tasks = IncrementalTasks(self.tasks)
         return [
             tasks,
-            CacheStream(self.cache, tasks.columns_of_keys),
-            ResourceStream(self.resources),
-            StackStream(self.stacks),
+            IncrementalCachedResults(self.cache, tasks.columns_of_keys),
+            IncrementalResources(self.resources),
+            IncrementalStacks(self.stacks),
         ]
 
     def _run(self) -> None:

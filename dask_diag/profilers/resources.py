@@ -11,9 +11,9 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from dask_diag.capture.computation import Compute
+from dask_diag.capture.computation import Computation
 from dask_diag.capture.dask_internals import runs_nothing
-from dask_diag.capture.system.periodic import Beat
+from dask_diag.capture.system.periodic import PeriodicThread
 from dask_diag.profilers.base import Diagnostic
 from dask_diag.validation import number
 
@@ -33,10 +33,10 @@ SAMPLE_COLUMNS = (
     "read",
     "written",
     "threads",
-    "late",
+    "delay",
 )
 
-PROCESS_COLUMNS = ("time", "pid", "descendant", "memory")
+PROCESS_COLUMNS = ("time", "pid", "is_child", "memory")
 
 _FIRST_SAMPLE_AFTER = 0.01
 _SHARE_OF_TIME_FOR_NOTES = 0.01
@@ -61,7 +61,7 @@ class ResourceProfiler(Diagnostic):
     Notes
     -----
     A thread samples with psutil; its own CPU time is left out. As a context manager it samples
-    throughout the block, when registered only while computes run. CPU is that of the interval
+    throughout the block, when registered only while computations run. CPU is that of the interval
     which ends with the sample; memory is the sum of resident sizes, in which pages that processes
     share count in each. Between tasks, when none runs, memory alone is noted, for a hundredth of
     the time at most: so it is known what the next one began with.
@@ -137,10 +137,10 @@ class ResourceProfiler(Diagnostic):
     def _is_running(self) -> bool:
         return self._sampler is not None
 
-    def _began(self, compute: Compute) -> None:
+    def _began(self, computation: Computation) -> None:
         self._start_sampling()
 
-    def _ended(self, compute: Compute, dsk: Any) -> None:
+    def _ended(self, computation: Computation, dsk: Any) -> None:
         self._stop_sampling()
 
     def _posttask(self, key: Any, value: Any, dsk: Any, state: Any, worker_id: Any) -> None:
@@ -198,7 +198,7 @@ class Sampler:
         self._cpu = 0.0
         self._keep(self._last, self._tree.memory_of)
         failed = partial(fault, "to sample resources")
-        self._beat = Beat("resources", dt, self._sample, failed, _FIRST_SAMPLE_AFTER)
+        self._beat = PeriodicThread("resources", dt, self._sample, failed, _FIRST_SAMPLE_AFTER)
 
     def stop(self) -> None:
         """Take a last sample and end the thread, at once."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import dask.config
 from dask.utils import parse_timedelta
 
-from dask_diag.capture.computation import Compute
-from dask_diag.capture.sampling.sampler import Listening, sampler
+from dask_diag.capture.computation import Computation
+from dask_diag.capture.sampling.sampler import Subscription, sampler
 from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import seconds
 from dask_diag.profilers.base import TaskDiagnostic
@@ -31,7 +31,8 @@ class SamplingProfiler(TaskDiagnostic):
     """Profile the lines of code in which tasks spend their time, on dask's local schedulers.
 
     Every `interval` one thread of each process looks at the stacks of the threads that run a task.
-    What it sees is summed up in cycles, so that a long compute needs no more memory than a short
+    What it sees is summed up in cycles, so that a long computation needs no more memory than a
+    short
     one. Seconds sum to those that the tasks took; what could not be seen is labelled. Tasks of
     which a quarter of a cycle or more was seen are told apart by their keys.
 
@@ -87,17 +88,17 @@ class SamplingProfiler(TaskDiagnostic):
                 f"cycle: expected at least the interval of {self._interval:g} s, found "
                 f"{self._cycle:g} s"
             )
-        self._looking: dict[int, Listening] = {}
+        self._looking: dict[int, Subscription] = {}
         self._stacks = self._no_stacks()
         super().__init__()
 
     @property
     def recording(self) -> Recording:
-        """What was seen so far, with the computes in which it was."""
+        """What was seen so far, with the computations in which it was."""
         from dask_diag.builders.recording import record
         from dask_diag.builders.stacks import stacks_tables
 
-        return record(self, **stacks_tables(self._stacks, self._computes))
+        return record(self, **stacks_tables(self._stacks, self._computations))
 
     def tree(
         self,
@@ -198,11 +199,11 @@ class SamplingProfiler(TaskDiagnostic):
         export_stacks(self.recording, filename, start, stop, function, key=key, overwrite=overwrite)
 
     def clear(self) -> None:
-        """Forget what was recorded, except of computes that are running now."""
+        """Forget what was recorded, except of computations that are running now."""
         with self._lock:
             super().clear()
-            if self._computes:
-                self._stacks.forget(min(compute.start for compute in self._computes))
+            if self._computations:
+                self._stacks.forget(min(computation.start for computation in self._computations))
             else:
                 self._stacks = self._no_stacks()
 
@@ -211,26 +212,26 @@ class SamplingProfiler(TaskDiagnostic):
 
         return Stacks(self._cycle)
 
-    def _began(self, compute: Compute) -> None:
-        from dask_diag.capture.sampling.probes import let_be_watched
-        from dask_diag.capture.sampling.stack_probe import StackLooker, keep_code
+    def _began(self, computation: Computation) -> None:
+        from dask_diag.capture.sampling.probes import attach_probe
+        from dask_diag.capture.sampling.stack_probe import StackProbe, keep_code
 
-        looker = StackLooker(self._interval, self._cycle)
-        other = compute.lookers.get(StackLooker)
+        probe = StackProbe(self._interval, self._cycle)
+        other = computation.probes.get(StackProbe)
         if other is not None:
-            looker = StackLooker(*map(min, zip(looker, other, strict=True)))
+            probe = StackProbe(*map(min, zip(probe, other, strict=True)))
         with self._lock:
-            compute.stacks += (self._stacks,)
-        let_be_watched(compute, looker)
+            computation.stacks += (self._stacks,)
+        attach_probe(computation, probe)
         keep_code()
-        self._looking[compute.number] = sampler.add(
-            looker.look, looker.interval, partial(self._fault, "to look at stacks")
+        self._looking[computation.number] = sampler.add(
+            probe.look, probe.interval, partial(self._fault, "to look at stacks")
         )
 
-    def _ended(self, compute: Compute, dsk: Any) -> None:
+    def _ended(self, computation: Computation, dsk: Any) -> None:
         from dask_diag.capture.sampling.stack_probe import forget_code
 
-        looking = self._looking.pop(compute.number, None)
+        looking = self._looking.pop(computation.number, None)
         if looking is not None:
             sampler.remove(looking)
             forget_code()

@@ -122,7 +122,7 @@ class Writer:
             table takes the place of what the parts before had.
         so_far : Recording, optional
             Rows that follow on those of `part` only as long as nothing else does: tasks that run
-            now, computes that have not ended. The next part takes their place.
+            now, computations that have not ended. The next part takes their place.
         """
         if self._file is None:
             raise RecordingFileError(f"cannot write {self._called}: it has been closed")

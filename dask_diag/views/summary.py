@@ -59,9 +59,9 @@ def _told(finding: Finding) -> str:
 
 
 def _heading(recording: Recording) -> str:
-    tasks, computes = recording.tasks, recording.computes
-    spent = seconds_computing(computes)
-    parts = [counted(len(computes), "compute")]
+    tasks, computations = recording.tasks, recording.computations
+    spent = seconds_computing(computations)
+    parts = [counted(len(computations), "computation")]
     if len(tasks):
         parts[0] += f", {counted(len(tasks), 'task')}"
         used = _workers_used(tasks)

@@ -37,7 +37,7 @@ def notes_on(recording: Recording) -> Iterator[str]:
     yield from _notes_on_waits(recording)
     yield from _notes_on_critical_path(recording)
     yield from _notes_on_outcomes(recording.tasks)
-    yield from _notes_on_computes(recording.computes)
+    yield from _notes_on_computes(recording.computations)
     yield from _notes_on_cpu_outside_tasks(recording)
     yield from _notes_on_stacks(recording)
     yield from _notes_on_resources(recording)
@@ -80,10 +80,10 @@ def _notes_on_waits(recording: Recording) -> Iterator[str]:
 
 
 def _notes_on_critical_path(recording: Recording) -> Iterator[str]:
-    if not len(recording.needs):
+    if not len(recording.dependencies):
         return
     path = critical_path(recording)
-    wall = float(path.computes["wall"].sum())
+    wall = float(path.computations["wall"].sum())
     if path.length:
         names = [shown(name, 24) for name in path.functions["function"].tolist()[:3]]
         times = amount(wall / path.length)
@@ -112,22 +112,22 @@ def _notes_on_outcomes(tasks: Table) -> Iterator[str]:
         )
 
 
-def _notes_on_computes(computes: Table) -> Iterator[str]:
-    if not len(computes):
+def _notes_on_computes(computations: Table) -> Iterator[str]:
+    if not len(computations):
         return
-    errors = [error for error in computes["error"].tolist() if error]
+    errors = [error for error in computations["error"].tolist() if error]
     if errors:
         names = ", ".join(shown(name) for name in dict.fromkeys(errors))
-        yield f"ended by an error: {counted(len(errors), 'compute')} ({names})"
-    order = np.argsort(computes["start"])
-    reached = np.maximum.accumulate(computes["stop"][order])
-    overlapping = int((computes["start"][order][1:] < reached[:-1]).sum())
+        yield f"ended by an error: {counted(len(errors), 'computation')} ({names})"
+    order = np.argsort(computations["start"])
+    reached = np.maximum.accumulate(computations["stop"][order])
+    overlapping = int((computations["start"][order][1:] < reached[:-1]).sum())
     if overlapping:
-        yield f"overlapping in time with an earlier one: {counted(overlapping, 'compute')}"
+        yield f"overlapping in time with an earlier one: {counted(overlapping, 'computation')}"
 
 
 def _notes_on_cpu_outside_tasks(recording: Recording) -> Iterator[str]:
-    if not len(recording.computes):
+    if not len(recording.computations):
         return
     outside = cpu_outside_tasks(recording)
     in_tasks = float(np.nansum(recording.tasks["thread_cpu"])) if len(recording.tasks) else 0.0
@@ -154,7 +154,7 @@ def _notes_on_stacks(recording: Recording) -> Iterator[str]:
         place = f" ({shown(path, 40)}:{line['line']})" if path else ""
         yield (
             f"hottest line: {shown(line['name'], 40)}{place}, {seconds(line['wall'])} of its own "
-            f"in {seconds(float(recording.samples['wall'].sum()))} of tasks"
+            f"in {seconds(float(recording.samples['seconds'].sum()))} of tasks"
         )
 
 
@@ -162,7 +162,7 @@ def _cpu_told(recording: Recording) -> str:
     """Per cent of a core; a sample stands for the time since the one before."""
     cpu = recording.resources["cpu"]
     lasted = np.diff(recording.resources["time"], prepend=recording.start)
-    # Between computes nothing is sampled.
+    # Between computations nothing is sampled.
     lasted = np.clip(lasted, 0.0, 2 * float(np.median(lasted[1:])) if len(cpu) > 1 else None)
     if lasted.sum() < _SHORTEST_FOR_CPU:
         return "not known of so short a time"
@@ -207,7 +207,7 @@ def _notes_on_memory(recording: Recording) -> Iterator[str]:
 
 
 def _most_delayed(resources: Table) -> float:
-    late = resources["late"]
+    late = resources["delay"]
     return float(np.nanmax(late)) if not np.isnan(late).all() else float("nan")
 
 

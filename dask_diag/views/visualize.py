@@ -41,7 +41,7 @@ _PLOTS: dict[str, Callable[..., Any]] = {
     "memory": plot_memory,
     "flame": plot_flame,
 }
-_TABLES = {"flame": "samples"}
+_TABLES = {"flame": "samples", "cache": "cached_results"}
 """The tables that plots draw, where they are not called like the plots."""
 _ACTIVITIES = "activities"
 _FRAME = "theme/page.html"
@@ -211,7 +211,7 @@ def _page(picture: Any, drawings: list[Drawing], options: Options) -> Any:
 def _activities_of(drawings: list[Drawing], options: Options) -> Any:
     """The pictures of activities of those that recorded tasks.
 
-    A compute that another diagnostic heard alone is left out: its workers would seem idle.
+    A computation that another diagnostic heard alone is left out: its workers would seem idle.
     """
     recordings = list({id(recording): recording for _, recording in drawings}.values())
     with_tasks = [recording for recording in recordings if len(recording.tasks)]

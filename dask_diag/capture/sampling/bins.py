@@ -73,7 +73,7 @@ class Run:
         self.seconds = 0.0
         self.so_far: dict[tuple[int, int], list[float]] | None = {}
 
-    def tell_apart(self) -> None:
+    def track_individually(self) -> None:
         """Be a group of its own."""
         self.group = Group(self.group.function, text_of_key(self._key))
         self.so_far = None

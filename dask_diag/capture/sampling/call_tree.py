@@ -178,7 +178,7 @@ class Stacks:
     def _tell_apart(self, run: Run) -> None:
         """Move what was seen of a task, in parts too small to be spread, to a group of its own."""
         before, so_far = run.group, run.so_far or {}
-        run.tell_apart()
+        run.track_individually()
         for (number, node), values in so_far.items():
             cells = self._cells_at((number + 0.5) * self._finest)
             if take_from(cells, (before, node), values):

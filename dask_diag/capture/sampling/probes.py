@@ -1,7 +1,8 @@
-"""Tasks that are looked at while they run, by one or several lookers, from the sampler's thread.
+"""Tasks that are looked at while they run, by one or several probes, from the sampler's thread.
 
-A looker is what wants to look: it is pickled along with tasks for other processes. For each run of
-a task it makes a sight, on the thread that runs it; the sampler's thread finds the sights of all
+A probe is what wants to look: it is pickled along with tasks for other processes. For each run of
+a task it makes a task_probe, on the thread that runs it; the sampler's thread finds the task_probes
+of all
 tasks that run now in `running_tasks`.
 """
 
@@ -13,28 +14,28 @@ from collections.abc import Mapping
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dask_diag.capture.sampling.sampler import Listener, Listening, sampler
+from dask_diag.capture.sampling.sampler import Listener, Subscription, sampler
 from dask_diag.capture.tasks.remote_task import Delivery, Departure, RemoteTask, Transfer
-from dask_diag.capture.tasks.timed_task import MeasuredTask
+from dask_diag.capture.tasks.timed_task import TimedTask
 
 if TYPE_CHECKING:
-    from dask_diag.capture.computation import Compute
+    from dask_diag.capture.computation import Computation
 
-__all__ = ["Looker", "Sight", "Watch", "let_be_watched", "running_tasks"]
+__all__ = ["Probe", "RunningTask", "TaskProbe", "attach_probe", "running_tasks"]
 
 _IDLE = 1.0
 """Seconds without a task after which a worker process's sampler ends."""
 
 
-class Sight(Protocol):
-    """One run of a task, as one looker sees it."""
+class TaskProbe(Protocol):
+    """One run of a task, as one probe sees it."""
 
     def end(self) -> None:
         """Hand what was seen to the task; called on its thread when it has ended."""
 
 
-class Looker(Protocol):
-    """What wants to look at the tasks of a compute, every `interval` seconds."""
+class Probe(Protocol):
+    """What wants to look at the tasks of a computation, every `interval` seconds."""
 
     @property
     def interval(self) -> float:
@@ -42,26 +43,26 @@ class Looker(Protocol):
 
     @property
     def look(self) -> Listener:
-        """What the sampler calls; all lookers of a kind share it."""
+        """What the sampler calls; all probes of a kind share it."""
 
-    def sight(self, task: Any) -> Sight:
-        """A sight of the task that begins on this thread."""
+    def task_probe(self, task: Any) -> TaskProbe:
+        """A task_probe of the task that begins on this thread."""
 
 
-class Watch:
+class RunningTask:
     """One run of a task, from the thread that runs it; it can be looked at from another.
 
     Attributes
     ----------
-    sights : dict
-        The sight of each looker, by the looker's type.
+    task_probes : dict
+        The task_probe of each probe, by the probe's type.
     """
 
-    __slots__ = ("_outer", "sights")
+    __slots__ = ("_outer", "task_probes")
 
-    def __init__(self, task: Any, lookers: Mapping[type[Any], Looker]) -> None:
-        self.sights: dict[type[Any], Any] = {
-            kind: looker.sight(task) for kind, looker in lookers.items()
+    def __init__(self, task: Any, probes: Mapping[type[Any], Probe]) -> None:
+        self.task_probes: dict[type[Any], Any] = {
+            kind: probe.task_probe(task) for kind, probe in probes.items()
         }
         ident = get_ident()
         self._outer = running_tasks.get(ident)
@@ -74,62 +75,62 @@ class Watch:
             running_tasks.pop(ident, None)
         else:
             running_tasks[ident] = self._outer
-        for sight in self.sights.values():
-            sight.end()
+        for task_probe in self.task_probes.values():
+            task_probe.end()
 
 
-running_tasks: dict[int, Watch] = {}
+running_tasks: dict[int, RunningTask] = {}
 """The run of a watched task on each thread, by the thread's ident."""
 
 
-def let_be_watched(compute: Compute, looker: Looker) -> None:
-    """Have every task of a compute looked at, in whichever process it runs.
+def attach_probe(computation: Computation, probe: Probe) -> None:
+    """Have every task of a computation looked at, in whichever process it runs.
 
-    A looker takes the place of one of its type.
+    A probe takes the place of one of its type.
     """
-    compute.lookers = {**compute.lookers, type(looker): looker}
-    compute.stand_in_type = WatchedTask
+    computation.probes = {**computation.probes, type(probe): probe}
+    computation.wrapper_type = ProbedTask
 
 
-class WatchedTask(MeasuredTask):
+class ProbedTask(TimedTask):
     """A measured task that is looked at while it runs."""
 
     __slots__ = ()
 
     def __call__(self, values: Any = ()) -> Any:
         """Run the task."""
-        watch = Watch(self, self.compute.lookers)
+        watch = RunningTask(self, self.computation.probes)
         try:
-            return MeasuredTask.__call__(self, values)
+            return TimedTask.__call__(self, values)
         finally:
             watch.end()
 
     def depart(self, transfer: Transfer) -> Any:
         """What it pickles to."""
-        return RemoteWatchedTask, (
+        return RemoteProbedTask, (
             Departure(transfer),
             self.task,
-            self.compute.number,
+            self.computation.number,
             self.key,
-            tuple(self.compute.lookers.values()),
+            tuple(self.computation.probes.values()),
         )
 
 
-class RemoteWatchedTask(RemoteTask):
+class RemoteProbedTask(RemoteTask):
     """A task in a worker process that is looked at while it runs."""
 
-    __slots__ = ("_lookers", "_watch")
+    __slots__ = ("_probes", "_watch")
 
     def __init__(
-        self, opened: float, task: Any, compute: int, key: Any, lookers: tuple[Looker, ...]
+        self, opened: float, task: Any, computation: int, key: Any, probes: tuple[Probe, ...]
     ) -> None:
-        super().__init__(opened, task, compute, key)
-        self._lookers = lookers
+        super().__init__(opened, task, computation, key)
+        self._probes = probes
 
     def __call__(self, values: Mapping[Any, Any]) -> Delivery:
         """Run the task. The sampler that this starts ends when no task has come for a while."""
-        _look_for_a_while(self._lookers)
-        self._watch = Watch(self, {type(looker): looker for looker in self._lookers})
+        _sample_for_a_while(self._probes)
+        self._watch = RunningTask(self, {type(probe): probe for probe in self._probes})
         return RemoteTask.__call__(self, values)
 
     def ended(self) -> None:
@@ -138,18 +139,18 @@ class RemoteWatchedTask(RemoteTask):
 
 
 _lock = threading.Lock()
-_users: dict[Any, Listening] = {}
-"""Of a worker process: whom its sampler serves, by the looker and its interval."""
+_users: dict[Any, Subscription] = {}
+"""Of a worker process: whom its sampler serves, by the probe and its interval."""
 _idle_for = 0.0
 
 
-def _look_for_a_while(lookers: tuple[Looker, ...]) -> None:
+def _sample_for_a_while(probes: tuple[Probe, ...]) -> None:
     global _idle_for
     with _lock:
         _idle_for = 0.0
         for listener, interval in (
             (_end_if_idle, _IDLE / 4),
-            *((x.look, x.interval) for x in lookers),
+            *((x.look, x.interval) for x in probes),
         ):
             if (listener, interval) not in _users:
                 _users[listener, interval] = sampler.add(listener, interval, _ignore)

@@ -8,17 +8,17 @@ from collections.abc import Callable
 from time import perf_counter, thread_time
 from typing import NamedTuple
 
-__all__ = ["Listener", "Listening", "Sampler", "beats_until", "sampler"]
+__all__ = ["Listener", "Sampler", "Subscription", "sampler", "ticks_until"]
 
 Listener = Callable[[float], None]
-"""What is called at each of its beats, with the seconds for which this beat stands."""
+"""What is called at each of its ticks, with the seconds for which this tick stands."""
 
 BUSY_AT_MOST = 0.02
 """Share of the time in which the sampler may compute; if looks take longer, there are fewer."""
 _GOLDEN = 0.6180339887498949
 
 
-def time_of_beat(number: int, interval: float) -> float:
+def time_of_tick(number: int, interval: float) -> float:
     """When to look, on the scale of ``time.perf_counter()``: once in each interval, never evenly.
 
     Multiples of the golden ratio, without their whole part, are spread as evenly as can be, and
@@ -27,13 +27,13 @@ def time_of_beat(number: int, interval: float) -> float:
     return interval * (number + number * _GOLDEN % 1.0)
 
 
-def beats_until(time: float, interval: float) -> int:
-    """How many beats there were up to a time; only differences have a meaning."""
+def ticks_until(time: float, interval: float) -> int:
+    """How many ticks there were up to a time; only differences have a meaning."""
     number = int(time / interval)
-    return number + (time_of_beat(number, interval) <= time)
+    return number + (time_of_tick(number, interval) <= time)
 
 
-class Listening(NamedTuple):
+class Subscription(NamedTuple):
     """One user of a listener: how often, in seconds, and whom to tell of an error."""
 
     listener: Listener
@@ -41,7 +41,7 @@ class Listening(NamedTuple):
     failed: Callable[[Exception], None]
 
 
-class Beats:
+class Ticks:
     """When to call one listener.
 
     Attributes
@@ -50,23 +50,23 @@ class Beats:
         When the next call is due.
     """
 
-    __slots__ = ("_beats", "due", "interval", "listener")
+    __slots__ = ("_ticks", "due", "interval", "listener")
 
     def __init__(self, listener: Listener, interval: float, now: float) -> None:
         self.listener = listener
         self.interval = interval
-        self._beats = beats_until(now, interval)
-        self.due = time_of_beat(self._beats, interval)
+        self._ticks = ticks_until(now, interval)
+        self.due = time_of_tick(self._ticks, interval)
 
     def passed(self, now: float) -> float:
-        """Seconds for which a call now stands: an interval for each beat since the call before."""
-        before, self._beats = self._beats, beats_until(now, self.interval)
-        self.due = time_of_beat(self._beats, self.interval)
-        return (self._beats - before) * self.interval
+        """Seconds for which a call now stands: an interval for each tick since the call before."""
+        before, self._ticks = self._ticks, ticks_until(now, self.interval)
+        self.due = time_of_tick(self._ticks, self.interval)
+        return (self._ticks - before) * self.interval
 
     def not_before(self, time: float) -> None:
         """Leave out what is due before; the next call stands for it too."""
-        self.due = time_of_beat(beats_until(time, self.interval), self.interval)
+        self.due = time_of_tick(ticks_until(time, self.interval), self.interval)
 
 
 class Sampler:
@@ -78,23 +78,23 @@ class Sampler:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._users: list[Listening] = []
-        self._beats: list[Beats] = []
+        self._users: list[Subscription] = []
+        self._ticks: list[Ticks] = []
         self._thread: threading.Thread | None = None
         # Held while there is nothing to wake the thread for: it costs less than an Event.
         self._asleep = threading.Lock()
 
     def add(
         self, listener: Listener, interval: float, failed: Callable[[Exception], None]
-    ) -> Listening:
+    ) -> Subscription:
         """Call `listener` once every `interval` seconds, or as often as another user of it wants.
 
         What is returned is to be given to `remove`.
         """
-        user = Listening(listener, interval, failed)
+        user = Subscription(listener, interval, failed)
         with self._lock:
             self._users.append(user)
-            self._set_beats()
+            self._set_ticks()
             if self._thread is None:
                 self._asleep = threading.Lock()
                 self._asleep.acquire()
@@ -104,11 +104,11 @@ class Sampler:
                 self._thread.start()
         return user
 
-    def remove(self, user: Listening) -> None:
+    def remove(self, user: Subscription) -> None:
         """Forget a user; if it was the last one, the thread has ended on return."""
         with self._lock:
             self._users = [other for other in self._users if other is not user]
-            self._set_beats()
+            self._set_ticks()
             thread = self._thread
             if self._users or thread is None:
                 return
@@ -117,16 +117,16 @@ class Sampler:
         if thread is not threading.current_thread():
             thread.join()
 
-    def _set_beats(self) -> None:
+    def _set_ticks(self) -> None:
         now = perf_counter()
         intervals: dict[Listener, float] = {}
         for listener, interval, _ in self._users:
             intervals[listener] = min(interval, intervals.get(listener, interval))
-        known = {beats.listener: beats for beats in self._beats}
-        self._beats = [
+        known = {ticks.listener: ticks for ticks in self._ticks}
+        self._ticks = [
             known[listener]
             if listener in known and known[listener].interval == interval
-            else Beats(listener, interval, now)
+            else Ticks(listener, interval, now)
             for listener, interval in intervals.items()
         ]
         if self._thread is not None:
@@ -140,35 +140,35 @@ class Sampler:
         # Each step costs several times as much as it would if tasks did not clear the caches.
         this_thread = threading.current_thread()
         while self._thread is this_thread:
-            beats = self._beats
-            if not beats:
+            ticks = self._ticks
+            if not ticks:
                 self._end_if_unused()
                 continue
-            due = beats[0].due if len(beats) == 1 else min([each.due for each in beats])
+            due = ticks[0].due if len(ticks) == 1 else min([each.due for each in ticks])
             if asleep.acquire(timeout=max(0.0, due - perf_counter())):
                 continue
             begun, now = thread_time(), perf_counter()
-            for each in beats:
+            for each in ticks:
                 if each.due <= now:
                     try:
                         each.listener(each.passed(now))
                     except Exception as error:
                         self._take_out(each.listener, error)
             rest = now + (thread_time() - begun) / BUSY_AT_MOST
-            for each in beats:
+            for each in ticks:
                 if rest > each.due:
                     each.not_before(rest)
 
     def _end_if_unused(self) -> None:
         with self._lock:
-            if not self._beats and self._thread is threading.current_thread():
+            if not self._ticks and self._thread is threading.current_thread():
                 self._thread = None
 
     def _take_out(self, listener: Listener, error: Exception) -> None:
         with self._lock:
             users = [user for user in self._users if user.listener == listener]
             self._users = [user for user in self._users if user.listener != listener]
-            self._set_beats()
+            self._set_ticks()
         for user in users:
             user.failed(error)
 

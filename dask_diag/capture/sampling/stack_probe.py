@@ -1,10 +1,10 @@
 """Looks at the stacks of running tasks.
 
 A look tells where each task is, and how much CPU time its thread had since the look before. When to
-look is set beforehand, in beats; so each beat that falls into a task stands for one interval of it.
+look is set beforehand, in ticks; so each tick that falls into a task stands for one interval of it.
 The sampler may come later, as it must wait for the interpreter's lock: what it sees then stands for
-the beats since the look before. Beats of a task that has ended by then are missed, and told so. A
-task that began after the last beat is not counted: to see only what comes when the lock is free
+the ticks since the look before. Ticks of a task that has ended by then are missed, and told so. A
+task that began after the last tick is not counted: to see only what comes when the lock is free
 would be no fair sample.
 """
 
@@ -20,13 +20,13 @@ from typing import Any, NamedTuple
 from dask_diag.capture.sampling.bins import Run, spread
 from dask_diag.capture.sampling.call_tree import Seen, Stacks
 from dask_diag.capture.sampling.probes import running_tasks
-from dask_diag.capture.sampling.sampler import Listener, beats_until
+from dask_diag.capture.sampling.sampler import Listener, ticks_until
 from dask_diag.capture.sampling.stack_walker import Stack, Walker
 from dask_diag.capture.tasks.metering import runs_a_task
 from dask_diag.capture.tasks.remote_task import RemoteTask
 from dask_diag.capture.tasks.task_log import function_of
 
-__all__ = ["StackLooker", "forget_code", "keep_code", "look_at_stacks"]
+__all__ = ["StackProbe", "forget_code", "keep_code", "sample_stacks"]
 
 _LATE = 0.05
 """Seconds, or else intervals, from which on the sampler is far too late."""
@@ -39,7 +39,7 @@ _lock = threading.Lock()
 _users = 0
 
 
-class StackLooker(NamedTuple):
+class StackProbe(NamedTuple):
     """Looks at stacks, every `interval` seconds; a worker process sums them up by `cycle`."""
 
     interval: float
@@ -48,39 +48,43 @@ class StackLooker(NamedTuple):
     @property
     def look(self) -> Listener:
         """What the sampler calls."""
-        return look_at_stacks
+        return sample_stacks
 
     @property
     def late(self) -> float:
         """Seconds between two looks from which on the later one is far too late."""
         return max(_LATE, _LATE_INTERVALS * self.interval)
 
-    def sight(self, task: Any) -> StackSight:
-        """A sight of the task that begins on this thread."""
-        return RemoteSight(task, self) if isinstance(task, RemoteTask) else LocalSight(task, self)
+    def task_probe(self, task: Any) -> StackTaskProbe:
+        """A task_probe of the task that begins on this thread."""
+        return (
+            RemoteStackTaskProbe(task, self)
+            if isinstance(task, RemoteTask)
+            else LocalStackTaskProbe(task, self)
+        )
 
 
-class StackSight:
+class StackTaskProbe:
     """The stacks of one run of a task.
 
     Attributes
     ----------
-    task : MeasuredTask or RemoteTask
+    task : TimedTask or RemoteTask
     """
 
-    __slots__ = ("_beats", "_clock", "_cpu", "_last", "looker", "task")
+    __slots__ = ("_clock", "_cpu", "_last", "_ticks", "probe", "task")
 
-    def __init__(self, task: Any, looker: StackLooker) -> None:
+    def __init__(self, task: Any, probe: StackProbe) -> None:
         self.task = task
-        self.looker = looker
+        self.probe = probe
         # The clock of this thread, for others: an error, and nothing worse, if it has ended.
         self._clock = (~get_native_id() << 3) | 6
         self._cpu = thread_time()
         self._last = perf_counter()
-        self._beats = beats_until(self._last, looker.interval)
+        self._ticks = ticks_until(self._last, probe.interval)
 
-    def look(self, stack: Stack, now: float, beats: int) -> None:
-        """Count a stack that was seen `now`, after so many beats."""
+    def look(self, stack: Stack, now: float, ticks: int) -> None:
+        """Count a stack that was seen `now`, after so many ticks."""
         since, share = now - self._last, _NAN
         if _CPU_OF_OTHERS:
             try:
@@ -89,23 +93,23 @@ class StackSight:
                 return
             share = min(max((cpu - self._cpu) / since, 0.0), 1.0) if since > 0 else 0.0
             self._cpu = cpu
-        seconds = (beats - self._beats) * self.looker.interval
-        self._last, self._beats = now, beats
+        seconds = (ticks - self._ticks) * self.probe.interval
+        self._last, self._ticks = now, ticks
         self._see(now, stack, seconds, seconds * share)
-        if since > self.looker.late:
+        if since > self.probe.late:
             self._tell_late(now, since)
 
-    def is_due(self, beats: int) -> bool:
-        """Whether there was a beat since the last look."""
-        return beats > self._beats
+    def is_due(self, ticks: int) -> bool:
+        """Whether there was a tick since the last look."""
+        return ticks > self._ticks
 
     def end(self) -> None:
         """Count what was missed since the last look."""
         stop = self.task.stop
-        beats = 0 if stop is None else beats_until(stop, self.looker.interval) - self._beats
-        if beats > 0:
-            self._miss(stop, beats * self.looker.interval)
-            if stop - self._last > self.looker.late:
+        ticks = 0 if stop is None else ticks_until(stop, self.probe.interval) - self._ticks
+        if ticks > 0:
+            self._miss(stop, ticks * self.probe.interval)
+            if stop - self._last > self.probe.late:
                 self._tell_late(stop, stop - self._last)
 
     def _see(self, now: float, stack: Stack, seconds: float, cpu: float) -> None:
@@ -118,13 +122,13 @@ class StackSight:
         """Keep it where that is of use."""
 
 
-class LocalSight(StackSight):
+class LocalStackTaskProbe(StackTaskProbe):
     """Of a task of this process: what is seen is given to those who keep it."""
 
     __slots__ = ("_runs",)
 
-    def __init__(self, task: Any, looker: StackLooker) -> None:
-        super().__init__(task, looker)
+    def __init__(self, task: Any, probe: StackProbe) -> None:
+        super().__init__(task, probe)
         self._runs: dict[Stacks, Run] = {}
 
     def _run(self, stacks: Stacks) -> Run:
@@ -136,31 +140,31 @@ class LocalSight(StackSight):
         return run
 
     def _see(self, now: float, stack: Stack, seconds: float, cpu: float) -> None:
-        for stacks in self.task.compute.stacks:
+        for stacks in self.task.computation.stacks:
             stacks.see(now, self._run(stacks), stack, seconds, cpu)
 
     def _miss(self, stop: float, seconds: float) -> None:
-        for stacks in self.task.compute.stacks:
+        for stacks in self.task.computation.stacks:
             stacks.miss(stop, self._run(stacks), seconds)
 
     def _tell_late(self, now: float, since: float) -> None:
-        for stacks in self.task.compute.stacks:
+        for stacks in self.task.computation.stacks:
             stacks.tell_late(now, since)
 
 
-class RemoteSight(StackSight):
+class RemoteStackTaskProbe(StackTaskProbe):
     """Of a task in a worker process: what is seen goes home with its result."""
 
     __slots__ = ("_seen",)
 
-    def __init__(self, task: Any, looker: StackLooker) -> None:
-        super().__init__(task, looker)
+    def __init__(self, task: Any, probe: StackProbe) -> None:
+        super().__init__(task, probe)
         self._seen: dict[tuple[int, Stack | None], list[float]] = {}
 
     def end(self) -> None:
         """Hand everything to the task."""
         super().end()
-        cycle = self.looker.cycle
+        cycle = self.probe.cycle
         # A copy in one step: the sampler may just be looking.
         self.task.stacks = tuple(
             tuple(Seen((number + 0.5) * cycle, stack.lines if stack else (), *values))
@@ -168,7 +172,7 @@ class RemoteSight(StackSight):
         )
 
     def _see(self, now: float, stack: Stack | None, seconds: float, cpu: float) -> None:
-        cycle, looks = self.looker.cycle, int(stack is not None)
+        cycle, looks = self.probe.cycle, int(stack is not None)
         for then, share in spread(now, seconds, cycle):
             values = self._seen.setdefault((int(then // cycle), stack), [0.0, 0.0, 0])
             values[0] += share * seconds
@@ -180,29 +184,29 @@ class RemoteSight(StackSight):
         self._see(stop, None, seconds, 0.0)
 
 
-def look_at_stacks(passed: float) -> None:
+def sample_stacks(passed: float) -> None:
     """Look at every task that runs and is to be sampled."""
     tasks = list(running_tasks.items())
     if not tasks:
         return
     frames = sys._current_frames()
     now = perf_counter()
-    beats, interval = 0, 0.0
+    ticks, interval = 0, 0.0
     try:
         for ident, watch in tasks:
-            sight = watch.sights.get(StackLooker)
-            if sight is None:
+            task_probe = watch.task_probes.get(StackProbe)
+            if task_probe is None:
                 continue
-            if sight.looker.interval != interval:
-                interval = sight.looker.interval
-                beats = beats_until(now, interval)
+            if task_probe.probe.interval != interval:
+                interval = task_probe.probe.interval
+                ticks = ticks_until(now, interval)
             innermost = frames.pop(ident, None)
-            if innermost is None or not sight.is_due(beats):
+            if innermost is None or not task_probe.is_due(ticks):
                 continue
-            stack = _walker.stack_of(innermost, sight.task.task)
+            stack = _walker.stack_of(innermost, task_probe.task.task)
             # If the run is there before and after, it was when the frame was read.
             if stack is not None and running_tasks.get(ident) is watch:
-                sight.look(stack, now, beats)
+                task_probe.look(stack, now, ticks)
     finally:
         # The frame of this call is among them, and would keep all alive in a circle.
         frames.clear()

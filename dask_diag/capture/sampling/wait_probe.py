@@ -19,19 +19,19 @@ from dask_diag.capture.sampling.probes import running_tasks
 from dask_diag.capture.sampling.sampler import Listener
 from dask_diag.capture.tasks.metering import Metered, Wait
 
-__all__ = ["INTERVAL", "WaitLooker", "look_at_waits"]
+__all__ = ["INTERVAL", "WaitProbe", "sample_waits"]
 
 INTERVAL = 0.01
 """Seconds between looks."""
 _NAN = float("nan")
 _AT_ONCE = 2
-"""Tasks that are looked at in one beat, so that many threads cost no more than two."""
-_beats = 0
+"""Tasks that are looked at in one tick, so that many threads cost no more than two."""
+_ticks = 0
 _DID_NOT_RUN = 0.02
 """As much of an interval as a thread may have had of CPU that is said not to have run in it."""
 
 
-class WaitLooker:
+class WaitProbe:
     """Looks at what tasks wait for."""
 
     __slots__ = ("_threads",)
@@ -42,15 +42,15 @@ class WaitLooker:
         self._threads: dict[int, LinuxThread] = {}
 
     def __reduce__(self) -> Any:
-        return WaitLooker, ()
+        return WaitProbe, ()
 
     @property
     def look(self) -> Listener:
         """What the sampler calls."""
-        return look_at_waits
+        return sample_waits
 
-    def sight(self, task: Any) -> WaitSight:
-        """A sight of the task that begins on this thread."""
+    def task_probe(self, task: Any) -> WaitTaskProbe:
+        """A task_probe of the task that begins on this thread."""
         ident = get_native_id()
         thread = self._threads.get(ident)
         waited = _waited_for_cpu(thread) if thread else _NAN
@@ -58,10 +58,10 @@ class WaitLooker:
             # Another thread may have had its id before.
             thread = self._threads[ident] = LinuxThread(ident)
             waited = _waited_for_cpu(thread)
-        return WaitSight(task, thread, waited)
+        return WaitTaskProbe(task, thread, waited)
 
 
-class WaitSight:
+class WaitTaskProbe:
     """What one run of a task waits for, on a thread that had waited for a processor so long."""
 
     __slots__ = ("_cpu", "_tally", "_task", "_thread", "_waited")
@@ -107,25 +107,25 @@ def _waited_for_cpu(thread: LinuxThread) -> float:
         return _NAN
 
 
-def first_of(count: int, beat: int) -> int:
-    """Which of so many tasks is looked at first in a beat.
+def first_of(count: int, tick: int) -> int:
+    """Which of so many tasks is looked at first in a tick.
 
-    The root of two has nothing in common with the golden ratio, by which beats are spread over
+    The root of two has nothing in common with the golden ratio, by which ticks are spread over
     their intervals: so each task is looked at in all parts of an interval.
     """
-    return int(beat * 2**0.5 % 1.0 * count)
+    return int(tick * 2**0.5 % 1.0 * count)
 
 
-def look_at_waits(passed: float) -> None:
+def sample_waits(passed: float) -> None:
     """Look at tasks that run and are to be explained: at some of many, in no order, for all."""
-    global _beats
-    found = [watch.sights.get(WaitLooker) for watch in tuple(running_tasks.values())]
-    sights = [sight for sight in found if sight is not None]
-    count = len(sights)
+    global _ticks
+    found = [watch.task_probes.get(WaitProbe) for watch in tuple(running_tasks.values())]
+    task_probes = [task_probe for task_probe in found if task_probe is not None]
+    count = len(task_probes)
     if count > _AT_ONCE:
-        _beats += 1
-        first = first_of(count, _beats)
-        sights = [sights[(first + n) % count] for n in range(_AT_ONCE)]
+        _ticks += 1
+        first = first_of(count, _ticks)
+        task_probes = [task_probes[(first + n) % count] for n in range(_AT_ONCE)]
         passed *= count / _AT_ONCE
-    for sight in sights:
-        sight.look(passed)
+    for task_probe in task_probes:
+        task_probe.look(passed)

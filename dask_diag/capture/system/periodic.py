@@ -7,12 +7,12 @@ from collections.abc import Callable
 from math import ceil
 from time import perf_counter
 
-__all__ = ["Beat"]
+__all__ = ["PeriodicThread"]
 
 _SHORTEST_INTERVAL = 0.005
 
 
-class Beat:
+class PeriodicThread:
     """Calls `work` with the time at which it was due, every `interval` seconds, on its own thread.
 
     Parameters

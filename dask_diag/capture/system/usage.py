@@ -1,4 +1,4 @@
-"""What this process used while a compute ran, and the pools of threads that it holds."""
+"""What this process used while a computation ran, and the pools of threads that it holds."""
 
 from __future__ import annotations
 

@@ -34,7 +34,8 @@ _NAN = float("nan")
 _OURS = "dask_diag"
 
 listening: set[Any] = set()
-"""What listens: computes, and tasks in worker processes. If it is empty, metering costs nothing."""
+"""What listens: computations, and tasks in worker processes. If it is empty, metering costs
+nothing."""
 
 runs_a_task: set[int] = set()
 """The ``id()`` of the code of functions that run a measured task, which is their ``self``.

@@ -17,15 +17,15 @@ from dask_diag.capture.dask_internals import bytes_of_result, bytes_of_task
 from dask_diag.capture.tasks.metering import Metered, hear_distributed, listening, runs_a_task
 
 if TYPE_CHECKING:
-    from dask_diag.capture.computation import Compute
+    from dask_diag.capture.computation import Computation
 
 __all__ = ["Measurement", "RemoteTask", "Transfer", "running", "take_measurement"]
 
 _ON_EXCEPTION = "_dask_diag_measurement"
 _NAN = float("nan")
 
-running: dict[int, Compute] = {}
-"""The computes that are running in this process, by number: where results may land."""
+running: dict[int, Computation] = {}
+"""The computations that are running in this process, by number: where results may land."""
 
 
 class Measurement(NamedTuple):
@@ -35,7 +35,7 @@ class Measurement(NamedTuple):
     result; `bytes_in` is what it was sent.
     """
 
-    compute: int
+    computation: int
     key: Any
     pid: int
     thread: int
@@ -134,12 +134,12 @@ class _Closing:
 class RemoteTask:
     """A task in a worker process; it sends the measurement home with the result."""
 
-    __slots__ = ("compute", "key", "metered", "opened", "stacks", "start", "stop", "task")
+    __slots__ = ("computation", "key", "metered", "opened", "stacks", "start", "stop", "task")
 
-    def __init__(self, opened: float, task: Any, compute: int, key: Any) -> None:
+    def __init__(self, opened: float, task: Any, computation: int, key: Any) -> None:
         self.opened = opened
         self.task = task
-        self.compute = compute
+        self.computation = computation
         self.key = key
         self.metered: Metered | None = None
         self.stop: float | None = None
@@ -166,7 +166,7 @@ class RemoteTask:
         listening.discard(self)
         metered = self.metered
         return Measurement(
-            compute=self.compute,
+            computation=self.computation,
             key=self.key,
             pid=os.getpid(),
             thread=get_ident(),
@@ -202,12 +202,12 @@ class Delivery:
 
 
 def land(landing: float, result: Any, measurement: tuple[Any, ...]) -> Any:
-    """Unpickle a delivery: hand the measurement to its compute, and return the bare result."""
+    """Unpickle a delivery: hand the measurement to its computation, and return the bare result."""
     landed = perf_counter()
     received = Measurement(*measurement)
-    compute = running.get(received.compute)
-    if compute is not None:
-        compute.receive(received, landing, landed, bytes_of_result())
+    computation = running.get(received.computation)
+    if computation is not None:
+        computation.receive(received, landing, landed, bytes_of_result())
     return result
 
 

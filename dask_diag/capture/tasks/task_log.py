@@ -1,4 +1,4 @@
-"""What is kept of the tasks of a compute once it is done: small, and without the user's objects."""
+"""What is logged of the tasks of a computation: small, and without the user's objects."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from dask.utils import funcname, key_split
 
 from dask_diag.capture.tasks.metering import Metric, Wait
 from dask_diag.capture.tasks.remote_task import Transfer
-from dask_diag.capture.tasks.timed_task import MeasuredTask
+from dask_diag.capture.tasks.timed_task import TimedTask
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = [
+    "Dependencies",
     "Keys",
     "Metrics",
     "NamesOfPlainKeys",
-    "Needs",
     "SpansOfTasks",
     "Transfers",
     "Waits",
@@ -105,10 +105,11 @@ class NamesOfPlainKeys:
         return ((row, names[code]) for row, code in zip(self.rows, self.codes, strict=True))
 
 
-class Needs:
+class Dependencies:
     """Which tasks need which: how many each row needs, and then the rows that they are.
 
-    It grows with the rows of a compute: who writes a recording while the compute runs does in its
+    It grows with the rows of a computation: who writes a recording while the computation runs does
+    in its
     own thread what else would be done at the end.
     """
 
@@ -178,7 +179,7 @@ class SpansOfTasks:
                 self.codes.append(self.names.setdefault(name, len(self.names)))
 
 
-class _ToldOfTasks:
+class TaskLog:
     """What is told of tasks, time by time: the task's row, and so many values in each column."""
 
     _WIDTHS: ClassVar[Mapping[str, int]]
@@ -199,7 +200,7 @@ class _ToldOfTasks:
         return part
 
 
-class Metrics(_ToldOfTasks):
+class Metrics(TaskLog):
     """What tasks metered: for each time, the task's row and what it was."""
 
     _WIDTHS: ClassVar = {"codes": 1, "values": 1, "cpu": 1}
@@ -218,7 +219,7 @@ class Metrics(_ToldOfTasks):
             self.cpu.append(cpu)
 
 
-class Waits(_ToldOfTasks):
+class Waits(TaskLog):
     """What tasks waited for: for each time, the task's row and what it was."""
 
     _WIDTHS: ClassVar = {"codes": 1, "seconds": 1, "samples": 1}
@@ -237,7 +238,7 @@ class Waits(_ToldOfTasks):
             self.samples.append(wait.samples)
 
 
-class Transfers(_ToldOfTasks):
+class Transfers(TaskLog):
     """What moving tasks and results between processes took: each task's row, and its times."""
 
     COLUMNS = Transfer.__slots__
@@ -256,7 +257,7 @@ class Transfers(_ToldOfTasks):
 
 def function_name(task: Any) -> str:
     """The name of a task's function, whatever the user made of it."""
-    if isinstance(task, MeasuredTask):
+    if isinstance(task, TimedTask):
         task = task.task
     func = getattr(task, "func", None)
     return type(task).__name__.lower() if func is None else name_of_function(func)

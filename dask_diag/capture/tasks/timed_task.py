@@ -13,12 +13,12 @@ from dask_diag.capture.tasks.metering import Metered, Wait, runs_a_task
 from dask_diag.capture.tasks.remote_task import Departure, Measurement, RemoteTask, Transfer
 
 if TYPE_CHECKING:
-    from dask_diag.capture.computation import Compute
+    from dask_diag.capture.computation import Computation
 
-__all__ = ["MeasuredTask", "threads_of_tasks"]
+__all__ = ["TimedTask", "threads_of_tasks"]
 
 
-class MeasuredTask(GraphNode):
+class TimedTask(GraphNode):
     """Stands in the graph for a task while it is submitted and run.
 
     It is a graph node, since dask asks nodes for their dependencies. It is used again for another
@@ -30,7 +30,7 @@ class MeasuredTask(GraphNode):
     """
 
     __slots__ = (
-        "compute",
+        "computation",
         "cpu",
         "error",
         "metered",
@@ -42,7 +42,7 @@ class MeasuredTask(GraphNode):
         "transfer",
     )
 
-    compute: Compute
+    computation: Computation
     task: Any
     submitted: float
     start: float | None
@@ -53,8 +53,8 @@ class MeasuredTask(GraphNode):
     error: str
     transfer: Transfer | None
 
-    def __init__(self, compute: Compute) -> None:
-        self.compute = compute
+    def __init__(self, computation: Computation) -> None:
+        self.computation = computation
         self.error = ""
         self.thread = 0
         self.transfer = None
@@ -70,7 +70,7 @@ class MeasuredTask(GraphNode):
             self.cpu = thread_time() - cpu
             self.stop = perf_counter()
             self.error = type(error).__name__
-            self.compute.set_aside(self)
+            self.computation.set_aside(self)
             raise
         self.cpu = thread_time() - cpu
         self.stop = perf_counter()
@@ -86,17 +86,17 @@ class MeasuredTask(GraphNode):
 
     def __reduce__(self) -> Any:
         # Pickled on its way to another process: from here on the graph needs no stand-in.
-        self.compute.set_aside(self)
+        self.computation.set_aside(self)
         self.transfer = transfer = Transfer(perf_counter())
         return self.depart(transfer)
 
     def depart(self, transfer: Transfer) -> Any:
         """What it pickles to."""
-        return RemoteTask, (Departure(transfer), self.task, self.compute.number, self.key)
+        return RemoteTask, (Departure(transfer), self.task, self.computation.number, self.key)
 
     def receive(self, measurement: Measurement) -> None:
         """Take over what was measured in another process."""
-        self.compute.remote_threads[measurement.pid] = measurement.thread
+        self.computation.remote_threads[measurement.pid] = measurement.thread
         self.thread = measurement.pid
         self.start = measurement.start
         self.stop = measurement.stop
@@ -108,10 +108,10 @@ class MeasuredTask(GraphNode):
             self.metered.metrics = list(measurement.metrics)
             self.metered.waits = [Wait(*wait) for wait in measurement.waits]
         if measurement.stacks:
-            self.compute.keep_stacks(self, measurement.stacks)
+            self.computation.log_stacks(self, measurement.stacks)
 
 
-runs_a_task.add(id(MeasuredTask.__call__.__code__))
+runs_a_task.add(id(TimedTask.__call__.__code__))
 
 
 def threads_of_tasks() -> dict[int, int]:
@@ -120,7 +120,7 @@ def threads_of_tasks() -> dict[int, int]:
     for thread, leaf in sys._current_frames().items():
         frame: FrameType | None = leaf
         while frame is not None:
-            if frame.f_code is MeasuredTask.__call__.__code__:
+            if frame.f_code is TimedTask.__call__.__code__:
                 found[id(frame.f_locals["self"])] = thread
             frame = frame.f_back
     return found

@@ -94,7 +94,7 @@ def _weighted(recording: Recording, *selection: Any) -> tuple[Table, list[tuple[
         )
     nodes, node = placed(recording, *selection)
     samples = samples_of(recording)
-    seconds = samples["wall"] * shares(samples, *selection)
+    seconds = samples["seconds"] * shares(samples, *selection)
     asked = np.flatnonzero((node >= 0) & (seconds > 0))
     if not len(asked):
         raise DiagnosticError(
@@ -184,7 +184,7 @@ def _described(nodes: Table) -> list[tuple[str, str, int]]:
         for name, file, first in zip(
             nodes["name"].codes.tolist(),
             nodes["file"].codes.tolist(),
-            nodes["first"].tolist(),
+            nodes["first_line"].tolist(),
             strict=True,
         )
     ]

@@ -22,7 +22,7 @@ _BYTE = 1e-6
 """In MB."""
 _UNITS = {
     "cpu": 0.1,
-    "late": 0.01,
+    "delay": 0.01,
     **dict.fromkeys(("memory", "memory_children", "read", "written"), _BYTE),
 }
 _TOLD = "CPU to 0.1%, how late a sample was to 10 µs"
@@ -94,7 +94,7 @@ def _megabytes(samples: Table, column: str) -> Any:
 
 def _columns(samples: Table, memory: Any, origin: float) -> dict[str, Any]:
     if not len(samples):
-        names = ("time", "cpu", "memory", "memory_children", "read", "written", "threads", "late")
+        names = ("time", "cpu", "memory", "memory_children", "read", "written", "threads", "delay")
         return {name: [] for name in names}
     return {
         "time": samples["time"] - origin,
@@ -104,5 +104,5 @@ def _columns(samples: Table, memory: Any, origin: float) -> dict[str, Any]:
         "read": _megabytes(samples, "read"),
         "written": _megabytes(samples, "written"),
         "threads": samples["threads"],
-        "late": 1e3 * samples["late"],
+        "delay": 1e3 * samples["delay"],
     }

@@ -133,7 +133,7 @@ def cache(recording: Recording) -> Iterator[Part]:
         ]
     )
     yield plot
-    names = list(dict.fromkeys(recording.cache["function"].tolist()))
+    names = list(dict.fromkeys(recording.cached_results["function"].tolist()))
     yield _functions_key(names)
 
 

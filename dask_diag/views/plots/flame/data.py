@@ -30,7 +30,7 @@ _GREY = "#d4d4d4"
 def columns_of(nodes: Table) -> dict[str, Any]:
     """What the page needs of each node, in types that browsers have."""
     return {
-        **{name: nodes[name].astype(np.int32) for name in ("parent", "depth", "end", "first")},
+        **{name: nodes[name].astype(np.int32) for name in ("parent", "depth", "end", "first_line")},
         **{name: nodes[name].codes.astype(np.int32) for name in ("name", "file")},
         "color": _color_codes(nodes).astype(np.int32),
     }

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.columns import Labels
+from dask_diag.columns import Categorical
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.views.escaping import shown
@@ -28,7 +28,7 @@ _COLUMNS = (
     "stop",
     "thread_cpu",
     "worker",
-    "compute",
+    "computation",
     "outcome",
     "error",
 )
@@ -42,7 +42,7 @@ class TasksInLanes:
     """Tasks that are known to have begun, and where each is drawn.
 
     `start` and `stop` are seconds since the plot's origin; of a task that was not finished,
-    `stop` is when its compute ended. `lane` is a position in `workers`.
+    `stop` is when its computation ended. `lane` is a position in `workers`.
     """
 
     table: Table
@@ -50,7 +50,7 @@ class TasksInLanes:
     stop: Any
     lane: Any
     workers: list[str]
-    outcome: Labels
+    outcome: Categorical
 
     def __len__(self) -> int:
         return len(self.table)
@@ -131,7 +131,7 @@ def tasks_in_lanes(recording: Recording, origin: float) -> TasksInLanes:
     tasks = recording.tasks
     if not len(tasks):
         nothing = np.zeros(0)
-        return TasksInLanes(tasks, nothing, nothing, nothing.astype(int), [], Labels([], []))
+        return TasksInLanes(tasks, nothing, nothing, nothing.astype(int), [], Categorical([], []))
     begun = ~np.isnan(tasks["start"])
     table = Table({name: tasks[name] if begun.all() else tasks[name][begun] for name in _COLUMNS})
     workers = _workers_in_order(table["worker"])
@@ -147,27 +147,29 @@ def tasks_in_lanes(recording: Recording, origin: float) -> TasksInLanes:
     )
 
 
-def _workers_in_order(labels: Labels) -> list[str]:
+def _workers_in_order(labels: Categorical) -> list[str]:
     """The workers that ran something: by kind, then by number."""
     names = [labels.values[code] for code in np.unique(labels.codes).tolist()]
     return sorted(names, key=lambda name: (name.partition("-")[0], len(name), name))
 
 
 def _ends(recording: Recording, table: Table) -> Any:
-    computes = recording.computes
-    stops = dict(zip(computes["compute"].tolist(), computes["stop"].tolist(), strict=True))
-    ends = np.array([stops.get(name, recording.stop) for name in table["compute"].values])
-    return np.where(np.isnan(table["stop"]), ends[table["compute"].codes], table["stop"])
+    computations = recording.computations
+    stops = dict(
+        zip(computations["computation"].tolist(), computations["stop"].tolist(), strict=True)
+    )
+    ends = np.array([stops.get(name, recording.stop) for name in table["computation"].values])
+    return np.where(np.isnan(table["stop"]), ends[table["computation"].codes], table["stop"])
 
 
-def _outcomes(table: Table) -> Labels:
+def _outcomes(table: Table) -> Categorical:
     """How each task ended, with the error of those that failed."""
     outcomes, errors = table["outcome"], table["error"]
     pairs = outcomes.codes.astype(np.int64) * len(errors.values) + errors.codes
     kinds, codes = np.unique(pairs, return_inverse=True)
     names = [divmod(pair, len(errors.values)) for pair in kinds.tolist()]
     texts = [": ".join(filter(None, (outcomes.values[o], errors.values[e]))) for o, e in names]
-    return Labels(codes.reshape(-1), texts)
+    return Categorical(codes.reshape(-1), texts)
 
 
 def _digits_left_out(length: Any) -> Any:

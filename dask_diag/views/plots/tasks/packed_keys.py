@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.columns import Labels, Texts, smallest_integers
+from dask_diag.columns import Categorical, PrefixStrings, smallest_integers
 from dask_diag.views.escaping import shown
 
 __all__ = ["BETWEEN_PATTERNS", "NUMBER", "columns_of_keys"]
@@ -22,12 +22,12 @@ _NUMBERS = re.compile(r"(?<![0-9A-Za-z])(0|[1-9][0-9]{0,14})(?![0-9A-Za-z])")
 _LONGEST_PIECE = 200
 
 
-def columns_of_keys(keys: Texts, groups: Any) -> dict[str, Any]:
+def columns_of_keys(keys: PrefixStrings, groups: Any) -> dict[str, Any]:
     """What ``tasks.js`` makes the keys of, in columns to be packed.
 
     Parameters
     ----------
-    keys : Texts
+    keys : PrefixStrings
     groups : array of int
         A group for each key, such as its function: keys of one group have few patterns.
 
@@ -67,7 +67,7 @@ def columns_of_keys(keys: Texts, groups: Any) -> dict[str, Any]:
     return columns
 
 
-def _patterns(heads: Labels, tails: list[str], rows: Any) -> Iterator[str]:
+def _patterns(heads: Categorical, tails: list[str], rows: Any) -> Iterator[str]:
     """The pattern of each of these rows, with nothing in it that cannot be shown."""
     beginnings = [shown(head, _LONGEST_PIECE) for head in heads.values]
     for row, head in zip(rows.tolist(), heads.codes[rows].tolist(), strict=True):

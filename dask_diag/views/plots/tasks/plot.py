@@ -16,7 +16,7 @@ from bokeh.models import (
 from bokeh.transform import dodge, transform
 
 from dask_diag.analysis.functions import by_function
-from dask_diag.columns import Labels
+from dask_diag.columns import Categorical
 from dask_diag.model.recording import Recording
 from dask_diag.views.escaping import seconds, shown
 from dask_diag.views.plots.figures import (
@@ -68,7 +68,7 @@ def plot_tasks(recording: Recording, origin: float, duration: float, options: Op
 
 def _draw(plot: Any, tasks: TasksInLanes, functions: list[str], options: Options) -> None:
     """Draw all tasks if they are few, else have the page draw those in view."""
-    labels: Labels = tasks.table["function"]
+    labels: Categorical = tasks.table["function"]
     few = len(tasks) <= _MOST_RECTANGLES
     at_once = tasks if few else tasks.rows(slice(0))
     key_size = 2 * options.label_size
@@ -147,7 +147,9 @@ def _mark(plot: Any, source: ColumnDataSource, rows: Any, look: dict[str, Any]) 
     return marked
 
 
-def _add_legend(plot: Any, functions: list[str], labels: Labels, mapper: LinearColorMapper) -> None:
+def _add_legend(
+    plot: Any, functions: list[str], labels: Categorical, mapper: LinearColorMapper
+) -> None:
     """Name the functions' colours, in the order of `functions`."""
     present = {labels.values[code]: code for code in np.unique(labels.codes).tolist()}
     names = [name for name in functions if name in present]
