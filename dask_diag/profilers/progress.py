@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from math import isnan
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TextIO
@@ -43,6 +44,30 @@ class CpuShare:
                 self._wall += stop - start
                 self._cpu += cpu
         return self._cpu / self._wall if self._wall > 0 else None
+
+
+class _Timer:
+    """Calls `work` every `dt` seconds on a thread of its own, until it is stopped.
+
+    Thread and event belong together: whoever stops a timer stops that one, and none that was
+    started meanwhile.
+    """
+
+    def __init__(self, dt: float, work: Callable[[], object]) -> None:
+        self._dt = dt
+        self._work = work
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="dask_diag-progress", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; not to be called with a lock that `work` takes."""
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._dt):
+            self._work()
 
 
 class _Running:
@@ -110,8 +135,7 @@ class ProgressBar(TaskDiagnostic):
         self._count = 0
         self._drawn = 0
         self._displayed: Any = None
-        self._timer = threading.Thread(target=self._redraw)
-        self._stopping = threading.Event()
+        self._timer: _Timer | None = None
         self.last_duration: float = 0
 
     @property
@@ -133,12 +157,8 @@ class ProgressBar(TaskDiagnostic):
             ]
             self._count += 1
             self._bars[computation.number] = _Running(computation, self._name_of_next())
-            if len(self._bars) == 1:
-                self._stopping = threading.Event()
-                self._timer = threading.Thread(
-                    target=self._redraw, name="dask_diag-progress", daemon=True
-                )
-                self._timer.start()
+            if self._timer is None:
+                self._timer = _Timer(self._dt, self._redraw)
 
     def _name_of_next(self) -> str:
         """Which compute it is, where there may be several."""
@@ -149,10 +169,12 @@ class ProgressBar(TaskDiagnostic):
     def _ended(self, computation: Computation, dsk: Any) -> None:
         with self._lock:
             bar = self._bars.pop(computation.number)
-            last = not self._bars
-            self._stopping.set() if last else None
-        if last:
-            self._timer.join()
+            timer = None
+            if not self._bars:
+                # A computation that starts from here on gets a timer of its own.
+                timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.stop()
         now = computation.stop or perf_counter()
         self.last_duration = now - computation.start
         if self.last_duration >= self._minimum:
@@ -163,9 +185,8 @@ class ProgressBar(TaskDiagnostic):
                 self._write(line + (" failed" if failed else ""), final=True)
 
     def _redraw(self) -> None:
-        while not self._stopping.wait(self._dt):
-            with self._lock:
-                self._guarded("to draw", self._update)
+        with self._lock:
+            self._guarded("to draw", self._update)
 
     def _update(self) -> None:
         bars = list(self._bars.values())
