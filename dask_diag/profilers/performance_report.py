@@ -85,6 +85,9 @@ class performance_report(ProfilerGroup):  # noqa: N801
             from dask_diag.views.report.page import report
 
             report(self.recording, self._path, mode=self._mode)
+        except KeyboardInterrupt:
+            _tell("performance_report: the page was not written: interrupted")
+            raise
         except Exception as error:
             _tell(f"performance_report: the page could not be written: {error}")
 
