@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable
 from contextlib import suppress
 from functools import wraps
 from math import isfinite
+from threading import get_ident
 from time import perf_counter, thread_time
 from typing import Any, NamedTuple, TypeVar
 
@@ -66,19 +67,16 @@ class Metered:
     ----------
     metrics : list of Metric
     waits : list of Wait
-    open : int
-        How many meters are open now.
-    inner_wall, inner_cpu : float
-        Seconds that were metered within the meter that is open, to be taken off it.
+    open : list of _Use
+        The blocks whose seconds are being metered now, in the order in which they were entered.
     """
 
-    __slots__ = ("inner_cpu", "inner_wall", "metrics", "open", "waits")
+    __slots__ = ("metrics", "open", "waits")
 
     def __init__(self) -> None:
         self.metrics: list[Metric] = []
         self.waits: list[Wait] = []
-        self.open = 0
-        self.inner_wall = self.inner_cpu = 0.0
+        self.open: list[_Use] = []
 
     def add(self, label: Hashable, value: float, unit: str) -> None:
         """Keep a metric; one that is no amount is left out, with a warning: a task goes on."""
@@ -94,8 +92,8 @@ class Metered:
                 warnings.warn(told, RuntimeWarning, stacklevel=3)
             return
         self.metrics.append(metric)
-        if unit == "seconds":
-            self.inner_wall += metric[2]
+        if unit == "seconds" and self.open:
+            self.open[-1].inner_wall += metric[2]
 
 
 def _shown(value: Any) -> str:
@@ -128,25 +126,93 @@ def _distributed_meter() -> Any:
     return getattr(module, "context_meter", None)
 
 
-class _Meter:
-    """One use of `ContextMeter.meter`, as a context manager or as a decorator."""
+class _Use:
+    """One block that a `_Meter` meters, in one task.
 
-    __slots__ = (
-        "_cpu",
-        "_func",
-        "_label",
-        "_metered",
-        "_outer_cpu",
-        "_outer_wall",
-        "_theirs",
-        "_unit",
-        "_wall",
-    )
+    Attributes
+    ----------
+    before : _Use or _Forwarded or None
+        The use of the same meter, on the same thread, that this one is inside of.
+    metered : Metered
+        Of the task that entered the block.
+    func : callable
+        The clock.
+    wall, cpu : float
+        What the two clocks showed when the block was entered.
+    inner_wall, inner_cpu : float
+        Seconds that were metered inside the block, to be taken off its own.
+    """
+
+    __slots__ = ("before", "cpu", "func", "inner_cpu", "inner_wall", "metered", "wall")
+
+    before: _Use | _Forwarded | None
+    metered: Metered
+    func: Callable[[], float]
+    wall: float
+    cpu: float
+    inner_wall: float
+    inner_cpu: float
+
+    def end(self, meter: _Meter, args: Any) -> None:
+        """Record what was metered."""
+        cpu = thread_time() - self.cpu
+        value = self.func() - self.wall
+        metered = self.metered
+        if meter._unit != "seconds":
+            metered.add(meter._label, value, meter._unit)
+            return
+        opened = metered.open
+        if opened[-1] is self:
+            opened.pop()
+            outer = opened[-1] if opened else None
+        else:
+            # Coroutines and generators that take turns leave blocks in any order.
+            later, outer = self._take_out_of(opened)
+            value -= later.func() - later.wall
+            cpu -= thread_time() - later.cpu
+        if outer is not None:
+            outer.inner_wall += value
+            outer.inner_cpu += cpu
+        metered.metrics.append(
+            (str(meter._label), "seconds", value - self.inner_wall, cpu - self.inner_cpu)
+        )
+
+    def _take_out_of(self, opened: list[_Use]) -> tuple[_Use, _Use | None]:
+        """The block entered next, which has all seconds since; and the one entered before."""
+        place = opened.index(self)
+        del opened[place]
+        return opened[place], opened[place - 1] if place else None
+
+
+class _Forwarded:
+    """One block that distributed's meter meters, as no task of ours entered it."""
+
+    __slots__ = ("_theirs", "before")
+
+    def __init__(self, theirs: Any, before: _Use | _Forwarded | None) -> None:
+        self._theirs = theirs
+        self.before = before
+
+    def end(self, meter: _Meter, args: Any) -> None:
+        """Leave the block."""
+        self._theirs.__exit__(*args)
+
+
+class _Meter:
+    """What `ContextMeter.meter` returns, a context manager and a decorator.
+
+    One object may be entered any number of times: again inside itself, and by several threads at
+    once. So what belongs to one block is in a `_Use`, which the thread that leaves it looks up.
+    """
+
+    __slots__ = ("_func", "_label", "_unit", "_uses")
 
     def __init__(self, label: Hashable, unit: str, func: Callable[[], float]) -> None:
         self._label = label
         self._unit = unit
         self._func = func
+        # By thread: none touches what is another's.
+        self._uses: dict[int, _Use | _Forwarded] = {}
 
     def __call__(self, function: _Function) -> _Function:
         """Meter every call of a function."""
@@ -161,42 +227,38 @@ class _Meter:
     def __enter__(self) -> None:
         task = _current_task()
         if task is None:
-            self._metered = None
-            self._enter_theirs()
+            theirs = _distributed_meter()
+            if theirs is not None:
+                self._forward_to(theirs)
             return
-        self._metered = metered = task.metered or _metered_of(task)
-        self._outer_wall, self._outer_cpu = metered.inner_wall, metered.inner_cpu
-        metered.inner_wall = metered.inner_cpu = 0.0
-        metered.open += 1
-        self._wall = self._func()
-        self._cpu = thread_time()
+        use = _Use()
+        use.metered = metered = task.metered or _metered_of(task)
+        use.func = func = self._func
+        use.inner_wall = use.inner_cpu = 0.0
+        ident = get_ident()
+        use.before = self._uses.get(ident)
+        use.wall = func()
+        use.cpu = thread_time()
+        self._uses[ident] = use
+        if self._unit == "seconds":
+            metered.open.append(use)
 
     def __exit__(self, *args: object) -> None:
-        metered = self._metered
-        if metered is None:
-            if self._theirs is not None:
-                self._theirs.__exit__(*args)
+        if not self._uses:
             return
-        cpu = thread_time() - self._cpu
-        value = self._func() - self._wall
-        metered.open -= 1
-        if self._unit == "seconds":
-            metered.metrics.append(
-                (str(self._label), "seconds", value - metered.inner_wall, cpu - metered.inner_cpu)
-            )
-            metered.inner_wall = self._outer_wall + value
-            metered.inner_cpu = self._outer_cpu + cpu
-        else:
-            metered.inner_wall += self._outer_wall
-            metered.inner_cpu += self._outer_cpu
-            metered.add(self._label, value, self._unit)
+        ident = get_ident()
+        use = self._uses.pop(ident, None)
+        if use is None:
+            return
+        if use.before is not None:
+            self._uses[ident] = use.before
+        use.end(self, args)
 
-    def _enter_theirs(self) -> None:
-        theirs = _distributed_meter()
-        self._theirs = None
-        if theirs is not None:
-            self._theirs = theirs.meter(self._label, self._unit, self._func)
-            self._theirs.__enter__()
+    def _forward_to(self, theirs: Any) -> None:
+        block = theirs.meter(self._label, self._unit, self._func)
+        block.__enter__()
+        ident = get_ident()
+        self._uses[ident] = _Forwarded(block, self._uses.get(ident))
 
 
 class ContextMeter:
