@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from dask_diag import Profiler, activities, context_meter
 from dask_diag.capture.sampling.wait_probe import WaitTaskProbe
+from dask_diag.capture.tasks import metered as metered_module
 from dask_diag.capture.tasks import metering as meter_module
 from dask_diag.capture.tasks.metering import listening
 
@@ -453,7 +454,11 @@ def seconds_by_block(turns):
 @example(["a", "b", "c", "a", "c", "b", "d", "d"])
 def test_seconds_of_coroutines_that_take_turns_are_counted_once(turns):
     now = [0.0]
-    with mock.patch.object(meter_module, "thread_time", side_effect=lambda: now[0] / 2):
+    cpu = {"side_effect": lambda: now[0] / 2}
+    with (
+        mock.patch.object(meter_module, "thread_time", **cpu),
+        mock.patch.object(metered_module, "thread_time", **cpu),
+    ):
         each = metered_in_turns(
             turns, lambda label: context_meter.meter(label, func=lambda: now[0]), now
         )

@@ -14,12 +14,8 @@ from typing import Any, NamedTuple
 from dask_diag.capture.dask_internals import annotations_of_graph, scheduler_locals
 from dask_diag.capture.span import current_span
 from dask_diag.capture.system.usage import Pool, Usage, thread_pools
-from dask_diag.capture.tasks.metering import (
-    Metered,
-    hear_distributed,
-    listening,
-    stop_hearing_distributed,
-)
+from dask_diag.capture.tasks.metered import Metered
+from dask_diag.capture.tasks.metering import hear_distributed, listening, stop_hearing_distributed
 from dask_diag.capture.tasks.remote_task import Measurement, running, take_measurement
 from dask_diag.capture.tasks.task_log import (
     Dependencies,

@@ -17,7 +17,7 @@ from typing import Any
 from dask_diag.capture.sampling.linux_threads import LinuxThread
 from dask_diag.capture.sampling.probes import running_tasks
 from dask_diag.capture.sampling.sampler import Listener
-from dask_diag.capture.tasks.metering import Metered, Wait
+from dask_diag.capture.tasks.metered import Metered, Wait
 
 __all__ = ["INTERVAL", "WaitProbe", "sample_waits"]
 

@@ -14,7 +14,8 @@ from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_diag.capture.dask_internals import bytes_of_result, bytes_of_task
-from dask_diag.capture.tasks.metering import Metered, hear_distributed, listening, runs_a_task
+from dask_diag.capture.tasks.metered import Metered
+from dask_diag.capture.tasks.metering import hear_distributed, listening, runs_a_task
 
 if TYPE_CHECKING:
     from dask_diag.capture.computation import Computation

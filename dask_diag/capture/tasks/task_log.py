@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dask.utils import funcname, key_split
 
-from dask_diag.capture.tasks.metering import Metric, Wait
+from dask_diag.capture.tasks.metered import Metric, Wait
 from dask_diag.capture.tasks.remote_task import Transfer
 from dask_diag.capture.tasks.timed_task import TimedTask
 

@@ -9,7 +9,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from dask_diag.capture.dask_internals import GraphNode
-from dask_diag.capture.tasks.metering import Metered, Wait, runs_a_task
+from dask_diag.capture.tasks.metered import Metered, Wait
+from dask_diag.capture.tasks.metering import runs_a_task
 from dask_diag.capture.tasks.remote_task import Departure, Measurement, RemoteTask, Transfer
 
 if TYPE_CHECKING:
