@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from math import isnan
 
-__all__ = ["amount", "is_size", "quantity", "seconds", "size"]
+__all__ = ["BYTES", "amount", "quantity", "seconds", "size"]
+
+BYTES = "bytes"
+"""The unit whose amounts are shown as sizes."""
 
 _PREFIXES = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 _ROUNDED_UP = 0.9995
@@ -21,14 +24,14 @@ def amount(value: float) -> str:
     return _short(value, "", "")
 
 
-def quantity(value: float, metric: str) -> str:
-    """So much of a metric of results: of one that measures bytes, by its name, as a size."""
-    return size(value) if is_size(metric) else amount(value)
-
-
-def is_size(metric: str) -> bool:
-    """Whether a metric of results, by its name, measures bytes."""
-    return "bytes" in metric
+def quantity(value: float, unit: str) -> str:
+    """An amount of any unit: bytes as a size, seconds as a duration, of others with the unit."""
+    if unit == BYTES:
+        return size(value)
+    if unit == "seconds":
+        return seconds(value)
+    text = amount(value)
+    return text if not unit or isnan(value) else f"{text} {unit}"
 
 
 def seconds(value: float) -> str:

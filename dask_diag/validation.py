@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isfinite
 from typing import Any
 
-__all__ = ["number"]
+__all__ = ["number", "text"]
 
 
 def number(name: str, value: Any, meaning: str, above: float, or_equal: bool = False) -> float:
@@ -27,3 +27,16 @@ def number(name: str, value: Any, meaning: str, above: float, or_equal: bool = F
     if not fits:
         raise ValueError(said)
     return value  # type: ignore[no-any-return]
+
+
+def text(name: str, value: Any, example: str) -> str:
+    """`value`, if it is text.
+
+    Raises
+    ------
+    TypeError
+        If it is not.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{name}: expected text, such as {example!r}, found {value!r}")
+    return value

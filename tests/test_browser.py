@@ -175,9 +175,12 @@ def test_hovering_a_task_tells_of_it(opened):
         assert part in text
 
 
-@pytest.mark.parametrize(("name", "told"), [("nbytes", "162 MB"), ("count", "161,600,000")])
-def test_hovering_what_was_held_tells_how_much(opened, name, told):
-    with CacheProfiler(lambda _: 161_600_000, metric_name=name) as cprof:
+@pytest.mark.parametrize(
+    ("unit", "told"),
+    [("bytes", "162 MB"), ("", "161,600,000"), ("rows", "161,600,000 rows")],
+)
+def test_hovering_what_was_held_tells_how_much(opened, unit, told):
+    with CacheProfiler(lambda _: 161_600_000, "nbytes", unit) as cprof:
         dsk = {("made", 0): (int, 1), ("used", 0): (slowly, ("made", 0))}
         dask.threaded.get(dsk, ("used", 0))
     page = opened(cprof, plots=["cache"])

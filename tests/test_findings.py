@@ -413,7 +413,7 @@ def test_memory_that_the_scheduler_holds_is_no_growth(retried):
         with (
             Profiler() as prof,
             ResourceProfiler(dt=0.05) as rprof,
-            CacheProfiler(metric=nbytes_of, metric_name="bytes") as cprof,
+            CacheProfiler(metric=nbytes_of, unit="bytes") as cprof,
         ):
             kept = dask.threaded.get(dsk, list(dsk), num_workers=1)
         recording = Recording.combine([prof.recording, rprof.recording, cprof.recording])
@@ -480,7 +480,7 @@ def test_results_that_a_program_keeps_are_no_sure_growth(retried):
 
 
 def bytes_held():
-    return CacheProfiler(metric=nbytes_of, metric_name="bytes")
+    return CacheProfiler(metric=nbytes_of, unit="bytes")
 
 
 def nbytes_of(value):

@@ -489,8 +489,8 @@ def test_durations_are_readable(value, text):
 )
 def test_amounts_and_sizes_are_readable(value, text):
     assert amount(value) == text.replace(" ", "")
-    assert size(value) == quantity(value, "nbytes") == text + "B"
-    assert quantity(value, "count") == amount(value)
+    assert size(value) == quantity(value, "bytes") == text + "B"
+    assert quantity(value, "") == amount(value)
     assert size(float("nan")) == amount(float("nan")) == "unknown"
 
 

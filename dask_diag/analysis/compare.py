@@ -42,13 +42,15 @@ class Comparison(NamedTuple):
     total : dict
         The same numbers of all functions together, before and after, and ``elapsed`` (seconds in
         which a computation ran).
-    metrics : tuple of str
-        What the scheduler held is measured in, before and after.
+    metrics, units : tuple of str
+        What the results that the scheduler held were measured by, and in which unit, before and
+        after.
     """
 
     functions: Table
     total: dict[str, Any]
     metrics: tuple[str, str]
+    units: tuple[str, str]
 
     def rising(self, by: float) -> list[str]:
         """What takes longer than before by more than a share (0.1 is a tenth), and surely so.
@@ -127,7 +129,8 @@ def compare(before: Recording, after: Recording) -> Comparison:
     pairs = [_Pair(name, *(side.get(name, _ABSENT) for side in sides)) for name in names]
     pairs.sort(key=lambda pair: -abs(pair.change))
     metrics = before.metric, after.metric
-    return Comparison(_table(pairs), _total(pairs, before, after), metrics)
+    units = before.metric_unit, after.metric_unit
+    return Comparison(_table(pairs), _total(pairs, before, after), metrics, units)
 
 
 def _by_function(recording: Recording) -> dict[str, _Side]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dask_diag.analysis.memory import times_of_tasks, together
-from dask_diag.formatting import is_size
+from dask_diag.formatting import BYTES
 from dask_diag.model.recording import Recording
 
 __all__ = ["held_at", "memory_at_rest", "returned_by"]
@@ -38,7 +38,7 @@ def memory_at_rest(recording: Recording) -> tuple[Array, Array]:
 
 def held_at(recording: Recording, moments: Array) -> Array:
     """Bytes that the scheduler held at each of these times; NaN where that was not measured."""
-    if not is_size(recording.metric):
+    if recording.metric_unit != BYTES:
         return np.full(len(moments), np.nan)
     cache = recording.cached_results
     if not len(cache):
@@ -60,7 +60,7 @@ def returned_by(recording: Recording, moment: float) -> tuple[float, float]:
 
     NaN if results were not measured in bytes.
     """
-    if not is_size(recording.metric):
+    if recording.metric_unit != BYTES:
         return float("nan"), float("nan")
     cache = recording.cached_results
     if not len(cache):

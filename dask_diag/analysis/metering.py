@@ -9,7 +9,7 @@ import numpy as np
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 
-__all__ = ["seconds_metered_without_cpu", "without_metered"]
+__all__ = ["metered_amounts", "seconds_metered_without_cpu", "without_metered"]
 
 Array = np.ndarray[Any, Any]
 
@@ -47,3 +47,19 @@ def seconds_metered_without_cpu(recording: Recording) -> float:
         return 0.0
     rows = metrics.rows(metrics["unit"].where("seconds"))
     return float(np.nansum(rows["value"] - rows["cpu"]))
+
+
+def metered_amounts(recording: Recording) -> dict[tuple[str, str], float]:
+    """What all tasks metered together, by activity and unit."""
+    metrics = recording.metrics
+    if not len(metrics):
+        return {}
+    activity, unit = metrics["activity"], metrics["unit"]
+    pairs, codes = np.unique(
+        activity.codes.astype(np.int64) * len(unit.values) + unit.codes, return_inverse=True
+    )
+    amounts: dict[tuple[str, str], float] = {}
+    for pair, value in zip(pairs.tolist(), np.bincount(codes, metrics["value"]), strict=True):
+        key = activity.values[pair // len(unit.values)], unit.values[pair % len(unit.values)]
+        amounts[key] = amounts.get(key, 0.0) + float(value)
+    return amounts

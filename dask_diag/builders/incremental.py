@@ -34,12 +34,16 @@ def part_of(diagnostics: Sequence[Any], tables: Tables, notices: Sequence[str]) 
     now = perf_counter()
     told = [text for each in diagnostics for text in each._notices()]
     empty = {field.name: Table({}) for field in fields(Recording) if field.type == "Table"}
-    metrics = [each._metric_name for each in diagnostics if isinstance(each, CacheProfiler)]
+    metrics = [
+        (each._metric_name, each._unit) for each in diagnostics if isinstance(each, CacheProfiler)
+    ]
+    metric, metric_unit = metrics[0] if metrics else ("", "")
     return Recording(
         start=min(each.start_time or now for each in diagnostics),
         stop=now,
         epoch=diagnostics[0]._epoch,
-        metric=metrics[0] if metrics else "",
+        metric=metric,
+        metric_unit=metric_unit,
         notices=tuple(dict.fromkeys((*told, *notices))),
         **{**empty, **tables},
     )

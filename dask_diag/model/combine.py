@@ -25,6 +25,7 @@ def combined(parts: Sequence[Recording]) -> dict[str, Any]:
     )
     tasks, references = _combined_tasks(parts)
     frames, stacks, samples = _combined_samples(parts)
+    measured = next((part for part in parts if part.metric), parts[0])
     return dict(
         start=min(part.start for part in parts),
         stop=max(part.stop for part in parts),
@@ -40,7 +41,8 @@ def combined(parts: Sequence[Recording]) -> dict[str, Any]:
         call_tree=stacks,
         samples=samples,
         environment=next((p.environment for p in parts if len(p.environment)), NO_ROWS),
-        metric=next((part.metric for part in parts if part.metric), ""),
+        metric=measured.metric,
+        metric_unit=measured.metric_unit,
         notices=tuple(dict.fromkeys(text for part in parts for text in part.notices)),
         **references,
     )

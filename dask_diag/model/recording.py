@@ -106,6 +106,8 @@ class Recording:
         asked for. What looks like a secret is not in it.
     metric : str
         What ``cache.metric`` measures.
+    metric_unit : str
+        The unit of ``cache.metric``, such as ``bytes``; empty for a number without one.
     notices : tuple of str
         What a reader must know beside the numbers.
     """
@@ -129,6 +131,7 @@ class Recording:
     samples: Table = NO_ROWS
     environment: Table = NO_ROWS
     metric: str = ""
+    metric_unit: str = ""
     notices: tuple[str, ...] = ()
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator
 from math import isfinite, isnan
@@ -14,7 +15,9 @@ from dask.utils import funcname
 from dask_diag.capture.computation import STATE_KEY, Computation
 from dask_diag.capture.tasks.task_info import TaskInfo
 from dask_diag.capture.tasks.task_log import Keys, NamesOfPlainKeys
+from dask_diag.formatting import BYTES
 from dask_diag.profilers.base import Diagnostic
+from dask_diag.validation import text
 
 if TYPE_CHECKING:
     from dask_diag.model.recording import Recording
@@ -81,6 +84,10 @@ class CacheProfiler(Diagnostic):
         the summary; that result's size is then not known (NaN).
     metric_name : str, optional
         What the metric measures, for labels; the callable's name by default.
+    unit : str, optional
+        The unit of what the metric returns: ``"bytes"`` and ``"seconds"`` are shown with prefixes,
+        any other as it is. By default ``cachey.nbytes``, ``dask.sizeof.sizeof`` and
+        ``sys.getsizeof`` return bytes, and all others numbers without a unit, whatever their name.
 
     Attributes
     ----------
@@ -96,7 +103,10 @@ class CacheProfiler(Diagnostic):
     draws = "cache"
 
     def __init__(
-        self, metric: Callable[[Any], Any] | None = None, metric_name: str | None = None
+        self,
+        metric: Callable[[Any], Any] | None = None,
+        metric_name: str | None = None,
+        unit: str | None = None,
     ) -> None:
         if metric is not None and not callable(metric):
             raise TypeError(
@@ -108,6 +118,7 @@ class CacheProfiler(Diagnostic):
         super().__init__()
         self._metric = metric
         self._metric_name = metric_name or ("count" if metric is None else str(funcname(metric)))
+        self._unit = _unit_of(metric) if unit is None else text("unit", unit, BYTES)
 
     def clear(self) -> None:
         """Forget what was recorded, except of computations that are running now."""
@@ -129,9 +140,8 @@ class CacheProfiler(Diagnostic):
             (computation, self._cached_results_until(computation, now))
             for computation in list(self._computations)
         ]
-        return record(
-            self, cached_results=cached_results_table(cached_results), metric=self._metric_name
-        )
+        cache = cached_results_table(cached_results)
+        return record(self, cached_results=cache, metric=self._metric_name, metric_unit=self._unit)
 
     def _cached_results_until(self, computation: Computation, now: float) -> CachedResults:
         cached_results = self._cached_results[computation.number]
@@ -184,9 +194,21 @@ class CacheProfiler(Diagnostic):
                 raise ValueError(f"expected a finite number, found {metric}")
             return metric.__index__() if hasattr(metric, "__index__") else float(metric)
         except Exception as error:
-            text = f"{type(error).__name__}: {error}"[:200]
-            self._metric_errors[text] = self._metric_errors.get(text, 0) + 1
+            told = f"{type(error).__name__}: {error}"[:200]
+            self._metric_errors[told] = self._metric_errors.get(told, 0) + 1
             return _NAN
 
     def _ended(self, computation: Computation, dsk: Any) -> None:
         self._cached_results[computation.number].finish(dsk, perf_counter())
+
+
+_MEASURE_BYTES = (("sys", "getsizeof"), ("dask.sizeof", "sizeof"), ("cachey", "nbytes"))
+
+
+def _unit_of(metric: Any) -> str:
+    """The unit of a metric that is known; a name like ``megabytes`` says nothing for sure."""
+    for module, name in _MEASURE_BYTES:
+        # What was never imported cannot have been passed.
+        if metric is not None and metric is getattr(sys.modules.get(module), name, None):
+            return BYTES
+    return ""

@@ -27,7 +27,7 @@ class ProfilerGroup:
 
     Parameters
     ----------
-    dt, explain, metric, metric_name
+    dt, explain, metric, metric_name, unit
         As the profilers have them; but results that are held are measured in bytes by default.
 
     Attributes
@@ -44,13 +44,14 @@ class ProfilerGroup:
         explain: bool = False,
         metric: Any = None,
         metric_name: str | None = None,
+        unit: str | None = None,
     ) -> None:
         self.tasks = Profiler(explain)
         if metric is None:
             from cachey import nbytes
 
             metric = nbytes
-        self.cache = CacheProfiler(metric, metric_name)
+        self.cache = CacheProfiler(metric, metric_name, unit)
         self.resources = ResourceProfiler(dt)
         self.stacks = SamplingProfiler()
         self.profilers: tuple[Diagnostic, ...] = (

@@ -31,7 +31,7 @@ class performance_report(ProfilerGroup):  # noqa: N801
         Seconds between samples of CPU and memory.
     explain : bool, optional
         Find out what tasks waited for, as `Profiler` does.
-    metric, metric_name : optional
+    metric, metric_name, unit : optional
         What `CacheProfiler` measures of each result, by default its bytes (``cachey.nbytes``).
     mode : str, optional
         ``"inline"``, the default, puts bokeh's own code into the page; ``"cdn"`` makes a small page
@@ -57,9 +57,10 @@ class performance_report(ProfilerGroup):  # noqa: N801
         explain: bool = True,
         metric: Any = None,
         metric_name: str | None = None,
+        unit: str | None = None,
         mode: str | None = None,
     ) -> None:
-        super().__init__(dt=dt, explain=explain, metric=metric, metric_name=metric_name)
+        super().__init__(dt=dt, explain=explain, metric=metric, metric_name=metric_name, unit=unit)
         self._filename = filename
         self._mode = mode
 

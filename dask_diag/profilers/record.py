@@ -36,7 +36,7 @@ class record(ProfilerGroup):  # noqa: N801
         Seconds between samples of CPU and memory.
     explain : bool, optional
         Find out what tasks waited for, as `Profiler` does.
-    metric, metric_name : optional
+    metric, metric_name, unit : optional
         What `CacheProfiler` measures of each result, by default its bytes (``cachey.nbytes``).
 
     Raises
@@ -70,8 +70,9 @@ class record(ProfilerGroup):  # noqa: N801
         explain: bool = False,
         metric: Any = None,
         metric_name: str | None = None,
+        unit: str | None = None,
     ) -> None:
-        super().__init__(dt=dt, explain=explain, metric=metric, metric_name=metric_name)
+        super().__init__(dt=dt, explain=explain, metric=metric, metric_name=metric_name, unit=unit)
         self._path = path
         self._overwrite = overwrite
         self._stopping = threading.Event()

@@ -97,10 +97,25 @@ def _notes(found: Comparison, records: list[dict[str, Any]]) -> Iterator[str]:
         size,
         when="while tasks of one function ran: ",
     )
-    metrics = set(found.metrics)
-    metric = metrics.pop() if len(metrics) == 1 else ""
-    held = partial(quantity, metric=metric)
-    yield from _most(total, records, "held", "held by the scheduler at most", held)
+    yield from _notes_on_held(found, records)
+
+
+def _notes_on_held(found: Comparison, records: list[dict[str, Any]]) -> Iterator[str]:
+    """How much the scheduler held at most, compared only if both are of one unit."""
+    units = [shown(unit, 24) for unit in found.units]
+    measured = [unit for metric, unit in zip(found.metrics, units, strict=True) if metric]
+    if len(set(measured)) < 2:
+        held = partial(quantity, unit=next(iter(measured), ""))
+        yield from _most(found.total, records, "held", "held by the scheduler at most", held)
+        return
+    before, after = (
+        quantity(found.total[f"held_{when}"], unit)
+        for when, unit in zip(("before", "after"), units, strict=True)
+    )
+    yield (
+        f"held by the scheduler: {before} before, {after} after; not compared, since the units "
+        "differ"
+    )
 
 
 def _most(

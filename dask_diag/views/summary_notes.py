@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from dask_diag.analysis.critical_path import critical_path
 from dask_diag.analysis.levels import levels_held
 from dask_diag.analysis.memory import memory_usage
 from dask_diag.analysis.memory_series import series_of
+from dask_diag.analysis.metering import metered_amounts
 from dask_diag.analysis.source_paths import short_path
 from dask_diag.analysis.waits import waits
 from dask_diag.formatting import amount, quantity, seconds, size
@@ -24,9 +25,12 @@ from dask_diag.views.text import counted
 
 __all__ = ["notes_on"]
 
+_Key = TypeVar("_Key")
+
 _WORTH_TELLING = 0.1
 _GROWTH_TOLD = 1e6
 _SERIES_SHOWN = 8
+_METERED_SHOWN = 8
 _SHORTEST_FOR_CPU = 0.05
 """Seconds: the kernel counts what other processors do when its clock ticks, each 4 or 10 ms."""
 
@@ -34,6 +38,7 @@ _SHORTEST_FOR_CPU = 0.05
 def notes_on(recording: Recording) -> Iterator[str]:
     """What is worth telling of a recording, and what a reader of its numbers must know."""
     yield from _notes_on_activities(recording)
+    yield from _notes_on_metered(recording)
     yield from _notes_on_waits(recording)
     yield from _notes_on_critical_path(recording)
     yield from _notes_on_outcomes(recording.tasks)
@@ -58,6 +63,23 @@ def _notes_on_activities(recording: Recording) -> Iterator[str]:
         if row["value"] >= 0.01 * total
     ]
     yield f"of {seconds(total)} of worker time: {', '.join(shares)}"
+
+
+def _notes_on_metered(recording: Recording) -> Iterator[str]:
+    """What tasks metered beside seconds, which are among the activities."""
+    amounts = {
+        (activity, unit): value
+        for (activity, unit), value in metered_amounts(recording).items()
+        if unit != "seconds"
+    }
+    parts = [
+        f"{shown(activity, 24)} {quantity(value, shown(unit, 24))}"
+        for (activity, unit), value in _first(amounts, _METERED_SHOWN)
+    ]
+    if len(amounts) > len(parts):
+        parts.append(f"and {len(amounts) - len(parts):,} more")
+    if parts:
+        yield f"Metered by tasks: {', '.join(parts)}"
 
 
 def _notes_on_waits(recording: Recording) -> Iterator[str]:
@@ -215,15 +237,15 @@ def _notes_on_cache(recording: Recording) -> Iterator[str]:
     levels, total = levels_held(recording)
     if not levels:
         return
-    metric = recording.metric
+    unit = shown(recording.metric_unit, 24)
     top = ", ".join(
-        f"{shown(name, 24)} {quantity(level.peak, metric)}" for name, level in _first(levels, 3)
+        f"{shown(name, 24)} {quantity(level.peak, unit)}" for name, level in _first(levels, 3)
     )
+    metric = shown(recording.metric, 24)
     yield (
-        f"held by the scheduler ({shown(metric, 24)}): at most {quantity(total.peak, metric)}; "
-        f"by function {top}"
+        f"held by the scheduler ({metric}): at most {quantity(total.peak, unit)}; by function {top}"
     )
 
 
-def _first(mapping: dict[str, Any], count: int) -> list[tuple[str, Any]]:
+def _first(mapping: dict[_Key, Any], count: int) -> list[tuple[_Key, Any]]:
     return list(mapping.items())[:count]

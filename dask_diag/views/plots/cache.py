@@ -8,7 +8,7 @@ import numpy as np
 from bokeh.models import CustomJSHover, CustomJSTickFormatter, LegendItem, Range1d
 
 from dask_diag.analysis.levels import Level, levels_held
-from dask_diag.formatting import is_size
+from dask_diag.formatting import BYTES
 from dask_diag.model.recording import Recording
 from dask_diag.views.escaping import shown
 from dask_diag.views.plots.figures import (
@@ -26,9 +26,12 @@ from dask_diag.views.plots.figures import (
 from dask_diag.views.plots.lines import Lines
 from dask_diag.views.theme.colors import color_of
 
-__all__ = ["plot_cache"]
+__all__ = ["measured", "plot_cache"]
 
 _TOTAL = "#444444"
+_AMOUNT_OF_VALUE = """
+return (value.toLocaleString("en", {maximumFractionDigits: 2}) + " " + unit).trimEnd()
+"""
 
 
 def plot_cache(recording: Recording, origin: float, duration: float, options: Options) -> Any:
@@ -40,9 +43,8 @@ def plot_cache(recording: Recording, origin: float, duration: float, options: Op
         y_range=Range1d(0, 1.05 * total.peak or 10),
         tools="hover,xpan,xwheel_zoom,xbox_zoom,reset,save",
     )
-    metric = label(recording.metric or "count", options.label_size)
-    plot.yaxis.axis_label = f"Cache Size ({metric})"
-    in_bytes = is_size(recording.metric)
+    in_bytes = recording.metric_unit == BYTES
+    plot.yaxis.axis_label = f"Cache Size ({label(measured(recording), options.label_size)})"
     plot.yaxis.formatter = CustomJSTickFormatter(code=SHORT_SIZE if in_bytes else SHORT_NUMBER)
     lines = Lines(plot, "changes")
 
@@ -71,12 +73,23 @@ def plot_cache(recording: Recording, origin: float, duration: float, options: Op
         [
             ("function", "$name"),
             ("time", "@time{0.000} s"),
-            ("held", "@amount{custom}" if in_bytes else "@amount{0,0.[00]}"),
+            ("held", "@amount{custom}"),
         ],
-        formatters={"@amount": CustomJSHover(code=SIZE_OF_VALUE)} if in_bytes else {},
+        formatters={
+            "@amount": CustomJSHover(
+                args={"unit": shown(recording.metric_unit, options.label_size)},
+                code=SIZE_OF_VALUE if in_bytes else _AMOUNT_OF_VALUE,
+            )
+        },
     )
     lines.finish()
     return plot
+
+
+def measured(recording: Recording) -> str:
+    """What results were measured by: the metric, and its unit if numbers are shown without it."""
+    metric, unit = recording.metric or "count", recording.metric_unit
+    return metric if unit in ("", BYTES, metric) else f"{metric}, {unit}"
 
 
 def _step(plot: Any, source: Any, name: str, color: str, dash: str) -> list[Any]:

@@ -11,6 +11,7 @@ from dask_diag.analysis.functions import by_function
 from dask_diag.analysis.memory import memory_usage
 from dask_diag.formatting import size
 from dask_diag.model.recording import Recording
+from dask_diag.views.plots.cache import measured
 from dask_diag.views.plots.figures import Options
 from dask_diag.views.plots.flame.summary import flame_summary_parts
 from dask_diag.views.plots.resources import CPU, MEMORY, MEMORY_CHILDREN
@@ -128,7 +129,7 @@ def cache(recording: Recording) -> Iterator[Part]:
         return
     yield Text(
         [
-            f"What the scheduler held ({safe(recording.metric or 'count', 40)}), by function; "
+            f"What the scheduler held ({safe(measured(recording), 40)}), by function; "
             "dashed: all together."
         ]
     )
