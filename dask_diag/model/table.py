@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_diag.columns import concatenate
+from dask_diag.columns import concatenate, read_only
 from dask_diag.errors import DiagnosticError
 from dask_diag.import_optional import import_optional
 
@@ -27,6 +27,7 @@ class Table:
     Parameters
     ----------
     columns : mapping of str to array, Categorical or PrefixStrings
+        Arrays are not copied: the table has views of them that cannot be written to.
     """
 
     __slots__ = ("_columns",)
@@ -35,10 +36,10 @@ class Table:
         lengths = {name: len(column) for name, column in columns.items()}
         if len(set(lengths.values())) > 1:
             raise DiagnosticError(f"expected columns of one length, found {lengths}")
-        self._columns = dict(columns)
-        for column in self._columns.values():
-            if isinstance(column, np.ndarray):
-                column.flags.writeable = False
+        self._columns = {
+            name: read_only(column) if isinstance(column, np.ndarray) else column
+            for name, column in columns.items()
+        }
 
     @property
     def columns(self) -> tuple[str, ...]:
