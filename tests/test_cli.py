@@ -199,13 +199,31 @@ def test_a_gate_does_not_pass_what_is_not_whole(files):
     assert diag("compare", "before.diag", "cut.diag").returncode == 0
     done = diag("compare", "before.diag", "cut.diag", "--fail-over", "10%")
     assert done.returncode == 2
-    assert "was cut short" in done.stderr
+    assert "cannot judge cut.diag: it is truncated; record it again" in done.stderr
     flipped = bytearray(whole)
     flipped[-30] ^= 4
     Path("flipped.diag").write_bytes(flipped)
     done = diag("compare", "before.diag", "flipped.diag", "--fail-over", "10%")
     assert done.returncode == 2
     assert "cannot judge flipped.diag: it is damaged; record it again" in done.stderr
+
+
+def test_a_metric_that_speaks_of_damage_does_not_fail_the_gate():
+    import dask
+
+    def metric(result):
+        raise ValueError("chunk is damaged" if result == 3 else "block was cut short, is truncated")
+
+    for name in ("before.diag", "after.diag"):
+        with dask_diag.record(name, metric=metric) as run:
+            for number in (1, 2):
+                dask.delayed(sum)([number, 2]).compute(scheduler="sync")
+        assert len(run.recording.notices) == 2
+        loaded = dask_diag.load(name)
+        assert (loaded.state, loaded.is_complete) == ("complete", True)
+        assert len(loaded.notices) == 2
+    done = diag("compare", "before.diag", "after.diag", "--fail-over", "100000%")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

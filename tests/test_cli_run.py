@@ -169,7 +169,7 @@ def test_an_interrupted_script_leaves_a_recording(number):
     assert ("KeyboardInterrupt" in stderr) == (number == signal.SIGINT)
     assert ("2 computations" in stderr) == (number == signal.SIGINT)
     loaded = load("script.diag")
-    assert any("cut short" in notice for notice in loaded.notices) == (number == signal.SIGTERM)
+    assert loaded.state == ("truncated" if number == signal.SIGTERM else "complete")
     outcomes = loaded.tasks["outcome"].tolist()
     assert len(outcomes) == 12
     assert outcomes[-1] != "ok"
@@ -187,7 +187,7 @@ def test_an_exit_without_ado_leaves_a_recording_that_says_so():
     assert done.returncode == 5
     loaded = load("script.diag")
     assert len(loaded.tasks) == 11
-    assert "was cut short" in loaded.notices[-1]
+    assert loaded.state == "truncated"
 
 
 @pytest.mark.parametrize("context", ["spawn", "forkserver", "fork"])
@@ -478,7 +478,7 @@ def test_ctrl_c_again_and_again_loses_no_recording(pauses):
     assert child.returncode == -signal.SIGINT
     assert "Aborted" not in stderr
     loaded = load("script.diag")
-    assert loaded.is_whole
+    assert loaded.is_complete
     assert len(loaded.computations) == 1
     assert 8 <= len(loaded.tasks) < 200
     assert "1 computation" in stderr or len(pauses) > 1, stderr
@@ -519,7 +519,7 @@ def test_who_presses_ctrl_c_three_times_gets_no_page():
     _, stderr = child.communicate(timeout=60)
     assert child.returncode == -signal.SIGINT
     assert "the report could not be written" in stderr
-    assert load("script.diag").is_whole
+    assert load("script.diag").is_complete
     assert not Path("page.html").exists()
 
 
@@ -547,7 +547,7 @@ def test_ctrl_c_while_it_starts_ends_by_the_signal(pause):
     child.send_signal(signal.SIGINT)
     child.communicate(timeout=60)
     assert child.returncode == -signal.SIGINT
-    assert not Path("script.diag").exists() or load("script.diag").is_whole
+    assert not Path("script.diag").exists() or load("script.diag").is_complete
 
 
 @pytest.mark.once

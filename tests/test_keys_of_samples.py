@@ -154,7 +154,7 @@ def test_keys_are_in_files(get, tmp_path, retried):
         with dask_diag.record(path):
             get(two_long_tasks_and_short_ones(), [FIRST, SECOND, *SHORT], **options)
         recorded = load(path)
-        assert recorded.is_whole
+        assert recorded.is_complete
         for key, name in ((FIRST, "mostly_a"), (SECOND, "mostly_b")):
             assert name in tree(recorded, key=key)["name"].tolist()
         recorded.save(tmp_path / f"again-{path.name}")

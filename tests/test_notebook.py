@@ -185,5 +185,5 @@ def test_the_example_runs(tmp_path, monkeypatch):
     assert "thread-cpu" in outputs["activities"]
     assert "<table" in outputs["frame"]
     assert "tasks on" in outputs["save"]
-    assert "cut short" not in outputs["compare"]
+    assert "truncated" not in outputs["compare"]
     assert len(dask_diag.load(tmp_path / "run.diag").tasks) > 10

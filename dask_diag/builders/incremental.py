@@ -33,7 +33,9 @@ def part_of(diagnostics: Sequence[Any], tables: Tables, notices: Sequence[str]) 
     """A part of the recording of several diagnostics over one block."""
     now = perf_counter()
     told = [text for each in diagnostics for text in each._notices()]
-    empty = {field.name: Table({}) for field in fields(Recording) if field.type == "Table"}
+    empty: dict[str, Any] = {
+        field.name: Table({}) for field in fields(Recording) if field.type == "Table"
+    }
     metrics = [
         (each._metric_name, each._unit) for each in diagnostics if isinstance(each, CacheProfiler)
     ]

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from dask_diag.cli.output import Failure, check_free, one_line, tell
-
-if TYPE_CHECKING:
-    from dask_diag.model.recording import Recording
 
 __all__ = ["compare"]
 
@@ -54,7 +50,6 @@ def compare(
     each recording; --fail-over counts only changes that are larger.
     """
     from dask_diag.analysis.compare import compare as compare_recordings
-    from dask_diag.model.recording import CUT_SHORT, DAMAGED
     from dask_diag.storage import load
     from dask_diag.views.compare import comparison_page, comparison_summary
     from dask_diag.views.files import write_text
@@ -66,18 +61,18 @@ def compare(
     if page is not None:
         write_text(Path(page), comparison_page(found, before, after))
     for name, recording in zip((before, after), recordings, strict=True):
-        broken = next((said for said in (DAMAGED, CUT_SHORT) if _says(recording, said)), "")
-        if broken:
-            click.echo(f"{one_line(name)} {broken}: what came before is compared", err=True)
-        if fail_over is not None and not (recording.is_whole and len(recording.tasks)):
-            what = f"it {broken}" if broken else "there are no tasks in it"
+        if not recording.is_complete:
+            click.echo(
+                f"{one_line(name)} is {recording.state}: only what could be loaded is compared",
+                err=True,
+            )
+        if fail_over is not None and not (recording.is_complete and len(recording.tasks)):
+            what = (
+                "there are no tasks in it" if recording.is_complete else f"it is {recording.state}"
+            )
             raise Failure(f"cannot judge {one_line(name)}: {what}; record it again")
     rising = [] if fail_over is None else found.rising(fail_over)
     if rising:
         names = ", ".join(map(one_line, rising[:5])) + (", ..." if len(rising) > 5 else "")
         click.echo(f"longer by more than {100 * (fail_over or 0):g}%: {names}", err=True)
         raise SystemExit(1)
-
-
-def _says(recording: Recording, said: str) -> bool:
-    return any(said in notice for notice in recording.notices)

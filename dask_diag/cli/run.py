@@ -73,7 +73,7 @@ def run(
     The program finds its arguments, stdout, __main__ and everything else as if run by python, and
     the exit status is its own. The recording is written as it goes, and the summary to stderr when
     it ends: by itself, by an error, by sys.exit or by Ctrl-C. os._exit, SIGTERM and SIGKILL leave
-    no time for a summary; the recording is there, and says that it was cut short.
+    no time for a summary; the recording is there, and says that it is truncated.
     """
     if module and code:
         raise click.UsageError("-m and -c: only one of them can be")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dask_diag.columns import Categorical
-from dask_diag.model.recording import REFERENCES
+from dask_diag.model.recording import REFERENCES, worst_state
 from dask_diag.model.table import NO_ROWS, Table, stack
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def combined(parts: Sequence[Recording]) -> dict[str, Any]:
         metric=measured.metric,
         metric_unit=measured.metric_unit,
         notices=tuple(dict.fromkeys(text for part in parts for text in part.notices)),
+        state=worst_state(part.state for part in parts),
         **references,
     )
 

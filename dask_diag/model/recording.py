@@ -13,12 +13,10 @@ from dataclasses import dataclass, fields
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.table import NO_ROWS, Table
 
-__all__ = ["CUT_SHORT", "DAMAGED", "REFERENCES", "Recording", "expect_recording"]
+__all__ = ["REFERENCES", "STATES", "Recording", "expect_recording", "worst_state"]
 
-CUT_SHORT = "was cut short"
-"""What the notice of a recording says that has not all that was measured."""
-DAMAGED = "is damaged"
-"""What it says of a file that was whole, and is not any more."""
+STATES = ("complete", "truncated", "damaged")
+"""What `Recording.state` may be, from good to bad."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -110,6 +108,10 @@ class Recording:
         The unit of ``cache.metric``, such as ``bytes``; empty for a number without one.
     notices : tuple of str
         What a reader must know beside the numbers.
+    state : {"complete", "truncated", "damaged"}
+        Whether it has all that was measured. `load` finds a file ``truncated`` that its writer did
+        not close (it was killed, or writes still), and ``damaged`` if it has changed since it was
+        closed; either way the rest is missing. Of a combination: the worst of its parts.
     """
 
     start: float
@@ -133,6 +135,11 @@ class Recording:
     metric: str = ""
     metric_unit: str = ""
     notices: tuple[str, ...] = ()
+    state: str = STATES[0]
+
+    def __post_init__(self) -> None:
+        if self.state not in STATES:
+            raise DiagnosticError(f"state: expected one of {STATES}, found {self.state!r}")
 
     @classmethod
     def combine(cls, recordings: Iterable[Recording]) -> Recording:
@@ -169,9 +176,9 @@ class Recording:
         save(self, path, overwrite=overwrite)
 
     @property
-    def is_whole(self) -> bool:
-        """Whether it has all that was measured: a file may be cut short or damaged."""
-        return not any(said in text for said in (CUT_SHORT, DAMAGED) for text in self.notices)
+    def is_complete(self) -> bool:
+        """Whether it has all that was measured: its `state` is ``complete``."""
+        return self.state == STATES[0]
 
     def __repr__(self) -> str:
         counts = ", ".join(
@@ -179,12 +186,18 @@ class Recording:
             for field in fields(self)
             if isinstance(getattr(self, field.name), Table)
         )
-        return f"<Recording of {self.stop - self.start:.3g} s; {counts}>"
+        state = "" if self.is_complete else f", {self.state}"
+        return f"<Recording of {self.stop - self.start:.3g} s{state}; {counts}>"
 
     def _repr_html_(self) -> str:
         from dask_diag.views.summary import summary
 
         return summary(self)._repr_html_()
+
+
+def worst_state(states: Iterable[str]) -> str:
+    """The one that is furthest from complete."""
+    return max(states, key=STATES.index)
 
 
 def expect_recording(value: object) -> None:

@@ -25,7 +25,7 @@ class record(ProfilerGroup):  # noqa: N801
     """Run all profilers over a block and write what they measure to a file as it goes.
 
     If this process is killed, the file has all but at most the last second, with the tasks that ran
-    and the results that were held then; a notice in it says that it was cut short.
+    and the results that were held then; its `state` is ``truncated``.
 
     Parameters
     ----------

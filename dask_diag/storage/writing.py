@@ -147,7 +147,7 @@ class Writer:
             close(file)
 
     def abandon(self) -> None:
-        """Close it as it is; when it is loaded, it says that it was cut short."""
+        """Close it as it is; when it is loaded, its state is ``truncated``."""
         self._close_after_the_last_part()
 
     def _put(self, named: list[tuple[str, bytes]]) -> None:

@@ -50,6 +50,7 @@ def _about(recording: Recording) -> dict[str, Any]:
     return {
         "made by": f"dask_diag {__version__}",
         "began (s since 1970)": recording.start + recording.epoch,
+        "state": recording.state,
         "notices": [shown(notice, _LONGEST) for notice in recording.notices],
     }
 
