@@ -22,9 +22,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_diag import Recording, context_meter, load, record
+from dask_diag import CacheProfiler, Recording, context_meter, load, record
+from dask_diag.builders.incremental import IncrementalCachedResults
 from dask_diag.builders.keys import function_of_key, keys_columns
 from dask_diag.capture import computation as computation
+from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.errors import RecordingFileError
 from dask_diag.model.recording import REFERENCES
 from dask_diag.model.table import Table
@@ -214,9 +216,29 @@ def test_a_disk_that_stays_full_leaves_what_was_written(often, monkeypatch):
     assert os.listdir() == ["run.diag"]
 
 
-def test_a_fault_of_our_own_is_told_and_all_is_saved_at_the_end(often, monkeypatch):
-    from dask_diag.builders.incremental import IncrementalCachedResults
+def test_a_computation_may_end_while_its_results_are_written():
+    started, release = threading.Event(), threading.Event()
 
+    def wait():
+        started.set()
+        assert release.wait(30)
+
+    def end_it_now(_compute, _keys):
+        release.set()
+        computing.join()
+        return PrefixStrings.of([]), Categorical([], [])
+
+    with CacheProfiler() as cprof:
+        computing = threading.Thread(target=dask.threaded.get, args=({"plain": (wait,)}, "plain"))
+        computing.start()
+        assert started.wait(30)
+        stream = IncrementalCachedResults(cprof, end_it_now)
+        tables = [stream.take()[0]["cache"] for _ in range(2)]
+    assert [len(table) for table in tables] == [0, 1]
+    assert tables[1]["function"].tolist() == ["wait"]
+
+
+def test_a_fault_of_our_own_is_told_and_all_is_saved_at_the_end(often, monkeypatch):
     def fail(self):
         raise RuntimeError("ours")
 

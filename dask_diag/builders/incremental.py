@@ -181,5 +181,8 @@ class _CachedResultsOfComputation:
     ) -> Iterable[tuple[int, str]]:
         if start is None or not self.have_ended():
             return NamesOfPlainKeys(keys, set(map(type, keys)), self._dsk)
-        first = start + known
-        return ((row - first, name) for row, name in self._cached_results.names if row >= first)
+        # It may have ended since the keys were taken: then there are names of later ones, too.
+        first, stop = start + known, start + known + len(keys)
+        return (
+            (row - first, name) for row, name in self._cached_results.names if first <= row < stop
+        )
