@@ -17,7 +17,7 @@ __all__ = ["main"]
 _STATUS = """\b
 Exit status:
   0  all is well
-  1  compare --fail-over: something takes longer
+  1  compare --fail-above: something takes longer
   2  dask-diag could not do what was asked; one line says why
 `dask-diag run` ends as the script does, once the script has started."""
 
