@@ -222,7 +222,7 @@ def test_a_metric_that_speaks_of_damage_does_not_fail_the_gate():
         loaded = dask_diag.load(name)
         assert (loaded.state, loaded.is_complete) == ("complete", True)
         assert len(loaded.notices) == 2
-    done = diag("compare", "before.diag", "after.diag", "--fail-over", "100000%")
+    done = diag("compare", "before.diag", "after.diag", "--fail-above", "100000%")
     assert (done.returncode, done.stderr) == (0, "")
 
 
