@@ -26,6 +26,7 @@ from dask_diag.capture import computation as computation
 from dask_diag.capture.tasks.task_log import Dependencies
 from dask_diag.profilers.group import ProfilerGroup
 from dask_diag.profilers.record import record
+from dask_diag.storage import save
 
 TASKS = 1_000_000
 STREAMED = 100_000
@@ -39,7 +40,7 @@ def files(recording: Recording, path: Path) -> tuple[float, float, float]:
     saving, loading = [], []
     for _ in range(RUNS):
         begun = time.perf_counter()
-        recording.save(path, overwrite=True)
+        save(recording, path, overwrite=True)
         saved = time.perf_counter()
         dask_diag.load(path)
         saving.append(saved - begun)

@@ -15,59 +15,35 @@ import dask_diag
 PACKAGE = Path(dask_diag.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-# What a room may import of the package, when its modules are imported. Leaves first.
+# Leaves first.
+BASICS = {"_version", "columns", "errors", "formatting", "import_optional", "schema", "validation"}
 LAYERS = {
     "_version": set(),
-    "errors": set(),
-    "config": set(),
     "columns": set(),
+    "config": set(),
+    "errors": set(),
     "formatting": set(),
+    "schema": {"columns"},
     "validation": set(),
     "import_optional": {"errors"},
-    "model": {"model", "columns", "errors", "import_optional"},
-    "capture": {"capture", "errors"},
-    "builders": {"builders", "profilers", "capture", "model", "columns", "errors"},
-    "storage": {"storage", "model", "columns", "errors", "_version"},
-    "analysis": {"analysis", "model", "columns", "errors", "import_optional", "formatting"},
-    "views": {
-        *("views", "analysis", "model", "columns"),
-        *("errors", "import_optional", "formatting", "_version"),
+    "model": {"model", *BASICS},
+    "capture": {"capture", "errors", "formatting", "schema"},
+    "builders": {"builders", "capture", "model", *BASICS},
+    "storage": {"storage", "model", *BASICS},
+    "analysis": {"analysis", "model", *BASICS},
+    "views": {"views", "analysis", "model", *BASICS},
+    "profilers": {
+        *("profilers", "capture", "builders", "storage", "views", "analysis", "model"),
+        *BASICS,
     },
-    "profilers": {"profilers", "capture", "errors", "formatting", "validation"},
-    "cli": {"cli", "errors", "_version"},
-    "__init__": {"profilers", "capture", "config", "errors", "_version"},
+    "cli": {"cli", "profilers", "storage", "views", "analysis", "model", *BASICS},
+    "__init__": {
+        *("profilers", "capture", "storage", "views", "analysis", "model", "cli", "config"),
+        *BASICS,
+    },
     "__main__": {"cli"},
 }
-# Steps up that are taken when a method is called, and only then.
-STEPS_UP = {
-    ("__init__.py", "cli"),
-    ("builders/incremental.py", "profilers"),
-    ("builders/incremental_stacks.py", "profilers"),
-    ("builders/incremental_tasks.py", "profilers"),
-    ("builders/recording.py", "profilers"),
-    ("capture/system/environment.py", "formatting"),
-    ("model/recording.py", "storage"),
-    ("model/recording.py", "views"),
-    ("profilers/base.py", "views"),
-    ("profilers/cache.py", "builders"),
-    ("profilers/group.py", "builders"),
-    ("profilers/group.py", "model"),
-    ("profilers/group.py", "views"),
-    ("profilers/memory.py", "analysis"),
-    ("profilers/memory.py", "builders"),
-    ("profilers/memory.py", "views"),
-    ("profilers/performance_report.py", "views"),
-    ("profilers/profiler.py", "analysis"),
-    ("profilers/profiler.py", "builders"),
-    ("profilers/progress.py", "builders"),
-    ("profilers/record.py", "builders"),
-    ("profilers/record.py", "model"),
-    ("profilers/record.py", "storage"),
-    ("profilers/resources.py", "builders"),
-    ("profilers/sampling.py", "analysis"),
-    ("profilers/sampling.py", "builders"),
-    ("profilers/sampling.py", "views"),
-}
+"""Which rooms each may import, inside functions and for types included. There is no exception."""
 
 
 def room_of(path):
@@ -76,40 +52,69 @@ def room_of(path):
 
 
 def imports(path):
-    """(module, at import time) for every import of the package in a file."""
-    tree = ast.parse(path.read_text())
-    late = set()
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            late.update(id(child) for child in ast.walk(node))
-        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
-            late.update(id(child) for child in ast.walk(node))
-            for child in ast.walk(node):
-                child.for_types = True
-    for node in ast.walk(tree):
-        if getattr(node, "for_types", False):
-            continue
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dask_diag"):
-            yield node.module, id(node) not in late
-        elif isinstance(node, ast.Import):
+    """Every module of the package that a file imports: in functions and for types, too."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
             for alias in node.names:
-                if alias.name.startswith("dask_diag"):
-                    yield alias.name, id(node) not in late
+                name = f"{node.module}.{alias.name}"
+                if name.split(".", maxsplit=1)[0] == "dask_diag":
+                    yield name if name in MODULES else node.module
+        elif isinstance(node, ast.Import):
+            yield from (a.name for a in node.names if a.name.split(".")[0] == "dask_diag")
+
+
+def module_of(path):
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(["dask_diag", *parts]).removesuffix(".__init__")
+
+
+MODULES = {module_of(path) for path in FILES}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_go_one_way(path):
-    name = str(path.relative_to(PACKAGE))
-    room = room_of(path)
-    for module, at_import in imports(path):
+    for module in imports(path):
         target = module.split(".")[1] if "." in module else "__init__"
-        if target in LAYERS[room]:
+        assert target in LAYERS[room_of(path)], f"{path.name} imports {module}"
+
+
+def test_no_imports_run_in_a_circle():
+    # A package's own file stands for what it imports, not for what lies in it.
+    arrows = {module_of(path): set(imports(path)) & MODULES for path in FILES}
+    while leaves := {module for module, targets in arrows.items() if not targets}:
+        arrows = {m: targets - leaves for m, targets in arrows.items() if m not in leaves}
+    assert not arrows, f"circles among {sorted(arrows)}"
+
+
+def test_no_module_touches_anothers_private_names():
+    public = {"_asdict", "_fields", "_make", "_replace", "_repr_html_", "_repr_mimebundle_"}
+    for path in FILES:
+        if path.name == "dask_internals.py":
             continue
-        assert not at_import, f"{name} imports {module}"
-        if room == "cli":
-            # A command imports what it needs when it is called.
-            continue
-        assert (name, target) in STEPS_UP, f"{name} reaches up to {module}"
+        tree = ast.parse(path.read_text())
+        own = {n.name for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
+        own |= {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and _is_self(n)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dask_diag"):
+                names = [a.name for a in node.names if a.name.startswith("_") and a.name[1] != "_"]
+                assert names in ([], ["_version"]), f"{path}: imports {names}"
+            if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+                private = not node.attr.startswith("__") and node.attr not in public | own
+                assert not private or _is_of_the_interpreter(node), f"{path}: {node.attr}"
+
+
+def _is_self(node):
+    return isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+
+
+def _is_of_the_interpreter(node):
+    return isinstance(node.value, ast.Name) and node.value.id in (
+        "sys",
+        "os",
+        "atexit",
+        "threading",
+    )
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import dask_diag
+from dask_diag.storage import save
 from tests.test_cli_run import diag, python
 from tests.test_compare import around, recording
 
@@ -19,10 +20,10 @@ def files():
 
     with dask_diag.Profiler() as prof, dask_diag.SamplingProfiler() as sprof:
         dask.delayed(sum)([1, 2]).compute(scheduler="sync")
-    prof.recording.save("run.diag")
-    dask_diag.Recording.combine([prof.recording, sprof.recording]).save("sampled.diag")
-    recording(load=around(1.0, 0.1, 50, 1), add=[1.0] * 9).save("before.diag")
-    recording(load=around(1.5, 0.1, 50, 2), add=[1.0] * 9).save("after.diag")
+    save(prof.recording, "run.diag")
+    save(dask_diag.Recording.combine([prof.recording, sprof.recording]), "sampled.diag")
+    save(recording(load=around(1.0, 0.1, 50, 1), add=[1.0] * 9), "before.diag")
+    save(recording(load=around(1.5, 0.1, 50, 2), add=[1.0] * 9), "after.diag")
 
 
 def test_summary_tells_what_summary_tells(files):
@@ -82,7 +83,7 @@ def test_export_says_that_there_is_nothing_to_write(files):
         assert len(done.stderr.splitlines()) == 1
     with dask_diag.Profiler() as prof:
         pass
-    prof.recording.save("empty.diag")
+    save(prof.recording, "empty.diag")
     done = diag("export", "empty.diag", "--format", "csv")
     assert (done.returncode, done.stdout) == (0, "export: empty.csv (there are no tasks)\n")
 

@@ -287,7 +287,7 @@ class NothingSampled:
 
     draws = "flame"
     recording = recording_of_stacks([])
-    _plot = None
+    visualize = None
 
 
 def test_nothing_sampled_opens_as_an_empty_graph(opened):

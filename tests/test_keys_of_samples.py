@@ -23,6 +23,7 @@ from dask_diag.capture.sampling import call_tree as stacks
 from dask_diag.capture.sampling.bins import LONG, NOT_SAMPLED, Group, Run
 from dask_diag.capture.sampling.call_tree import Seen, Stacks
 from dask_diag.capture.sampling.stack_walker import Line
+from dask_diag.storage import save
 
 from .stacks import CORE, LEAF, MAIN, recording_of_stacks
 from .test_sampling import SCHEDULERS, a_stack, sampled, seconds_by_name, size_of, spin
@@ -157,7 +158,7 @@ def test_keys_are_in_files(get, tmp_path, retried):
         assert recorded.is_complete
         for key, name in ((FIRST, "mostly_a"), (SECOND, "mostly_b")):
             assert name in tree(recorded, key=key)["name"].tolist()
-        recorded.save(tmp_path / f"again-{path.name}")
+        save(recorded, tmp_path / f"again-{path.name}")
         again = load(tmp_path / f"again-{path.name}")
         assert again.samples.to_dicts() == recorded.samples.to_dicts()
 

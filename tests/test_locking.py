@@ -14,7 +14,7 @@ import pytest
 
 from dask_diag import Profiler, load, record
 from dask_diag.errors import RecordingFileError
-from dask_diag.storage import locking
+from dask_diag.storage import locking, save
 
 pytestmark = pytest.mark.leaves_files
 
@@ -74,13 +74,13 @@ def test_two_blocks_of_one_process_are_kept_apart():
         ):
             raise AssertionError("it must not be entered")
         with pytest.raises(RecordingFileError, match="this process is writing it"):
-            one.save("run.diag", overwrite=True)
+            save(one, "run.diag", overwrite=True)
         assert load("run.diag").state == "truncated"
     assert len(load("run.diag").tasks) == 1
     assert load("run.diag").notices == ()
     with record("run.diag", overwrite=True):
         pass
-    one.save("run.diag", overwrite=True)
+    save(one, "run.diag", overwrite=True)
     assert len(load("run.diag").tasks) == 2
     assert os.listdir() == ["run.diag"]
 
@@ -91,7 +91,7 @@ def test_another_process_is_kept_apart_and_readers_are_not(other):
     with pytest.raises(RecordingFileError, match=one_line), record("run.diag", overwrite=True):
         raise AssertionError("it must not be entered")
     with pytest.raises(RecordingFileError, match=one_line):
-        measured().save("run.diag", overwrite=True)
+        save(measured(), "run.diag", overwrite=True)
     assert load("run.diag").state == "truncated"
     child.communicate()
     assert len(load("run.diag").tasks) == 1
@@ -141,7 +141,7 @@ def test_what_a_forked_child_does_with_the_file_is_of_no_account():
 
 
 def test_a_file_that_was_replaced_before_it_was_locked_is_let_go(monkeypatch):
-    measured().save("run.diag")
+    save(measured(), "run.diag")
     lock = locking.lock
     calls = []
 
@@ -166,5 +166,5 @@ def test_without_locks_a_recording_is_written_all_the_same(monkeypatch):
     monkeypatch.setattr(locking, "_lock", unsupported)
     with record("run.diag", overwrite=True):
         measured()
-    measured().save("run.diag", overwrite=True)
+    save(measured(), "run.diag", overwrite=True)
     assert len(load("run.diag").tasks) == 2

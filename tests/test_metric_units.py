@@ -31,6 +31,7 @@ from dask_diag import (
 from dask_diag.analysis.compare import compare
 from dask_diag.analysis.memory_baseline import held_at
 from dask_diag.formatting import quantity
+from dask_diag.storage import save
 from dask_diag.views.compare import comparison_summary
 from dask_diag.views.plots.figures import Options
 from dask_diag.views.visualize import plot_of
@@ -125,7 +126,7 @@ def test_the_unit_is_in_files_and_in_what_is_combined(tmp_path):
     # The unit is that of the metric, not of another recording.
     first = Recording.combine([profiled(megabytes).recording, cprof.recording])
     assert (first.metric, first.metric_unit) == ("megabytes", "")
-    combined.save(tmp_path / "run.diag")
+    save(combined, tmp_path / "run.diag")
     loaded = load(tmp_path / "run.diag")
     assert loaded.metric_unit == "lines"
     assert "at most 20M lines" in text_of(loaded)

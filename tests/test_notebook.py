@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 
+import dask
 import pytest
 
 import dask_diag
@@ -158,15 +159,17 @@ def test_help_is_shown_and_nothing_runs(cell, shell):
     assert result.success
     assert "%%diag [" in captured.stdout
     assert "write the recording to this file" in captured.stdout
-    assert "Record all that a cell computations" in captured.stdout
+    assert "Record all that a cell computes" in captured.stdout
     assert "unrecognized" not in captured.stdout + captured.stderr
     assert not {"run", "ran", "_diag"} & set(shell.names)
 
 
-def test_a_recording_shows_its_summary():
+def test_a_recording_shows_what_it_holds_and_where_its_summary_is():
     with dask_diag.Profiler() as prof:
-        pass
-    assert prof.recording._repr_html_() == prof.summary()._repr_html_()
+        dask.delayed(sum)([1, 2]).compute(scheduler="sync")
+    html = prof.recording._repr_html_()
+    assert "<tr><td>tasks</td><td>1</td></tr>" in html
+    assert "dask_diag.summary()" in html
 
 
 def test_the_example_runs(tmp_path, monkeypatch):

@@ -232,8 +232,8 @@ def test_a_computation_may_end_while_its_results_are_written():
         computing = threading.Thread(target=dask.threaded.get, args=({"plain": (wait,)}, "plain"))
         computing.start()
         assert started.wait(30)
-        stream = IncrementalCachedResults(cprof, end_it_now)
-        tables = [stream.take()[0]["cache"] for _ in range(2)]
+        stream = IncrementalCachedResults(cprof.session, cprof.results_by_computation, end_it_now)
+        tables = [stream.take()[0]["cached_results"] for _ in range(2)]
     assert [len(table) for table in tables] == [0, 1]
     assert tables[1]["function"].tolist() == ["wait"]
 

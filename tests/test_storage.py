@@ -153,7 +153,7 @@ def recordings(draw):
 @given(recordings())
 def test_what_is_saved_comes_back_bit_by_bit(tmp_path, recording):
     path = tmp_path / "any.diag"
-    recording.save(path, overwrite=True)
+    save(recording, path, overwrite=True)
     assert_same(load(path), recording)
     assert sorted(os.listdir(tmp_path)) == ["any.diag"]
 
@@ -161,7 +161,7 @@ def test_what_is_saved_comes_back_bit_by_bit(tmp_path, recording):
 @pytest.mark.parametrize("rows", [0, 1, 2, 257, 5000])
 def test_tables_of_any_length_come_back(rows, tmp_path):
     recording = example(rows)
-    recording.save(tmp_path / "run.diag")
+    save(recording, tmp_path / "run.diag")
     assert_same(load(tmp_path / "run.diag"), recording)
 
 
@@ -169,7 +169,7 @@ def test_what_profilers_record_comes_back(tmp_path):
     with Profiler() as prof, CacheProfiler() as cprof, ResourceProfiler(0.01) as rprof:
         dask.threaded.get({("a", n): (time.sleep, 0.001) for n in range(20)}, [("a", 3)])
     recording = Recording.combine([prof.recording, cprof.recording, rprof.recording])
-    recording.save(str(tmp_path / "run.diag"))
+    save(recording, str(tmp_path / "run.diag"))
     loaded = dask_diag.load(str(tmp_path / "run.diag"))
     assert_same(loaded, recording)
     assert str(dask_diag.summary(loaded)) == str(dask_diag.summary(recording))
@@ -181,12 +181,12 @@ def test_differences_that_are_not_exact_are_stored_in_full(tmp_path):
     )
     table["thread_noncpu"] = np.nextafter(table["thread_noncpu"], np.inf)
     recording = replace(NOTHING, tasks=Table(table))
-    recording.save(tmp_path / "run.diag")
+    save(recording, tmp_path / "run.diag")
     assert_same(load(tmp_path / "run.diag"), recording)
 
 
 def test_a_file_is_a_zip_archive_that_other_programs_can_check(tmp_path):
-    example().save(tmp_path / "run.diag")
+    save(example(), tmp_path / "run.diag")
     with zipfile.ZipFile(tmp_path / "run.diag") as archive:
         assert archive.testzip() is None
         assert archive.namelist() == ["dask_diag.json", "part-00000000"]
@@ -217,7 +217,7 @@ def refusal(path):
 def write_as_version(path, version, monkeypatch):
     about = json.dumps({"format": "dask_diag recording", "version": version}).encode()
     monkeypatch.setattr(container, "about", lambda: about)
-    example().save(path)
+    save(example(), path)
 
 
 @pytest.mark.parametrize("version", [2, 10**30, "2", None, 0, -1, True, [1]])
@@ -333,7 +333,7 @@ def test_damaged_files_are_told_and_no_number_is_wrong(tmp_path):
             writer.append(part)
             (tmp_path / "so_far").write_bytes(streamed.read_bytes())
             truths.append(load(tmp_path / "so_far"))
-    example().save(saved)
+    save(example(), saved)
     truths = {len(truth.tasks): truth for truth in (*truths, load(saved))}
     rng = random.Random(0)
     outcomes = {"refused": 0, "in part": 0, "whole": 0}
@@ -383,15 +383,15 @@ def test_damaged_and_truncated_are_two_states(tmp_path):
 
 def test_what_is_loaded_in_part_and_saved_again_stays_incomplete(tmp_path):
     original = tmp_path / "run.diag"
-    example().save(original)
+    save(example(), original)
     original.write_bytes(original.read_bytes()[:-30])
-    load(original).save(tmp_path / "again.diag")
+    save(load(original), tmp_path / "again.diag")
     assert load(tmp_path / "again.diag").state == "truncated"
 
 
 def test_a_notice_does_not_make_a_recording_incomplete(tmp_path):
     notices = ("the metric failed: chunk is damaged", "it is truncated", "it was cut short")
-    replace(example(), notices=notices).save(tmp_path / "run.diag")
+    save(replace(example(), notices=notices), tmp_path / "run.diag")
     loaded = load(tmp_path / "run.diag")
     assert (loaded.state, loaded.is_complete, loaded.notices) == ("complete", True, notices)
 
@@ -492,13 +492,13 @@ def test_what_a_later_version_added_is_left_out_and_told(tmp_path):
 
 def test_a_file_is_not_overwritten_without_being_told(tmp_path):
     path = tmp_path / "run.diag"
-    example(3).save(path)
+    save(example(3), path)
     before = path.read_bytes()
     for write in (example(5).save, Writer):
         with pytest.raises(RecordingFileError, match=r"will not overwrite .*overwrite=True"):
             write(path)
     assert path.read_bytes() == before
-    example(5).save(path, overwrite=True)
+    save(example(5), path, overwrite=True)
     assert len(load(path).tasks) == 5
 
 
@@ -512,7 +512,7 @@ def test_a_file_that_appears_while_saving_is_not_overwritten(tmp_path, monkeypat
 
     monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(RecordingFileError, match="will not overwrite"):
-        example().save(path)
+        save(example(), path)
     assert path.read_text() == "theirs"
     assert os.listdir(tmp_path) == ["run.diag"]
 
@@ -520,7 +520,7 @@ def test_a_file_that_appears_while_saving_is_not_overwritten(tmp_path, monkeypat
 @pytest.mark.parametrize("step", ["write", "fsync", "replace", "ftruncate"])
 def test_nothing_is_left_when_saving_fails(step, tmp_path, monkeypatch):
     path = tmp_path / "run.diag"
-    example(3).save(path)
+    save(example(3), path)
     before = path.read_bytes()
 
     def fail(*args):
@@ -528,7 +528,7 @@ def test_nothing_is_left_when_saving_fails(step, tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, step, fail)
     with pytest.raises(RecordingFileError, match="No space left"):
-        example(5).save(path, overwrite=True)
+        save(example(5), path, overwrite=True)
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["run.diag"]
 
@@ -536,7 +536,7 @@ def test_nothing_is_left_when_saving_fails(step, tmp_path, monkeypatch):
 def test_an_interrupted_save_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda file: signal.raise_signal(signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
-        example().save(tmp_path / "run.diag")
+        save(example(), tmp_path / "run.diag")
     assert os.listdir(tmp_path) == []
 
 
@@ -559,20 +559,20 @@ def test_places_where_nothing_can_be_written_are_told(tmp_path):
         places[tmp_path / "closed" / "run.diag"] = "may write"
     for path, told in places.items():
         with pytest.raises(RecordingFileError, match=told):
-            example().save(path)
+            save(example(), path)
     assert sorted(os.listdir(tmp_path)) == ["closed", "file"]
 
 
 def test_a_link_is_followed(tmp_path):
     (tmp_path / "there").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "there" / "run.diag")
-    example().save(tmp_path / "link")
+    save(example(), tmp_path / "link")
     assert (tmp_path / "link").is_symlink()
     assert_same(load(tmp_path / "there" / "run.diag"), example())
 
 
 def test_files_are_as_readable_as_others(tmp_path):
-    example().save(tmp_path / "run.diag")
+    save(example(), tmp_path / "run.diag")
     (tmp_path / "other").write_text("")
     assert (tmp_path / "run.diag").stat().st_mode == (tmp_path / "other").stat().st_mode
 
@@ -583,11 +583,11 @@ def test_files_are_as_readable_as_others(tmp_path):
 )
 def test_columns_that_a_file_cannot_hold_are_told(column, tmp_path):
     with pytest.raises(RecordingFileError, match=r"tasks: column 'a': expected a flat array"):
-        replace(NOTHING, tasks=Table({"a": column})).save(tmp_path / "run.diag")
+        save(replace(NOTHING, tasks=Table({"a": column})), tmp_path / "run.diag")
     with pytest.raises(RecordingFileError, match="expected labels"):
-        replace(NOTHING, tasks=Table({"a": Categorical([0], [b"x"])})).save(tmp_path / "run.diag")
+        save(replace(NOTHING, tasks=Table({"a": Categorical([0], [b"x"])})), tmp_path / "run.diag")
     with pytest.raises(RecordingFileError, match="metric: expected text"):
-        replace(NOTHING, metric=object()).save(tmp_path / "run.diag")
+        save(replace(NOTHING, metric=object()), tmp_path / "run.diag")
     assert os.listdir(tmp_path) == []
 
 

@@ -47,7 +47,7 @@ def memory_usage(recording: Recording, by: str = "function") -> Table:
 
     Notes
     -----
-    The memory of a task is that of the process which ran it; if that computations itself, the tasks
+    The memory of a task is that of the process which ran it; if that computes itself, the tasks
     of
     its threads share it, and its descendants count in it. ``growth`` is **exact** if no other task
     ran there from the sample before the task until its end: the most that was seen less that

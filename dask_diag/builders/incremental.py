@@ -7,65 +7,33 @@ before. Rows are taken in the order in which the scheduler collected the tasks.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterable, Mapping
 from time import perf_counter
 from typing import Any
 
 from dask_diag.builders.keys import keys_columns
 from dask_diag.builders.recording import cached_results_of, processes_table, resources_table
+from dask_diag.capture.cached_results import CACHED_RESULT, CachedResults
 from dask_diag.capture.computation import Computation
+from dask_diag.capture.session import Session
+from dask_diag.capture.system.resource_sampler import PROCESS_COLUMNS, SAMPLE_COLUMNS, ResourceRows
 from dask_diag.capture.tasks.task_log import Keys, NamesOfPlainKeys
 from dask_diag.columns import concatenate
-from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table, stack
-from dask_diag.profilers.cache import CACHED_RESULT, CachedResults, CacheProfiler
-from dask_diag.profilers.resources import PROCESS_COLUMNS, SAMPLE_COLUMNS, ResourceProfiler
 
-__all__ = ["IncrementalCachedResults", "IncrementalResources", "Taken", "part_of", "without_rows"]
+__all__ = ["IncrementalCachedResults", "IncrementalResources", "Taken"]
 
 Tables = dict[str, Table]
 Taken = tuple[Tables, Tables]
 """What is new for good, and what is so only now and will be told anew: what runs or is held."""
 
 
-def part_of(diagnostics: Sequence[Any], tables: Tables, notices: Sequence[str]) -> Recording:
-    """A part of the recording of several diagnostics over one block."""
-    now = perf_counter()
-    told = [text for each in diagnostics for text in each._notices()]
-    empty: dict[str, Any] = {
-        field.name: Table({}) for field in fields(Recording) if field.type == "Table"
-    }
-    metrics = [
-        (each._metric_name, each._unit) for each in diagnostics if isinstance(each, CacheProfiler)
-    ]
-    metric, metric_unit = metrics[0] if metrics else ("", "")
-    return Recording(
-        start=min(each.start_time or now for each in diagnostics),
-        stop=now,
-        epoch=diagnostics[0]._epoch,
-        metric=metric,
-        metric_unit=metric_unit,
-        notices=tuple(dict.fromkeys((*told, *notices))),
-        **{**empty, **tables},
-    )
-
-
-def without_rows(recording: Recording) -> Recording:
-    """What a recording has before it begins: all columns, and where it is made."""
-    tables = {field.name for field in fields(Recording) if field.type == "Table"}
-    return replace(
-        recording,
-        **{name: getattr(recording, name).rows(slice(0)) for name in tables - {"environment"}},
-    )
-
-
 class IncrementalResources:
     """The samples of a ResourceProfiler."""
 
-    def __init__(self, profiler: ResourceProfiler) -> None:
-        self._resources = _Rows(profiler._samples, len(SAMPLE_COLUMNS))
-        self._processes = _Rows(profiler._processes, len(PROCESS_COLUMNS))
+    def __init__(self, rows: ResourceRows) -> None:
+        self._resources = _Rows(rows.samples, len(SAMPLE_COLUMNS))
+        self._processes = _Rows(rows.processes, len(PROCESS_COLUMNS))
 
     def take(self) -> Taken:
         """The samples since last asked."""
@@ -99,17 +67,21 @@ class IncrementalCachedResults:
     """
 
     def __init__(
-        self, profiler: CacheProfiler, told_of_tasks: Callable[[Computation, list[Any]], Any]
+        self,
+        session: Session,
+        results: Mapping[int, CachedResults],
+        told_of_tasks: Callable[[Computation, list[Any]], Any],
     ) -> None:
-        self._profiler = profiler
+        self._session = session
+        self._results = results
         self._told_of_tasks = told_of_tasks
         self._seen = 0
         self._live: list[_CachedResultsOfComputation] = []
 
     def take(self) -> Taken:
         """The results let go since last asked, and those that are held now."""
-        for computation in self._profiler._computations[self._seen :]:
-            cached_results = self._profiler._cached_results.get(computation.number)
+        for computation in self._session.computations[self._seen :]:
+            cached_results = self._results.get(computation.number)
             if cached_results is None:
                 # It begins just now.
                 break
@@ -134,7 +106,7 @@ class _CachedResultsOfComputation:
         cached_results: CachedResults,
         told_of_tasks: Callable[[Computation, list[Any]], Any],
     ) -> None:
-        self._compute = computation
+        self._computation = computation
         self._cached_results = cached_results
         self._told_of_tasks = told_of_tasks
         # As long as it runs this is a list; it is replaced at the end, and this one kept till then.
@@ -149,8 +121,8 @@ class _CachedResultsOfComputation:
 
     def has_names(self) -> bool:
         """Whether functions can be told: not once its graph is let go of and it has not ended."""
-        self._dsk = self._compute.dsk
-        return self._compute.stop is None or self.have_ended()
+        self._dsk = self._computation.dsk
+        return self._computation.stop is None or self.have_ended()
 
     def release(self) -> Table:
         start, stop = self._taken, len(self._keys)
@@ -170,11 +142,11 @@ class _CachedResultsOfComputation:
         return table
 
     def _table(self, keys: list[Any], rows: bytes, start: int | None) -> Table:
-        told = self._told_of_tasks(self._compute, keys)
+        told = self._told_of_tasks(self._computation, keys)
         known = len(told[0])
         others = keys_columns(keys[known:], dict(self._names_of(keys[known:], start, known)))
         columns = map(concatenate, zip(told, others, strict=True))
-        return cached_results_of(self._compute, rows, *columns)
+        return cached_results_of(self._computation, rows, *columns)
 
     def _names_of(
         self, keys: list[Any], start: int | None, known: int

@@ -21,11 +21,11 @@ from dask_diag.capture.computation import (
     outcome_of,
     pack_row,
 )
+from dask_diag.capture.session import Session
 from dask_diag.capture.tasks.task_log import NamesOfPlainKeys, SpansOfTasks
 from dask_diag.columns import Categorical, PrefixStrings, concatenate
 from dask_diag.model.recording import REFERENCES
 from dask_diag.model.table import Table, stack
-from dask_diag.profilers.profiler import Profiler
 
 __all__ = ["IncrementalTasks"]
 
@@ -36,8 +36,8 @@ Workers = dict[tuple[int, int, str], int]
 class IncrementalTasks:
     """The tasks and the computations of a Profiler, and what refers to tasks by their positions."""
 
-    def __init__(self, profiler: Profiler) -> None:
-        self._profiler = profiler
+    def __init__(self, session: Session) -> None:
+        self._session = session
         self._seen = 0
         self._live: list[_TasksOfComputation] = []
         self._workers: Workers = {}
@@ -45,7 +45,7 @@ class IncrementalTasks:
 
     def take(self) -> Taken:
         """The tasks collected and the computations ended since last asked; and what runs now."""
-        computations = self._profiler._computations[self._seen :]
+        computations = self._session.computations[self._seen :]
         self._seen += len(computations)
         self._live += map(_TasksOfComputation, computations)
         now = perf_counter()

@@ -14,16 +14,18 @@ from typing import Any
 import numpy as np
 
 from dask_diag.builders.keys import keys_columns
+from dask_diag.capture.cached_results import CachedResults
 from dask_diag.capture.computation import Computation
+from dask_diag.capture.session import Session
+from dask_diag.capture.system.memory_sampler import MEMORY_COLUMNS
+from dask_diag.capture.system.resource_sampler import PROCESS_COLUMNS, SAMPLE_COLUMNS
 from dask_diag.capture.system.usage import processors
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table, stack
-from dask_diag.profilers.cache import CachedResults
-from dask_diag.profilers.memory import MEMORY_COLUMNS
-from dask_diag.profilers.resources import PROCESS_COLUMNS, SAMPLE_COLUMNS
 
 __all__ = [
+    "build_recording",
     "cached_results_of",
     "cached_results_table",
     "computation_name",
@@ -32,25 +34,24 @@ __all__ = [
     "memory_table",
     "pools_table",
     "processes_table",
-    "record",
     "resources_table",
 ]
 
 
-def record(diagnostic: Any, **tables: Any) -> Recording:
-    """A Recording of a diagnostic: its times, its computations, and the tables it gives."""
-    computations = list(diagnostic._computations)
-    starts = [diagnostic.start_time, *(computation.start for computation in computations)]
+def build_recording(session: Session, notices: Sequence[str], **fields: Any) -> Recording:
+    """A Recording of what one diagnostic captured: its times, its computations, and its tables."""
+    computations = list(session.computations)
+    starts = [session.start, *(computation.start for computation in computations)]
     now = perf_counter()
-    stops = [diagnostic.end_time, *(computation.stop or now for computation in computations)]
+    stops = [session.stop, *(computation.stop or now for computation in computations)]
     start = min((time for time in starts if time is not None), default=now)
     empty = Table({})
     return Recording(
         start=start,
         stop=max((time for time in stops if time is not None), default=now),
-        epoch=diagnostic._epoch,
+        epoch=session.epoch,
         computations=computations_table(computations, now),
-        notices=tuple(diagnostic._notices()),
+        notices=tuple(notices),
         **{
             "tasks": empty,
             "dependencies": empty,
@@ -58,7 +59,7 @@ def record(diagnostic: Any, **tables: Any) -> Recording:
             "resources": empty,
             "cached_results": empty,
             "pools": pools_table(computations),
-            **tables,
+            **fields,
         },
     )
 

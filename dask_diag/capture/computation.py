@@ -345,7 +345,7 @@ def outcome_of(measured: TimedTask) -> Exceptional:
 def begin(dsk: Any) -> Computation:
     """The `Computation` of the graph that the scheduler starts on, the same for all diagnostics."""
     for computation in tuple(running.values()):
-        if computation.dsk is dsk:
+        if isinstance(computation, Computation) and computation.dsk is dsk:
             return computation
     hear_distributed()
     computation = Computation(dsk)

@@ -1,4 +1,4 @@
-"""``dask-diag run``: profile all that an unchanged program computations."""
+"""``dask-diag run``: profile all that an unchanged program computes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def run(
     program: str,
     arguments: tuple[str, ...],
 ) -> None:
-    """Run a program and record all that it computations on Dask's local schedulers.
+    """Run a program and record all that it computes on Dask's local schedulers.
 
     The program finds its arguments, stdout, __main__ and everything else as if run by python, and
     the exit status is its own. The recording is written as it goes, and the summary to stderr when

@@ -6,7 +6,6 @@ file.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
@@ -157,42 +156,31 @@ class Recording:
             expect_recording(part)
         return cls(**combined(parts))
 
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write it to a file, which `dask_diag.load` reads: all of it, or nothing.
-
-        Parameters
-        ----------
-        path : str or os.PathLike
-        overwrite : bool, optional
-            Whether a file that is there may be replaced.
-
-        Raises
-        ------
-        RecordingFileError
-            If it cannot be written; what is there stays as it is.
-        """
-        from dask_diag.storage import save
-
-        save(self, path, overwrite=overwrite)
-
     @property
     def is_complete(self) -> bool:
         """Whether it has all that was measured: its `state` is ``complete``."""
         return self.state == STATES[0]
 
     def __repr__(self) -> str:
-        counts = ", ".join(
-            f"{field.name}: {len(getattr(self, field.name)):,}"
-            for field in fields(self)
-            if isinstance(getattr(self, field.name), Table)
-        )
+        counts = ", ".join(f"{name}: {len(table):,}" for name, table in self.tables().items())
         state = "" if self.is_complete else f", {self.state}"
         return f"<Recording of {self.stop - self.start:.3g} s{state}; {counts}>"
 
     def _repr_html_(self) -> str:
-        from dask_diag.views.summary import summary
+        rows = "".join(
+            f"<tr><td>{name}</td><td>{len(table):,}</td></tr>"
+            for name, table in self.tables().items()
+            if len(table)
+        )
+        return (
+            f"<p>Recording of {self.stop - self.start:.3g} s; dask_diag.summary() shows more</p>"
+            f"<table><tr><th>table</th><th>rows</th></tr>{rows}</table>"
+        )
 
-        return summary(self)._repr_html_()
+    def tables(self) -> dict[str, Table]:
+        """All tables by their names."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, Table)}
 
 
 def worst_state(states: Iterable[str]) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from time import perf_counter, time
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from dask.callbacks import Callback
 
 from dask_diag.capture import dask_internals as scheduler
 from dask_diag.capture.computation import STATE_KEY, Computation, begin, pack_row
+from dask_diag.capture.session import Session
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -34,20 +35,26 @@ class Diagnostic(Callback):
     draws = "tasks"
 
     def __init__(self) -> None:
-        self.start_time: float | None = None
-        self.end_time: float | None = None
-        self._epoch = time() - perf_counter()
-        self._computations: list[Computation] = []
+        self.session = Session()
         self._results: list[Any] = []
-        self._told: set[int] = set()
-        self._faults: list[str] = []
+        self._numbers_in_results: set[int] = set()
         self._entered = 0
         self._registered = False
         self._lock = threading.RLock()
 
+    @property
+    def start_time(self) -> float | None:
+        """When it became active, in seconds of ``time.perf_counter()``."""
+        return self.session.start
+
+    @property
+    def end_time(self) -> float | None:
+        """When it last ended, in seconds of ``time.perf_counter()``."""
+        return self.session.stop
+
     def __enter__(self) -> Self:
         with self._lock:
-            if not self._is_active():
+            if not self.is_active:
                 self.clear()
                 self._activate()
             self._entered += 1
@@ -56,14 +63,14 @@ class Diagnostic(Callback):
     def __exit__(self, *args: object) -> None:
         with self._lock:
             self._entered -= 1
-            if not self._is_active():
+            if not self.is_active:
                 self._deactivate()
-            self.end_time = perf_counter()
+            self.session.stop = perf_counter()
 
     def register(self) -> None:
         """RunningTask every computation of this process until `unregister`."""
         with self._lock:
-            if not self._is_active():
+            if not self.is_active:
                 self._activate()
             self._registered = True
 
@@ -80,21 +87,16 @@ class Diagnostic(Callback):
                 name = type(self).__name__
                 raise KeyError(f"this {name} is not registered; call register() first")
             self._registered = False
-            if not self._is_active():
+            if not self.is_active:
                 self._deactivate()
-                self.end_time = perf_counter()
+                self.session.stop = perf_counter()
 
     def clear(self) -> None:
         """Forget what was recorded, except of computations that are running now."""
         with self._lock:
-            self._computations = [
-                computation for computation in self._computations if computation.stop is None
-            ]
+            self.session.clear(perf_counter() if self.is_active else None)
             self._results = []
-            self._told = set()
-            self._faults = []
-            self.start_time = perf_counter() if self._is_active() else None
-            self.end_time = None
+            self._numbers_in_results = set()
 
     @property
     def results(self) -> list[Any]:
@@ -103,9 +105,12 @@ class Diagnostic(Callback):
         It is made when asked for, from the recorded columns.
         """
         with self._lock:
-            for computation in self._computations:
-                if computation.stop is not None and computation.number not in self._told:
-                    self._told.add(computation.number)
+            for computation in self.session.computations:
+                if (
+                    computation.stop is not None
+                    and computation.number not in self._numbers_in_results
+                ):
+                    self._numbers_in_results.add(computation.number)
                     self._results.extend(self._results_of(computation))
             return self._results
 
@@ -134,18 +139,15 @@ class Diagnostic(Callback):
 
         return visualize(self, **kwargs)
 
-    def _plot(self, **kwargs: Any) -> Any:
-        from dask_diag.views.visualize import figure_of
-
-        return figure_of(self, **kwargs)
-
-    def _is_active(self) -> bool:
+    @property
+    def is_active(self) -> bool:
+        """Whether it is entered or registered now."""
         return self._registered or self._entered > 0
 
     def _activate(self) -> None:
-        if self.start_time is None:
-            self.start_time = perf_counter()
-        self._epoch = time() - perf_counter()
+        if self.session.start is None:
+            self.session.start = perf_counter()
+        self.session.anchor()
         scheduler.hold(self._callback)
 
     def _deactivate(self) -> None:
@@ -154,14 +156,13 @@ class Diagnostic(Callback):
     def _fault(self, doing: str, error: BaseException) -> None:
         """Keep an error of our own, to be told in the summary; the user's computation goes on."""
         text = f"{type(self).__name__} failed {doing}: {type(error).__name__}: {error}"
-        if text not in self._faults:
-            self._faults.append(text)
+        self.session.fault(text)
 
-    def _notices(self) -> list[str]:
+    def notices(self) -> list[str]:
         """What a reader must know beside the numbers."""
-        notices = list(self._faults)
+        notices = list(self.session.faults)
         client = scheduler.distributed_client()
-        if not self._computations and client:
+        if not self.session.computations and client:
             notices.append(
                 f"{type(self).__name__} saw no computation: they ran on {client}, and only local "
                 "schedulers are recorded. Pass scheduler='threads' or 'processes', or close it."
@@ -185,7 +186,7 @@ class Diagnostic(Callback):
     def _begin(self, dsk: Any) -> None:
         computation = begin(dsk)
         with self._lock:
-            self._computations.append(computation)
+            self.session.computations.append(computation)
         self._began(computation)
 
     def _start_state(self, dsk: Any, state: Any) -> None:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections import namedtuple
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from math import isfinite, isnan
-from struct import Struct
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from dask.utils import funcname
 
+from dask_diag.capture.cached_results import CACHED_RESULT, CachedResults
 from dask_diag.capture.computation import STATE_KEY, Computation
 from dask_diag.capture.tasks.task_info import TaskInfo
-from dask_diag.capture.tasks.task_log import Keys, NamesOfPlainKeys
 from dask_diag.formatting import BYTES
 from dask_diag.profilers.base import Diagnostic
 from dask_diag.validation import text
@@ -22,55 +21,12 @@ from dask_diag.validation import text
 if TYPE_CHECKING:
     from dask_diag.model.recording import Recording
 
-__all__ = ["CacheData", "CacheProfiler", "CachedResults"]
+__all__ = ["CacheData", "CacheProfiler"]
 
 CacheData = namedtuple("CacheData", ("key", "task", "metric", "cache_time", "free_time"))
 """A result that the scheduler held, as `CacheProfiler.results` hold it."""
 
-CACHED_RESULT = Struct("3d")
-"""A result's row: the metric, held from, held until."""
-
 _NAN = float("nan")
-_pack_cached_result = CACHED_RESULT.pack
-
-
-class CachedResults:
-    """The results that one computation held and let go: how much, from when, until when."""
-
-    def __init__(self) -> None:
-        self.held: dict[Any, tuple[float, float]] = {}
-        self.keys: list[Any] | Keys = []
-        self.rows = bytearray()
-        self.whole = True
-        self.names: Iterable[tuple[int, str]] = ()
-
-    def release(self, key: Any, now: float) -> None:
-        """Stop holding a result."""
-        assert isinstance(self.keys, list)
-        metric, since = self.held.pop(key)
-        if type(metric) is not int:
-            self.whole = False
-        self.rows += _pack_cached_result(metric, since, now)
-        self.keys.append(key)
-
-    def finish(self, dsk: Any, now: float) -> None:
-        """Let go of everything, and of the user's keys."""
-        for key in list(self.held):
-            self.release(key, now)
-        assert isinstance(self.keys, list)
-        types = set(map(type, self.keys))
-        self.names = NamesOfPlainKeys(self.keys, types, dsk)
-        self.keys = Keys(self.keys, types)
-
-    def snapshot(self, dsk: Any, now: float) -> CachedResults:
-        """The same as if everything were let go now."""
-        copy = CachedResults()
-        copy.whole = self.whole
-        copy.held = dict(self.held)
-        copy.keys = list(self.keys)
-        copy.rows = self.rows[: CACHED_RESULT.size * len(copy.keys)]
-        copy.finish(dsk, now)
-        return copy
 
 
 class CacheProfiler(Diagnostic):
@@ -113,38 +69,43 @@ class CacheProfiler(Diagnostic):
                 f"metric: expected a callable that takes a result and returns a number, found "
                 f"{metric!r}; leave it out to count results"
             )
-        self._cached_results: dict[int, CachedResults] = {}
+        self.results_by_computation: dict[int, CachedResults] = {}
         self._metric_errors: dict[str, int] = {}
         super().__init__()
         self._metric = metric
-        self._metric_name = metric_name or ("count" if metric is None else str(funcname(metric)))
-        self._unit = _unit_of(metric) if unit is None else text("unit", unit, BYTES)
+        self.metric_name = metric_name or ("count" if metric is None else str(funcname(metric)))
+        self.metric_unit = _unit_of(metric) if unit is None else text("unit", unit, BYTES)
 
     def clear(self) -> None:
         """Forget what was recorded, except of computations that are running now."""
         with self._lock:
             super().clear()
-            kept = {computation.number for computation in self._computations}
-            self._cached_results = {
-                n: held for n, held in self._cached_results.items() if n in kept
-            }
+            kept = {computation.number for computation in self.session.computations}
+            for number in set(self.results_by_computation) - kept:
+                del self.results_by_computation[number]
             self._metric_errors = {}
 
     @property
     def recording(self) -> Recording:
         """The results held by all computations so far, those that are held now included."""
-        from dask_diag.builders.recording import cached_results_table, record
+        from dask_diag.builders.recording import build_recording, cached_results_table
 
         now = perf_counter()
         cached_results = [
             (computation, self._cached_results_until(computation, now))
-            for computation in list(self._computations)
+            for computation in list(self.session.computations)
         ]
         cache = cached_results_table(cached_results)
-        return record(self, cached_results=cache, metric=self._metric_name, metric_unit=self._unit)
+        return build_recording(
+            self.session,
+            self.notices(),
+            cached_results=cache,
+            metric=self.metric_name,
+            metric_unit=self.metric_unit,
+        )
 
     def _cached_results_until(self, computation: Computation, now: float) -> CachedResults:
-        cached_results = self._cached_results[computation.number]
+        cached_results = self.results_by_computation[computation.number]
         return (
             cached_results
             if computation.stop is not None
@@ -154,7 +115,7 @@ class CacheProfiler(Diagnostic):
     def _results_of(self, computation: Computation) -> Iterator[CacheData]:
         from dask_diag.builders.keys import keys_columns
 
-        cached_results = self._cached_results[computation.number]
+        cached_results = self.results_by_computation[computation.number]
         functions = keys_columns(list(cached_results.keys), dict(cached_results.names))[1].tolist()
         rows = CACHED_RESULT.iter_unpack(cached_results.rows)
         for key, function, (metric, start, stop) in zip(
@@ -163,19 +124,20 @@ class CacheProfiler(Diagnostic):
             size = int(metric) if cached_results.whole and not isnan(metric) else metric
             yield CacheData(key, TaskInfo(key, function), size, start, stop)
 
-    def _notices(self) -> list[str]:
-        return super()._notices() + [
+    def notices(self) -> list[str]:
+        """What a reader must know beside the numbers."""
+        return super().notices() + [
             f"CacheProfiler: the metric failed on {count:,} result{'s' * (count != 1)} with "
             f"{error}, which {'counts' if count == 1 else 'count'} as NaN"
             for error, count in self._metric_errors.items()
         ]
 
     def _began(self, computation: Computation) -> None:
-        self._cached_results[computation.number] = CachedResults()
+        self.results_by_computation[computation.number] = CachedResults()
 
     def _posttask(self, key: Any, value: Any, dsk: Any, state: Any, worker_id: Any) -> None:
         try:
-            cached_results = self._cached_results[state[STATE_KEY].number]
+            cached_results = self.results_by_computation[state[STATE_KEY].number]
             metric = 1 if self._metric is None else self._measure(value)
             now = perf_counter()
             held = cached_results.held
@@ -199,7 +161,7 @@ class CacheProfiler(Diagnostic):
             return _NAN
 
     def _ended(self, computation: Computation, dsk: Any) -> None:
-        self._cached_results[computation.number].finish(dsk, perf_counter())
+        self.results_by_computation[computation.number].finish(dsk, perf_counter())
 
 
 _MEASURE_BYTES = (("sys", "getsizeof"), ("dask.sizeof", "sizeof"), ("cachey", "nbytes"))

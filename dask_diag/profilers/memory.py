@@ -7,22 +7,21 @@ from array import array
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from time import perf_counter, time
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from dask_diag.capture.system.periodic import PeriodicThread
+from dask_diag.capture.session import Session
+from dask_diag.capture.system.memory_sampler import BlockSampler
 from dask_diag.validation import number
 
 if TYPE_CHECKING:
     import pandas
 
-    from dask_diag.capture.system.memory_tree import MemoryTree
     from dask_diag.model.recording import Recording
     from dask_diag.views.text import Summary
 
-__all__ = ["MEASURES", "MEMORY_COLUMNS", "MemorySampler"]
+__all__ = ["MEASURES", "MemorySampler"]
 
-MEMORY_COLUMNS = ("time", "rss", "pss", "uss", "processes", "delay")
 MEASURES = ("process", "rss", "pss", "uss")
 
 
@@ -62,14 +61,10 @@ class MemorySampler:
     draws = "memory"
 
     def __init__(self) -> None:
-        self.start_time: float | None = None
-        self.end_time: float | None = None
-        self._computations = ()
-        self._epoch = time() - perf_counter()
+        self.session = Session()
         self._lock = threading.Lock()
         self._measures: dict[str, str] = {}
         self._series: dict[str, array[float]] = {}
-        self._faults: list[str] = []
 
     def sample(
         self, label: str | None = None, *, measure: str = "process", interval: float = 0.5
@@ -103,9 +98,9 @@ class MemorySampler:
     @contextmanager
     def _sampling(self, label: str | None, measure: str, interval: float) -> Iterator[str]:
         name, rows = self._new_series(label or "sample", measure)
-        series: _Series | None = None
+        series: BlockSampler | None = None
         try:
-            series = _Series(rows, interval, self._fault)
+            series = BlockSampler(rows, interval, partial(self._fault, "to sample memory"))
         except Exception as error:
             self._fault("to start sampling", error)
         try:
@@ -113,12 +108,12 @@ class MemorySampler:
         finally:
             if series is not None:
                 series.stop()
-            self.end_time = perf_counter()
+            self.session.stop = perf_counter()
 
     def _new_series(self, label: str, measure: str) -> tuple[str, array[float]]:
         with self._lock:
-            if self.start_time is None:
-                self.start_time = perf_counter()
+            if self.session.start is None:
+                self.session.start = perf_counter()
             name, count = label, 1
             while name in self._series:
                 count += 1
@@ -141,11 +136,11 @@ class MemorySampler:
     @property
     def recording(self) -> Recording:
         """All samples so far, in its table ``memory``."""
-        from dask_diag.builders.recording import memory_table, record
+        from dask_diag.builders.recording import build_recording, memory_table
 
         with self._lock:
             series = dict(self._series)
-        return record(self, memory=memory_table(series))
+        return build_recording(self.session, self.notices(), memory=memory_table(series))
 
     def to_pandas(self, *, align: bool = False) -> pandas.DataFrame:
         """Bytes by time, a column for each series.
@@ -195,37 +190,11 @@ class MemorySampler:
 
         return visualize(self, **kwargs)
 
-    _plot = plot
-
     def _fault(self, doing: str, error: Exception) -> None:
         """Keep an error of our own, to be told in the summary; the user's program goes on."""
         text = f"MemorySampler failed {doing}: {type(error).__name__}: {error}"
-        if text not in self._faults:
-            self._faults.append(text)
+        self.session.fault(text)
 
-    def _notices(self) -> list[str]:
-        return list(self._faults)
-
-
-class _Series:
-    """Samples of one block, the first of which is taken on the thread that enters it."""
-
-    def __init__(self, rows: array[float], interval: float, fault: Any) -> None:
-        from dask_diag.capture.system.memory_tree import MemoryTree
-
-        self._rows = rows
-        self._tree: MemoryTree = MemoryTree()
-        self._waited_for = True
-        self._sample(perf_counter())
-        self._waited_for = False
-        failed = partial(fault, "to sample memory")
-        self._beat = PeriodicThread("memory", interval, self._sample, failed, interval)
-
-    def stop(self) -> None:
-        """Take a last sample and end the thread, at once."""
-        self._waited_for = True
-        self._beat.stop()
-
-    def _sample(self, due: float) -> None:
-        reading = self._tree.read(self._waited_for)
-        self._rows.extend((*reading, reading.time - due))
+    def notices(self) -> list[str]:
+        """What a reader must know beside the numbers."""
+        return list(self.session.faults)

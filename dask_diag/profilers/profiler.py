@@ -67,10 +67,12 @@ class Profiler(TaskDiagnostic):
     @property
     def recording(self) -> Recording:
         """The tasks of all computations so far, those in flight included."""
-        from dask_diag.builders.recording import record
+        from dask_diag.builders.recording import build_recording
         from dask_diag.builders.tasks import tasks_tables
 
-        return record(self, **tasks_tables(self._computations))
+        return build_recording(
+            self.session, self.notices(), **tasks_tables(self.session.computations)
+        )
 
     @property
     def metrics(self) -> dict[tuple[str, str, str, str], float]:
@@ -102,8 +104,9 @@ class Profiler(TaskDiagnostic):
             probe.look, probe.interval, partial(self._fault, "to explain waits")
         )
 
-    def _notices(self) -> list[str]:
-        notices = super()._notices()
+    def notices(self) -> list[str]:
+        """What a reader must know beside the numbers."""
+        notices = super().notices()
         if self._why_not:
             notices.append(f"explain=True: what tasks waited for is not told: {self._why_not}")
         return notices

@@ -141,10 +141,12 @@ class ProgressBar(TaskDiagnostic):
     @property
     def recording(self) -> Recording:
         """The computations that run now and the one that ended last, with their tasks."""
-        from dask_diag.builders.recording import record
+        from dask_diag.builders.recording import build_recording
         from dask_diag.builders.tasks import tasks_tables
 
-        return record(self, **tasks_tables(self._computations))
+        return build_recording(
+            self.session, self.notices(), **tasks_tables(self.session.computations)
+        )
 
     @property
     def _running(self) -> bool:
@@ -152,8 +154,8 @@ class ProgressBar(TaskDiagnostic):
 
     def _began(self, computation: Computation) -> None:
         with self._lock:
-            self._computations = [
-                computation for computation in self._computations if computation.stop is None
+            self.session.computations = [
+                computation for computation in self.session.computations if computation.stop is None
             ]
             self._count += 1
             self._bars[computation.number] = _Running(computation, self._name_of_next())

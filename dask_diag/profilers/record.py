@@ -14,6 +14,8 @@ from dask_diag.profilers.group import ProfilerGroup
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from dask_diag.builders.chunks import ChunkBuilder
+
 __all__ = ["record"]
 
 _PERIOD = 0.8
@@ -76,11 +78,11 @@ class record(ProfilerGroup):  # noqa: N801
         self._path = path
         self._overwrite = overwrite
         self._stopping = threading.Event()
-        self._streams: list[Any] = []
+        self._chunks: Any = None
         self._writer: Any = None
 
     def __enter__(self) -> Self:
-        from dask_diag.builders.incremental import without_rows
+        from dask_diag.builders.chunks import without_rows
         from dask_diag.storage import Writer
 
         with ExitStack() as undo:
@@ -91,7 +93,7 @@ class record(ProfilerGroup):  # noqa: N801
                 undo.push(super().__exit__)
                 # Opened at once by whoever looks, and with the columns of tables that stay empty.
                 self._writer.append(without_rows(self.recording))
-                self._streams = self._streams_of_profilers()
+                self._chunks = self._chunk_builder()
                 self._start_thread()
                 undo.callback(self._stop_thread)
             undo.pop_all()
@@ -104,7 +106,7 @@ class record(ProfilerGroup):  # noqa: N801
             self._stop_thread()
             super().__exit__(*args)
             self._guarded(self._end)
-            self._streams = []
+            self._chunks = None
 
     def _start_thread(self) -> None:
         self._stopping.clear()
@@ -115,18 +117,24 @@ class record(ProfilerGroup):  # noqa: N801
         self._stopping.set()
         self._thread.join()
 
-    def _streams_of_profilers(self) -> list[Any]:
+    def _chunk_builder(self) -> ChunkBuilder:
+        from dask_diag.builders.chunks import ChunkBuilder
         from dask_diag.builders.incremental import IncrementalCachedResults, IncrementalResources
         from dask_diag.builders.incremental_stacks import IncrementalStacks
         from dask_diag.builders.incremental_tasks import IncrementalTasks
 
-        tasks = IncrementalTasks(self.tasks)
-        return [
-            tasks,
-            IncrementalCachedResults(self.cache, tasks.columns_of_keys),
-            IncrementalResources(self.resources),
-            IncrementalStacks(self.stacks),
-        ]
+        cache, sampling = self.cache, self.stacks
+        tasks = IncrementalTasks(self.tasks.session)
+        results = IncrementalCachedResults(
+            cache.session, cache.results_by_computation, tasks.columns_of_keys
+        )
+        stacks = IncrementalStacks(sampling.session, sampling.stacks, lambda: sampling.is_active)
+        return ChunkBuilder(
+            [profiler.session for profiler in self.profilers],
+            [tasks, results, IncrementalResources(self.resources.rows), stacks],
+            metric=cache.metric_name,
+            metric_unit=cache.metric_unit,
+        )
 
     def _run(self) -> None:
         """Write every now and then, until the block ends or writing fails."""
@@ -136,30 +144,26 @@ class record(ProfilerGroup):  # noqa: N801
             self._guarded(self._flush)
             pause = max(_PERIOD - (perf_counter() - begun), _SHORTEST_PAUSE)
 
-    def _flush(self, last: bool = False) -> None:
+    def _flush(self) -> None:
         """Write what is new."""
-        from dask_diag.builders.incremental import part_of
-        from dask_diag.model.table import stack
+        self._writer.append(*self._chunks.take(self._notices_so_far()))
 
-        new: dict[str, Any] = {}
-        so_far: dict[str, Any] = {}
-        for stream in self._streams:
-            for tables, taken in zip((new, so_far), stream.take(), strict=True):
-                tables.update(taken)
-        if last:
-            new |= {
-                name: stack([new[name], table]) if name in new else table
-                for name, table in so_far.items()
-            }
-        parts = [part_of(self.profilers, tables, self._faults) for tables in (new, so_far)]
-        self._writer.append(parts[0], None if last else parts[1])
+    def _flush_last(self) -> None:
+        """Write what is left."""
+        self._writer.append(self._chunks.take_last(self._notices_so_far()))
+
+    def _notices_so_far(self) -> list[str]:
+        notices = [text for profiler in self.profilers for text in profiler.notices()]
+        return [*notices, *self._faults]
 
     def _end(self) -> None:
-        """Write what is left; if writing failed before, all of it anew."""
+        """Write what is left; if writing failed before, write all of it again."""
+        from dask_diag.storage import save
+
         if not self._faults:
-            self._guarded(self._flush, True)
+            self._guarded(self._flush_last)
         if not self._faults:
             self._guarded(self._writer.close)
         if self._faults:
             self._writer.abandon()
-            self.recording.save(self._path, overwrite=True)
+            save(self.recording, self._path, overwrite=True)

@@ -2,45 +2,30 @@
 
 from __future__ import annotations
 
-import os
-from array import array
 from collections import namedtuple
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.dask_internals import runs_nothing
-from dask_diag.capture.system.periodic import PeriodicThread
+from dask_diag.capture.system.resource_sampler import (
+    SAMPLE_COLUMNS,
+    ResourceRows,
+    ResourceSampler,
+)
 from dask_diag.profilers.base import Diagnostic
 from dask_diag.validation import number
 
 if TYPE_CHECKING:
     from dask_diag.model.recording import Recording
 
-__all__ = ["PROCESS_COLUMNS", "SAMPLE_COLUMNS", "ResourceData", "ResourceProfiler"]
+__all__ = ["ResourceData", "ResourceProfiler"]
 
 ResourceData = namedtuple("ResourceData", ("time", "mem", "cpu"))
 """A sample, as `ResourceProfiler.results` hold it: seconds, MB (1e6 bytes), per cent of a core."""
 
-SAMPLE_COLUMNS = (
-    "time",
-    "cpu",
-    "memory",
-    "memory_children",
-    "read",
-    "written",
-    "threads",
-    "delay",
-)
-
-PROCESS_COLUMNS = ("time", "pid", "is_child", "memory")
-
-_FIRST_SAMPLE_AFTER = 0.01
-_SHARE_OF_TIME_FOR_NOTES = 0.01
-_NOTES_IN_AN_INTERVAL = 10
 _NAN = float("nan")
 
 
@@ -72,11 +57,10 @@ class ResourceProfiler(Diagnostic):
     def __init__(self, dt: float = 1) -> None:
         super().__init__()
         self._dt = number("dt", dt, "seconds between samples", above=0)
-        self._samples = array("d")
-        self._processes = array("d")
+        self.rows = ResourceRows()
         self._published = 0
         self._next_note = 0.0
-        self._sampler: Sampler | None = None
+        self._sampler: ResourceSampler | None = None
         self._reasons = 0
 
     def __enter__(self) -> ResourceProfiler:
@@ -94,7 +78,7 @@ class ResourceProfiler(Diagnostic):
         with self._lock:
             if not self._results:
                 width = len(SAMPLE_COLUMNS)
-                columns = (self._samples[n : self._published : width] for n in range(4))
+                columns = (self.rows.samples[n : self._published : width] for n in range(4))
                 self._results = [
                     ResourceData(time, (memory + children) / 1e6, cpu)
                     for time, cpu, memory, children in zip(*columns, strict=True)
@@ -106,18 +90,19 @@ class ResourceProfiler(Diagnostic):
         with self._lock:
             self.clear()
             for time, mem, cpu in samples:
-                self._samples.extend((time, cpu, mem * 1e6, 0.0, _NAN, _NAN, _NAN, _NAN))
-            self._published = len(self._samples)
+                self.rows.samples.extend((time, cpu, mem * 1e6, 0.0, _NAN, _NAN, _NAN, _NAN))
+            self._published = len(self.rows.samples)
 
     @property
     def recording(self) -> Recording:
         """All samples so far."""
-        from dask_diag.builders.recording import processes_table, record, resources_table
+        from dask_diag.builders.recording import build_recording, processes_table, resources_table
 
-        return record(
-            self,
-            resources=resources_table(self._samples),
-            processes=processes_table(self._processes),
+        return build_recording(
+            self.session,
+            self.notices(),
+            resources=resources_table(self.rows.samples),
+            processes=processes_table(self.rows.processes),
         )
 
     def close(self) -> None:
@@ -130,8 +115,7 @@ class ResourceProfiler(Diagnostic):
         """Forget all samples."""
         with self._lock:
             super().clear()
-            del self._samples[:]
-            del self._processes[:]
+            self.rows.clear()
             self._published = 0
 
     def _is_running(self) -> bool:
@@ -161,7 +145,8 @@ class ResourceProfiler(Diagnostic):
         with self._lock:
             self._reasons += 1
             if self._sampler is None:
-                self._sampler = Sampler(self._dt, self._samples, self._processes, self._fault)
+                failed = partial(self._fault, "to sample resources")
+                self._sampler = ResourceSampler(self._dt, self.rows, failed)
 
     def _stop_sampling(self) -> None:
         with self._lock:
@@ -171,60 +156,5 @@ class ResourceProfiler(Diagnostic):
                 return
             self._sampler = None
             sampler.stop()
-            self._published = len(self._samples)
+            self._published = len(self.rows.samples)
             self._results = []
-
-
-class Sampler:
-    """Reads the process tree at set times, until it is stopped."""
-
-    def __init__(
-        self,
-        dt: float,
-        samples: array[float],
-        processes: array[float],
-        fault: Callable[..., None],
-    ) -> None:
-        from dask_diag.capture.system.process_tree import ProcessTree
-        from dask_diag.capture.system.processes import process_reader
-
-        self._dt = dt
-        self._samples = samples
-        self._processes = processes
-        self._reader = process_reader()
-        self._tree = ProcessTree()
-        self._last = perf_counter()
-        self._pid = os.getpid()
-        self._cpu = 0.0
-        self._keep(self._last, self._tree.memory_of)
-        failed = partial(fault, "to sample resources")
-        self._beat = PeriodicThread("resources", dt, self._sample, failed, _FIRST_SAMPLE_AFTER)
-
-    def stop(self) -> None:
-        """Take a last sample and end the thread, at once."""
-        self._beat.stop()
-
-    def _sample(self, due: float) -> None:
-        usage = self._tree.read()
-        cpu = 100 * (usage.cpu - self._cpu) / (usage.time - self._last)
-        self._samples.extend((usage.time, cpu, *usage[1:3], *usage[4:], usage.time - due))
-        self._cpu, self._last = usage.cpu, usage.time
-        self._keep(usage.time, self._tree.memory_of)
-
-    def note(self) -> float:
-        """Note the memory of each process on the calling thread, and tell when to do so again."""
-        from dask_diag.capture.system.processes import NoSuchProcess
-
-        begun = perf_counter()
-        memory_of = {}
-        for pid in list(self._tree.memory_of):
-            with suppress(*NoSuchProcess):
-                memory_of[pid] = self._reader.resident(pid)
-        self._keep(begun, memory_of)
-        took = perf_counter() - begun
-        return begun + max(took / _SHARE_OF_TIME_FOR_NOTES, self._dt / _NOTES_IN_AN_INTERVAL)
-
-    def _keep(self, time: float, memory_of: Mapping[int, float]) -> None:
-        rows = ((time, pid, pid != self._pid, memory) for pid, memory in memory_of.items())
-        # In one step, as notes are made on another thread.
-        self._processes.extend([number for row in rows for number in row])

@@ -89,16 +89,18 @@ class SamplingProfiler(TaskDiagnostic):
                 f"{self._cycle:g} s"
             )
         self._looking: dict[int, Subscription] = {}
-        self._stacks = self._no_stacks()
+        self.stacks = self._no_stacks()
         super().__init__()
 
     @property
     def recording(self) -> Recording:
         """What was seen so far, with the computations in which it was."""
-        from dask_diag.builders.recording import record
+        from dask_diag.builders.recording import build_recording
         from dask_diag.builders.stacks import stacks_tables
 
-        return record(self, **stacks_tables(self._stacks, self._computations))
+        return build_recording(
+            self.session, self.notices(), **stacks_tables(self.stacks, self.session.computations)
+        )
 
     def tree(
         self,
@@ -202,10 +204,12 @@ class SamplingProfiler(TaskDiagnostic):
         """Forget what was recorded, except of computations that are running now."""
         with self._lock:
             super().clear()
-            if self._computations:
-                self._stacks.forget(min(computation.start for computation in self._computations))
+            if self.session.computations:
+                self.stacks.forget(
+                    min(computation.start for computation in self.session.computations)
+                )
             else:
-                self._stacks = self._no_stacks()
+                self.stacks = self._no_stacks()
 
     def _no_stacks(self) -> Stacks:
         from dask_diag.capture.sampling.call_tree import Stacks
@@ -221,7 +225,7 @@ class SamplingProfiler(TaskDiagnostic):
         if other is not None:
             probe = StackProbe(*map(min, zip(probe, other, strict=True)))
         with self._lock:
-            computation.stacks += (self._stacks,)
+            computation.stacks += (self.stacks,)
         attach_probe(computation, probe)
         keep_code()
         self._looking[computation.number] = sampler.add(
@@ -236,9 +240,10 @@ class SamplingProfiler(TaskDiagnostic):
             sampler.remove(looking)
             forget_code()
 
-    def _notices(self) -> list[str]:
-        notices = super()._notices()
-        stacks = self._stacks
+    def notices(self) -> list[str]:
+        """What a reader must know beside the numbers."""
+        notices = super().notices()
+        stacks = self.stacks
         if stacks.late:
             times = "once" if stacks.late == 1 else f"{stacks.late:,} times"
             notices.append(

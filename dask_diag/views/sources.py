@@ -32,7 +32,8 @@ def listed(sources: Any) -> list[Any]:
 
 
 def _can_be_shown(item: Any) -> bool:
-    return isinstance(item, Recording) or (hasattr(item, "_plot") and not isinstance(item, type))
+    shown = hasattr(item, "recording") or hasattr(item, "visualize")
+    return isinstance(item, Recording) or (shown and not isinstance(item, type))
 
 
 def recording_of(sources: Any) -> Recording:

@@ -11,21 +11,26 @@ import os
 from collections.abc import Mapping
 from threading import get_ident
 from time import perf_counter, thread_time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from dask_diag.capture.dask_internals import bytes_of_result, bytes_of_task
 from dask_diag.capture.tasks.metered import Metered
 from dask_diag.capture.tasks.metering import hear_distributed, listening, runs_a_task
-
-if TYPE_CHECKING:
-    from dask_diag.capture.computation import Computation
 
 __all__ = ["Measurement", "RemoteTask", "Transfer", "running", "take_measurement"]
 
 _ON_EXCEPTION = "_dask_diag_measurement"
 _NAN = float("nan")
 
-running: dict[int, Computation] = {}
+
+class Receiver(Protocol):
+    """What a measurement is for: the computation whose task it is of."""
+
+    def receive(self, measurement: Measurement, landing: float, landed: float, size: float) -> None:
+        """Take over what a worker process measured, as its result of so many bytes lands."""
+
+
+running: dict[int, Receiver] = {}
 """The computations that are running in this process, by number: where results may land."""
 
 

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from threading import get_ident
 from time import perf_counter, thread_time
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from dask_diag.capture.dask_internals import GraphNode
 from dask_diag.capture.tasks.metered import Metered, Wait
 from dask_diag.capture.tasks.metering import runs_a_task
 from dask_diag.capture.tasks.remote_task import Departure, Measurement, RemoteTask, Transfer
 
-if TYPE_CHECKING:
-    from dask_diag.capture.computation import Computation
-
 __all__ = ["TimedTask", "threads_of_tasks"]
+
+
+class Owner(Protocol):
+    """The computation that a timed task belongs to, as far as the task needs it."""
+
+    number: int
+    probes: Mapping[type[Any], Any]
+    remote_threads: dict[int, int]
+    stacks: tuple[Any, ...]
+
+    def set_aside(self, measured: TimedTask) -> None:
+        """Put the task itself back into the graph."""
+
+    def log_stacks(self, measured: TimedTask, seen: Sequence[tuple[Any, ...]]) -> None:
+        """Keep what a worker process saw of the task's stacks."""
 
 
 class TimedTask(GraphNode):
@@ -43,7 +56,7 @@ class TimedTask(GraphNode):
         "transfer",
     )
 
-    computation: Computation
+    computation: Owner
     task: Any
     submitted: float
     start: float | None
@@ -54,7 +67,7 @@ class TimedTask(GraphNode):
     error: str
     transfer: Transfer | None
 
-    def __init__(self, computation: Computation) -> None:
+    def __init__(self, computation: Owner) -> None:
         self.computation = computation
         self.error = ""
         self.thread = 0

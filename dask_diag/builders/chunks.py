@@ -1,0 +1,87 @@
+"""Chunks of a Recording, while computations run: what `record` writes every now and then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields as dataclass_fields
+from dataclasses import replace
+from time import perf_counter
+from typing import Any, Protocol
+
+from dask_diag.builders.incremental import Tables, Taken
+from dask_diag.capture.session import Session
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table, stack
+
+__all__ = ["ChunkBuilder", "without_rows"]
+
+_TABLES = [field.name for field in dataclass_fields(Recording) if field.type == "Table"]
+
+
+class Source(Protocol):
+    """What gives the tables of one diagnostic, row by row as they come."""
+
+    def take(self) -> Taken:
+        """The rows that are new for good, and the provisional ones."""
+
+
+class ChunkBuilder:
+    """Makes chunks of what several diagnostics capture over one block.
+
+    Parameters
+    ----------
+    sessions : sequence of Session
+    sources : sequence of Source
+    **fields
+        Fields of the recording that are no tables, such as ``metric``.
+    """
+
+    def __init__(
+        self, sessions: Sequence[Session], sources: Sequence[Source], **fields: Any
+    ) -> None:
+        self._sessions = sessions
+        self._sources = sources
+        self._fields = fields
+
+    def take(self, notices: Sequence[str]) -> tuple[Recording, Recording]:
+        """What is new for good, and what holds only until the next chunk: what runs, is cached."""
+        new, provisional = self._tables()
+        return self._chunk(new, notices), self._chunk(provisional, notices)
+
+    def take_last(self, notices: Sequence[str]) -> Recording:
+        """All that is new; nothing is provisional any more."""
+        new, provisional = self._tables()
+        for name, table in provisional.items():
+            new[name] = stack([new[name], table]) if name in new else table
+        return self._chunk(new, notices)
+
+    def _tables(self) -> Taken:
+        new: Tables = {}
+        provisional: Tables = {}
+        for source in self._sources:
+            tables, provisional_tables = source.take()
+            new.update(tables)
+            provisional.update(provisional_tables)
+        return new, provisional
+
+    def _chunk(self, tables: Tables, notices: Sequence[str]) -> Recording:
+        now = perf_counter()
+        return Recording(
+            start=min(session.start or now for session in self._sessions),
+            stop=now,
+            epoch=self._sessions[0].epoch,
+            notices=tuple(dict.fromkeys(notices)),
+            **{**dict.fromkeys(_TABLES, Table({})), **tables, **self._fields},
+        )
+
+
+def without_rows(recording: Recording) -> Recording:
+    """What a recording has before it starts: all columns, and where it is made."""
+    return replace(
+        recording,
+        **{
+            name: getattr(recording, name).rows(slice(0))
+            for name in _TABLES
+            if name != "environment"
+        },
+    )

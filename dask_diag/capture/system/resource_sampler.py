@@ -1,0 +1,103 @@
+"""Samples of the CPU, the memory and the bytes moved by this process and its descendants."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from time import perf_counter
+
+from dask_diag.capture.system.periodic import PeriodicThread
+
+__all__ = ["PROCESS_COLUMNS", "SAMPLE_COLUMNS", "ResourceRows", "ResourceSampler"]
+
+SAMPLE_COLUMNS = (
+    "time",
+    "cpu",
+    "memory",
+    "memory_children",
+    "read",
+    "written",
+    "threads",
+    "delay",
+)
+
+PROCESS_COLUMNS = ("time", "pid", "is_child", "memory")
+
+_FIRST_SAMPLE_AFTER = 0.01
+_SHARE_OF_TIME_FOR_NOTES = 0.01
+_NOTES_IN_AN_INTERVAL = 10
+
+
+class ResourceRows:
+    """Samples row upon row, as numbers.
+
+    Attributes
+    ----------
+    samples : array of float
+        `SAMPLE_COLUMNS` of each sample.
+    processes : array of float
+        `PROCESS_COLUMNS` of each process at each sample.
+    """
+
+    def __init__(self) -> None:
+        self.samples = array("d")
+        self.processes = array("d")
+
+    def clear(self) -> None:
+        """Forget all."""
+        del self.samples[:]
+        del self.processes[:]
+
+
+class ResourceSampler:
+    """Reads the process tree at set times, until it is stopped."""
+
+    def __init__(
+        self,
+        dt: float,
+        rows: ResourceRows,
+        failed: Callable[[Exception], None],
+    ) -> None:
+        from dask_diag.capture.system.process_tree import ProcessTree
+        from dask_diag.capture.system.processes import process_reader
+
+        self._dt = dt
+        self._rows = rows
+        self._reader = process_reader()
+        self._tree = ProcessTree()
+        self._last = perf_counter()
+        self._pid = os.getpid()
+        self._cpu = 0.0
+        self._keep(self._last, self._tree.memory_of)
+        self._thread = PeriodicThread("resources", dt, self._sample, failed, _FIRST_SAMPLE_AFTER)
+
+    def stop(self) -> None:
+        """Take a last sample and end the thread, at once."""
+        self._thread.stop()
+
+    def _sample(self, due: float) -> None:
+        usage = self._tree.read()
+        cpu = 100 * (usage.cpu - self._cpu) / (usage.time - self._last)
+        self._rows.samples.extend((usage.time, cpu, *usage[1:3], *usage[4:], usage.time - due))
+        self._cpu, self._last = usage.cpu, usage.time
+        self._keep(usage.time, self._tree.memory_of)
+
+    def note(self) -> float:
+        """Note the memory of each process on the calling thread, and tell when to do so again."""
+        from dask_diag.capture.system.processes import NoSuchProcess
+
+        begun = perf_counter()
+        memory_of = {}
+        for pid in list(self._tree.memory_of):
+            with suppress(*NoSuchProcess):
+                memory_of[pid] = self._reader.resident(pid)
+        self._keep(begun, memory_of)
+        took = perf_counter() - begun
+        return begun + max(took / _SHARE_OF_TIME_FOR_NOTES, self._dt / _NOTES_IN_AN_INTERVAL)
+
+    def _keep(self, time: float, memory_of: Mapping[int, float]) -> None:
+        rows = ((time, pid, pid != self._pid, memory) for pid, memory in memory_of.items())
+        # In one step, as notes are made on another thread.
+        self._rows.processes.extend([number for row in rows for number in row])
