@@ -15,6 +15,8 @@ from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.table import Table
 from dask_diag.views.compare import comparison_page, comparison_summary
 
+from .tables import filled_table
+
 pytestmark = pytest.mark.once
 
 EMPTY = Table({})
@@ -53,7 +55,7 @@ def recording(cpu=0.5, memory=None, held=None, token="1a2b", **durations):
             "memory": np.array(memory),
             "memory_children": np.zeros(len(memory)),
         }
-        made = replace(made, resources=Table(columns))
+        made = replace(made, resources=filled_table("resources", columns))
     if held is not None:
         rows = [(name, count) for name, count in held.items() for _ in range(count)]
         columns = {
@@ -62,7 +64,7 @@ def recording(cpu=0.5, memory=None, held=None, token="1a2b", **durations):
             "start": np.zeros(len(rows)),
             "stop": np.ones(len(rows)),
         }
-        made = replace(made, cached_results=Table(columns), metric="count")
+        made = replace(made, cached_results=filled_table("cached_results", columns), metric="count")
     return made
 
 

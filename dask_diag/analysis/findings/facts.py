@@ -79,9 +79,9 @@ class Facts:
 
     @property
     def pools_unknown(self) -> bool:
-        """Whether libraries' pools of threads could not be looked for: see `Recording.pools`."""
+        """Whether native thread pools could not be listed."""
         pools = self.recording.pools
-        return bool(len(pools)) and bool(pools["library"].where("").any())
+        return bool((pools.known == 0).any())
 
     @cached_property
     def wall(self) -> float:
