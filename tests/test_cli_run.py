@@ -33,7 +33,9 @@ def compute(scheduler="threads"):
 
 
 def environment(**others):
-    return {**os.environ, "PYTHONPATH": ROOT, "PYTHONDONTWRITEBYTECODE": "1", **others}
+    """The variables of this process without those that change what Python does."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return {**ours, "PYTHONPATH": ROOT, "PYTHONDONTWRITEBYTECODE": "1", **others}
 
 
 def python(*arguments, **kwargs):
