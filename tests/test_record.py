@@ -193,6 +193,20 @@ def test_a_full_disk_is_told_and_never_raised(often, monkeypatch):
     assert_alike(load("run.diag"), run.recording)
 
 
+def test_a_full_disk_does_not_replace_what_the_block_raises(often, monkeypatch):
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(ZeroDivisionError) as raised:
+        with record("run.diag") as run:
+            dask.threaded.get(graph(), "c")
+            monkeypatch.setattr(os, "write", full)
+            1 / 0
+    monkeypatch.undo()
+    assert raised.value.__context__ is None
+    assert "No space left" in run.recording.notices[-1]
+
+
 def test_a_disk_that_stays_full_leaves_what_was_written(often, monkeypatch):
     full = threading.Event()
     real = os.write

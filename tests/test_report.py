@@ -296,6 +296,26 @@ def test_a_page_that_cannot_be_written_is_a_warning_at_most(tmp_path, capsys, fi
     assert len(measured.recording.tasks) == 2
 
 
+@pytest.mark.parametrize("filters", ["always", "error"])
+def test_a_warning_that_fails_too_does_not_replace_what_the_block_raises(
+    tmp_path, monkeypatch, filters
+):
+    def fails(*args, **kwargs):
+        raise ValueError("I/O operation on closed file")
+
+    folder = tmp_path / "no"
+    folder.mkdir()
+    with warnings.catch_warnings():
+        warnings.simplefilter(filters)
+        monkeypatch.setattr(warnings, "showwarning", fails)
+        monkeypatch.setattr("sys.stderr.write", fails)
+        with pytest.raises(OwnError) as raised:
+            with performance_report(folder / "page.html", dt=0.01):
+                folder.rmdir()
+                raise OwnError("mine")
+    assert raised.value.__context__ is None
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_may_not_be_written_to_is_told(tmp_path):
     with pytest.warns(RuntimeWarning, match="could not be written"):

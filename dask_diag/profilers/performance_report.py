@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import warnings
@@ -97,5 +98,7 @@ def _tell(text: str) -> None:
     """Warn, also where warnings are errors: nothing is raised into the user's block."""
     try:
         warnings.warn(text, RuntimeWarning, stacklevel=4)
-    except RuntimeWarning:
-        print(text, file=sys.stderr)  # noqa: T201
+    except Exception:
+        # Without a stderr that can be written, nobody reads it.
+        with contextlib.suppress(Exception):
+            print(text, file=sys.stderr)  # noqa: T201
