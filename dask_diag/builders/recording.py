@@ -16,6 +16,7 @@ import numpy as np
 from dask_diag.builders.keys import keys_columns
 from dask_diag.capture.cached_results import CachedResults
 from dask_diag.capture.computation import Computation
+from dask_diag.capture.run_id import run_id
 from dask_diag.capture.session import Session
 from dask_diag.capture.system.memory_sampler import MEMORY_COLUMNS
 from dask_diag.capture.system.resource_sampler import PROCESS_COLUMNS, SAMPLE_COLUMNS
@@ -28,7 +29,6 @@ __all__ = [
     "build_recording",
     "cached_results_of",
     "cached_results_table",
-    "computation_name",
     "computations_table",
     "environment_table",
     "memory_table",
@@ -51,22 +51,16 @@ def build_recording(session: Session, notices: Sequence[str], **fields: Any) -> 
         epoch=session.epoch,
         computations=computations_table(computations, now),
         notices=tuple(notices),
+        run_id=run_id(),
         **{"pools": pools_table(computations), **fields},
     )
-
-
-def computation_name(computation: Computation) -> str:
-    """The name of a computation, unique among all that a process and its children run."""
-    return f"{computation.pid}-{computation.number & 0xFFFFFFFF}"
 
 
 def computations_table(computations: Sequence[Computation], now: float) -> Table:
     """`Recording.computations`; a computation that still runs stops `now`."""
     return Table(
         {
-            "computation": Categorical.of(
-                computation_name(computation) for computation in computations
-            ),
+            "computation": Categorical.of(computation.name for computation in computations),
             "start": np.array([computation.start for computation in computations], dtype=float),
             "stop": np.array(
                 [computation.stop or now for computation in computations], dtype=float
@@ -103,9 +97,7 @@ def cached_results_of(
         {
             "key": keys,
             "function": functions,
-            "computation": Categorical(
-                np.zeros(len(keys), np.uint8), [computation_name(computation)]
-            ),
+            "computation": Categorical(np.zeros(len(keys), np.uint8), [computation.name]),
             "metric": numbers[:, 0].copy(),
             "start": numbers[:, 1].copy(),
             "stop": numbers[:, 2].copy(),
@@ -142,9 +134,7 @@ def pools_table(computations: Iterable[Computation]) -> Table:
     pools = [(computation, pool) for computation in computations for pool in computation.pools]
     return Table(
         {
-            "computation": Categorical.of(
-                computation_name(computation) for computation, _ in pools
-            ),
+            "computation": Categorical.of(computation.name for computation, _ in pools),
             "library": Categorical.of(pool.library for _, pool in pools),
             "threads": np.array([pool.threads for _, pool in pools], dtype=np.int64),
             "known": np.array([pool != NOT_LISTED for _, pool in pools], dtype=np.int64),
