@@ -124,7 +124,7 @@ def test_runs_that_have_the_same_pid_are_kept_apart():
 
 @pytest.mark.leaves_files
 def test_a_copied_file_counts_once_and_a_notice_says_so():
-    with record("one.diag", dt=0.01) as run:
+    with record("one.diag", interval=0.01) as run:
         for _ in range(2):
             dask.threaded.get(graph(), ("f", 0))
     shutil.copy("one.diag", "copy.diag")

@@ -198,7 +198,7 @@ def test_a_syntax_error_is_told_before_anything_is_recorded(shell):
 
 
 def test_files_are_written_and_not_overwritten_unasked(shell):
-    options = "-o run.diag --report page.html --no-plots --explain --interval 0.01"
+    options = "-o run.diag --report page.html --no-plots --interval 0.01"
     assert shell(f"%%diag {options}\n{COMPUTE}")[0].success
     assert len(dask_diag.load("run.diag").tasks) == 1
     assert "bokeh" in Path("page.html").read_text()

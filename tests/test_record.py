@@ -100,7 +100,7 @@ def assert_alike(loaded, recording):
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_the_file_has_what_was_measured(scheduler, often, monkeypatch):
     monkeypatch.setattr(computation, "WORTH_LISTING_POOLS", 0)
-    with record("run.diag", dt=0.01, explain=sys.platform == "linux") as run:
+    with record("run.diag", interval=0.01, waits=sys.platform == "linux") as run:
         for _ in range(2):
             SCHEDULERS[scheduler](graph(), "c")
     recording, loaded = run.recording, load("run.diag")
@@ -338,7 +338,7 @@ def test_what_was_sampled_before_writing_began_is_there_once(monkeypatch):
         return self
 
     monkeypatch.setattr(ProfilerGroup, "__enter__", late)
-    with record("run.diag", dt=0.01) as run:
+    with record("run.diag", interval=0.01) as run:
         dask.local.get_sync(graph(2), "c")
     assert len(run.recording.resources) > 5
     assert_alike(load("run.diag"), run.recording)

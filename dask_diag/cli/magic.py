@@ -42,7 +42,7 @@ def _started(arguments: Any) -> Any:
         if arguments.report is not None:
             # Where it is now: the cell may go elsewhere.
             arguments.report = os.path.abspath(arguments.report)
-        options = {"dt": arguments.interval, "explain": arguments.explain}
+        options = {"interval": arguments.interval, "waits": not arguments.no_waits}
         if arguments.output is None:
             return ProfilerGroup(**options).__enter__()
         return record(arguments.output, overwrite=arguments.force, **options).__enter__()
@@ -95,7 +95,7 @@ class DiagMagics(Magics):
     @argument("-o", "--output", help="write the recording to this file as it goes")
     @argument("--report", help="write a page about it to this file")
     @argument("-f", "--force", action="store_true", help="replace files that are there")
-    @argument("--explain", action="store_true", help="find out what tasks waited for (Linux)")
+    @argument("--no-waits", action="store_true", help="do not record what tasks wait for")
     @argument("--interval", type=float, default=0.5, help="seconds between samples, 0.5")
     @argument("--no-plots", action="store_true", help="show the summary alone")
     @argument("-q", "--quiet", action="store_true", help="show nothing")

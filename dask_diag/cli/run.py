@@ -31,7 +31,10 @@ def check_seconds(context: click.Context, option: click.Parameter, value: float)
 @click.option("--report", type=FilePath(), help="Write a page about it there, too.")
 @click.option("-f", "--force", is_flag=True, help="Replace files that are there.")
 @click.option(
-    "--explain/--no-explain", help="Find out what tasks waited for (Linux). By default off."
+    "--waits/--no-waits",
+    default=True,
+    show_default=True,
+    help="Record what tasks wait for (Linux).",
 )
 @click.option(
     "--interval",
@@ -58,7 +61,7 @@ def run(
     output: str | None,
     report: str | None,
     force: bool,
-    explain: bool,
+    waits: bool,
     interval: float,
     metric: str | None,
     metric_name: str | None,
@@ -84,7 +87,7 @@ def run(
     check_free(path, force, runs.path)
     check_page(report, force, runs.path, path)
     options = {"metric": metric, "metric_name": metric_name, "unit": unit}
-    _run(runs, path, report, quiet, overwrite=force, explain=explain, dt=interval, **options)
+    _run(runs, path, report, quiet, overwrite=force, waits=waits, interval=interval, **options)
 
 
 def _run(program: Program, path: str, report: str | None, quiet: bool, **options: Any) -> None:

@@ -36,7 +36,7 @@ tasks waited for was not measured: a busy machine leaves tasks that compute more
 LARGE = 1e6
 """Bytes of a result or of inputs from which on it takes time to pass them between processes."""
 
-FIND_OUT = "find out with Profiler(explain=True) (dask-diag run --explain) what they waited for"
+FIND_OUT = "find out with Profiler(waits=True) (dask-diag run --waits) what they waited for"
 MORE_WORKERS = 4
 """How many times the workers are advised for tasks that leave the processors free."""
 WORTH_WINNING = 0.1
