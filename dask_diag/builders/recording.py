@@ -172,7 +172,7 @@ def memory_table(series: Mapping[str, array[float]]) -> tables.Memory:
 def environment_table(rows: Sequence[tuple[str, str, str]]) -> tables.Environment:
     """Of section, name and value."""
     if not rows:
-        return tables.Environment({})
+        return tables.Environment.empty()
     sections, names, values = zip(*rows, strict=True)
     return tables.Environment(
         {
