@@ -146,7 +146,7 @@ def test_cpu_memory_and_what_is_held():
     text = comparison_summary(found, "before.diag", "after.diag").replace("\n  ", " ")
     assert "90→40" in text
     assert (
-        "resident memory at most 2 GB → 3 GB; while tasks of one function ran: f 2 GB → 3 GB"
+        "resident memory at most 2.00 GB → 3.00 GB; while tasks of one function ran: f 2.00 GB → 3.00 GB"
         in text
     )
     assert "f 3 → 7" in text

@@ -11,6 +11,7 @@ from dask_diag.columns import Labels
 from dask_diag.errors import DiagnosticError
 from dask_diag.recording import Recording
 from dask_diag.table import Table
+from dask_diag.units import count
 
 __all__ = ["by_function", "expect_functions"]
 
@@ -79,7 +80,7 @@ def expect_functions(asked: Any, labels: Labels, argument: str) -> list[str]:
     for name in names:
         if name not in there:
             named = ", ".join(map(repr, there[:_NAMED])) or "those of tasks, and there are none"
-            more = f" and {len(there) - _NAMED:,} more" if len(there) > _NAMED else ""
+            more = f" and {count(len(there) - _NAMED)} more" if len(there) > _NAMED else ""
             raise DiagnosticError(
                 f"{argument}: expected {'one of ' if there else ''}{named}{more}, found {name!r}"
             )

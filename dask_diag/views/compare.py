@@ -10,7 +10,7 @@ from typing import Any
 
 from dask_diag.analysis.compare import Comparison
 from dask_diag.analysis.spread import CONFIDENCE, FEWEST
-from dask_diag.units import quantity, size
+from dask_diag.units import amount, count, percent, quantity, size
 from dask_diag.views.names import seconds, shown
 from dask_diag.views.text import Summary, counted, table_summary
 
@@ -45,11 +45,11 @@ def comparison_summary(found: Comparison, before: str, after: str) -> Summary:
 def _row(record: dict[str, Any]) -> tuple[str, ...]:
     return (
         shown(record["function"]),
-        _both(record, "tasks", lambda count: f"{count:,.0f}"),
+        _both(record, "tasks", count),
         seconds(record["seconds_before"]),
         seconds(record["seconds_after"]),
         _change(record),
-        _both(record, "cpu", lambda share: "?" if isnan(share) else f"{100 * share:.0f}"),
+        _both(record, "cpu", lambda share: "?" if isnan(share) else count(100 * share)),
         _WORDS[record["verdict"]],
     )
 
@@ -71,7 +71,7 @@ def _change(record: dict[str, Any]) -> str:
 
 
 def _share(value: float) -> str:
-    return f"{100 * value:.0f}%" if abs(value) < 10 else f"{value:.3g}x"
+    return percent(value) if abs(value) < 10 else f"{amount(value)}x"
 
 
 def _notes(found: Comparison, records: list[dict[str, Any]]) -> Iterator[str]:
@@ -80,8 +80,8 @@ def _notes(found: Comparison, records: list[dict[str, Any]]) -> Iterator[str]:
         rest = counted(len(records) - _FUNCTIONS_SHOWN, "function")
         yield f"{rest} that changed less not shown"
     yield (
-        f"± is by how much tasks that vary like these differ by chance ({CONFIDENCE:.0%}); what a "
-        "busier machine did to all tasks is not in it"
+        "± is by how much tasks that vary like these differ by chance "
+        f"({percent(CONFIDENCE)}); what a busier machine did to all tasks is not in it"
     )
     few = sum(record["verdict"] == "few" for record in records)
     if few:

@@ -13,7 +13,7 @@ from dask_diag.analysis.findings import Finding, findings
 from dask_diag.analysis.functions import by_function
 from dask_diag.recording import Recording
 from dask_diag.table import Table
-from dask_diag.units import seconds
+from dask_diag.units import count, percent, seconds
 from dask_diag.views.names import shown
 from dask_diag.views.notes import notes_on
 from dask_diag.views.sources import recording_of
@@ -92,7 +92,7 @@ def _row(name: str, records: Sequence[dict[str, Any]]) -> tuple[str, ...]:
         for column in ("wall", "thread_cpu", "thread_noncpu", "longest")
     )
     if not wall:
-        return (name, f"{tasks:,}", "unknown", "", "", "", "")
-    share = f"{sum(cpu) / sum(wall):.0%}" if sum(wall) else ""
+        return (name, count(tasks), "unknown", "", "", "", "")
+    share = percent(sum(cpu) / sum(wall)) if sum(wall) else ""
     times = (sum(wall), sum(cpu), sum(noncpu))
-    return (name, f"{tasks:,}", *map(seconds, times), share, seconds(max(longest)))
+    return (name, count(tasks), *map(seconds, times), share, seconds(max(longest)))

@@ -15,6 +15,7 @@ import numpy as np
 from dask_diag.analysis.activities import UNUSED, cells
 from dask_diag.analysis.functions import by_function
 from dask_diag.recording import Recording
+from dask_diag.units import count
 from dask_diag.views.colors import stacking_order
 
 __all__ = [
@@ -97,7 +98,7 @@ def numbers_of(recording: Recording) -> Numbers:
     unlisted = max(len(names) - _MOST_FUNCTIONS, 0)
     functions = names[:_MOST_FUNCTIONS]
     if unlisted:
-        functions[-1] = f"({unlisted + 1:,} more functions)"
+        functions[-1] = f"({count(unlisted + 1)} more functions)"
     of_workers = [UNUSED_WORKERS if w == UNUSED else w for w in table["worker"].tolist()]
     workers = sorted(
         set(of_workers),
@@ -202,14 +203,14 @@ def _with_the_rest_as_one(bars: list[_Bar], by: str, numbers: Numbers) -> list[_
         return bars
     rest = bars[MOST_BARS - 1 :]
     members = [place for bar in rest for place in bar.members]
-    count = len(rest)
+    members_of_rest = len(rest)
     if by == "function" and len(numbers.functions) - 1 in members:
-        count += numbers.unlisted
+        members_of_rest += numbers.unlisted
     plural = {"activity": "activities"}.get(by, f"{by}s")
     return [
         *bars[: MOST_BARS - 1],
         _Bar(
-            f"({count:,} more {plural})",
+            f"({count(members_of_rest)} more {plural})",
             np.sum([bar.values for bar in rest], axis=0),
             members,
         ),

@@ -7,6 +7,7 @@ from typing import Any
 from bokeh.layouts import row
 from bokeh.models import Button, CheckboxGroup, CustomJS, Select, TextInput
 
+from dask_diag.units import count
 from dask_diag.views.activities.bars import Numbers
 
 __all__ = ["Choice"]
@@ -69,7 +70,7 @@ class Choice:
             stylesheets=[_LIST_STYLE % (_NARROWEST, 88 // _ENTRIES_A_LINE, _ENTRY)],
         )
         self._search = TextInput(
-            title=f"Functions ({len(functions):,}), the longest first",
+            title=f"Functions ({count(len(functions))}), the longest first",
             placeholder="search; the buttons choose what is found",
             width=300,
         )

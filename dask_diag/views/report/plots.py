@@ -10,7 +10,7 @@ import numpy as np
 from dask_diag.analysis.functions import by_function
 from dask_diag.analysis.memory import memory_usage
 from dask_diag.recording import Recording
-from dask_diag.units import size
+from dask_diag.units import count, size
 from dask_diag.views.colors import color_of
 from dask_diag.views.figures import Options
 from dask_diag.views.flame.summary import flame_summary_parts
@@ -99,8 +99,8 @@ def memory(recording: Recording) -> Iterator[Part]:
             [
                 (
                     safe(row["function"], 60),
-                    f"{row['tasks']:,}",
-                    f"{row['sampled']:,}",
+                    count(row["tasks"]),
+                    count(row["sampled"]),
                     *(
                         _MARKS.get(row["bound"], "") + size(row[name])
                         for name in ("peak_growth", "mean_growth")

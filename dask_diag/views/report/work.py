@@ -8,7 +8,7 @@ from typing import Any
 from dask_diag.analysis.activities import activities, cells
 from dask_diag.analysis.critical_path import critical_path
 from dask_diag.recording import Recording
-from dask_diag.units import amount
+from dask_diag.units import amount, count, percent
 from dask_diag.views.activities.pictures import plot_activities
 from dask_diag.views.colors import color_of_activity, stacking_order
 from dask_diag.views.figures import Options
@@ -46,7 +46,7 @@ def worker_time(recording: Recording) -> Iterator[Part]:
     yield Key(
         "Activities",
         [
-            (color_of_activity(name), f"{safe(name, 40)} {seconds(value)}, {share:.1%}")
+            (color_of_activity(name), f"{safe(name, 40)} {seconds(value)}, {percent(share)}")
             for name, value, share in shares
             if value > 0
         ],
@@ -111,9 +111,9 @@ def longest_chains(recording: Recording) -> Iterator[Part]:
         [
             (
                 safe(row["function"], 60),
-                f"{row['tasks']:,}",
+                count(row["tasks"]),
                 seconds(row["seconds"]),
-                f"{row['share']:.0%}",
+                percent(row["share"]),
             )
             for row in path.functions.to_dicts()
         ],

@@ -18,6 +18,7 @@ from bokeh.transform import dodge, transform
 from dask_diag.analysis.functions import by_function
 from dask_diag.columns import Labels
 from dask_diag.recording import Recording
+from dask_diag.units import count, percent
 from dask_diag.views.colors import colors_of
 from dask_diag.views.figures import Options, add_legend, draw_nothing, legend_label, new_figure
 from dask_diag.views.names import seconds, shown
@@ -94,8 +95,8 @@ def _draw(plot: Any, tasks: TasksInLanes, functions: list[str], options: Options
 def _title(recording: Recording) -> str:
     tasks = recording.tasks
     wall, cpu = np.nansum(tasks["stop"] - tasks["start"]), np.nansum(tasks["thread_cpu"])
-    share = f", {cpu / wall:.0%} of it CPU (the filled part of each task)" if wall else ""
-    return f"{len(tasks):,} tasks, {seconds(float(wall))} in all{share}"
+    share = f", {percent(cpu / wall)} of it CPU (the filled part of each task)" if wall else ""
+    return f"{count(len(tasks))} tasks, {seconds(float(wall))} in all{share}"
 
 
 def _label_lanes(plot: Any, names: list[str]) -> None:
