@@ -171,11 +171,11 @@ def test_hovering_a_task_tells_of_it(opened):
     page.wait_for_function("document.body.innerText !== null")
     text = tooltip(page)
     assert "('slow', 7)" in text
-    for part in ("slow", "start", "duration", "20", "non-CPU", "(0%)", "thread-0"):
+    for part in ("slow", "start", "duration", "20", "non-CPU", "(<0.1%)", "thread-0"):
         assert part in text
 
 
-@pytest.mark.parametrize(("name", "told"), [("nbytes", "162 MB"), ("count", "161,600,000")])
+@pytest.mark.parametrize(("name", "told"), [("nbytes", "162 MB"), ("count", "162M")])
 def test_hovering_what_was_held_tells_how_much(opened, name, told):
     with CacheProfiler(lambda _: 161_600_000, metric_name=name) as cprof:
         dsk = {("made", 0): (int, 1), ("used", 0): (slowly, ("made", 0))}

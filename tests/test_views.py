@@ -33,6 +33,8 @@ from dask_diag.table import Table
 from dask_diag.views.colors import color_of
 from dask_diag.views.names import shown
 
+from .javascript import changed_by_javascript, needs_node
+
 pytestmark = pytest.mark.once
 
 HOSTILE = [
@@ -118,6 +120,16 @@ def quads(figure):
     return [r for r in figure.renderers if isinstance(r.glyph, bm.Quad)]
 
 
+def drawn_by_the_page(figure):
+    """The rectangles of a figure of few tasks, and what is marked, as the page lays them out."""
+    (script,) = [m for m in figure.select({"type": bm.CustomJS}) if "rectangles" in m.args]
+    marks = [{} for _ in script.args["marks"]]
+    given = {**script.args, "rectangles": {}, "marks": marks}
+    (models,) = changed_by_javascript("tasks/tasks.js", "draw_all", given)
+    return models["rectangles"]["data"], [mark["data"] for mark in models["marks"]]
+
+
+@needs_node
 def test_a_task_is_drawn_where_and_when_it_ran():
     figure = visualize(
         recording_of(
@@ -131,13 +143,17 @@ def test_a_task_is_drawn_where_and_when_it_ran():
         save=False,
     )
     whole, filled = quads(figure)
-    data = whole.data_source.data
+    data, marks = drawn_by_the_page(figure)
+    assert marks == []
     assert filled.data_source is whole.data_source
-    assert data["left"].tolist() == [1.0, 2.0, 4.0]
-    assert data["right"].tolist() == [3.0, 4.0, 5.0]
+    assert set(data) == set(whole.data_source.data)
+    assert data["key"] == ["('f', 0)", "('f', 2)", "('g', 1)"]
+    assert data["left"] == [1.0, 4.0, 2.0]
+    assert data["right"] == [3.0, 5.0, 4.0]
     height = 255
-    assert [round(1 - part / height, 2) for part in data["unfilled"].tolist()] == [0.75, 0, 1]
-    lanes = sorted(set(data["top"].tolist()))
+    assert [round(1 - part / height, 2) for part in data["unfilled"]] == [0.75, 1, 0]
+    assert data["top"] == [0, 0, 320]
+    lanes = sorted(set(data["top"]))
     bottom, top = figure.y_range.start, figure.y_range.end
     assert top < lanes[0]
     assert lanes[-1] + height < bottom
@@ -157,6 +173,7 @@ def test_lanes_are_in_order_and_make_the_figure_taller():
     assert visualize(recording_of(rows), height=200, show=False, save=False).height == 200
 
 
+@needs_node
 def test_tasks_not_ok_are_marked_and_those_not_begun_are_not_drawn():
     nan = float("nan")
     rows = [
@@ -166,10 +183,14 @@ def test_tasks_not_ok_are_marked_and_those_not_begun_are_not_drawn():
         ("g", nan, nan, nan, "unknown", "unfinished", ""),
     ]
     recording = recording_of(rows, computes=[("c-1", 0.0, 2.5)])
-    whole, _, failed, unfinished = quads(visualize(recording, show=False, save=False))
-    assert len(whole.data_source.data["left"]) == 3
-    assert failed.data_source.data["left"].tolist() == [1.0]
-    assert unfinished.data_source.data["right"].tolist() == [2.5]
+    figure = visualize(recording, show=False, save=False)
+    data, (failed, unfinished) = drawn_by_the_page(figure)
+    assert len(quads(figure)) == 4
+    assert data["left"] == [0.0, 1.0, 1.0]
+    assert data["outcome"] == [0, 1, 2]
+    assert data["unfilled"] == [0, 128, 255]
+    assert failed == {"left": [1.0], "right": [2.0], "top": [0]}
+    assert unfinished == {"left": [1.0], "right": [2.5], "top": [320]}
     text = summary(recording)
     assert "failed: 1 task, first ('f', 1) with ValueError" in text
     assert "unfinished: 2 tasks, of which 1 is known to have started" in text
@@ -216,13 +237,14 @@ def test_the_cache_plot_has_a_step_line_for_each_function_and_a_total():
     assert total["amount"].tolist()[-1] == 0
 
 
+@needs_node
 def test_stacked_plots_share_one_time_axis_and_one_origin():
     diagnostics = run(Profiler(), ResourceProfiler(0.01), CacheProfiler())
     grid = visualize(diagnostics, show=False, save=False)
     figures = [row[0] for row in grid.children]
     assert len({id(figure.x_range) for figure in figures}) == 1
     first = min(d.start_time for d in diagnostics)
-    left = quads(figures[0])[0].data_source.data["left"]
+    left = drawn_by_the_page(figures[0])[0]["left"]
     start = np.sort(diagnostics[0].recording.tasks["start"])
     assert np.sort(left) == pytest.approx(start - first, abs=1e-6)
 

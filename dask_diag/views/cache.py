@@ -5,22 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from bokeh.models import CustomJSHover, CustomJSTickFormatter, LegendItem, Range1d
+from bokeh.models import LegendItem, Range1d
 
 from dask_diag.analysis.levels import Level, levels_held
 from dask_diag.recording import Recording
 from dask_diag.units import is_size
 from dask_diag.views.colors import color_of
 from dask_diag.views.figures import (
-    SHORT_NUMBER,
-    SHORT_SIZE,
-    SIZE_OF_VALUE,
     Options,
     add_legend,
     draw_nothing,
+    formatted,
     label,
     legend_label,
     new_figure,
+    number_ticks,
     set_hover,
 )
 from dask_diag.views.lines import Lines
@@ -43,7 +42,7 @@ def plot_cache(recording: Recording, origin: float, duration: float, options: Op
     metric = label(recording.metric or "count", options.label_size)
     plot.yaxis.axis_label = f"Cache Size ({metric})"
     in_bytes = is_size(recording.metric)
-    plot.yaxis.formatter = CustomJSTickFormatter(code=SHORT_SIZE if in_bytes else SHORT_NUMBER)
+    plot.yaxis.formatter = number_ticks("B" if in_bytes else "")
     lines = Lines(plot, "changes")
 
     def source_of(level: Level) -> Any:
@@ -70,10 +69,13 @@ def plot_cache(recording: Recording, origin: float, duration: float, options: Op
         dots,
         [
             ("function", "$name"),
-            ("time", "@time{0.000} s"),
-            ("held", "@amount{custom}" if in_bytes else "@amount{0,0.[00]}"),
+            ("time", "@time{custom}"),
+            ("held", "@amount{custom}"),
         ],
-        formatters={"@amount": CustomJSHover(code=SIZE_OF_VALUE)} if in_bytes else {},
+        formatters={
+            "@time": formatted("moment"),
+            "@amount": formatted("size" if in_bytes else "amount"),
+        },
     )
     lines.finish()
     return plot
