@@ -88,7 +88,7 @@ def instructions_added() -> Iterator[Row]:
 
 
 def slow_down_of_cache() -> Iterator[Row]:
-    """How much longer a compute takes that holds many results."""
+    """How much longer a computation takes that holds many results."""
     runs = in_turn("cache_of_many", 5, "none", "ours")
     once = in_turn("cache_of_many", 1, "none", "dask")
 
@@ -166,7 +166,7 @@ def analyses() -> Iterator[Row]:
 
 
 def explanations() -> Iterator[Row]:
-    """What explain=True adds to a compute on 4 threads."""
+    """What explain=True adds to a computation on 4 threads."""
     for case, ratio in measured("explained", "ours").items():
         yield (f"explain=True, 4 threads, {case}", "none", f"{ratio:.3f}x", "", "≤ 1.02x")
 

@@ -50,7 +50,7 @@ def no_ops(tasks: int) -> dict[Any, Any]:
 
 
 def run_no_ops(who: str, tasks: str) -> dict[str, float]:
-    """Compute a graph of no-ops; valgrind counts the instructions of the process."""
+    """Computation a graph of no-ops; valgrind counts the instructions of the process."""
     from dask.local import get_sync
 
     graph = no_ops(int(tasks))
@@ -60,7 +60,7 @@ def run_no_ops(who: str, tasks: str) -> dict[str, float]:
 
 
 def cache_of_many(who: str) -> dict[str, float]:
-    """Compute 40,001 tasks while 20,000 of their results are held."""
+    """Computation 40,001 tasks while 20,000 of their results are held."""
     from dask.local import get_sync
 
     half = 20_000
@@ -248,14 +248,14 @@ def python_loop(times: int) -> int:
 
 
 def checksums(times: int) -> None:
-    """Compute checksums, without the interpreter's lock."""
+    """Computation checksums, without the interpreter's lock."""
     data = bytes(4_000_000)
     for _ in range(times):
         hashlib.sha256(data).digest()
 
 
 def explained(who: str) -> dict[str, float]:
-    """How much more a compute on 4 threads takes with ``explain=True``, the median of pairs.
+    """How much more a computation on 4 threads takes with ``explain=True``, the median of pairs.
 
     CPU seconds are told beside wall seconds: other processes disturb them less.
     """

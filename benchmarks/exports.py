@@ -55,7 +55,7 @@ def rows() -> Iterator[Row]:
     ctypes.CDLL(None).malloc_trim(0)
     context = multiprocessing.get_context("fork")
     yield "tasks", f"{len(recording.tasks):,}", ""
-    yield "dependencies", f"{len(recording.needs):,}", ""
+    yield "dependencies", f"{len(recording.dependencies):,}", ""
     yield "the recording's process", f"{resident() / 1e6:,.0f} MB", ""
     with tempfile.TemporaryDirectory() as folder:
         for name in PATHS:

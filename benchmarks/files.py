@@ -2,7 +2,8 @@
 
 Size and seconds are of 1,000,000 tasks as a profiler records them; streaming is what `record` adds
 to profilers that run anyway: CPU time of its thread per task, less what it does in place of the
-compute's own; and wall time per task, which on a busy machine is hardly told from noise. Each is
+computation's own; and wall time per task, which on a busy machine is hardly told from noise. Each
+is
 the best of several runs.
 """
 
@@ -21,10 +22,10 @@ from dask.local import get_sync
 import dask_diag
 from benchmarks.measured import NAME, graph, recording_of
 from dask_diag import Profiler, Recording
-from dask_diag.capture import compute
-from dask_diag.capture.all_profilers import AllProfilers
-from dask_diag.capture.record import record
-from dask_diag.capture.tasks.kept import Needs
+from dask_diag.capture import computation as computation
+from dask_diag.capture.tasks.task_log import Dependencies
+from dask_diag.profilers.group import ProfilerGroup
+from dask_diag.profilers.record import record
 
 TASKS = 1_000_000
 STREAMED = 100_000
@@ -58,7 +59,7 @@ class TimedRecord(record):
         self.cpu += time.thread_time() - begun - (TimedNeeds.cpu - before)
 
 
-class TimedNeeds(Needs):
+class TimedNeeds(Dependencies):
     """Tells the CPU seconds in which needs were collected, in whichever thread."""
 
     cpu = 0.0
@@ -73,11 +74,11 @@ class TimedNeeds(Needs):
 def streaming(path: Path) -> tuple[float, float]:
     """CPU and wall microseconds a task, the best of several runs in turn."""
     dsk = graph(STREAMED // 2)
-    compute.Needs = TimedNeeds  # type: ignore[misc]
+    computation.Dependencies = TimedNeeds  # type: ignore[misc]
     cpu, wall, without = [], [], []
     for _ in range(RUNS):
         begun = time.perf_counter()
-        with AllProfilers():
+        with ProfilerGroup():
             get_sync(dsk, ("total-" + NAME, 0))
         without.append(time.perf_counter() - begun)
         begun = time.perf_counter()
@@ -95,7 +96,10 @@ def rows() -> Iterator[Row]:
         recording = recording_of(TASKS, Profiler())
         for what, each in (
             ("", recording),
-            (", without needs", replace(recording, needs=recording.needs.rows(slice(0)))),
+            (
+                ", without needs",
+                replace(recording, dependencies=recording.dependencies.rows(slice(0))),
+            ),
         ):
             size, save, load = files(each, path)
             yield f"bytes a task{what}", f"{size:.1f}", "≤ 20"

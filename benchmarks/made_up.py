@@ -1,4 +1,4 @@
-"""Recordings of many tasks, made without a compute: as large as asked for, the same each time."""
+"""Recordings of many tasks, made without a computation: of any size, the same each time."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.columns import Labels, Texts
-from dask_diag.recording import Recording
-from dask_diag.table import Table
+from dask_diag.columns import Categorical, PrefixStrings
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
 
 FUNCTIONS = ("ones", "add", "sum", "sum-aggregate", "getitem", "rechunk-merge", "mean_chunk", "dot")
 
@@ -37,20 +37,20 @@ def many_tasks(
     one = np.zeros(count, int)
     columns = {
         "key": _keys(layer, place, alike, random),
-        "function": Labels(layer, FUNCTIONS),
+        "function": Categorical(layer, FUNCTIONS),
         "start": start,
         "stop": stop,
         "thread_cpu": cpu,
         "thread_noncpu": durations.ravel() - cpu,
         "submitted": start - 1e-4,
         "collected": stop + 1e-4,
-        "worker": Labels(worker, [f"thread-{n}" for n in range(workers)]),
-        "pid": Labels(one, [1]),
-        "thread": Labels(worker, range(workers)),
-        "compute": Labels(one, ["c-1"]),
-        "span": Labels(one, [""]),
-        "outcome": Labels(failed, ["ok", "failed"]),
-        "error": Labels(failed, ["", "ValueError"]),
+        "worker": Categorical(worker, [f"thread-{n}" for n in range(workers)]),
+        "pid": Categorical(one, [1]),
+        "thread": Categorical(worker, range(workers)),
+        "computation": Categorical(one, ["c-1"]),
+        "span": Categorical(one, [""]),
+        "outcome": Categorical(failed, ["ok", "failed"]),
+        "error": Categorical(failed, ["", "ValueError"]),
     }
     # As capture has them: in the order in which tasks ended.
     ended = np.argsort(stop, kind="stable")
@@ -58,45 +58,45 @@ def many_tasks(
 
 
 def recording_of(tasks: Table, workers: int) -> Recording:
-    """A recording of one compute."""
+    """A recording of one computation."""
     stop = float(tasks["stop"].max(initial=0.0)) + 0.1
     zero = np.zeros(1)
-    compute = {
-        "compute": Labels.of(["c-1"]),
+    computation = {
+        "computation": Categorical.of(["c-1"]),
         "start": zero,
         "stop": np.array([stop]),
         "workers": np.array([workers]),
         "process_cpu": np.array([float(tasks["thread_cpu"].sum())]),
         "scheduler_cpu": zero,
-        "blocked": zero,
-        "preempted": zero,
-        "processors": np.array([workers]),
-        "span": Labels.of([""]),
-        "scheduler": Labels.of(["threads"]),
-        "error": Labels.of([""]),
+        "voluntary_switches": zero,
+        "involuntary_switches": zero,
+        "cpus": np.array([workers]),
+        "span": Categorical.of([""]),
+        "scheduler": Categorical.of(["threads"]),
+        "error": Categorical.of([""]),
     }
     none = Table({})
     return Recording(
         start=0.0,
         stop=stop,
         epoch=1.7e9,
-        computes=Table(compute),
+        computations=Table(computation),
         tasks=tasks,
-        needs=none,
+        dependencies=none,
         metrics=none,
         resources=none,
-        cache=none,
+        cached_results=none,
     )
 
 
-def _keys(layer: Any, place: Any, alike: bool, random: np.random.Generator) -> Texts:
+def _keys(layer: Any, place: Any, alike: bool, random: np.random.Generator) -> PrefixStrings:
     """A key for each task: of chunks in two dimensions, counted in the order of their starts."""
     if not alike:
         digits = random.bytes(16 * len(layer)).hex()
         heads = [f"{name}-" for name in FUNCTIONS]
         tails = (digits[at : at + 32] for at in range(0, len(digits), 32))
-        return Texts(
-            Labels(layer, heads), [f"{t[:8]}-{t[8:12]}-{t[12:16]}-{t[16:]}" for t in tails]
+        return PrefixStrings(
+            Categorical(layer, heads), [f"{t[:8]}-{t[8:12]}-{t[12:16]}-{t[16:]}" for t in tails]
         )
     heads = [f"('{name}-{random.bytes(16).hex()}', " for name in FUNCTIONS]
     index = np.empty(len(layer), int)
@@ -104,4 +104,4 @@ def _keys(layer: Any, place: Any, alike: bool, random: np.random.Generator) -> T
         rows = np.flatnonzero(layer == code)
         index[rows[np.argsort(place[rows])]] = np.arange(len(rows))
     tails = [f"{n // 1000}, {n % 1000})" for n in index.tolist()]
-    return Texts(Labels(layer, heads), tails)
+    return PrefixStrings(Categorical(layer, heads), tails)

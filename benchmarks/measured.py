@@ -1,4 +1,4 @@
-"""Recordings of many tasks, of a compute that was measured and is told again and again."""
+"""Recordings of many tasks, of a computation that was measured and is told again and again."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.columns import Labels, Texts
-from dask_diag.recording import Recording
-from dask_diag.table import Table
+from dask_diag.columns import Categorical, PrefixStrings
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
 
 NAME = "0123456789abcdef0123456789abcdef"
 CLOCKS = {"start", "stop", "submitted", "collected", "time"}
@@ -27,7 +27,7 @@ def graph(blocks: int) -> dict[Any, Any]:
 
 
 def recording_of(rows: int, *profilers: Any) -> Recording:
-    """What profilers tell of a compute on two threads, later each time, up to so many tasks."""
+    """What profilers tell of a computation on two threads, later each time, up to so many tasks."""
     import dask.threaded
 
     for profiler in profilers:
@@ -46,13 +46,13 @@ def _again(one: Recording, keys: list[str], number: int) -> Recording:
     names = [f"1-{number}"]
     tasks = _later(one.tasks, later, names)
     tasks["thread_noncpu"] = tasks["stop"] - tasks["start"] - tasks["thread_cpu"]
-    # Another compute has other tokens in its keys.
-    tasks["key"] = Texts.of(key.replace(NAME[:8], f"{number:08x}") for key in keys)
+    # Another computation has other tokens in its keys.
+    tasks["key"] = PrefixStrings.of(key.replace(NAME[:8], f"{number:08x}") for key in keys)
     return replace(
         one,
         stop=one.stop + later,
         tasks=Table(tasks),
-        computes=Table(_later(one.computes, later, names)),
+        computations=Table(_later(one.computations, later, names)),
         resources=Table(_later(one.resources, later, names)),
         processes=Table({}),
     )
@@ -63,6 +63,6 @@ def _later(table: Table, later: float, names: list[str]) -> dict[str, Any]:
     for name in CLOCKS & set(columns):
         # A whole number of nanoseconds again, as clocks give them.
         columns[name] = np.rint((columns[name] + later) * 1e9) / 1e9
-    if "compute" in columns:
-        columns["compute"] = Labels(np.zeros(len(table), np.uint8), names)
+    if "computation" in columns:
+        columns["computation"] = Categorical(np.zeros(len(table), np.uint8), names)
     return columns

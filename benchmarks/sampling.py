@@ -33,7 +33,7 @@ Run = tuple[float, float]
 
 
 def count(rounds: int) -> int:
-    """Compute in Python, some calls deep."""
+    """Computation in Python, some calls deep."""
     return sum(_count_some(n) for n in range(rounds))
 
 
@@ -45,7 +45,7 @@ def _count_some(n: int) -> int:
 
 
 def hash_blocks(rounds: int) -> str:
-    """Compute without the interpreter's lock."""
+    """Computation without the interpreter's lock."""
     block = bytes(1_000_000)
     digest = hashlib.sha256()
     for _ in range(rounds):

@@ -1,4 +1,4 @@
-"""Diagnostics for Dask's local schedulers: where the time of a compute went, and the memory."""
+"""Diagnostics for Dask's local schedulers: where the time of a computation went, and the memory."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from dask_diag._version import __version__
-from dask_diag.capture.cache import CacheProfiler
-from dask_diag.capture.memory import MemorySampler
-from dask_diag.capture.performance_report import performance_report
-from dask_diag.capture.profiler import Profiler
-from dask_diag.capture.progress import ProgressBar
-from dask_diag.capture.record import record
-from dask_diag.capture.resources import ResourceProfiler
-from dask_diag.capture.sampling import SamplingProfiler
 from dask_diag.capture.span import span
-from dask_diag.capture.tasks.meter import context_meter
+from dask_diag.capture.tasks.metering import context_meter
 from dask_diag.config import load_defaults
 from dask_diag.errors import DiagnosticError
+from dask_diag.profilers.cache import CacheProfiler
+from dask_diag.profilers.memory import MemorySampler
+from dask_diag.profilers.performance_report import performance_report
+from dask_diag.profilers.profiler import Profiler
+from dask_diag.profilers.progress import ProgressBar
+from dask_diag.profilers.record import record
+from dask_diag.profilers.resources import ResourceProfiler
+from dask_diag.profilers.sampling import SamplingProfiler
 
 if TYPE_CHECKING:
     from dask_diag.analysis.activities import activities
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from dask_diag.analysis.findings import Finding, findings
     from dask_diag.analysis.memory import memory_usage
     from dask_diag.analysis.waits import waits
-    from dask_diag.recording import Recording
+    from dask_diag.model.recording import Recording
     from dask_diag.storage import load
     from dask_diag.views.exports import export
-    from dask_diag.views.page import visualize
     from dask_diag.views.report.page import report
     from dask_diag.views.summary import summary
+    from dask_diag.views.visualize import visualize
 
 __all__ = [
     "CacheProfiler",
@@ -63,7 +63,7 @@ load_defaults()
 
 _WHEN_FIRST_USED = {
     "Finding": "dask_diag.analysis.findings",
-    "Recording": "dask_diag.recording",
+    "Recording": "dask_diag.model.recording",
     "activities": "dask_diag.analysis.activities",
     "critical_path": "dask_diag.analysis.critical_path",
     "export": "dask_diag.views.exports",
@@ -72,7 +72,7 @@ _WHEN_FIRST_USED = {
     "memory_usage": "dask_diag.analysis.memory",
     "report": "dask_diag.views.report.page",
     "summary": "dask_diag.views.summary",
-    "visualize": "dask_diag.views.page",
+    "visualize": "dask_diag.views.visualize",
     "waits": "dask_diag.analysis.waits",
 }
 
@@ -85,7 +85,7 @@ def __getattr__(name: str) -> Any:
 
 def load_ipython_extension(ipython: Any) -> None:
     """Make ``%%diag`` known, when ``%load_ext dask_diag`` asks for it."""
-    from dask_diag.cli.notebook import DiagMagics
+    from dask_diag.cli.magic import DiagMagics
 
     ipython.register_magics(DiagMagics)
 

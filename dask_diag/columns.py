@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from operator import add
+from itertools import chain
+from operator import add, index
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Labels", "Texts", "concatenate", "smallest_integers"]
+__all__ = ["Categorical", "PrefixStrings", "concatenate", "read_only", "smallest_integers"]
 
 
 _SHOWN = 3
 _LONGEST = 40
+_BLOCK = 1024
+"""Rows of texts from one remembered offset to the next: what one text costs, and 8 bytes each."""
+
+
+def read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A view that cannot be written to; the array itself stays as its owner has it."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def smallest_integers(values: Any, largest: int) -> np.ndarray[Any, Any]:
@@ -20,7 +30,7 @@ def smallest_integers(values: Any, largest: int) -> np.ndarray[Any, Any]:
     return np.asarray(values, dtype=np.min_scalar_type(max(largest, 0)))
 
 
-class Labels:
+class Categorical:
     """A column of few distinct values: a small integer a row, each value once.
 
     Parameters
@@ -34,16 +44,13 @@ class Labels:
     __slots__ = ("codes", "values")
 
     def __init__(self, codes: Any, values: Sequence[Any]) -> None:
-        self.codes = smallest_integers(codes, len(values))
-        self.codes.flags.writeable = False
+        self.codes = read_only(smallest_integers(codes, len(values)))
         self.values = tuple(values)
 
     @classmethod
-    def of(cls, items: Iterable[Any]) -> Labels:
-        """Encode a sequence of values."""
-        positions: dict[Any, int] = {}
-        codes = [positions.setdefault(item, len(positions)) for item in items]
-        return cls(codes, list(positions))
+    def of(cls, items: Iterable[Any]) -> Categorical:
+        """Encode a sequence of values; those of different types stay apart, equal or not."""
+        return cls(*_encode(list(items)))
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -51,7 +58,7 @@ class Labels:
     def __getitem__(self, rows: Any) -> Any:
         if isinstance(rows, (int, np.integer)):
             return self.values[self.codes[rows]]
-        return Labels(self.codes[rows], self.values)
+        return Categorical(self.codes[rows], self.values)
 
     def __repr__(self) -> str:
         return _told(self)
@@ -67,29 +74,30 @@ class Labels:
         return alike[self.codes] if len(self) else np.zeros(0, dtype=bool)
 
 
-class Texts:
+class PrefixStrings:
     """A column of mostly distinct texts that begin alike, as keys do.
 
     Each is a head, of which there are few, and a tail; the tails are one string.
     """
 
-    __slots__ = ("_lengths", "_tails", "heads")
+    __slots__ = ("_lengths", "_offsets", "_tails", "heads")
 
-    def __init__(self, heads: Labels, tails: Sequence[str]) -> None:
+    def __init__(self, heads: Categorical, tails: Sequence[str]) -> None:
         encoded = [tail.encode("utf-8", "surrogatepass") for tail in tails]
-        lengths = [len(tail) for tail in encoded]
-        self.heads = heads
-        self._lengths = smallest_integers(lengths, max(lengths, default=0))
-        self._tails = b"".join(encoded)
+        self._set(heads, [len(tail) for tail in encoded], b"".join(encoded))
 
     @classmethod
-    def from_encoded(cls, heads: Labels, lengths: Any, tails: bytes) -> Texts:
+    def from_encoded(cls, heads: Categorical, lengths: Any, tails: bytes) -> PrefixStrings:
         """What `encoded` told of a column, and its heads, made a column again."""
         column = cls.__new__(cls)
-        column.heads = heads
-        column._lengths = smallest_integers(lengths, int(np.max(lengths, initial=0)))
-        column._tails = tails
+        column._set(heads, lengths, tails)
         return column
+
+    def _set(self, heads: Categorical, lengths: Any, tails: bytes) -> None:
+        self.heads = heads
+        self._lengths = read_only(smallest_integers(lengths, int(np.max(lengths, initial=0))))
+        self._tails = tails
+        self._offsets: list[int] | None = None
 
     @property
     def encoded(self) -> tuple[np.ndarray[Any, Any], bytes]:
@@ -97,17 +105,17 @@ class Texts:
         return self._lengths, self._tails
 
     @classmethod
-    def of(cls, texts: Iterable[str]) -> Texts:
+    def of(cls, texts: Iterable[str]) -> PrefixStrings:
         """Encode a sequence of texts, split where their last name or number begins."""
         split = [_split_text(text) for text in texts]
-        return cls(Labels.of(head for head, _ in split), [tail for _, tail in split])
+        return cls(Categorical.of(head for head, _ in split), [tail for _, tail in split])
 
     def __len__(self) -> int:
         return len(self._lengths)
 
     def __getitem__(self, rows: Any) -> Any:
         if isinstance(rows, (int, np.integer)):
-            return self.tolist()[rows]
+            return self._text(index(rows))
         places = np.arange(len(self))[rows]
         lengths = self._lengths[places].astype(np.int64)
         starts = (np.cumsum(self._lengths, dtype=np.int64) - self._lengths)[places]
@@ -115,7 +123,25 @@ class Texts:
         stops = np.cumsum(lengths)
         kept = np.repeat(starts - (stops - lengths), lengths) + np.arange(lengths.sum())
         tails = np.frombuffer(self._tails, dtype=np.uint8)[kept].tobytes()
-        return Texts.from_encoded(self.heads[places], lengths, tails)
+        return PrefixStrings.from_encoded(self.heads[places], lengths, tails)
+
+    def _text(self, row: int) -> str:
+        """The text of one row; no other is decoded."""
+        count = len(self)
+        if not -count <= row < count:
+            raise IndexError(f"row {row} is out of range: there are {count:,} rows")
+        row %= count
+        block = row - row % _BLOCK
+        start = self._offset_of(block) + int(self._lengths[block:row].sum(dtype=np.int64))
+        tail = self._tails[start : start + int(self._lengths[row])]
+        return str(self.heads[row]) + tail.decode("utf-8", "surrogatepass")
+
+    def _offset_of(self, block: int) -> int:
+        """Where in the tails a block of rows begins."""
+        if self._offsets is None:
+            lengths = np.add.reduceat(self._lengths, range(0, len(self), _BLOCK), dtype=np.int64)
+            self._offsets = [0, *np.cumsum(lengths).tolist()]
+        return self._offsets[block // _BLOCK]
 
     def __repr__(self) -> str:
         return _told(self)
@@ -145,7 +171,18 @@ class Texts:
             yield list(map(add, heads, tails))
 
 
-def _told(column: Labels | Texts) -> str:
+def _encode(items: list[Any]) -> tuple[list[int], list[Any]]:
+    """The position of each item among the distinct ones, and these in order of appearance."""
+    positions: dict[Any, int] = {}
+    if len(set(map(type, items))) < 2:
+        codes = [positions.setdefault(item, len(positions)) for item in items]
+        return codes, list(positions)
+    # 1, True and 1.0 are equal, and would all become the first of them.
+    codes = [positions.setdefault((type(item), item), len(positions)) for item in items]
+    return codes, [value for _, value in positions]
+
+
+def _told(column: Categorical | PrefixStrings) -> str:
     """The kind of a column, its length and its first values, in one line."""
     values = [repr(value) for value in column[:_SHOWN].tolist()]
     short = [text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..." for text in values]
@@ -163,20 +200,16 @@ def _split_text(text: str) -> tuple[str, str]:
 def concatenate(parts: Sequence[Any]) -> Any:
     """One column of several of the same kind."""
     first = parts[0]
-    if isinstance(first, Labels):
-        positions: dict[Any, int] = {}
+    if isinstance(first, Categorical):
+        codes, values = _encode(list(chain.from_iterable(part.values for part in parts)))
+        code_of_value = np.array(codes, dtype=np.int64)
+        before, joined = 0, []
         for part in parts:
-            for value in part.values:
-                positions.setdefault(value, len(positions))
-        codes = [
-            np.asarray([positions[value] for value in part.values], dtype=np.int64)[part.codes]
-            if len(part)
-            else np.zeros(0, dtype=np.int64)
-            for part in parts
-        ]
-        return Labels(np.concatenate(codes), list(positions))
-    if isinstance(first, Texts):
+            joined.append(code_of_value[before:][part.codes])
+            before += len(part.values)
+        return Categorical(np.concatenate(joined), values)
+    if isinstance(first, PrefixStrings):
         lengths, tails = zip(*(part.encoded for part in parts), strict=True)
         heads = concatenate([part.heads for part in parts])
-        return Texts.from_encoded(heads, np.concatenate(lengths), b"".join(tails))
+        return PrefixStrings.from_encoded(heads, np.concatenate(lengths), b"".join(tails))
     return np.concatenate(parts)

@@ -1,4 +1,4 @@
-"""The defaults that users can set with dask's configuration, in files, variables or code."""
+"""The defaults that users can change with dask's configuration, in files, variables or code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ _FILE = Path(__file__).with_name("diag.yaml")
 
 
 def load_defaults() -> None:
-    """Tell dask of this package's defaults, and put a file to edit where dask keeps them."""
-    dask.config.ensure_file(source=str(_FILE))
+    """Add this package's defaults to dask's configuration.
+
+    What a user has set goes before them. No file is written: importing a library should leave
+    nothing in the user's home.
+    """
     with _FILE.open(encoding="utf-8") as file:
         dask.config.update_defaults(yaml.safe_load(file))

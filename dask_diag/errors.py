@@ -6,7 +6,7 @@ __all__ = [
     "DiagnosticError",
     "MissingDependencyError",
     "RecordingFileError",
-    "TaskNotKeptError",
+    "TaskNotRetainedError",
     "UnknownKeywordError",
 ]
 
@@ -23,8 +23,8 @@ class RecordingFileError(DiagnosticError):
     """A file cannot be written, or holds no recording that can be read; the message says more."""
 
 
-class TaskNotKeptError(DiagnosticError, TypeError):
-    """A described task was called; its arguments were let go when its compute ended."""
+class TaskNotRetainedError(DiagnosticError, TypeError):
+    """A described task was called; its arguments were let go when its computation ended."""
 
 
 class UnknownKeywordError(DiagnosticError, AttributeError):

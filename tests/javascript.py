@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from dask_diag.views.scripts import call
+from dask_diag.views.assets import call
 
 NODE = shutil.which("node")
 needs_node = pytest.mark.skipif(

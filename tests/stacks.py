@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from dask_diag import Recording
-from dask_diag.columns import Labels
-from dask_diag.table import Table
+from dask_diag.columns import Categorical
+from dask_diag.model.table import Table
 
 EMPTY = Table({})
 NAN = float("nan")
@@ -30,21 +30,21 @@ def recording_of_stacks(rows, notices=(), keys=None):
         start=min(starts, default=0.0),
         stop=max(stops, default=1.0),
         epoch=0.0,
-        computes=EMPTY,
+        computations=EMPTY,
         tasks=EMPTY,
-        needs=EMPTY,
+        dependencies=EMPTY,
         metrics=EMPTY,
         resources=EMPTY,
-        cache=EMPTY,
+        cached_results=EMPTY,
         frames=Table(
             {
-                "name": Labels.of(frame[0] for frame in frames),
-                "file": Labels.of(frame[1] for frame in frames),
+                "name": Categorical.of(frame[0] for frame in frames),
+                "file": Categorical.of(frame[1] for frame in frames),
                 "line": np.array([frame[2] for frame in frames], np.int64),
-                "first": np.array([frame[3] for frame in frames], np.int64),
+                "first_line": np.array([frame[3] for frame in frames], np.int64),
             }
         ),
-        stacks=Table(
+        call_tree=Table(
             {
                 "parent": np.array([parent for parent, _ in stacks], np.int64),
                 "frame": np.array([frame for _, frame in stacks], np.int64),
@@ -54,11 +54,11 @@ def recording_of_stacks(rows, notices=(), keys=None):
             {
                 "start": starts,
                 "stop": stops,
-                "function": Labels.of(row[1] for row in rows),
-                "key": Labels.of(keys or [""] * len(rows)),
-                "stack": np.array(placed, np.int64),
-                "wall": np.array([row[3] for row in rows], float),
-                "cpu": np.array([row[4] for row in rows], float),
+                "function": Categorical.of(row[1] for row in rows),
+                "key": Categorical.of(keys or [""] * len(rows)),
+                "node": np.array(placed, np.int64),
+                "seconds": np.array([row[3] for row in rows], float),
+                "cpu_seconds": np.array([row[4] for row in rows], float),
                 "count": np.array([0 if row[2] is None else 10 for row in rows]),
             }
         ),

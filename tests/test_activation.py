@@ -50,7 +50,7 @@ class Events(Callback):
 
 
 def overlapping(first_graph, second_graph, get=dask.threaded.get):
-    """Run two computes so that the second begins in the first, and ends after it."""
+    """Run two computations so that the second begins in the first, and ends after it."""
     first_began, second_began, first_ended = (threading.Event() for _ in range(3))
 
     def in_first(x):
@@ -84,8 +84,8 @@ def test_two_overlapping_computes_are_both_recorded():
     try:
         overlapping({"i-1": (add, 1, 2)}, {"j-1": (add, 1, 2)})
         assert keys(prof) == ["i-0", "i-1", "j-0", "j-1"]
-        assert len(prof.recording.computes) == 2
-        assert "overlapping in time with an earlier one: 1 compute" in prof.summary()
+        assert len(prof.recording.computations) == 2
+        assert "overlapping in time with an earlier one: 1 computation" in prof.summary()
         assert prof._callback in Callback.active
         dask.threaded.get(DSK, "c")
         assert keys(prof) == ["b", "c", "i-0", "i-1", "j-0", "j-1"]
@@ -174,7 +174,7 @@ def test_register_then_with(make):
             dask.threaded.get(DSK, "c")
         assert prof._callback in Callback.active
         dask.threaded.get(DSK, "c")
-        assert len(prof.recording.computes) == 2
+        assert len(prof.recording.computations) == 2
         visualize(prof, show=False, save=False)
     finally:
         prof.unregister()
@@ -189,7 +189,7 @@ def test_a_block_inside_a_block_of_the_same_object(make):
         with prof:
             dask.threaded.get(DSK, "c")
         dask.threaded.get(DSK, "c")
-    assert len(prof.recording.computes) == 3
+    assert len(prof.recording.computations) == 3
 
 
 def test_visualize_and_summary_inside_the_block_and_while_registered():
@@ -315,13 +315,13 @@ def test_tasks_in_flight_at_an_error_do_not_keep_their_arrays():
 
 
 def test_described_tasks_say_what_they_are_and_why_they_cannot_run():
-    from dask_diag.errors import TaskNotKeptError
+    from dask_diag.errors import TaskNotRetainedError
 
     with Profiler() as prof:
         dask.local.get_sync(DSK, "c")
     task = prof.results[0].task
     assert "add" in repr(task)
-    with pytest.raises(TaskNotKeptError, match="do not keep arguments"):
+    with pytest.raises(TaskNotRetainedError, match="do not keep arguments"):
         task({})
 
 
@@ -335,7 +335,7 @@ def test_a_thousand_short_computes_while_registered():
     finally:
         for diagnostic in diagnostics:
             diagnostic.unregister()
-    assert [len(d.recording.computes) for d in diagnostics] == [1000] * 3
+    assert [len(d.recording.computations) for d in diagnostics] == [1000] * 3
     assert [len(d.recording.notices) for d in diagnostics] == [0] * 3
     assert len(diagnostics[1].results) >= 900
 
@@ -349,13 +349,13 @@ def test_a_distributed_client_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", fake)
     with Profiler() as prof:
         pass
-    assert "saw no compute" in prof.summary()
+    assert "saw no computation" in prof.summary()
     assert "<Client: 2 workers>" in prof.summary()
 
 
 def test_a_dask_that_hides_overlapping_computes_is_told(monkeypatch):
-    monkeypatch.setattr("dask_diag.capture.scheduler._dasks_own", None)
+    monkeypatch.setattr("dask_diag.capture.dask_internals._dasks_own", None)
     with Profiler() as prof:
         dask.threaded.get(DSK, "c")
     assert keys(prof) == ["b", "c"]
-    assert "only the first of several overlapping computes" in " ".join(prof.summary().split())
+    assert "only the first of several overlapping computations" in " ".join(prof.summary().split())

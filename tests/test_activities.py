@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from dask_diag import DiagnosticError, Profiler, Recording, context_meter
 from dask_diag.analysis.activities import activities, execute_metrics
 from dask_diag.analysis.occupancy import occupancies
-from dask_diag.columns import Labels, Texts
-from dask_diag.table import NO_ROWS, Table
+from dask_diag.columns import Categorical, PrefixStrings
+from dask_diag.model.table import NO_ROWS, Table
 
 SCHEDULERS = [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]
 
@@ -35,7 +35,7 @@ def available(recording):
 
 def assert_adds_up(recording):
     assert sum(totals(recording).values()) == pytest.approx(available(recording), rel=1e-6)
-    for by in ("function", "worker", "compute"):
+    for by in ("function", "worker", "computation"):
         values = activities(recording, by=by)["value"]
         assert values.sum() == pytest.approx(available(recording), rel=1e-6)
 
@@ -137,36 +137,36 @@ def test_an_unknown_grouping_is_told():
 
 
 def recording_of(rows, workers, stop):
-    """By hand: a row is start, stop, collected, outcome, needs (rows); the compute begins at 0."""
+    """By hand: a row is start, stop, collected, outcome, needs (rows); the computation begins at 0."""
     starts, stops, collected, outcomes, needs = zip(*rows, strict=True)
     start, stop_, collected_ = (np.array(c, float) for c in (starts, stops, collected))
     cpu = (stop_ - start) * 0.25
-    lanes = Labels.of([f"thread-{n % workers}" for n in range(len(rows))])
+    lanes = Categorical.of([f"thread-{n % workers}" for n in range(len(rows))])
     pairs = [(task, need) for task, of_task in enumerate(needs) for need in of_task]
     return Recording(
         start=0.0,
         stop=stop,
         epoch=0.0,
-        computes=Table(
+        computations=Table(
             {
-                "compute": Labels.of(["c"]),
+                "computation": Categorical.of(["c"]),
                 "start": np.array([0.0]),
                 "stop": np.array([stop]),
                 "workers": np.array([workers]),
                 "process_cpu": np.zeros(1),
                 "scheduler_cpu": np.zeros(1),
-                "blocked": np.zeros(1),
-                "preempted": np.zeros(1),
-                "processors": np.full(1, 2),
-                "span": Labels.of([""] * 1),
-                "scheduler": Labels.of(["threads"]),
-                "error": Labels.of([""]),
+                "voluntary_switches": np.zeros(1),
+                "involuntary_switches": np.zeros(1),
+                "cpus": np.full(1, 2),
+                "span": Categorical.of([""] * 1),
+                "scheduler": Categorical.of(["threads"]),
+                "error": Categorical.of([""]),
             }
         ),
         tasks=Table(
             {
-                "key": Texts.of(str(n) for n in range(len(rows))),
-                "function": Labels.of([f"f{n % 3}" for n in range(len(rows))]),
+                "key": PrefixStrings.of(str(n) for n in range(len(rows))),
+                "function": Categorical.of([f"f{n % 3}" for n in range(len(rows))]),
                 "start": start,
                 "stop": stop_,
                 "thread_cpu": cpu,
@@ -176,21 +176,21 @@ def recording_of(rows, workers, stop):
                 "worker": lanes,
                 "pid": lanes,
                 "thread": lanes,
-                "compute": Labels.of(["c"] * len(rows)),
-                "span": Labels.of([""] * len(rows)),
-                "outcome": Labels.of(outcomes),
-                "error": Labels.of([""] * len(rows)),
+                "computation": Categorical.of(["c"] * len(rows)),
+                "span": Categorical.of([""] * len(rows)),
+                "outcome": Categorical.of(outcomes),
+                "error": Categorical.of([""] * len(rows)),
             }
         ),
-        needs=Table(
+        dependencies=Table(
             {
                 "task": np.array([p[0] for p in pairs], int),
-                "needs": np.array([p[1] for p in pairs], int),
+                "depends_on": np.array([p[1] for p in pairs], int),
             }
         ),
         metrics=Table({}),
         resources=Table({}),
-        cache=Table({}),
+        cached_results=Table({}),
     )
 
 
@@ -338,7 +338,7 @@ def test_moving_data_between_processes_is_told(warm_pool, retried):
         assert by_function["execute", "use", "deserialize", "bytes"] == pytest.approx(1e6, rel=0.01)
         steps = recording.transfers.to_dicts()
         took = {
-            (recording.tasks["function"][row["task"]], row["activity"], row["by"]): row["stop"]
+            (recording.tasks["function"][row["task"]], row["activity"], row["side"]): row["stop"]
             - row["start"]
             for row in steps
         }

@@ -8,7 +8,7 @@ import dask.local
 import pytest
 
 from dask_diag import Profiler, activities, context_meter
-from dask_diag.views.activities.bars import numbers_of
+from dask_diag.views.plots.activities.bars import numbers_of
 
 from .javascript import needs_node
 from .test_activity_pictures import SEVERAL, laid_out

@@ -22,17 +22,17 @@ from dask_diag import (
     visualize,
 )
 from dask_diag.analysis.activities import cells, execute_metrics
-from dask_diag.columns import Labels
-from dask_diag.table import Table
-from dask_diag.views.activities.bars import numbers_of
-from dask_diag.views.colors import (
+from dask_diag.columns import Categorical
+from dask_diag.model.table import Table
+from dask_diag.views.assets import text_of
+from dask_diag.views.plots.activities.bars import numbers_of
+from dask_diag.views.theme.colors import (
     _AFTER_METERED,
     _BEFORE_METERED,
     color_of,
     color_of_activity,
     stacking_order,
 )
-from dask_diag.views.scripts import text_of
 
 from .javascript import needs_node, run_javascript
 from .test_activities import recording_of as scheduled
@@ -54,8 +54,8 @@ def metered(rows=ROWS, given=()):
     task, activity, unit, value, cpu = zip(*given, strict=True) if given else [()] * 5
     columns = {
         "task": np.array(task, int),
-        "activity": Labels.of(activity),
-        "unit": Labels.of(unit),
+        "activity": Categorical.of(activity),
+        "unit": Categorical.of(unit),
         "value": np.array(value, float),
         "cpu": np.array(cpu, float),
     }
@@ -80,7 +80,7 @@ def laid_out(numbers, unit=0, chosen=None):
     if chosen is None:
         chosen = range(len(numbers.functions))
     given = [numbers.in_the_page(), list(chosen), unit]
-    (pictures,) = run_javascript("activities/bars.js", "lay_out", given)
+    (pictures,) = run_javascript("plots/activities/bars.js", "lay_out", given)
     return pictures
 
 
@@ -257,8 +257,8 @@ def test_functions_beyond_those_that_can_be_chosen_are_counted():
 @needs_node
 def test_unused_workers_do_not_dwarf_the_others():
     recording = recording_of([("f", 0.0, 10.0, 9.0, "thread-0")])
-    computes = {name: recording.computes[name] for name in recording.computes.columns}
-    recording = replace(recording, computes=Table({**computes, "workers": np.array([50])}))
+    computations = {name: recording.computations[name] for name in recording.computations.columns}
+    recording = replace(recording, computations=Table({**computations, "workers": np.array([50])}))
     rows = laid_out(numbers_of(recording))["by_worker"]["rows"]
     assert rows["name"] == ["thread-0", "unused workers not to scale"]
     assert rows["total"] == pytest.approx([10.0, 490.0])
@@ -267,7 +267,7 @@ def test_unused_workers_do_not_dwarf_the_others():
 
 @needs_node
 def test_nothing_recorded_makes_no_bars():
-    numbers = numbers_of(recording_of([], computes=()))
+    numbers = numbers_of(recording_of([], computations=()))
     assert numbers.units == ["seconds"]
     for picture in laid_out(numbers).values():
         assert picture["rows"]["y"] == picture["pieces"]["y"] == []
@@ -286,7 +286,7 @@ def test_colours_are_fixed_and_of_labels_follow_from_the_name():
 
 
 def test_no_fixed_colour_is_lost_on_the_dark_paper_of_a_page():
-    dark = text_of("paper/paper.css").split("prefers-color-scheme: dark")[1]
+    dark = text_of("theme/theme.css").split("prefers-color-scheme: dark")[1]
     paper = re.search(r"--paper: (#\w+)", dark)[1]
     fixed = {**_BEFORE_METERED, **_AFTER_METERED}
     assert len(fixed) > 15

@@ -175,14 +175,17 @@ def test_hovering_a_task_tells_of_it(opened):
         assert part in text
 
 
-@pytest.mark.parametrize(("name", "told"), [("nbytes", "162 MB"), ("count", "162M")])
-def test_hovering_what_was_held_tells_how_much(opened, name, told):
-    with CacheProfiler(lambda _: 161_600_000, metric_name=name) as cprof:
+@pytest.mark.parametrize(
+    ("unit", "told"),
+    [("bytes", "162 MB"), ("", "162M"), ("rows", "162M rows")],
+)
+def test_hovering_what_was_held_tells_how_much(opened, unit, told):
+    with CacheProfiler(lambda _: 161_600_000, "nbytes", unit) as cprof:
         dsk = {("made", 0): (int, 1), ("used", 0): (slowly, ("made", 0))}
         dask.threaded.get(dsk, ("used", 0))
     page = opened(cprof, plots=["cache"])
     (box,) = frames(page)
-    held = cprof.recording.cache
+    held = cprof.recording.cached_results
     moment = (held["start"][0] - cprof.recording.start) / (
         cprof.recording.stop - cprof.recording.start
     )

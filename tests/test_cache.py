@@ -19,7 +19,7 @@ CHAIN = {("a", 0): (add, 1, 2), ("b", 0): (add, ("a", 0), 1), ("c", 0): (add, ("
 
 
 def held(cprof):
-    return {row["function"]: row for row in cprof.recording.cache.to_dicts()}
+    return {row["function"]: row for row in cprof.recording.cached_results.to_dicts()}
 
 
 @pytest.mark.parametrize("get", [dask.local.get_sync, dask.threaded.get])

@@ -61,14 +61,14 @@ def script(body, name="script.py", with_compute=True):
 
 def without_recording(stderr):
     """What a program wrote to stderr, before what we did."""
-    return stderr.split("\n1 compute")[0]
+    return stderr.split("\n1 computation")[0]
 
 
 def test_a_script_runs_as_python_runs_it():
     body = """
     import __main__, inspect
     print(sys.argv, __name__, __file__, __spec__, __package__, sys.path[0])
-    print(__main__.compute is compute, __main__.__dict__ is globals(), type(__builtins__).__name__)
+    print(__main__.computation is computation, __main__.__dict__ is globals(), type(__builtins__).__name__)
     print(inspect.getsource(inc))
     if __name__ == "__main__":
         print(compute())
@@ -79,7 +79,7 @@ def test_a_script_runs_as_python_runs_it():
     assert (ours.returncode, ours.stdout) == (plain.returncode, plain.stdout)
     assert "55" in ours.stdout
     assert "total" in ours.stderr
-    assert "1 compute, 11 tasks" in ours.stderr
+    assert "1 computation, 11 tasks" in ours.stderr
     recording = load("script.diag")
     assert len(recording.tasks) == 11
     assert recording.notices == ()
@@ -167,9 +167,9 @@ def test_an_interrupted_script_leaves_a_recording(number):
     # As without us, the process ends by the signal: the shell tells 128 + its number.
     assert child.returncode == -number
     assert ("KeyboardInterrupt" in stderr) == (number == signal.SIGINT)
-    assert ("2 computes" in stderr) == (number == signal.SIGINT)
+    assert ("2 computations" in stderr) == (number == signal.SIGINT)
     loaded = load("script.diag")
-    assert any("cut short" in notice for notice in loaded.notices) == (number == signal.SIGTERM)
+    assert loaded.state == ("truncated" if number == signal.SIGTERM else "complete")
     outcomes = loaded.tasks["outcome"].tolist()
     assert len(outcomes) == 12
     assert outcomes[-1] != "ok"
@@ -187,7 +187,7 @@ def test_an_exit_without_ado_leaves_a_recording_that_says_so():
     assert done.returncode == 5
     loaded = load("script.diag")
     assert len(loaded.tasks) == 11
-    assert "was cut short" in loaded.notices[-1]
+    assert loaded.state == "truncated"
 
 
 @pytest.mark.parametrize("context", ["spawn", "forkserver", "fork"])
@@ -279,7 +279,7 @@ def test_a_script_that_goes_elsewhere_and_forks():
     """)
     done = diag("run", name)
     assert done.stdout.split() == ["4"]
-    assert done.stderr.count("1 compute") == 1
+    assert done.stderr.count("1 computation") == 1
     assert len(load("script.diag").tasks) == 11
     assert os.listdir("elsewhere") == []
 
@@ -412,7 +412,7 @@ def test_threads_that_outlive_the_program_are_waited_for(ends, status):
     assert (ours.returncode, ours.stdout) == (plain.returncode, plain.stdout)
     assert ours.returncode == status
     assert ours.stdout.split("\n")[-3:-1] == ["sum 55", "at exit"]
-    assert "1 compute, 11 tasks" in ours.stderr
+    assert "1 computation, 11 tasks" in ours.stderr
     loaded = load("script.diag")
     assert loaded.tasks["outcome"].tolist() == ["ok"] * 11
     assert loaded.notices == ()
@@ -437,7 +437,7 @@ def test_ctrl_c_ends_the_wait_for_threads_as_it_does_without_us(ends, status):
         stdout, stderr = child.communicate(timeout=60)
         assert (child.returncode, stdout) == (status, "at exit\n")
         assert "KeyboardInterrupt" in stderr
-    assert "1 compute, 11 tasks" in stderr
+    assert "1 computation, 11 tasks" in stderr
     assert "dask_diag" not in without_recording(stderr)
     assert load("script.diag").notices == ()
 
@@ -478,10 +478,10 @@ def test_ctrl_c_again_and_again_loses_no_recording(pauses):
     assert child.returncode == -signal.SIGINT
     assert "Aborted" not in stderr
     loaded = load("script.diag")
-    assert loaded.is_whole
-    assert len(loaded.computes) == 1
+    assert loaded.is_complete
+    assert len(loaded.computations) == 1
     assert 8 <= len(loaded.tasks) < 200
-    assert "1 compute" in stderr or len(pauses) > 1, stderr
+    assert "1 computation" in stderr or len(pauses) > 1, stderr
     assert Path("page.html").exists() or len(pauses) > 1, stderr
 
 
@@ -519,7 +519,7 @@ def test_who_presses_ctrl_c_three_times_gets_no_page():
     _, stderr = child.communicate(timeout=60)
     assert child.returncode == -signal.SIGINT
     assert "the report could not be written" in stderr
-    assert load("script.diag").is_whole
+    assert load("script.diag").is_complete
     assert not Path("page.html").exists()
 
 
@@ -547,7 +547,7 @@ def test_ctrl_c_while_it_starts_ends_by_the_signal(pause):
     child.send_signal(signal.SIGINT)
     child.communicate(timeout=60)
     assert child.returncode == -signal.SIGINT
-    assert not Path("script.diag").exists() or load("script.diag").is_whole
+    assert not Path("script.diag").exists() or load("script.diag").is_complete
 
 
 @pytest.mark.once

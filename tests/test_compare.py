@@ -1,4 +1,4 @@
-"""compare: a change is told from chance, and what cannot be told is said."""
+"""compare: changes are separated from chance, and what cannot be judged is reported so."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import pytest
 
 from dask_diag import Recording
 from dask_diag.analysis.compare import compare
-from dask_diag.analysis.spread import Sum, interval, quantile_of_t
-from dask_diag.columns import Labels
-from dask_diag.table import Table
+from dask_diag.analysis.pairing import differences, timed_tasks
+from dask_diag.analysis.statistics import Variation, half_width, t_quantile
+from dask_diag.columns import Categorical, PrefixStrings
+from dask_diag.model.table import Table
 from dask_diag.views.compare import comparison_page, comparison_summary
 
 pytestmark = pytest.mark.once
@@ -20,25 +21,31 @@ EMPTY = Table({})
 NOTHING = Recording(0.0, 1.0, 0.0, EMPTY, EMPTY, EMPTY, EMPTY, EMPTY, EMPTY)
 
 
-def recording(cpu=0.5, memory=None, held=None, **durations):
+def recording(cpu=0.5, memory=None, held=None, token="1a2b", **durations):
     """Tasks of these durations by function, with a share of CPU time in each."""
     names = [name for name, took in durations.items() for _ in took]
+    keys = [
+        f"('{name}-{token}', {n})" for name, took in durations.items() for n in range(len(took))
+    ]
     took = np.array([each for took in durations.values() for each in took], dtype=float)
     start = np.arange(len(took), dtype=float) * 10
     stop = np.array([np.nansum(took)])
-    computes = Table({"compute": Labels.of(["1-1"]), "start": np.array([0.0]), "stop": stop})
+    computations = Table(
+        {"computation": Categorical.of(["1-1"]), "start": np.array([0.0]), "stop": stop}
+    )
     tasks = Table(
         {
-            "function": Labels.of(names),
+            "key": PrefixStrings.of(keys),
+            "function": Categorical.of(names),
             "start": start,
             "stop": start + took,
             "thread_cpu": took * cpu,
             "submitted": start,
-            "compute": Labels.of(["1-1"] * len(took)),
-            "pid": Labels.of([1] * len(took)),
+            "computation": Categorical.of(["1-1"] * len(took)),
+            "pid": Categorical.of([1] * len(took)),
         }
     )
-    made = replace(NOTHING, computes=computes, tasks=tasks)
+    made = replace(NOTHING, computations=computations, tasks=tasks)
     if memory is not None:
         # One sample in each of the first tasks.
         columns = {
@@ -50,12 +57,12 @@ def recording(cpu=0.5, memory=None, held=None, **durations):
     if held is not None:
         rows = [(name, count) for name, count in held.items() for _ in range(count)]
         columns = {
-            "function": Labels.of(name for name, _ in rows),
+            "function": Categorical.of(name for name, _ in rows),
             "metric": np.ones(len(rows)),
             "start": np.zeros(len(rows)),
             "stop": np.ones(len(rows)),
         }
-        made = replace(made, cache=Table(columns), metric="count")
+        made = replace(made, cached_results=Table(columns), metric="count")
     return made
 
 
@@ -63,72 +70,131 @@ def around(mean, spread, count, seed=0):
     return np.random.default_rng(seed).normal(mean, spread, count)
 
 
-def rows_of(found):
-    return {row["function"]: row for row in found.functions.to_dicts()}
+def rows_of(comparison):
+    return {row["function"]: row for row in comparison.functions.to_dicts()}
 
 
-def test_a_slower_function_is_told_and_another_is_not():
+def test_a_slower_function_is_reported_and_another_is_not():
     before = recording(load=around(1.0, 0.1, 100, 1), add=around(1.0, 0.1, 100, 2))
     after = recording(load=around(1.3, 0.1, 100, 3), add=around(1.0, 0.1, 100, 4))
-    found = compare(before, after)
-    rows = rows_of(found)
+    comparison = compare(before, after)
+    rows = rows_of(comparison)
     assert rows["load"]["verdict"] == "slower"
-    assert rows["add"]["verdict"] == "same"
+    assert rows["add"]["verdict"] == "unchanged"
     assert rows["load"]["change"] == pytest.approx(30, abs=5)
-    assert found.functions["function"].tolist() == ["load", "add"]
-    assert found.rising(0.1) == ["total", "load"]
-    assert found.rising(0.2) == ["load"]
-    assert found.rising(0.5) == []
-    back = compare(after, before)
-    assert rows_of(back)["load"]["verdict"] == "faster"
-    assert back.rising(0.0) == []
+    assert comparison.functions["function"].tolist() == ["load", "add"]
+    assert comparison.regressions(0.1) == ["total", "load"]
+    assert comparison.regressions(0.2) == ["load"]
+    assert comparison.regressions(0.5) == []
+    opposite = compare(after, before)
+    assert rows_of(opposite)["load"]["verdict"] == "faster"
+    assert opposite.regressions(0.0) == []
 
 
 def test_a_change_within_the_spread_never_fails():
     before = recording(load=around(1.0, 0.9, 10, 1))
-    after = recording(load=around(1.0, 0.9, 10, 1) + 0.4)
-    found = compare(before, after)
-    assert rows_of(found)["load"]["change"] == pytest.approx(4.0)
-    assert rows_of(found)["load"]["verdict"] == "same"
-    assert found.rising(0.1) == []
+    after = recording(load=around(1.0, 0.9, 10, 1)[::-1] + 0.3)
+    comparison = compare(before, after)
+    assert rows_of(comparison)["load"]["change"] == pytest.approx(3.0)
+    assert rows_of(comparison)["load"]["verdict"] == "unchanged"
+    assert comparison.regressions(0.1) == []
 
 
-def test_chance_alone_is_called_a_change_as_seldom_as_is_said():
-    rng = np.random.default_rng(7)
-    verdicts = [
-        rows_of(compare(recording(f=rng.exponential(1, 40)), recording(f=rng.exponential(1, 40))))
-        for _ in range(1000)
-    ]
-    wrong = sum(rows["f"]["verdict"] != "same" for rows in verdicts)
-    # Of 1000, 10 are expected at a confidence of 99%; durations are skewed.
-    assert 1 <= wrong <= 25
+@pytest.mark.parametrize("token", ["1a2b", "3c4d"])
+def test_tasks_of_different_sizes_are_compared_one_by_one(token):
+    sizes = np.geomspace(0.1, 10.0, 20)
+    before = recording(load=sizes * around(1.0, 0.03, 20, 1))
+    slower = recording(load=sizes * around(1.2, 0.03, 20, 2), token=token)
+    same = recording(load=sizes * around(1.0, 0.03, 20, 3), token=token)
+    assert compare(before, slower).regressions(0.1) == ["total", "load"]
+    assert compare(before, same).regressions(0.0) == []
+    # As samples of one distribution they would vary by more than all of the change.
+    variations = [Variation.of(sizes), Variation.of(1.2 * sizes)]
+    assert half_width(variations, 0.01) > 3 * rows_of(compare(before, slower))["load"]["change"]
 
 
-def test_counts_count():
-    found = compare(recording(f=[1.0] * 10), recording(f=[1.0] * 20))
-    row = rows_of(found)["f"]
+def paired(before_keys, after_keys, before=(1.0, 2.0, 4.0), after=(1.0, 2.0, 4.0), order=None):
+    """The differences between tasks of these keys and durations, which start in this order."""
+
+    def timed(keys, seconds, start):
+        columns = {"start": np.array(start, float), "stop": np.array(start, float) + seconds}
+        return timed_tasks(Table({"key": PrefixStrings.of(keys), **columns}))
+
+    order = order or range(len(after_keys))
+    pairs = differences(
+        timed(before_keys, np.array(before), range(len(before_keys))),
+        timed(after_keys, np.array(after), order),
+    )
+    return None if pairs is None else sorted(pairs.tolist())
+
+
+def test_tasks_are_paired_by_key_else_by_position_else_by_the_order_in_which_they_started():
+    later_first = {"after": (4.5, 1.0, 2.0), "order": [9, 8, 7]}
+    assert paired(["f-a", "f-b", "f-c"], ["f-c", "f-a", "f-b"], **later_first) == [0.0, 0.0, 0.5]
+    before = ["('f-11', 0)", "('f-11', 1)", "('f-11', 2)"]
+    after = ["('f-22', 2)", "('f-22', 0)", "('f-22', 1)"]
+    assert paired(before, after, **later_first) == [0.0, 0.0, 0.5]
+    # Of two layers of one function the positions are alike.
+    after = ["('f-22', 0)", "('f-33', 0)", "('f-33', 1)"]
+    before = ["('f-88', 1)", "('f-99', 0)", "('f-88', 0)"]
+    swapped = {"before": (4.0, 1.0, 2.0), "after": (1.0, 2.0, 4.5)}
+    assert paired(before, after, **swapped) == [0.0, 0.0, 0.5]
+    tokens_alone = {"after": (4.5, 2.0, 1.0), "order": [9, 8, 7]}
+    assert paired(["f-a", "f-b", "f-c"], ["f-d", "f-e", "f-f"], **tokens_alone) == [0.0, 0.0, 0.5]
+    assert paired(["f-a", "f-b", "f-c"], ["f-a", "f-b"], after=(1.0, 2.0)) is None
+
+
+def test_a_different_count_of_tasks_is_a_change():
+    comparison = compare(recording(f=[1.0] * 10), recording(f=[1.0] * 20))
+    row = rows_of(comparison)["f"]
     assert (row["tasks_before"], row["tasks_after"]) == (10, 20)
     assert (row["change"], row["spread"], row["verdict"]) == (10.0, 0.0, "slower")
 
 
-def test_too_few_tasks_are_not_judged():
-    found = compare(recording(f=[1.0] * 4, g=[1.0] * 5), recording(f=[9.0] * 40, g=[1.0] * 5))
-    row = rows_of(found)["f"]
-    assert row["verdict"] == "few"
-    assert np.isnan(row["spread"])
-    assert found.total["seconds_before"] == 9.0
-    assert found.rising(0.1) == ["total"]
-    assert "judged in the total alone: 1 function" in comparison_summary(found, "a", "b").replace(
-        "\n  ", " "
+def test_too_few_tasks_are_not_judged_not_even_in_the_total():
+    before = recording(f=[1.0] * 4, g=[1.0] * 5, h=[1.0] * 4)
+    comparison = compare(before, recording(f=[9.0] * 40, g=[1.0] * 5, h=[9.0] * 4))
+    for name in ("f", "h"):
+        row = rows_of(comparison)[name]
+        assert row["verdict"] == "too few tasks"
+        assert np.isnan(row["spread"])
+    assert comparison.total["seconds_before"] == 13.0
+    assert comparison.total["verdict"] == "unchanged"
+    assert comparison.regressions(0.1) == []
+    text = comparison_summary(comparison, "a", "b").replace("\n  ", " ")
+    assert "not judged: 2 functions with fewer than 5 tasks in a recording" in text
+
+
+def test_with_too_few_tasks_in_all_the_total_is_not_judged():
+    comparison = compare(recording(f=[1.0], g=[1.0] * 3), recording(f=[9.0], g=[9.0] * 3))
+    assert comparison.total["verdict"] == "too few tasks"
+    assert np.isnan(comparison.total["spread"])
+    assert comparison.regressions(0.0) == []
+
+
+def test_what_was_added_or_removed_is_reported_and_counts_in_the_total():
+    before = recording(f=[1.0] * 9, old=[1.0])
+    comparison = compare(before, recording(f=[1.0] * 9, new=[2.0] * 9))
+    rows = rows_of(comparison)
+    assert rows["new"]["verdict"] == "added"
+    assert rows["old"]["verdict"] == "removed"
+    assert comparison.total["spread"] == pytest.approx(1.0)
+    assert comparison.regressions(0.1) == ["total"]
+    # How long a single added task takes by chance is not known.
+    assert compare(before, recording(f=[1.0] * 9, new=[50.0])).regressions(0.1) == []
+
+
+def test_the_more_functions_are_judged_the_more_each_has_to_change():
+    one = rows_of(compare(recording(f=around(1, 0.1, 20, 1)), recording(f=around(1, 0.1, 20, 2))))
+    others = {f"g{n}": around(1, 0.1, 20, n) for n in range(9)}
+    ten = rows_of(
+        compare(
+            recording(f=around(1, 0.1, 20, 1), **others),
+            recording(f=around(1, 0.1, 20, 2), **others),
+        )
     )
-
-
-def test_what_is_new_or_gone_is_told_and_counts_in_the_total():
-    found = compare(recording(f=[1.0] * 9, old=[1.0]), recording(f=[1.0] * 9, new=[2.0] * 9))
-    rows = rows_of(found)
-    assert rows["new"]["verdict"] == "new"
-    assert rows["old"]["verdict"] == "gone"
-    assert found.rising(0.1) == ["total"]
+    # Student's with 19 degrees of freedom, of 1% and of an eleventh of it.
+    assert ten["f"]["spread"] / one["f"]["spread"] == pytest.approx(3.622 / 2.539, rel=1e-3)
 
 
 def test_cpu_memory_and_what_is_held():
@@ -136,58 +202,62 @@ def test_cpu_memory_and_what_is_held():
     after = recording(
         f=[1.0] * 5, g=[1.0] * 5, cpu=0.4, memory=[3e9] + [1e9] * 5, held={"f": 7, "g": 1}
     )
-    found = compare(before, after)
-    row = rows_of(found)["f"]
+    comparison = compare(before, after)
+    row = rows_of(comparison)["f"]
     assert (row["cpu_before"], row["cpu_after"]) == (pytest.approx(0.9), pytest.approx(0.4))
     assert (row["held_before"], row["held_after"]) == (3.0, 7.0)
-    assert (found.total["memory_before"], found.total["memory_after"]) == (2e9, 3e9)
+    assert (comparison.total["memory_before"], comparison.total["memory_after"]) == (2e9, 3e9)
     assert (row["memory_before"], row["memory_after"]) == (2e9, 3e9)
-    assert rows_of(found)["g"]["memory_after"] == 1e9
-    text = comparison_summary(found, "before.diag", "after.diag").replace("\n  ", " ")
+    assert rows_of(comparison)["g"]["memory_after"] == 1e9
+    text = comparison_summary(comparison, "before.diag", "after.diag").replace("\n  ", " ")
     assert "90→40" in text
-    assert (
-        "resident memory at most 2.00 GB → 3.00 GB; while tasks of one function ran: f 2.00 GB → 3.00 GB"
-        in text
-    )
-    assert "f 3 → 7" in text
+    assert "peak resident memory 2.00 GB → 3.00 GB; during tasks of f 2.00 GB → 3.00 GB" in text
+    assert "cached results: peak 3 → 8; f 3 → 7" in text
+    assert "± is the 99% confidence interval from task-to-task variation" in text
+    assert "machine-wide slowdowns are not covered" in text
 
 
 def test_unknown_durations_are_left_out():
-    found = compare(recording(f=[1.0, np.nan] * 5), recording(f=[1.0] * 5))
-    row = rows_of(found)["f"]
-    assert (row["tasks_before"], row["seconds_before"], row["verdict"]) == (10, 5.0, "same")
+    comparison = compare(recording(f=[1.0, np.nan] * 5), recording(f=[1.0] * 5))
+    row = rows_of(comparison)["f"]
+    assert (row["tasks_before"], row["seconds_before"], row["verdict"]) == (10, 5.0, "unchanged")
 
 
 def test_empty_recordings_compare():
-    found = compare(NOTHING, NOTHING)
-    assert len(found.functions) == 0
-    assert found.rising(0.0) == []
-    assert "elapsed" in comparison_summary(found, "a", "b")
-    assert "slower" not in comparison_page(found, "a", "b").split("<body>")[1]
+    comparison = compare(NOTHING, NOTHING)
+    assert len(comparison.functions) == 0
+    assert comparison.regressions(0.0) == []
+    assert "elapsed" in comparison_summary(comparison, "a", "b")
+    assert "slower" not in comparison_page(comparison, "a", "b").split("<body>")[1]
 
 
 @pytest.mark.parametrize(
-    ("freedom", "expected"),
-    [(4, 4.604), (5, 4.032), (10, 3.169), (30, 2.750), (120, 2.617)],
+    ("risk", "freedom", "expected"),
+    [
+        *[(0.005, 1, 63.657), (0.005, 2, 9.925), (0.005, 4, 4.604), (0.005, 10, 3.169)],
+        *[(0.005, 120, 2.617), (0.0005, 4, 8.610), (0.0005, 19, 3.883), (0.0001, 2, 70.700)],
+        *[(0.01, 1e9, 2.3263), (1e-6, 1e9, 4.7534), (0.25, 3, 0.7649)],
+    ],
 )
-def test_quantiles_are_those_of_the_tables(freedom, expected):
-    assert quantile_of_t(0.995, freedom) == pytest.approx(expected, rel=0.003)
+def test_quantiles_are_those_of_the_tables(risk, freedom, expected):
+    assert t_quantile(risk, freedom) == pytest.approx(expected, rel=2e-4)
 
 
 def test_an_interval_is_that_of_welch():
     # Two sums over 10 tasks of variance 4: standard error sqrt(80), 18 degrees of freedom.
-    assert interval([Sum(10, 4.0), Sum(10, 4.0)]) == pytest.approx(2.878 * np.sqrt(80), rel=1e-3)
+    width = half_width([Variation(10, 4.0), Variation(10, 4.0)], 0.005)
+    assert width == pytest.approx(2.878 * np.sqrt(80), rel=1e-3)
 
 
 def test_text_is_80_columns_wide_whatever_names_are():
     durations = {f"function-{n}\x1b[2J<b>" + "x" * 90: [1.0 + n / 10] * 6 for n in range(40)}
     slower = {name: [9.0 * each for each in took] for name, took in durations.items()}
-    found = compare(recording(**durations), recording(**slower))
-    text = comparison_summary(found, "b" * 200, "a" * 200)
+    comparison = compare(recording(**durations), recording(**slower))
+    text = comparison_summary(comparison, "b" * 200, "a" * 200)
     assert max(map(len, text.splitlines())) <= 80
     assert "\x1b" not in text
     assert "10 functions that changed less" in text
-    page = comparison_page(found, "<script>", "&")
+    page = comparison_page(comparison, "<script>", "&")
     assert "<script>" not in page
     assert "<b>" not in page
     assert page.count('<tr class="slower">') == 31

@@ -12,25 +12,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_diag import DiagnosticError, Profiler, critical_path
-from dask_diag.columns import Labels, Texts
-from dask_diag.recording import Recording
-from dask_diag.table import NO_ROWS, Table
+from dask_diag.columns import Categorical, PrefixStrings
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import NO_ROWS, Table
 
 
-def made(seconds, needs, computes=None):
+def made(seconds, dependencies, computations=None):
     """A recording of tasks that took these seconds, and need each other so."""
     rows = len(seconds)
-    computes = computes or ["c"] * rows
-    names = list(dict.fromkeys(computes)) or ["c"]
+    computations = computations or ["c"] * rows
+    names = list(dict.fromkeys(computations)) or ["c"]
     stop = np.array(seconds, dtype=float)
     start = np.where(np.isnan(stop), np.nan, 0.0)
     return Recording(
         start=0.0,
         stop=100.0,
         epoch=0.0,
-        computes=Table(
+        computations=Table(
             {
-                "compute": Labels.of(names),
+                "computation": Categorical.of(names),
                 "start": np.zeros(len(names)),
                 "stop": np.full(len(names), 100.0),
                 "workers": np.full(len(names), 2),
@@ -38,22 +38,22 @@ def made(seconds, needs, computes=None):
         ),
         tasks=Table(
             {
-                "key": Texts.of(map(str, range(rows))),
-                "function": Labels.of(f"f{n % 3}" for n in range(rows)),
+                "key": PrefixStrings.of(map(str, range(rows))),
+                "function": Categorical.of(f"f{n % 3}" for n in range(rows)),
                 "start": start,
                 "stop": stop,
-                "compute": Labels.of(computes),
+                "computation": Categorical.of(computations),
             }
         ),
-        needs=Table(
+        dependencies=Table(
             {
-                "task": np.array([task for task, _ in needs], dtype=np.int64),
-                "needs": np.array([need for _, need in needs], dtype=np.int64),
+                "task": np.array([task for task, _ in dependencies], dtype=np.int64),
+                "depends_on": np.array([need for _, need in dependencies], dtype=np.int64),
             }
         ),
         metrics=NO_ROWS,
         resources=NO_ROWS,
-        cache=NO_ROWS,
+        cached_results=NO_ROWS,
     )
 
 
@@ -62,11 +62,11 @@ def test_the_longer_arm_of_a_diamond():
     assert path.tasks["task"].tolist() == [0, 1, 3]
     assert path.length == 7
     assert path.slack.tolist() == [0, 0, 3, 0]
-    assert path.computes.to_dicts()[0] == {
-        "compute": "c",
+    assert path.computations.to_dicts()[0] == {
+        "computation": "c",
         "wall": 100.0,
         "length": 7.0,
-        "speed_up": pytest.approx(100 / 7),
+        "max_speedup": pytest.approx(100 / 7),
         "work": 9.0,
         "workers": 2,
     }
@@ -89,14 +89,14 @@ def graphs(draw):
 @settings(max_examples=200)
 def test_it_is_the_longest_of_all_chains(graph):
     seconds, edges = graph
-    needs = {task: [need for t, need in edges if t == task] for task in range(len(seconds))}
+    dependencies = {task: [need for t, need in edges if t == task] for task in range(len(seconds))}
     dependents = {need: [t for t, n in edges if n == need] for need in range(len(seconds))}
 
     def longest(task, neighbours):
         return seconds[task] + max((longest(n, neighbours) for n in neighbours[task]), default=0)
 
     through = [
-        longest(task, needs) + longest(task, dependents) - seconds[task]
+        longest(task, dependencies) + longest(task, dependents) - seconds[task]
         for task in range(len(seconds))
     ]
     path = critical_path(made(seconds, edges))
@@ -104,12 +104,12 @@ def test_it_is_the_longest_of_all_chains(graph):
     assert path.slack.tolist() == [max(through) - one for one in through]
     chain = path.tasks["task"].tolist()
     assert sum(seconds[task] for task in chain) == path.length
-    assert all(need in needs[task] for need, task in zip(chain, chain[1:]))
+    assert all(need in dependencies[task] for need, task in zip(chain, chain[1:]))
 
 
 def test_each_compute_has_its_own():
     path = critical_path(made([1, 2, 3], [(1, 0)], ["a", "a", "b"]))
-    assert path.computes["length"].tolist() == [3, 3]
+    assert path.computations["length"].tolist() == [3, 3]
     assert path.length == 6
     assert path.slack.tolist() == [0, 0, 0]
 
@@ -124,7 +124,7 @@ def test_nothing_and_a_circle():
     recording = made([1, 1], [(1, 0), (0, 1)])
     with pytest.raises(DiagnosticError, match="circle"):
         critical_path(recording)
-    empty = dataclasses.replace(recording, tasks=NO_ROWS, needs=NO_ROWS)
+    empty = dataclasses.replace(recording, tasks=NO_ROWS, dependencies=NO_ROWS)
     assert critical_path(empty).length == 0.0
     assert str(critical_path(made([1], [])))
 
@@ -143,7 +143,7 @@ def test_a_chain_beside_short_tasks(retried):
         path = critical_path(prof.recording)
         assert path.length == pytest.approx(0.4, abs=0.05)
         assert path.tasks["function"].tolist() == ["chain"] * 4
-        assert path.computes["speed_up"][0] == pytest.approx(1.0, abs=0.15)
+        assert path.computations["max_speedup"][0] == pytest.approx(1.0, abs=0.15)
         short = prof.recording.tasks["function"].where("short")
         assert path.slack[short] == pytest.approx(np.full(4, 0.35), abs=0.05)
 
@@ -156,7 +156,7 @@ def test_a_million_tasks_in_seconds(retried):
     edges = np.arange(1, rows)
     recording = made(np.ones(rows), [])
     recording = dataclasses.replace(
-        recording, needs=Table({"task": edges, "needs": edges - 1 - (edges % 7 == 0)})
+        recording, dependencies=Table({"task": edges, "depends_on": edges - 1 - (edges % 7 == 0)})
     )
 
     def measure():

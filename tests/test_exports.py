@@ -36,9 +36,9 @@ from dask_diag import (
 )
 from dask_diag.analysis.levels import Level
 from dask_diag.analysis.ready import ready_tasks, thinned
-from dask_diag.columns import Labels, Texts
+from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.errors import MissingDependencyError
-from dask_diag.table import Table
+from dask_diag.model.table import Table
 from dask_diag.views.exports.stacks import export_stacks
 
 from .stacks import recording_of_stacks
@@ -90,7 +90,7 @@ def failed():
 
 
 def in_flight():
-    """Tasks that still ran when their compute had failed."""
+    """Tasks that still ran when their computation had failed."""
     begun = threading.Barrier(3)
     end = threading.Event()
 
@@ -237,17 +237,19 @@ def test_a_trace_has_each_task_on_its_workers_track_and_an_arrow_for_each_need(
         assert each["ts"] == pytest.approx(1e6 * (task["start"] - recording.start), abs=1e-3)
         assert each["dur"] == pytest.approx(1e6 * (task["stop"] - task["start"]), abs=2e-3)
         told = each["args"]
-        assert (told["key"], told["compute"], told["span"], told["outcome"], told["error"]) == (
+        assert (told["key"], told["computation"], told["span"], told["outcome"], told["error"]) == (
             task["key"],
-            task["compute"],
+            task["computation"],
             task["span"],
             "ok",
             "",
         )
         assert told["thread_cpu (s)"] == task["thread_cpu"]
-    needs = zip(recording.needs["needs"].tolist(), recording.needs["task"].tolist())
+    needs = zip(
+        recording.dependencies["depends_on"].tolist(), recording.dependencies["task"].tolist()
+    )
     assert sorted(bound_flows(events)) == sorted(needs)
-    assert len(recording.needs) == 6 * 3 + 3 * 3
+    assert len(recording.dependencies) == 6 * 3 + 3 * 3
 
 
 def test_no_thread_has_the_number_of_a_process(recording, tmp_path):
@@ -261,9 +263,9 @@ def test_computes_and_spans_are_there_from_start_to_stop(recording, tmp_path):
     begun = {e["id2"]["local"]: e for e in events if e["ph"] == "b"}
     ended = {e["id2"]["local"]: e for e in events if e["ph"] == "e"}
     assert set(begun) == set(ended)
-    computes = [n for n, e in begun.items() if e["cat"] == "compute"]
-    for identity, row in zip(computes, recording.computes.to_dicts(), strict=True):
-        assert begun[identity]["args"]["compute"] == row["compute"]
+    computations = [n for n, e in begun.items() if e["cat"] == "computation"]
+    for identity, row in zip(computations, recording.computations.to_dicts(), strict=True):
+        assert begun[identity]["args"]["computation"] == row["computation"]
         lasted = ended[identity]["ts"] - begun[identity]["ts"]
         assert lasted == pytest.approx(1e6 * (row["stop"] - row["start"]), abs=2e-3)
     (first,) = [n for n, e in begun.items() if e["cat"] == "span"]
@@ -326,43 +328,43 @@ def by_hand(keys, functions=None, spans=None):
     code = np.zeros(count, np.uint8)
     tasks = Table(
         {
-            "key": Texts.of(keys),
-            "function": Labels.of(functions or ["f"] * count),
+            "key": PrefixStrings.of(keys),
+            "function": Categorical.of(functions or ["f"] * count),
             "start": starts,
             "stop": starts + 0.5,
             "thread_cpu": np.where(starts % 3 == 2, NAN, 0.25),
             "thread_noncpu": np.full(count, -1e-7),
             "submitted": starts - 0.25,
             "collected": starts + 0.75,
-            "worker": Labels(code, ["caller"]),
-            "pid": Labels(code, [7]),
-            "thread": Labels(code, [140_000_000_000_001]),
-            "compute": Labels(code, ["7-1"]),
-            "span": Labels.of(spans or [""] * count),
-            "outcome": Labels(code, ["ok"]),
-            "error": Labels(code, [""]),
+            "worker": Categorical(code, ["caller"]),
+            "pid": Categorical(code, [7]),
+            "thread": Categorical(code, [140_000_000_000_001]),
+            "computation": Categorical(code, ["7-1"]),
+            "span": Categorical.of(spans or [""] * count),
+            "outcome": Categorical(code, ["ok"]),
+            "error": Categorical(code, [""]),
         }
     )
-    computes = Table(
+    computations = Table(
         {
-            "compute": Labels.of(["7-1"]),
+            "computation": Categorical.of(["7-1"]),
             "start": np.array([-0.5]),
             "stop": np.array([count + 1.0]),
             "workers": np.array([1]),
-            "span": Labels.of([""]),
+            "span": Categorical.of([""]),
         }
     )
-    needs = {"task": np.arange(1, count), "needs": np.arange(count - 1)}
+    needs = {"task": np.arange(1, count), "depends_on": np.arange(count - 1)}
     return Recording(
         start=-0.5,
         stop=count + 1.0,
         epoch=1e9,
-        computes=computes,
+        computations=computations,
         tasks=tasks,
-        needs=Table(needs) if count > 1 else EMPTY,
+        dependencies=Table(needs) if count > 1 else EMPTY,
         metrics=EMPTY,
         resources=EMPTY,
-        cache=EMPTY,
+        cached_results=EMPTY,
         notices=("a notice",),
     )
 
@@ -694,7 +696,7 @@ print([m for m in ("bokeh", "pandas", "pyarrow", "rich") if m in sys.modules])
 
 def test_tasks_are_ready_from_when_their_needs_were_collected():
     each = by_hand(["a", "b", "c"])
-    # The first could begin with the compute, the others when the one before was collected.
+    # The first could begin with the computation, the others when the one before was collected.
     times, amounts = ready_tasks(each)
     assert times.tolist() == [-0.5, 0.0, 0.75, 1.0, 1.75, 2.0]
     assert amounts.tolist() == [1, 0, 1, 0, 1, 0]
@@ -722,6 +724,6 @@ def test_thinning_keeps_the_highest_of_each_part_and_the_end(amounts, steps):
 
 @given(st.lists(st.text(), max_size=20), st.integers(1, 7))
 def test_texts_come_in_chunks(texts, rows):
-    chunks = list(Texts.of(texts).chunks(rows))
+    chunks = list(PrefixStrings.of(texts).chunks(rows))
     assert sum(chunks, []) == texts
     assert all(len(chunk) == rows for chunk in chunks[:-1])

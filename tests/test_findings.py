@@ -30,8 +30,8 @@ from dask_diag import (
     findings,
 )
 from dask_diag.analysis.findings import CODES
-from dask_diag.table import NO_ROWS, Table
-from dask_diag.units import seconds
+from dask_diag.formatting import seconds
+from dask_diag.model.table import NO_ROWS, Table
 
 pytestmark = pytest.mark.once
 
@@ -164,7 +164,7 @@ def test_more_workers_win_no_more_than_there_is():
     recording = recorded(independent((time.sleep, 0.05), 80), num_workers=4)
     finding = the(recording, "io-bound")
     # With sixteen each does five, not twenty.
-    lasted = float((recording.computes["stop"] - recording.computes["start"])[0])
+    lasted = float((recording.computations["stop"] - recording.computations["start"])[0])
     assert finding.seconds_lost == pytest.approx(lasted - 5 * 0.05, abs=0.03)
     assert "could win" in finding.advice
     assert "(dask-diag run --explain)" in finding.advice
@@ -212,7 +212,7 @@ def test_turns_with_another_lock_are_not_said_to_be_for_the_interpreters(retried
 
 
 def hash_in_turns(seconds):
-    """Compute without the interpreter's lock, and one at a time all the same."""
+    """Computation without the interpreter's lock, and one at a time all the same."""
     stop, block = time.perf_counter() + seconds, bytes(1_000_000)
     while time.perf_counter() < stop:
         with LOCK:
@@ -247,11 +247,11 @@ def test_the_advised_size_brings_overhead_down(retried):
 def test_no_parallelism(retried):
     def measure():
         recording = recorded(chain((compute_without_the_lock, 40), 16))
-        finding = the(recording, "no-parallelism")
+        finding = the(recording, "serial-chain")
         assert "16 tasks" in finding.evidence
-        lasted = float((recording.computes["stop"] - recording.computes["start"])[0])
+        lasted = float((recording.computations["stop"] - recording.computations["start"])[0])
         assert finding.seconds_lost == pytest.approx(lasted / 2, rel=0.2)
-        assert codes(recording) == {"no-parallelism"}
+        assert codes(recording) == {"serial-chain"}
 
     retried(measure)
 
@@ -259,7 +259,7 @@ def test_no_parallelism(retried):
 def test_straggler(retried):
     def measure():
         dsk = independent((time.sleep, 0.02), 20)
-        # A threaded compute starts the last key first, as the graph is ordered.
+        # A threaded computation starts the last key first, as the graph is ordered.
         dsk.update({("late", 0): (time.sleep, 0.01), ("work", 99): (late_sleep, ("late", 0))})
         recording = recorded(dsk)
         finding = the(recording, "straggler")
@@ -413,7 +413,7 @@ def test_memory_that_the_scheduler_holds_is_no_growth(retried):
         with (
             Profiler() as prof,
             ResourceProfiler(dt=0.05) as rprof,
-            CacheProfiler(metric=nbytes_of, metric_name="bytes") as cprof,
+            CacheProfiler(metric=nbytes_of, unit="bytes") as cprof,
         ):
             kept = dask.threaded.get(dsk, list(dsk), num_workers=1)
         recording = Recording.combine([prof.recording, rprof.recording, cprof.recording])
@@ -474,13 +474,13 @@ def test_results_that_a_program_keeps_are_no_sure_growth(retried):
                 kept.append(dask.local.get_sync({("make", n): (make_slowly, n)}, ("make", n)))
         finding = the(Recording.combine([rprof.recording, cprof.recording]), "memory-growth")
         assert finding.severity == "low"
-        assert "may be what computes returned before" in finding.evidence
+        assert "may be what computations returned before" in finding.evidence
 
     retried(measure)
 
 
 def bytes_held():
-    return CacheProfiler(metric=nbytes_of, metric_name="bytes")
+    return CacheProfiler(metric=nbytes_of, unit="bytes")
 
 
 def nbytes_of(value):
@@ -587,14 +587,14 @@ def test_overlap(retried):
     def measure():
         dsk = independent((compute_without_the_lock, 60), 16)
         with Profiler() as prof:
-            computes = [
+            computations = [
                 threading.Thread(target=dask.threaded.get, args=(dsk, list(dsk))) for _ in range(2)
             ]
-            for compute in computes:
-                compute.start()
-            for compute in computes:
-                compute.join()
-        assert "2 computes" in the(prof.recording, "overlap").evidence
+            for computation in computations:
+                computation.start()
+            for computation in computations:
+                computation.join()
+        assert "2 computations" in the(prof.recording, "overlapping-computations").evidence
         with Profiler() as prof:
             for _ in range(2):
                 dask.threaded.get(dsk, list(dsk))
@@ -614,7 +614,7 @@ def test_sampler_late(retried):
         longest = float((recording.tasks["stop"] - recording.tasks["start"]).max())
         if longest < 0.6:
             pytest.skip("this machine is too fast for this task")
-        assert "late" in the(recording, "sampler-late").evidence
+        assert "late" in the(recording, "late-samples").evidence
 
     retried(measure)
 
@@ -652,9 +652,9 @@ def test_nested_threads(retried):
         return dict(line.split(";", 1) for line in done.stdout.splitlines())
 
     def measure():
-        advice = found(OPENBLAS_NUM_THREADS="2")["nested-threads"]
+        advice = found(OPENBLAS_NUM_THREADS="2")["thread-oversubscription"]
         assert "OPENBLAS_NUM_THREADS=1" in advice
-        assert "nested-threads" not in found(OPENBLAS_NUM_THREADS="1")
+        assert "thread-oversubscription" not in found(OPENBLAS_NUM_THREADS="1")
 
     retried(measure)
 
@@ -681,10 +681,10 @@ def test_nested_threads_without_what_lists_them(explain, retried):
     def measure():
         advice, summary = found(2)
         for told in ("pip install threadpoolctl", *("OPENBLAS", "OMP", "MKL")):
-            assert told in advice["nested-threads"]
-        assert "nested-threads (high" not in summary
+            assert told in advice["thread-oversubscription"]
+        assert "thread-oversubscription (high" not in summary
         assert "not known without threadpoolctl" in " ".join(summary.split())
-        assert "nested-threads" not in found(1)[0]
+        assert "thread-oversubscription" not in found(1)[0]
 
     retried(measure)
 
@@ -702,7 +702,7 @@ def test_nothing_recorded_has_no_findings():
     with Profiler() as prof:
         pass
     assert findings(prof.recording) == []
-    empty = dataclasses.replace(prof.recording, computes=NO_ROWS, tasks=NO_ROWS)
+    empty = dataclasses.replace(prof.recording, computations=NO_ROWS, tasks=NO_ROWS)
     assert findings(empty) == []
 
 

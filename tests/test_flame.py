@@ -13,16 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_diag import DiagnosticError, SamplingProfiler, visualize
-from dask_diag.analysis.flame import hottest_lines, tree
-from dask_diag.analysis.places import package_of, short_path
-from dask_diag.analysis.preorder import depths, preorder, sums_below
-from dask_diag.analysis.samples import not_sampled, seconds_over_time
-from dask_diag.columns import Labels
-from dask_diag.recording import Recording
-from dask_diag.table import Table
-from dask_diag.views.colors import color_of, pale_color_of, text_color_on
+from dask_diag.analysis.call_tree import hottest_lines, tree
+from dask_diag.analysis.sample_selection import not_sampled, seconds_over_time
+from dask_diag.analysis.source_paths import package_of, short_path
+from dask_diag.analysis.tree_arrays import depths, preorder, sums_below
+from dask_diag.columns import Categorical
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
 from dask_diag.views.exports.stacks import export_stacks
-from dask_diag.views.flame.summary import flame_summary
+from dask_diag.views.plots.flame.summary import flame_summary
+from dask_diag.views.theme.colors import color_of, pale_color_of, text_color_on
 
 from .stacks import BUILT_IN, CORE, LEAF, MAIN, NAN, known_stacks, recording_of_stacks
 from .test_views import HOSTILE, recording_of
@@ -65,9 +65,9 @@ def test_cpu_and_waiting_add_up_to_what_is_known():
 
 def test_the_tree_says_where_each_function_is():
     rows = {row["name"]: row for row in tree(known_stacks()).to_dicts()}
-    assert (rows["Array.sum"]["file"], rows["Array.sum"]["first"]) == (CORE[1], CORE[3])
-    assert (rows["sorted"]["file"], rows["sorted"]["first"]) == ("", 0)
-    assert (rows["load"]["file"], rows["load"]["first"]) == ("", 0)
+    assert (rows["Array.sum"]["file"], rows["Array.sum"]["first_line"]) == (CORE[1], CORE[3])
+    assert (rows["sorted"]["file"], rows["sorted"]["first_line"]) == ("", 0)
+    assert (rows["load"]["file"], rows["load"]["first_line"]) == ("", 0)
 
 
 def test_one_function_of_tasks_can_be_asked_for():
@@ -178,7 +178,7 @@ samples = st.tuples(
 def test_own_seconds_sum_to_all_and_totals_to_those_of_their_parts(rows):
     recording = recording_of_stacks(rows)
     nodes = tree(recording)
-    assert nodes["wall"].sum() == pytest.approx(recording.samples["wall"].sum())
+    assert nodes["wall"].sum() == pytest.approx(recording.samples["seconds"].sum())
     parent, end = nodes["parent"], nodes["end"]
     for node in range(len(nodes)):
         assert parent[node] < node < end[node]
@@ -188,7 +188,7 @@ def test_own_seconds_sum_to_all_and_totals_to_those_of_their_parts(rows):
     in_time = sum(
         (spans["stop"] - spans["start"]) * (spans["cpu"] + spans["waiting"] + spans["unknown"])
     )
-    assert in_time == pytest.approx(recording.samples["wall"].sum())
+    assert in_time == pytest.approx(recording.samples["seconds"].sum())
 
 
 @given(st.lists(samples, max_size=20))
@@ -238,25 +238,27 @@ def many_stacks(count=100_000, distinct=10_000):
         *(0.0, 20.0, 0.0, empty, empty, empty, empty, empty, empty),
         frames=Table(
             {
-                "name": Labels(np.arange(distinct) % 8000, [f"function_{n}" for n in range(8000)]),
-                "file": Labels(
+                "name": Categorical(
+                    np.arange(distinct) % 8000, [f"function_{n}" for n in range(8000)]
+                ),
+                "file": Categorical(
                     np.arange(distinct) % 300,
                     [f"/p/site-packages/p{n % 9}/{n}.py" for n in range(300)],
                 ),
                 "line": np.arange(distinct) + 2,
-                "first": np.arange(distinct) + 1,
+                "first_line": np.arange(distinct) + 1,
             }
         ),
-        stacks=Table({"parent": parent, "frame": np.arange(count) % distinct}),
+        call_tree=Table({"parent": parent, "frame": np.arange(count) % distinct}),
         samples=Table(
             {
                 "start": cycle.astype(float),
                 "stop": cycle + 1.0,
-                "function": Labels(np.arange(count) * 5 // count, list("abcde")),
-                "key": Labels(np.zeros(count), [""]),
-                "stack": np.arange(count),
-                "wall": rng.random(count) ** 4 * 1e-3,
-                "cpu": np.zeros(count),
+                "function": Categorical(np.arange(count) * 5 // count, list("abcde")),
+                "key": Categorical(np.zeros(count), [""]),
+                "node": np.arange(count),
+                "seconds": rng.random(count) ** 4 * 1e-3,
+                "cpu_seconds": np.zeros(count),
                 "count": np.ones(count, np.int64),
             }
         ),
@@ -558,7 +560,9 @@ def test_a_recording_with_samples_is_drawn_with_a_flame_graph():
 
 def test_the_flame_graph_is_below_the_plots_over_time_and_counts_from_the_same_origin():
     tasks = recording_of([("load", -2.0, 3.0, 1.0, "thread-0")])
-    both = replace(known_stacks(), start=-2.0, tasks=tasks.tasks, computes=tasks.computes, stop=4.0)
+    both = replace(
+        known_stacks(), start=-2.0, tasks=tasks.tasks, computations=tasks.computations, stop=4.0
+    )
     plot, panel = visualize(both, show=False, save=False).children
     assert plot.yaxis[0].axis_label == "Worker"
     assert panel.children[-1].x_range.start == 0
@@ -574,7 +578,7 @@ def test_the_flame_graph_takes_the_keywords_of_figures():
 
 
 def test_nothing_sampled_draws_an_empty_flame_graph():
-    from dask_diag.views.figures import Options
-    from dask_diag.views.flame.graph import flame_panel
+    from dask_diag.views.plots.figures import Options
+    from dask_diag.views.plots.flame.graph import flame_panel
 
     assert flame_panel(recording_of_stacks([]), Options()).children

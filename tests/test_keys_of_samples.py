@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 import dask_diag
 from dask_diag import DiagnosticError, Recording, SamplingProfiler, load
-from dask_diag.analysis.flame import hottest_lines, tree
-from dask_diag.analysis.samples import not_sampled
-from dask_diag.capture.watching import stacks
-from dask_diag.capture.watching.cells import LONG, NOT_SAMPLED, Group, Run
-from dask_diag.capture.watching.stacks import Seen, Stacks
-from dask_diag.capture.watching.walker import Line
-from dask_diag.freezing.stacks import stacks_as_seen, stacks_tables
+from dask_diag.analysis.call_tree import hottest_lines, tree
+from dask_diag.analysis.sample_selection import not_sampled
+from dask_diag.builders.stacks import stacks_as_seen, stacks_tables
+from dask_diag.capture.sampling import call_tree as stacks
+from dask_diag.capture.sampling.bins import LONG, NOT_SAMPLED, Group, Run
+from dask_diag.capture.sampling.call_tree import Seen, Stacks
+from dask_diag.capture.sampling.stack_walker import Line
 
 from .stacks import CORE, LEAF, MAIN, recording_of_stacks
 from .test_sampling import SCHEDULERS, a_stack, sampled, seconds_by_name, size_of, spin
@@ -154,7 +154,7 @@ def test_keys_are_in_files(get, tmp_path, retried):
         with dask_diag.record(path):
             get(two_long_tasks_and_short_ones(), [FIRST, SECOND, *SHORT], **options)
         recorded = load(path)
-        assert recorded.is_whole
+        assert recorded.is_complete
         for key, name in ((FIRST, "mostly_a"), (SECOND, "mostly_b")):
             assert name in tree(recorded, key=key)["name"].tolist()
         recorded.save(tmp_path / f"again-{path.name}")

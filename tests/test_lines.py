@@ -10,8 +10,8 @@ import pytest
 from benchmarks.made_up import many_tasks
 from dask_diag import visualize
 from dask_diag.analysis.levels import levels_held
-from dask_diag.columns import Labels, Texts
-from dask_diag.table import Table
+from dask_diag.columns import Categorical, PrefixStrings
+from dask_diag.model.table import Table
 
 from .pages import arguments_of, unpacked
 from .test_browser import browser, opened  # noqa: F401
@@ -35,7 +35,7 @@ def with_samples(count):
         "read": np.cumsum(random.random(count) < 0.1) * 4096.0,
         "written": np.zeros(count),
         "threads": random.integers(8, 12, count),
-        "late": random.exponential(2e-4, count),
+        "delay": random.exponential(2e-4, count),
     }
     return replace(many_tasks(16), resources=Table(samples), stop=float(time[-1]))
 
@@ -45,14 +45,14 @@ def with_results(count, metric=None):
     start = np.cumsum(random.exponential(1e-4, count))
     which = random.integers(0, 3, count)
     held = {
-        "key": Texts.of(f"k-{n}" for n in range(count)),
-        "function": Labels(which, ["a", "b", "c"]),
-        "compute": Labels(np.zeros(count, int), ["c-1"]),
+        "key": PrefixStrings.of(f"k-{n}" for n in range(count)),
+        "function": Categorical(which, ["a", "b", "c"]),
+        "computation": Categorical(np.zeros(count, int), ["c-1"]),
         "metric": np.ones(count) if metric is None else metric(random, count),
         "start": start,
         "stop": start + random.exponential(1e-2, count),
     }
-    return replace(many_tasks(16), cache=Table(held), stop=float(start[-1]) + 1)
+    return replace(many_tasks(16), cached_results=Table(held), stop=float(start[-1]) + 1)
 
 
 def lines_of(recording, plot, tmp_path):
@@ -76,7 +76,7 @@ def test_every_sample_is_in_the_page(tmp_path):
     assert there["memory"] == pytest.approx(1.25e-6 * samples["memory"], abs=1e-6)
     assert there["read"] == pytest.approx(1e-6 * samples["read"], abs=1e-6)
     assert there["threads"].tolist() == samples["threads"].tolist()
-    assert there["late"] == pytest.approx(1e3 * samples["late"], abs=0.0051)
+    assert there["delay"] == pytest.approx(1e3 * samples["delay"], abs=0.0051)
 
 
 @pytest.mark.parametrize("metric", [None, lambda random, count: random.random(count) * 1e9])

@@ -9,10 +9,10 @@ import pytest
 
 from benchmarks.made_up import many_tasks
 from dask_diag import visualize
-from dask_diag.columns import Labels, Texts
-from dask_diag.table import Table
-from dask_diag.views.names import shown
-from dask_diag.views.packed import pack
+from dask_diag.columns import Categorical, PrefixStrings
+from dask_diag.model.table import Table
+from dask_diag.views.escaping import shown
+from dask_diag.views.plots.binary_columns import pack
 
 from .pages import arguments_of, keys_of, tasks_of, unpacked
 from .test_views import HOSTILE
@@ -98,7 +98,7 @@ def test_any_key_is_in_the_page_as_it_is_shown(tmp_path):
         "\n",
     ]
     keys = [odd[n % len(odd)] + str(n // 7) for n in range(len(recording.tasks))]
-    texts = with_columns(recording, key=Texts.of(keys))
+    texts = with_columns(recording, key=PrefixStrings.of(keys))
     path, args = page_of(texts, tmp_path)
     order, _, there = in_order(texts, args)
     expected = [keys[row] for row in order.tolist()]
@@ -122,7 +122,7 @@ def test_a_million_tasks_have_room_and_keys_without_a_pattern_are_told_to_be_lef
     path, args = page_of(many_tasks(count), tmp_path)
     assert (path.stat().st_size - without) / count < 7
     assert args["packed_keys"] is not None
-    monkeypatch.setattr("dask_diag.views.tasks.pixels._MOST_BYTES", 8 * count)
+    monkeypatch.setattr("dask_diag.views.plots.tasks.binned._MOST_BYTES", 8 * count)
     different = many_tasks(count, alike=False)
     path, args = page_of(different, tmp_path)
     assert args["packed_keys"] is None
@@ -149,8 +149,8 @@ def test_columns_of_any_whole_numbers_and_texts_are_unpacked_as_they_were():
 
 def test_rows_of_texts_are_those_that_were_chosen():
     keys = [key for key in HOSTILE if len(key) < 100] * 3
-    texts = Texts.of(keys)
+    texts = PrefixStrings.of(keys)
     assert texts.tolist() == keys
     for rows in (slice(3, 9), np.array([5, 5, 0]), np.arange(len(keys)) % 2 == 0, slice(0, 0)):
         assert texts[rows].tolist() == np.asarray(keys, object)[rows].tolist()
-    assert Labels.of(keys)[np.array([1, 0])].tolist() == [keys[1], keys[0]]
+    assert Categorical.of(keys)[np.array([1, 0])].tolist() == [keys[1], keys[0]]

@@ -10,10 +10,10 @@ import pytest
 
 from benchmarks.made_up import FUNCTIONS, many_tasks, recording_of
 from dask_diag import ResourceProfiler, visualize
-from dask_diag.columns import Labels, Texts
-from dask_diag.table import Table
-from dask_diag.views.colors import color_of
-from dask_diag.views.tasks.columns import FULL, LANE, tasks_in_lanes
+from dask_diag.columns import Categorical, PrefixStrings
+from dask_diag.model.table import Table
+from dask_diag.views.plots.tasks.columns import FULL, LANE, tasks_in_lanes
+from dask_diag.views.theme.colors import color_of
 
 from .javascript import changed_by_javascript, needs_node
 from .test_browser import browser, frames, opened, tooltip  # noqa: F401
@@ -100,7 +100,7 @@ def test_what_the_page_draws_of_packed_tasks_is_what_is_drawn_of_few(opened):  #
     few = lanes.rows(lanes.start <= stop).in_order()
     models = {"rectangles": {}, "marks": [], "marked": [], "lane_height": LANE, "full": FULL}
     arguments = {**models, "columns": few.columns(), "keys": few.keys(120)}
-    (changed,) = changed_by_javascript("tasks/tasks.js", "draw_all", arguments)
+    (changed,) = changed_by_javascript("plots/tasks/tasks.js", "draw_all", arguments)
     expected = changed["rectangles"]["data"]
     assert 1000 < len(told["tasks"]["key"]) < 3000
     for name in ("key", "top", "function", "outcome"):
@@ -136,17 +136,17 @@ def layers(count=6000):
     half = count // 2
     start = np.arange(count) / half
     length = np.where(start < 1, 1 / half, 0.5 / half)
-    label = Labels(np.zeros(count, int), ["ok"])
+    label = Categorical(np.zeros(count, int), ["ok"])
     columns = {
-        "key": Texts.of(f"k-{n}" for n in range(count)),
-        "function": Labels((start >= 1).astype(int), ["a", "b"]),
+        "key": PrefixStrings.of(f"k-{n}" for n in range(count)),
+        "function": Categorical((start >= 1).astype(int), ["a", "b"]),
         "start": start,
         "stop": start + length,
         "thread_cpu": np.where(start < 1, length, 0.0),
-        "worker": Labels(label.codes, ["thread-0"]),
-        "compute": Labels(label.codes, ["c-1"]),
+        "worker": Categorical(label.codes, ["thread-0"]),
+        "computation": Categorical(label.codes, ["c-1"]),
         "outcome": label,
-        "error": Labels(label.codes, [""]),
+        "error": Categorical(label.codes, [""]),
     }
     blank = many_tasks(16).tasks
     for name in set(blank.columns) - set(columns):
@@ -216,7 +216,9 @@ def test_failed_tasks_are_marked_however_many_there_are(opened):  # noqa: F811
     every = many_tasks(30_000)
     codes = np.ones(30_000, int)
     every = with_columns(
-        every, outcome=Labels(codes, ["ok", "failed"]), error=Labels(codes, ["", "OSError"])
+        every,
+        outcome=Categorical(codes, ["ok", "failed"]),
+        error=Categorical(codes, ["", "OSError"]),
     )
     marked = state(opened(every, plots=["tasks"]))["marked"][0]
     assert 1000 < len(marked["left"]) < 16 * 1200
@@ -236,7 +238,7 @@ def test_a_browser_that_cannot_unpack_is_told(browser, tmp_path):  # noqa: F811
 
 
 def test_keys_that_are_left_out_are_told(opened, monkeypatch):  # noqa: F811
-    monkeypatch.setattr("dask_diag.views.tasks.pixels._MOST_BYTES", 1_000_000)
+    monkeypatch.setattr("dask_diag.views.plots.tasks.binned._MOST_BYTES", 1_000_000)
     recording = many_tasks(100_000, alike=False)
     page = opened(recording, plots=["tasks"])
     assert "3.06 MB of keys are left out of this page" in state(page)["status"]

@@ -26,12 +26,12 @@ from dask_diag import (
     summary,
     visualize,
 )
+from dask_diag.builders.recording import memory_table
 from dask_diag.capture.system.memory_tree import MemoryTree
 from dask_diag.capture.system.processes import LinuxReader, PsutilReader
-from dask_diag.columns import Labels, Texts
+from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.errors import MissingDependencyError
-from dask_diag.freezing.tables import memory_table
-from dask_diag.table import Table
+from dask_diag.model.table import Table
 
 pytestmark = pytest.mark.once
 
@@ -153,28 +153,28 @@ def test_between_tasks_memory_is_noted_for_a_small_share_of_the_time():
     assert moments <= 5 + lasted + 10 * lasted
 
 
-def recording_of(tasks, samples, computes=((0.0, 1000.0),)):
-    """Tasks are (pid, start, stop), samples (time, pid, memory); pid 1 computes."""
+def recording_of(tasks, samples, computations=((0.0, 1000.0),)):
+    """Tasks are (pid, start, stop), samples (time, pid, memory); pid 1 computations."""
     start, stop = (np.array([task[n] for task in tasks], float) for n in (1, 2))
-    pid = Labels.of(task[0] for task in tasks)
+    pid = Categorical.of(task[0] for task in tasks)
     count = len(tasks)
-    computes = Table(
+    computations = Table(
         {
-            "compute": Labels.of(f"c{n}" for n in range(len(computes))),
-            "start": np.array([start for start, _ in computes]),
-            "stop": np.array([stop for _, stop in computes]),
-            "workers": np.ones(len(computes), int),
+            "computation": Categorical.of(f"c{n}" for n in range(len(computations))),
+            "start": np.array([start for start, _ in computations]),
+            "stop": np.array([stop for _, stop in computations]),
+            "workers": np.ones(len(computations), int),
         }
     )
     table = Table(
         {
-            "key": Texts.of(f"('f', {n})" for n in range(count)),
-            "function": Labels.of("fg"[n % 2] for n in range(count)),
+            "key": PrefixStrings.of(f"('f', {n})" for n in range(count)),
+            "function": Categorical.of("fg"[n % 2] for n in range(count)),
             "start": start,
             "stop": stop,
             "submitted": np.nan_to_num(start),
             "pid": pid,
-            "compute": Labels.of(["c0"] * count),
+            "computation": Categorical.of(["c0"] * count),
         }
     )
     times, of, memory = (np.array([sample[n] for sample in samples]) for n in range(3))
@@ -182,7 +182,7 @@ def recording_of(tasks, samples, computes=((0.0, 1000.0),)):
         {
             "time": times.astype(float),
             "pid": of.astype(np.int64),
-            "descendant": (of != 1).astype(np.int64),
+            "is_child": (of != 1).astype(np.int64),
             "memory": memory.astype(float),
         }
     )
@@ -190,17 +190,17 @@ def recording_of(tasks, samples, computes=((0.0, 1000.0),)):
         start=0.0,
         stop=1000.0,
         epoch=0.0,
-        computes=computes,
+        computations=computations,
         tasks=table,
-        needs=EMPTY,
+        dependencies=EMPTY,
         metrics=EMPTY,
         resources=EMPTY,
-        cache=EMPTY,
+        cached_results=EMPTY,
         processes=processes,
     )
 
 
-def task_by_task(tasks, samples, computes=((0.0, 1000.0),)):
+def task_by_task(tasks, samples, computations=((0.0, 1000.0),)):
     """The same by definition, one task after the other."""
     children = {pid for _, pid, _ in samples if pid != 1}
     together = {}
@@ -218,7 +218,7 @@ def task_by_task(tasks, samples, computes=((0.0, 1000.0),)):
         if not within:
             yield 0, NAN, NAN, NAN, False
             continue
-        idle = [moment for moment, _ in seen if not any(a <= moment <= b for a, b in computes)]
+        idle = [moment for moment, _ in seen if not any(a <= moment <= b for a, b in computations)]
         since = max([moment for moment in idle if moment <= stop], default=-1)
         so_far = [memory for moment, memory in seen if since <= moment <= stop]
         alone = bool(before) and not any(a < stop and b > before[-1][0] for _, a, b in beside)
@@ -294,13 +294,13 @@ def test_a_million_tasks_and_a_hundred_thousand_samples_take_seconds():
     code = np.zeros(count, np.uint8)
     tasks = Table(
         {
-            "key": Texts.of(map(str, range(count))),
-            "function": Labels(np.arange(count) % 7, list("abcdefg")),
+            "key": PrefixStrings.of(map(str, range(count))),
+            "function": Categorical(np.arange(count) % 7, list("abcdefg")),
             "start": starts,
             "stop": starts + 0.5,
             "submitted": starts,
-            "pid": Labels(code, [1]),
-            "compute": Labels(code, ["c0"]),
+            "pid": Categorical(code, [1]),
+            "computation": Categorical(code, ["c0"]),
         }
     )
     samples = 100_000
@@ -308,14 +308,17 @@ def test_a_million_tasks_and_a_hundred_thousand_samples_take_seconds():
         {
             "time": np.linspace(0, 1000, samples),
             "pid": np.ones(samples, np.int64),
-            "descendant": np.zeros(samples, np.int64),
+            "is_child": np.zeros(samples, np.int64),
             "memory": np.random.default_rng(1).uniform(0, 1e9, samples),
         }
     )
     recording = Recording(
         **{
-            **{name: getattr(recording, name) for name in ("start", "stop", "epoch", "computes")},
-            **dict.fromkeys(("needs", "metrics", "resources", "cache"), EMPTY),
+            **{
+                name: getattr(recording, name)
+                for name in ("start", "stop", "epoch", "computations")
+            },
+            **dict.fromkeys(("dependencies", "metrics", "resources", "cached_results"), EMPTY),
             "tasks": tasks,
             "processes": processes,
         }
@@ -344,7 +347,7 @@ def test_a_series_sees_what_is_taken_and_let_go(retried):
         table = sampler.recording.memory
         assert (np.diff(table["time"]) > 0).all()
         assert table["processes"].min() >= 1
-        assert 0 <= np.median(table["late"]) < 0.02
+        assert 0 <= np.median(table["delay"]) < 0.02
 
     retried(measure)
 
@@ -579,7 +582,7 @@ def test_the_summary_tells_what_functions_took(retried):
 def test_an_empty_table_has_its_columns():
     table = memory_table({})
     assert len(table) == 0
-    assert table.columns == ("label", "time", "rss", "pss", "uss", "processes", "late")
+    assert table.columns == ("label", "time", "rss", "pss", "uss", "processes", "delay")
 
 
 def test_sampling_loads_no_views():

@@ -5,15 +5,22 @@ from __future__ import annotations
 import threading
 import time
 import warnings
+from unittest import mock
 
 import dask.local
 import dask.multiprocessing
 import dask.threaded
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from dask_diag import Profiler, activities, context_meter
-from dask_diag.capture.tasks.meter import listening
+from dask_diag.capture.sampling.wait_probe import WaitTaskProbe
+from dask_diag.capture.tasks import metered as metered_module
+from dask_diag.capture.tasks import metering as meter_module
+from dask_diag.capture.tasks.metering import listening
 
+from .interleaving import Thread, await_event
 from .test_activities import assert_adds_up
 
 SCHEDULERS = [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]
@@ -333,3 +340,182 @@ def test_seconds_that_are_more_than_a_task_took_are_cut(get):
     assert told["big"] == pytest.approx(0.75 * took)
     assert told["small"] == pytest.approx(0.25 * took)
     assert told["thread-cpu"] + told["thread-noncpu"] == pytest.approx(0, abs=1e-9)
+
+
+def metered_seconds(prof, label="I/O"):
+    """What each task metered under a label, by its key."""
+    metrics, keys = prof.recording.metrics, prof.recording.tasks["key"].tolist()
+    found = {}
+    for row in metrics.to_dicts():
+        if row["activity"] == label:
+            found.setdefault(keys[row["task"]], []).append(row["value"])
+    return found
+
+
+def test_one_meter_used_from_two_threads_does_not_mix_their_tasks():
+    """a enters, b enters, a leaves, b leaves: all with one object."""
+    entered = {name: threading.Event() for name in "ab"}
+    left = threading.Event()
+    now = threading.local()
+    meter = context_meter.meter("I/O", func=lambda: now.seconds)
+
+    def first():
+        now.seconds = 100.0
+        with meter:
+            entered["a"].set()
+            await_event(entered["b"])
+            now.seconds += 3
+        left.set()
+
+    def second():
+        now.seconds = 500.0
+        await_event(entered["a"])
+        with meter:
+            entered["b"].set()
+            await_event(left)
+            now.seconds += 7
+
+    with Profiler() as prof:
+        dask.threaded.get({"a": (first,), "b": (second,)}, ["a", "b"], num_workers=2)
+    assert metered_seconds(prof) == {"a": [3.0], "b": [7.0]}
+
+
+def test_one_meter_may_be_entered_again_inside_itself():
+    times = iter([0.0, 1.0, 2.0, 4.0, 7.0, 11.0])
+    meter = context_meter.meter("I/O", func=lambda: next(times))
+
+    def work():
+        with meter, meter, meter:
+            pass
+
+    assert metered_seconds(profiled(work)) == {"('work', 0)": [2.0, 4.0, 5.0]}
+
+
+def test_one_meter_used_inside_and_outside_of_tasks_at_once():
+    inside, done = threading.Event(), threading.Event()
+    now = threading.local()
+    meter = context_meter.meter("I/O", func=lambda: now.seconds)
+
+    def work():
+        now.seconds = 10.0
+        with meter:
+            inside.set()
+            await_event(done)
+            now.seconds += 3
+
+    def outside():
+        await_event(inside)
+        now.seconds = 0.0
+        with meter:
+            now.seconds += 50
+        done.set()
+
+    other = Thread(outside)
+    prof = profiled(work)
+    other.result()
+    assert metered_seconds(prof) == {"('work', 0)": [3.0]}
+
+
+def metered_in_turns(turns, make_meter, now):
+    """Enter a block of each label at its first turn and leave it at its second, a second each."""
+
+    def coroutine(label):
+        with make_meter(label):
+            yield
+
+    def work():
+        blocks = {label: coroutine(label) for label in turns}
+        for second, label in enumerate(turns):
+            now[0] = float(second)
+            next(blocks[label], None)
+
+    prof = profiled(work)
+    metrics = prof.recording.metrics
+    assert metrics["cpu"].tolist() == [seconds / 2 for seconds in metrics["value"].tolist()]
+    return {
+        label: sum(metered_seconds(prof, label).get("('work', 0)", []))
+        for label in {*turns, "I/O"}
+        if metered_seconds(prof, label)
+    }
+
+
+def seconds_by_block(turns):
+    """Each second to the block that was entered last of those that have not been left."""
+    opened, found = [], dict.fromkeys(turns, 0.0)
+    for label in turns:
+        if opened:
+            found[opened[-1]] += 1.0
+        opened.remove(label) if label in opened else opened.append(label)
+    return found
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.permutations([*"aabbccdd"]))
+@example(["a", "b", "c", "a", "c", "b", "d", "d"])
+def test_seconds_of_coroutines_that_take_turns_are_counted_once(turns):
+    now = [0.0]
+    cpu = {"side_effect": lambda: now[0] / 2}
+    with (
+        mock.patch.object(meter_module, "thread_time", **cpu),
+        mock.patch.object(metered_module, "thread_time", **cpu),
+    ):
+        each = metered_in_turns(
+            turns, lambda label: context_meter.meter(label, func=lambda: now[0]), now
+        )
+        one = context_meter.meter("I/O", func=lambda: now[0])
+        shared = metered_in_turns(turns, lambda label: one, now)
+    assert each == seconds_by_block(turns)
+    assert shared == {"I/O": sum(each.values())}
+
+
+def test_a_meter_entered_by_threads_outside_of_tasks_goes_to_distributeds_meter():
+    metrics = pytest.importorskip("distributed.metrics")
+    now = threading.local()
+    meter = context_meter.meter("I/O", func=lambda: now.seconds)
+    entered, left = threading.Event(), threading.Event()
+    heard = {}
+
+    def use(name, seconds):
+        now.seconds = 0.0
+        heard[name] = []
+        with metrics.context_meter.add_callback(lambda *args: heard[name].append(args)), meter:
+            if name == "first":
+                entered.set()
+                await_event(left)
+            now.seconds += seconds
+        return heard[name]
+
+    first = Thread(use, "first", 2)
+    await_event(entered)
+    second = Thread(use, "second", 5)
+    assert second.result() == [("I/O", 5.0, "seconds")]
+    left.set()
+    assert first.result() == [("I/O", 2.0, "seconds")]
+
+
+class SleepingThread:
+    """In place of a thread of Linux."""
+
+    def waits_for(self):
+        return "sleep"
+
+    def cpu(self):
+        return 0.0
+
+    def waited_for_cpu(self):
+        return 0.0
+
+
+@pytest.mark.parametrize(("unit", "sampled"), [("seconds", {}), ("count", {"sleep": 0.5})])
+def test_only_metered_seconds_are_left_out_of_what_a_task_waits_for(unit, sampled):
+    def work():
+        probe = WaitTaskProbe(current_task(), SleepingThread(), 0.0)
+        with context_meter.meter("I/O", unit=unit):
+            probe.look(0.5)
+        return {activity: seconds for activity, (seconds, _) in probe._tally.items()}
+
+    def current_task():
+        return meter_module._current_task()
+
+    with Profiler():
+        assert dask.local.get_sync({("work", 0): (work,)}, ("work", 0)) == sampled

@@ -54,7 +54,7 @@ def test_a_cell_is_recorded_and_its_value_is_shown(shell):
     assert shell.names["total"] == 3
     assert isinstance(shell.names["run"], dask_diag.Recording)
     assert shell.names["run"].tasks["function"].tolist() == ["sum"]
-    assert "1 compute, 1 task" in shown(captured)
+    assert "1 computation, 1 task" in shown(captured)
 
 
 def test_a_cell_without_a_value_and_with_magics_in_it(shell):
@@ -62,7 +62,7 @@ def test_a_cell_without_a_value_and_with_magics_in_it(shell):
     assert result.success, result.error_in_exec
     assert result.result is None
     assert (shell.names["total"], list(shell.names["x"])) == (5, ["hello"])
-    assert "compute" not in shown(captured)
+    assert "computation" not in shown(captured)
     assert len(shell.names["_diag"].tasks) == 0
 
 
@@ -70,7 +70,7 @@ def test_a_cell_that_raises_is_recorded_and_raises(shell):
     result, captured = shell("%%diag run --no-plots\n" + COMPUTE + "1 / 0")
     assert isinstance(result.error_in_exec, ZeroDivisionError)
     assert len(shell.names["run"].tasks) == 1
-    assert "1 compute, 1 task" in shown(captured)
+    assert "1 computation, 1 task" in shown(captured)
     assert "notebook.py" not in captured.stdout
     assert "1 / 0" in captured.stdout
 
@@ -158,7 +158,7 @@ def test_help_is_shown_and_nothing_runs(cell, shell):
     assert result.success
     assert "%%diag [" in captured.stdout
     assert "write the recording to this file" in captured.stdout
-    assert "Record all that a cell computes" in captured.stdout
+    assert "Record all that a cell computations" in captured.stdout
     assert "unrecognized" not in captured.stdout + captured.stderr
     assert not {"run", "ran", "_diag"} & set(shell.names)
 
@@ -185,5 +185,5 @@ def test_the_example_runs(tmp_path, monkeypatch):
     assert "thread-cpu" in outputs["activities"]
     assert "<table" in outputs["frame"]
     assert "tasks on" in outputs["save"]
-    assert "cut short" not in outputs["compare"]
+    assert "truncated" not in outputs["compare"]
     assert len(dask_diag.load(tmp_path / "run.diag").tasks) > 10

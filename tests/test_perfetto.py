@@ -104,7 +104,7 @@ COUNTERS = "select distinct name from counter_track order by 1"
 @pytest.mark.parametrize("get", [dask.threaded.get, dask.multiprocessing.get])
 def test_perfetto_finds_every_task_and_every_need(get, asked):
     recording = recorded(get, num_workers=2)
-    tasks, needs = recording.tasks, recording.needs
+    tasks, dependencies = recording.tasks, recording.dependencies
     faults, slices, flows, others, counters = asked(
         recording, FAULTS, SLICES, FLOWS, OTHERS, COUNTERS
     )
@@ -118,9 +118,9 @@ def test_perfetto_finds_every_task_and_every_need(get, asked):
     assert {row[4] for row in slices} == {0}
     assert [row[5] for row in slices] == tasks["worker"].tolist()
     assert [row[6] for row in slices] == tasks["pid"].tolist()
-    expected = sorted(zip(needs["task"].tolist(), needs["needs"].tolist()))
+    expected = sorted(zip(dependencies["task"].tolist(), dependencies["depends_on"].tolist()))
     assert [(goal, origin) for origin, goal in flows] == expected
-    assert others == [["compute", "compute"], ["span", "first"]]
+    assert others == [["computation", "computation"], ["span", "first"]]
     assert {"CPU %", "tasks ready", "memory this process (MB)", "memory in all rss (MB)"} <= {
         name for (name,) in counters
     }

@@ -15,6 +15,8 @@ import pytest
 
 from dask_diag import Profiler, ProgressBar
 
+from .interleaving import HookedLock, Thread, await_event
+
 
 class Terminal(io.StringIO):
     def isatty(self):
@@ -114,8 +116,8 @@ def test_registered_computes_each_get_a_line_that_says_which():
     finally:
         pbar.unregister()
     first, second = out.getvalue().splitlines()
-    assert first.endswith("compute 1")
-    assert second.endswith("compute 2")
+    assert first.endswith("computation 1")
+    assert second.endswith("computation 2")
 
 
 @pytest.mark.parametrize("stream", [io.StringIO, Terminal])
@@ -135,7 +137,7 @@ def test_overlapping_computes_each_get_their_last_line(stream):
             thread.join()
     text = out.getvalue()
     assert text.count("100% Completed") == 2
-    assert text.count("compute 2") >= 1
+    assert text.count("computation 2") >= 1
 
 
 def test_the_stream_is_looked_up_when_drawing(capsys, monkeypatch):
@@ -182,7 +184,7 @@ def test_a_broken_stream_never_reaches_the_compute(stream):
             dask.local.get_sync({("a", 0): (add, 1, 2), ("b", 0): (time.sleep, 0.05)}, ("a", 0))
             == 3
         )
-    assert not pbar._timer.is_alive()
+    assert not [t for t in threading.enumerate() if t.name == "dask_diag-progress"]
     assert any("to write the bar" in notice for notice in pbar.recording.notices)
 
 
@@ -226,3 +228,30 @@ def test_a_failing_compute_stops_where_it_was():
     assert "50% Completed" in out.getvalue()
     assert out.getvalue().endswith(" failed\n")
     assert not pbar._running
+
+
+def test_a_computation_does_not_wait_for_the_timer_of_the_next():
+    """The first ends; before it has stopped its timer the second begins, and outlives it."""
+    first_ending, second_began, first_ended = (threading.Event() for _ in range(3))
+    pbar = ProgressBar(dt=0.01, out=io.StringIO())
+
+    def released(function):
+        if function == "_ended" and not first_ending.is_set():
+            first_ending.set()
+            await_event(second_began)
+
+    def outlive():
+        second_began.set()
+        await_event(first_ended)
+
+    with pbar:
+        pbar._lock = HookedLock(pbar._lock, released)
+        first = Thread(dask.local.get_sync, {("a", 0): (add, 1, 2)}, ("a", 0))
+        await_event(first_ending)
+        second = Thread(dask.local.get_sync, {("b", 0): (outlive,)}, ("b", 0))
+        try:
+            assert first.result() == 3
+        finally:
+            first_ended.set()
+            second.result()
+    assert pbar.recording.notices == ()

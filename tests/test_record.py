@@ -22,14 +22,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_diag import Recording, context_meter, load, record
-from dask_diag.capture import compute
-from dask_diag.capture import record as module
-from dask_diag.capture.all_profilers import AllProfilers
+from dask_diag import CacheProfiler, Recording, context_meter, load, record
+from dask_diag.builders.incremental import IncrementalCachedResults
+from dask_diag.builders.keys import function_of_key, keys_columns
+from dask_diag.capture import computation as computation
+from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.errors import RecordingFileError
-from dask_diag.freezing.keys import function_of_key, keys_columns
-from dask_diag.recording import REFERENCES
-from dask_diag.table import Table
+from dask_diag.model.recording import REFERENCES
+from dask_diag.model.table import Table
+from dask_diag.profilers import record as module
+from dask_diag.profilers.group import ProfilerGroup
 
 pytestmark = pytest.mark.leaves_files
 
@@ -66,9 +68,11 @@ def rows(table):
 
 def needs_by_key(recording):
     names = list(
-        zip(recording.tasks["key"].tolist(), recording.tasks["compute"].tolist(), strict=True)
+        zip(recording.tasks["key"].tolist(), recording.tasks["computation"].tolist(), strict=True)
     )
-    return sorted((names[row["task"]], names[row["needs"]]) for row in recording.needs.to_dicts())
+    return sorted(
+        (names[row["task"]], names[row["depends_on"]]) for row in recording.dependencies.to_dicts()
+    )
 
 
 def told_by_key(recording, table):
@@ -87,7 +91,7 @@ def assert_alike(loaded, recording):
             continue
         if field.name not in REFERENCES:
             assert rows(table) == rows(getattr(recording, field.name)), field.name
-        elif field.name != "needs":
+        elif field.name != "dependencies":
             assert told_by_key(loaded, field.name) == told_by_key(recording, field.name)
     assert needs_by_key(loaded) == needs_by_key(recording)
     assert (loaded.metric, loaded.epoch) == (recording.metric, recording.epoch)
@@ -95,13 +99,13 @@ def assert_alike(loaded, recording):
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_the_file_has_what_was_measured(scheduler, often, monkeypatch):
-    monkeypatch.setattr(compute, "WORTH_LISTING_POOLS", 0)
+    monkeypatch.setattr(computation, "WORTH_LISTING_POOLS", 0)
     with record("run.diag", dt=0.01, explain=sys.platform == "linux") as run:
         for _ in range(2):
             SCHEDULERS[scheduler](graph(), "c")
     recording, loaded = run.recording, load("run.diag")
     assert len(recording.tasks) == 162
-    assert len(recording.needs) == 2 * (40 + 39 + 40)
+    assert len(recording.dependencies) == 2 * (40 + 39 + 40)
     assert len(recording.metrics) == 162
     assert len(recording.transfers) == (162 * 4 if scheduler == "processes" else 0)
     assert sys.platform != "linux" or len(recording.waits) >= 162
@@ -119,7 +123,7 @@ def test_computes_that_overlap_are_told_apart(often):
             thread.start()
         for thread in threads:
             thread.join()
-    assert len(run.recording.computes) == 4
+    assert len(run.recording.computations) == 4
     assert_alike(load("run.diag"), run.recording)
 
 
@@ -127,7 +131,7 @@ def test_short_computes_are_all_there(often):
     with record("run.diag") as run:
         for n in range(100):
             dask.local.get_sync({"x": (add, n, 1), "y": (add, "x", 1)}, "y")
-    assert len(run.recording.needs) == 100
+    assert len(run.recording.dependencies) == 100
     assert_alike(load("run.diag"), run.recording)
 
 
@@ -144,7 +148,7 @@ def test_spans_and_failures_are_there(often):
     loaded = load("run.diag")
     assert_alike(loaded, run.recording)
     assert loaded.tasks["outcome"].tolist() == ["failed"]
-    assert loaded.computes["error"].tolist() == ["ZeroDivisionError"]
+    assert loaded.computations["error"].tolist() == ["ZeroDivisionError"]
     assert loaded.tasks["span"].tolist() == ["slow"]
 
 
@@ -208,17 +212,37 @@ def test_a_disk_that_stays_full_leaves_what_was_written(often, monkeypatch):
     assert "No space left" in run.recording.notices[-1]
     loaded = load("run.diag")
     assert 81 <= len(loaded.tasks) <= 162
-    assert "was cut short" in loaded.notices[-1]
+    assert loaded.state == "truncated"
     assert os.listdir() == ["run.diag"]
 
 
-def test_a_fault_of_our_own_is_told_and_all_is_saved_at_the_end(often, monkeypatch):
-    from dask_diag.freezing.stream import CacheStream
+def test_a_computation_may_end_while_its_results_are_written():
+    started, release = threading.Event(), threading.Event()
 
+    def wait():
+        started.set()
+        assert release.wait(30)
+
+    def end_it_now(_compute, _keys):
+        release.set()
+        computing.join()
+        return PrefixStrings.of([]), Categorical([], [])
+
+    with CacheProfiler() as cprof:
+        computing = threading.Thread(target=dask.threaded.get, args=({"plain": (wait,)}, "plain"))
+        computing.start()
+        assert started.wait(30)
+        stream = IncrementalCachedResults(cprof, end_it_now)
+        tables = [stream.take()[0]["cache"] for _ in range(2)]
+    assert [len(table) for table in tables] == [0, 1]
+    assert tables[1]["function"].tolist() == ["wait"]
+
+
+def test_a_fault_of_our_own_is_told_and_all_is_saved_at_the_end(often, monkeypatch):
     def fail(self):
         raise RuntimeError("ours")
 
-    monkeypatch.setattr(CacheStream, "take", fail)
+    monkeypatch.setattr(IncrementalCachedResults, "take", fail)
     with record("run.diag") as run:
         assert dask.threaded.get(graph(), "c") == 1
         time.sleep(0.02)
@@ -265,13 +289,13 @@ def test_a_killed_process_leaves_all_but_the_last_second(scheduler, tmp_path):
     os.killpg(child.pid, signal.SIGKILL)
     child.communicate()
     loaded = load(tmp_path / "run.diag")
-    assert "was cut short" in loaded.notices[-1]
+    assert loaded.state == "truncated"
     outcome = dict(zip(loaded.tasks["key"].tolist(), loaded.tasks["outcome"].tolist(), strict=True))
     assert outcome == {f"('slow-1', {n})": "ok" for n in range(50)} | {"wait-1": "unfinished"}
-    assert len(loaded.needs) == 50
-    held = loaded.cache["key"].tolist()
+    assert len(loaded.dependencies) == 50
+    held = loaded.cached_results["key"].tolist()
     assert sorted(held) == sorted(f"('slow-1', {n})" for n in range(50))
-    assert len(loaded.computes) == 1
+    assert len(loaded.computations) == 1
     assert loaded.stop - np.nanmax(loaded.tasks["start"]) > 0.1
 
 
@@ -292,14 +316,14 @@ def test_a_forked_child_leaves_the_file_to_its_parent():
 
 
 def test_what_was_sampled_before_writing_began_is_there_once(monkeypatch):
-    enter = AllProfilers.__enter__
+    enter = ProfilerGroup.__enter__
 
     def late(self):
         enter(self)
         time.sleep(0.1)
         return self
 
-    monkeypatch.setattr(AllProfilers, "__enter__", late)
+    monkeypatch.setattr(ProfilerGroup, "__enter__", late)
     with record("run.diag", dt=0.01) as run:
         dask.local.get_sync(graph(2), "c")
     assert len(run.recording.resources) > 5
@@ -382,7 +406,7 @@ def test_ctrl_c_while_the_block_is_left_is_raised_when_the_file_is_closed(
         except KeyboardInterrupt as error:
             print("raised", error.__context__)
         assert signal.getsignal(signal.SIGINT) is handler
-        assert dask_diag.load("run.diag").is_whole
+        assert dask_diag.load("run.diag").is_complete
         """)
     monkeypatch.chdir(tmp_path)
     done = run_python(code)

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_diag import CacheProfiler, DiagnosticError, Profiler, Recording, ResourceProfiler
-from dask_diag.columns import Labels, Texts, concatenate
-from dask_diag.table import Table
+from dask_diag.columns import Categorical, PrefixStrings, concatenate
+from dask_diag.model.table import Table
 
 COLUMNS = [
     "key",
@@ -32,7 +32,7 @@ COLUMNS = [
     "worker",
     "pid",
     "thread",
-    "compute",
+    "computation",
     "span",
     "outcome",
     "error",
@@ -52,22 +52,25 @@ def recorded(*diagnostics, get=dask.threaded.get):
 
 @given(st.lists(st.text()))
 def test_texts_come_back_as_they_were(texts):
-    column = Texts.of(texts)
+    column = PrefixStrings.of(texts)
     assert column.tolist() == texts
     assert len(column) == len(texts)
 
 
 @given(st.lists(st.tuples(st.text(max_size=5), st.integers())))
 def test_keys_come_back_as_text(keys):
-    assert Texts.of(map(str, keys)).tolist() == [str(key) for key in keys]
+    assert PrefixStrings.of(map(str, keys)).tolist() == [str(key) for key in keys]
 
 
 @given(st.lists(st.one_of(st.text(), st.integers())))
 def test_labels_come_back_as_they_were(items):
-    assert Labels.of(items).tolist() == items
+    assert Categorical.of(items).tolist() == items
 
 
-@given(st.lists(st.lists(st.text(max_size=3)), min_size=1), st.sampled_from([Labels.of, Texts.of]))
+@given(
+    st.lists(st.lists(st.text(max_size=3)), min_size=1),
+    st.sampled_from([Categorical.of, PrefixStrings.of]),
+)
 def test_columns_are_put_end_to_end(parts, of):
     assert concatenate([of(part) for part in parts]).tolist() == sum(parts, [])
 
@@ -75,7 +78,9 @@ def test_columns_are_put_end_to_end(parts, of):
 @given(st.lists(st.text(), min_size=1), st.data())
 def test_rows_are_chosen_alike_in_every_kind_of_column(texts, data):
     mask = np.array(data.draw(st.lists(st.booleans(), min_size=len(texts), max_size=len(texts))))
-    table = Table({"a": Texts.of(texts), "b": Labels.of(texts), "c": np.arange(len(texts))})
+    table = Table(
+        {"a": PrefixStrings.of(texts), "b": Categorical.of(texts), "c": np.arange(len(texts))}
+    )
     chosen = table.rows(mask)
     expected = [text for text, kept in zip(texts, mask) if kept]
     assert chosen["a"].tolist() == chosen["b"].tolist() == expected
@@ -83,13 +88,15 @@ def test_rows_are_chosen_alike_in_every_kind_of_column(texts, data):
 
 
 def test_a_column_prints_its_length_and_first_values():
-    texts = Texts.of(["x-1", "x-2\n\x1b[2J", "x-3", "x-4"])
-    assert repr(texts) == "<Texts of 4 rows: 'x-1', 'x-2\\n\\x1b[2J', 'x-3', ...>"
-    assert repr(texts[2:]) == "<Texts of 2 rows: 'x-3', 'x-4'>"
-    assert repr(Texts.of([])) == "<Texts of 0 rows: >"
-    assert repr(Labels.of(["a", "a", 2])) == "<Labels of 3 rows: 'a', 'a', 2>"
-    assert len(repr(Texts.of(["k" * 10_000] * 9))) < 200
-    assert repr(Table({"key": texts}).rows(slice(2))["key"]).startswith("<Texts of 2 rows: 'x-1'")
+    texts = PrefixStrings.of(["x-1", "x-2\n\x1b[2J", "x-3", "x-4"])
+    assert repr(texts) == "<PrefixStrings of 4 rows: 'x-1', 'x-2\\n\\x1b[2J', 'x-3', ...>"
+    assert repr(texts[2:]) == "<PrefixStrings of 2 rows: 'x-3', 'x-4'>"
+    assert repr(PrefixStrings.of([])) == "<PrefixStrings of 0 rows: >"
+    assert repr(Categorical.of(["a", "a", 2])) == "<Categorical of 3 rows: 'a', 'a', 2>"
+    assert len(repr(PrefixStrings.of(["k" * 10_000] * 9))) < 200
+    assert repr(Table({"key": texts}).rows(slice(2))["key"]).startswith(
+        "<PrefixStrings of 2 rows: 'x-1'"
+    )
 
 
 def test_the_task_table_has_the_columns_it_promises():
@@ -132,7 +139,7 @@ def test_a_recording_is_frozen():
 def test_recordings_over_one_block_combine_into_one():
     parts = recorded(Profiler(), CacheProfiler(), ResourceProfiler(0.01))
     both = Recording.combine(parts)
-    assert [len(both.computes), len(both.tasks), len(both.cache)] == [1, 2, 2]
+    assert [len(both.computations), len(both.tasks), len(both.cached_results)] == [1, 2, 2]
     assert len(both.resources) == len(parts[2].resources)
     assert both.start == min(part.start for part in parts)
     assert both.metric == "count"
@@ -148,7 +155,7 @@ def test_recordings_of_two_blocks_combine_into_all():
     (one,), (two,) = recorded(Profiler()), recorded(Profiler())
     both = Recording.combine([one, two])
     assert len(both.tasks) == 4
-    assert len(both.computes) == 2
+    assert len(both.computations) == 2
     assert both.tasks["function"].tolist() == ["b", "c", "b", "c"]
 
 
@@ -163,7 +170,7 @@ def test_an_empty_recording_is_a_recording():
     assert len(prof.recording.tasks) == 0
     assert prof.recording.tasks.to_dicts() == []
     assert list(prof.recording.tasks.columns) == COLUMNS
-    assert "0 computes" in prof.summary()
+    assert "0 computations" in prof.summary()
     prof.recording._repr_html_()
 
 
@@ -208,7 +215,7 @@ def test_functions_are_named_by_prefix_or_by_the_function(key, function):
     with Profiler() as prof, CacheProfiler() as cprof:
         dask.local.get_sync({key: (add, 1, 2)}, key)
     assert prof.recording.tasks["function"].tolist() == [function]
-    assert cprof.recording.cache["function"].tolist() == [function]
+    assert cprof.recording.cached_results["function"].tolist() == [function]
 
 
 def reachable(root):
@@ -245,7 +252,7 @@ def test_memory_retained_per_task_is_small():
     import uuid
 
     with Profiler():
-        # A compute that is not short imports threadpoolctl, once.
+        # A computation that is not short imports threadpoolctl, once.
         dask.local.get_sync({("sleep", 0): (time.sleep, 0.11)}, [("sleep", 0)])
     for keys in (
         [("x-abc", n) for n in range(4000)],
@@ -267,7 +274,9 @@ def test_memory_retained_per_task_is_small():
 
 def needs_of(recording):
     keys = recording.tasks["key"].tolist()
-    return {(keys[row["task"]], keys[row["needs"]]) for row in recording.needs.to_dicts()}
+    return {
+        (keys[row["task"]], keys[row["depends_on"]]) for row in recording.dependencies.to_dicts()
+    }
 
 
 def test_which_task_needs_which_is_recorded_on_every_scheduler():
@@ -290,41 +299,41 @@ def test_needs_are_kept_when_recordings_combine():
     (one,), (two,) = recorded(Profiler()), recorded(Profiler())
     both = Recording.combine([one, two, one])
     assert len(both.tasks) == 4
-    assert [tuple(row.values()) for row in both.needs.to_dicts()] == [(1, 0), (3, 2)]
+    assert [tuple(row.values()) for row in both.dependencies.to_dicts()] == [(1, 0), (3, 2)]
     assert needs_of(both) == needs_of(one)
 
 
-def sampled(name, start, compute="c-1"):
-    """A recording of one compute, in which one function was sampled for a second."""
+def sampled(name, start, computation="c-1"):
+    """A recording of one computation, in which one function was sampled for a second."""
     empty = Table({})
     return Recording(
         start=start,
         stop=start + 1,
         epoch=0.0,
-        computes=Table({"compute": Labels.of([compute])}),
+        computations=Table({"computation": Categorical.of([computation])}),
         tasks=empty,
-        needs=empty,
+        dependencies=empty,
         metrics=empty,
         resources=empty,
-        cache=empty,
+        cached_results=empty,
         frames=Table(
             {
-                "name": Labels.of(["outer", name]),
-                "file": Labels.of(["a.py", "b.py"]),
+                "name": Categorical.of(["outer", name]),
+                "file": Categorical.of(["a.py", "b.py"]),
                 "line": np.array([1, 2]),
-                "first": np.array([1, 2]),
+                "first_line": np.array([1, 2]),
             }
         ),
-        stacks=Table({"parent": np.array([-1, 0]), "frame": np.array([0, 1])}),
+        call_tree=Table({"parent": np.array([-1, 0]), "frame": np.array([0, 1])}),
         samples=Table(
             {
                 "start": np.array([start, start]),
                 "stop": np.array([start + 1, start + 1]),
-                "function": Labels.of(["task", "task"]),
-                "key": Labels.of(["", "('task', 0)"]),
-                "stack": np.array([1, -1]),
-                "wall": np.array([0.75, 0.25]),
-                "cpu": np.array([0.5, np.nan]),
+                "function": Categorical.of(["task", "task"]),
+                "key": Categorical.of(["", "('task', 0)"]),
+                "node": np.array([1, -1]),
+                "seconds": np.array([0.75, 0.25]),
+                "cpu_seconds": np.array([0.5, np.nan]),
                 "count": np.array([75, 0]),
             }
         ),
@@ -333,14 +342,14 @@ def sampled(name, start, compute="c-1"):
 
 def leaves(recording):
     """The function's name of each sample's innermost frame."""
-    names, frame = recording.frames["name"], recording.stacks["frame"]
-    return [names[int(frame[s])] if s >= 0 else "-" for s in recording.samples["stack"].tolist()]
+    names, frame = recording.frames["name"], recording.call_tree["frame"]
+    return [names[int(frame[s])] if s >= 0 else "-" for s in recording.samples["node"].tolist()]
 
 
 def test_samples_are_combined_with_their_stacks_and_frames():
     both = Recording.combine([sampled("f", 0.0), sampled("g", 5.0, "c-2")])
     assert leaves(both) == ["f", "-", "g", "-"]
-    assert both.stacks["parent"].tolist() == [-1, 0, -1, 2]
+    assert both.call_tree["parent"].tolist() == [-1, 0, -1, 2]
     assert both.samples["start"].tolist() == [0.0, 0.0, 5.0, 5.0]
 
 
@@ -352,7 +361,7 @@ def test_time_that_two_recordings_sampled_is_counted_once():
 
 def test_recordings_without_samples_combine_with_one_that_has_some():
     empty = Table({})
-    plain = replace(sampled("f", 0.0, "c-2"), frames=empty, stacks=empty, samples=empty)
+    plain = replace(sampled("f", 0.0, "c-2"), frames=empty, call_tree=empty, samples=empty)
     both = Recording.combine([plain, sampled("f", 0.0), plain])
     assert leaves(both) == ["f", "-"]
     assert len(Recording.combine([plain, plain]).samples) == 0

@@ -28,10 +28,10 @@ from dask_diag import (
     record,
     report,
 )
+from dask_diag.builders.recording import environment_table
 from dask_diag.capture.system import environment as environment_module
 from dask_diag.capture.system.environment import calling_code, environment
-from dask_diag.freezing.tables import environment_table
-from dask_diag.table import Table
+from dask_diag.model.table import Table
 from dask_diag.views.report import plots as report_plots
 from dask_diag.views.report import sections as report_sections
 
@@ -97,7 +97,7 @@ def test_all_sections_are_there_findings_first(tmp_path):
     assert list(page.sections) == ALL
     assert ALL[0] == "findings"
     assert "Nothing stood out" in page.sections["findings"]
-    assert "1 compute, 2 tasks" in page.sections["summary"]
+    assert "1 computation, 2 tasks" in page.sections["summary"]
     assert "thread-cpu" in page.sections["activities"]
     assert "this process" in page.sections["memory"]
     assert "Longest chain" in page.sections["critical-path"]
@@ -143,7 +143,7 @@ def test_headings_are_in_order_and_every_link_has_its_place(tmp_path):
     [
         lambda: recording_of([]),
         lambda: Profiler().recording,
-        lambda: replace(recording_of([]), computes=Table({}), tasks=Table({})),
+        lambda: replace(recording_of([]), computations=Table({}), tasks=Table({})),
         known_stacks,
     ],
     ids=["no tasks", "nothing", "no columns", "stacks only"],
@@ -239,7 +239,7 @@ def test_an_exception_in_the_block_is_raised_as_it_is_and_the_page_is_written(tm
     assert raised.value is error
     assert error.__cause__ is None
     assert error.__context__ is None
-    assert "1 compute, 1 task" in Page(tmp_path / "page.html").sections["summary"]
+    assert "1 computation, 1 task" in Page(tmp_path / "page.html").sections["summary"]
 
 
 def test_a_failed_task_is_in_the_report(tmp_path):
@@ -319,7 +319,7 @@ def test_a_profiler_that_cannot_start_or_stop_is_told_in_the_report(tmp_path, mo
     monkeypatch.undo()
     page = Page(tmp_path / "page.html")
     assert "can't start new thread" in page.sections["summary"]
-    assert "1 compute, 2 tasks" in page.sections["summary"]
+    assert "1 computation, 2 tasks" in page.sections["summary"]
 
 
 def test_a_forked_child_that_leaves_the_block_writes_nothing(tmp_path):
@@ -366,10 +366,10 @@ def hostile_recording():
         (section, name, name) for name in HOSTILE for section in ("versions", "configuration")
     ]
     path = recording_of(rows)
-    needs = Table({"task": np.arange(1, len(rows)), "needs": np.arange(len(rows) - 1)})
+    needs = Table({"task": np.arange(1, len(rows)), "depends_on": np.arange(len(rows) - 1)})
     return replace(
         path,
-        needs=needs,
+        dependencies=needs,
         environment=environment_table(facts),
         notices=tuple(HOSTILE),
         metric=HOSTILE[0],

@@ -19,7 +19,7 @@ import pytest
 
 from dask_diag import ResourceProfiler, summary
 from dask_diag.capture.system.process_tree import ProcessTree
-from dask_diag.table import Table
+from dask_diag.model.table import Table
 
 pytestmark = pytest.mark.once
 
@@ -156,8 +156,8 @@ def test_samples_tell_how_late_they_came(retried):
             time.sleep(0.05)
         table = samples(rprof)
         gaps = np.diff(table["time"])
-        assert table["late"].max() > 0.5 * gaps.max()
-        assert (table["late"] > -0.001).all()
+        assert table["delay"].max() > 0.5 * gaps.max()
+        assert (table["delay"] > -0.001).all()
         assert (gaps > 0).all()
 
     retried(measure)
@@ -257,7 +257,7 @@ def told_of(start, *samples):
     times, cpu = (np.array(column, float) for column in zip(*samples, strict=True))
     zeros = np.zeros(len(times))
     columns = dict.fromkeys(
-        ("memory", "memory_children", "read", "written", "threads", "late"), zeros
+        ("memory", "memory_children", "read", "written", "threads", "delay"), zeros
     )
     recording = ResourceProfiler().recording
     table = Table({"time": times, "cpu": cpu, **columns})

@@ -24,13 +24,13 @@ import pytest
 
 import dask_diag
 from dask_diag import DiagnosticError, Profiler, Recording, SamplingProfiler, summary, visualize
-from dask_diag.analysis.flame import NOT_SAMPLED
-from dask_diag.capture.watching import stacks
-from dask_diag.capture.watching.cells import Run
-from dask_diag.capture.watching.sampler import Beats, Sampler, beats_until
-from dask_diag.capture.watching.stacks import Stacks
-from dask_diag.capture.watching.walker import Line, Stack, Walker
-from dask_diag.capture.watching.watched import running_tasks
+from dask_diag.analysis.call_tree import NOT_SAMPLED
+from dask_diag.capture.sampling import call_tree as stacks
+from dask_diag.capture.sampling.bins import Run
+from dask_diag.capture.sampling.call_tree import Stacks
+from dask_diag.capture.sampling.probes import running_tasks
+from dask_diag.capture.sampling.sampler import Sampler, Ticks, ticks_until
+from dask_diag.capture.sampling.stack_walker import Line, Stack, Walker
 
 SCHEDULERS = [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="CPU time of others is told on Linux")
@@ -359,10 +359,12 @@ def test_qualified_names_files_and_lines():
     (row,) = rows
     assert row["name"] == ("Work.method" if sys.version_info >= (3, 11) else "method")
     assert row["file"] == __file__
-    assert row["first"] == Work.method.__code__.co_firstlineno
+    assert row["first_line"] == Work.method.__code__.co_firstlineno
     frames = sprof.recording.frames.to_dicts()
-    (line,) = {frame["line"] for frame in frames if frame["name"] == row["name"]} - {row["first"]}
-    assert line == row["first"] + 1
+    (line,) = {frame["line"] for frame in frames if frame["name"] == row["name"]} - {
+        row["first_line"]
+    }
+    assert line == row["first_line"] + 1
 
 
 @pytest.mark.parametrize("get", SCHEDULERS)
@@ -453,7 +455,7 @@ def test_several_profilers_share_a_look():
         assert coarse.tree()["total_count"][0] == fine.tree()["total_count"][0] > 20
     assert len(fine.recording.samples) > len(coarse.recording.samples)
     both = Recording.combine([coarse.recording, fine.recording])
-    assert both.samples["wall"].sum() == pytest.approx(coarse.recording.samples["wall"].sum())
+    assert both.samples["seconds"].sum() == pytest.approx(coarse.recording.samples["seconds"].sum())
 
 
 def test_overlapping_computes():
@@ -466,7 +468,7 @@ def test_overlapping_computes():
             thread.start()
         for thread in threads:
             thread.join()
-    assert len(sprof.recording.computes) == 3
+    assert len(sprof.recording.computations) == 3
     for n in range(3):
         table = prof.recording.tasks
         mine = table.rows(table["function"].where(f"work{n}"))
@@ -502,10 +504,10 @@ def test_clearing_keeps_what_runs(retried):
             clearing.start()
             dask.threaded.get({("during", 0): (more, 0.4)}, [("during", 0)])
             clearing.join()
-        # The last beat may have been due when the task was just about to end.
+        # The last tick may have been due when the task was just about to end.
         assert names_of(sprof) - {NOT_SAMPLED} == {"all tasks", "during", "more", "spin"}
         samples = sprof.recording.samples
-        assert samples["start"].min() < sprof.recording.computes["start"][0] + 0.1
+        assert samples["start"].min() < sprof.recording.computations["start"][0] + 0.1
 
     retried(measure)
 
@@ -578,20 +580,20 @@ def test_nothing_of_the_users_is_kept():
 def test_code_is_let_go():
     space = {"spin": spin}
     exec("def compute(): spin(0.1)", space)
-    code = weakref.ref(space["compute"].__code__)
-    _, sprof = sampled({("work", 0): (space.pop("compute"),)})
-    assert "compute" in names_of(sprof)
+    code = weakref.ref(space["computation"].__code__)
+    _, sprof = sampled({("work", 0): (space.pop("computation"),)})
+    assert "computation" in names_of(sprof)
     gc.collect()
     assert code() is None
 
 
 def test_tasks_that_are_not_sampled_are_not_watched():
     with Profiler():
-        stand_in = []
+        wrapper_of = []
         dask.threaded.get(
-            {("see", 0): (lambda: stand_in.append(dict(running_tasks)),)}, [("see", 0)]
+            {("see", 0): (lambda: wrapper_of.append(dict(running_tasks)),)}, [("see", 0)]
         )
-    assert stand_in == [{}]
+    assert wrapper_of == [{}]
 
 
 def threads_come_and_go(count):
@@ -771,7 +773,7 @@ def test_no_more_threads_at_a_time_than_there_are(get, retried):
     def measure():
         _, sprof = sampled({("re", 0): (match_for_long, letters_for(1.0))}, get, cycle="100ms")
         samples = sprof.recording.samples
-        threads = samples["wall"] / (samples["stop"] - samples["start"])
+        threads = samples["seconds"] / (samples["stop"] - samples["start"])
         assert threads.max() < 1.3
         assert len(samples) > 5
 
@@ -803,24 +805,24 @@ def test_calls_without_room_count_to_their_caller(monkeypatch):
 
 def test_beats_are_spread_evenly_over_whatever_repeats():
     for period in (0.01, 0.02, 0.005, 0.0033, 0.0137):
-        beats = Beats(print, 0.01, 0.0)
+        ticks = Ticks(print, 0.01, 0.0)
         seen, seconds, now = [], 0.0, 0.0
         while now < 50.0:
-            now = beats.due
-            seconds += beats.passed(now)
+            now = ticks.due
+            seconds += ticks.passed(now)
             seen.append(now % period < 0.3 * period)
         assert np.mean(seen) == pytest.approx(0.3, abs=0.01), period
         assert seconds == pytest.approx(now, abs=0.02)
 
 
 def test_missed_beats_count():
-    beats = Beats(print, 0.01, 0.0)
-    assert beats.passed(0.2699999) == pytest.approx(0.26)
-    assert 0.27 <= beats.due < 0.28
-    beats.not_before(0.5)
-    assert 0.5 <= beats.due < 0.52
-    assert beats.passed(0.5199999) == pytest.approx(0.25)
-    assert beats_until(7.0, 0.01) - beats_until(2.0, 0.01) == pytest.approx(500, abs=1)
+    ticks = Ticks(print, 0.01, 0.0)
+    assert ticks.passed(0.2699999) == pytest.approx(0.26)
+    assert 0.27 <= ticks.due < 0.28
+    ticks.not_before(0.5)
+    assert 0.5 <= ticks.due < 0.52
+    assert ticks.passed(0.5199999) == pytest.approx(0.25)
+    assert ticks_until(7.0, 0.01) - ticks_until(2.0, 0.01) == pytest.approx(500, abs=1)
 
 
 def test_a_sampler_that_is_slow_looks_less_often():

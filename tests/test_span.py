@@ -1,4 +1,4 @@
-"""Spans: names of parts of a program, taken on by computes and by annotated tasks."""
+"""Spans: names of parts of a program, taken on by computations and by annotated tasks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_compute_takes_on_the_span_it_starts_in():
             dask.threaded.get(DSK, ("a", 0))
         dask.threaded.get(DSK, ("a", 0))
     assert spans(prof) == ["", "load", "load/parse", "load", ""]
-    assert prof.recording.computes["span"].tolist() == spans(prof)
+    assert prof.recording.computations["span"].tolist() == spans(prof)
 
 
 def test_all_seconds_are_split_by_span():

@@ -24,11 +24,11 @@ from hypothesis.extra import numpy as hnp
 
 import dask_diag
 from dask_diag import CacheProfiler, DiagnosticError, Profiler, Recording, ResourceProfiler
-from dask_diag.columns import Labels, Texts
+from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.errors import RecordingFileError
+from dask_diag.model.table import Table
 from dask_diag.storage import Writer, container, load, save
 from dask_diag.storage.streams import DEFLATED, RAW, StreamWriter, pack_block
-from dask_diag.table import Table
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
 
@@ -37,12 +37,12 @@ NOTHING = Recording(
     start=0.5,
     stop=1.5,
     epoch=1e9,
-    computes=EMPTY,
+    computations=EMPTY,
     tasks=EMPTY,
-    needs=EMPTY,
+    dependencies=EMPTY,
     metrics=EMPTY,
     resources=EMPTY,
-    cache=EMPTY,
+    cached_results=EMPTY,
 )
 MUTATIONS = 10_000
 
@@ -69,7 +69,7 @@ def assert_same_column(a, b):
         assert not b.flags.writeable
         return
     assert repr(a.tolist()) == repr(b.tolist())
-    if isinstance(a, Labels):
+    if isinstance(a, Categorical):
         assert (a.codes.dtype, a.codes.tolist()) == (b.codes.dtype, b.codes.tolist())
         assert repr(a.values) == repr(b.values)
 
@@ -87,21 +87,21 @@ def example(tasks=200, seed=0):
         NOTHING,
         tasks=Table(
             {
-                "key": Texts.of(
+                "key": PrefixStrings.of(
                     f"('sum-{n % 3:032x}', {n // 9}, {n % 9})" if n % 7 else f"lone-{n}"
                     for n in range(tasks)
                 ),
-                "function": Labels.of("sum" if n % 7 else "lone" for n in range(tasks)),
+                "function": Categorical.of("sum" if n % 7 else "lone" for n in range(tasks)),
                 "start": start,
                 "stop": stop,
                 "thread_cpu": cpu,
                 "thread_noncpu": stop - start - cpu,
                 "submitted": submitted,
-                "worker": Labels.of(f"thread-{n % 4}" for n in range(tasks)),
-                "thread": Labels.of(140313448924864 + n % 4 for n in range(tasks)),
+                "worker": Categorical.of(f"thread-{n % 4}" for n in range(tasks)),
+                "thread": Categorical.of(140313448924864 + n % 4 for n in range(tasks)),
             }
         ),
-        needs=Table({"task": task, "needs": task - 1}),
+        dependencies=Table({"task": task, "depends_on": task - 1}),
         resources=Table({"time": np.arange(9) / 7, "memory": np.arange(9) * 1e6 + 0.5}),
         notices=("the ☃ melted",),
         metric="count",
@@ -129,7 +129,7 @@ def tables(draw):
     names = draw(st.lists(any_text, max_size=5, unique=True))
     texts = st.lists(any_text, min_size=rows, max_size=rows)
     labels = st.lists(any_label, min_size=rows, max_size=rows)
-    kinds = st.one_of(arrays(rows), texts.map(Texts.of), labels.map(Labels.of))
+    kinds = st.one_of(arrays(rows), texts.map(PrefixStrings.of), labels.map(Categorical.of))
     return Table({name: draw(kinds) for name in names})
 
 
@@ -311,7 +311,7 @@ def streamed_parts():
             whole,
             stop=2.0 + n,
             tasks=whole.tasks.rows(rows),
-            needs=whole.needs.rows(rows),
+            dependencies=whole.dependencies.rows(rows),
             resources=whole.resources.rows(slice(n, n + 1)),
         )
 
@@ -348,16 +348,16 @@ def test_damaged_files_are_told_and_no_number_is_wrong(tmp_path):
             outcomes["refused"] += 1
             continue
         outcomes["whole" if data == original else "in part"] += 1
-        told = [text for text in recording.notices if "cut short" in text or "is damaged" in text]
-        assert bool(told) == (data != original)
-        assert recording.is_whole == (data == original)
-        truth = truths[len(recording.tasks)]
-        assert_same(replace(recording, notices=()), replace(truth, notices=()))
+        said = [text for text in recording.notices if f"is {recording.state}: " in text]
+        assert bool(said) == (data != original)
+        assert recording.is_complete == (data == original)
+        truth = replace(truths[len(recording.tasks)], notices=(), state=recording.state)
+        assert_same(replace(recording, notices=()), truth)
     assert outcomes["refused"] > MUTATIONS / 10
     assert outcomes["in part"] > MUTATIONS / 10
 
 
-def test_what_is_damaged_is_not_said_to_be_cut_short(tmp_path):
+def test_damaged_and_truncated_are_two_states(tmp_path):
     path = tmp_path / "run.diag"
     with Writer(path) as writer:
         for part in streamed_parts():
@@ -367,16 +367,38 @@ def test_what_is_damaged_is_not_said_to_be_cut_short(tmp_path):
         flipped = bytearray(whole)
         flipped[at] ^= 4
         path.write_bytes(flipped)
-        told = load(path).notices[-1]
-        assert told.startswith("run.diag is damaged: ")
-        assert "cut short" not in told
-        assert "killed" not in told
-        assert not load(path).is_whole
+        recording = load(path)
+        assert (recording.state, recording.is_complete) == ("damaged", False)
+        assert recording.notices[-1].startswith("run.diag is damaged: ")
+        assert "killed" not in recording.notices[-1]
     for cut in (whole[: len(whole) // 2], whole[:-30], whole + b"more"):
         path.write_bytes(cut)
-        told = load(path).notices[-1]
-        assert told.startswith("run.diag was cut short: ")
-        assert not load(path).is_whole
+        recording = load(path)
+        assert (recording.state, recording.is_complete) == ("truncated", False)
+        assert recording.notices[-1].startswith(
+            "run.diag is truncated: the writing process did not close it (killed?). Everything up "
+            "to the last complete chunk was loaded."
+        )
+
+
+def test_what_is_loaded_in_part_and_saved_again_stays_incomplete(tmp_path):
+    original = tmp_path / "run.diag"
+    example().save(original)
+    original.write_bytes(original.read_bytes()[:-30])
+    load(original).save(tmp_path / "again.diag")
+    assert load(tmp_path / "again.diag").state == "truncated"
+
+
+def test_a_notice_does_not_make_a_recording_incomplete(tmp_path):
+    notices = ("the metric failed: chunk is damaged", "it is truncated", "it was cut short")
+    replace(example(), notices=notices).save(tmp_path / "run.diag")
+    loaded = load(tmp_path / "run.diag")
+    assert (loaded.state, loaded.is_complete, loaded.notices) == ("complete", True, notices)
+
+
+def test_a_state_that_is_none_is_refused():
+    with pytest.raises(DiagnosticError, match=r"state: expected one of .*, found 'fine'"):
+        replace(example(), state="fine")
 
 
 def forged(path, told, streams=None):
@@ -442,7 +464,15 @@ def test_a_forged_block_is_refused_and_allocates_little(how, size, stored, tmp_p
 
 @pytest.mark.parametrize(
     "values",
-    [{}, {"start": "x", "stop": 1, "epoch": 1}, {**TIMES, "tasks": 7}, {**TIMES, "notices": 7}, 7],
+    [
+        {},
+        {"start": "x", "stop": 1, "epoch": 1},
+        {**TIMES, "tasks": 7},
+        {**TIMES, "notices": 7},
+        {**TIMES, "state": 7},
+        {**TIMES, "state": "fine"},
+        7,
+    ],
 )
 def test_forged_values_are_refused(values, tmp_path):
     forged(tmp_path / "forged", {"part": 0, "values": values, "tables": {}})
@@ -555,7 +585,7 @@ def test_columns_that_a_file_cannot_hold_are_told(column, tmp_path):
     with pytest.raises(RecordingFileError, match=r"tasks: column 'a': expected a flat array"):
         replace(NOTHING, tasks=Table({"a": column})).save(tmp_path / "run.diag")
     with pytest.raises(RecordingFileError, match="expected labels"):
-        replace(NOTHING, tasks=Table({"a": Labels([0], [b"x"])})).save(tmp_path / "run.diag")
+        replace(NOTHING, tasks=Table({"a": Categorical([0], [b"x"])})).save(tmp_path / "run.diag")
     with pytest.raises(RecordingFileError, match="metric: expected text"):
         replace(NOTHING, metric=object()).save(tmp_path / "run.diag")
     assert os.listdir(tmp_path) == []
@@ -571,7 +601,7 @@ def test_parts_are_put_together(tmp_path):
             writer.append(part)
     loaded, whole = load(tmp_path / "run.diag"), example(300)
     assert loaded.tasks.to_dicts().__repr__() == whole.tasks.to_dicts().__repr__()
-    assert loaded.needs.to_dicts() == whole.needs.to_dicts()
+    assert loaded.dependencies.to_dicts() == whole.dependencies.to_dicts()
     assert loaded.stop == parts[-1].stop
     assert loaded.notices == whole.notices
 
@@ -584,7 +614,7 @@ def test_what_was_written_can_be_read_while_more_is_written(tmp_path):
         loaded = load(tmp_path / "run.diag")
         assert len(loaded.tasks) == 75 * count + 75
         assert loaded.stop == 99.0
-        assert "was cut short" in loaded.notices[-1]
+        assert loaded.state == "truncated"
     writer.close()
     writer.close()
     loaded = load(tmp_path / "run.diag")
@@ -615,7 +645,7 @@ def test_parts_stay_when_the_disk_is_full(tmp_path, monkeypatch):
     writer.close()
     loaded = load(tmp_path / "run.diag")
     assert len(loaded.tasks) == 75
-    assert "was cut short" in loaded.notices[-1]
+    assert loaded.state == "truncated"
 
 
 KILLED = """
@@ -645,7 +675,7 @@ def test_a_killed_writer_leaves_a_file_that_opens(tmp_path):
         loaded = load(path)
         assert len(loaded.tasks) % 75 == 0
         assert len(loaded.tasks) >= 75 * (after + rest)
-        assert "was cut short" in loaded.notices[-1]
+        assert loaded.state == "truncated"
         path.unlink()
 
 

@@ -161,10 +161,10 @@ def test_the_order_of_a_tasks_times(scheduler):
         assert 0 <= task["thread_cpu"] <= wall(task) + 1e-4
         assert prof.start_time < task["submitted"]
         assert task["collected"] < prof.end_time
-    (compute,) = prof.recording.computes.to_dicts()
-    assert compute["scheduler"] == scheduler
-    assert compute["workers"] == (1 if scheduler == "synchronous" else 2)
-    assert compute["error"] == ""
+    (computation,) = prof.recording.computations.to_dicts()
+    assert computation["scheduler"] == scheduler
+    assert computation["workers"] == (1 if scheduler == "synchronous" else 2)
+    assert computation["error"] == ""
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
@@ -266,7 +266,7 @@ def test_a_failing_task_with_others_in_flight(retried):
         assert tasks["waiting"]["stop"] != tasks["waiting"]["stop"]
         assert "never" not in tasks
         assert [result.key for result in prof.results] == [("done", 0)]
-        assert prof.recording.computes.to_dicts()[0]["error"] == "ValueError"
+        assert prof.recording.computations.to_dicts()[0]["error"] == "ValueError"
         text = prof.summary()
         assert "failed: 1 task" in text
         assert "ValueError" in text
@@ -341,8 +341,8 @@ def test_a_graph_that_cannot_start():
     with Profiler() as prof, pytest.raises(RuntimeError, match="Cycle"):
         dask.local.get_sync({"a": (add, "b", 1), "b": (add, "a", 1)}, "a")
     assert len(prof.recording.tasks) == 0
-    assert prof.recording.computes.to_dicts()[0]["error"] == "RuntimeError"
-    assert "ended by an error: 1 compute (RuntimeError)" in prof.summary()
+    assert prof.recording.computations.to_dicts()[0]["error"] == "RuntimeError"
+    assert "ended by an error: 1 computation (RuntimeError)" in prof.summary()
 
 
 def test_cpu_time_of_process_workers_is_theirs(retried):

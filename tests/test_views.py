@@ -27,11 +27,11 @@ from dask_diag import (
     summary,
     visualize,
 )
-from dask_diag.analysis.outside import cpu_outside_tasks
-from dask_diag.columns import Labels, Texts
-from dask_diag.table import Table
-from dask_diag.views.colors import color_of
-from dask_diag.views.names import shown
+from dask_diag.analysis.cpu_accounting import cpu_outside_tasks
+from dask_diag.columns import Categorical, PrefixStrings
+from dask_diag.model.table import Table
+from dask_diag.views.escaping import shown
+from dask_diag.views.theme.colors import color_of
 
 from .javascript import changed_by_javascript, needs_node
 
@@ -52,37 +52,37 @@ HOSTILE = [
 ]
 
 
-def recording_of(rows, computes=(("c-1", 0.0, 10.0),), notices=()):
+def recording_of(rows, computations=(("c-1", 0.0, 10.0),), notices=()):
     """A recording by hand; a row is function, start, stop, cpu, worker, and maybe outcome, error."""
     rows = [(*row, "ok", "")[:7] if len(row) == 5 else row for row in rows]
     columns = list(zip(*rows, strict=True)) or [()] * 7
     functions, starts, stops, cpus, workers, outcomes, errors = columns
     start, stop, cpu = (np.array(column, float) for column in (starts, stops, cpus))
-    worker = Labels.of(workers)
+    worker = Categorical.of(workers)
     return Recording(
         start=0.0,
         stop=10.0,
         epoch=1.7e9,
-        computes=Table(
+        computations=Table(
             {
-                "compute": Labels.of(c[0] for c in computes),
-                "start": np.array([c[1] for c in computes], float),
-                "stop": np.array([c[2] for c in computes], float),
-                "workers": np.full(len(computes), 2),
-                "process_cpu": np.zeros(len(computes)),
-                "scheduler_cpu": np.zeros(len(computes)),
-                "blocked": np.zeros(len(computes)),
-                "preempted": np.zeros(len(computes)),
-                "processors": np.full(len(computes), 2),
-                "span": Labels.of([""] * len(computes)),
-                "scheduler": Labels.of(["threads"] * len(computes)),
-                "error": Labels.of([""] * len(computes)),
+                "computation": Categorical.of(c[0] for c in computations),
+                "start": np.array([c[1] for c in computations], float),
+                "stop": np.array([c[2] for c in computations], float),
+                "workers": np.full(len(computations), 2),
+                "process_cpu": np.zeros(len(computations)),
+                "scheduler_cpu": np.zeros(len(computations)),
+                "voluntary_switches": np.zeros(len(computations)),
+                "involuntary_switches": np.zeros(len(computations)),
+                "cpus": np.full(len(computations), 2),
+                "span": Categorical.of([""] * len(computations)),
+                "scheduler": Categorical.of(["threads"] * len(computations)),
+                "error": Categorical.of([""] * len(computations)),
             }
         ),
         tasks=Table(
             {
-                "key": Texts.of(f"('{name}', {n})" for n, name in enumerate(functions)),
-                "function": Labels.of(functions),
+                "key": PrefixStrings.of(f"('{name}', {n})" for n, name in enumerate(functions)),
+                "function": Categorical.of(functions),
                 "start": start,
                 "stop": stop,
                 "thread_cpu": cpu,
@@ -90,18 +90,18 @@ def recording_of(rows, computes=(("c-1", 0.0, 10.0),), notices=()):
                 "submitted": start - 0.1,
                 "collected": stop + 0.1,
                 "worker": worker,
-                "pid": Labels(worker.codes, [1] * len(worker.values) or [1]),
-                "thread": Labels(worker.codes, range(max(len(worker.values), 1))),
-                "compute": Labels.of(["c-1"] * len(rows)),
-                "span": Labels.of([""] * len(rows)),
-                "outcome": Labels.of(outcomes),
-                "error": Labels.of(errors),
+                "pid": Categorical(worker.codes, [1] * len(worker.values) or [1]),
+                "thread": Categorical(worker.codes, range(max(len(worker.values), 1))),
+                "computation": Categorical.of(["c-1"] * len(rows)),
+                "span": Categorical.of([""] * len(rows)),
+                "outcome": Categorical.of(outcomes),
+                "error": Categorical.of(errors),
             }
         ),
-        needs=Table({}),
+        dependencies=Table({}),
         metrics=Table({}),
         resources=Table({}),
-        cache=Table({}),
+        cached_results=Table({}),
         notices=tuple(notices),
     )
 
@@ -125,7 +125,7 @@ def drawn_by_the_page(figure):
     (script,) = [m for m in figure.select({"type": bm.CustomJS}) if "rectangles" in m.args]
     marks = [{} for _ in script.args["marks"]]
     given = {**script.args, "rectangles": {}, "marks": marks}
-    (models,) = changed_by_javascript("tasks/tasks.js", "draw_all", given)
+    (models,) = changed_by_javascript("plots/tasks/tasks.js", "draw_all", given)
     return models["rectangles"]["data"], [mark["data"] for mark in models["marks"]]
 
 
@@ -182,7 +182,7 @@ def test_tasks_not_ok_are_marked_and_those_not_begun_are_not_drawn():
         ("g", 1.0, nan, nan, "thread-1", "unfinished", ""),
         ("g", nan, nan, nan, "unknown", "unfinished", ""),
     ]
-    recording = recording_of(rows, computes=[("c-1", 0.0, 2.5)])
+    recording = recording_of(rows, computations=[("c-1", 0.0, 2.5)])
     figure = visualize(recording, show=False, save=False)
     data, (failed, unfinished) = drawn_by_the_page(figure)
     assert len(quads(figure)) == 4
@@ -250,9 +250,11 @@ def test_stacked_plots_share_one_time_axis_and_one_origin():
 
 
 def test_a_plot_of_resources_is_as_long_as_what_it_shows():
-    columns = ("time", "cpu", "memory", "memory_children", "read", "written", "threads", "late")
+    columns = ("time", "cpu", "memory", "memory_children", "read", "written", "threads", "delay")
     samples = Table({name: np.array([0.0, 0.02, 0.05]) for name in columns})
-    short = replace(recording_of([], computes=(("c-1", 0.0, 0.05),)), resources=samples, stop=0.05)
+    short = replace(
+        recording_of([], computations=(("c-1", 0.0, 0.05),)), resources=samples, stop=0.05
+    )
     figure = visualize(short, show=False, save=False)
     assert (figure.x_range.start, figure.x_range.end) == (0, 0.05)
 
@@ -305,7 +307,7 @@ def test_show_false_touches_no_browser(monkeypatch, tmp_path):
     (prof,) = run(Profiler())
     prof.visualize(filename=tmp_path / "page.html", show=False)
     assert opened == []
-    monkeypatch.setattr("dask_diag.views.page.view", opened.append)
+    monkeypatch.setattr("dask_diag.views.visualize.view", opened.append)
     prof.visualize(filename=tmp_path / "page.html")
     assert opened == [(tmp_path / "page.html").as_uri()]
     (tmp_path / "page.html").unlink()
@@ -313,9 +315,9 @@ def test_show_false_touches_no_browser(monkeypatch, tmp_path):
 
 def test_in_a_notebook_the_figure_shows_inline_and_no_file_is_written(monkeypatch, tmp_path):
     shown_in = []
-    monkeypatch.setattr("dask_diag.views.page._in_notebook", lambda: True)
-    monkeypatch.setattr("dask_diag.views.page.output_notebook", lambda **k: shown_in.append(k))
-    monkeypatch.setattr("dask_diag.views.page.bokeh_show", shown_in.append)
+    monkeypatch.setattr("dask_diag.views.visualize._in_notebook", lambda: True)
+    monkeypatch.setattr("dask_diag.views.visualize.output_notebook", lambda **k: shown_in.append(k))
+    monkeypatch.setattr("dask_diag.views.visualize.bokeh_show", shown_in.append)
     (prof,) = run(Profiler())
     figure = prof.visualize()
     assert shown_in[-1].children[0] is figure
@@ -330,7 +332,7 @@ def test_what_is_shown_and_not_saved_is_in_no_folder_of_the_users(monkeypatch, t
     monkeypatch.chdir(tmp_path / "script")
     monkeypatch.setattr("sys.argv", [str(tmp_path / "script" / "mine.py")])
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    monkeypatch.setattr("dask_diag.views.page.view", shown_in.append)
+    monkeypatch.setattr("dask_diag.views.visualize.view", shown_in.append)
     (prof,) = run(Profiler())
     prof.visualize(save=False)
     assert list((tmp_path / "script").iterdir()) == []
@@ -486,7 +488,7 @@ def test_shown_text_is_one_printable_line_of_bounded_length(text, limit):
 def test_the_summary_adds_up():
     rows = [(f"f{n}", 0.0, 1.0 + n / 100, 0.5, "thread-0") for n in range(50)]
     text = summary(recording_of(rows))
-    assert "1 compute, 50 tasks on 1 worker, 10.0 s" in text
+    assert "1 computation, 50 tasks on 1 worker, 10.0 s" in text
     assert "(30 more functions)" in text
     total = next(line for line in text.splitlines() if line.strip().startswith("total"))
     assert total.split() == [
@@ -508,7 +510,7 @@ def test_the_summary_adds_up():
 
 def test_the_summary_of_several_combines_them():
     text = summary(run(Profiler(), ResourceProfiler(0.01), CacheProfiler()))
-    assert "1 compute, 2 tasks" in text
+    assert "1 computation, 2 tasks" in text
     assert "resources: CPU" in text
     assert "held by the scheduler (count): at most" in text
     assert str(text) == repr(text)
@@ -517,10 +519,10 @@ def test_the_summary_of_several_combines_them():
 
 def test_computing_time_counts_overlap_once():
     rows = [("f", 0.0, 1.0, 1.0, "thread-0")]
-    computes = [("c-1", 0.0, 4.0), ("c-2", 2.0, 3.0), ("c-3", 8.0, 9.0)]
-    text = summary(recording_of(rows, computes))
-    assert "3 computes, 1 task on 1 worker, 5.00 s" in text
-    assert "overlapping in time with an earlier one: 1 compute" in text
+    computations = [("c-1", 0.0, 4.0), ("c-2", 2.0, 3.0), ("c-3", 8.0, 9.0)]
+    text = summary(recording_of(rows, computations))
+    assert "3 computations, 1 task on 1 worker, 5.00 s" in text
+    assert "overlapping in time with an earlier one: 1 computation" in text
 
 
 def test_a_big_profile_makes_a_small_page(tmp_path):
@@ -549,7 +551,7 @@ def test_the_page_holds_json_that_browsers_read(tmp_path):
 
 def test_in_a_notebook_a_summary_is_returned_and_not_printed(monkeypatch):
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
-    assert "1 compute, 2 tasks" in summary(run(Profiler()))
+    assert "1 computation, 2 tasks" in summary(run(Profiler()))
 
 
 def test_the_summary_tells_how_worker_time_divides():

@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 
 from dask_diag import DiagnosticError, Profiler, activities, context_meter, waits
-from dask_diag.capture.watching import thread_states
-from dask_diag.capture.watching.explained import first_of
-from dask_diag.capture.watching.sampler import Sampler, time_of_beat
-from dask_diag.capture.watching.watched import running_tasks
-from dask_diag.columns import Labels
-from dask_diag.table import Table
+from dask_diag.capture.sampling import linux_threads as thread_states
+from dask_diag.capture.sampling.probes import running_tasks
+from dask_diag.capture.sampling.sampler import Sampler, time_of_tick
+from dask_diag.capture.sampling.wait_probe import first_of
+from dask_diag.columns import Categorical
+from dask_diag.model.table import Table
 
 SCHEDULERS = [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="waits are told on Linux")
@@ -103,7 +103,7 @@ def assert_adds_up(prof):
     told = {row["activity"]: row["value"] for row in rows if row["activity"] in WAITS}
     assert sum(told.values()) == pytest.approx(noncpu, rel=1e-9)
     available = sum(
-        row["workers"] * (row["stop"] - row["start"]) for row in recording.computes.to_dicts()
+        row["workers"] * (row["stop"] - row["start"]) for row in recording.computations.to_dicts()
     )
     assert sum(row["value"] for row in rows) == pytest.approx(available, rel=1e-6)
 
@@ -283,7 +283,7 @@ def with_waits(rows, noncpu=1.0):
     table = Table(
         {
             "task": np.zeros(len(rows), dtype=np.int64),
-            "activity": Labels.of(name for name, _, _ in rows),
+            "activity": Categorical.of(name for name, _, _ in rows),
             "seconds": np.array([seconds for _, seconds, _ in rows], dtype=float),
             "samples": np.array([samples for _, _, samples in rows], dtype=np.int64),
         }
@@ -407,9 +407,9 @@ def test_a_thread_that_has_ended_waits_for_nothing():
 
 def test_of_many_tasks_each_is_looked_at_in_all_parts_of_an_interval():
     seen = np.zeros((4, 4))
-    for beat in range(1, 4001):
-        part = int(4 * (time_of_beat(beat, 1.0) - beat))
-        seen[first_of(4, beat), part] += 1
+    for tick in range(1, 4001):
+        part = int(4 * (time_of_tick(tick, 1.0) - tick))
+        seen[first_of(4, tick), part] += 1
     assert seen.min() > 200
     assert seen.max() < 300
 
@@ -420,7 +420,7 @@ def test_two_of_many_tasks_stand_for_all(retried):
         prof = profiled([(time.sleep, 0.5)] * 6, num_workers=6)
         found = waited(prof)
         assert found["sleep"] == pytest.approx(3.0, rel=0.2)
-        # Fifty beats, of two looks each.
+        # Fifty ticks, of two looks each.
         assert 40 < prof.recording.waits["samples"].sum() < 130
 
     retried(measure)

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from dask_diag.analysis.functions import expect_functions
-from dask_diag.analysis.metered import without_metered
+from dask_diag.analysis.metering import without_metered
 from dask_diag.analysis.occupancy import Occupancy, occupancies, rows_by
 from dask_diag.analysis.waits import divided
-from dask_diag.columns import Labels
+from dask_diag.columns import Categorical
 from dask_diag.errors import DiagnosticError
-from dask_diag.recording import Recording, expect_recording
-from dask_diag.table import Table
+from dask_diag.model.recording import Recording, expect_recording
+from dask_diag.model.table import Table
 
 __all__ = ["activities", "cells", "execute_metrics"]
 
@@ -24,7 +24,7 @@ Group = tuple[Any, ...]
 Sum = tuple[Group, str, float]
 """A group, an activity, and the sum of a metric."""
 
-GROUPS = ("activity", "function", "worker", "span", "compute")
+GROUPS = ("activity", "function", "worker", "span", "computation")
 NO_TASK = None
 """The function of seconds in which a worker ran no task."""
 UNITS_OF_TRANSFERS = ("bytes", "count")
@@ -38,14 +38,14 @@ def activities(
     unit: str = "seconds",
     functions: Collection[str] | None = None,
 ) -> Table:
-    """Divide the worker-seconds of all computes among activities.
+    """Divide the worker-seconds of all computations among activities.
 
-    For every compute the seconds sum to its wall time times its workers.
+    For every computation the seconds sum to its wall time times its workers.
 
     Parameters
     ----------
     recording : Recording
-    by : {"activity", "function", "worker", "span", "compute"}
+    by : {"activity", "function", "worker", "span", "computation"}
         What else to divide by; the table has a column of that name.
     unit : str
         Which unit to tell of.
@@ -89,7 +89,7 @@ def activities(
     if isinstance(functions, str):
         functions = [functions]
     if functions is not None:
-        labels = recording.tasks["function"] if len(recording.tasks) else Labels.of([])
+        labels = recording.tasks["function"] if len(recording.tasks) else Categorical.of([])
         functions = expect_functions(functions, labels, "functions")
     columns = () if by == "activity" else (by,)
     sums = _summed(
@@ -99,9 +99,9 @@ def activities(
     rows = sorted(sums.items(), key=lambda item: -item[1])
     return Table(
         {
-            **{by: Labels.of(group[0] for (group, _), _ in rows) for by in columns},
-            "activity": Labels.of(activity for (_, activity), _ in rows),
-            "unit": Labels.of(unit for _ in rows),
+            **{by: Categorical.of(group[0] for (group, _), _ in rows) for by in columns},
+            "activity": Categorical.of(activity for (_, activity), _ in rows),
+            "unit": Categorical.of(unit for _ in rows),
             "value": np.array([value for _, value in rows], dtype=float),
         }
     )
@@ -127,7 +127,7 @@ def cells(recording: Recording) -> Table:
     names = ("function", "worker", "activity", "unit")
     return Table(
         {
-            **{name: Labels.of(column) for name, column in zip(names, labels, strict=True)},
+            **{name: Categorical.of(column) for name, column in zip(names, labels, strict=True)},
             "value": np.array(values, dtype=float),
         }
     )
@@ -192,7 +192,7 @@ def _seconds(
 
 def _chosen(recording: Recording, functions: Collection[str] | None) -> Array:
     """Which tasks are of these functions, and have begun as far as is known."""
-    labels: Labels = recording.tasks["function"]
+    labels: Categorical = recording.tasks["function"]
     begun = ~np.isnan(recording.tasks["start"])
     if functions is None:
         return np.asarray(begun)
@@ -220,12 +220,12 @@ def _seconds_of_tasks(
         yield from _sums(groups, chosen & tasks["outcome"].where(outcome), wall, outcome)
 
 
-def _groups(recording: Recording, by: tuple[str, ...]) -> Labels:
+def _groups(recording: Recording, by: tuple[str, ...]) -> Categorical:
     """The group of each task: its values in those columns."""
     codes: Array = np.zeros(len(recording.tasks), dtype=np.int64)
     values: list[Group] = [()]
     for name in by:
-        labels: Labels = recording.tasks[name]
+        labels: Categorical = recording.tasks[name]
         if len(values) == 1:
             codes, values = labels.codes, [(*values[0], value) for value in labels.values]
             continue
@@ -237,20 +237,20 @@ def _groups(recording: Recording, by: tuple[str, ...]) -> Labels:
             (*values[pair // len(labels.values)], labels.values[pair % len(labels.values)])
             for pair in pairs.tolist()
         ]
-    return Labels(codes, values)
+    return Categorical(codes, values)
 
 
-def _metrics(groups: Labels, metrics: Table) -> Iterator[Sum]:
+def _metrics(groups: Categorical, metrics: Table) -> Iterator[Sum]:
     """The sums of each activity that was metered."""
     if not len(metrics):
         return
-    activity: Labels = metrics["activity"]
+    activity: Categorical = metrics["activity"]
     of_tasks = groups[metrics["task"]]
     for name in dict.fromkeys(activity.values):
         yield from _sums(of_tasks, activity.where(name), metrics["value"], name)
 
 
-def _sums(groups: Labels, chosen: Array, values: Array, activity: str) -> Iterator[Sum]:
+def _sums(groups: Categorical, chosen: Array, values: Array, activity: str) -> Iterator[Sum]:
     codes = groups.codes[chosen]
     sums = np.bincount(codes, values[chosen], minlength=len(groups.values))
     for code in np.unique(codes).tolist():
@@ -277,7 +277,7 @@ def _transfers(
         return
     counted = chosen[transfers["task"]]
     if unit == "seconds":
-        counted &= transfers["by"].where("worker")
+        counted &= transfers["side"].where("worker")
     groups, activity = _groups(recording, by)[transfers["task"]], transfers["activity"]
     values = {
         "seconds": transfers["stop"] - transfers["start"],
@@ -298,11 +298,11 @@ def _seconds_held_up_by_transfers(
     transfers = recording.transfers
     if not len(transfers):
         return
-    by_scheduler = transfers.rows(transfers["by"].where("scheduler") & chosen[transfers["task"]])
-    rows_of = rows_by(recording.tasks["compute"][by_scheduler["task"]])
+    by_scheduler = transfers.rows(transfers["side"].where("scheduler") & chosen[transfers["task"]])
+    rows_of = rows_by(recording.tasks["computation"][by_scheduler["task"]])
     groups = _groups(recording, by)
     for occupancy in found:
-        mine = by_scheduler.rows(rows_of.get(occupancy.compute, slice(0)))
+        mine = by_scheduler.rows(rows_of.get(occupancy.computation, slice(0)))
         for activity, workers in occupancy.held_up.items():
             until_start = occupancy.seconds_until(workers, mine["start"])
             values = occupancy.seconds_until(workers, mine["stop"]) - until_start
@@ -313,7 +313,7 @@ def _seconds_held_up_by_transfers(
 def _seconds_of_free_workers(
     recording: Recording, occupancy: Occupancy, by: tuple[str, ...]
 ) -> Iterator[Sum]:
-    group = {"function": NO_TASK, "compute": occupancy.compute, "span": occupancy.span}
+    group = {"function": NO_TASK, "computation": occupancy.computation, "span": occupancy.span}
     steps = {
         "overhead": occupancy.overhead,
         "idle": occupancy.idle,
@@ -341,7 +341,7 @@ def _shares_of_workers(
     tasks = occupancy.tasks
     known = ~np.isnan(tasks.taken)
     starts, stops = tasks.taken[known], tasks.left[known]
-    labels: Labels = recording.tasks["worker"][tasks.rows[known]]
+    labels: Categorical = recording.tasks["worker"][tasks.rows[known]]
     at_start = occupancy.share_until(workers, starts)
     at_stop = occupancy.share_until(workers, stops)
     in_tasks = np.bincount(labels.codes, at_stop - at_start, minlength=len(labels.values))

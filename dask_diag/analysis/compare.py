@@ -1,13 +1,14 @@
-"""Two recordings of the same work: which functions have become slower, as far as that is sure.
+"""Two recordings of the same work: which functions take longer, as far as that is no chance.
 
-The seconds of a function are the sum over its tasks. If the duration of each is one draw from what
-such a task may take, the sums of two recordings differ by chance, by no more than Welch's interval
-in 99 of 100 cases. A change that is larger is sure. That is the spread between tasks, not between
-runs: where the whole machine was slower, so was every task.
+The seconds of a function are the sum over its tasks. A change of that sum is called one if it is
+beyond what the variation between tasks explains: see `pairing` for how that is measured. It is the
+variation between tasks, not between runs: where the whole machine was slower, so was every task.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,18 +16,20 @@ import numpy as np
 from dask_diag.analysis.elapsed import seconds_computing
 from dask_diag.analysis.levels import levels_held
 from dask_diag.analysis.memory import memory_usage
-from dask_diag.analysis.spread import FEWEST, Sum, interval
-from dask_diag.columns import Labels
-from dask_diag.recording import Recording, expect_recording
-from dask_diag.table import Table
+from dask_diag.analysis.pairing import NO_TASKS, TimedTasks, differences, timed_tasks
+from dask_diag.analysis.statistics import CONFIDENCE, MIN_TASKS, Variation, half_width
+from dask_diag.columns import Categorical
+from dask_diag.model.recording import Recording, expect_recording
+from dask_diag.model.table import Table
 
 __all__ = ["Comparison", "compare"]
 
+Array = np.ndarray[Any, Any]
 _NAN = float("nan")
 
 
 class Comparison(NamedTuple):
-    """What `compare` finds. What is not known is NaN.
+    """What changed from one recording to another. What is not known is NaN.
 
     Attributes
     ----------
@@ -34,24 +37,25 @@ class Comparison(NamedTuple):
         A row per function, the largest change of seconds first. ``function``; then twice, as
         ``_before`` and ``_after``: ``tasks`` (count), ``seconds`` (sum of its tasks' durations),
         ``cpu`` (the share of them that was CPU time, 0 to 1), ``memory`` (the most bytes seen in
-        use while one ran, see `memory_usage`) and ``held`` (the most that the scheduler held of
-        its results at a time, in the recording's metric); ``change`` of the seconds, ``spread``
-        (seconds by which they may differ by chance), and ``verdict``: ``slower`` or ``faster`` if
-        the change is more than the spread, ``same`` if not, ``few`` if there are too few tasks to
-        tell, ``new`` or ``gone``.
+        use while one ran, see `memory_usage`) and ``held`` (the peak of its results that the
+        scheduler cached, in the recording's metric); ``change`` of the seconds, ``spread``
+        (seconds that variation between tasks explains), and ``verdict``: ``slower`` or ``faster``
+        if the change is more than the spread, ``unchanged`` if not, ``too few tasks`` if the
+        spread is not known, ``added`` or ``removed``.
     total : dict
         The same numbers of all functions together, before and after, and ``elapsed`` (seconds in
-        which a compute ran).
-    metrics : tuple of str
-        What the scheduler held is measured in, before and after.
+        which a computation ran).
+    metrics, units : tuple of str
+        The metric of cached results and its unit, before and after.
     """
 
     functions: Table
     total: dict[str, Any]
     metrics: tuple[str, str]
+    units: tuple[str, str]
 
-    def rising(self, by: float) -> list[str]:
-        """What takes longer than before by more than a share (0.1 is a tenth), and surely so.
+    def regressions(self, above: float) -> list[str]:
+        """What takes longer than before by more than a share (0.1 is a tenth), beyond chance.
 
         Returns
         -------
@@ -62,27 +66,28 @@ class Comparison(NamedTuple):
         return [
             row["function"]
             for row in rows
-            if row["verdict"] == "slower" and row["change"] > by * row["seconds_before"]
+            if row["verdict"] == "slower" and row["change"] > above * row["seconds_before"]
         ]
 
 
 class _Side(NamedTuple):
-    """A function in one recording; `known` is of the tasks whose duration is known."""
+    """A function in one recording."""
 
     tasks: int = 0
     seconds: float = 0.0
     cpu: float = _NAN
     memory: float = _NAN
     held: float = _NAN
-    known: Sum = Sum(0, 0.0)
+    timed: TimedTasks = NO_TASKS
 
 
 _ABSENT = _Side()
-_BOTH = ("tasks", "seconds", "cpu", "memory", "held")
+_MEASURES = ("tasks", "seconds", "cpu", "memory", "held")
 
 
-class _Pair(NamedTuple):
-    """A function in both."""
+@dataclass(frozen=True)
+class _FunctionChange:
+    """A function in both recordings."""
 
     function: str
     before: _Side
@@ -92,21 +97,33 @@ class _Pair(NamedTuple):
     def change(self) -> float:
         return self.after.seconds - self.before.seconds
 
-    @property
-    def present(self) -> list[Sum]:
-        return [side.known for side in (self.before, self.after) if side.tasks]
+    @cached_property
+    def differences(self) -> Array | None:
+        return differences(self.before.timed, self.after.timed)
+
+    @cached_property
+    def variations(self) -> list[Variation]:
+        """Of the sums that make up the change."""
+        if self.differences is not None:
+            return [Variation.of(self.differences)]
+        sides = (self.before, self.after)
+        return [Variation.of(side.timed.seconds) for side in sides if side.tasks]
 
     @property
-    def spread(self) -> float:
-        """NaN if there are too few tasks."""
-        enough = all(known.tasks >= FEWEST for known in self.present)
-        return interval(self.present) if enough else _NAN
+    def has_known_variation(self) -> bool:
+        return all(variation.size >= MIN_TASKS for variation in self.variations)
 
     @property
-    def verdict(self) -> str:
+    def is_judged(self) -> bool:
+        return bool(self.before.tasks and self.after.tasks) and self.has_known_variation
+
+    def spread(self, risk: float) -> float:
+        return half_width(self.variations, risk) if self.has_known_variation else _NAN
+
+    def verdict(self, risk: float) -> str:
         if not self.before.tasks:
-            return "new"
-        return _verdict(self.change, self.spread) if self.after.tasks else "gone"
+            return "added"
+        return _verdict(self.change, self.spread(risk)) if self.after.tasks else "removed"
 
 
 def compare(before: Recording, after: Recording) -> Comparison:
@@ -124,10 +141,18 @@ def compare(before: Recording, after: Recording) -> Comparison:
     expect_recording(after)
     sides = _by_function(before), _by_function(after)
     names = dict.fromkeys((*sides[0], *sides[1]))
-    pairs = [_Pair(name, *(side.get(name, _ABSENT) for side in sides)) for name in names]
-    pairs.sort(key=lambda pair: -abs(pair.change))
+    changes = [
+        _FunctionChange(name, *(side.get(name, _ABSENT) for side in sides)) for name in names
+    ]
+    changes.sort(key=lambda each: -abs(each.change))
+    # A build fails if any of them is slower: each may err by chance only so rarely that all of
+    # them together keep the confidence (Bonferroni). The total of one function is no other test.
+    tests = sum(each.is_judged for each in changes) + (len(changes) > 1)
+    risk = (1 - CONFIDENCE) / max(1, tests)
+    total = _total(changes, before, after, risk)
     metrics = before.metric, after.metric
-    return Comparison(_table(pairs), _total(pairs, before, after), metrics)
+    units = before.metric_unit, after.metric_unit
+    return Comparison(_table(changes, risk), total, metrics, units)
 
 
 def _by_function(recording: Recording) -> dict[str, _Side]:
@@ -136,71 +161,96 @@ def _by_function(recording: Recording) -> dict[str, _Side]:
         return {}
     held, _ = levels_held(recording)
     memory = _memory_of_functions(recording)
-    function: Labels = tasks["function"]
-    seconds = tasks["stop"] - tasks["start"]
+    timed = timed_tasks(tasks)
+    function: Categorical = tasks["function"]
     order = np.argsort(function.codes, kind="stable")
-    cuts = np.searchsorted(function.codes[order], np.arange(len(function.values) + 1)).tolist()
+    bounds = np.searchsorted(function.codes[order], np.arange(len(function.values) + 1)).tolist()
     sides = {}
-    for name, start, stop in zip(function.values, cuts, cuts[1:], strict=False):
+    for name, start, stop in zip(function.values, bounds, bounds[1:], strict=False):
         if start == stop:
             continue
         rows = order[start:stop]
-        known = rows[~np.isnan(seconds[rows])]
-        total = float(seconds[known].sum())
-        variance = float(seconds[known].var(ddof=1)) if len(known) > 1 else _NAN
+        rows_timed = rows[~np.isnan(timed.seconds[rows])]
+        seconds = float(timed.seconds[rows_timed].sum())
+        cpu_seconds = float(np.nansum(tasks["thread_cpu"][rows_timed]))
         sides[name] = _Side(
             tasks=len(rows),
-            seconds=total,
-            cpu=float(np.nansum(tasks["thread_cpu"][known])) / total if total else _NAN,
+            seconds=seconds,
+            cpu=cpu_seconds / seconds if seconds else _NAN,
             memory=memory.get(name, _NAN),
             held=held[name].peak if name in held else _NAN,
-            known=Sum(len(known), variance),
+            timed=timed.rows(rows_timed),
         )
     return sides
 
 
-def _table(pairs: list[_Pair]) -> Table:
-    numbers = {
-        f"{name}_{when}": np.array([getattr(getattr(pair, when), name) for pair in pairs], float)
-        for name in _BOTH
+def _table(changes: list[_FunctionChange], risk: float) -> Table:
+    measures = {
+        f"{name}_{when}": np.array([getattr(getattr(each, when), name) for each in changes], float)
+        for name in _MEASURES
         for when in ("before", "after")
     }
     return Table(
         {
-            "function": Labels.of(pair.function for pair in pairs),
-            **numbers,
-            "change": np.array([pair.change for pair in pairs], float),
-            "spread": np.array([pair.spread for pair in pairs], float),
-            "verdict": Labels.of(pair.verdict for pair in pairs),
+            "function": Categorical.of(each.function for each in changes),
+            **measures,
+            "change": np.array([each.change for each in changes], float),
+            "spread": np.array([each.spread(risk) for each in changes], float),
+            "verdict": Categorical.of(each.verdict(risk) for each in changes),
         }
     )
 
 
-def _total(pairs: list[_Pair], before: Recording, after: Recording) -> dict[str, Any]:
+def _total(
+    changes: list[_FunctionChange], before: Recording, after: Recording, risk: float
+) -> dict[str, Any]:
     total: dict[str, Any] = {}
     for when, recording in (("before", before), ("after", after)):
-        sides = [getattr(pair, when) for pair in pairs]
+        sides = [getattr(each, when) for each in changes]
         seconds = sum(side.seconds for side in sides)
         cpu = sum(side.cpu * side.seconds for side in sides if not np.isnan(side.cpu))
         total[f"tasks_{when}"] = sum(side.tasks for side in sides)
         total[f"seconds_{when}"] = seconds
         total[f"cpu_{when}"] = cpu / seconds if seconds else _NAN
-        total[f"held_{when}"] = levels_held(recording)[1].peak if len(recording.cache) else _NAN
-        total[f"elapsed_{when}"] = seconds_computing(recording.computes)
-        total[f"memory_{when}"] = _most_memory(recording.resources)
+        total[f"held_{when}"] = (
+            levels_held(recording)[1].peak if len(recording.cached_results) else _NAN
+        )
+        total[f"elapsed_{when}"] = seconds_computing(recording.computations)
+        total[f"memory_{when}"] = _peak_memory(recording.resources)
     total["change"] = total["seconds_after"] - total["seconds_before"]
-    total["spread"] = interval(
-        known for pair in pairs if not np.isnan(pair.spread) for known in pair.present
-    )
+    total["spread"] = _spread_of_total(changes, risk)
     total["verdict"] = _verdict(total["change"], total["spread"])
     return total
 
 
+def _spread_of_total(changes: list[_FunctionChange], risk: float) -> float:
+    """The seconds that chance explains of all changes together; NaN if that is not known.
+
+    The differences of all paired tasks are judged as those of one function: one of which there is
+    a single task counts with what it differs by, so that it never makes a change of the total
+    that is more than its own share of the standard error.
+    """
+    paired = [each.differences for each in changes if each.differences is not None]
+    variations = [Variation.of(np.concatenate(paired))] if paired else []
+    unpaired = [each for each in changes if each.differences is None]
+    unknown = 0.0
+    if paired and variations[0].size < MIN_TASKS:
+        variations.pop()
+        unknown += abs(float(sum(each.sum() for each in paired)))
+    for each in unpaired:
+        if each.has_known_variation:
+            variations += each.variations
+        else:
+            # Where the noise is not known, all of the change may be noise.
+            unknown += abs(each.change)
+    return half_width(variations, risk) + unknown if variations else _NAN
+
+
 def _verdict(change: float, spread: float) -> str:
     if np.isnan(spread):
-        return "few"
+        return "too few tasks"
     if abs(change) <= spread:
-        return "same"
+        return "unchanged"
     return "slower" if change > 0 else "faster"
 
 
@@ -211,7 +261,7 @@ def _memory_of_functions(recording: Recording) -> dict[str, float]:
     return dict(zip(usage["function"].tolist(), usage["max_memory"].tolist(), strict=True))
 
 
-def _most_memory(resources: Table) -> float:
+def _peak_memory(resources: Table) -> float:
     if not len(resources):
         return _NAN
     return float(np.max(resources["memory"] + resources["memory_children"]))

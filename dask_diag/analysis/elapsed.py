@@ -1,20 +1,20 @@
-"""How long computes ran, where several may have run at once."""
+"""How long computations ran, where several may have run at once."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from dask_diag.table import Table
+from dask_diag.model.table import Table
 
 __all__ = ["seconds_computing"]
 
 
-def seconds_computing(computes: Table) -> float:
-    """Seconds in which at least one compute ran."""
-    if not len(computes):
+def seconds_computing(computations: Table) -> float:
+    """Seconds in which at least one computation ran."""
+    if not len(computations):
         return 0.0
-    order = np.argsort(computes["start"])
-    starts, stops = computes["start"][order], computes["stop"][order]
+    order = np.argsort(computations["start"])
+    starts, stops = computations["start"][order], computations["stop"][order]
     reached = np.maximum.accumulate(stops)
     begins = np.maximum(starts[1:], reached[:-1])
     first = stops[0] - starts[0]

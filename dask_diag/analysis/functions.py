@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.columns import Labels
+from dask_diag.columns import Categorical
 from dask_diag.errors import DiagnosticError
-from dask_diag.recording import Recording
-from dask_diag.table import Table
-from dask_diag.units import count
+from dask_diag.formatting import count
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
 
 __all__ = ["by_function", "expect_functions"]
 
@@ -31,7 +31,7 @@ def by_function(recording: Recording) -> Table:
     tasks = recording.tasks
     if not len(tasks):
         return Table({})
-    function: Labels = tasks["function"]
+    function: Categorical = tasks["function"]
     wall = tasks["stop"] - tasks["start"]
     columns: dict[str, Any] = {
         "tasks": _count(function, np.ones(len(tasks), bool)),
@@ -45,27 +45,27 @@ def by_function(recording: Recording) -> Table:
     present = columns["tasks"] > 0
     order = np.flatnonzero(present)
     order = order[np.argsort(-np.nan_to_num(columns["wall"][order]), kind="stable")]
-    names = Labels(order, function.values)
+    names = Categorical(order, function.values)
     return Table({"function": names, **{name: column[order] for name, column in columns.items()}})
 
 
-def _count(labels: Labels, chosen: Any) -> Any:
+def _count(labels: Categorical, chosen: Any) -> Any:
     return np.bincount(labels.codes[chosen], minlength=len(labels.values))
 
 
-def _sum(labels: Labels, seconds: Any) -> Any:
+def _sum(labels: Categorical, seconds: Any) -> Any:
     known = ~np.isnan(seconds)
     sums = np.bincount(labels.codes[known], seconds[known], minlength=len(labels.values))
     return np.where(_count(labels, known) > 0, sums, np.nan)
 
 
-def _largest(labels: Labels, seconds: Any) -> Any:
+def _largest(labels: Categorical, seconds: Any) -> Any:
     largest = np.full(len(labels.values), np.nan)
     np.fmax.at(largest, labels.codes, seconds)
     return largest
 
 
-def expect_functions(asked: Any, labels: Labels, argument: str) -> list[str]:
+def expect_functions(asked: Any, labels: Categorical, argument: str) -> list[str]:
     """The functions that are asked for, each of which labels a row.
 
     Raises

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_diag.recording import Recording
-from dask_diag.table import Table
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
 
 __all__ = ["Level", "levels_held"]
 
@@ -34,7 +34,7 @@ def levels_held(recording: Recording, origin: float = 0.0) -> tuple[dict[str, Le
 
     Results whose size is not known (NaN) are left out.
     """
-    cache = recording.cache
+    cache = recording.cached_results
     if not len(cache):
         return {}, Level(np.zeros(0), np.zeros(0))
     known = cache.rows(~np.isnan(cache["metric"]))
@@ -51,7 +51,7 @@ def levels_held(recording: Recording, origin: float = 0.0) -> tuple[dict[str, Le
 
 
 def level_of(held: Table, origin: float = 0.0) -> Level:
-    """The level of some rows of `Recording.cache`; times are counted from `origin`."""
+    """The level of some rows of `Recording.cached_results`; times are counted from `origin`."""
     times = np.concatenate([held["start"], held["stop"]])
     changes = np.concatenate([held["metric"], -held["metric"]])
     moments, inverse = np.unique(times, return_inverse=True)

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.columns import Labels
+from dask_diag.columns import Categorical
 from dask_diag.errors import DiagnosticError
-from dask_diag.recording import Recording, expect_recording
-from dask_diag.table import Table
+from dask_diag.model.recording import Recording, expect_recording
+from dask_diag.model.table import Table
 
 __all__ = ["memory_usage", "times_of_tasks", "together"]
 
@@ -47,11 +47,12 @@ def memory_usage(recording: Recording, by: str = "function") -> Table:
 
     Notes
     -----
-    The memory of a task is that of the process which ran it; if that computes itself, the tasks of
+    The memory of a task is that of the process which ran it; if that computations itself, the tasks
+    of
     its threads share it, and its descendants count in it. ``growth`` is **exact** if no other task
     ran there from the sample before the task until its end: the most that was seen less that
     sample. Else it is an **upper bound**: the most that was seen less the least that had been seen
-    since no compute ran, as if all in between were this task's. What is between two samples is
+    since no computation ran, as if all in between were this task's. What is between two samples is
     not seen: choose a short ``dt``, and mind ``sampled``.
     """
     expect_recording(recording)
@@ -75,7 +76,7 @@ def memory_usage(recording: Recording, by: str = "function") -> Table:
 class Samples:
     """The memory of one process, or several: bytes at ascending times.
 
-    `least` is the least since the last sample at which no compute ran, that one included.
+    `least` is the least since the last sample at which no computation ran, that one included.
     """
 
     times: Array
@@ -83,12 +84,12 @@ class Samples:
     least: Array
 
     @classmethod
-    def of(cls, times: Array, sizes: Array, computes: Table) -> Samples:
+    def of(cls, times: Array, sizes: Array, computations: Table) -> Samples:
         """From samples in any order."""
         order = np.argsort(times, kind="stable")
         times, sizes = times[order], sizes[order]
-        begun = np.searchsorted(np.sort(computes["start"]), times, "right")
-        ended = np.searchsorted(np.sort(computes["stop"]), times)
+        begun = np.searchsorted(np.sort(computations["start"]), times, "right")
+        ended = np.searchsorted(np.sort(computations["stop"]), times)
         period = np.cumsum(begun == ended)
         by_size = np.argsort(sizes, kind="stable")
         rank = np.empty(len(sizes), np.int64)
@@ -154,12 +155,14 @@ def _extreme(of: np.ufunc, values: Array, first: Array, last: Array) -> Array:
 
 
 def times_of_tasks(recording: Recording) -> tuple[Array, Array]:
-    """When each began and ended; one of which that is not known may have run all its compute."""
-    tasks, computes = recording.tasks, recording.computes
-    ends = dict(zip(computes["compute"].tolist(), computes["stop"].tolist(), strict=True))
-    end = np.array([ends.get(name, recording.stop) for name in tasks["compute"].values])
+    """When each task started and stopped; if not known, when its computation did."""
+    tasks, computations = recording.tasks, recording.computations
+    ends = dict(
+        zip(computations["computation"].tolist(), computations["stop"].tolist(), strict=True)
+    )
+    end = np.array([ends.get(name, recording.stop) for name in tasks["computation"].values])
     start = np.where(np.isnan(tasks["start"]), tasks["submitted"], tasks["start"])
-    stop = np.where(np.isnan(tasks["stop"]), end[tasks["compute"].codes], tasks["stop"])
+    stop = np.where(np.isnan(tasks["stop"]), end[tasks["computation"].codes], tasks["stop"])
     return start, stop
 
 
@@ -172,13 +175,13 @@ def _scopes(recording: Recording) -> Iterator[tuple[Array, Samples, Array]]:
     known = ~np.isnan(tasks["start"])
     elsewhere = np.zeros(len(tasks), bool)
     if len(processes):
-        children = np.unique(processes["pid"][processes["descendant"] > 0])
+        children = np.unique(processes["pid"][processes["is_child"] > 0])
         for code, pid in enumerate(tasks["pid"].values):
             if pid in children:
                 there = tasks["pid"].codes == code
                 elsewhere |= there
                 own = processes.rows(processes["pid"] == pid)
-                sampled = Samples.of(own["time"], own["memory"], recording.computes)
+                sampled = Samples.of(own["time"], own["memory"], recording.computations)
                 yield np.flatnonzero(there & known), sampled, np.flatnonzero(there)
     yield np.flatnonzero(~elsewhere & known), together(recording), np.arange(len(tasks))
 
@@ -188,18 +191,18 @@ def together(recording: Recording) -> Samples:
     processes, resources = recording.processes, recording.resources
     if not len(processes):
         if not len(resources):
-            return Samples.of(np.zeros(0), np.zeros(0), recording.computes)
+            return Samples.of(np.zeros(0), np.zeros(0), recording.computations)
         memory = resources["memory"] + resources["memory_children"]
-        return Samples.of(resources["time"], memory, recording.computes)
+        return Samples.of(resources["time"], memory, recording.computations)
     times, at = np.unique(processes["time"], return_inverse=True)
     # Each reading has the computing process once: recordings of the same samples count once.
-    readings = np.bincount(at, processes["descendant"] == 0, minlength=len(times))
+    readings = np.bincount(at, processes["is_child"] == 0, minlength=len(times))
     sizes = np.bincount(at, processes["memory"], minlength=len(times))
     read = readings > 0
-    return Samples.of(times[read], sizes[read] / readings[read], recording.computes)
+    return Samples.of(times[read], sizes[read] / readings[read], recording.computations)
 
 
-def _by_function(function: Labels, seen: _Seen) -> Table:
+def _by_function(function: Categorical, seen: _Seen) -> Table:
     """A row for each function, the largest growth first, those not seen last."""
     width = len(function.values)
 
@@ -228,5 +231,5 @@ def _by_function(function: Labels, seen: _Seen) -> Table:
     order = order[np.argsort(-np.nan_to_num(columns["peak_growth"][order], nan=-1), kind="stable")]
     chosen = {name: column[order] for name, column in columns.items()}
     all_exact = (chosen["exact"] == chosen["sampled"]) & (chosen["sampled"] > 0)
-    bound = Labels(np.where(chosen["sampled"] == 0, 2, ~all_exact), ["exact", "upper", ""])
-    return Table({"function": Labels(order, function.values), **chosen, "bound": bound})
+    bound = Categorical(np.where(chosen["sampled"] == 0, 2, ~all_exact), ["exact", "upper", ""])
+    return Table({"function": Categorical(order, function.values), **chosen, "bound": bound})

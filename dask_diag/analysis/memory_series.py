@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_diag.optional import needed
-from dask_diag.recording import Recording
-from dask_diag.table import Table
+from dask_diag.import_optional import import_optional
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
 
 if TYPE_CHECKING:
     import pandas
@@ -68,7 +68,7 @@ def dataframe(
     MissingDependencyError
         If pandas is not installed.
     """
-    pd = needed("pandas", "to_pandas()", "samples and recording need nothing")
+    pd = import_optional("pandas", "to_pandas()", "samples and recording need nothing")
     columns = {}
     for label, times, sizes in series_of(recording, measures):
         if align:

@@ -1,4 +1,4 @@
-"""How many workers were busy, held up, or idle at each moment of a compute."""
+"""How many workers were busy, held up, or idle at each moment of a computation."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from dask_diag.analysis.transfers import Interval, transfers_by_task
-from dask_diag.columns import Labels
-from dask_diag.recording import Recording
+from dask_diag.columns import Categorical
+from dask_diag.model.recording import Recording
 
 __all__ = ["Occupancy", "Task", "occupancies", "when_ready"]
 
@@ -18,14 +18,14 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Task:
-    """The times of the tasks of one compute, as arrays; NaN where there is none.
+    """The times of the tasks of one computation, as arrays; NaN where there is none.
 
     Attributes
     ----------
     rows : array of int
         Their positions in `Recording.tasks`.
     ready, start, stop, collected : array of float
-        Seconds. `stop` of a task that was not finished is the end of its compute.
+        Seconds. `stop` of a task that was not finished is the end of its computation.
     taken, left : array of float
         From when to when it had a worker: from `start` to `stop`, and in another process also while
         the worker rebuilt its inputs and pickled its result.
@@ -42,16 +42,16 @@ class Task:
 
 @dataclass(frozen=True)
 class Occupancy:
-    """The state of a compute's workers as step functions of time.
+    """The state of a computation's workers as step functions of time.
 
     Attributes
     ----------
-    compute, span : str
+    computation, span : str
     workers : int
         As many as the scheduler said, or as ran at once if it said less.
     tasks : Task
     times : array of float, shape (steps + 1,)
-        Seconds; the first and last are the bounds of the compute.
+        Seconds; the first and last are the bounds of the computation.
     busy : array of int, shape (steps,)
         Workers that ran a task, or moved its inputs or result.
     overhead, unknown : array of int, shape (steps,)
@@ -63,7 +63,7 @@ class Occupancy:
         ``deserialize``; without these where nothing is moved between processes.
     """
 
-    compute: str
+    computation: str
     span: str
     workers: int
     tasks: Task
@@ -101,27 +101,31 @@ class Occupancy:
 
 
 def when_ready(recording: Recording) -> Array:
-    """When each task could begin: its compute's start, or the last collection it waited for."""
-    tasks, computes = recording.tasks, recording.computes
-    starts = dict(zip(computes["compute"].tolist(), computes["start"].tolist(), strict=True))
-    of_compute = np.array([starts.get(name, recording.start) for name in tasks["compute"].values])
-    ready = of_compute[tasks["compute"].codes]
-    if len(recording.needs):
-        collected = tasks["collected"][recording.needs["needs"]]
-        np.fmax.at(ready, recording.needs["task"], collected)
+    """When each task could begin: its computation's start, or the last collection it waited for."""
+    tasks, computations = recording.tasks, recording.computations
+    starts = dict(
+        zip(computations["computation"].tolist(), computations["start"].tolist(), strict=True)
+    )
+    of_compute = np.array(
+        [starts.get(name, recording.start) for name in tasks["computation"].values]
+    )
+    ready = of_compute[tasks["computation"].codes]
+    if len(recording.dependencies):
+        collected = tasks["collected"][recording.dependencies["depends_on"]]
+        np.fmax.at(ready, recording.dependencies["task"], collected)
     return np.asarray(ready)
 
 
 def occupancies(recording: Recording) -> list[Occupancy]:
-    """The occupancy of every compute that ran tasks or had workers, in the order recorded."""
+    """The occupancy of every computation that ran tasks or had workers, in the order recorded."""
     if not len(recording.tasks):
-        return [_occupancy(row, _no_tasks(), {}) for row in recording.computes.to_dicts()]
+        return [_occupancy(row, _no_tasks(), {}) for row in recording.computations.to_dicts()]
     tasks = recording.tasks
     ready, moves = when_ready(recording), transfers_by_task(recording)
-    rows_of = rows_by(tasks["compute"])
+    rows_of = rows_by(tasks["computation"])
     found = []
-    for row in recording.computes.to_dicts():
-        rows = rows_of.get(row["compute"], np.zeros(0, np.int64))
+    for row in recording.computations.to_dicts():
+        rows = rows_of.get(row["computation"], np.zeros(0, np.int64))
         start, stop = tasks["start"][rows], tasks["stop"][rows]
         stop = np.where(np.isnan(stop) & ~np.isnan(start), row["stop"], stop)
         taken, left = np.fmin(start, moves.opened[rows]), np.fmax(stop, moves.closed[rows])
@@ -130,7 +134,7 @@ def occupancies(recording: Recording) -> list[Occupancy]:
     return found
 
 
-def rows_by(labels: Labels) -> dict[str, Array]:
+def rows_by(labels: Categorical) -> dict[str, Array]:
     """The positions of the rows that hold each value, ascending."""
     order = np.argsort(labels.codes, kind="stable")
     cuts = np.searchsorted(labels.codes[order], np.arange(len(labels.values) + 1))
@@ -145,8 +149,8 @@ def _no_tasks() -> Task:
     return Task(np.zeros(0, np.int64), nothing, nothing, nothing, nothing, nothing, nothing)
 
 
-def _occupancy(compute: dict[str, Any], tasks: Task, moves: dict[str, Interval]) -> Occupancy:
-    begin, end = compute["start"], compute["stop"]
+def _occupancy(computation: dict[str, Any], tasks: Task, moves: dict[str, Interval]) -> Occupancy:
+    begin, end = computation["start"], computation["stop"]
     known = ~np.isnan(tasks.taken)
     running = (tasks.taken[known], tasks.left[known])
     waiting = (tasks.ready[known], tasks.taken[known])
@@ -167,7 +171,7 @@ def _occupancy(compute: dict[str, Any], tasks: Task, moves: dict[str, Interval])
         counts[step] += sign * np.bincount(here, minlength=len(times))
         position += len(values)
     busy, ready, done, unknown, *moving = np.cumsum(counts, axis=1)[:, :-1].astype(np.int64)
-    workers = max(int(compute["workers"]), int(busy.max(initial=0)), 1)
+    workers = max(int(computation["workers"]), int(busy.max(initial=0)), 1)
     free = workers - busy
     overhead = np.minimum(free, ready + done)
     unknown = np.minimum(free - overhead, unknown)
@@ -176,8 +180,8 @@ def _occupancy(compute: dict[str, Any], tasks: Task, moves: dict[str, Interval])
         held_up[activity] = np.where(scheduler_is_at_it > 0, overhead, 0)
         overhead = overhead - held_up[activity]
     return Occupancy(
-        compute=compute["compute"],
-        span=compute["span"],
+        computation=computation["computation"],
+        span=computation["span"],
         workers=workers,
         tasks=tasks,
         times=times,

@@ -6,7 +6,7 @@ import numpy as np
 
 from dask_diag.analysis.levels import Level
 from dask_diag.analysis.occupancy import when_ready
-from dask_diag.recording import Recording
+from dask_diag.model.recording import Recording
 
 __all__ = ["ready_tasks", "thinned"]
 
@@ -14,15 +14,17 @@ __all__ = ["ready_tasks", "thinned"]
 def ready_tasks(recording: Recording) -> Level:
     """Tasks whose needs had been collected and that had not begun, over time.
 
-    Tasks of which it is not known when they began count until their compute's end.
+    Tasks of which it is not known when they began count until their computation's end.
     """
-    tasks, computes = recording.tasks, recording.computes
+    tasks, computations = recording.tasks, recording.computations
     if not len(tasks):
         return Level(np.zeros(0), np.zeros(0))
-    ends = dict(zip(computes["compute"].tolist(), computes["stop"].tolist(), strict=True))
-    end = np.array([ends.get(name, recording.stop) for name in tasks["compute"].values])
+    ends = dict(
+        zip(computations["computation"].tolist(), computations["stop"].tolist(), strict=True)
+    )
+    end = np.array([ends.get(name, recording.stop) for name in tasks["computation"].values])
     ready = when_ready(recording)
-    begun = np.where(np.isnan(tasks["start"]), end[tasks["compute"].codes], tasks["start"])
+    begun = np.where(np.isnan(tasks["start"]), end[tasks["computation"].codes], tasks["start"])
     moments = np.concatenate([ready, np.maximum(begun, ready)])
     order = np.argsort(moments, kind="stable")
     changes = np.repeat(np.array([1, -1], np.int32), len(tasks))[order]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.recording import Recording
+from dask_diag.model.recording import Recording
 
 __all__ = ["Interval", "Moves", "transfers_by_task"]
 
@@ -49,7 +49,7 @@ def transfers_by_task(recording: Recording) -> Moves:
     def of(by: str, activity: str, column: str) -> Array:
         times = np.full(rows, np.nan)
         if len(transfers):
-            chosen = transfers["by"].where(by) & transfers["activity"].where(activity)
+            chosen = transfers["side"].where(by) & transfers["activity"].where(activity)
             times[transfers["task"][chosen]] = transfers[column][chosen]
         return times
 

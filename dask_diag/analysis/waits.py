@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.analysis.metered import without_metered
-from dask_diag.columns import Labels
+from dask_diag.analysis.metering import without_metered
+from dask_diag.columns import Categorical
 from dask_diag.errors import DiagnosticError
-from dask_diag.recording import Recording, expect_recording
-from dask_diag.table import Table
+from dask_diag.model.recording import Recording, expect_recording
+from dask_diag.model.table import Table
 
 __all__ = ["divided", "waits"]
 
@@ -26,7 +26,7 @@ NOT_KNOWN = "unexplained"
 
 @dataclass(frozen=True)
 class _Pool:
-    """The tasks of one function in one compute: they are taken to wait alike.
+    """The tasks of one function in one computation: they are taken to wait alike.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ def waits(recording: Recording, by: str = "function") -> Table:
     if len(recording.waits):
         ok = recording.tasks["outcome"].where("ok")
         noncpu = np.nan_to_num(without_metered(recording, ok)[1])
-        names: Labels = recording.tasks["function"]
+        names: Categorical = recording.tasks["function"]
         exact, pools = _explained(recording, noncpu, ok)
         blocked = noncpu - exact
         for pool in pools:
@@ -92,13 +92,13 @@ def waits(recording: Recording, by: str = "function") -> Table:
                 _add(sums, (name, activity), share * seconds, samples, (error * seconds) ** 2)
     rows = sorted(sums.items(), key=lambda item: -item[1][0])
     columns: dict[str, Any] = {
-        "activity": Labels.of(activity for (_, activity), _ in rows),
+        "activity": Categorical.of(activity for (_, activity), _ in rows),
         "seconds": np.array([seconds for _, (seconds, _, _) in rows], dtype=float),
         "samples": np.array([samples for _, (_, samples, _) in rows], dtype=np.int64),
         "error": np.sqrt(np.array([variance for _, (_, _, variance) in rows], dtype=float)),
     }
     if by == "function":
-        columns = {"function": Labels.of(name for (name, _), _ in rows), **columns}
+        columns = {"function": Categorical.of(name for (name, _), _ in rows), **columns}
     return Table(columns)
 
 
@@ -134,7 +134,7 @@ def divided(
 def _explained(recording: Recording, noncpu: Array, chosen: Array) -> tuple[Array, list[_Pool]]:
     """Seconds that each task waited for a processor, and what the others divide into."""
     table = recording.waits.rows(chosen[recording.waits["task"]])
-    activity: Labels = table["activity"]
+    activity: Categorical = table["activity"]
     is_exact = activity.where(EXACT)
     exact = np.zeros(len(noncpu))
     np.add.at(exact, table["task"][is_exact], np.nan_to_num(table["seconds"][is_exact]))
@@ -154,9 +154,9 @@ def _explained(recording: Recording, noncpu: Array, chosen: Array) -> tuple[Arra
 
 
 def _pool_codes(recording: Recording) -> Array:
-    """A number for each task, the same for those of one function in one compute."""
-    function, compute = recording.tasks["function"], recording.tasks["compute"]
-    codes = function.codes.astype(np.int64) * len(compute.values) + compute.codes
+    """A number for each task, the same for those of one function in one computation."""
+    function, computation = recording.tasks["function"], recording.tasks["computation"]
+    codes = function.codes.astype(np.int64) * len(computation.values) + computation.codes
     return np.asarray(codes)
 
 
@@ -171,7 +171,7 @@ def _positions_by(codes: Array) -> dict[int, Array]:
 def _pool(tasks: Array, blocked: float, wall: float, sampled: Table) -> _Pool:
     seconds: dict[str, float] = {}
     samples: dict[str, int] = {}
-    names: Labels = sampled["activity"]
+    names: Categorical = sampled["activity"]
     for activity in names.values:
         rows = names.where(activity)
         if rows.any():

@@ -1,4 +1,4 @@
-"""Names for parts of a program, which every compute in them takes on."""
+"""Names for parts of a program, which every computation in them takes on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _path: ContextVar[tuple[str, ...]] = ContextVar("dask_diag_span", default=())
 
 @contextmanager
 def span(name: str) -> Iterator[None]:
-    """Name every compute that starts in a block; blocks may be nested.
+    """Name every computation that starts in a block; blocks may be nested.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def span(name: str) -> Iterator[None]:
     >>> from dask_diag import span
     >>> with span("load"):
     ...     with span("parse"):
-    ...         pass        # computes here are in the span "load/parse"
+    ...         pass        # computations here are in the span "load/parse"
     """
     if not isinstance(name, str):
         raise TypeError(f"span: expected a name, found {name!r}")

@@ -7,17 +7,17 @@ import click
 from dask_diag._version import __version__
 from dask_diag.cli.compare import compare
 from dask_diag.cli.export import export
+from dask_diag.cli.output import OneLineErrors
 from dask_diag.cli.report import report
 from dask_diag.cli.run import run
 from dask_diag.cli.summary import summary
-from dask_diag.cli.telling import OneLineErrors
 
 __all__ = ["main"]
 
 _STATUS = """\b
 Exit status:
   0  all is well
-  1  compare --fail-over: something takes longer
+  1  compare --fail-above: something takes longer
   2  dask-diag could not do what was asked; one line says why
 `dask-diag run` ends as the script does, once the script has started."""
 
@@ -25,7 +25,7 @@ Exit status:
 @click.group(cls=OneLineErrors, epilog=_STATUS)
 @click.version_option(__version__, prog_name="dask-diag")
 def main() -> None:
-    """Diagnose computes on Dask's local schedulers."""
+    """Diagnose computations on Dask's local schedulers."""
 
 
 for _command in (run, summary, report, compare, export):

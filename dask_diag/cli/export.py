@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dask_diag.cli.telling import check_free, one_line, tell
+from dask_diag.cli.output import check_free, one_line, tell
 
 __all__ = ["export"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dask_diag.cli.telling import check_free, one_line, tell
+from dask_diag.cli.output import check_free, one_line, tell
 
 if TYPE_CHECKING:
     from dask_diag.analysis.findings import Finding

@@ -1,4 +1,4 @@
-"""``dask-diag run``: profile all that an unchanged program computes."""
+"""``dask-diag run``: profile all that an unchanged program computations."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 
 import click
 
-from dask_diag.cli.program import Program, end_of, print_as_python_does, wait_for_threads
-from dask_diag.cli.telling import check_free, end_as, one_line, tell
+from dask_diag.cli.metric import function_named
+from dask_diag.cli.output import check_free, end_as, one_line, tell
+from dask_diag.cli.runner import Program, end_of, print_as_python_does, wait_for_threads
 from dask_diag.errors import DiagnosticError
 
 __all__ = ["run"]
@@ -39,6 +40,13 @@ def check_seconds(context: click.Context, option: click.Parameter, value: float)
     show_default=True,
     help="Seconds between samples of CPU and memory.",
 )
+@click.option(
+    "--metric",
+    metavar="MODULE:FUNCTION",
+    help="Measures each result that the scheduler holds; by default cachey:nbytes.",
+)
+@click.option("--metric-name", help="What it measures, for labels.")
+@click.option("--unit", help="Its unit, such as bytes.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no summary.")
 @click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as for python -m.")
 @click.option("-c", "code", is_flag=True, help="PROGRAM is code, as for python -c.")
@@ -51,18 +59,21 @@ def run(
     force: bool,
     explain: bool,
     interval: float,
+    metric: str | None,
+    metric_name: str | None,
+    unit: str | None,
     quiet: bool,
     module: bool,
     code: bool,
     program: str,
     arguments: tuple[str, ...],
 ) -> None:
-    """Run a program and record all that it computes on Dask's local schedulers.
+    """Run a program and record all that it computations on Dask's local schedulers.
 
     The program finds its arguments, stdout, __main__ and everything else as if run by python, and
     the exit status is its own. The recording is written as it goes, and the summary to stderr when
     it ends: by itself, by an error, by sys.exit or by Ctrl-C. os._exit, SIGTERM and SIGKILL leave
-    no time for a summary; the recording is there, and says that it was cut short.
+    no time for a summary; the recording is there, and says that it is truncated.
     """
     if module and code:
         raise click.UsageError("-m and -c: only one of them can be")
@@ -71,20 +82,24 @@ def run(
     path = output or f"{runs.name}.diag"
     check_free(path, force, runs.path)
     check_free(report, force, runs.path, path)
-    _run(runs, path, report, quiet, overwrite=force, explain=explain, dt=interval)
+    options = {"metric": metric, "metric_name": metric_name, "unit": unit}
+    _run(runs, path, report, quiet, overwrite=force, explain=explain, dt=interval, **options)
 
 
 def _run(program: Program, path: str, report: str | None, quiet: bool, **options: Any) -> None:
-    from dask_diag.capture.interrupts import HeldInterrupts
-    from dask_diag.capture.record import record
+    from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
+    from dask_diag.profilers.record import record
 
     # Where it is now: the program may go elsewhere.
     path, report = os.path.abspath(path), report and os.path.abspath(report)
     program.prepare()
+    if options["metric"] is not None:
+        # Where the program finds its modules; `prepare` has just set it.
+        options["metric"] = function_named(options["metric"])
     recorder = record(path, **options)
     process = os.getpid()
     # Only what is the program's can be interrupted: what is ours is closed first.
-    with HeldInterrupts() as interrupts:
+    with DeferredInterrupts() as interrupts:
         with recorder:
             error = end_of(program.run, interrupts)
             if error is not None and not isinstance(error, SystemExit):

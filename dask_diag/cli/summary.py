@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dask_diag.cli.telling import tell
+from dask_diag.cli.output import tell
 
 __all__ = ["summary"]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.columns import Labels, Texts
+from dask_diag.columns import Categorical, PrefixStrings
+from dask_diag.model.table import Table
 from dask_diag.storage.floats import decode_floats, encode_floats
 from dask_diag.storage.integers import Integers, decode_integers, encode_integers
 from dask_diag.storage.streams import StreamReader, StreamWriter
-from dask_diag.table import Table
 
 __all__ = ["NotStorableError", "decode_table", "encode_table"]
 
@@ -59,14 +59,15 @@ def decode_table(told: Any, streams: StreamReader) -> Table:
 
 
 def _encode_column(name: str, column: Any, known: _Known, into: StreamWriter) -> list[Any]:
-    if isinstance(column, Labels):
+    if isinstance(column, Categorical):
         return ["labels", *_encode_labels(name, column, known, into)]
-    if isinstance(column, Texts):
+    if isinstance(column, PrefixStrings):
         return ["texts", *_encode_texts(name, column, known, into)]
     if not isinstance(column, np.ndarray) or column.ndim != 1 or column.dtype.kind not in NUMBERS:
         found = getattr(column, "dtype", type(column).__name__)
         raise NotStorableError(
-            f"column {name!r}: expected a flat array of numbers, Labels or Texts, found {found}"
+            f"column {name!r}: expected a flat array of numbers, Categorical or "
+            f"PrefixStrings, found {found}"
         )
     if _is_difference(name, column, known.columns):
         return ["difference"]
@@ -125,7 +126,7 @@ def _decode_numbers(
     return column.astype(dtype, copy=False)
 
 
-def _encode_labels(name: str, column: Labels, known: _Known, into: StreamWriter) -> list[Any]:
+def _encode_labels(name: str, column: Categorical, known: _Known, into: StreamWriter) -> list[Any]:
     told = None
     if len(column.values) > 1 or not into.leaves_out(len(column)):
         codes = column.codes.astype(np.int64)
@@ -136,7 +137,7 @@ def _encode_labels(name: str, column: Labels, known: _Known, into: StreamWriter)
 
 def _decode_labels(
     name: str, details: Any, rows: int, known: _Known, streams: StreamReader
-) -> Labels:
+) -> Categorical:
     codes: np.ndarray[Any, Any]
     if details[0] is None:
         codes = np.zeros(streams.make_up(rows), np.uint8)
@@ -147,7 +148,7 @@ def _decode_labels(
         raise ValueError("expected a list of labels")
     if rows and not 0 <= int(codes.min()) <= int(codes.max()) < len(values):
         raise ValueError(f"expected codes of {len(values)} labels")
-    return Labels(codes, values)
+    return Categorical(codes, values)
 
 
 def _values_as_json(name: str, values: Any) -> bytes:
@@ -161,7 +162,7 @@ def _values_as_json(name: str, values: Any) -> bytes:
     return json.dumps(plain, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
-def _encode_texts(name: str, column: Texts, known: _Known, into: StreamWriter) -> list[Any]:
+def _encode_texts(name: str, column: PrefixStrings, known: _Known, into: StreamWriter) -> list[Any]:
     lengths, tails = column.encoded
     told = _encode_labels(name, column.heads, known, into)
     numbers = encode_integers(lengths.astype(np.int64), {}, into)
@@ -170,14 +171,14 @@ def _encode_texts(name: str, column: Texts, known: _Known, into: StreamWriter) -
 
 def _decode_texts(
     name: str, details: Any, rows: int, known: _Known, streams: StreamReader
-) -> Texts:
+) -> PrefixStrings:
     heads = _decode_labels(name, details[0], rows, known, streams)
     if not all(isinstance(head, str) for head in heads.values):
         raise ValueError("expected texts")
     lengths = decode_integers(details[1], rows, {}, streams)
     tails = bytes(streams.take(details[3], details[2]))
     _check_that_texts_decode(lengths, tails)
-    return Texts.from_encoded(heads, lengths, tails)
+    return PrefixStrings.from_encoded(heads, lengths, tails)
 
 
 def _check_that_texts_decode(lengths: Integers, tails: bytes) -> None:

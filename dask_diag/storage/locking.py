@@ -108,7 +108,7 @@ def _is_ours(file: int) -> bool:
     return False
 
 
-def _let_go() -> None:
+def _release() -> None:
     """In a forked child: a lock lasts until all let go of the file, and the child may outlive us.
 
     The descriptor stays taken, so that nothing that is opened later gets what is written to it.
@@ -122,4 +122,4 @@ def _let_go() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go)
+    os.register_at_fork(after_in_child=_release)

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import MISSING, fields, replace
 from typing import Any, NamedTuple
 
-from dask_diag.recording import Recording
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table, stack
 from dask_diag.storage.columns import NotStorableError, decode_table, encode_table
 from dask_diag.storage.streams import (
     DEFLATED,
@@ -16,7 +17,6 @@ from dask_diag.storage.streams import (
     pack_block,
     unpack_block,
 )
-from dask_diag.table import Table, stack
 
 __all__ = ["Part", "decode_part", "encode_part", "joined"]
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from dask_diag._version import __version__
 from dask_diag.errors import RecordingFileError
-from dask_diag.recording import CUT_SHORT, DAMAGED, Recording
+from dask_diag.model.recording import Recording, worst_state
 from dask_diag.storage import container
 from dask_diag.storage.container import ABOUT, FORMAT, PART, SCHEMA_VERSION, SO_FAR, Entry
 from dask_diag.storage.parts import Part, decode_part, joined
@@ -31,7 +32,7 @@ def load(path: str | os.PathLike[str]) -> Recording:
     Returns
     -------
     Recording
-        Of a file that was cut short, or is damaged, what comes before; a notice says so.
+        Of a file that is truncated or damaged, what comes before; its `state` and a notice say so.
 
     Raises
     ------
@@ -47,8 +48,10 @@ def load(path: str | os.PathLike[str]) -> Recording:
             f"cannot read {path}: it is damaged or was cut short within its first part, "
             f"after {len(data):,} bytes; {_WHAT_TO_DO}"
         )
+    state, notices = reading.state(path, data)
     try:
-        return joined(reading.parts, reading.notices(path, data))
+        recording = joined(reading.parts, notices)
+        return replace(recording, state=worst_state((recording.state, state)))
     except Exception as error:
         # Every part is as it was written, and yet they do not fit: it was not us who wrote it.
         raise RecordingFileError(
@@ -108,20 +111,20 @@ class _Reading:
             if told.name.startswith(SO_FAR):
                 break
 
-    def notices(self, path: Any, data: memoryview) -> list[str]:
-        """What is to be told of a file that is not whole."""
+    def state(self, path: Any, data: memoryview) -> tuple[str, list[str]]:
+        """The state of the recording as far as the file goes, and the notices that say why."""
         rest = data[self._stop :]
         if rest == container.directory(self._entries, self._stop):
-            return []
+            return "complete", []
         name = os.path.basename(os.fsdecode(path))
         if container.has_end(data):
-            return [
-                f"{name} {DAMAGED}: it was whole when it was closed, but is not as it was written "
-                f"from byte {self._stop:,} on; {len(rest):,} bytes cannot be read. What came "
-                "before is here; get another copy for the rest."
+            return "damaged", [
+                f"{name} is damaged: it has changed since it was closed, from byte "
+                f"{self._stop:,} on; the last {len(rest):,} bytes cannot be read. Everything up to "
+                "there was loaded; get another copy for the rest."
             ]
-        lost = f"; {len(rest):,} bytes at its end cannot be read" if len(rest) else ""
-        return [
-            f"{name} {CUT_SHORT}: who wrote it did not come to "
-            f"close it (was it killed?), or a part of it is lost{lost}. What came before is here."
+        lost = f" The last {len(rest):,} bytes cannot be read." if len(rest) else ""
+        return "truncated", [
+            f"{name} is truncated: the writing process did not close it (killed?). Everything up "
+            f"to the last complete chunk was loaded.{lost}"
         ]

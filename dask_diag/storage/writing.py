@@ -20,7 +20,7 @@ from dask_diag.storage.paths import create, place, target, telling
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from dask_diag.recording import Recording
+    from dask_diag.model.recording import Recording
 
 __all__ = ["Writer", "save"]
 
@@ -122,7 +122,7 @@ class Writer:
             table takes the place of what the parts before had.
         so_far : Recording, optional
             Rows that follow on those of `part` only as long as nothing else does: tasks that run
-            now, computes that have not ended. The next part takes their place.
+            now, computations that have not ended. The next part takes their place.
         """
         if self._file is None:
             raise RecordingFileError(f"cannot write {self._called}: it has been closed")
@@ -147,7 +147,7 @@ class Writer:
             close(file)
 
     def abandon(self) -> None:
-        """Close it as it is; when it is loaded, it says that it was cut short."""
+        """Close it as it is; when it is loaded, its state is ``truncated``."""
         self._close_after_the_last_part()
 
     def _put(self, named: list[tuple[str, bytes]]) -> None:

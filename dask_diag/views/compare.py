@@ -9,37 +9,29 @@ from math import isnan
 from typing import Any
 
 from dask_diag.analysis.compare import Comparison
-from dask_diag.analysis.spread import CONFIDENCE, FEWEST
-from dask_diag.units import amount, count, percent, quantity, size
-from dask_diag.views.names import seconds, shown
+from dask_diag.analysis.statistics import CONFIDENCE, MIN_TASKS
+from dask_diag.formatting import amount, count, percent, quantity, size
+from dask_diag.views.escaping import seconds, shown
 from dask_diag.views.text import Summary, counted, table_summary
 
 __all__ = ["comparison_page", "comparison_summary"]
 
 _FUNCTIONS_SHOWN = 30
 _HEADINGS = ("function", "tasks", "before", "after", "change", "CPU %", "")
-_WORDS = {
-    "slower": "slower",
-    "faster": "faster",
-    "same": "in spread",
-    "few": "few tasks",
-    "new": "new",
-    "gone": "gone",
-}
 
 
-def comparison_summary(found: Comparison, before: str, after: str) -> Summary:
+def comparison_summary(comparison: Comparison, before: str, after: str) -> Summary:
     """What changed between two recordings of these names, at most 80 columns wide."""
-    total = found.total
+    total = comparison.total
     heading = (
         f"{shown(before, 30)} → {shown(after, 30)}: "
         f"{seconds(total['elapsed_before'])} → {seconds(total['elapsed_after'])} elapsed"
     )
-    records = found.functions.to_dicts()
+    records = comparison.functions.to_dicts()
     rows = [_row(record) for record in records[:_FUNCTIONS_SHOWN]]
     if rows:
         rows.append(_row({**total, "function": "total"}))
-    return table_summary(heading, _HEADINGS, rows, list(_notes(found, records)))
+    return table_summary(heading, _HEADINGS, rows, list(_notes(comparison, records)))
 
 
 def _row(record: dict[str, Any]) -> tuple[str, ...]:
@@ -50,12 +42,12 @@ def _row(record: dict[str, Any]) -> tuple[str, ...]:
         seconds(record["seconds_after"]),
         _change(record),
         _both(record, "cpu", lambda share: "?" if isnan(share) else count(100 * share)),
-        _WORDS[record["verdict"]],
+        record["verdict"],
     )
 
 
 def _both(record: dict[str, Any], name: str, text: Callable[[float], str], to: str = "→") -> str:
-    """Before and after, or one of them if they are told alike."""
+    """Before and after, or one of them if their texts are equal."""
     texts = [text(record[f"{name}_{when}"]) for when in ("before", "after")]
     return texts[0] if texts[0] == texts[1] else to.join(texts)
 
@@ -74,59 +66,70 @@ def _share(value: float) -> str:
     return percent(value) if abs(value) < 10 else f"{amount(value)}x"
 
 
-def _notes(found: Comparison, records: list[dict[str, Any]]) -> Iterator[str]:
-    total = found.total
+def _notes(comparison: Comparison, records: list[dict[str, Any]]) -> Iterator[str]:
     if len(records) > _FUNCTIONS_SHOWN:
-        rest = counted(len(records) - _FUNCTIONS_SHOWN, "function")
-        yield f"{rest} that changed less not shown"
+        hidden = counted(len(records) - _FUNCTIONS_SHOWN, "function")
+        yield f"{hidden} that changed less not shown"
     yield (
-        "± is by how much tasks that vary like these differ by chance "
-        f"({percent(CONFIDENCE)}); what a busier machine did to all tasks is not in it"
+        f"± is the {percent(CONFIDENCE)} confidence interval from task-to-task variation; "
+        "machine-wide slowdowns are not covered"
     )
-    few = sum(record["verdict"] == "few" for record in records)
+    few = sum(record["verdict"] == "too few tasks" for record in records)
     if few:
         yield (
-            f"judged in the total alone: {counted(few, 'function')} with fewer than {FEWEST} tasks "
-            "on a side"
+            f"not judged: {counted(few, 'function')} with fewer than {MIN_TASKS} tasks in a "
+            "recording"
         )
-    yield from _most(
-        total,
-        records,
-        "memory",
-        "resident memory at most",
-        size,
-        when="while tasks of one function ran: ",
+    yield from _peaks(
+        comparison, records, "memory", "peak resident memory", size, during="during tasks of "
     )
-    metrics = set(found.metrics)
-    metric = metrics.pop() if len(metrics) == 1 else ""
-    held = partial(quantity, metric=metric)
-    yield from _most(total, records, "held", "held by the scheduler at most", held)
+    yield from _notes_on_cached_results(comparison, records)
 
 
-def _most(
-    total: dict[str, Any],
+def _notes_on_cached_results(
+    comparison: Comparison, records: list[dict[str, Any]]
+) -> Iterator[str]:
+    """The peak of cached results, compared only if both are of one unit."""
+    units = [shown(unit, 24) for unit in comparison.units]
+    measured = [unit for metric, unit in zip(comparison.metrics, units, strict=True) if metric]
+    if len(set(measured)) < 2:
+        cached = partial(quantity, unit=next(iter(measured), ""))
+        yield from _peaks(comparison, records, "held", "cached results: peak", cached)
+        return
+    before, after = (
+        quantity(comparison.total[f"held_{when}"], unit)
+        for when, unit in zip(("before", "after"), units, strict=True)
+    )
+    yield (
+        f"cached results: peak {before} before, {after} after; not compared, since the units differ"
+    )
+
+
+def _peaks(
+    comparison: Comparison,
     records: list[dict[str, Any]],
     name: str,
-    what: str,
+    description: str,
     text: Callable[[float], str],
     *,
-    when: str = "",
+    during: str = "",
 ) -> Iterator[str]:
-    """The most of something in all, and of the functions of which it changed most."""
+    """The peak of all functions together, and of those in which it changed most."""
 
     def change(row: dict[str, Any]) -> float:
         return abs(float(row[f"{name}_after"] - row[f"{name}_before"]))
 
+    total = comparison.total
     if isnan(total[f"{name}_before"]) and isnan(total[f"{name}_after"]):
         return
-    told = f"{what} {_both(total, name, text, ' → ')}"
+    peak = f"{description} {_both(total, name, text, ' → ')}"
     changed = sorted((row for row in records if change(row) > 0), key=change, reverse=True)
     of_functions = [
         f"{shown(row['function'], 24)} {_both(row, name, text, ' → ')}" for row in changed[:3]
     ]
     if of_functions:
-        of_functions[0] = when + of_functions[0]
-    yield "; ".join([told, *of_functions])
+        of_functions[0] = during + of_functions[0]
+    yield "; ".join([peak, *of_functions])
 
 
 _PAGE = """<!DOCTYPE html>
@@ -156,9 +159,9 @@ tr.faster td:last-child {{ color: #1e8449; font-weight: 600; }}
 """
 
 
-def comparison_page(found: Comparison, before: str, after: str) -> str:
+def comparison_page(comparison: Comparison, before: str, after: str) -> str:
     """The same as a page that needs no network."""
-    body = comparison_summary(found, before, after)._repr_html_()
+    body = comparison_summary(comparison, before, after)._repr_html_()
     # Only the table may be wider than a small screen; the keyboard scrolls what has the focus.
     scroller = '<div role="region" aria-label="Functions" tabindex="0"><table>'
     body = (
@@ -173,9 +176,9 @@ def comparison_page(found: Comparison, before: str, after: str) -> str:
 
 
 def _marked(body: str, verdict: str) -> str:
-    """Rows that end with a verdict, by which they can be coloured."""
+    """Mark the rows that end with a verdict, so that the page's style can colour them."""
     rows = body.split("<tr>")
-    ends = f">{_WORDS[verdict]}</td></tr>"
+    ends = f">{verdict}</td></tr>"
     return rows[0] + "".join(
         (f'<tr class="{verdict}">' if ends in row else "<tr>") + row for row in rows[1:]
     )

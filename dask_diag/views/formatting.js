@@ -1,6 +1,6 @@
 // Numbers with their units, as text: the one place where pages format a number for a reader.
 //
-// units.py has the same rules, and tests/formatting_cases.json holds both to one table of cases.
+// formatting.py has the same rules, and tests/formatting_cases.json holds both to one table of cases.
 // What is measured has three significant digits, zeros included; what is counted is whole.
 
 const PREFIXES = [["T", 12], ["G", 9], ["M", 6], ["k", 3], ["", 0]]
@@ -24,10 +24,11 @@ export function amount(value) {
     return prefixed(value, "", "")
 }
 
-// So much of a unit that may be any: seconds, bytes, or what the user metered.
+// An amount of any unit: bytes as a size, seconds as a duration, of others with the unit.
 export function quantity(value, unit) {
-    return ["seconds", "bytes"].includes(unit) ? short_quantity(value, unit)
-        : `${amount(value)} ${unit}`.trimEnd()
+    const text = short_quantity(value, unit)
+    const has_unit = ["", "seconds", "bytes"].includes(unit) || Number.isNaN(value)
+    return has_unit ? text : `${text} ${unit}`
 }
 
 // The same without the unit where it may be long, for a place that has it already.

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dask_diag.errors import DiagnosticError
-from dask_diag.recording import Recording
+from dask_diag.model.recording import Recording
 
 __all__ = ["listed", "recording_of"]
 

@@ -11,12 +11,12 @@ import numpy as np
 from dask_diag.analysis.elapsed import seconds_computing
 from dask_diag.analysis.findings import Finding, findings
 from dask_diag.analysis.functions import by_function
-from dask_diag.recording import Recording
-from dask_diag.table import Table
-from dask_diag.units import count, percent, seconds
-from dask_diag.views.names import shown
-from dask_diag.views.notes import notes_on
+from dask_diag.formatting import count, percent, seconds
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
+from dask_diag.views.escaping import shown
 from dask_diag.views.sources import recording_of
+from dask_diag.views.summary_notes import notes_on
 from dask_diag.views.text import Summary, counted, table_summary
 
 __all__ = ["summary", "summary_parts"]
@@ -59,9 +59,9 @@ def _told(finding: Finding) -> str:
 
 
 def _heading(recording: Recording) -> str:
-    tasks, computes = recording.tasks, recording.computes
-    spent = seconds_computing(computes)
-    parts = [counted(len(computes), "compute")]
+    tasks, computations = recording.tasks, recording.computations
+    spent = seconds_computing(computations)
+    parts = [counted(len(computations), "computation")]
     if len(tasks):
         parts[0] += f", {counted(len(tasks), 'task')}"
         used = _workers_used(tasks)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from dask_diag.units import count
+from dask_diag.formatting import count
 
 __all__ = ["Summary", "counted", "table_summary"]
 

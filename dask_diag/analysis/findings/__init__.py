@@ -7,42 +7,42 @@ from collections.abc import Callable
 from dask_diag.analysis.findings.facts import Facts
 from dask_diag.analysis.findings.finding import Finding
 from dask_diag.analysis.findings.growth import memory_growth
-from dask_diag.analysis.findings.pools import nested_threads
+from dask_diag.analysis.findings.pools import thread_oversubscription
 from dask_diag.analysis.findings.scheduling import (
     imbalance,
-    no_parallelism,
-    overlap,
+    overlapping_computations,
+    serial_chain,
     straggler,
     tasks_too_small,
 )
-from dask_diag.analysis.findings.state import failed_tasks, sampler_late
+from dask_diag.analysis.findings.state import failed_tasks, late_samples
 from dask_diag.analysis.findings.waiting import (
     gil_bound,
     io_bound,
     serialization_bound,
 )
-from dask_diag.recording import Recording, expect_recording
+from dask_diag.model.recording import Recording, expect_recording
 
 __all__ = ["CODES", "Finding", "findings"]
 
 LONG_ENOUGH = 0.1
-"""Seconds of all computes below which time is not worth a finding."""
+"""Seconds of all computations below which time is not worth a finding."""
 
 _ON_TIME: dict[str, Callable[[Facts], Finding | None]] = {
     "gil-bound": gil_bound,
-    "nested-threads": nested_threads,
+    "thread-oversubscription": thread_oversubscription,
     "tasks-too-small": tasks_too_small,
-    "no-parallelism": no_parallelism,
+    "serial-chain": serial_chain,
     "straggler": straggler,
     "imbalance": imbalance,
     "io-bound": io_bound,
     "serialization-bound": serialization_bound,
-    "overlap": overlap,
+    "overlapping-computations": overlapping_computations,
 }
 _ON_STATE: dict[str, Callable[[Facts], Finding | None]] = {
     "memory-growth": memory_growth,
     "failed-tasks": failed_tasks,
-    "sampler-late": sampler_late,
+    "late-samples": late_samples,
 }
 CODES = (*_ON_TIME, *_ON_STATE)
 """All codes; each has a page in the documentation."""

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from dask_diag.analysis.activities import activities
+from dask_diag.analysis.cpu_accounting import cpu_outside_tasks
 from dask_diag.analysis.critical_path import CriticalPath, critical_path
 from dask_diag.analysis.occupancy import Occupancy, occupancies
-from dask_diag.analysis.outside import cpu_outside_tasks
 from dask_diag.analysis.waits import waits
-from dask_diag.recording import Recording
+from dask_diag.model.recording import Recording
 
 __all__ = ["Facts", "in_words"]
 
@@ -44,7 +44,7 @@ class Facts:
 
     @cached_property
     def occupancies(self) -> list[Occupancy]:
-        """The occupancy of each compute."""
+        """The occupancy of each computation."""
         return occupancies(self.recording)
 
     @cached_property
@@ -85,12 +85,12 @@ class Facts:
 
     @cached_property
     def wall(self) -> float:
-        """Seconds of all computes together."""
+        """Seconds of all computations together."""
         return sum(float(o.times[-1] - o.times[0]) for o in self.occupancies)
 
     @cached_property
     def available(self) -> float:
-        """Worker-seconds of all computes together."""
+        """Worker-seconds of all computations together."""
         return sum(o.workers * float(o.times[-1] - o.times[0]) for o in self.occupancies)
 
     @cached_property
@@ -122,14 +122,14 @@ class Facts:
     @cached_property
     def processors(self) -> int:
         """Processors that the computing process may use."""
-        computes = self.recording.computes
-        return int(computes["processors"].max()) if len(computes) else 1
+        computations = self.recording.computations
+        return int(computations["cpus"].max()) if len(computations) else 1
 
     @cached_property
     def schedulers(self) -> set[str]:
-        """The kinds of scheduler that ran computes."""
-        computes = self.recording.computes
-        return set(computes["scheduler"].tolist()) if len(computes) else set()
+        """The kinds of scheduler that ran computations."""
+        computations = self.recording.computations
+        return set(computations["scheduler"].tolist()) if len(computations) else set()
 
     def top_functions(self, weights: Array, share: float = 0.05) -> list[str]:
         """The functions that have most of the tasks' `weights`, at most three of them."""

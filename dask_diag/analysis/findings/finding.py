@@ -21,7 +21,8 @@ class Finding:
     severity : str
         ``high``, ``medium`` or ``low``.
     seconds_lost : float
-        An estimate of the wall seconds that the computes would have been shorter; NaN if it costs
+        An estimate of the wall seconds that the computations would have been shorter; NaN if it
+        costs
         no time or that cannot be told.
     evidence : str
         What was measured.

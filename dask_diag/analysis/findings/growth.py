@@ -6,12 +6,12 @@ from math import isnan
 
 import numpy as np
 
-from dask_diag.analysis.at_rest import held_at, memory_at_rest, returned_by
 from dask_diag.analysis.findings.facts import Facts
 from dask_diag.analysis.findings.finding import Finding
-from dask_diag.recording import Recording
-from dask_diag.table import NO_ROWS, Table
-from dask_diag.units import seconds, size
+from dask_diag.analysis.memory_baseline import held_at, memory_at_rest, returned_by
+from dask_diag.formatting import seconds, size
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import NO_ROWS, Table
 
 __all__ = ["memory_growth"]
 
@@ -37,7 +37,7 @@ def memory_growth(facts: Facts) -> Finding | None:
     if times[0] >= parts[1][0] or times[-1] < parts[3][0]:
         return None
     held = held_at(recording, times[[0, -1]])
-    # The program has just been given what the last compute returned.
+    # The program has just been given what the last computation returned.
     last, earlier = returned_by(recording, float(times[-1]))
     results = float(held[1]) + last
     before, after = float(sizes[0]), float(sizes[-1])
@@ -47,11 +47,11 @@ def memory_growth(facts: Facts) -> Finding | None:
     if not steady or grown < worth_telling:
         return None
     severity = "high" if grown > 1e9 else "medium"
-    which = f"{size(results)} of that are results that computes hold or just returned"
+    which = f"{size(results)} of that are results that computations hold or just returned"
     if isnan(results):
         severity, which = "low", "it is not known how much of it is results: CacheProfiler tells"
     elif grown - earlier < worth_telling:
-        severity, which = "low", f"{size(earlier)} of it may be what computes returned before"
+        severity, which = "low", f"{size(earlier)} of it may be what computations returned before"
     return Finding(
         "memory-growth",
         severity,
@@ -59,13 +59,13 @@ def memory_growth(facts: Facts) -> Finding | None:
         f"memory grew by {size(grown)} that was not given back: while no task ran it was "
         f"{size(before)} at first and {size(after)} after {seconds(float(times[-1] - times[0]))} "
         f"({which}), and between it rose all the time",
-        "look for what tasks keep (caches, globals, lists that grow); what a compute returns is "
-        "kept, too: reduce it first; on Linux allocators may keep memory (MALLOC_TRIM_THRESHOLD_)",
+        "look for caches, globals or growing lists in tasks; also reduce results before returning "
+        "them; on Linux allocators may keep memory (MALLOC_TRIM_THRESHOLD_)",
     )
 
 
 def _rise(recording: Recording, samples: Table) -> tuple[float, bool]:
-    """By how many bytes memory beside results grew while computes ran, and whether all the time.
+    """By how many bytes memory beside results grew while computations ran; whether steadily.
 
     The least of each of four parts is taken: what was there even when little was needed.
     """
@@ -77,12 +77,14 @@ def _rise(recording: Recording, samples: Table) -> tuple[float, bool]:
 
 
 def _samples_in_computes(recording: Recording) -> Table:
-    """The samples of resources that were taken while a compute ran."""
-    samples, computes = recording.resources, recording.computes
-    if not len(samples) or not len(computes):
+    """The samples of resources that were taken while a computation ran."""
+    samples, computations = recording.resources, recording.computations
+    if not len(samples) or not len(computations):
         return NO_ROWS
     time = samples["time"]
     within = np.zeros(len(samples), dtype=bool)
-    for start, stop in zip(computes["start"].tolist(), computes["stop"].tolist(), strict=True):
+    for start, stop in zip(
+        computations["start"].tolist(), computations["stop"].tolist(), strict=True
+    ):
         within |= (time >= start) & (time <= stop)
     return samples.rows(within)

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dask_diag.analysis.flame import hottest_lines
-from dask_diag.analysis.places import short_path
-from dask_diag.analysis.samples import samples_of
-from dask_diag.recording import Recording
-from dask_diag.units import percent
+from dask_diag.analysis.call_tree import hottest_lines
+from dask_diag.analysis.sample_selection import samples_of
+from dask_diag.analysis.source_paths import short_path
+from dask_diag.formatting import percent
+from dask_diag.model.recording import Recording
 
 __all__ = ["hottest_line_of"]
 
@@ -30,7 +30,7 @@ def hottest_line_of(recording: Recording, task: Mapping[str, Any]) -> str:
     samples = samples_of(recording)
     alike = samples["function"].where(task["function"])
     its_own = alike & samples["key"].where(task["key"])
-    # Another compute may have a task of the same key.
+    # Another computation may have a task of the same key.
     its_own &= (samples["stop"] > task["start"]) & (samples["start"] < task["stop"])
     lines, seconds, seen = _lines_of(recording, its_own)
     if seen < FEWEST_SAMPLES or not lines:
@@ -51,4 +51,4 @@ def _lines_of(recording: Recording, asked: Any) -> tuple[dict[Any, float], float
     samples = samples_of(recording).rows(asked)
     table = hottest_lines(replace(recording, samples=samples), len(recording.frames))
     lines = {(row["name"], row["file"], row["line"]): row["wall"] for row in table.to_dicts()}
-    return lines, float(samples["wall"].sum()), float(samples["count"].sum())
+    return lines, float(samples["seconds"].sum()), float(samples["count"].sum())

@@ -8,9 +8,9 @@ import numpy as np
 
 from dask_diag.analysis.findings.facts import Facts, in_words
 from dask_diag.analysis.findings.finding import Finding, severity_of_guess, severity_of_share
-from dask_diag.units import seconds
+from dask_diag.formatting import seconds
 
-__all__ = ["nested_threads"]
+__all__ = ["thread_oversubscription"]
 
 AT_ONCE = 0.1
 """The share of time in which several tasks ran, from which on they may have hindered each other."""
@@ -32,7 +32,7 @@ VARIABLES = {
 USUAL = ("openblas", "openmp", "mkl")
 
 
-def nested_threads(facts: Facts) -> Finding | None:
+def thread_oversubscription(facts: Facts) -> Finding | None:
     """Pools of libraries' threads within the threads of tasks."""
     outside = facts.cpu_outside
     if facts.share_at_once < AT_ONCE or outside <= 0.05 * facts.wall:
@@ -80,7 +80,7 @@ def nested_threads(facts: Facts) -> Finding | None:
             f"pip install threadpoolctl to be sure; if it is a pool, set the variable of its "
             f"library, {_settings(USUAL, ' or ')}, before Python starts"
         )
-    return Finding("nested-threads", severity, waited / facts.at_once, evidence, advice)
+    return Finding("thread-oversubscription", severity, waited / facts.at_once, evidence, advice)
 
 
 def _settings(libraries: Sequence[str], between: str) -> str:
@@ -92,7 +92,7 @@ def _too_many_without_pools(facts: Facts) -> bool:
     """Whether there were more threads than processors, as far as it is known without the pools."""
     if facts.waits:
         return True
-    preempted = float(np.nansum(facts.recording.computes["preempted"]))
+    preempted = float(np.nansum(facts.recording.computations["involuntary_switches"]))
     used = facts.cpu_in_tasks + facts.cpu_outside
     return (
         used > ALL_BUSY * facts.processors * facts.busy_wall

@@ -11,9 +11,9 @@ from dask_diag.analysis.findings.facts import Facts, in_words
 from dask_diag.analysis.findings.finding import Finding, severity_of_share
 from dask_diag.analysis.findings.hot_line import hottest_line_of
 from dask_diag.analysis.occupancy import Occupancy
-from dask_diag.units import count, percent, seconds
+from dask_diag.formatting import count, percent, seconds
 
-__all__ = ["imbalance", "no_parallelism", "overlap", "straggler", "tasks_too_small"]
+__all__ = ["imbalance", "overlapping_computations", "serial_chain", "straggler", "tasks_too_small"]
 
 WORTH_TELLING = 0.15
 """The share of time from which on it is told."""
@@ -56,24 +56,24 @@ def _rounded(times: float) -> str:
     return count(np.ceil(times / size) * size)
 
 
-def no_parallelism(facts: Facts) -> Finding | None:
+def serial_chain(facts: Facts) -> Finding | None:
     """Workers that were idle since each task needed the one before."""
-    if not len(facts.recording.tasks) or not len(facts.recording.needs):
+    if not len(facts.recording.tasks) or not len(facts.recording.dependencies):
         return None
     lost = chain = 0.0
-    for compute in facts.critical_path.computes.to_dicts():
-        workers = max(1, compute["workers"])
-        ideal = max(compute["work"] / workers, 0.0)
-        bound_by_chain = compute["length"] >= 0.6 * compute["wall"]
-        if workers > 1 and bound_by_chain and compute["length"] > 1.3 * ideal:
-            lost += compute["length"] - ideal
-            chain += compute["length"]
+    for computation in facts.critical_path.computations.to_dicts():
+        workers = max(1, computation["workers"])
+        ideal = max(computation["work"] / workers, 0.0)
+        bound_by_chain = computation["length"] >= 0.6 * computation["wall"]
+        if workers > 1 and bound_by_chain and computation["length"] > 1.3 * ideal:
+            lost += computation["length"] - ideal
+            chain += computation["length"]
     share = lost / facts.wall if facts.wall else 0.0
     if share < WORTH_TELLING or _one_task_is_most(facts):
         return None
     names = [str(name) for name in facts.critical_path.functions["function"].tolist()[:3]]
     return Finding(
-        "no-parallelism",
+        "serial-chain",
         severity_of_share(share),
         lost,
         f"one chain of {count(len(facts.critical_path.tasks))} tasks that need each other takes "
@@ -126,7 +126,7 @@ def _median_of_its_like(facts: Facts, row: int, occupancy: Occupancy) -> float:
 
 
 def _ends(facts: Facts) -> Iterator[tuple[Occupancy, float, int]]:
-    """Of each compute, how long its last task ran while workers were idle, and which one it is.
+    """Of each computation, how long its last task ran while workers were idle, and which one it is.
 
     Computes with one worker have no such end.
     """
@@ -151,7 +151,7 @@ def imbalance(facts: Facts) -> Finding | None:
         lost += idle / occupancy.workers
     if not facts.wall or lost < WORTH_TELLING * facts.wall:
         return None
-    if straggler(facts) is not None or no_parallelism(facts) is not None:
+    if straggler(facts) is not None or serial_chain(facts) is not None:
         return None
     return Finding(
         "imbalance",
@@ -194,15 +194,15 @@ def _uneven_end(occupancy: Occupancy, facts: Facts) -> tuple[float, tuple[float,
     return float(so_far[1] - so_far[0]), (float(present.min()), float(present.max()))
 
 
-def overlap(facts: Facts) -> Finding | None:
+def overlapping_computations(facts: Facts) -> Finding | None:
     """Computes that ran at the same time and competed for the processors."""
-    computes = facts.recording.computes
-    if len(computes) < 2:
+    computations = facts.recording.computations
+    if len(computations) < 2:
         return None
-    times = np.concatenate([computes["start"], computes["stop"]])
+    times = np.concatenate([computations["start"], computations["stop"]])
     order = np.argsort(times, kind="stable")
-    one = np.ones(len(computes))
-    workers = np.maximum(computes["workers"], 1)
+    one = np.ones(len(computations))
+    workers = np.maximum(computations["workers"], 1)
     at_once = np.cumsum(np.concatenate([one, -one])[order])[:-1]
     wanted = np.cumsum(np.concatenate([workers, -workers])[order])[:-1]
     lasting = np.diff(times[order])
@@ -212,10 +212,10 @@ def overlap(facts: Facts) -> Finding | None:
     if lasted < 0.1 * span:
         return None
     return Finding(
-        "overlap",
+        "overlapping-computations",
         severity_of_share(lasted / span / 2),
         float("nan"),
-        f"up to {int(at_once.max())} computes ran at once for {seconds(lasted)}, with "
+        f"up to {int(at_once.max())} computations ran at once for {seconds(lasted)}, with "
         f"{int(wanted.max())} workers on {facts.processors} processors: each slowed the others, "
         "and the times of their tasks are longer than they would be alone",
         "compute them together, in one dask.compute(a, b), or one after the other, or give each "

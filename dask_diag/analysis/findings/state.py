@@ -6,9 +6,9 @@ import numpy as np
 
 from dask_diag.analysis.findings.facts import Facts, in_words
 from dask_diag.analysis.findings.finding import Finding, severity_of_share
-from dask_diag.units import count, seconds
+from dask_diag.formatting import count, seconds
 
-__all__ = ["failed_tasks", "sampler_late"]
+__all__ = ["failed_tasks", "late_samples"]
 
 LATE = 0.25
 """Seconds by which a sample may be late."""
@@ -39,18 +39,18 @@ def failed_tasks(facts: Facts) -> Finding | None:
 def _broken_pool(facts: Facts) -> Finding | None:
     """A worker process that died, or that sent what could not be rebuilt: no task tells of it."""
     recording = facts.recording
-    computes = recording.computes
-    if not len(computes):
+    computations = recording.computations
+    if not len(computations):
         return None
-    broken = computes.rows(computes["error"].where("BrokenProcessPool"))
+    broken = computations.rows(computations["error"].where("BrokenProcessPool"))
     if not len(broken):
         return None
     under_way = ""
     tasks = recording.tasks
     if len(tasks):
-        compute = tasks["compute"]
-        broken_codes = np.flatnonzero(np.isin(compute.values, broken["compute"].tolist()))
-        mine = tasks["outcome"].where("unfinished") & np.isin(compute.codes, broken_codes)
+        computation = tasks["computation"]
+        broken_codes = np.flatnonzero(np.isin(computation.values, broken["computation"].tolist()))
+        mine = tasks["outcome"].where("unfinished") & np.isin(computation.codes, broken_codes)
         names = facts.top_functions(mine.astype(float))
         running = int(mine.sum())
         under_way = f" while {count(running)} task{'s' * (running != 1)} of {in_words(names)} "
@@ -66,17 +66,17 @@ def _broken_pool(facts: Facts) -> Finding | None:
     )
 
 
-def sampler_late(facts: Facts) -> Finding | None:
+def late_samples(facts: Facts) -> Finding | None:
     """Samples of resources that came late, between which anything may have happened."""
     samples = facts.recording.resources
     if not len(samples):
         return None
-    late = np.nan_to_num(samples["late"])
+    late = np.nan_to_num(samples["delay"])
     delayed = late > LATE
     if not delayed.any():
         return None
     return Finding(
-        "sampler-late",
+        "late-samples",
         severity_of_share(float(delayed.mean()) / 2),
         float("nan"),
         f"{count(delayed.sum())} of {count(len(samples))} samples of resources were late, the "

@@ -9,10 +9,10 @@ import numpy as np
 
 from dask_diag.analysis.findings.facts import Facts, in_words
 from dask_diag.analysis.findings.finding import Finding, severity_of_guess, severity_of_share
-from dask_diag.analysis.metered import seconds_metered_without_cpu
+from dask_diag.analysis.metering import seconds_metered_without_cpu
 from dask_diag.analysis.transfers import transfers_by_task
 from dask_diag.analysis.waits import waits
-from dask_diag.units import amount, percent, seconds, size
+from dask_diag.formatting import amount, percent, seconds, size
 
 __all__ = ["FIND_OUT", "gil_bound", "io_bound", "serialization_bound"]
 
@@ -67,7 +67,9 @@ def gil_bound(facts: Facts) -> Finding | None:
 def _non_cpu_of_turns(facts: Facts) -> float:
     """Non-CPU seconds, if it looks as if tasks shared one processor by taking turns."""
     tasks = facts.recording.tasks
-    blocked = float(np.nansum(facts.recording.computes["blocked"])) - BLOCKS_A_TASK * len(tasks)
+    blocked = float(
+        np.nansum(facts.recording.computations["voluntary_switches"])
+    ) - BLOCKS_A_TASK * len(tasks)
     one_processor = 0.6 <= facts.cpu_in_tasks / facts.busy_wall <= 1.25
     if facts.processors < 2 or not one_processor or blocked < BLOCKS_A_SECOND * facts.busy_wall:
         return 0.0
@@ -115,7 +117,7 @@ def io_bound(facts: Facts) -> Finding | None:
 def _more_at_once(facts: Facts, waited: float) -> tuple[float, str]:
     """How many wall seconds more workers could win at most, NaN if none, and what to do."""
     workers = MORE_WORKERS * max(1, round(facts.workers))
-    table = facts.critical_path.computes
+    table = facts.critical_path.computations
     at_least = np.maximum(table["length"], table["work"] / workers)
     won = min(waited / facts.at_once, float(np.maximum(table["wall"] - at_least, 0.0).sum()))
     won = min(won, facts.wall - facts.cpu_in_tasks / facts.processors)
@@ -169,7 +171,7 @@ def serialization_bound(facts: Facts) -> Finding | None:
 def _seconds_of_imports(facts: Facts) -> float:
     """Seconds in which workers rebuilt their first task, if it is small: they import modules."""
     transfers = facts.recording.transfers
-    small = transfers["by"].where("worker") & transfers["activity"].where("deserialize")
+    small = transfers["side"].where("worker") & transfers["activity"].where("deserialize")
     rows = transfers.rows(small & (transfers["bytes"] < LARGE))
     order = np.argsort(rows["start"], kind="stable")
     workers = facts.recording.tasks["worker"].codes[rows["task"][order]]
@@ -178,7 +180,7 @@ def _seconds_of_imports(facts: Facts) -> float:
 
 
 def _held_up_in_transit(facts: Facts) -> Iterator[float]:
-    """Worker-seconds of overhead, for each compute, while large data was between two processes."""
+    """Worker-seconds of overhead, by computation, while large data was between processes."""
     moves = transfers_by_task(facts.recording)
     transfers = facts.recording.transfers
     largest = np.zeros(len(facts.recording.tasks))

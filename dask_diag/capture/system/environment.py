@@ -68,8 +68,8 @@ def _versions() -> Iterator[tuple[str, str]]:
 def _machine() -> Iterator[tuple[str, str]]:
     import psutil
 
-    from dask_diag.capture.system.process_usage import processors
-    from dask_diag.units import size
+    from dask_diag.capture.system.usage import processors
+    from dask_diag.formatting import size
 
     yield "system", platform.platform()
     yield "architecture", platform.machine()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dask_diag.errors import DiagnosticError
-from dask_diag.recording import Recording
+from dask_diag.model.recording import Recording
 from dask_diag.views.exports import csv_files, json_file, parquet, perfetto
 from dask_diag.views.exports.stacks import stacks_text
 from dask_diag.views.files import opened, path_of, whole_file, whole_folder

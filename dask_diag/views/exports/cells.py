@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.columns import Labels, Texts
+from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.errors import DiagnosticError
-from dask_diag.recording import Recording
-from dask_diag.table import Table
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
 
 __all__ = ["ROWS", "chunks", "facts", "tables", "tasks_of"]
 
 ROWS = 20_000
 """Rows that are plain values at the same time."""
-_POSITIONS = {"tasks": "task", "frames": "frame", "stacks": "stack"}
+_POSITIONS = {"tasks": "task", "frames": "frame", "call_tree": "node"}
 """The tables that others refer to by position, and what that is called."""
 
 
@@ -60,11 +60,11 @@ def facts(recording: Recording) -> dict[str, Any]:
 
 def chunks(column: Any, rows: int = ROWS) -> Iterator[list[Any]]:
     """The values of a column, so many at a time."""
-    if isinstance(column, Texts):
+    if isinstance(column, PrefixStrings):
         yield from column.chunks(rows)
         return
-    if isinstance(column, Labels):
-        column = Labels(column.codes, list(map(_plain, column.values)))
+    if isinstance(column, Categorical):
+        column = Categorical(column.codes, list(map(_plain, column.values)))
     for first in range(0, len(column), rows):
         yield column[first : first + rows].tolist()
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.columns import Labels
-from dask_diag.recording import Recording
-from dask_diag.table import Table
+from dask_diag.columns import Categorical
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
 from dask_diag.views.exports.cells import chunks, facts, tables, tasks_of
 from dask_diag.views.files import opened
 
@@ -46,8 +46,8 @@ def _write(table: Table, path: Path, compressed: bool) -> None:
 
 
 def _cells(column: Any) -> Iterator[list[Any]]:
-    if isinstance(column, Labels):
-        column = Labels(column.codes, [_cell(value) for value in column.values])
+    if isinstance(column, Categorical):
+        column = Categorical(column.codes, [_cell(value) for value in column.values])
         yield from chunks(column)
         return
     numbers = isinstance(column, np.ndarray)

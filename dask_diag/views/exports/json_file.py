@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dask_diag._version import __version__
-from dask_diag.recording import Recording
+from dask_diag.model.recording import Recording
 from dask_diag.views.exports.cells import chunks, facts, tables
 from dask_diag.views.files import opened
 

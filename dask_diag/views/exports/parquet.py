@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dask_diag.columns import Labels, Texts
-from dask_diag.optional import needed
-from dask_diag.recording import Recording
-from dask_diag.table import Table
+from dask_diag.columns import Categorical, PrefixStrings
+from dask_diag.import_optional import import_optional
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
 from dask_diag.views.exports.cells import chunks, facts, tables, tasks_of
 
 __all__ = ["write_file", "write_folder"]
@@ -44,13 +44,13 @@ def _write(table: Table, path: Path, about: dict[str, Any]) -> None:
 
 def _pyarrow() -> tuple[Any, Any]:
     told = "the format 'parquet'", "'csv' and 'json' need nothing"
-    return needed("pyarrow", *told), needed("pyarrow.parquet", *told)
+    return import_optional("pyarrow", *told), import_optional("pyarrow.parquet", *told)
 
 
 def _type(pyarrow: Any, column: Any) -> Any:
-    if isinstance(column, Texts):
+    if isinstance(column, PrefixStrings):
         return pyarrow.string()
-    if isinstance(column, Labels):
+    if isinstance(column, Categorical):
         whole = all(isinstance(value, int) for value in column.values)
         return pyarrow.int64() if whole and len(column.values) else pyarrow.string()
     return pyarrow.from_numpy_dtype(column.dtype)

@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 
 from dask_diag._version import __version__
-from dask_diag.columns import Labels
-from dask_diag.recording import Recording
-from dask_diag.table import Table
+from dask_diag.columns import Categorical
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
+from dask_diag.views.escaping import shown
 from dask_diag.views.exports.cells import ROWS, chunks
-from dask_diag.views.exports.perfetto_context import computes, counters
+from dask_diag.views.exports.perfetto_context import computations, counters
 from dask_diag.views.exports.tracks import Tracks, bounds_of_tasks, distinct
 from dask_diag.views.files import opened
-from dask_diag.views.names import shown
 
 __all__ = ["write_file"]
 
@@ -50,6 +50,7 @@ def _about(recording: Recording) -> dict[str, Any]:
     return {
         "made by": f"dask_diag {__version__}",
         "began (s since 1970)": recording.start + recording.epoch,
+        "state": recording.state,
         "notices": [shown(notice, _LONGEST) for notice in recording.notices],
     }
 
@@ -61,7 +62,7 @@ def _events(recording: Recording) -> Iterator[list[str]]:
     for part in (
         _tasks(recording, tracks),
         _flows(recording, tracks),
-        computes(recording, tracks),
+        computations(recording, tracks),
         counters(recording, tracks),
     ):
         yield from (lines for lines in part if lines)
@@ -116,19 +117,19 @@ def _tasks(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
         yield lines
 
 
-def _names(functions: Labels) -> Labels:
+def _names(functions: Categorical) -> Categorical:
     names = [_encode(shown(name, _LONGEST) or "(no name)") for name in functions.values]
-    return Labels(functions.codes, names)
+    return Categorical(functions.codes, names)
 
 
-def _told_alike(tasks: Table) -> Labels:
+def _told_alike(tasks: Table) -> Categorical:
     """What many tasks have alike, as text that is made once for all of them."""
-    names = ("function", "compute", "span", "outcome", "error")
+    names = ("function", "computation", "span", "outcome", "error")
     codes, rows = distinct([tasks[name] for name in names])
     told = [
         {name: shown(tasks[name][int(row)], _LONGEST) for name in names} for row in rows.tolist()
     ]
-    return Labels(codes, [_encode(each)[1:-1] for each in told])
+    return Categorical(codes, [_encode(each)[1:-1] for each in told])
 
 
 def _key(key: str) -> str:
@@ -137,19 +138,21 @@ def _key(key: str) -> str:
 
 def _flows(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
     """An arrow from the end of each task to the start of each that needed it."""
-    needs = recording.needs
-    if not len(needs):
+    dependencies = recording.dependencies
+    if not len(dependencies):
         return
     starts, stops = bounds_of_tasks(recording)
     begun = tracks.nanoseconds(starts)
     # In the task's last nanosecond: at its end the next one may have begun.
     left = np.maximum(tracks.nanoseconds(stops) - 1, begun)
-    drawn = np.flatnonzero(tracks.placed[needs["task"]] & tracks.placed[needs["needs"]])
+    drawn = np.flatnonzero(
+        tracks.placed[dependencies["task"]] & tracks.placed[dependencies["depends_on"]]
+    )
     where = [f'"pid":{track.pid},"tid":{track.tid}' for track in tracks.workers]
-    named = '"name":"needs","cat":"needs"'
+    named = '"name":"dependencies","cat":"dependencies"'
     for first in range(0, len(drawn), ROWS):
         edges = drawn[first : first + ROWS]
-        source, target = needs["needs"][edges], needs["task"][edges]
+        source, target = dependencies["depends_on"][edges], dependencies["task"][edges]
         lines = []
         for edge, origin, out, goal, into in zip(
             (edges + 1).tolist(),

@@ -1,4 +1,4 @@
-"""What a trace tells beside tasks: computes, spans, and counters."""
+"""What a trace tells beside tasks: computations, spans, and counters."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any
 import numpy as np
 
 from dask_diag.analysis.ready import ready_tasks, thinned
-from dask_diag.recording import Recording
-from dask_diag.table import Table
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
+from dask_diag.views.escaping import shown
 from dask_diag.views.exports.cells import ROWS
 from dask_diag.views.exports.tracks import Tracks, bounds_of_tasks
-from dask_diag.views.names import shown
 
-__all__ = ["computes", "counters"]
+__all__ = ["computations", "counters"]
 
 _LONGEST = 400
 _MOST_STEPS = 100_000
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode
 
 
-def computes(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
+def computations(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
     """Computes, and the spans in each from its first task to its last."""
-    intervals = (*_rows_of_computes(recording.computes), *_rows_of_spans(recording))
+    intervals = (*_rows_of_computes(recording.computations), *_rows_of_spans(recording))
     for identity, (name, category, start, stop, args) in enumerate(intervals, 1):
         begun, ended = tracks.nanoseconds(np.array([start, stop])) / 1000
         event = {
@@ -45,14 +45,14 @@ Interval = tuple[str, str, float, float, dict[str, Any]]
 """A name, a category, start and stop in seconds, and what else is told."""
 
 
-def _rows_of_computes(computes: Table) -> Iterator[Interval]:
-    for row in computes.to_dicts():
+def _rows_of_computes(computations: Table) -> Iterator[Interval]:
+    for row in computations.to_dicts():
         told = {
             name: shown(value, _LONGEST) if isinstance(value, str) else value
             for name, value in row.items()
             if name not in ("start", "stop") and not (isinstance(value, float) and isnan(value))
         }
-        yield "compute", "compute", row["start"], row["stop"], told
+        yield "computation", "computation", row["start"], row["stop"], told
 
 
 def _rows_of_spans(recording: Recording) -> Iterator[Interval]:
@@ -60,13 +60,16 @@ def _rows_of_spans(recording: Recording) -> Iterator[Interval]:
     if not len(tasks) or not any(tasks["span"].values):
         return
     starts, stops = bounds_of_tasks(recording)
-    spans, computes = tasks["span"], tasks["compute"]
-    both = spans.codes.astype(np.int64) * len(computes.values) + computes.codes
+    spans, computations = tasks["span"], tasks["computation"]
+    both = spans.codes.astype(np.int64) * len(computations.values) + computations.codes
     for code in np.unique(both).tolist():
-        span, compute = divmod(code, len(computes.values))
+        span, computation = divmod(code, len(computations.values))
         if spans.values[span]:
             rows = both == code
-            args = {"compute": shown(computes.values[compute]), "tasks": int(rows.sum())}
+            args = {
+                "computation": shown(computations.values[computation]),
+                "tasks": int(rows.sum()),
+            }
             name = shown(spans.values[span], _LONGEST)
             yield name, "span", starts[rows].min(), stops[rows].max(), args
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.analysis.flame import placed
-from dask_diag.analysis.places import short_path
-from dask_diag.analysis.samples import distinct_pairs, samples_of, shares
+from dask_diag.analysis.call_tree import placed
+from dask_diag.analysis.sample_selection import distinct_pairs, samples_of, shares
+from dask_diag.analysis.source_paths import short_path
 from dask_diag.errors import DiagnosticError
-from dask_diag.recording import Recording
-from dask_diag.table import Table
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
+from dask_diag.views.escaping import shown
 from dask_diag.views.files import opened, path_of, whole_file
-from dask_diag.views.names import shown
 
 __all__ = ["export_stacks", "stacks_text"]
 
@@ -94,7 +94,7 @@ def _weighted(recording: Recording, *selection: Any) -> tuple[Table, list[tuple[
         )
     nodes, node = placed(recording, *selection)
     samples = samples_of(recording)
-    seconds = samples["wall"] * shares(samples, *selection)
+    seconds = samples["seconds"] * shares(samples, *selection)
     asked = np.flatnonzero((node >= 0) & (seconds > 0))
     if not len(asked):
         raise DiagnosticError(
@@ -184,7 +184,7 @@ def _described(nodes: Table) -> list[tuple[str, str, int]]:
         for name, file, first in zip(
             nodes["name"].codes.tolist(),
             nodes["file"].codes.tolist(),
-            nodes["first"].tolist(),
+            nodes["first_line"].tolist(),
             strict=True,
         )
     ]

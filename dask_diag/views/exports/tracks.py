@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_diag.columns import Labels
-from dask_diag.recording import Recording
+from dask_diag.columns import Categorical
+from dask_diag.model.recording import Recording
 
 __all__ = ["Track", "Tracks", "bounds_of_tasks", "distinct"]
 
@@ -36,7 +36,7 @@ class Tracks:
         The position in `workers` of each task's, if it has one.
     placed : array of bool, shape (tasks,)
         Which tasks have one: of some it is not known when they ran, of others where, as of those
-        that were in flight when their compute ended.
+        that were in flight when their computation ended.
     about : int
         The number of a process that there is not, for what belongs to no worker.
     """
@@ -85,15 +85,17 @@ class Tracks:
 
 def bounds_of_tasks(recording: Recording) -> tuple[Any, Any]:
     """When each task began and ended; what is not known is when it was submitted, or the end."""
-    tasks, computes = recording.tasks, recording.computes
-    ends = dict(zip(computes["compute"].tolist(), computes["stop"].tolist(), strict=True))
-    end = np.array([ends.get(name, recording.stop) for name in tasks["compute"].values])
+    tasks, computations = recording.tasks, recording.computations
+    ends = dict(
+        zip(computations["computation"].tolist(), computations["stop"].tolist(), strict=True)
+    )
+    end = np.array([ends.get(name, recording.stop) for name in tasks["computation"].values])
     starts = np.where(np.isnan(tasks["start"]), tasks["submitted"], tasks["start"])
     ended = np.where(np.isnan(tasks["start"]), tasks["collected"], tasks["stop"])
-    return starts, np.where(np.isnan(ended), end[tasks["compute"].codes], ended)
+    return starts, np.where(np.isnan(ended), end[tasks["computation"].codes], ended)
 
 
-def distinct(columns: Sequence[Labels]) -> tuple[Array, Array]:
+def distinct(columns: Sequence[Categorical]) -> tuple[Array, Array]:
     """A number for each row, the same for rows in which all columns are, and a row of each."""
     codes = np.zeros(len(columns[0]), np.int64)
     for column in columns:

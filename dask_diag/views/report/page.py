@@ -12,14 +12,14 @@ from typing import Any
 from bokeh.document import Document
 from bokeh.resources import Resources
 
-from dask_diag.recording import Recording
+from dask_diag.model.recording import Recording
+from dask_diag.views.assets import text_of
+from dask_diag.views.escaping import seconds, shown
 from dask_diag.views.files import checked_path, path_of, write_text
-from dask_diag.views.names import seconds, shown
-from dask_diag.views.paper.look import look_of_figures, page_of, template
-from dask_diag.views.report.parts import Figure, Fold, Part
+from dask_diag.views.report.components import Figure, Fold, Part
 from dask_diag.views.report.sections import SECTIONS, Section
-from dask_diag.views.scripts import text_of
 from dask_diag.views.sources import recording_of
+from dask_diag.views.theme.page import look_of_figures, page_of, template
 
 __all__ = ["report"]
 

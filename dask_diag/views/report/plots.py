@@ -9,13 +9,13 @@ import numpy as np
 
 from dask_diag.analysis.functions import by_function
 from dask_diag.analysis.memory import memory_usage
-from dask_diag.recording import Recording
-from dask_diag.units import count, size
-from dask_diag.views.colors import color_of
-from dask_diag.views.figures import Options
-from dask_diag.views.flame.summary import flame_summary_parts
-from dask_diag.views.page import plot_of
-from dask_diag.views.report.parts import (
+from dask_diag.formatting import count, size
+from dask_diag.model.recording import Recording
+from dask_diag.views.plots.cache import measured
+from dask_diag.views.plots.figures import Options
+from dask_diag.views.plots.flame.summary import flame_summary_parts
+from dask_diag.views.plots.resources import CPU, MEMORY, MEMORY_CHILDREN
+from dask_diag.views.report.components import (
     Figure,
     Fold,
     Grid,
@@ -26,7 +26,8 @@ from dask_diag.views.report.parts import (
     of_first,
     safe,
 )
-from dask_diag.views.resources import CPU, MEMORY, MEMORY_CHILDREN
+from dask_diag.views.theme.colors import color_of
+from dask_diag.views.visualize import plot_of
 
 __all__ = ["cache", "flame", "memory", "resources", "tasks"]
 
@@ -128,12 +129,12 @@ def cache(recording: Recording) -> Iterator[Part]:
         return
     yield Text(
         [
-            f"What the scheduler held ({safe(recording.metric or 'count', 40)}), by function; "
+            f"What the scheduler held ({safe(measured(recording), 40)}), by function; "
             "dashed: all together."
         ]
     )
     yield plot
-    names = list(dict.fromkeys(recording.cache["function"].tolist()))
+    names = list(dict.fromkeys(recording.cached_results["function"].tolist()))
     yield _functions_key(names)
 
 

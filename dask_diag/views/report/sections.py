@@ -7,11 +7,11 @@ from math import isnan
 from typing import NamedTuple
 
 from dask_diag.analysis.findings import CODES, findings
-from dask_diag.recording import Recording
-from dask_diag.table import Table
-from dask_diag.views.names import seconds
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
+from dask_diag.views.escaping import seconds
 from dask_diag.views.report import plots, work
-from dask_diag.views.report.parts import Code, Findings, Fold, Grid, Part, Text, safe
+from dask_diag.views.report.components import Code, Findings, Fold, Grid, Part, Text, safe
 from dask_diag.views.summary import summary_parts
 from dask_diag.views.text import counted
 

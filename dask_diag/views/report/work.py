@@ -7,13 +7,12 @@ from typing import Any
 
 from dask_diag.analysis.activities import activities, cells
 from dask_diag.analysis.critical_path import critical_path
-from dask_diag.recording import Recording
-from dask_diag.units import amount, count, percent
-from dask_diag.views.activities.pictures import plot_activities
-from dask_diag.views.colors import color_of_activity, stacking_order
-from dask_diag.views.figures import Options
-from dask_diag.views.names import seconds
-from dask_diag.views.report.parts import (
+from dask_diag.formatting import amount, count, percent
+from dask_diag.model.recording import Recording
+from dask_diag.views.escaping import seconds
+from dask_diag.views.plots.activities.plot import plot_activities
+from dask_diag.views.plots.figures import Options
+from dask_diag.views.report.components import (
     Bars,
     Figure,
     Fold,
@@ -26,6 +25,7 @@ from dask_diag.views.report.parts import (
     safe,
 )
 from dask_diag.views.text import counted
+from dask_diag.views.theme.colors import color_of_activity, stacking_order
 
 __all__ = ["longest_chains", "worker_time"]
 
@@ -40,7 +40,9 @@ def worker_time(recording: Recording) -> Iterator[Part]:
         return
     whole = activities(recording).to_dicts()
     total = sum(row["value"] for row in whole)
-    yield Text([f"{seconds(total)} of worker time: wall time of the computes times their workers."])
+    yield Text(
+        [f"{seconds(total)} of worker time: wall time of the computations times their workers."]
+    )
     shares = [(row["activity"], row["value"], row["value"] / total) for row in whole if total]
     yield Bars("Share of each activity", [("all", seconds(total), _pieces(shares))])
     yield Key(
@@ -86,23 +88,23 @@ def _pieces(shares: list[tuple[str, float, float]]) -> list[tuple[str, float, st
 
 def longest_chains(recording: Recording) -> Iterator[Part]:
     """The critical path."""
-    if not len(recording.needs):
+    if not len(recording.dependencies):
         yield Text(["No task needed another one, or that was not recorded."])
         return
     path = critical_path(recording)
     yield Grid(
-        "Longest chain of each compute",
-        ("compute", "wall", "longest chain", "all tasks", "workers", "at most faster by"),
+        "Longest chain of each computation",
+        ("computation", "wall", "longest chain", "all tasks", "workers", "at most faster by"),
         [
             (
-                safe(row["compute"], 30),
+                safe(row["computation"], 30),
                 seconds(row["wall"]),
                 seconds(row["length"]),
                 seconds(row["work"]),
                 str(row["workers"]),
-                f"{amount(row['speed_up'])} times",
+                f"{amount(row['max_speedup'])} times",
             )
-            for row in path.computes.to_dicts()
+            for row in path.computations.to_dicts()
         ],
     )
     yield Grid(

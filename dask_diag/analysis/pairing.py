@@ -1,0 +1,83 @@
+"""Which task of one recording is which task of another, and by how much their durations differ."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dask_diag.model.table import Table
+
+__all__ = ["NO_TASKS", "TimedTasks", "differences", "timed_tasks"]
+
+Array = np.ndarray[Any, Any]
+
+
+class TimedTasks(NamedTuple):
+    """Some tasks whose durations are known.
+
+    `key` and `position` are hashes: of the whole key, and of what follows the first element of a
+    key such as ``('x-token', 0, 1)``, which is the same in each run of a program whose tokens are
+    not. Where two hashes collide, a task is paired with another of its function; see `differences`
+    for why that does no harm.
+    """
+
+    seconds: Array
+    start: Array
+    key: Array
+    position: Array
+
+    def rows(self, selection: Array) -> TimedTasks:
+        """Those that a mask or positions select."""
+        return TimedTasks(*(column[selection] for column in self))
+
+
+NO_TASKS = TimedTasks(*(np.zeros(0),) * 2, *(np.zeros(0, np.int64),) * 2)
+
+
+def timed_tasks(tasks: Table) -> TimedTasks:
+    """A row for each row of `Recording.tasks`; ``seconds`` are NaN if a duration is not known."""
+    # Recordings that were made by hand may have no keys.
+    column = tasks["key"].tolist() if "key" in tasks.columns else [""] * len(tasks)
+    keys = [str(key) for key in column]
+    positions = (key.partition(", ")[2] if key.startswith("(") else "" for key in keys)
+    return TimedTasks(
+        seconds=tasks["stop"] - tasks["start"],
+        start=tasks["start"],
+        key=np.fromiter(map(hash, keys), np.int64, len(keys)),
+        position=np.fromiter(map(hash, positions), np.int64, len(keys)),
+    )
+
+
+def differences(before: TimedTasks, after: TimedTasks) -> Array | None:
+    """By how many seconds each task of a function took longer than its counterpart before.
+
+    Tasks of one function may be meant to differ in size, so they are no sample of one distribution.
+    The durations of one task in two runs are: if nothing changed, their difference is as likely to
+    be positive as negative, whatever the size of the task. Student's test holds for such
+    differences, and even errs on the safe side where they vary unequally, as one large task then
+    dominates the change and the standard error alike (Efron 1969, Benjamini 1983).
+
+    To pair the wrong tasks of a function does no harm either, as long as their durations do not
+    decide it: the sum of the differences is the same, and they only vary more. So tasks are paired
+    by key if the keys are the same in both runs, else by position, and what is then still alike
+    by the order in which it started.
+
+    Returns
+    -------
+    array or None
+        None if one recording has more tasks than the other.
+    """
+    if len(before.seconds) != len(after.seconds):
+        return None
+    for name in ("key", "position"):
+        identities = getattr(before, name), getattr(after, name)
+        orders = [
+            np.lexsort((tasks.start, identity))
+            for tasks, identity in zip((before, after), identities, strict=True)
+        ]
+        if np.array_equal(identities[0][orders[0]], identities[1][orders[1]]):
+            break
+    else:
+        orders = [np.argsort(tasks.start, kind="stable") for tasks in (before, after)]
+    return np.asarray(after.seconds[orders[1]] - before.seconds[orders[0]])

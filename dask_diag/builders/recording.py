@@ -1,0 +1,197 @@
+"""From what capture collected to the frozen tables of a Recording.
+
+What is about tasks is in `tasks`, what is about stacks in `stacks`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from threading import get_ident
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from dask_diag.builders.keys import keys_columns
+from dask_diag.capture.computation import Computation
+from dask_diag.capture.system.usage import processors
+from dask_diag.columns import Categorical, PrefixStrings
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table, stack
+from dask_diag.profilers.cache import CachedResults
+from dask_diag.profilers.memory import MEMORY_COLUMNS
+from dask_diag.profilers.resources import PROCESS_COLUMNS, SAMPLE_COLUMNS
+
+__all__ = [
+    "cached_results_of",
+    "cached_results_table",
+    "computation_name",
+    "computations_table",
+    "environment_table",
+    "memory_table",
+    "pools_table",
+    "processes_table",
+    "record",
+    "resources_table",
+]
+
+
+def record(diagnostic: Any, **tables: Any) -> Recording:
+    """A Recording of a diagnostic: its times, its computations, and the tables it gives."""
+    computations = list(diagnostic._computations)
+    starts = [diagnostic.start_time, *(computation.start for computation in computations)]
+    now = perf_counter()
+    stops = [diagnostic.end_time, *(computation.stop or now for computation in computations)]
+    start = min((time for time in starts if time is not None), default=now)
+    empty = Table({})
+    return Recording(
+        start=start,
+        stop=max((time for time in stops if time is not None), default=now),
+        epoch=diagnostic._epoch,
+        computations=computations_table(computations, now),
+        notices=tuple(diagnostic._notices()),
+        **{
+            "tasks": empty,
+            "dependencies": empty,
+            "metrics": empty,
+            "resources": empty,
+            "cached_results": empty,
+            "pools": pools_table(computations),
+            **tables,
+        },
+    )
+
+
+def computation_name(computation: Computation) -> str:
+    """The name of a computation, unique among all that a process and its children run."""
+    return f"{computation.pid}-{computation.number & 0xFFFFFFFF}"
+
+
+def computations_table(computations: Sequence[Computation], now: float) -> Table:
+    """`Recording.computations`; a computation that still runs stops `now`."""
+    return Table(
+        {
+            "computation": Categorical.of(
+                computation_name(computation) for computation in computations
+            ),
+            "start": np.array([computation.start for computation in computations], dtype=float),
+            "stop": np.array(
+                [computation.stop or now for computation in computations], dtype=float
+            ),
+            "workers": np.array(
+                [computation.workers for computation in computations], dtype=np.int64
+            ),
+            **_usage_columns(computations),
+            "cpus": np.full(len(computations), processors(), dtype=np.int64),
+            "span": Categorical.of(computation.span for computation in computations),
+            "scheduler": Categorical.of(computation.scheduler for computation in computations),
+            "error": Categorical.of(computation.error for computation in computations),
+        }
+    )
+
+
+def cached_results_table(cached_results: Iterable[tuple[Computation, CachedResults]]) -> Table:
+    """`Recording.cached_results`, in the order in which results were let go."""
+    tables = [
+        cached_results_of(
+            computation, bytes(held.rows), *keys_columns(list(held.keys), dict(held.names))
+        )
+        for computation, held in cached_results
+    ]
+    return stack([*tables, Table({})])
+
+
+def cached_results_of(
+    computation: Computation, rows: bytes, keys: PrefixStrings, functions: Categorical
+) -> Table:
+    """`Recording.cached_results` of results that one computation held."""
+    numbers = np.frombuffer(rows, dtype=float).reshape(-1, 3)
+    return Table(
+        {
+            "key": keys,
+            "function": functions,
+            "computation": Categorical(
+                np.zeros(len(keys), np.uint8), [computation_name(computation)]
+            ),
+            "metric": numbers[:, 0].copy(),
+            "start": numbers[:, 1].copy(),
+            "stop": numbers[:, 2].copy(),
+        }
+    )
+
+
+def _usage_columns(computations: Sequence[Computation]) -> dict[str, Any]:
+    finished = [computation.usage for computation in computations]
+    usages = [
+        usage or computation.usage_before.until_now()
+        for usage, computation in zip(finished, computations, strict=True)
+    ]
+    on_its_thread = [
+        usage is not None or computation.thread == get_ident()
+        for usage, computation in zip(finished, computations, strict=True)
+    ]
+    return {
+        "process_cpu": np.array([usage.process_cpu for usage in usages], dtype=float),
+        "scheduler_cpu": np.array(
+            [
+                usage.thread_cpu if known else np.nan
+                for usage, known in zip(usages, on_its_thread, strict=True)
+            ],
+            dtype=float,
+        ),
+        "voluntary_switches": np.array([usage.blocked for usage in usages], dtype=float),
+        "involuntary_switches": np.array([usage.preempted for usage in usages], dtype=float),
+    }
+
+
+def pools_table(computations: Iterable[Computation]) -> Table:
+    """`Recording.pools`."""
+    pools = [(computation, pool) for computation in computations for pool in computation.pools]
+    return Table(
+        {
+            "computation": Categorical.of(
+                computation_name(computation) for computation, _ in pools
+            ),
+            "library": Categorical.of(pool.library for _, pool in pools),
+            "threads": np.array([pool.threads for _, pool in pools], dtype=np.int64),
+        }
+    )
+
+
+def resources_table(samples: array[float]) -> Table:
+    """`Recording.resources`, in order of time."""
+    numbers = np.array(samples, dtype=float).reshape(-1, len(SAMPLE_COLUMNS))
+    return Table({name: numbers[:, n].copy() for n, name in enumerate(SAMPLE_COLUMNS)})
+
+
+def processes_table(samples: array[float]) -> Table:
+    """`Recording.processes`, in order of time."""
+    numbers = np.array(samples, dtype=float).reshape(-1, len(PROCESS_COLUMNS))
+    columns = {name: numbers[:, n].copy() for n, name in enumerate(PROCESS_COLUMNS)}
+    whole = {name: columns[name].astype(np.int64) for name in ("pid", "is_child")}
+    return Table({**columns, **whole})
+
+
+def memory_table(series: Mapping[str, array[float]]) -> Table:
+    """`Recording.memory`, series by series."""
+    lengths = [len(rows) // len(MEMORY_COLUMNS) for rows in series.values()]
+    joined = [np.array(rows, dtype=float) for rows in series.values()]
+    numbers = np.concatenate([np.zeros(0), *joined]).reshape(-1, len(MEMORY_COLUMNS))
+    columns = {name: numbers[:, n].copy() for n, name in enumerate(MEMORY_COLUMNS)}
+    labels = Categorical(np.repeat(np.arange(len(lengths)), lengths), list(series))
+    return Table({"label": labels, **columns})
+
+
+def environment_table(rows: Sequence[tuple[str, str, str]]) -> Table:
+    """Of section, name and value."""
+    if not rows:
+        return Table({})
+    sections, names, values = zip(*rows, strict=True)
+    return Table(
+        {
+            "section": Categorical.of(sections),
+            "name": PrefixStrings(Categorical([0] * len(rows), [""]), names),
+            "value": PrefixStrings(Categorical([0] * len(rows), [""]), values),
+        }
+    )

@@ -1,0 +1,231 @@
+"""From the stacks that were seen to the tables of a Recording that are about them.
+
+How long the tasks of each function took, and how much CPU time they had, is known exactly; samples
+tell how these seconds divide among stacks, and among the tasks that are told apart. So what they
+stand for is scaled to what was measured. What was missed because the sampler came too late is one
+of them, called not sampled; and so are all tasks of a function of which no sample was even due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dask_diag.builders.recording import computation_name
+from dask_diag.builders.tasks import times_of_tasks
+from dask_diag.capture.computation import Computation
+from dask_diag.capture.sampling.bins import NOT_SAMPLED
+from dask_diag.capture.sampling.call_tree import Snapshot, Stacks
+from dask_diag.columns import Categorical
+from dask_diag.model.table import Table
+
+__all__ = ["stacks_as_seen", "stacks_tables"]
+
+Array = np.ndarray[Any, Any]
+
+
+def stacks_tables(stacks: Stacks, computations: Sequence[Computation]) -> dict[str, Table]:
+    """`Recording.frames`, `Recording.call_tree` and `Recording.samples`."""
+    found = stacks.snapshot()
+    return {**_tree(found), "samples": _samples(found, computations)}
+
+
+def stacks_as_seen(stacks: Stacks, most: int) -> dict[str, Table]:
+    """The same without regard to what was measured of tasks, in about `most` rows at most."""
+    found = stacks.snapshot()
+    (cells, names), cycle = _cells(found), found.cycle
+    if len(cells.node) > most and cells.key.any():
+        cells = _summed(cells._replace(key=np.zeros_like(cells.key)))
+    while len(cells.node) > most and cells.cycle.min() < cells.cycle.max():
+        cells, cycle = _summed(cells._replace(cycle=cells.cycle // 2)), 2 * cycle
+    return {**_tree(found), "samples": _samples_table(cells, cycle, names)}
+
+
+def _tree(found: Snapshot) -> dict[str, Table]:
+    lines, parents = found.lines, found.parents
+    return {
+        "frames": Table(
+            {
+                "name": Categorical.of(line.name for line in lines),
+                "file": Categorical.of(line.file for line in lines),
+                "line": np.array([line.line for line in lines], dtype=np.int64),
+                "first_line": np.array([line.first for line in lines], dtype=np.int64),
+            }
+        ),
+        "call_tree": Table(
+            {
+                "parent": np.array(parents, dtype=np.int64),
+                "frame": np.array(found.line_of_node, dtype=np.int64),
+            }
+        ),
+    }
+
+
+class Names(NamedTuple):
+    """The texts for which numbers stand; the first key is that of tasks that go together."""
+
+    functions: list[str]
+    keys: list[str]
+
+
+class Cells(NamedTuple):
+    """What was seen, in columns of equal length; functions and keys are numbers."""
+
+    cycle: Array
+    function: Array
+    key: Array
+    node: Array
+    seconds: Array
+    cpu: Array
+    looks: Array
+
+    def where(self, mask: Array) -> Cells:
+        """Some of them."""
+        return Cells(*(column[mask] for column in self))
+
+
+_NO_CELLS = Cells(*(np.zeros(0, dtype=kind) for kind in (*[np.int64] * 4, float, float, np.int64)))
+
+
+class Tasks(NamedTuple):
+    """What was measured of the tasks that started; `function` is a number."""
+
+    function: Array
+    middle: Array
+    seconds: Array
+    cpu: Array
+
+
+def _samples(found: Snapshot, computations: Sequence[Computation]) -> Table:
+    table = times_of_tasks(computations)
+    cells, (seen, keys) = _cells(found)
+    functions = list(dict.fromkeys([*seen, *table["function"].values]))
+    tasks = _measured(table, computations, functions)
+    cells = _scaled(cells, tasks, len(functions))
+    unseen = _unseen(cells, tasks, found.cycle, len(functions))
+    cells = Cells(*map(np.concatenate, zip(cells, unseen, strict=True)))
+    cells = cells.where(np.lexsort((cells.node, cells.key, cells.function, cells.cycle)))
+    begun = min((computation.start for computation in computations), default=-np.inf)
+    ended = max((computation.stop or np.inf for computation in computations), default=np.inf)
+    return _samples_table(cells, found.cycle, Names(functions, keys), begun, ended)
+
+
+def _samples_table(
+    cells: Cells, cycle: float, names: Names, begun: float = -np.inf, ended: float = np.inf
+) -> Table:
+    return Table(
+        {
+            "start": np.maximum(cells.cycle * cycle, begun),
+            "stop": np.minimum((cells.cycle + 1) * cycle, min(ended, perf_counter())),
+            "function": Categorical(cells.function, names.functions),
+            "key": Categorical(cells.key, names.keys),
+            "node": cells.node,
+            "seconds": cells.seconds,
+            "cpu_seconds": cells.cpu,
+            "count": cells.looks,
+        }
+    )
+
+
+def _cells(found: Snapshot) -> tuple[Cells, Names]:
+    functions: dict[str, int] = {}
+    keys = {"": 0}
+    columns = []
+    for number, packed in found.cycles.items():
+        of = np.array(
+            [
+                (functions.setdefault(name, len(functions)), keys.setdefault(key, len(keys)))
+                for name, key in packed.of
+            ],
+            dtype=np.int64,
+        ).reshape(-1, 2)[packed.groups]
+        nodes = np.array(packed.nodes, dtype=np.int64)
+        looks = np.array(packed.counts, dtype=np.int64)
+        cycle = np.full(len(packed), number, dtype=np.int64)
+        seconds, cpu = np.array(packed.seconds), np.array(packed.cpu)
+        columns.append(Cells(cycle, of[:, 0], of[:, 1], nodes, seconds, cpu, looks))
+    cells = Cells(*map(np.concatenate, zip(_NO_CELLS, *columns, strict=True)))
+    return cells, Names(list(functions), list(keys))
+
+
+def _summed(cells: Cells) -> Cells:
+    """The same, where those that are alike in all but numbers are one."""
+    places = np.stack([cells.cycle, cells.function, cells.key, cells.node], axis=1)
+    distinct, row = np.unique(places, axis=0, return_inverse=True)
+    row = row.reshape(-1)
+    seconds, cpu, looks = (
+        np.bincount(row, values, minlength=len(distinct))
+        for values in (cells.seconds, cells.cpu, cells.looks)
+    )
+    cycle, function, key, node = distinct.T
+    return Cells(cycle, function, key, node, seconds, cpu, looks.astype(np.int64))
+
+
+def _measured(table: Table, computations: Sequence[Computation], names: Sequence[str]) -> Tasks:
+    """One that has not ended stops now, or when its computation did; its CPU time is not known."""
+    now = perf_counter()
+    stops = {computation_name(computation): computation.stop or now for computation in computations}
+    stop = table["stop"]
+    if len(stop):
+        ends = np.array([stops[name] for name in table["computation"].values], dtype=float)
+        stop = np.where(np.isnan(stop), ends[table["computation"].codes], stop)
+    number = np.array([names.index(name) for name in table["function"].values], dtype=np.int64)
+    function = number[table["function"].codes] if len(stop) else np.zeros(0, dtype=np.int64)
+    start = table["start"]
+    begun = ~np.isnan(start)
+    columns = function, (start + stop) / 2, stop - start, table["thread_cpu"]
+    return Tasks(*(column[begun] for column in columns))
+
+
+def _scaled(cells: Cells, tasks: Tasks, functions: int) -> Cells:
+    """The cells, whose seconds sum for each function to what was measured, if that is known."""
+
+    def sums(of: Any, values: Array) -> Array:
+        return np.bincount(of.function, values, minlength=functions)
+
+    missed = cells.node == NOT_SAMPLED
+    wall, cpu = sums(tasks, tasks.seconds), sums(tasks, tasks.cpu)
+    scale = np.where(wall > 0, _ratio(wall, sums(cells, cells.seconds)), 1.0)
+    seconds = cells.seconds * scale[cells.function]
+    share = np.divide(cells.cpu, cells.seconds, out=np.zeros(len(seconds)), where=cells.seconds > 0)
+    seen, lost = sums(cells, seconds * ~missed), sums(cells, seconds * missed)
+    estimate = sums(cells, seconds * share * ~missed)
+    # Of what was missed it is not known how much was CPU time: somewhere between nothing and all.
+    exact = np.clip(estimate, np.minimum(cpu - lost, seen), np.minimum(cpu, seen))
+    exact = np.where(np.isnan(cpu) | (wall <= 0), estimate, exact)
+    up = _ratio(exact - estimate, seen - estimate)[cells.function]
+    down = _ratio(exact, estimate)[cells.function]
+    raised = (exact > estimate)[cells.function]
+    share = np.where(raised, share + (1 - share) * up, share * down)
+    of_missed = np.clip(_ratio(cpu - exact, lost), 0.0, 1.0)[cells.function]
+    return cells._replace(seconds=seconds, cpu=seconds * np.where(missed, of_missed, share))
+
+
+def _unseen(cells: Cells, tasks: Tasks, cycle: float, functions: int) -> Cells:
+    """Cells of the tasks of functions that have none, in the cycles of their middles."""
+    seen = np.zeros(functions, dtype=bool)
+    seen[cells.function] = True
+    unseen = ~seen[tasks.function]
+    number = (tasks.middle[unseen] // cycle).astype(np.int64)
+    places, row = np.unique(
+        np.stack([number, tasks.function[unseen]], axis=1), axis=0, return_inverse=True
+    )
+    row = row.reshape(-1)
+    zeros = np.zeros(len(places), dtype=np.int64)
+    return Cells(
+        places[:, 0],
+        places[:, 1],
+        zeros,
+        zeros + NOT_SAMPLED,
+        np.bincount(row, tasks.seconds[unseen], minlength=len(places)),
+        np.bincount(row, tasks.cpu[unseen], minlength=len(places)),
+        zeros,
+    )
+
+
+def _ratio(part: Array, whole: Array) -> Array:
+    """Zero where there is nothing to divide by."""
+    return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)

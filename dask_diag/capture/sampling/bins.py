@@ -1,0 +1,153 @@
+"""For how long each stack was seen in a cycle, by the tasks that had it."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Container, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from dask_diag.capture.tasks.task_log import text_of_key
+
+__all__ = [
+    "LONG",
+    "NOT_SAMPLED",
+    "Cells",
+    "Group",
+    "Packed",
+    "Run",
+    "add_to",
+    "spread",
+    "take_from",
+]
+
+NOT_SAMPLED = -1
+"""In place of a node, for time in which no stack was read."""
+
+LONG = 0.25
+"""The part of a cycle from which on a task is told apart by its key.
+
+So a thread has at most five such tasks in a cycle, two of them at its ends, and what is kept stays
+bounded by stacks and cycles, however many tasks there are.
+"""
+_NOTHING = 1e-9
+"""Seconds that rounding may leave where all that was added has been taken out again."""
+
+
+class Group(NamedTuple):
+    """The tasks whose samples go together; the key is text, and empty of several short ones."""
+
+    function: str
+    key: str
+
+
+@lru_cache(maxsize=1000)
+def _of_function(function: str) -> Group:
+    return Group(function, "")
+
+
+Cells = dict[tuple[Group, int], list[float]]
+"""By group of tasks and node: seconds, CPU seconds, and how often it was seen."""
+
+
+class Run:
+    """One run of a task: it is one of its function's until it was seen for long.
+
+    Attributes
+    ----------
+    group : Group
+        To which what is seen of it goes now.
+    seconds : float
+        For how long it was seen.
+    so_far : dict or None
+        What went to the group of its function, by some number of a time and node. None if nothing
+        does any more.
+    """
+
+    __slots__ = ("_key", "group", "seconds", "so_far")
+
+    def __init__(self, function: str, key: Any) -> None:
+        self.group = _of_function(function)
+        self._key = key
+        self.seconds = 0.0
+        self.so_far: dict[tuple[int, int], list[float]] | None = {}
+
+    def track_individually(self) -> None:
+        """Be a group of its own."""
+        self.group = Group(self.group.function, text_of_key(self._key))
+        self.so_far = None
+
+
+def spread(time: float, seconds: float, cycle: float) -> list[tuple[float, float]]:
+    """A time in each cycle among which the `seconds` up to `time` are, and the share of each.
+
+    The last comes first; a small part of a cycle is not divided.
+    """
+    first, last = int((time - seconds) // cycle), int(time // cycle)
+    if first == last or seconds < LONG * cycle:
+        return [(time, 1.0)]
+    edges = [time, *(number * cycle for number in range(last, first, -1)), time - seconds]
+    return [((end + begin) / 2, (end - begin) / seconds) for end, begin in pairwise(edges)]
+
+
+def add_to(cells: dict[Any, list[float]], place: Any, values: Sequence[float]) -> None:
+    """Add seconds, CPU seconds and looks to those of a place."""
+    cell = cells.get(place)
+    if cell is None:
+        cells[place] = list(values)
+    else:
+        cell[0] += values[0]
+        cell[1] += values[1]
+        cell[2] += values[2]
+
+
+def take_from(cells: dict[Any, list[float]], place: Any, values: Sequence[float]) -> bool:
+    """Undo `add_to`; False if there is nothing, as it was forgotten."""
+    cell = cells.get(place)
+    if cell is None:
+        return False
+    cell[0] = max(cell[0] - values[0], 0.0)
+    cell[1] = max(cell[1] - values[1], 0.0)
+    cell[2] -= values[2]
+    if cell[2] < 1 and cell[0] < _NOTHING:
+        del cells[place]
+    return True
+
+
+class Packed:
+    """The cells of a cycle that is over, in little memory; `groups` are positions in `of`."""
+
+    __slots__ = ("counts", "cpu", "groups", "nodes", "of", "seconds")
+
+    def __init__(self, cells: Cells) -> None:
+        position = {group: n for n, group in enumerate(dict.fromkeys(group for group, _ in cells))}
+        self.of = tuple(position)
+        self.groups = array("I", (position[group] for group, _ in cells))
+        self.nodes = array("i", (node for _, node in cells))
+        self.seconds = array("d", (seconds for seconds, _, _ in cells.values()))
+        self.cpu = array("d", (cpu for _, cpu, _ in cells.values()))
+        self.counts = array("I", (int(count) for _, _, count in cells.values()))
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def cells(self) -> Cells:
+        """What it was made of."""
+        places = zip(map(self.of.__getitem__, self.groups), self.nodes, strict=True)
+        values = map(list, zip(self.seconds, self.cpu, self.counts, strict=True))
+        return dict(zip(places, values, strict=True))
+
+    def seconds_by_key(self) -> dict[Group, float]:
+        """The seconds of each group that is a task."""
+        sums = [0.0] * len(self.of)
+        for group, seconds in zip(self.groups, self.seconds, strict=True):
+            sums[group] += seconds
+        return {group: total for group, total in zip(self.of, sums, strict=True) if group.key}
+
+    def without_keys(self, groups: Container[Group]) -> Packed:
+        """The same, where what these groups have goes to that of their function."""
+        cells: Cells = {}
+        for (group, node), values in self.cells().items():
+            add_to(cells, (group._replace(key="") if group in groups else group, node), values)
+        return Packed(cells)

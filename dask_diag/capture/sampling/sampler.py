@@ -1,0 +1,179 @@
+"""The one thread of a process that looks at running tasks from time to time."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from time import perf_counter, thread_time
+from typing import NamedTuple
+
+__all__ = ["Listener", "Sampler", "Subscription", "sampler", "ticks_until"]
+
+Listener = Callable[[float], None]
+"""What is called at each of its ticks, with the seconds for which this tick stands."""
+
+BUSY_AT_MOST = 0.02
+"""Share of the time in which the sampler may compute; if looks take longer, there are fewer."""
+_GOLDEN = 0.6180339887498949
+
+
+def time_of_tick(number: int, interval: float) -> float:
+    """When to look, on the scale of ``time.perf_counter()``: once in each interval, never evenly.
+
+    Multiples of the golden ratio, without their whole part, are spread as evenly as can be, and
+    keep step with nothing: a task that repeats itself is seen in each part for its share.
+    """
+    return interval * (number + number * _GOLDEN % 1.0)
+
+
+def ticks_until(time: float, interval: float) -> int:
+    """How many ticks there were up to a time; only differences have a meaning."""
+    number = int(time / interval)
+    return number + (time_of_tick(number, interval) <= time)
+
+
+class Subscription(NamedTuple):
+    """One user of a listener: how often, in seconds, and whom to tell of an error."""
+
+    listener: Listener
+    interval: float
+    failed: Callable[[Exception], None]
+
+
+class Ticks:
+    """When to call one listener.
+
+    Attributes
+    ----------
+    due : float
+        When the next call is due.
+    """
+
+    __slots__ = ("_ticks", "due", "interval", "listener")
+
+    def __init__(self, listener: Listener, interval: float, now: float) -> None:
+        self.listener = listener
+        self.interval = interval
+        self._ticks = ticks_until(now, interval)
+        self.due = time_of_tick(self._ticks, interval)
+
+    def passed(self, now: float) -> float:
+        """Seconds for which a call now stands: an interval for each tick since the call before."""
+        before, self._ticks = self._ticks, ticks_until(now, self.interval)
+        self.due = time_of_tick(self._ticks, self.interval)
+        return (self._ticks - before) * self.interval
+
+    def not_before(self, time: float) -> None:
+        """Leave out what is due before; the next call stands for it too."""
+        self.due = time_of_tick(ticks_until(time, self.interval), self.interval)
+
+
+class Sampler:
+    """Calls its listeners while there are any, on a thread of its own.
+
+    Listeners run with the interpreter's lock and must be quick; one that raises is taken out, and
+    its users are told. Users of one listener share its calls.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users: list[Subscription] = []
+        self._ticks: list[Ticks] = []
+        self._thread: threading.Thread | None = None
+        # Held while there is nothing to wake the thread for: it costs less than an Event.
+        self._asleep = threading.Lock()
+
+    def add(
+        self, listener: Listener, interval: float, failed: Callable[[Exception], None]
+    ) -> Subscription:
+        """Call `listener` once every `interval` seconds, or as often as another user of it wants.
+
+        What is returned is to be given to `remove`.
+        """
+        user = Subscription(listener, interval, failed)
+        with self._lock:
+            self._users.append(user)
+            self._set_ticks()
+            if self._thread is None:
+                self._asleep = threading.Lock()
+                self._asleep.acquire()
+                self._thread = threading.Thread(
+                    target=self._run, args=(self._asleep,), name="dask_diag-sampler", daemon=True
+                )
+                self._thread.start()
+        return user
+
+    def remove(self, user: Subscription) -> None:
+        """Forget a user; if it was the last one, the thread has ended on return."""
+        with self._lock:
+            self._users = [other for other in self._users if other is not user]
+            self._set_ticks()
+            thread = self._thread
+            if self._users or thread is None:
+                return
+            self._thread = None
+            self._wake()
+        if thread is not threading.current_thread():
+            thread.join()
+
+    def _set_ticks(self) -> None:
+        now = perf_counter()
+        intervals: dict[Listener, float] = {}
+        for listener, interval, _ in self._users:
+            intervals[listener] = min(interval, intervals.get(listener, interval))
+        known = {ticks.listener: ticks for ticks in self._ticks}
+        self._ticks = [
+            known[listener]
+            if listener in known and known[listener].interval == interval
+            else Ticks(listener, interval, now)
+            for listener, interval in intervals.items()
+        ]
+        if self._thread is not None:
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._asleep.locked():
+            self._asleep.release()
+
+    def _run(self, asleep: threading.Lock) -> None:
+        # Each step costs several times as much as it would if tasks did not clear the caches.
+        this_thread = threading.current_thread()
+        while self._thread is this_thread:
+            ticks = self._ticks
+            if not ticks:
+                self._end_if_unused()
+                continue
+            due = ticks[0].due if len(ticks) == 1 else min([each.due for each in ticks])
+            if asleep.acquire(timeout=max(0.0, due - perf_counter())):
+                continue
+            begun, now = thread_time(), perf_counter()
+            for each in ticks:
+                if each.due <= now:
+                    try:
+                        each.listener(each.passed(now))
+                    except Exception as error:
+                        self._take_out(each.listener, error)
+            rest = now + (thread_time() - begun) / BUSY_AT_MOST
+            for each in ticks:
+                if rest > each.due:
+                    each.not_before(rest)
+
+    def _end_if_unused(self) -> None:
+        with self._lock:
+            if not self._ticks and self._thread is threading.current_thread():
+                self._thread = None
+
+    def _take_out(self, listener: Listener, error: Exception) -> None:
+        with self._lock:
+            users = [user for user in self._users if user.listener == listener]
+            self._users = [user for user in self._users if user.listener != listener]
+            self._set_ticks()
+        for user in users:
+            user.failed(error)
+
+
+sampler = Sampler()
+if hasattr(os, "register_at_fork"):
+    # The child of a fork has the object, but not the thread.
+    os.register_at_fork(after_in_child=sampler.__init__)  # type: ignore[misc]

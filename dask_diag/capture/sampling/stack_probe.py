@@ -1,0 +1,228 @@
+"""Looks at the stacks of running tasks.
+
+A look tells where each task is, and how much CPU time its thread had since the look before. When to
+look is set beforehand, in ticks; so each tick that falls into a task stands for one interval of it.
+The sampler may come later, as it must wait for the interpreter's lock: what it sees then stands for
+the ticks since the look before. Ticks of a task that has ended by then are missed, and told so. A
+task that began after the last tick is not counted: to see only what comes when the lock is free
+would be no fair sample.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from threading import get_native_id
+from time import perf_counter, thread_time
+from typing import Any, NamedTuple
+
+from dask_diag.capture.sampling.bins import Run, spread
+from dask_diag.capture.sampling.call_tree import Seen, Stacks
+from dask_diag.capture.sampling.probes import running_tasks
+from dask_diag.capture.sampling.sampler import Listener, ticks_until
+from dask_diag.capture.sampling.stack_walker import Stack, Walker
+from dask_diag.capture.tasks.metering import runs_a_task
+from dask_diag.capture.tasks.remote_task import RemoteTask
+from dask_diag.capture.tasks.task_log import function_of
+
+__all__ = ["StackProbe", "forget_code", "keep_code", "sample_stacks"]
+
+_LATE = 0.05
+"""Seconds, or else intervals, from which on the sampler is far too late."""
+_LATE_INTERVALS = 5
+_NAN = float("nan")
+_CPU_OF_OTHERS = sys.platform == "linux" and hasattr(time, "clock_gettime")
+
+_walker = Walker(runs_a_task)
+_lock = threading.Lock()
+_users = 0
+
+
+class StackProbe(NamedTuple):
+    """Looks at stacks, every `interval` seconds; a worker process sums them up by `cycle`."""
+
+    interval: float
+    cycle: float
+
+    @property
+    def look(self) -> Listener:
+        """What the sampler calls."""
+        return sample_stacks
+
+    @property
+    def late(self) -> float:
+        """Seconds between two looks from which on the later one is far too late."""
+        return max(_LATE, _LATE_INTERVALS * self.interval)
+
+    def task_probe(self, task: Any) -> StackTaskProbe:
+        """A task_probe of the task that begins on this thread."""
+        return (
+            RemoteStackTaskProbe(task, self)
+            if isinstance(task, RemoteTask)
+            else LocalStackTaskProbe(task, self)
+        )
+
+
+class StackTaskProbe:
+    """The stacks of one run of a task.
+
+    Attributes
+    ----------
+    task : TimedTask or RemoteTask
+    """
+
+    __slots__ = ("_clock", "_cpu", "_last", "_ticks", "probe", "task")
+
+    def __init__(self, task: Any, probe: StackProbe) -> None:
+        self.task = task
+        self.probe = probe
+        # The clock of this thread, for others: an error, and nothing worse, if it has ended.
+        self._clock = (~get_native_id() << 3) | 6
+        self._cpu = thread_time()
+        self._last = perf_counter()
+        self._ticks = ticks_until(self._last, probe.interval)
+
+    def look(self, stack: Stack, now: float, ticks: int) -> None:
+        """Count a stack that was seen `now`, after so many ticks."""
+        since, share = now - self._last, _NAN
+        if _CPU_OF_OTHERS:
+            try:
+                cpu = time.clock_gettime(self._clock)
+            except OSError:
+                return
+            share = min(max((cpu - self._cpu) / since, 0.0), 1.0) if since > 0 else 0.0
+            self._cpu = cpu
+        seconds = (ticks - self._ticks) * self.probe.interval
+        self._last, self._ticks = now, ticks
+        self._see(now, stack, seconds, seconds * share)
+        if since > self.probe.late:
+            self._tell_late(now, since)
+
+    def is_due(self, ticks: int) -> bool:
+        """Whether there was a tick since the last look."""
+        return ticks > self._ticks
+
+    def end(self) -> None:
+        """Count what was missed since the last look."""
+        stop = self.task.stop
+        ticks = 0 if stop is None else ticks_until(stop, self.probe.interval) - self._ticks
+        if ticks > 0:
+            self._miss(stop, ticks * self.probe.interval)
+            if stop - self._last > self.probe.late:
+                self._tell_late(stop, stop - self._last)
+
+    def _see(self, now: float, stack: Stack, seconds: float, cpu: float) -> None:
+        raise NotImplementedError
+
+    def _miss(self, stop: float, seconds: float) -> None:
+        raise NotImplementedError
+
+    def _tell_late(self, now: float, since: float) -> None:
+        """Keep it where that is of use."""
+
+
+class LocalStackTaskProbe(StackTaskProbe):
+    """Of a task of this process: what is seen is given to those who keep it."""
+
+    __slots__ = ("_runs",)
+
+    def __init__(self, task: Any, probe: StackProbe) -> None:
+        super().__init__(task, probe)
+        self._runs: dict[Stacks, Run] = {}
+
+    def _run(self, stacks: Stacks) -> Run:
+        """The run of the task as one of those has it who keep stacks, each by its own cycles."""
+        run = self._runs.get(stacks)
+        if run is None:
+            key = self.task.key
+            run = self._runs.setdefault(stacks, Run(function_of(key, self.task.task), key))
+        return run
+
+    def _see(self, now: float, stack: Stack, seconds: float, cpu: float) -> None:
+        for stacks in self.task.computation.stacks:
+            stacks.see(now, self._run(stacks), stack, seconds, cpu)
+
+    def _miss(self, stop: float, seconds: float) -> None:
+        for stacks in self.task.computation.stacks:
+            stacks.miss(stop, self._run(stacks), seconds)
+
+    def _tell_late(self, now: float, since: float) -> None:
+        for stacks in self.task.computation.stacks:
+            stacks.tell_late(now, since)
+
+
+class RemoteStackTaskProbe(StackTaskProbe):
+    """Of a task in a worker process: what is seen goes home with its result."""
+
+    __slots__ = ("_seen",)
+
+    def __init__(self, task: Any, probe: StackProbe) -> None:
+        super().__init__(task, probe)
+        self._seen: dict[tuple[int, Stack | None], list[float]] = {}
+
+    def end(self) -> None:
+        """Hand everything to the task."""
+        super().end()
+        cycle = self.probe.cycle
+        # A copy in one step: the sampler may just be looking.
+        self.task.stacks = tuple(
+            tuple(Seen((number + 0.5) * cycle, stack.lines if stack else (), *values))
+            for (number, stack), values in tuple(self._seen.items())
+        )
+
+    def _see(self, now: float, stack: Stack | None, seconds: float, cpu: float) -> None:
+        cycle, looks = self.probe.cycle, int(stack is not None)
+        for then, share in spread(now, seconds, cycle):
+            values = self._seen.setdefault((int(then // cycle), stack), [0.0, 0.0, 0])
+            values[0] += share * seconds
+            values[1] += share * cpu
+            values[2] += looks
+            looks = 0
+
+    def _miss(self, stop: float, seconds: float) -> None:
+        self._see(stop, None, seconds, 0.0)
+
+
+def sample_stacks(passed: float) -> None:
+    """Look at every task that runs and is to be sampled."""
+    tasks = list(running_tasks.items())
+    if not tasks:
+        return
+    frames = sys._current_frames()
+    now = perf_counter()
+    ticks, interval = 0, 0.0
+    try:
+        for ident, watch in tasks:
+            task_probe = watch.task_probes.get(StackProbe)
+            if task_probe is None:
+                continue
+            if task_probe.probe.interval != interval:
+                interval = task_probe.probe.interval
+                ticks = ticks_until(now, interval)
+            innermost = frames.pop(ident, None)
+            if innermost is None or not task_probe.is_due(ticks):
+                continue
+            stack = _walker.stack_of(innermost, task_probe.task.task)
+            # If the run is there before and after, it was when the frame was read.
+            if stack is not None and running_tasks.get(ident) is watch:
+                task_probe.look(stack, now, ticks)
+    finally:
+        # The frame of this call is among them, and would keep all alive in a circle.
+        frames.clear()
+
+
+def keep_code() -> None:
+    """Say that stacks will be looked at, until `forget_code`."""
+    global _users
+    with _lock:
+        _users += 1
+
+
+def forget_code() -> None:
+    """Let go of all code, if it was said once for each `keep_code`."""
+    global _users
+    with _lock:
+        _users -= 1
+        if _users <= 0:
+            _walker.forget()

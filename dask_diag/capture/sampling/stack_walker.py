@@ -1,0 +1,165 @@
+"""From a frame that runs to the lines of code on its stack, as text, in as few steps as can be.
+
+No frame is kept, as that would keep the user's arrays. Code objects are, until `Walker.forget`, so
+that what was found for a stack of them need be found only once.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Set
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+from dask_diag.capture.dask_internals import called_from, is_machinery
+from dask_diag.capture.tasks.task_log import function_name, name_of_function
+
+__all__ = ["Line", "Stack", "Walker"]
+
+_BYTES_KEPT = 4_000_000
+
+
+class Line(NamedTuple):
+    """A line of code; `first` is where its function starts. Functions in C have only a name."""
+
+    name: str
+    file: str = ""
+    line: int = 0
+    first: int = 0
+
+
+_DASK_ITSELF = Line("(dask itself)")
+
+
+class Stack:
+    """The lines of a task's stack, the outermost first.
+
+    Attributes
+    ----------
+    lines : tuple of Line
+    nodes : dict
+        Where those who keep stacks have it.
+    """
+
+    __slots__ = ("lines", "nodes")
+
+    def __init__(self, lines: tuple[Line, ...]) -> None:
+        self.lines = lines
+        self.nodes: dict[Any, int] = {}
+
+
+class Walker:
+    """Reads stacks up to where a task begins.
+
+    Parameters
+    ----------
+    beginnings : set of int
+        The ``id()`` of the code of functions that run a task; it may grow.
+    """
+
+    def __init__(self, beginnings: Set[int]) -> None:
+        self._beginnings = beginnings
+        self.forget()
+
+    def forget(self) -> None:
+        """Let go of all code."""
+        self._codes: dict[int, CodeType] = {}
+        self._machinery: set[int] = set()
+        self._lines: dict[tuple[int, int], Line] = {}
+        self._stacks: dict[bytes, Stack] = {}
+        self._size = 0
+
+    def stack_of(self, innermost: FrameType, task: Any) -> Stack | None:
+        """The stack from where the task begins to this frame; None if no task runs in it."""
+        beginnings = self._beginnings
+        places: list[int] = []
+        add = places.append
+        frame: FrameType | None = innermost
+        while frame is not None:
+            code = id(frame.f_code)
+            if code in beginnings:
+                break
+            add(code)
+            add(frame.f_lasti)
+            frame = frame.f_back
+        else:
+            return None
+        key = array("q", places).tobytes()
+        in_machinery = not places or places[0] in self._machinery
+        if not in_machinery:
+            found = self._stacks.get(key)
+            if found is not None:
+                return found
+            in_machinery = is_machinery(innermost.f_code)
+        if not in_machinery:
+            return self._read(innermost, places, key)
+        # What runs has no frame: the stacks of different functions look alike.
+        called = _called_without_frame(innermost, beginnings, task)
+        key += repr(called).encode("utf-8", "surrogatepass")
+        found = self._stacks.get(key)
+        if found is None:
+            found = self._read(innermost, places, key, called)
+            self._machinery.update(places[:1])
+        return found
+
+    def _read(
+        self, innermost: FrameType, places: list[int], key: bytes, called: Line | None = None
+    ) -> Stack | None:
+        if self._size > _BYTES_KEPT:
+            self.forget()
+        lines = [called] if called else []
+        outermost = len(lines)
+        frame: FrameType | None = innermost
+        for code, place in zip(places[::2], places[1::2], strict=True):
+            # The thread may have gone on meanwhile.
+            if frame is None or id(frame.f_code) != code or frame.f_lasti != place:
+                return None
+            lines.append(self._line_of(frame))
+            if not is_machinery(frame.f_code):
+                outermost = len(lines)
+            frame = frame.f_back
+        return self._store(key, Stack(tuple(lines[:outermost][::-1])))
+
+    def _line_of(self, frame: FrameType) -> Line:
+        code = frame.f_code
+        place = id(code), frame.f_lasti
+        line = self._lines.get(place)
+        if line is None:
+            self._keep(code)
+            line = self._lines[place] = _line_of_code(code, frame.f_lineno or 0)
+        return line
+
+    def _keep(self, code: CodeType) -> None:
+        self._codes[id(code)] = code
+
+    def _store(self, key: bytes, stack: Stack) -> Stack:
+        self._size += 2 * len(key) + 400
+        self._stacks[key] = stack
+        return stack
+
+
+def _line_of_code(code: CodeType, line: int) -> Line:
+    name = getattr(code, "co_qualname", code.co_name)
+    return Line(name, code.co_filename, line, code.co_firstlineno)
+
+
+def _called_without_frame(innermost: FrameType, beginnings: Set[int], task: Any) -> Line | None:
+    """The function that dask has called and that has no frame; None if the user's code has one.
+
+    It is not written in Python; or it has not begun, or has ended, and held the interpreter's lock
+    up to there.
+    """
+    called = called_from(innermost)
+    if called is not None:
+        code = getattr(called, "__code__", None)
+        if isinstance(code, CodeType) and is_machinery(code):
+            return _DASK_ITSELF
+        if isinstance(code, CodeType):
+            return _line_of_code(code, code.co_firstlineno)
+        return Line(name_of_function(called))
+    frame: FrameType | None = innermost
+    while frame is not None and id(frame.f_code) not in beginnings:
+        if not is_machinery(frame.f_code):
+            return None
+        frame = frame.f_back
+    return Line(function_name(task))

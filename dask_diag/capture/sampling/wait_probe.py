@@ -1,0 +1,131 @@
+"""Looks at what running tasks wait for, when they have no processor time.
+
+Exact is how long a task's thread could have run and had no processor. What it was blocked in is
+sampled. The sampler needs the interpreter's lock itself, so a thread that was running
+Python code has just lost it whenever the sampler looks: that a thread waits for the lock is sure
+only if it has not run at all since the look before. The other times it is seen so are counted, and
+analysis gives them what of the exact time nothing else explains.
+"""
+
+from __future__ import annotations
+
+from math import isnan
+from threading import get_native_id
+from time import thread_time
+from typing import Any
+
+from dask_diag.capture.sampling.linux_threads import LinuxThread
+from dask_diag.capture.sampling.probes import running_tasks
+from dask_diag.capture.sampling.sampler import Listener
+from dask_diag.capture.tasks.metered import Metered, Wait
+
+__all__ = ["INTERVAL", "WaitProbe", "sample_waits"]
+
+INTERVAL = 0.01
+"""Seconds between looks."""
+_NAN = float("nan")
+_AT_ONCE = 2
+"""Tasks that are looked at in one tick, so that many threads cost no more than two."""
+_ticks = 0
+_DID_NOT_RUN = 0.02
+"""As much of an interval as a thread may have had of CPU that is said not to have run in it."""
+
+
+class WaitProbe:
+    """Looks at what tasks wait for."""
+
+    __slots__ = ("_threads",)
+
+    interval = INTERVAL
+
+    def __init__(self) -> None:
+        self._threads: dict[int, LinuxThread] = {}
+
+    def __reduce__(self) -> Any:
+        return WaitProbe, ()
+
+    @property
+    def look(self) -> Listener:
+        """What the sampler calls."""
+        return sample_waits
+
+    def task_probe(self, task: Any) -> WaitTaskProbe:
+        """A task_probe of the task that begins on this thread."""
+        ident = get_native_id()
+        thread = self._threads.get(ident)
+        waited = _waited_for_cpu(thread) if thread else _NAN
+        if thread is None or isnan(waited):
+            # Another thread may have had its id before.
+            thread = self._threads[ident] = LinuxThread(ident)
+            waited = _waited_for_cpu(thread)
+        return WaitTaskProbe(task, thread, waited)
+
+
+class WaitTaskProbe:
+    """What one run of a task waits for, on a thread that had waited for a processor so long."""
+
+    __slots__ = ("_cpu", "_tally", "_task", "_thread", "_waited")
+
+    def __init__(self, task: Any, thread: LinuxThread, waited: float) -> None:
+        self._task = task
+        self._thread = thread
+        self._tally: dict[str, list[float]] = {}
+        self._waited = waited
+        self._cpu = thread_time()
+
+    def look(self, passed: float) -> None:
+        """Note what the thread waits for; a look stands for so many seconds."""
+        try:
+            activity, cpu = self._thread.waits_for(), self._thread.cpu()
+        except OSError:
+            return
+        ran = cpu - self._cpu > _DID_NOT_RUN * passed
+        self._cpu = cpu
+        metered = self._task.metered
+        if not activity or (metered is not None and metered.open):
+            return
+        seen = self._tally.setdefault(activity, [0.0, 0])
+        seen[0] += 0.0 if activity == "gil-wait" and ran else passed
+        seen[1] += 1
+
+    def end(self) -> None:
+        """Hand what was seen to the task."""
+        waited = _waited_for_cpu(self._thread) - self._waited
+        if self._task.metered is None:
+            self._task.metered = Metered()
+        self._task.metered.waits = [
+            Wait("cpu-wait", waited, 0),
+            *(Wait(activity, seen[0], int(seen[1])) for activity, seen in self._tally.items()),
+        ]
+
+
+def _waited_for_cpu(thread: LinuxThread) -> float:
+    """Seconds; NaN if they cannot be read just now: a task is never hindered by that."""
+    try:
+        return thread.waited_for_cpu()
+    except Exception:
+        return _NAN
+
+
+def first_of(count: int, tick: int) -> int:
+    """Which of so many tasks is looked at first in a tick.
+
+    The root of two has nothing in common with the golden ratio, by which ticks are spread over
+    their intervals: so each task is looked at in all parts of an interval.
+    """
+    return int(tick * 2**0.5 % 1.0 * count)
+
+
+def sample_waits(passed: float) -> None:
+    """Look at tasks that run and are to be explained: at some of many, in no order, for all."""
+    global _ticks
+    found = [watch.task_probes.get(WaitProbe) for watch in tuple(running_tasks.values())]
+    task_probes = [task_probe for task_probe in found if task_probe is not None]
+    count = len(task_probes)
+    if count > _AT_ONCE:
+        _ticks += 1
+        first = first_of(count, _ticks)
+        task_probes = [task_probes[(first + n) % count] for n in range(_AT_ONCE)]
+        passed *= count / _AT_ONCE
+    for task_probe in task_probes:
+        task_probe.look(passed)

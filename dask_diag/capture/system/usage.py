@@ -1,0 +1,77 @@
+"""What this process used while a computation ran, and the pools of threads that it holds."""
+
+from __future__ import annotations
+
+import os
+import sys
+from time import process_time, thread_time
+from typing import NamedTuple
+
+try:
+    import resource
+except ImportError:
+    resource = None  # type: ignore[assignment]
+
+__all__ = ["Pool", "Usage", "processors", "thread_pools"]
+
+_NAN = float("nan")
+
+
+class Usage(NamedTuple):
+    """CPU seconds of the process and of the calling thread; how often a thread lost its processor.
+
+    `blocked` is how often it gave it up by itself, to wait for something; `preempted` how
+    often it could have gone on.
+    """
+
+    process_cpu: float
+    thread_cpu: float
+    blocked: float
+    preempted: float
+
+    @classmethod
+    def now(cls) -> Usage:
+        """What has been used so far."""
+        used = resource.getrusage(resource.RUSAGE_SELF) if resource else None
+        switches = (used.ru_nvcsw, used.ru_nivcsw) if used else (_NAN, _NAN)
+        return cls(process_time(), thread_time(), *switches)
+
+    def until_now(self) -> Usage:
+        """What has been used since; to be called on the same thread."""
+        return Usage(*(now - before for now, before in zip(Usage.now(), self, strict=True)))
+
+
+class Pool(NamedTuple):
+    """A native library's pool of threads: ``openblas``, ``mkl``, ``openmp``; and its size."""
+
+    library: str
+    threads: int
+
+
+NOT_LOOKED_FOR = Pool("", 0)
+"""In place of pools where it is not known which there are."""
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+def thread_pools() -> list[Pool]:
+    """The pools of the native libraries that are loaded; `NOT_LOOKED_FOR` without threadpoolctl."""
+    if "numpy" not in sys.modules:
+        return []
+    try:
+        from threadpoolctl import threadpool_info
+    except ImportError:
+        return [NOT_LOOKED_FOR]
+    try:
+        pools = threadpool_info()
+        found = [Pool(str(pool["internal_api"]), int(pool["num_threads"])) for pool in pools]
+    except Exception:
+        # It asks libraries that it may not know.
+        return [NOT_LOOKED_FOR]
+    return found

@@ -1,0 +1,129 @@
+"""What is known of one task beside its times."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from math import isfinite
+from time import thread_time
+from typing import Any, NamedTuple
+
+__all__ = ["Block", "Metered", "Metric", "Wait"]
+
+_NAN = float("nan")
+
+Metric = tuple[str, str, float, float]
+"""What was metered once: its label, unit, value, and of seconds how many were CPU (NaN: unknown).
+
+A plain tuple, because to make one that has names takes longer than to read a clock.
+"""
+
+
+class Wait(NamedTuple):
+    """What a task waited for: seconds, and in how many samples it was seen (0: it is exact)."""
+
+    activity: str
+    seconds: float
+    samples: int
+
+
+class Metered:
+    """What is known of one task beside its times: what it metered, and what it waited for.
+
+    Attributes
+    ----------
+    metrics : list of Metric
+    waits : list of Wait
+    open : list of Block
+        The blocks whose seconds are being metered now, in the order in which they were entered.
+    """
+
+    __slots__ = ("metrics", "open", "waits")
+
+    def __init__(self) -> None:
+        self.metrics: list[Metric] = []
+        self.waits: list[Wait] = []
+        self.open: list[Block] = []
+
+    def add(self, label: Hashable, value: float, unit: str) -> None:
+        """Keep a metric; one that is no amount is left out, with a warning: a task goes on."""
+        try:
+            metric = str(label), str(unit), float(value), _NAN
+            if not (isfinite(metric[2]) and (metric[2] >= 0 or unit != "seconds")):
+                raise ValueError
+        except Exception:
+            what = "seconds of 0 or more" if unit == "seconds" else "a finite number"
+            told = f"context_meter: expected {what}, found {_shown(value)}; it is left out"
+            with suppress(RuntimeWarning):
+                # Where warnings are errors, too, the task goes on.
+                warnings.warn(told, RuntimeWarning, stacklevel=3)
+            return
+        self.metrics.append(metric)
+        if unit == "seconds" and self.open:
+            self.open[-1].inner_wall += metric[2]
+
+
+class Block:
+    """One block of code that is metered, in one task.
+
+    Attributes
+    ----------
+    before : object
+        The block of the same meter, on the same thread, that this one is inside of; or None.
+    metered : Metered
+        Of the task that entered the block.
+    func : callable
+        The clock.
+    wall, cpu : float
+        What the two clocks showed when the block was entered.
+    inner_wall, inner_cpu : float
+        Seconds that were metered inside the block, to be taken off its own.
+    """
+
+    __slots__ = ("before", "cpu", "func", "inner_cpu", "inner_wall", "metered", "wall")
+
+    before: Any
+    metered: Metered
+    func: Callable[[], float]
+    wall: float
+    cpu: float
+    inner_wall: float
+    inner_cpu: float
+
+    def end(self, label: Hashable, unit: str, args: Any) -> None:
+        """Record what was metered."""
+        cpu = thread_time() - self.cpu
+        value = self.func() - self.wall
+        metered = self.metered
+        if unit != "seconds":
+            metered.add(label, value, unit)
+            return
+        opened = metered.open
+        if opened[-1] is self:
+            opened.pop()
+            outer = opened[-1] if opened else None
+        else:
+            # Coroutines and generators that take turns leave blocks in any order.
+            later, outer = self._take_out_of(opened)
+            value -= later.func() - later.wall
+            cpu -= thread_time() - later.cpu
+        if outer is not None:
+            outer.inner_wall += value
+            outer.inner_cpu += cpu
+        metered.metrics.append(
+            (str(label), "seconds", value - self.inner_wall, cpu - self.inner_cpu)
+        )
+
+    def _take_out_of(self, opened: list[Block]) -> tuple[Block, Block | None]:
+        """The block entered next, which has all seconds since; and the one entered before."""
+        place = opened.index(self)
+        del opened[place]
+        return opened[place], opened[place - 1] if place else None
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(value)[:60]
+    except Exception:
+        return f"a {type(value).__name__}"

@@ -1,0 +1,230 @@
+"""Metering from inside a task: seconds, bytes, or anything else, under labels of the user's.
+
+Which task is running is read off the calling stack, so it costs a task that meters nothing nothing.
+Code written for ``distributed.metrics.context_meter`` is heard too, once that module has
+been imported; and where no task of ours runs, what is metered here goes to distributed's meter, as
+on a worker of a cluster.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable
+from functools import wraps
+from threading import get_ident
+from time import perf_counter, thread_time
+from typing import Any, TypeVar
+
+from dask_diag.capture.tasks.metered import Block, Metered
+
+__all__ = [
+    "ContextMeter",
+    "context_meter",
+    "hear_distributed",
+    "listening",
+    "runs_a_task",
+    "stop_hearing_distributed",
+]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_OURS = "dask_diag"
+
+listening: set[Any] = set()
+"""What listens: computations, and tasks in worker processes. If it is empty, metering costs
+nothing."""
+
+runs_a_task: set[int] = set()
+"""The ``id()`` of the code of functions that run a measured task, which is their ``self``.
+
+Code itself would be hashed anew, with all its constants, for each frame of a stack.
+"""
+
+
+def _current_task() -> Any:
+    """The measured task that called, through whatever functions, or None."""
+    frame = sys._getframe(2) if listening else None
+    codes = runs_a_task
+    while frame is not None:
+        if id(frame.f_code) in codes:
+            return frame.f_locals["self"]
+        frame = frame.f_back
+    return None
+
+
+def _metered_of(task: Any) -> Metered:
+    if task.metered is None:
+        task.metered = Metered()
+    return task.metered  # type: ignore[no-any-return]
+
+
+def _distributed_meter() -> Any:
+    """Distributed's meter, if it has been imported."""
+    module = sys.modules.get("distributed.metrics")
+    return getattr(module, "context_meter", None)
+
+
+class _ForwardedBlock:
+    """One block that distributed's meter meters, as no task of ours entered it."""
+
+    __slots__ = ("_theirs", "before")
+
+    def __init__(self, theirs: Any, before: _AnyBlock | None) -> None:
+        self._theirs = theirs
+        self.before = before
+
+    def end(self, label: Hashable, unit: str, args: Any) -> None:
+        """Leave the block."""
+        self._theirs.__exit__(*args)
+
+
+_AnyBlock = Block | _ForwardedBlock
+
+
+class _Meter:
+    """What `ContextMeter.meter` returns, a context manager and a decorator.
+
+    One object may be entered any number of times: again inside itself, and by several threads at
+    once. So what belongs to one block is in a `Block`, which the thread that leaves it looks up.
+    """
+
+    __slots__ = ("_blocks", "_func", "_label", "_unit")
+
+    def __init__(self, label: Hashable, unit: str, func: Callable[[], float]) -> None:
+        self._label = label
+        self._unit = unit
+        self._func = func
+        # By thread: none touches what is another's.
+        self._blocks: dict[int, _AnyBlock] = {}
+
+    def __call__(self, function: _Function) -> _Function:
+        """Meter every call of a function."""
+
+        @wraps(function)
+        def metered(*args: Any, **kwargs: Any) -> Any:
+            with _Meter(self._label, self._unit, self._func):
+                return function(*args, **kwargs)
+
+        return metered  # type: ignore[return-value]
+
+    def __enter__(self) -> None:
+        task = _current_task()
+        if task is None:
+            theirs = _distributed_meter()
+            if theirs is not None:
+                self._forward_to(theirs)
+            return
+        block = Block()
+        block.metered = metered = task.metered or _metered_of(task)
+        block.func = func = self._func
+        block.inner_wall = block.inner_cpu = 0.0
+        ident = get_ident()
+        block.before = self._blocks.get(ident)
+        block.wall = func()
+        block.cpu = thread_time()
+        self._blocks[ident] = block
+        if self._unit == "seconds":
+            metered.open.append(block)
+
+    def __exit__(self, *args: object) -> None:
+        if not self._blocks:
+            return
+        ident = get_ident()
+        block = self._blocks.pop(ident, None)
+        if block is None:
+            return
+        if block.before is not None:
+            self._blocks[ident] = block.before
+        block.end(self._label, self._unit, args)
+
+    def _forward_to(self, theirs: Any) -> None:
+        block = theirs.meter(self._label, self._unit, self._func)
+        block.__enter__()
+        ident = get_ident()
+        self._blocks[ident] = _ForwardedBlock(block, self._blocks.get(ident))
+
+
+class ContextMeter:
+    """Meters what code does that runs inside a task; see `context_meter`."""
+
+    def __reduce__(self) -> Any:
+        return _the_meter, ()
+
+    def meter(
+        self, label: Hashable, unit: str = "seconds", func: Callable[[], float] | None = None
+    ) -> _Meter:
+        """Meter a block, or every call of a function.
+
+        Parameters
+        ----------
+        label : str
+            The activity to which it is counted.
+        unit : str, optional
+            Of what. Seconds are taken off the task's ``thread-cpu`` and ``thread-noncpu``, from
+            each what it had, and off a meter around this one.
+        func : callable, optional
+            What to read before and after, if not the wall clock: the difference is counted.
+
+        Returns
+        -------
+        context manager and decorator
+            It costs next to nothing where no task is profiled.
+
+        Examples
+        --------
+        >>> from dask_diag import context_meter
+        >>> @context_meter.meter("I/O")
+        ... def read(path):
+        ...     return open(path).read()
+        """
+        return _Meter(label, unit, func or perf_counter)
+
+    def digest_metric(self, label: Hashable, value: float, unit: str) -> None:
+        """Count a value to an activity of the task that runs.
+
+        Parameters
+        ----------
+        label : str
+        value : float
+        unit : str
+            Any: ``"bytes"``, ``"count"``, ``"dollars"``. Seconds are taken off ``thread-noncpu``
+            as far as there are such, else off ``thread-cpu``.
+        """
+        task = _current_task()
+        if task is not None:
+            _metered_of(task).add(label, value, unit)
+            return
+        theirs = _distributed_meter()
+        if theirs is not None:
+            theirs.digest_metric(label, value, unit)
+
+
+context_meter = ContextMeter()
+"""The meter to use in tasks."""
+
+
+def _the_meter() -> ContextMeter:
+    return context_meter
+
+
+def _hear(label: Hashable, value: float, unit: str) -> None:
+    """Take over what was given to distributed's meter in a task of ours."""
+    task = _current_task()
+    if task is not None:
+        _metered_of(task).add(label, value, unit)
+
+
+def hear_distributed() -> None:
+    """Listen to distributed's meter too, if it has been imported; see `stop_hearing_distributed`.
+
+    What it says outside of our tasks is ignored.
+    """
+    callbacks = getattr(_distributed_meter(), "_callbacks", None)
+    if callbacks is not None:
+        callbacks.get().setdefault(_OURS, _hear)
+
+
+def stop_hearing_distributed() -> None:
+    """Leave distributed's meter as it was."""
+    callbacks = getattr(_distributed_meter(), "_callbacks", None)
+    if callbacks is not None:
+        callbacks.get().pop(_OURS, None)

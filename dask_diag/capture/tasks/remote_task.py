@@ -1,0 +1,221 @@
+"""A task in another process: measured there, and what moving it took, told as its result lands.
+
+Picklers save a tuple's parts in order, and rebuild them in order. So small objects between the
+parts read the clock as each side gets there; nothing is pickled twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from threading import get_ident
+from time import perf_counter, thread_time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dask_diag.capture.dask_internals import bytes_of_result, bytes_of_task
+from dask_diag.capture.tasks.metered import Metered
+from dask_diag.capture.tasks.metering import hear_distributed, listening, runs_a_task
+
+if TYPE_CHECKING:
+    from dask_diag.capture.computation import Computation
+
+__all__ = ["Measurement", "RemoteTask", "Transfer", "running", "take_measurement"]
+
+_ON_EXCEPTION = "_dask_diag_measurement"
+_NAN = float("nan")
+
+running: dict[int, Computation] = {}
+"""The computations that are running in this process, by number: where results may land."""
+
+
+class Measurement(NamedTuple):
+    """What a worker in another process sends home with a result.
+
+    `opened` is when it began to rebuild the task and its inputs, `closed` when it had pickled the
+    result; `bytes_in` is what it was sent.
+    """
+
+    computation: int
+    key: Any
+    pid: int
+    thread: int
+    opened: float
+    start: float
+    stop: float
+    closed: float
+    cpu: float
+    bytes_in: float
+    metrics: tuple[tuple[Any, ...], ...]
+    waits: tuple[tuple[Any, ...], ...]
+    stacks: tuple[tuple[Any, ...], ...]
+
+
+class Transfer:
+    """When one task and its result were on their way between processes, and how large they were.
+
+    Attributes
+    ----------
+    packing, packed : float
+        When the scheduler began to pickle the task with its inputs, and when it had.
+    opened, start, stop, closed : float
+        When the worker began to rebuild them, and began the task; was done with it, and had pickled
+        its result.
+    landing, landed : float
+        When the scheduler began to rebuild the result, and when it had.
+    bytes_in, bytes_out : float
+        Size of the task with its inputs, and of its result.
+    """
+
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "closed",
+        "landed",
+        "landing",
+        "opened",
+        "packed",
+        "packing",
+        "start",
+        "stop",
+    )
+
+    def __init__(self, packing: float) -> None:
+        self.packing = packing
+        self.packed = self.opened = self.start = self.stop = self.closed = _NAN
+        self.landing = self.landed = self.bytes_in = self.bytes_out = _NAN
+
+    def receive(self, measurement: Measurement) -> None:
+        """Take over what the worker measured."""
+        self.opened, self.start = measurement.opened, measurement.start
+        self.stop, self.closed = measurement.stop, measurement.closed
+        self.bytes_in = measurement.bytes_in
+
+
+class Departure:
+    """Pickled along with a task: it ends the scheduler's pickling, and begins the worker's rebuild.
+
+    A pickler keeps what it saves until it is done, and then drops it; in the other process all that
+    is left is a reading of its clock.
+    """
+
+    __slots__ = ("_transfer",)
+
+    def __init__(self, transfer: Transfer) -> None:
+        self._transfer = transfer
+
+    def __reduce__(self) -> Any:
+        return perf_counter, ()
+
+    def __del__(self) -> None:
+        self._transfer.packed = perf_counter()
+
+
+class _Opening:
+    """Unpickles to the time at which it is unpickled."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> Any:
+        return perf_counter, ()
+
+
+class _Closing:
+    """Pickles as a measurement that ends when it is pickled."""
+
+    __slots__ = ("_measurement",)
+
+    def __init__(self, measurement: Measurement) -> None:
+        self._measurement = measurement
+
+    def __reduce__(self) -> Any:
+        return tuple, (list(self._measurement._replace(closed=perf_counter())),)
+
+
+class RemoteTask:
+    """A task in a worker process; it sends the measurement home with the result."""
+
+    __slots__ = ("computation", "key", "metered", "opened", "stacks", "start", "stop", "task")
+
+    def __init__(self, opened: float, task: Any, computation: int, key: Any) -> None:
+        self.opened = opened
+        self.task = task
+        self.computation = computation
+        self.key = key
+        self.metered: Metered | None = None
+        self.stop: float | None = None
+        self.stacks: tuple[tuple[Any, ...], ...] = ()
+
+    def __call__(self, values: Mapping[Any, Any]) -> Delivery:
+        """Run the task and read the clocks around it."""
+        hear_distributed()
+        listening.add(self)
+        self.start = perf_counter()
+        cpu = thread_time()
+        try:
+            result = self.task(values)
+        except BaseException as error:
+            measurement = self._measurement(thread_time() - cpu)
+            with contextlib.suppress(Exception):
+                setattr(error, _ON_EXCEPTION, tuple(measurement))
+            raise
+        return Delivery(result, self._measurement(thread_time() - cpu))
+
+    def _measurement(self, cpu: float) -> Measurement:
+        self.stop = perf_counter()
+        self.ended()
+        listening.discard(self)
+        metered = self.metered
+        return Measurement(
+            computation=self.computation,
+            key=self.key,
+            pid=os.getpid(),
+            thread=get_ident(),
+            opened=self.opened,
+            start=self.start,
+            stop=self.stop,
+            closed=_NAN,
+            cpu=cpu,
+            bytes_in=bytes_of_task(),
+            metrics=tuple(metered.metrics) if metered else (),
+            waits=tuple(map(tuple, metered.waits)) if metered else (),
+            stacks=self.stacks,
+        )
+
+    def ended(self) -> None:
+        """Do what a subclass has to do when the task has ended."""
+
+
+runs_a_task.add(id(RemoteTask.__call__.__code__))
+
+
+class Delivery:
+    """A result on its way home: it unpickles to the bare result, and hands in the measurement."""
+
+    __slots__ = ("measurement", "result")
+
+    def __init__(self, result: Any, measurement: Measurement) -> None:
+        self.result = result
+        self.measurement = measurement
+
+    def __reduce__(self) -> Any:
+        return land, (_Opening(), self.result, _Closing(self.measurement))
+
+
+def land(landing: float, result: Any, measurement: tuple[Any, ...]) -> Any:
+    """Unpickle a delivery: hand the measurement to its computation, and return the bare result."""
+    landed = perf_counter()
+    received = Measurement(*measurement)
+    computation = running.get(received.computation)
+    if computation is not None:
+        computation.receive(received, landing, landed, bytes_of_result())
+    return result
+
+
+def take_measurement(error: BaseException | None) -> Measurement | None:
+    """Remove from an exception the measurement that a worker process attached to it."""
+    for carrier in (error, getattr(error, "exception", None)):
+        attached = getattr(carrier, "__dict__", {}).pop(_ON_EXCEPTION, None)
+        if attached is not None:
+            return Measurement(*attached)
+    return None

@@ -1,0 +1,127 @@
+"""One task, timed on the thread that runs it."""
+
+from __future__ import annotations
+
+import sys
+from threading import get_ident
+from time import perf_counter, thread_time
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from dask_diag.capture.dask_internals import GraphNode
+from dask_diag.capture.tasks.metered import Metered, Wait
+from dask_diag.capture.tasks.metering import runs_a_task
+from dask_diag.capture.tasks.remote_task import Departure, Measurement, RemoteTask, Transfer
+
+if TYPE_CHECKING:
+    from dask_diag.capture.computation import Computation
+
+__all__ = ["TimedTask", "threads_of_tasks"]
+
+
+class TimedTask(GraphNode):
+    """Stands in the graph for a task while it is submitted and run.
+
+    It is a graph node, since dask asks nodes for their dependencies. It is used again for another
+    task once the scheduler has collected its result: making one anew for each costs more than all
+    else that is done for a task.
+
+    The CPU clock is read inside the two readings of the wall clock, so that CPU seconds lie within
+    wall seconds.
+    """
+
+    __slots__ = (
+        "computation",
+        "cpu",
+        "error",
+        "metered",
+        "start",
+        "stop",
+        "submitted",
+        "task",
+        "thread",
+        "transfer",
+    )
+
+    computation: Computation
+    task: Any
+    submitted: float
+    start: float | None
+    stop: float | None
+    cpu: float
+    thread: int
+    metered: Metered | None
+    error: str
+    transfer: Transfer | None
+
+    def __init__(self, computation: Computation) -> None:
+        self.computation = computation
+        self.error = ""
+        self.thread = 0
+        self.transfer = None
+
+    def __call__(self, values: Any = ()) -> Any:
+        """Run the task and read the clocks around it."""
+        self.start = perf_counter()
+        cpu = thread_time()
+        try:
+            result = self.task(values)
+        except BaseException as error:
+            self.thread = get_ident()
+            self.cpu = thread_time() - cpu
+            self.stop = perf_counter()
+            self.error = type(error).__name__
+            self.computation.set_aside(self)
+            raise
+        self.cpu = thread_time() - cpu
+        self.stop = perf_counter()
+        return result
+
+    @property
+    def dependencies(self) -> frozenset[Any]:
+        """The keys whose results the task takes."""
+        return self.task.dependencies  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        return repr(self.task)
+
+    def __reduce__(self) -> Any:
+        # Pickled on its way to another process: from here on the graph needs no stand-in.
+        self.computation.set_aside(self)
+        self.transfer = transfer = Transfer(perf_counter())
+        return self.depart(transfer)
+
+    def depart(self, transfer: Transfer) -> Any:
+        """What it pickles to."""
+        return RemoteTask, (Departure(transfer), self.task, self.computation.number, self.key)
+
+    def receive(self, measurement: Measurement) -> None:
+        """Take over what was measured in another process."""
+        self.computation.remote_threads[measurement.pid] = measurement.thread
+        self.thread = measurement.pid
+        self.start = measurement.start
+        self.stop = measurement.stop
+        self.cpu = measurement.cpu
+        if self.transfer is not None:
+            self.transfer.receive(measurement)
+        if measurement.metrics or measurement.waits:
+            self.metered = Metered()
+            self.metered.metrics = list(measurement.metrics)
+            self.metered.waits = [Wait(*wait) for wait in measurement.waits]
+        if measurement.stacks:
+            self.computation.log_stacks(self, measurement.stacks)
+
+
+runs_a_task.add(id(TimedTask.__call__.__code__))
+
+
+def threads_of_tasks() -> dict[int, int]:
+    """On which thread each measured task runs that is running now: its ``id()`` to an ident."""
+    found = {}
+    for thread, leaf in sys._current_frames().items():
+        frame: FrameType | None = leaf
+        while frame is not None:
+            if frame.f_code is TimedTask.__call__.__code__:
+                found[id(frame.f_locals["self"])] = thread
+            frame = frame.f_back
+    return found

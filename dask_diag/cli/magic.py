@@ -1,0 +1,150 @@
+"""``%load_ext dask_diag``: the cell magic ``%%diag``."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+from keyword import iskeyword
+from types import CodeType
+from typing import Any
+
+import click
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, cell_magic, magics_class, needs_local_scope
+from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.display import display
+
+from dask_diag.cli.output import check_free
+from dask_diag.errors import DiagnosticError
+
+__all__ = ["DiagMagics"]
+
+_NAME = "_diag"
+_NO_AWAIT = (
+    "await cannot stand below %%diag where an event loop runs, as in a notebook: magics are not "
+    "awaited; in a cell without it, use `with dask_diag.record('run.diag'):` around what awaits"
+)
+
+
+def _started(arguments: Any) -> Any:
+    from dask_diag.profilers.group import ProfilerGroup
+    from dask_diag.profilers.record import record
+
+    try:
+        check_free(arguments.output, arguments.force)
+        check_free(arguments.report, arguments.force, arguments.output)
+        options = {"dt": arguments.interval, "explain": arguments.explain}
+        if arguments.output is None:
+            return ProfilerGroup(**options).__enter__()
+        return record(arguments.output, overwrite=arguments.force, **options).__enter__()
+    except (click.ClickException, DiagnosticError, ValueError, TypeError) as error:
+        told = error.message if isinstance(error, click.ClickException) else str(error)
+        raise UsageError(told) from None
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+async def _awaited(codes: list[CodeType], *names: Any) -> tuple[Any, Exception | None]:
+    """The value of the last, or the error that ended them.
+
+    Raised outside, that has no frames of an event loop in its traceback.
+    """
+    __tracebackhide__ = True
+    value = None
+    try:
+        for code in codes:
+            value = eval(code, *names)
+            if code.co_flags & inspect.CO_COROUTINE:
+                value = await value
+    except Exception as error:
+        return None, error
+    return value, None
+
+
+@magics_class
+class DiagMagics(Magics):
+    """The cell magic ``%%diag``."""
+
+    @cell_magic
+    @magic_arguments()
+    @argument("name", nargs="?", default=_NAME, help="the variable that gets the recording")
+    @argument("-o", "--output", help="write the recording to this file as it goes")
+    @argument("--report", help="write a page about it to this file")
+    @argument("-f", "--force", action="store_true", help="replace files that are there")
+    @argument("--explain", action="store_true", help="find out what tasks waited for (Linux)")
+    @argument("--interval", type=float, default=0.5, help="seconds between samples, 0.5")
+    @argument("--no-plots", action="store_true", help="show the summary alone")
+    @argument("-q", "--quiet", action="store_true", help="show nothing")
+    @argument("-h", "--help", action="store_true", help="show this, and run nothing")
+    @needs_local_scope
+    def diag(self, line: str, cell: str, local_ns: Any = None) -> Any:
+        """Record all that a cell computations on Dask's local schedulers, and show it.
+
+        The value of the cell's last expression is shown as without it.
+        """
+        # What the cell raises is shown without this frame.
+        __tracebackhide__ = True
+        arguments = parse_argstring(self.diag, line)
+        if arguments.help:
+            # As argparse tells it of a line magic; `::` is for documents.
+            told = self.diag.parser.format_help()
+            print(told.replace("::\n\n  %diag", "%%diag", 1))  # noqa: T201
+            return None
+        if not arguments.name.isidentifier() or iskeyword(arguments.name):
+            raise UsageError(f"expected the name of a variable, found {arguments.name!r}")
+        codes = self._compiled(cell)
+        awaits = any(code.co_flags & inspect.CO_COROUTINE for code in codes)
+        if awaits and _in_event_loop():
+            raise UsageError(_NO_AWAIT)
+        recorder = _started(arguments)
+        try:
+            if not awaits:
+                value = None
+                for code in codes:
+                    value = eval(code, self.shell.user_ns, local_ns)
+                return value
+            value, error = self.shell.loop_runner(_awaited(codes, self.shell.user_ns, local_ns))
+            if error is not None:
+                raise error
+            return value
+        finally:
+            recorder.__exit__()
+            self._show(recorder, arguments)
+
+    def _compiled(self, cell: str) -> list[CodeType]:
+        """A cell as IPython compiles it; its last expression apart, which has its value."""
+        shell = self.shell
+        transformed = shell.transform_cell(cell)
+        name = shell.compile.cache(transformed, raw_code=cell)
+        tree = shell.transform_ast(shell.compile.ast_parse(transformed, filename=name))
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        with shell.compile.extra_flags(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if shell.autoawait else 0):
+            codes = [shell.compile(tree, name, "exec")]
+            if last is not None:
+                codes.append(shell.compile(ast.Expression(last.value), name, "eval"))
+        return codes
+
+    def _has_front_end(self) -> bool:
+        """Whether someone looks: a shell within a program has nobody to show plots to."""
+        return type(self.shell).__module__.startswith(("ipykernel", "IPython.terminal"))
+
+    def _show(self, recorder: Any, arguments: Any) -> None:
+        from dask_diag.views.report.page import report
+        from dask_diag.views.visualize import visualize
+
+        recording = recorder.recording
+        self.shell.user_ns[arguments.name] = recording
+        if not arguments.quiet:
+            display(recorder.summary())
+        plots = not (arguments.quiet or arguments.no_plots) and len(recording.computations) > 0
+        if plots and self._has_front_end():
+            visualize(recording, show=True, save=False)
+        if arguments.report:
+            report(recording, arguments.report)

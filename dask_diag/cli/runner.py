@@ -1,0 +1,201 @@
+"""A Python program run as ``python`` would run it, in this process.
+
+``__main__`` is a real module that stays, so that what is defined in it can be pickled, found by
+other processes (multiprocessing imports it by its path or name), and used until the end.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib.util
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from types import CodeType, ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+from dask_diag.cli.output import Failure, one_line
+
+if TYPE_CHECKING:
+    from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
+
+__all__ = ["Program", "end_of", "print_as_python_does", "wait_for_threads"]
+
+_OURS = (
+    "dask_diag.profilers.deferred_interrupts",
+    "dask_diag.cli",
+    "dask_diag.capture.tasks.timed_task",
+    "dask_diag.capture.sampling.probes",
+)
+"""Modules whose frames are in a traceback only because dask_diag runs the program."""
+
+
+class Program:
+    """A script, a module or code, with its arguments.
+
+    Parameters
+    ----------
+    kind : {"script", "module", "code"}
+    what : str
+        Path, name or code.
+    arguments : sequence of str
+        What the program is to find in ``sys.argv`` behind the name.
+
+    Attributes
+    ----------
+    name : str
+        What it can be called by.
+
+    Raises
+    ------
+    Failure
+        If there is no such program.
+    """
+
+    def __init__(self, kind: str, what: str, arguments: Sequence[str]) -> None:
+        self._kind, self._what, self._arguments = kind, what, arguments
+        self._path = what
+        if kind == "script":
+            if os.path.isdir(what):
+                self._path = os.path.join(what, "__main__.py")
+            if not os.path.isfile(self._path):
+                raise Failure(
+                    f"cannot run {one_line(self._path)}: there is no such file; name a script, "
+                    "or use -m for a module"
+                )
+
+    @property
+    def path(self) -> str | None:
+        """The script's file, if it is a script."""
+        return self._path if self._kind == "script" else None
+
+    @property
+    def name(self) -> str:
+        """The name of the script without its ending, or of the module."""
+        if self._kind == "script":
+            return os.path.splitext(os.path.basename(os.path.abspath(self._what)))[0]
+        return self._what if self._kind == "module" else "code"
+
+    def prepare(self) -> None:
+        """Set ``sys.argv`` and ``sys.path``, and find the module.
+
+        Raises
+        ------
+        Failure
+            If there is no such module.
+        """
+        sys.argv = [self._what if self._kind == "script" else f"-{self._kind[0]}", *self._arguments]
+        if not getattr(sys.flags, "safe_path", False):
+            first = {"script": os.path.dirname(os.path.realpath(self._path)), "module": os.getcwd()}
+            sys.path[0] = first.get(self._kind, "")
+        if self._kind == "module":
+            self._spec = _found(self._what)
+
+    def run(self) -> None:
+        """Run it as ``__main__``, once it has been prepared; whatever it raises is raised."""
+        main = ModuleType("__main__")
+        main.__dict__["__builtins__"] = builtins
+        sys.modules["__main__"] = main
+        exec(getattr(self, f"_{self._kind}")(main), main.__dict__)
+
+    def _script(self, main: ModuleType) -> CodeType:
+        path = os.path.abspath(self._path)
+        main.__file__ = path
+        main.__loader__ = SourceFileLoader("__main__", path)
+        with open(path, "rb") as file:
+            return compile(file.read(), path, "exec", dont_inherit=True)
+
+    def _code(self, main: ModuleType) -> CodeType:
+        return compile(self._what, "<string>", "exec", dont_inherit=True)
+
+    def _module(self, main: ModuleType) -> CodeType:
+        spec: Any = self._spec
+        main.__spec__ = spec
+        main.__loader__ = spec.loader
+        main.__package__ = spec.parent
+        if spec.origin is not None:
+            main.__file__ = sys.argv[0] = spec.origin
+        code: CodeType = spec.loader.get_code(spec.name)
+        return code
+
+
+def _found(name: str) -> ModuleSpec:
+    """The spec of a module, or of the ``__main__`` of a package."""
+    try:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = importlib.util.find_spec(f"{name}.__main__")
+    except Exception as error:
+        # Packages are imported to look into them, and may raise anything.
+        why = f"{type(error).__name__}: {error}"
+        raise Failure(f"cannot run the module {one_line(name)}: {one_line(why)}") from None
+    if spec is None or not hasattr(spec.loader, "get_code"):
+        raise Failure(
+            f"cannot run the module {one_line(name)}: there is none that can be run; install it, "
+            "or name a script"
+        )
+    return spec
+
+
+def print_as_python_does(error: BaseException) -> None:
+    """Print the traceback of what a program raised, without the frames that run it."""
+    seen: set[int] = set()
+    linked: BaseException | None = error
+    while linked is not None and id(linked) not in seen:
+        seen.add(id(linked))
+        linked.__traceback__ = _without_ours(linked.__traceback__)
+        linked = linked.__cause__ or linked.__context__
+    sys.excepthook(type(error), error, error.__traceback__)
+
+
+def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
+    steps = []
+    while traceback is not None:
+        steps.append(traceback)
+        traceback = traceback.tb_next
+    rest: TracebackType | None = None
+    for step in reversed(steps):
+        name = str(step.tb_frame.f_globals.get("__name__", ""))
+        if not name.startswith(_OURS):
+            # Instructions that the compiler added are on no line.
+            line = step.tb_lineno or step.tb_frame.f_code.co_firstlineno
+            rest = TracebackType(rest, step.tb_frame, step.tb_lasti, line)
+    return rest
+
+
+def end_of(work: Callable[[], object], interrupts: DeferredInterrupts) -> BaseException | None:
+    """Do what is the program's, which Ctrl-C may interrupt, and tell by what error it ended."""
+    try:
+        try:
+            interrupts.let_through()
+            work()
+        finally:
+            interrupts.hold()
+    except BaseException as error:
+        # Another may have come before they were held.
+        interrupts.hold()
+        return error
+    return None
+
+
+def wait_for_threads(interrupts: DeferredInterrupts) -> None:
+    """Wait for the program's threads as the interpreter does before it ends.
+
+    It is the interpreter's own function, which does nothing when the interpreter calls it again: it
+    first tells executors to end theirs, for which a mere join would wait forever.
+    """
+    # It refuses to import them from then on, and what tells of the recording may need them.
+    importlib.import_module("concurrent.futures.thread")
+    importlib.import_module("concurrent.futures.process")
+    error = end_of(getattr(threading, "_shutdown", _join_threads), interrupts)
+    if error is not None:
+        # Ctrl-C: whoever interrupts the wait does not want it; the exit status stays.
+        print_as_python_does(error)
+
+
+def _join_threads() -> None:
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.current_thread():
+            thread.join()

@@ -1,0 +1,1 @@
+"""The data model: a Recording, and the tables of which it is made."""

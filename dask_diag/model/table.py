@@ -1,0 +1,128 @@
+"""A table of columns, of which a Recording and every analysis are made."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dask_diag.columns import concatenate, read_only
+from dask_diag.errors import DiagnosticError
+from dask_diag.import_optional import import_optional
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["NO_ROWS", "Table", "stack"]
+
+ROWS_SHOWN = 10
+ROWS_PRINTED = 40
+
+
+class Table:
+    """Columns of equal length, by name; frozen.
+
+    Parameters
+    ----------
+    columns : mapping of str to array, Categorical or PrefixStrings
+        Arrays are not copied: the table has views of them that cannot be written to.
+    """
+
+    __slots__ = ("_columns",)
+
+    def __init__(self, columns: Mapping[str, Any]) -> None:
+        lengths = {name: len(column) for name, column in columns.items()}
+        if len(set(lengths.values())) > 1:
+            raise DiagnosticError(f"expected columns of one length, found {lengths}")
+        self._columns = {
+            name: read_only(column) if isinstance(column, np.ndarray) else column
+            for name, column in columns.items()
+        }
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(self._columns)
+
+    def __len__(self) -> int:
+        return len(next(iter(self._columns.values()), ()))
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self._columns[name]
+        except KeyError:
+            raise KeyError(f"no column {name!r}; there are {', '.join(self._columns)}") from None
+
+    def rows(self, selection: Any) -> Table:
+        """The rows that a slice, a mask or positions select."""
+        return Table({name: column[selection] for name, column in self._columns.items()})
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A plain dict for every row."""
+        names = self.columns
+        values = [column.tolist() for column in self._columns.values()]
+        return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
+
+    def to_dataframe(self) -> pandas.DataFrame:
+        """The table as a pandas DataFrame.
+
+        Raises
+        ------
+        MissingDependencyError
+            If pandas is not installed.
+        """
+        frame: pandas.DataFrame = import_optional(
+            "pandas", "to_dataframe()", "to_dicts() needs nothing"
+        ).DataFrame({name: self[name].tolist() for name in self.columns})
+        return frame
+
+    def __repr__(self) -> str:
+        return f"<Table of {len(self)} rows: {', '.join(self.columns)}>"
+
+    def __str__(self) -> str:
+        lines = [[_cell(value) for value in row] for row in self._first_rows(ROWS_PRINTED)]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        text = [
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            for line in lines
+        ]
+        if len(self) > ROWS_PRINTED:
+            text.append(f"... {len(self) - ROWS_PRINTED:,} more rows")
+        return "\n".join(text)
+
+    def _first_rows(self, count: int) -> list[Iterable[Any]]:
+        return [self.columns, *(row.values() for row in self.rows(slice(count)).to_dicts())]
+
+    def _repr_html_(self) -> str:
+        shown = self._first_rows(ROWS_SHOWN)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{_as_html(cell)}</td>" for cell in row) + "</tr>"
+            for row in shown
+        )
+        return f"<table>{body}</table><p>{len(self)} rows</p>"
+
+
+def _cell(value: object) -> str:
+    """One line of at most 60 characters, in which nothing can move a terminal's cursor."""
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)[:60]
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)[:60]
+
+
+def _as_html(cell: object) -> str:
+    text = str(cell)[:200].encode("utf-8", "backslashreplace").decode("utf-8")
+    return html.escape(text)
+
+
+NO_ROWS = Table({})
+
+
+def stack(tables: Sequence[Table]) -> Table:
+    """One table of several that have the same columns; empty ones may have any."""
+    filled = [table for table in tables if len(table)]
+    if len(filled) < 2:
+        return (filled or [table for table in tables if table.columns] or [Table({})])[0]
+    return Table(
+        {name: concatenate([table[name] for table in filled]) for name in filled[0].columns}
+    )

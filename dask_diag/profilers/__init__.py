@@ -1,0 +1,1 @@
+"""The public classes: what users enter or register around a computation."""

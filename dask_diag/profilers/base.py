@@ -1,0 +1,277 @@
+"""What all diagnostics have in common: when they are active, and which computations they saw."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from time import perf_counter, time
+from typing import TYPE_CHECKING, Any
+
+from dask.callbacks import Callback
+
+from dask_diag.capture import dask_internals as scheduler
+from dask_diag.capture.computation import STATE_KEY, Computation, begin, pack_row
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from dask_diag.model.recording import Recording
+    from dask_diag.views.text import Summary
+
+__all__ = ["Diagnostic", "TaskDiagnostic"]
+
+
+class Diagnostic(Callback):
+    """A callback that may be entered, registered, or both, any number of times over.
+
+    Attributes
+    ----------
+    start_time, end_time : float or None
+        When it became active and when it last ended, in seconds of ``time.perf_counter()``.
+    """
+
+    is_dask_diag = True
+    draws = "tasks"
+
+    def __init__(self) -> None:
+        self.start_time: float | None = None
+        self.end_time: float | None = None
+        self._epoch = time() - perf_counter()
+        self._computations: list[Computation] = []
+        self._results: list[Any] = []
+        self._told: set[int] = set()
+        self._faults: list[str] = []
+        self._entered = 0
+        self._registered = False
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> Self:
+        with self._lock:
+            if not self._is_active():
+                self.clear()
+                self._activate()
+            self._entered += 1
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        with self._lock:
+            self._entered -= 1
+            if not self._is_active():
+                self._deactivate()
+            self.end_time = perf_counter()
+
+    def register(self) -> None:
+        """RunningTask every computation of this process until `unregister`."""
+        with self._lock:
+            if not self._is_active():
+                self._activate()
+            self._registered = True
+
+    def unregister(self) -> None:
+        """End what `register` began. A block entered with ``with`` goes on.
+
+        Raises
+        ------
+        KeyError
+            If it is not registered.
+        """
+        with self._lock:
+            if not self._registered:
+                name = type(self).__name__
+                raise KeyError(f"this {name} is not registered; call register() first")
+            self._registered = False
+            if not self._is_active():
+                self._deactivate()
+                self.end_time = perf_counter()
+
+    def clear(self) -> None:
+        """Forget what was recorded, except of computations that are running now."""
+        with self._lock:
+            self._computations = [
+                computation for computation in self._computations if computation.stop is None
+            ]
+            self._results = []
+            self._told = set()
+            self._faults = []
+            self.start_time = perf_counter() if self._is_active() else None
+            self.end_time = None
+
+    @property
+    def results(self) -> list[Any]:
+        """A namedtuple for each thing recorded, computations that have ended included.
+
+        It is made when asked for, from the recorded columns.
+        """
+        with self._lock:
+            for computation in self._computations:
+                if computation.stop is not None and computation.number not in self._told:
+                    self._told.add(computation.number)
+                    self._results.extend(self._results_of(computation))
+            return self._results
+
+    def _results_of(self, computation: Computation) -> Iterable[Any]:
+        return ()
+
+    @property
+    def recording(self) -> Recording:
+        """What has been measured so far, as a frozen `Recording`."""
+        raise NotImplementedError
+
+    def summary(self) -> Summary:
+        """A table of what was measured, by function, for a terminal or a notebook.
+
+        See Also
+        --------
+        dask_diag.summary : the same for several diagnostics over one block.
+        """
+        from dask_diag.views.summary import summary
+
+        return summary(self)
+
+    def visualize(self, **kwargs: Any) -> Any:
+        """Draw what was measured with bokeh; the arguments are those of `dask_diag.visualize`."""
+        from dask_diag.views.visualize import visualize
+
+        return visualize(self, **kwargs)
+
+    def _plot(self, **kwargs: Any) -> Any:
+        from dask_diag.views.visualize import figure_of
+
+        return figure_of(self, **kwargs)
+
+    def _is_active(self) -> bool:
+        return self._registered or self._entered > 0
+
+    def _activate(self) -> None:
+        if self.start_time is None:
+            self.start_time = perf_counter()
+        self._epoch = time() - perf_counter()
+        scheduler.hold(self._callback)
+
+    def _deactivate(self) -> None:
+        scheduler.release(self._callback)
+
+    def _fault(self, doing: str, error: BaseException) -> None:
+        """Keep an error of our own, to be told in the summary; the user's computation goes on."""
+        text = f"{type(self).__name__} failed {doing}: {type(error).__name__}: {error}"
+        if text not in self._faults:
+            self._faults.append(text)
+
+    def _notices(self) -> list[str]:
+        """What a reader must know beside the numbers."""
+        notices = list(self._faults)
+        client = scheduler.distributed_client()
+        if not self._computations and client:
+            notices.append(
+                f"{type(self).__name__} saw no computation: they ran on {client}, and only local "
+                "schedulers are recorded. Pass scheduler='threads' or 'processes', or close it."
+            )
+        if not scheduler.sees_overlapping_computes():
+            notices.append(
+                "this dask lets only the first of several overlapping computations be seen: use a "
+                "version that dask_diag supports to see all"
+            )
+        return notices
+
+    def _guarded(self, doing: str, work: Callable[..., None], *args: Any) -> None:
+        try:
+            work(*args)
+        except Exception as error:
+            self._fault(doing, error)
+
+    def _start(self, dsk: Any) -> None:
+        self._guarded("at the start of a computation", self._begin, dsk)
+
+    def _begin(self, dsk: Any) -> None:
+        computation = begin(dsk)
+        with self._lock:
+            self._computations.append(computation)
+        self._began(computation)
+
+    def _start_state(self, dsk: Any, state: Any) -> None:
+        self._guarded("at the start of a computation", self._meet_state, dsk, state)
+
+    def _meet_state(self, dsk: Any, state: Any) -> None:
+        computation = state.get(STATE_KEY)
+        if computation is None:
+            computation = state[STATE_KEY] = begin(dsk)
+            computation.state = state
+
+    def _finish(self, dsk: Any, state: Any, failed: bool) -> None:
+        self._guarded("at the end of a computation", self._end, dsk, state, failed)
+
+    def _end(self, dsk: Any, state: Any, failed: bool) -> None:
+        computation = state.get(STATE_KEY)
+        if computation is None:
+            computation = begin(dsk)
+        try:
+            self._ended(computation, dsk)
+        finally:
+            computation.finish(failed)
+
+    def _began(self, computation: Computation) -> None:
+        """Do what a subclass has to do when a computation starts."""
+
+    def _ended(self, computation: Computation, dsk: Any) -> None:
+        """Do what a subclass has to do when a computation has ended."""
+
+
+class TaskDiagnostic(Diagnostic):
+    """A diagnostic that wants each task measured on the thread that runs it.
+
+    If several are active in one computation, the first measures for all, and whichever is told
+    first
+    that a task is done records it. What is done here is done for
+    every task: it is counted in instructions (``make bench``).
+    """
+
+    def _meet_state(self, dsk: Any, state: Any) -> None:
+        super()._meet_state(dsk, state)
+        computation = state[STATE_KEY]
+        if computation.measurer is None:
+            computation.measurer = self
+
+    def _pretask(self, key: Any, dsk: Any, state: Any) -> None:
+        try:
+            computation = state[STATE_KEY]
+            if computation.measurer is not self:
+                return
+            free = computation.free
+            measured = free.pop() if free else computation.wrapper_type(computation)
+            measured.key = key
+            measured.task = dsk[key]
+            measured.start = measured.stop = measured.metered = None
+            dsk[key] = measured
+            measured.submitted = perf_counter()
+        except Exception as error:
+            self._fault("to measure a task", error)
+
+    def _posttask(self, key: Any, value: Any, dsk: Any, state: Any, worker_id: Any) -> None:
+        try:
+            measured = dsk[key]
+            try:
+                computation = measured.computation
+                dsk[key] = measured.task
+                ran_on = worker_id if type(worker_id) is int else 0
+            except AttributeError:
+                # It is the task itself: its stand-in was put aside, or another has recorded it.
+                computation = state[STATE_KEY]
+                measured = computation.take_set_aside(key)
+                if measured is None:
+                    return
+                ran_on = measured.thread
+            computation.rows += pack_row(
+                measured.submitted,
+                measured.start,
+                measured.stop,
+                measured.cpu,
+                ran_on,
+                perf_counter(),
+            )
+            if measured.metered is not None:
+                computation.log_metered(measured.metered)
+            computation.keys.append(key)
+            computation.worker_id = worker_id
+            computation.free.append(measured)
+        except Exception as error:
+            self._fault("to record a task", error)

@@ -1,0 +1,214 @@
+"""The profiler of what the scheduler holds: results that are done and still needed."""
+
+from __future__ import annotations
+
+import sys
+from collections import namedtuple
+from collections.abc import Callable, Iterable, Iterator
+from math import isfinite, isnan
+from struct import Struct
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from dask.utils import funcname
+
+from dask_diag.capture.computation import STATE_KEY, Computation
+from dask_diag.capture.tasks.task_info import TaskInfo
+from dask_diag.capture.tasks.task_log import Keys, NamesOfPlainKeys
+from dask_diag.formatting import BYTES
+from dask_diag.profilers.base import Diagnostic
+from dask_diag.validation import text
+
+if TYPE_CHECKING:
+    from dask_diag.model.recording import Recording
+
+__all__ = ["CacheData", "CacheProfiler", "CachedResults"]
+
+CacheData = namedtuple("CacheData", ("key", "task", "metric", "cache_time", "free_time"))
+"""A result that the scheduler held, as `CacheProfiler.results` hold it."""
+
+CACHED_RESULT = Struct("3d")
+"""A result's row: the metric, held from, held until."""
+
+_NAN = float("nan")
+_pack_cached_result = CACHED_RESULT.pack
+
+
+class CachedResults:
+    """The results that one computation held and let go: how much, from when, until when."""
+
+    def __init__(self) -> None:
+        self.held: dict[Any, tuple[float, float]] = {}
+        self.keys: list[Any] | Keys = []
+        self.rows = bytearray()
+        self.whole = True
+        self.names: Iterable[tuple[int, str]] = ()
+
+    def release(self, key: Any, now: float) -> None:
+        """Stop holding a result."""
+        assert isinstance(self.keys, list)
+        metric, since = self.held.pop(key)
+        if type(metric) is not int:
+            self.whole = False
+        self.rows += _pack_cached_result(metric, since, now)
+        self.keys.append(key)
+
+    def finish(self, dsk: Any, now: float) -> None:
+        """Let go of everything, and of the user's keys."""
+        for key in list(self.held):
+            self.release(key, now)
+        assert isinstance(self.keys, list)
+        types = set(map(type, self.keys))
+        self.names = NamesOfPlainKeys(self.keys, types, dsk)
+        self.keys = Keys(self.keys, types)
+
+    def snapshot(self, dsk: Any, now: float) -> CachedResults:
+        """The same as if everything were let go now."""
+        copy = CachedResults()
+        copy.whole = self.whole
+        copy.held = dict(self.held)
+        copy.keys = list(self.keys)
+        copy.rows = self.rows[: CACHED_RESULT.size * len(copy.keys)]
+        copy.finish(dsk, now)
+        return copy
+
+
+class CacheProfiler(Diagnostic):
+    """Profile what the scheduler holds in memory between tasks.
+
+    Parameters
+    ----------
+    metric : callable, optional
+        Called with each task's result; returns its size as a number. By default each result counts
+        1. ``cachey.nbytes`` measures bytes. An error that it raises is caught, counted and told in
+        the summary; that result's size is then not known (NaN).
+    metric_name : str, optional
+        What the metric measures, for labels; the callable's name by default.
+    unit : str, optional
+        The unit of what the metric returns: ``"bytes"`` and ``"seconds"`` are shown with prefixes,
+        any other as it is. By default ``cachey.nbytes``, ``dask.sizeof.sizeof`` and
+        ``sys.getsizeof`` return bytes, and all others numbers without a unit, whatever their name.
+
+    Attributes
+    ----------
+    results : list of CacheData
+        Key, task, metric, and the times (seconds of ``time.perf_counter()``) at which the scheduler
+        got the result and let it go.
+
+    Notes
+    -----
+    The work per task grows with the number of its inputs, not with what has been done or is held.
+    """
+
+    draws = "cache"
+
+    def __init__(
+        self,
+        metric: Callable[[Any], Any] | None = None,
+        metric_name: str | None = None,
+        unit: str | None = None,
+    ) -> None:
+        if metric is not None and not callable(metric):
+            raise TypeError(
+                f"metric: expected a callable that takes a result and returns a number, found "
+                f"{metric!r}; leave it out to count results"
+            )
+        self._cached_results: dict[int, CachedResults] = {}
+        self._metric_errors: dict[str, int] = {}
+        super().__init__()
+        self._metric = metric
+        self._metric_name = metric_name or ("count" if metric is None else str(funcname(metric)))
+        self._unit = _unit_of(metric) if unit is None else text("unit", unit, BYTES)
+
+    def clear(self) -> None:
+        """Forget what was recorded, except of computations that are running now."""
+        with self._lock:
+            super().clear()
+            kept = {computation.number for computation in self._computations}
+            self._cached_results = {
+                n: held for n, held in self._cached_results.items() if n in kept
+            }
+            self._metric_errors = {}
+
+    @property
+    def recording(self) -> Recording:
+        """The results held by all computations so far, those that are held now included."""
+        from dask_diag.builders.recording import cached_results_table, record
+
+        now = perf_counter()
+        cached_results = [
+            (computation, self._cached_results_until(computation, now))
+            for computation in list(self._computations)
+        ]
+        cache = cached_results_table(cached_results)
+        return record(self, cached_results=cache, metric=self._metric_name, metric_unit=self._unit)
+
+    def _cached_results_until(self, computation: Computation, now: float) -> CachedResults:
+        cached_results = self._cached_results[computation.number]
+        return (
+            cached_results
+            if computation.stop is not None
+            else cached_results.snapshot(computation.dsk, now)
+        )
+
+    def _results_of(self, computation: Computation) -> Iterator[CacheData]:
+        from dask_diag.builders.keys import keys_columns
+
+        cached_results = self._cached_results[computation.number]
+        functions = keys_columns(list(cached_results.keys), dict(cached_results.names))[1].tolist()
+        rows = CACHED_RESULT.iter_unpack(cached_results.rows)
+        for key, function, (metric, start, stop) in zip(
+            cached_results.keys, functions, rows, strict=True
+        ):
+            size = int(metric) if cached_results.whole and not isnan(metric) else metric
+            yield CacheData(key, TaskInfo(key, function), size, start, stop)
+
+    def _notices(self) -> list[str]:
+        return super()._notices() + [
+            f"CacheProfiler: the metric failed on {count:,} result{'s' * (count != 1)} with "
+            f"{error}, which {'counts' if count == 1 else 'count'} as NaN"
+            for error, count in self._metric_errors.items()
+        ]
+
+    def _began(self, computation: Computation) -> None:
+        self._cached_results[computation.number] = CachedResults()
+
+    def _posttask(self, key: Any, value: Any, dsk: Any, state: Any, worker_id: Any) -> None:
+        try:
+            cached_results = self._cached_results[state[STATE_KEY].number]
+            metric = 1 if self._metric is None else self._measure(value)
+            now = perf_counter()
+            held = cached_results.held
+            held[key] = (metric, now)
+            released = state["released"]
+            for dependency in state["dependencies"][key]:
+                if dependency in released and dependency in held:
+                    cached_results.release(dependency, now)
+        except Exception as error:
+            self._fault("to record a result", error)
+
+    def _measure(self, value: Any) -> Any:
+        try:
+            metric = self._metric(value)  # type: ignore[misc]
+            if not isfinite(metric):
+                raise ValueError(f"expected a finite number, found {metric}")
+            return metric.__index__() if hasattr(metric, "__index__") else float(metric)
+        except Exception as error:
+            told = f"{type(error).__name__}: {error}"[:200]
+            self._metric_errors[told] = self._metric_errors.get(told, 0) + 1
+            return _NAN
+
+    def _ended(self, computation: Computation, dsk: Any) -> None:
+        self._cached_results[computation.number].finish(dsk, perf_counter())
+
+
+_MEASURE_BYTES = (("sys", "getsizeof"), ("dask.sizeof", "sizeof"), ("cachey", "nbytes"))
+
+
+def _unit_of(metric: Any) -> str:
+    """The unit of a metric that is known; a name like ``megabytes`` says nothing for sure."""
+    for module, name in _MEASURE_BYTES:
+        # What was never imported cannot have been passed.
+        if metric is not None and metric is getattr(sys.modules.get(module), name, None):
+            return BYTES
+    return ""

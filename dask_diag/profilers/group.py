@@ -1,0 +1,124 @@
+"""All profilers over one block: the one list of them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from dask_diag.profilers.base import Diagnostic
+from dask_diag.profilers.cache import CacheProfiler
+from dask_diag.profilers.profiler import Profiler
+from dask_diag.profilers.resources import ResourceProfiler
+from dask_diag.profilers.sampling import SamplingProfiler
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from dask_diag.model.recording import Recording
+    from dask_diag.views.text import Summary
+
+__all__ = ["ProfilerGroup"]
+
+
+class ProfilerGroup:
+    """Runs all profilers over a block, and notes where.
+
+    Parameters
+    ----------
+    dt, explain, metric, metric_name, unit
+        As the profilers have them; but results that are held are measured in bytes by default.
+
+    Attributes
+    ----------
+    profilers : tuple of Diagnostic
+    """
+
+    _failed = "what was measured is not complete"
+
+    def __init__(
+        self,
+        *,
+        dt: float = 0.5,
+        explain: bool = False,
+        metric: Any = None,
+        metric_name: str | None = None,
+        unit: str | None = None,
+    ) -> None:
+        self.tasks = Profiler(explain)
+        if metric is None:
+            from cachey import nbytes
+
+            metric = nbytes
+        self.cache = CacheProfiler(metric, metric_name, unit)
+        self.resources = ResourceProfiler(dt)
+        self.stacks = SamplingProfiler()
+        self.profilers: tuple[Diagnostic, ...] = (
+            self.tasks,
+            self.cache,
+            self.resources,
+            self.stacks,
+        )
+        self._faults: list[str] = []
+        self._environment: list[tuple[str, str, str]] = []
+        self._entered: list[Diagnostic] = []
+
+    def __enter__(self) -> Self:
+        self._faults = []
+        self._pid = os.getpid()
+        self._entered = []
+        self._guarded(self._note_environment)
+        for profiler in self.profilers:
+            self._guarded(self._enter, profiler)
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        for profiler in reversed(self._entered):
+            self._guarded(profiler.__exit__, *args)
+
+    def _enter(self, profiler: Diagnostic) -> None:
+        profiler.__enter__()
+        self._entered.append(profiler)
+
+    def _is_of_parent(self) -> bool:
+        """Whether this is a forked child that leaves the block: what it writes is its parent's."""
+        return os.getpid() != self._pid
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What kept it from being complete; `recording` tells it in its notices, too."""
+        return tuple(self._faults)
+
+    @property
+    def recording(self) -> Recording:
+        """What has been measured so far."""
+        from dask_diag.builders.recording import environment_table
+        from dask_diag.model.recording import Recording
+
+        whole = Recording.combine([profiler.recording for profiler in self.profilers])
+        return replace(
+            whole,
+            environment=environment_table(self._environment),
+            notices=(*whole.notices, *self._faults),
+        )
+
+    def summary(self) -> Summary:
+        """A table of what was measured, by function, for a terminal or a notebook."""
+        from dask_diag.views.summary import summary
+
+        return summary(self.recording)
+
+    def _note_environment(self) -> None:
+        from dask_diag.capture.system.environment import environment
+
+        self._environment = environment(sys._getframe())
+
+    def _guarded(self, work: Any, *args: Any) -> None:
+        """Do it, and keep an error to be told: the user's computation comes first."""
+        try:
+            work(*args)
+        except Exception as error:
+            text = f"{type(self).__name__}: {self._failed}: {error}"
+            if text not in self._faults:
+                self._faults.append(text)

@@ -1,0 +1,231 @@
+"""The sampler of memory: named series over parts of a program, to be laid beside each other."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from time import perf_counter, time
+from typing import TYPE_CHECKING, Any
+
+from dask_diag.capture.system.periodic import PeriodicThread
+from dask_diag.validation import number
+
+if TYPE_CHECKING:
+    import pandas
+
+    from dask_diag.capture.system.memory_tree import MemoryTree
+    from dask_diag.model.recording import Recording
+    from dask_diag.views.text import Summary
+
+__all__ = ["MEASURES", "MEMORY_COLUMNS", "MemorySampler"]
+
+MEMORY_COLUMNS = ("time", "rss", "pss", "uss", "processes", "delay")
+MEASURES = ("process", "rss", "pss", "uss")
+
+
+class MemorySampler:
+    """Sample the memory of this process and all its descendants, in named parts of a program.
+
+    Attributes
+    ----------
+    samples : dict of str to list of (float, float)
+        Seconds since the epoch and bytes of each sample, by label, as distributed has it.
+
+    Notes
+    -----
+    Any number of blocks may run at the same time, in any threads; each has a thread that samples.
+    Categorical name series, and a series is one block: where a label is used again, a number is
+    added,
+    ``"load (2)"`` for the second block of ``"load"``, in the order in which they are entered.
+
+    Resident memory (RSS) counts pages that processes share in each of them; the proportional one
+    (PSS) in parts that sum to what there is, and the unique one (USS) only pages of one process
+    alone. On Linux all are read; elsewhere what psutil tells. It takes the kernel long to tell what
+    is shared, so that is read in as many samples as fit into a fiftieth of the time.
+
+    Examples
+    --------
+    >>> from dask_diag import MemorySampler
+    >>> ms = MemorySampler()
+    >>> with ms.sample("one"):
+    ...     block = bytearray(50_000_000)
+    >>> with ms.sample("two", interval=0.01):
+    ...     del block
+    >>> list(ms.samples)
+    ['one', 'two']
+    >>> figure = ms.plot(align=True)
+    """
+
+    draws = "memory"
+
+    def __init__(self) -> None:
+        self.start_time: float | None = None
+        self.end_time: float | None = None
+        self._computations = ()
+        self._epoch = time() - perf_counter()
+        self._lock = threading.Lock()
+        self._measures: dict[str, str] = {}
+        self._series: dict[str, array[float]] = {}
+        self._faults: list[str] = []
+
+    def sample(
+        self, label: str | None = None, *, measure: str = "process", interval: float = 0.5
+    ) -> AbstractContextManager[str]:
+        """Sample in a ``with`` block; what it binds is the name of the series.
+
+        Parameters
+        ----------
+        label : str, optional
+            The name of the series; by default a new one.
+        measure : {"process", "rss", "pss", "uss"}, optional
+            What `samples`, `to_pandas` and `plot` tell of the series; the recording has all.
+            ``"process"`` is the resident memory, or, if there were several processes, the
+            proportional one, where that can be told.
+        interval : float, optional
+            Seconds between samples. The first is taken on entering, the last on leaving.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is none of these.
+        """
+        if label is not None and not isinstance(label, str):
+            raise TypeError(f"label: expected text, found {type(label).__name__}")
+        if measure not in MEASURES:
+            names = ", ".join(map(repr, MEASURES))
+            raise ValueError(f"measure: expected one of {names}, found {measure!r}")
+        interval = number("interval", interval, "seconds between samples", above=0)
+        return self._sampling(label, measure, interval)
+
+    @contextmanager
+    def _sampling(self, label: str | None, measure: str, interval: float) -> Iterator[str]:
+        name, rows = self._new_series(label or "sample", measure)
+        series: _Series | None = None
+        try:
+            series = _Series(rows, interval, self._fault)
+        except Exception as error:
+            self._fault("to start sampling", error)
+        try:
+            yield name
+        finally:
+            if series is not None:
+                series.stop()
+            self.end_time = perf_counter()
+
+    def _new_series(self, label: str, measure: str) -> tuple[str, array[float]]:
+        with self._lock:
+            if self.start_time is None:
+                self.start_time = perf_counter()
+            name, count = label, 1
+            while name in self._series:
+                count += 1
+                name = f"{label} ({count})"
+            self._measures[name] = measure
+            self._series[name] = array("d")
+            return name, self._series[name]
+
+    @property
+    def samples(self) -> dict[str, list[tuple[float, float]]]:
+        """Seconds since the epoch and bytes of each sample, by label."""
+        from dask_diag.analysis.memory_series import series_of
+
+        recording = self.recording
+        return {
+            label: list(zip((times + recording.epoch).tolist(), sizes.tolist(), strict=True))
+            for label, times, sizes in series_of(recording, self._measures)
+        }
+
+    @property
+    def recording(self) -> Recording:
+        """All samples so far, in its table ``memory``."""
+        from dask_diag.builders.recording import memory_table, record
+
+        with self._lock:
+            series = dict(self._series)
+        return record(self, memory=memory_table(series))
+
+    def to_pandas(self, *, align: bool = False) -> pandas.DataFrame:
+        """Bytes by time, a column for each series.
+
+        Parameters
+        ----------
+        align : bool, optional
+            Count time from the first sample of each series, so that they can be laid beside each
+            other. By default the index has the time of day (UTC).
+
+        Raises
+        ------
+        MissingDependencyError
+            If pandas is not installed.
+        """
+        from dask_diag.analysis.memory_series import dataframe
+
+        return dataframe(self.recording, self._measures, align)
+
+    def plot(self, *, align: bool = False, **kwargs: Any) -> Any:
+        """Draw all series, in MB (1e6 bytes).
+
+        Parameters
+        ----------
+        align : bool, optional
+            Count time from the first sample of each series.
+        **kwargs
+            ``palette``, ``label_size``, and keywords for bokeh's figure, over the defaults.
+
+        Returns
+        -------
+        bokeh figure
+        """
+        from dask_diag.views.plots.memory import figure_of_series
+
+        return figure_of_series(self.recording, self._measures, align, **kwargs)
+
+    def summary(self) -> Summary:
+        """What was sampled, for a terminal or a notebook."""
+        from dask_diag.views.summary import summary
+
+        return summary(self)
+
+    def visualize(self, **kwargs: Any) -> Any:
+        """Draw all series over time; the arguments are those of `dask_diag.visualize`."""
+        from dask_diag.views.visualize import visualize
+
+        return visualize(self, **kwargs)
+
+    _plot = plot
+
+    def _fault(self, doing: str, error: Exception) -> None:
+        """Keep an error of our own, to be told in the summary; the user's program goes on."""
+        text = f"MemorySampler failed {doing}: {type(error).__name__}: {error}"
+        if text not in self._faults:
+            self._faults.append(text)
+
+    def _notices(self) -> list[str]:
+        return list(self._faults)
+
+
+class _Series:
+    """Samples of one block, the first of which is taken on the thread that enters it."""
+
+    def __init__(self, rows: array[float], interval: float, fault: Any) -> None:
+        from dask_diag.capture.system.memory_tree import MemoryTree
+
+        self._rows = rows
+        self._tree: MemoryTree = MemoryTree()
+        self._waited_for = True
+        self._sample(perf_counter())
+        self._waited_for = False
+        failed = partial(fault, "to sample memory")
+        self._beat = PeriodicThread("memory", interval, self._sample, failed, interval)
+
+    def stop(self) -> None:
+        """Take a last sample and end the thread, at once."""
+        self._waited_for = True
+        self._beat.stop()
+
+    def _sample(self, due: float) -> None:
+        reading = self._tree.read(self._waited_for)
+        self._rows.extend((*reading, reading.time - due))

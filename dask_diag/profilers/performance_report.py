@@ -1,0 +1,101 @@
+"""A page about a block, as distributed makes one of its clusters."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
+from dask_diag.profilers.group import ProfilerGroup
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["performance_report"]
+
+
+class performance_report(ProfilerGroup):  # noqa: N801
+    """Run all profilers over a block and write a page about it.
+
+    The page needs no network. It tells findings first, then what was measured. It is written also
+    if the block raises. What goes wrong with the report once the block has begun is told by a
+    warning, and never raised into it.
+
+    Parameters
+    ----------
+    filename : str or os.PathLike, optional
+        The page to write. A file of that name is replaced.
+    dt : float, optional
+        Seconds between samples of CPU and memory.
+    explain : bool, optional
+        Find out what tasks waited for, as `Profiler` does.
+    metric, metric_name, unit : optional
+        What `CacheProfiler` measures of each result, by default its bytes (``cachey.nbytes``).
+    mode : str, optional
+        ``"inline"``, the default, puts bokeh's own code into the page; ``"cdn"`` makes a small page
+        that needs the network.
+
+    Raises
+    ------
+    DiagnosticError
+        On entering, if the page could not be written.
+
+    Examples
+    --------
+    >>> from dask_diag import performance_report
+    >>> with performance_report(filename="dask-report.html"):       # doctest: +SKIP
+    ...     array.compute(scheduler="threads")
+    """
+
+    def __init__(
+        self,
+        filename: str | os.PathLike[str] = "dask-report.html",
+        *,
+        dt: float = 0.25,
+        explain: bool = True,
+        metric: Any = None,
+        metric_name: str | None = None,
+        unit: str | None = None,
+        mode: str | None = None,
+    ) -> None:
+        super().__init__(dt=dt, explain=explain, metric=metric, metric_name=metric_name, unit=unit)
+        self._filename = filename
+        self._mode = mode
+
+    def __enter__(self) -> Self:
+        from dask_diag.views.files import check_writable, path_of
+
+        # Where it is now: the block may go elsewhere.
+        self._path = path_of(self._filename).absolute()
+        check_writable(self._path)
+        return super().__enter__()
+
+    def __exit__(self, *args: object) -> None:
+        if self._is_of_parent():
+            return
+        with DeferredInterrupts(args[0] if args else None) as interrupts:
+            super().__exit__(*args)
+            # A page may take long: who presses Ctrl-C again does not want it.
+            interrupts.most = 2
+            self._write()
+
+    def _write(self) -> None:
+        try:
+            from dask_diag.views.report.page import report
+
+            report(self.recording, self._path, mode=self._mode)
+        except KeyboardInterrupt:
+            _tell("performance_report: the page was not written: interrupted")
+            raise
+        except Exception as error:
+            _tell(f"performance_report: the page could not be written: {error}")
+
+
+def _tell(text: str) -> None:
+    """Warn, also where warnings are errors: nothing is raised into the user's block."""
+    try:
+        warnings.warn(text, RuntimeWarning, stacklevel=4)
+    except RuntimeWarning:
+        print(text, file=sys.stderr)  # noqa: T201

@@ -1,0 +1,127 @@
+"""The profiler of tasks."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Iterator
+from functools import partial
+from math import isnan
+from typing import TYPE_CHECKING, Any
+
+from dask_diag.capture.computation import Computation
+from dask_diag.capture.sampling.sampler import Subscription, sampler
+from dask_diag.capture.tasks.task_info import TaskInfo
+from dask_diag.profilers.base import TaskDiagnostic
+
+if TYPE_CHECKING:
+    from dask_diag.model.recording import Recording
+
+__all__ = ["Profiler", "TaskData"]
+
+TaskData = namedtuple("TaskData", ("key", "task", "start_time", "end_time", "worker_id"))
+"""A task that was done, as `Profiler.results` hold it."""
+
+
+class Profiler(TaskDiagnostic):
+    """Profile computations task by task, on dask's local schedulers.
+
+    Each task's start, stop and CPU time are read on the thread that runs it, in whichever process
+    that is; the scheduler's own two times, submitted and collected, are kept beside them.
+
+    Parameters
+    ----------
+    explain : bool, optional
+        Find out what tasks waited for when they had no CPU time: a processor (exact), the
+        interpreter's lock, another lock, files or sockets, a device, the end of a sleep, or memory
+        (sampled every 10 ms). Only on Linux; elsewhere the summary says why it is not there.
+
+    Attributes
+    ----------
+    results : list of TaskData
+        Key, task, start and stop (seconds of ``time.perf_counter()``) and worker of each task that
+        was done. The task is described, not kept: see `TaskInfo`.
+    recording : Recording
+        Everything that was measured, with the tasks that failed or were not finished.
+
+    Examples
+    --------
+    >>> from operator import add, mul
+    >>> from dask.threaded import get
+    >>> from dask_diag import Profiler
+    >>> dsk = {"x": 1, "y": (add, "x", 10), "z": (mul, "y", 2)}
+    >>> with Profiler() as prof:
+    ...     get(dsk, "z")
+    22
+    >>> [task.key for task in prof.results]
+    ['y', 'z']
+    """
+
+    def __init__(self, explain: bool = False) -> None:
+        if not isinstance(explain, bool):
+            raise TypeError(f"explain: expected True or False, found {explain!r}")
+        super().__init__()
+        self._explains = explain
+        self._looking: dict[int, Subscription] = {}
+        self._why_not = ""
+
+    @property
+    def recording(self) -> Recording:
+        """The tasks of all computations so far, those in flight included."""
+        from dask_diag.builders.recording import record
+        from dask_diag.builders.tasks import tasks_tables
+
+        return record(self, **tasks_tables(self._computations))
+
+    @property
+    def metrics(self) -> dict[tuple[str, str, str, str], float]:
+        """What tasks did: ``("execute", prefix, activity, unit)`` to a value, as in distributed."""
+        from dask_diag.analysis.activities import execute_metrics
+
+        return execute_metrics(self.recording)
+
+    def _began(self, computation: Computation) -> None:
+        if self._explains:
+            self._start_explaining(computation)
+
+    def _ended(self, computation: Computation, dsk: Any) -> None:
+        looking = self._looking.pop(computation.number, None)
+        if looking is not None:
+            sampler.remove(looking)
+
+    def _start_explaining(self, computation: Computation) -> None:
+        from dask_diag.capture.sampling.linux_threads import why_not_here
+        from dask_diag.capture.sampling.probes import attach_probe
+        from dask_diag.capture.sampling.wait_probe import WaitProbe
+
+        self._why_not = why_not_here()
+        if self._why_not:
+            return
+        probe = WaitProbe()
+        attach_probe(computation, probe)
+        self._looking[computation.number] = sampler.add(
+            probe.look, probe.interval, partial(self._fault, "to explain waits")
+        )
+
+    def _notices(self) -> list[str]:
+        notices = super()._notices()
+        if self._why_not:
+            notices.append(f"explain=True: what tasks waited for is not told: {self._why_not}")
+        return notices
+
+    def _results_of(self, computation: Computation) -> Iterator[TaskData]:
+        from dask_diag.builders.tasks import in_order_of_submission, tasks_tables
+
+        table = tasks_tables([computation])["tasks"]
+        keys = list(computation.keys)
+        worker = {"processes": "pid", "threads": "thread"}.get(computation.scheduler)
+        workers = table[worker].tolist() if worker else [None] * len(table)
+        names = ("start", "stop", "function", "collected", "outcome", "submitted")
+        columns = [table[name].tolist() for name in names]
+        for key, (start, stop, function, collected, outcome, _), who in zip(
+            in_order_of_submission(computation, keys),
+            zip(*columns, strict=True),
+            workers,
+            strict=True,
+        ):
+            if outcome == "ok" and not isnan(collected):
+                yield TaskData(key, TaskInfo(key, function), start, stop, who)

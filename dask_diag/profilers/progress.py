@@ -1,0 +1,267 @@
+"""The progress bar."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from math import isnan
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, TextIO
+
+from dask.utils import format_time
+
+from dask_diag.capture.computation import ROW, Computation
+from dask_diag.profilers.base import TaskDiagnostic
+from dask_diag.validation import number
+
+if TYPE_CHECKING:
+    from dask_diag.model.recording import Recording
+
+__all__ = ["CpuShare", "ProgressBar"]
+
+_LINES_ON_PAPER = 10
+_SECONDS_WITHOUT_LINES = 1.0
+_SHORTEST_UPDATE = 0.001
+
+
+class CpuShare:
+    """The share of the tasks' seconds that they spent on a processor, kept up to date."""
+
+    def __init__(self, computation: Computation) -> None:
+        self._compute = computation
+        self._position = 0
+        self._wall = self._cpu = 0.0
+
+    def read(self) -> float | None:
+        """A number from 0 to 1; None while no task has been done."""
+        numbers = memoryview(bytes(self._compute.rows[self._position :])).cast("d")
+        self._position += len(numbers) * numbers.itemsize
+        width = ROW.size // numbers.itemsize
+        spent = zip(numbers[1::width], numbers[2::width], numbers[3::width], strict=True)
+        for start, stop, cpu in spent:
+            if not isnan(cpu):
+                self._wall += stop - start
+                self._cpu += cpu
+        return self._cpu / self._wall if self._wall > 0 else None
+
+
+class _Timer:
+    """Calls `work` every `dt` seconds on a thread of its own, until it is stopped.
+
+    Thread and event belong together: whoever stops a timer stops that one, and none that was
+    started meanwhile.
+    """
+
+    def __init__(self, dt: float, work: Callable[[], object]) -> None:
+        self._dt = dt
+        self._work = work
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="dask_diag-progress", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; not to be called with a lock that `work` takes."""
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._dt):
+            self._work()
+
+
+class _Running:
+    """A computation that has a bar."""
+
+    def __init__(self, computation: Computation, name: str) -> None:
+        self.computation = computation
+        self.name = name
+        self.share = CpuShare(computation)
+        self.tenths_told = 0
+        self.told_at = computation.start
+
+
+class ProgressBar(TaskDiagnostic):
+    """Show how far each computation is, and how much of its tasks' time is CPU time.
+
+    Parameters
+    ----------
+    minimum : float, optional
+        Seconds that a computation must take before anything is shown.
+    width : int, optional
+        Width of the bar in characters.
+    dt : float, optional
+        Seconds between updates.
+    out : file, optional
+        Where to write; by default whatever ``sys.stdout`` is when a line is drawn.
+    label : str, optional
+        Shown before the bar.
+
+    Attributes
+    ----------
+    last_duration : float
+        Seconds that the computation which ended last took.
+
+    Notes
+    -----
+    On a terminal and in a notebook one line is drawn over and over. On anything else, a log file
+    for one, whole lines are written, one for each tenth that is done and not more often than `dt`;
+    a computation of less than a second has one line.
+
+    The last field tells whether the computation failed, which one it is where there are several,
+    and
+    the CPU share: thread CPU seconds of the tasks that are done, of their
+    wall seconds.
+    """
+
+    def __init__(
+        self,
+        minimum: float = 0,
+        width: int = 40,
+        dt: float = 0.1,
+        out: TextIO | None = None,
+        label: str = "",
+    ) -> None:
+        super().__init__()
+        self._minimum = number("minimum", minimum, "seconds", above=0, or_equal=True)
+        self._width = int(number("width", width, "characters", above=1, or_equal=True))
+        least = number("dt", dt, "seconds between updates", above=0, or_equal=True)
+        self._dt = max(least, _SHORTEST_UPDATE)
+        if out is not None and not hasattr(out, "write"):
+            raise TypeError(f"out: expected a file open for writing text, found {out!r}")
+        self._out = out
+        self._label = " ".join(str(label or "").split())
+        self._bars: dict[int, _Running] = {}
+        self._count = 0
+        self._drawn = 0
+        self._displayed: Any = None
+        self._timer: _Timer | None = None
+        self.last_duration: float = 0
+
+    @property
+    def recording(self) -> Recording:
+        """The computations that run now and the one that ended last, with their tasks."""
+        from dask_diag.builders.recording import record
+        from dask_diag.builders.tasks import tasks_tables
+
+        return record(self, **tasks_tables(self._computations))
+
+    @property
+    def _running(self) -> bool:
+        return bool(self._bars)
+
+    def _began(self, computation: Computation) -> None:
+        with self._lock:
+            self._computations = [
+                computation for computation in self._computations if computation.stop is None
+            ]
+            self._count += 1
+            self._bars[computation.number] = _Running(computation, self._name_of_next())
+            if self._timer is None:
+                self._timer = _Timer(self._dt, self._redraw)
+
+    def _name_of_next(self) -> str:
+        """Which compute it is, where there may be several."""
+        if self._count == 1 and not self._registered:
+            return ""
+        return f"computation {self._count}"
+
+    def _ended(self, computation: Computation, dsk: Any) -> None:
+        with self._lock:
+            bar = self._bars.pop(computation.number)
+            timer = None
+            if not self._bars:
+                # A computation that starts from here on gets a timer of its own.
+                timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.stop()
+        now = computation.stop or perf_counter()
+        self.last_duration = now - computation.start
+        if self.last_duration >= self._minimum:
+            with self._lock:
+                failed = sys.exc_info()[1] is not None
+                done = bar.computation.share_done() if failed else 1.0
+                line = self._line(bar, done, self.last_duration)
+                self._write(line + (" failed" if failed else ""), final=True)
+
+    def _redraw(self) -> None:
+        with self._lock:
+            self._guarded("to draw", self._update)
+
+    def _update(self) -> None:
+        bars = list(self._bars.values())
+        if not bars:
+            return
+        bar, now = bars[0], perf_counter()
+        if self._in_place():
+            if now - bar.computation.start > self._minimum:
+                more = f" +{len(bars) - 1} more" if len(bars) > 1 else ""
+                self._write(
+                    self._line(bar, bar.computation.share_done(), now - bar.computation.start)
+                    + more
+                )
+            return
+        for bar in bars:
+            elapsed = now - bar.computation.start
+            done = bar.computation.share_done()
+            tenths = int(done * _LINES_ON_PAPER)
+            due = tenths > bar.tenths_told and now - bar.told_at >= self._dt and done < 1
+            if due and elapsed > max(self._minimum, _SECONDS_WITHOUT_LINES):
+                bar.tenths_told, bar.told_at = tenths, now
+                self._write(self._line(bar, done, elapsed), final=True)
+
+    def _line(self, bar: _Running, done: float, elapsed: float) -> str:
+        share = bar.share.read()
+        cpu = f" ({share:.0%} cpu)" if share is not None else ""
+        before = f"{self._label} " if self._label else ""
+        after = f" {bar.name}" if bar.name else ""
+        filled = "#" * int(self._width * done)
+        return (
+            f"{before}[{filled:<{self._width}}] | {int(100 * done)}% Completed | "
+            f"{format_time(elapsed)}{cpu}{after}"
+        )
+
+    def _stream(self) -> TextIO | None:
+        return sys.stdout if self._out is None else self._out
+
+    def _in_notebook(self) -> bool:
+        return type(self._stream()).__module__.startswith("ipykernel")
+
+    def _in_place(self) -> bool:
+        """Whether a line can be drawn over: on a terminal, and in a notebook."""
+        if self._in_notebook():
+            return True
+        stream = self._stream()
+        try:
+            return bool(stream is not None and stream.isatty())
+        except Exception:
+            return False
+
+    def _write(self, line: str, final: bool = False) -> None:
+        stream = self._stream()
+        if stream is None:
+            return
+        try:
+            if self._in_notebook():
+                self._display(line, final)
+                return
+            if self._in_place():
+                line, self._drawn = f"\r{line:<{self._drawn}}", len(line)
+            if final:
+                line, self._drawn = line + "\n", 0
+            stream.write(line)
+            stream.flush()
+        except Exception as error:
+            self._fault("to write the bar", error)
+
+    def _display(self, line: str, final: bool) -> None:
+        """Show the line as a cell's output, and replace it from then on: also in the saved file."""
+        from IPython.display import display
+
+        data = {"text/plain": line}
+        if self._displayed is None:
+            self._displayed = display(data, raw=True, display_id=True)
+        else:
+            self._displayed.update(data, raw=True)
+        if final:
+            self._displayed = None

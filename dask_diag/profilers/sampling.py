@@ -1,0 +1,271 @@
+"""The statistical profiler: which lines of code tasks spend their time in."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+import dask.config
+from dask.utils import parse_timedelta
+
+from dask_diag.capture.computation import Computation
+from dask_diag.capture.sampling.sampler import Subscription, sampler
+from dask_diag.errors import DiagnosticError
+from dask_diag.formatting import seconds
+from dask_diag.profilers.base import TaskDiagnostic
+
+if TYPE_CHECKING:
+    from dask_diag.capture.sampling.call_tree import Stacks
+    from dask_diag.model.recording import Recording
+    from dask_diag.model.table import Table
+    from dask_diag.views.text import Summary
+
+__all__ = ["SamplingProfiler"]
+
+_SHORTEST = 1e-4
+
+
+class SamplingProfiler(TaskDiagnostic):
+    """Profile the lines of code in which tasks spend their time, on dask's local schedulers.
+
+    Every `interval` one thread of each process looks at the stacks of the threads that run a task.
+    What it sees is summed up in cycles, so that a long computation needs no more memory than a
+    short
+    one. Seconds sum to those that the tasks took; what could not be seen is labelled. Tasks of
+    which a quarter of a cycle or more was seen are told apart by their keys.
+
+    Parameters
+    ----------
+    interval : str or float, optional
+        Between two looks: a time such as ``"10ms"``, or seconds. By default what dask's
+        configuration has under ``diag.profile.interval``, which is 10 ms.
+    cycle : str or float, optional
+        The time of which what was seen is taken together. By default what dask's configuration has
+        under ``diag.profile.cycle``, which is 1 s. When there are a thousand, every two become one,
+        and tasks must be twice as long to be told apart.
+
+    Attributes
+    ----------
+    recording : Recording
+        What was seen: ``frames``, ``stacks`` and ``samples``.
+
+    Raises
+    ------
+    DiagnosticError
+        If a time cannot be understood, is shorter than 0.1 ms, or a cycle is shorter than the
+        interval.
+
+    Notes
+    -----
+    A task's own threads are left out, as is what runs inside functions that are not written in
+    Python: those show as the line that calls them, or by name if dask calls them itself. Looking
+    needs the interpreter's lock: code that gives it up often is seen somewhat more often than it
+    should be. While a call keeps it nothing is seen, but at its end that call is, and counts for
+    all the time; unless the task ends with it: then its time is told as not sampled.
+
+    Examples
+    --------
+    >>> from dask.threaded import get
+    >>> from dask_diag import SamplingProfiler
+    >>> with SamplingProfiler(interval="1ms") as sprof:
+    ...     get({"total": (sum, range(2_000_000))}, "total")
+    1999999000000
+    >>> [row["name"] for row in sprof.tree().to_dicts()]
+    ['all tasks', 'sum', 'sum']
+    """
+
+    draws = "flame"
+
+    def __init__(
+        self, interval: str | float | None = None, cycle: str | float | None = None
+    ) -> None:
+        self._interval = _seconds("interval", interval)
+        self._cycle = _seconds("cycle", cycle)
+        if self._cycle < self._interval:
+            raise DiagnosticError(
+                f"cycle: expected at least the interval of {self._interval:g} s, found "
+                f"{self._cycle:g} s"
+            )
+        self._looking: dict[int, Subscription] = {}
+        self._stacks = self._no_stacks()
+        super().__init__()
+
+    @property
+    def recording(self) -> Recording:
+        """What was seen so far, with the computations in which it was."""
+        from dask_diag.builders.recording import record
+        from dask_diag.builders.stacks import stacks_tables
+
+        return record(self, **stacks_tables(self._stacks, self._computations))
+
+    def tree(
+        self,
+        start: float | None = None,
+        stop: float | None = None,
+        function: str | None = None,
+        key: object = None,
+    ) -> Table:
+        """The calls that were seen, as a tree.
+
+        Parameters
+        ----------
+        start, stop : float, optional
+            The range of time, in seconds of ``time.perf_counter()``.
+        function : str, optional
+            Only tasks of this function, which is the prefix of their keys.
+        key : object, optional
+            Only the task of this key, as it is or as text; ``""`` for those not told apart.
+
+        Returns
+        -------
+        Table
+            A row per node: see `dask_diag.analysis.call_tree.tree`.
+
+        Raises
+        ------
+        DiagnosticError
+            If no sample has that key or is of that function, or a time is no number.
+        """
+        from dask_diag.analysis.call_tree import tree
+
+        return tree(self.recording, start, stop, function, key)
+
+    def summary(
+        self,
+        start: float | None = None,
+        stop: float | None = None,
+        function: str | None = None,
+        key: object = None,
+    ) -> Summary:
+        """The ten hottest lines, with the seconds of their own and with what they called.
+
+        Parameters
+        ----------
+        start, stop : float, optional
+            The range of time, in seconds of ``time.perf_counter()``.
+        function : str, optional
+            Only tasks of this function, which is the prefix of their keys.
+        key : object, optional
+            Only the task of this key, as it is or as text; ``""`` for those not told apart.
+
+        Raises
+        ------
+        DiagnosticError
+            If no sample has that key or is of that function, or a time is no number.
+
+        See Also
+        --------
+        dask_diag.summary : what several diagnostics measured over one block.
+        """
+        from dask_diag.views.plots.flame.summary import flame_summary
+
+        return flame_summary(self, 10, start, stop, function, key=key)
+
+    def export(
+        self,
+        filename: str | os.PathLike[str],
+        start: float | None = None,
+        stop: float | None = None,
+        function: str | None = None,
+        key: object = None,
+        *,
+        overwrite: bool = False,
+    ) -> None:
+        """Write the stacks into a file that flame graph viewers open.
+
+        Parameters
+        ----------
+        filename : str or path
+            ``*.speedscope.json``, or ``*.collapsed`` or ``*.folded``, which says the format.
+        start, stop : float, optional
+            The range of time, in seconds of ``time.perf_counter()``.
+        function : str, optional
+            Only tasks of this function, which is the prefix of their keys.
+        key : object, optional
+            Only the task of this key, as it is or as text; ``""`` for those not told apart.
+        overwrite : bool, optional
+            Whether a file that is there may be replaced.
+
+        Raises
+        ------
+        DiagnosticError
+            If the ending says no known format, the folder does not exist, a file is there and may
+            not be replaced, or there are no such samples.
+        """
+        from dask_diag.views.exports.stacks import export_stacks
+
+        export_stacks(self.recording, filename, start, stop, function, key=key, overwrite=overwrite)
+
+    def clear(self) -> None:
+        """Forget what was recorded, except of computations that are running now."""
+        with self._lock:
+            super().clear()
+            if self._computations:
+                self._stacks.forget(min(computation.start for computation in self._computations))
+            else:
+                self._stacks = self._no_stacks()
+
+    def _no_stacks(self) -> Stacks:
+        from dask_diag.capture.sampling.call_tree import Stacks
+
+        return Stacks(self._cycle)
+
+    def _began(self, computation: Computation) -> None:
+        from dask_diag.capture.sampling.probes import attach_probe
+        from dask_diag.capture.sampling.stack_probe import StackProbe, keep_code
+
+        probe = StackProbe(self._interval, self._cycle)
+        other = computation.probes.get(StackProbe)
+        if other is not None:
+            probe = StackProbe(*map(min, zip(probe, other, strict=True)))
+        with self._lock:
+            computation.stacks += (self._stacks,)
+        attach_probe(computation, probe)
+        keep_code()
+        self._looking[computation.number] = sampler.add(
+            probe.look, probe.interval, partial(self._fault, "to look at stacks")
+        )
+
+    def _ended(self, computation: Computation, dsk: Any) -> None:
+        from dask_diag.capture.sampling.stack_probe import forget_code
+
+        looking = self._looking.pop(computation.number, None)
+        if looking is not None:
+            sampler.remove(looking)
+            forget_code()
+
+    def _notices(self) -> list[str]:
+        notices = super()._notices()
+        stacks = self._stacks
+        if stacks.late:
+            times = "once" if stacks.late == 1 else f"{stacks.late:,} times"
+            notices.append(
+                f"SamplingProfiler came late {times}, at most {seconds(stacks.latest)} after the "
+                "look before: a task kept the interpreter's lock (GIL), or the machine was busy; a "
+                "stack then seen counts for all that time, and where the task had ended by then "
+                "none was seen: its time is told as not sampled"
+            )
+        if stacks.cut:
+            notices.append(
+                f"SamplingProfiler had no room for {stacks.cut:,} more stacks: their innermost "
+                "calls count to the caller"
+            )
+        return notices
+
+
+def _seconds(name: str, value: str | float | None) -> float:
+    """A time that the user gave, or else what dask's configuration has."""
+    where = name
+    if value is None:
+        where = f"diag.profile.{name} of dask's configuration"
+        value = dask.config.get(f"diag.profile.{name}")
+    said = f"{where}: expected a time of 0.1 ms or more, as '10ms' or in seconds, found {value!r}"
+    try:
+        seconds = float(parse_timedelta(value, default="s"))
+    except Exception:
+        raise DiagnosticError(said) from None
+    if isinstance(value, bool) or not isfinite(seconds) or seconds < _SHORTEST:
+        raise DiagnosticError(said)
+    return seconds

@@ -1,0 +1,42 @@
+"""Checks of what users pass in: what was expected, what was found, what to do."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any
+
+__all__ = ["number", "text"]
+
+
+def number(name: str, value: Any, meaning: str, above: float, or_equal: bool = False) -> float:
+    """`value`, if it is a finite number above a bound.
+
+    Raises
+    ------
+    TypeError
+        If it is not a number.
+    ValueError
+        If it is not finite, or not above the bound.
+    """
+    bound = f"{'at least' if or_equal else 'above'} {above:g}"
+    said = f"{name}: expected {meaning}, a number {bound}, found {value!r}"
+    try:
+        fits = isfinite(value) and (value >= above if or_equal else value > above)
+    except (TypeError, OverflowError):
+        raise TypeError(said) from None
+    if not fits:
+        raise ValueError(said)
+    return value  # type: ignore[no-any-return]
+
+
+def text(name: str, value: Any, example: str) -> str:
+    """`value`, if it is text.
+
+    Raises
+    ------
+    TypeError
+        If it is not.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{name}: expected text, such as {example!r}, found {value!r}")
+    return value

@@ -1,0 +1,27 @@
+"""The user's text, made safe to show anywhere: whatever is in a key or a function's name."""
+
+from __future__ import annotations
+
+from dask_diag.formatting import seconds
+
+__all__ = ["seconds", "shown"]
+
+
+def shown(text: object, limit: int = 60) -> str:
+    """`text` on one line, what cannot be printed spelled out, shortened in the middle.
+
+    It is not HTML: escape it where it meets HTML.
+    """
+    whole = str(text)
+    if len(whole) > 2 * limit + 2:
+        # Enough of both ends: a key may be of any length.
+        whole = whole[: limit + 1] + whole[-limit - 1 :]
+    line = "".join(map(_printable, whole))
+    if len(line) <= limit:
+        return line
+    tail = (limit - 1) // 3
+    return line[: limit - 1 - tail] + "…" + line[len(line) - tail :]
+
+
+def _printable(character: str) -> str:
+    return character if character.isprintable() else ascii(character)[1:-1]

@@ -1,0 +1,1 @@
+"""The plots, a file or a folder for each."""

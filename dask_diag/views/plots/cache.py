@@ -1,0 +1,113 @@
+"""The plot of what the scheduler holds: a step line for each function, and one for all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from bokeh.models import LegendItem, Range1d
+
+from dask_diag.analysis.levels import Level, levels_held
+from dask_diag.formatting import BYTES
+from dask_diag.model.recording import Recording
+from dask_diag.views.escaping import shown
+from dask_diag.views.plots.figures import (
+    Options,
+    add_legend,
+    draw_nothing,
+    formatted,
+    label,
+    legend_label,
+    new_figure,
+    number_ticks,
+    set_hover,
+)
+from dask_diag.views.plots.lines import Lines
+from dask_diag.views.theme.colors import color_of
+
+__all__ = ["measured", "plot_cache"]
+
+_TOTAL = "#444444"
+
+
+def plot_cache(recording: Recording, origin: float, duration: float, options: Options) -> Any:
+    """Draw how much of the metric the scheduler holds, function by function, over time."""
+    levels, total = levels_held(recording, origin)
+    plot = new_figure(
+        options,
+        duration,
+        y_range=Range1d(0, 1.05 * total.peak or 10),
+        tools="hover,xpan,xwheel_zoom,xbox_zoom,reset,save",
+    )
+    in_bytes = recording.metric_unit == BYTES
+    plot.yaxis.axis_label = f"Cache Size ({label(measured(recording), options.label_size)})"
+    plot.yaxis.formatter = number_ticks("B" if in_bytes else "")
+    lines = Lines(plot, "changes")
+
+    def source_of(level: Level) -> Any:
+        columns = {"time": level.times, "amount": _compact(level.amounts)}
+        return lines.source(columns, drawn=("amount",))
+
+    dots, items = [], []
+    if levels:
+        drawn = _step(plot, source_of(total), "total", _TOTAL, "dashed")
+        dots.append(drawn[1])
+        items.append(LegendItem(label="total", renderers=drawn))
+    for function, level in levels.items():
+        color = color_of(function, options.palette)
+        name = shown(function, options.label_size)
+        drawn = _step(plot, source_of(level), name, color, "solid")
+        dots.append(drawn[1])
+        items.append(LegendItem(label=legend_label(function), renderers=drawn))
+    if not dots:
+        draw_nothing(plot)
+        return plot
+    add_legend(plot, items, click_policy="hide")
+    set_hover(
+        plot,
+        dots,
+        [
+            ("function", "$name"),
+            ("time", "@time{custom}"),
+            ("held", "@amount{custom}"),
+        ],
+        formatters={
+            "@time": formatted("moment"),
+            "@amount": formatted(
+                "quantity", "value, unit", unit=shown(recording.metric_unit, options.label_size)
+            ),
+        },
+    )
+    lines.finish()
+    return plot
+
+
+def measured(recording: Recording) -> str:
+    """What results were measured by: the metric, and its unit if numbers are shown without it."""
+    metric, unit = recording.metric or "count", recording.metric_unit
+    return metric if unit in ("", BYTES, metric) else f"{metric}, {unit}"
+
+
+def _step(plot: Any, source: Any, name: str, color: str, dash: str) -> list[Any]:
+    """A line of steps, and where it steps: bokeh's steps do not feel the mouse."""
+    line = plot.step(
+        "time",
+        "amount",
+        mode="after",
+        source=source,
+        name=name,
+        line_color=color,
+        line_width=2,
+        line_dash=dash,
+    )
+    dots = plot.scatter(
+        "time", "amount", source=source, name=name, color=color, size=10, alpha=0, hover_alpha=0.6
+    )
+    return [line, dots]
+
+
+def _compact(amounts: Any) -> Any:
+    """Whole numbers as integers, where they fit: half the size in the page."""
+    whole = np.round(amounts)
+    fits = np.array_equal(whole, amounts) and np.abs(whole).max(initial=0) < 2**31
+    return whole.astype(np.int32) if fits else amounts

@@ -1,0 +1,162 @@
+"""What all figures share: size, tools, ranges, and the keywords that dask.diagnostics takes."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import Any
+
+from bokeh.models import (
+    BasicTickFormatter,
+    CustomJSHover,
+    CustomJSTickFormatter,
+    HoverTool,
+    Legend,
+    LegendItem,
+    Range1d,
+)
+from bokeh.plotting import figure
+
+from dask_diag.errors import DiagnosticError, UnknownKeywordError
+from dask_diag.views.assets import call
+from dask_diag.views.escaping import shown
+
+__all__ = [
+    "Options",
+    "add_legend",
+    "draw_nothing",
+    "formatted",
+    "label",
+    "legend_label",
+    "new_figure",
+    "number_ticks",
+    "set_hover",
+]
+
+_LEGEND_LABEL = 26
+_LEGEND_ROWS = 12
+
+
+class Options:
+    """Keywords of a plot: its own (`palette`, `label_size`), and those for bokeh's figure.
+
+    Parameters
+    ----------
+    palette : str, optional
+        Name of a bokeh palette for the functions' colours.
+    label_size : int, optional
+        Most characters of a label.
+    **kwargs
+        Given to bokeh's figure, over the defaults.
+    """
+
+    def __init__(self, palette: str | None = None, label_size: int = 60, **kwargs: Any) -> None:
+        if not isinstance(label_size, int) or label_size < 1:
+            raise DiagnosticError(
+                f"label_size: expected the most characters of a label, found {label_size!r}"
+            )
+        self.palette = palette
+        self.label_size = label_size
+        for old, new in (("plot_width", "width"), ("plot_height", "height")):
+            if old in kwargs:
+                warnings.warn(f"Use {new} instead of {old}", FutureWarning, stacklevel=3)
+                kwargs[new] = kwargs.pop(old)
+        self.figure = kwargs
+
+
+def new_figure(options: Options, duration: float, **defaults: Any) -> Any:
+    """An empty figure with a time axis from 0 to `duration` seconds."""
+    settings: dict[str, Any] = {
+        "title": "Profile Results",
+        "tools": "hover,xpan,xwheel_zoom,xbox_zoom,reset,save",
+        "toolbar_location": "above",
+        "width": 1000,
+        "height": 300,
+        "x_range": Range1d(0, duration),
+        **defaults,
+        **options.figure,
+    }
+    try:
+        plot = figure(**settings)
+    except AttributeError as error:
+        # The message goes on with all that there are, if none is alike.
+        said = str(error).partition(", possible attributes")[0]
+        raise UnknownKeywordError(
+            f"{said}: expected palette, label_size, or a keyword of bokeh's figure"
+        ) from None
+    plot.xaxis.axis_label = "Time (s)"
+    plot.xaxis.formatter = BasicTickFormatter(use_scientific=False)
+    plot.xgrid.grid_line_alpha = 0.4
+    plot.outline_line_color = None
+    plot.toolbar.logo = None
+    return plot
+
+
+def label(text: object, limit: int) -> str:
+    """The user's text as a label of a figure, with nothing in it that would start a formula."""
+    return re.sub(r"\$(?=\$)|\\(?=[(\[])", "\\g<0>\u200b", shown(text, limit))
+
+
+def legend_label(function: str) -> str:
+    """A function's name, short enough for a legend."""
+    return label(function, _LEGEND_LABEL)
+
+
+def set_hover(plot: Any, renderers: list[Any], tooltips: Any, **settings: Any) -> None:
+    """Say what the hover tool, if the figure has one, tells of `renderers`."""
+    for hover in plot.select(HoverTool):
+        hover.tooltips = tooltips
+        hover.renderers = renderers
+        hover.update(**settings)
+
+
+def formatted(kind: str, value: str = "value", **args: Any) -> CustomJSHover:
+    """The value of a tooltip's field as text, in the package's one style.
+
+    Parameters
+    ----------
+    kind : {"seconds", "moment", "size", "amount", "quantity", "count", "percent"}
+        The function of ``formatting.js``.
+    value : str, optional
+        What it is given: an expression of JavaScript, as ``"1e6 * value"`` of a field in MB.
+    **args
+        Other names in that expression.
+    """
+    return CustomJSHover(args=args, code=call("formatting.js", kind, value))
+
+
+def number_ticks(unit: str = "") -> CustomJSTickFormatter:
+    """The numbers at an axis, in the same style."""
+    return CustomJSTickFormatter(code=call("formatting.js", "tick_text", f"tick, ticks, '{unit}'"))
+
+
+def draw_nothing(plot: Any) -> None:
+    """Give an empty figure what bokeh wants of a figure: something that can be drawn."""
+    plot.scatter([], [])
+    set_hover(plot, [], None)
+
+
+def add_legend(plot: Any, items: list[LegendItem], **settings: Any) -> None:
+    """Put a legend right of the frame, of as many items as have room, the rest counted.
+
+    One more is below the frame, and hidden: a page on a phone shows that one.
+    """
+    if not items:
+        return
+    shown_items = items[:_LEGEND_ROWS]
+    if len(items) > _LEGEND_ROWS:
+        shown_items[-1] = LegendItem(label=f"{len(items) - _LEGEND_ROWS + 1} more: hover")
+    for place in ("right", "below"):
+        legend = Legend(
+            items=shown_items,
+            label_text_font_size="11px",
+            glyph_height=12,
+            glyph_width=14,
+            label_height=12,
+            spacing=2,
+            padding=4,
+            border_line_color=None,
+            visible=place == "right",
+            **settings,
+        )
+        plot.add_layout(legend, place)

@@ -1,0 +1,97 @@
+"""What the page of a flame graph has to know, as small as it can be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dask_diag.analysis.call_tree import NOT_SAMPLED
+from dask_diag.analysis.sample_selection import (
+    MEASURES,
+    distinct_pairs,
+    measures,
+    samples_of,
+    seconds_over_time,
+)
+from dask_diag.analysis.source_paths import package_of, short_path
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
+from dask_diag.views.escaping import shown
+from dask_diag.views.plots.figures import Options
+from dask_diag.views.theme.colors import color_of, pale_color_of, text_color_on
+
+__all__ = ["cells_of", "columns_of", "is_missing", "spans_of", "texts_of"]
+
+_NAME = 100
+_GREY = "#d4d4d4"
+
+
+def columns_of(nodes: Table) -> dict[str, Any]:
+    """What the page needs of each node, in types that browsers have."""
+    return {
+        **{name: nodes[name].astype(np.int32) for name in ("parent", "depth", "end", "first_line")},
+        **{name: nodes[name].codes.astype(np.int32) for name in ("name", "file")},
+        "color": _color_codes(nodes).astype(np.int32),
+    }
+
+
+def _color_codes(nodes: Table) -> Any:
+    """Which of the colours in `texts_of` a node has: first those of files, then of functions."""
+    files, names = nodes["file"], nodes["name"]
+    is_task = nodes["depth"] == 1
+    codes = np.where(is_task, len(files.values) + 1 + names.codes.astype(np.int64), files.codes)
+    return np.where((nodes["depth"] == 0) | is_missing(nodes), len(files.values), codes)
+
+
+def is_missing(nodes: Table) -> Any:
+    """Which nodes stand for time that could not be sampled."""
+    return (nodes["depth"] == 2) & nodes["name"].where(NOT_SAMPLED) & nodes["file"].where("")
+
+
+def texts_of(nodes: Table, options: Options) -> dict[str, list[str]]:
+    """The texts for which the codes in the page stand: names, files and colours."""
+    files = [short_path(file) for file in nodes["file"].values]
+    colors = [pale_color_of(package_of(file), file, options.palette) for file in files]
+    tasks = {
+        nodes["name"].codes[node]: nodes["name"][int(node)]
+        for node in np.flatnonzero(nodes["depth"] == 1)
+    }
+    of_tasks = [
+        color_of(tasks[code], options.palette) if code in tasks else _GREY
+        for code in range(len(nodes["name"].values))
+    ]
+    colors = [*colors, _GREY, *of_tasks]
+    return {
+        "names": [shown(name, _NAME) for name in nodes["name"].values],
+        "files": [shown(file, _NAME) for file in files],
+        "colors": colors,
+        "ink": [text_color_on(color) for color in colors],
+    }
+
+
+def cells_of(recording: Recording, node_of_sample: Any) -> tuple[list[Any], dict[str, Any]]:
+    """The bounds of each cycle, and what each node had in it."""
+    samples = samples_of(recording)
+    seen = node_of_sample >= 0
+    starts, stops, cycle = distinct_pairs(samples["start"][seen], samples["stop"][seen])
+    in_cycle, nodes, cell = distinct_pairs(cycle, node_of_sample[seen])
+    sums = np.zeros((len(nodes), len(MEASURES)))
+    np.add.at(sums, cell, measures(samples, np.ones(len(samples)))[seen])
+    numbers = {name: sums[:, n].astype(np.float32) for n, name in enumerate(MEASURES)}
+    places = {"cycle": in_cycle.astype(np.int32), "node": nodes.astype(np.int32)}
+    return [starts, stops], {**places, **numbers}
+
+
+def spans_of(recording: Recording, nodes: Table, begin: float) -> dict[str, Any]:
+    """Seconds per second, in order of time, and the node of the function that had them."""
+    spans = seconds_over_time(recording)
+    functions = np.flatnonzero(nodes["depth"] == 1)
+    node_of = {nodes["name"][int(node)]: int(node) for node in functions}
+    of_code = np.array([node_of.get(name, 0) for name in spans["function"].values], np.int32)
+    return {
+        "left": spans["start"] - begin,
+        "right": spans["stop"] - begin,
+        "node": of_code[spans["function"].codes] if len(spans) else of_code[:0],
+        **{name: spans[name].astype(np.float32) for name in ("cpu", "waiting", "unknown")},
+    }

@@ -1,0 +1,116 @@
+"""The plot of resources: CPU and memory over time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from bokeh.models import LegendItem, LinearAxis, Range1d
+
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
+from dask_diag.views.plots.figures import Options, add_legend, formatted, new_figure, set_hover
+from dask_diag.views.plots.lines import Lines
+
+__all__ = ["CPU", "MEMORY", "MEMORY_CHILDREN", "plot_resources"]
+
+CPU = "#4f78b8"
+MEMORY = "#c2740c"
+"""Both are told from white paper and from black."""
+MEMORY_CHILDREN = "#a8763a"
+_BYTE = 1e-6
+"""In MB."""
+_UNITS = {
+    "cpu": 0.1,
+    "delay": 0.01,
+    **dict.fromkeys(("memory", "memory_children", "read", "written"), _BYTE),
+}
+_PRECISION = "CPU to 0.1%, how late a sample was to 10 µs"
+
+
+def plot_resources(recording: Recording, origin: float, duration: float, options: Options) -> Any:
+    """Draw per cent of CPU as a step line, left, and MB of memory as a line, right."""
+    samples = recording.resources
+    memory = _megabytes(samples, "memory") + _megabytes(samples, "memory_children")
+    cpu = samples["cpu"] if len(samples) else np.zeros(0)
+    plot = new_figure(
+        options,
+        duration,
+        y_range=Range1d(0, max(100, 1.05 * cpu.max(initial=0))),
+    )
+    plot.yaxis.axis_label = "% CPU"
+    plot.extra_y_ranges = {"memory": Range1d(0, max(100, 1.05 * memory.max(initial=0)))}
+    plot.add_layout(LinearAxis(y_range_name="memory", axis_label="Memory (MB)"), "right")
+    lines = Lines(plot, "samples", _UNITS, _PRECISION)
+    source = lines.source(
+        _columns(samples, memory, origin), drawn=("cpu", "memory", "memory_children")
+    )
+    steps = plot.step("time", "cpu", mode="before", source=source, color=CPU, line_width=2)
+    line = plot.line(
+        "time", "memory", source=source, color=MEMORY, y_range_name="memory", line_width=2
+    )
+    # Samples can be few: a single one would leave no line to see.
+    points = plot.scatter("time", "cpu", source=source, color=CPU, size=4)
+    dots = plot.scatter(
+        "time", "memory", source=source, color=MEMORY, y_range_name="memory", size=4
+    )
+    items = [
+        LegendItem(label="% CPU", renderers=[steps, points]),
+        LegendItem(label="Memory", renderers=[line, dots]),
+    ]
+    if len(samples) and samples["memory_children"].any():
+        children = plot.line(
+            "time",
+            "memory_children",
+            source=source,
+            color=MEMORY_CHILDREN,
+            line_dash="dashed",
+            y_range_name="memory",
+            line_width=2,
+        )
+        items.append(LegendItem(label="of it in children", renderers=[children]))
+    add_legend(plot, items, click_policy="hide")
+    megabytes = formatted("size", "1e6 * value")
+    set_hover(
+        plot,
+        [points],
+        [
+            ("time", "@time{custom}"),
+            ("CPU", "@cpu{custom}"),
+            ("memory", "@memory{custom}"),
+            ("in children", "@memory_children{custom}"),
+            ("read, written", "@read{custom}, @written{custom}"),
+            ("threads", "@threads{custom}"),
+            ("sample late by", "@late{custom}"),
+        ],
+        formatters={
+            "@time": formatted("moment"),
+            "@cpu": formatted("percent", "value / 100"),
+            **dict.fromkeys(("@memory", "@memory_children", "@read", "@written"), megabytes),
+            "@threads": formatted("count"),
+            "@late": formatted("seconds", "value / 1e3"),
+        },
+        # Above and below the mouse there may be many.
+        mode="vline" if lines.finish() else "mouse",
+    )
+    return plot
+
+
+def _megabytes(samples: Table, column: str) -> Any:
+    return samples[column] / 1e6 if len(samples) else np.zeros(0)
+
+
+def _columns(samples: Table, memory: Any, origin: float) -> dict[str, Any]:
+    if not len(samples):
+        names = ("time", "cpu", "memory", "memory_children", "read", "written", "threads", "delay")
+        return {name: [] for name in names}
+    return {
+        "time": samples["time"] - origin,
+        "cpu": samples["cpu"],
+        "memory": memory,
+        "memory_children": _megabytes(samples, "memory_children"),
+        "read": _megabytes(samples, "read"),
+        "written": _megabytes(samples, "written"),
+        "threads": samples["threads"],
+        "delay": 1e3 * samples["delay"],
+    }

@@ -1,0 +1,91 @@
+"""Many tasks: they travel packed, and the page draws what is in view; see tasks.js."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bokeh.models import ColumnDataSource, CustomJSHover, HoverTool, Title
+
+from dask_diag.views.assets import call, callback
+from dask_diag.views.plots.binary_columns import size_in_page
+from dask_diag.views.plots.figures import formatted
+from dask_diag.views.plots.tasks.columns import FULL, LANE, TasksInLanes
+
+__all__ = ["draw_in_view"]
+
+_TOOLTIP = "plots/tasks/tooltip.js"
+_MOST_BYTES = 7_700_000
+"""That tasks and their keys may take in a page."""
+_SAMPLE = 20_000
+"""So many keys say whether it is worth the time to pack all."""
+_HOPELESS = 2
+"""How many times too large the keys may seem by the sample and yet be packed."""
+
+
+def draw_in_view(
+    plot: Any,
+    tasks: TasksInLanes,
+    settings: dict[str, Any],
+) -> None:
+    """Have a script draw the tasks in view, as rectangles if they are few, else pixel by pixel.
+
+    Keys are left out, and the page says so, if they are so different that they take too many bytes.
+    """
+    ordered = tasks.in_order()
+    packed = ordered.packed()
+    keys, size_of_keys = _keys_that_fit(ordered, _MOST_BYTES - size_in_page(packed))
+    pixels = ColumnDataSource({name: [] for name in ("image", "x", "y", "width")})
+    image = plot.image_rgba(image="image", x="x", y="y", dw="width", dh=FULL, source=pixels)
+    _add_tooltip(plot, image, tasks.workers)
+    status = Title(
+        text="unpacking the tasks ...", text_font_size="11px", text_font_style="normal", standoff=2
+    )
+    plot.add_layout(status, "below")
+    draw = callback(
+        "plots/tasks/tasks.js",
+        "draw_in_view",
+        {
+            "plot": plot,
+            "status": status,
+            "packed_tasks": packed,
+            "packed_keys": keys,
+            "size_of_keys": size_of_keys,
+            "tick": tasks.tick,
+            "pixels": pixels,
+            **settings,
+        },
+    )
+    plot.js_on_change("inner_width", draw)
+
+
+def _add_tooltip(plot: Any, image: Any, workers: list[str]) -> None:
+    """Say what is in a pixel, if the figure has a hover tool."""
+    if not plot.select(HoverTool):
+        return
+    worker = CustomJSHover(
+        args={"names": workers, "lane_height": LANE},
+        code=call(_TOOLTIP, "worker_at", "names, value, lane_height"),
+    )
+    in_pixel = CustomJSHover(
+        args={"pixels": image.data_source},
+        code=call(_TOOLTIP, "text_of_pixel", "pixels, special_vars"),
+    )
+    hover = HoverTool(
+        renderers=[image],
+        tooltips=[("worker", "$y{custom}"), ("time", "$x{custom}"), ("in it", "$sx{custom}")],
+        formatters={"$y": worker, "$x": formatted("moment"), "$sx": in_pixel},
+        point_policy="follow_mouse",
+        visible=False,
+    )
+    plot.add_tools(hover)
+
+
+def _keys_that_fit(tasks: TasksInLanes, most_bytes: int) -> tuple[dict[str, Any] | None, int]:
+    """The keys, packed, if they are small enough, and how many bytes they take or would take."""
+    every = max(1, len(tasks) // _SAMPLE)
+    likely = every * size_in_page(tasks.rows(slice(None, None, every)).packed_keys())
+    if likely > _HOPELESS * most_bytes:
+        return None, likely
+    keys = tasks.packed_keys()
+    size = size_in_page(keys)
+    return (keys if size <= most_bytes else None), size

@@ -1,0 +1,189 @@
+"""The plot of tasks: a lane for each worker, a rectangle for each task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from bokeh.models import (
+    ColumnDataSource,
+    FixedTicker,
+    LegendItem,
+    LinearColorMapper,
+    Range1d,
+    Stack,
+)
+from bokeh.transform import dodge, transform
+
+from dask_diag.analysis.functions import by_function
+from dask_diag.columns import Categorical
+from dask_diag.formatting import count, percent
+from dask_diag.model.recording import Recording
+from dask_diag.views.assets import callback
+from dask_diag.views.escaping import seconds, shown
+from dask_diag.views.plots.figures import (
+    Options,
+    add_legend,
+    draw_nothing,
+    legend_label,
+    new_figure,
+)
+from dask_diag.views.plots.tasks.binned import draw_in_view
+from dask_diag.views.plots.tasks.columns import FULL, LANE, TasksInLanes, tasks_in_lanes
+from dask_diag.views.plots.tasks.tooltip import add_tooltip
+from dask_diag.views.theme.colors import colors_of
+
+__all__ = ["plot_tasks"]
+
+_LANES_THAT_FIT = 12
+_EMPTY_LANES = 8
+_MOST_RECTANGLES = 3000
+"""Of more tasks than these, the page draws what is in view."""
+_COLUMNS_OF_RECTANGLES = (
+    *("left", "right", "top", "unfilled"),
+    *("function", "outcome", "cpu", "key"),
+)
+_MARKS: dict[str, dict[str, Any]] = {
+    "failed": {"line_color": "#d00000", "line_width": 2.5},
+    "unfinished": {"line_color": "#888888", "hatch_pattern": "/", "hatch_color": "#888888"},
+}
+
+
+def plot_tasks(recording: Recording, origin: float, duration: float, options: Options) -> Any:
+    """Draw each task as a rectangle in the lane of its worker.
+
+    It is filled from below as far as its time was CPU time; its colour is that of its function.
+    The page lays the rectangles out; where many tasks are in view, it draws what is in each pixel.
+    """
+    tasks = tasks_in_lanes(recording, origin)
+    lanes = len(tasks.workers) or _EMPTY_LANES
+    plot = new_figure(
+        options,
+        duration,
+        height=max(300, 110 + 16 * lanes) if lanes > _LANES_THAT_FIT else 300,
+        y_range=Range1d(lanes * LANE - (LANE - FULL) / 2, -(LANE - FULL) / 2),
+        **({"title": _title(recording)} if len(recording.tasks) else {}),
+    )
+    _label_lanes(plot, tasks.workers or [str(lane) for lane in range(lanes)])
+    if len(tasks):
+        _draw(plot, tasks, by_function(recording)["function"].tolist(), options)
+    else:
+        draw_nothing(plot)
+    return plot
+
+
+def _draw(plot: Any, tasks: TasksInLanes, functions: list[str], options: Options) -> None:
+    """Have the page draw all tasks if they are few, else those in view."""
+    labels: Categorical = tasks.table["function"]
+    colors = colors_of(labels.values, options.palette)
+    mapper = LinearColorMapper(palette=colors, low=-0.5, high=len(colors) - 0.5)
+    source = ColumnDataSource({name: [] for name in _COLUMNS_OF_RECTANGLES})
+    rectangles = _draw_rectangles(plot, source, mapper)
+    codes = {outcome: _codes_of(tasks.outcome, outcome) for outcome in _MARKS}
+    marks = {outcome: _mark(plot, _MARKS[outcome]) for outcome in _MARKS if codes[outcome]}
+    _add_legend(plot, functions, labels, mapper)
+    names = {
+        "function": [shown(name, options.label_size) for name in labels.values],
+        "outcome": [shown(text, options.label_size) for text in tasks.outcome.values],
+    }
+    add_tooltip(plot, rectangles, names, tasks.workers)
+    key_size = 2 * options.label_size
+    settings = {
+        "rectangles": source,
+        "marks": list(marks.values()),
+        "marked": [codes[outcome] for outcome in marks],
+        "lane_height": LANE,
+        "full": FULL,
+    }
+    if len(tasks) <= _MOST_RECTANGLES:
+        ordered = tasks.in_order()
+        arguments = {**settings, "columns": ordered.columns(), "keys": ordered.keys(key_size)}
+        plot.js_on_change("inner_width", callback("plots/tasks/tasks.js", "draw_all", arguments))
+    else:
+        settings |= {
+            "colors": colors,
+            "functions": names["function"],
+            "key_size": key_size,
+            "most": _MOST_RECTANGLES,
+        }
+        draw_in_view(plot, tasks, settings)
+
+
+def _codes_of(outcomes: Categorical, outcome: str) -> list[int]:
+    """The codes of the tasks that ended so, whatever their error."""
+    texts = enumerate(outcomes.values)
+    return [code for code, text in texts if text.partition(": ")[0] == outcome]
+
+
+def _title(recording: Recording) -> str:
+    tasks = recording.tasks
+    wall, cpu = np.nansum(tasks["stop"] - tasks["start"]), np.nansum(tasks["thread_cpu"])
+    share = f", {percent(cpu / wall)} of it CPU (the filled part of each task)" if wall else ""
+    return f"{count(len(tasks))} tasks, {seconds(float(wall))} in all{share}"
+
+
+def _label_lanes(plot: Any, names: list[str]) -> None:
+    every = max(1, len(names) // 60)
+    ticks = [lane * LANE + FULL / 2 for lane in range(0, len(names), every)]
+    plot.yaxis.ticker = FixedTicker(ticks=ticks)
+    plot.yaxis.major_label_overrides = dict(zip(ticks, names[::every], strict=True))
+    plot.yaxis.axis_label = "Worker"
+    plot.yaxis.major_tick_line_color = None
+    plot.ygrid.grid_line_color = None
+
+
+def _draw_rectangles(plot: Any, source: ColumnDataSource, mapper: LinearColorMapper) -> Any:
+    """Draw each task twice: the whole of it pale, and over it, from below, the share of CPU."""
+    look = {
+        "left": "left",
+        "right": "right",
+        "bottom": dodge("top", FULL),
+        "source": source,
+        "fill_color": transform("function", mapper),
+        "line_color": "white",
+        "line_width": 0.5,
+    }
+    whole = plot.quad(top="top", fill_alpha=0.35, **look)
+    plot.quad(top={"expr": Stack(fields=["top", "unfilled"])}, **look)
+    return whole
+
+
+def _mark(plot: Any, look: dict[str, Any]) -> ColumnDataSource:
+    """Outline what the page puts into a source, above the rectangles."""
+    source = ColumnDataSource({name: [] for name in ("left", "right", "top")})
+    plot.quad(
+        left="left",
+        right="right",
+        top="top",
+        bottom=dodge("top", FULL),
+        fill_color=None,
+        source=source,
+        **look,
+    )
+    return source
+
+
+def _add_legend(
+    plot: Any, functions: list[str], labels: Categorical, mapper: LinearColorMapper
+) -> None:
+    """Name the functions' colours, in the order of `functions`."""
+    present = {labels.values[code]: code for code in np.unique(labels.codes).tolist()}
+    names = [name for name in functions if name in present]
+    nowhere = np.full(len(names), np.nan)
+    source = ColumnDataSource({"function": [present[name] for name in names], "at": nowhere})
+    samples = plot.rect(
+        x="at",
+        y="at",
+        width=0,
+        height=0,
+        source=source,
+        fill_color=transform("function", mapper),
+        line_color="white",
+    )
+    add_legend(
+        plot,
+        [
+            LegendItem(label=legend_label(name), renderers=[samples], index=index)
+            for index, name in enumerate(names)
+        ],
+    )

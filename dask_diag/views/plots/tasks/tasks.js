@@ -1,0 +1,108 @@
+// Draws the tasks, when the plot is laid out: all if they are few, else those in view.
+//
+// columns.py says what it is given. What is laid out as a rectangle or pixel is in the files beside.
+
+import {count, seconds, size} from "../../formatting.js"
+import {draw_when_moved, pixel_width, wrapped} from "../in_view.js"
+import {unpacked} from "../binary_columns.js"
+import {images_of, text_of_bin} from "./binned.js"
+import {indices_of_outcomes, plain_tasks, unpacked_tasks} from "./decode.js"
+import {key_reader} from "./keys.js"
+import {marks_of, rectangles_of, spans_in_view, tasks_in_spans} from "./rectangles.js"
+
+export function draw_all(models) {
+    const {rectangles, columns, keys} = models
+    if (rectangles.is_drawn) return
+    rectangles.is_drawn = true
+    const tasks = plain_tasks(columns)
+    const spans = tasks.lanes.map(({first, last}) => [first, last])
+    rectangles.data = rectangles_of(tasks, spans, -Infinity, (i) => keys[i], models)
+    draw_marks(tasks, indices_of_marks(tasks, models), -Infinity, Infinity, 0, models)
+}
+
+export function draw_in_view(models) {
+    const {plot, status, pixels} = models
+    if (pixels.is_drawn) return
+    pixels.is_drawn = true
+    const report_error = (error) => {
+        status.text = wrapped(`The tasks cannot be drawn: ${error.message}`, plot.outer_width)
+    }
+    start(models, report_error).catch(report_error)
+}
+
+async function start(models, report_error) {
+    const {plot, status, pixels, rectangles, most, packed_tasks, packed_keys, tick} = models
+    const tasks = unpacked_tasks(await unpacked(packed_tasks), tick)
+    const marked = indices_of_marks(tasks, models)
+    const precision = precision_of(models)
+    let key_of = packed_keys === null ? () => `(${without_keys(models)})` : null
+    pixels.text_at = (x, y) => text_at(tasks, x, y, models)
+    draw_when_moved(plot, async () => {
+        const from = plot.x_range.start / tick, to = plot.x_range.end / tick
+        const spans = spans_in_view(tasks, from, to)
+        const in_view = tasks_in_spans(spans)
+        draw_marks(tasks, marked, from, to, pixel_width(plot) / tick, models)
+        if (in_view > most) {
+            rectangles.data = emptied(rectangles.data)
+            pixels.data = image_columns(tasks, spans, from, to, models)
+            status.text = wrapped(text_of_pixels(in_view, most, precision), plot.outer_width)
+            return
+        }
+        key_of ??= key_reader(await unpacked(packed_keys), tasks.function, models.key_size)
+        pixels.data = emptied(pixels.data)
+        const drawn = rectangles_of(tasks, spans, from, key_of, models)
+        rectangles.data = drawn
+        const text = `${count(drawn.left.length)} tasks in view, each drawn. In this page: ${precision}.`
+        status.text = wrapped(text, plot.outer_width)
+    }, report_error)
+}
+
+// For each kind of mark the indices of its tasks: `marked` has the codes of its outcomes.
+function indices_of_marks(tasks, {marked}) {
+    return marked.map((codes) => indices_of_outcomes(tasks, codes))
+}
+
+function draw_marks(tasks, marked, from, to, per_pixel, {marks, lane_height}) {
+    marked.forEach((indices, kind) => {
+        marks[kind].data = marks_of(tasks, indices, from, to, per_pixel, lane_height)
+    })
+}
+
+function image_columns(tasks, spans, from, to, {plot, colors, tick, lane_height}) {
+    const width = Math.max(1, Math.round(plot.inner_width))
+    return {
+        image: images_of(tasks, spans, from, (to - from) / width, width, colors),
+        x: spans.map(() => from * tick),
+        y: spans.map((_, lane) => lane * lane_height),
+        width: spans.map(() => (to - from) * tick),
+    }
+}
+
+function emptied(columns) {
+    return Object.fromEntries(Object.keys(columns).map((name) => [name, []]))
+}
+
+// The tooltip of the pixel at a time and a height.
+function text_at(tasks, x, y, {plot, tick, lane_height, functions}) {
+    const per_pixel = pixel_width(plot)
+    const pixel = Math.floor((x - plot.x_range.start) / per_pixel)
+    const from = (plot.x_range.start + pixel * per_pixel) / tick
+    const lane = Math.floor(y / lane_height)
+    return text_of_bin(tasks, lane, from, from + per_pixel / tick, functions)
+}
+
+function text_of_pixels(in_view, most, precision) {
+    return `${count(in_view)} tasks in view, drawn by pixel: the colour of the function with most time `
+        + "there, as strong as the worker was busy; the line below is where any task ran. Zoom in to "
+        + `see each task, from ${count(most)} on: ${precision}.`
+}
+
+function without_keys({size_of_keys}) {
+    return `${size(size_of_keys)} of keys are left out of this page`
+}
+
+function precision_of(models) {
+    const tick = seconds(models.tick)
+    return `times to ${tick}, CPU times to that or 0.2%`
+        + (models.packed_keys === null ? `; ${without_keys(models)}` : "")
+}

@@ -1,0 +1,44 @@
+"""The tooltip of the task under the mouse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bokeh.models import CustomJSHover
+
+from dask_diag.views.assets import call
+from dask_diag.views.plots.figures import formatted, set_hover
+from dask_diag.views.plots.tasks.columns import LANE
+
+__all__ = ["add_tooltip"]
+
+_SCRIPT = "plots/tasks/tooltip.js"
+_TOOLTIP = [
+    ("key", "@key"),
+    ("function", "@function{custom}"),
+    ("start", "@left{custom}"),
+    ("duration", "@right{custom}"),
+    ("CPU", "@cpu{custom}"),
+    ("worker", "@top{custom}"),
+    ("outcome", "@outcome{custom}"),
+]
+
+
+def add_tooltip(plot: Any, renderer: Any, names: dict[str, list[str]], workers: list[str]) -> None:
+    """Give the hover tool a task's key, function, start, duration, CPU, non-CPU and worker.
+
+    The columns hold codes; `names` has the texts of each coded column. Bokeh escapes them.
+    """
+    formatters = {
+        f"@{column}": CustomJSHover(args={"names": texts}, code="return names[value]")
+        for column, texts in names.items()
+    }
+    formatters["@left"] = formatted("moment")
+    for field, function in (("@right", "duration"), ("@cpu", "cpu_time")):
+        code = call(_SCRIPT, function, "source.data, special_vars.index")
+        formatters[field] = CustomJSHover(args={"source": renderer.data_source}, code=code)
+    formatters["@top"] = CustomJSHover(
+        args={"names": workers, "lane_height": LANE},
+        code=call(_SCRIPT, "worker_at", "names, value, lane_height"),
+    )
+    set_hover(plot, [renderer], _TOOLTIP, formatters=formatters, point_policy="follow_mouse")

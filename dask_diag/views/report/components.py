@@ -1,0 +1,123 @@
+"""What sections of a report are made of; report.html says how each looks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from dask_diag.formatting import count
+from dask_diag.views.escaping import shown
+
+__all__ = [
+    "Bars",
+    "Code",
+    "Figure",
+    "Findings",
+    "Fold",
+    "Grid",
+    "Key",
+    "Part",
+    "Text",
+    "not_there",
+    "of_first",
+    "safe",
+]
+
+_LONGEST = 120
+
+
+def safe(text: object, limit: int = _LONGEST) -> str:
+    """The user's text on one line; the template escapes it."""
+    return shown(text, limit)
+
+
+class Part:
+    """Something that stands in a section."""
+
+    kind: ClassVar[str]
+
+
+@dataclass(frozen=True)
+class Text(Part):
+    """Paragraphs, or a list of remarks."""
+
+    texts: Sequence[str]
+    listed: bool = False
+    kind: ClassVar[str] = "text"
+
+
+@dataclass(frozen=True)
+class Grid(Part):
+    """A table; the first `texts` columns are text, the others numbers."""
+
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    texts: int = 1
+    kind: ClassVar[str] = "grid"
+
+
+@dataclass(frozen=True)
+class Key(Part):
+    """What colours stand for: pairs of a colour and a name, and how many have no room."""
+
+    caption: str
+    items: Sequence[tuple[str, str]]
+    more: int = 0
+    kind: ClassVar[str] = "key"
+
+
+@dataclass(frozen=True)
+class Bars(Part):
+    """Stacked bars: of each a name, what is told, and pieces of colour, per cent, and text."""
+
+    caption: str
+    rows: Sequence[tuple[str, str, Sequence[tuple[str, float, str]]]]
+    kind: ClassVar[str] = "bars"
+
+
+@dataclass(frozen=True)
+class Figure(Part):
+    """A bokeh model."""
+
+    name: str
+    model: Any = field(repr=False)
+    told: str
+    kind: ClassVar[str] = "figure"
+
+
+@dataclass(frozen=True)
+class Code(Part):
+    """Source code, and where it is."""
+
+    place: str
+    text: str
+    kind: ClassVar[str] = "code"
+
+
+@dataclass(frozen=True)
+class Findings(Part):
+    """Findings, the worst first."""
+
+    found: Sequence[Any]
+    kind: ClassVar[str] = "findings"
+
+
+@dataclass(frozen=True)
+class Fold(Part):
+    """Parts that are shown when asked for."""
+
+    title: str
+    parts: Sequence[Part]
+    kind: ClassVar[str] = "fold"
+
+
+def not_there(what: str, profiler: str) -> Text:
+    """What stands in place of what was not measured."""
+    return Text([f"No {what} were recorded ({profiler} does that)."])
+
+
+def of_first(rows: int, most: int) -> str:
+    """What is said of a table that has not all rows."""
+    return f", the first {count(most)} of {count(rows)}" if rows > most else ""

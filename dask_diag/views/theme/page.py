@@ -1,0 +1,95 @@
+"""Figures in a page: in its colours, light or dark, and in the room that it has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from bokeh.embed import file_html
+from bokeh.model import Model
+from bokeh.resources import Resources
+from jinja2 import Environment, FunctionLoader, Template
+
+from dask_diag.views.assets import text_of
+
+__all__ = ["look_of_figures", "page_of", "template"]
+
+_PAPERS = {"background_fill_color", "border_fill_color"}
+_WHITE = "#ffffff"
+
+
+def page_of(
+    models: Any,
+    resources: Resources,
+    frame: str,
+    title: str,
+    fitted: bool = True,
+    **variables: Any,
+) -> str:
+    """A page of bokeh's models.
+
+    Parameters
+    ----------
+    models : bokeh model or list of them
+    resources : Resources
+    frame : str
+        The path of its template, from the views on.
+    title : str
+    fitted : bool
+        Whether what is wider than the window becomes as wide as that.
+    **variables
+        What the template needs beside ``style`` and ``scheme``.
+    """
+    with _without_paper(models if isinstance(models, list) else [models]):
+        page: str = file_html(
+            models,
+            resources,
+            title=title,
+            template=template(frame),
+            template_variables={**look_of_figures(fitted), **variables},
+            suppress_callback_warning=True,
+        )
+    return page
+
+
+@contextmanager
+def _without_paper(models: list[Any]) -> Iterator[None]:
+    """Meanwhile figures are clear where they are white; other colours are the user's choice.
+
+    They are the user's too, who may show them elsewhere.
+    """
+    cleared = []
+    try:
+        for model in (part for root in models for part in root.select({"type": Model})):
+            for name in _PAPERS & model.properties():
+                color = getattr(model, name)
+                if color == _WHITE:
+                    explicit = name in model.properties_with_values(include_defaults=False)
+                    cleared.append((model, name, explicit))
+                    setattr(model, name, None)
+        yield
+    finally:
+        for model, name, explicit in cleared:
+            if explicit:
+                setattr(model, name, _WHITE)
+            else:
+                delattr(model, name)
+
+
+def look_of_figures(fitted: bool = True) -> dict[str, str]:
+    """What templates need: ``paper``, a style of the page, and ``scheme``, a script at its end."""
+    settings = {"widgets": text_of("theme/widgets.css"), "fitted": fitted}
+    begin = f"begin({json.dumps(settings)})"
+    scripts = [text_of("theme/theme.js"), text_of("theme/fit_width.js"), begin]
+    return {
+        "paper": text_of("theme/theme.css"),
+        "scheme": "(function () {\n" + "\n".join(scripts) + "\n})()",
+    }
+
+
+def template(name: str) -> Template:
+    """The template in such a file; it escapes what it is given."""
+    environment = Environment(autoescape=True, loader=FunctionLoader(text_of), trim_blocks=True)
+    return environment.get_template(name)
