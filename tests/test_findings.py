@@ -690,7 +690,7 @@ def test_nested_threads_without_what_lists_them(waits, retried):
 
 
 def test_seconds_are_told_in_the_unit_that_suits_them():
-    told = {2.81e-5: "28.1 µs", 0.806: "806 ms", 0.9996: "1 s", 2.5: "2.5 s", 999.7: "1,000 s"}
+    told = {2.81e-5: "28.1 µs", 0.806: "806 ms", 0.9996: "1.00 s", 2.5: "2.50 s", 999.7: "1,000 s"}
     assert {value: seconds(value) for value in told} == told
     assert seconds(math.nan) == "unknown"
     recording = recorded(independent((int, 1), 10_000))

@@ -117,13 +117,13 @@ def test_numbers_in_the_report_are_those_of_the_recording(tmp_path):
     ]
     page = page_of(recording_of(rows), tmp_path)
     summary = " ".join(page.sections["summary"].split())
-    assert "f 1 4 s 3 s 1 s 75% 4 s" in summary
-    assert "total 2 6 s" in summary
+    assert "f 1 4.00 s 3.00 s 1.00 s 75% 4.00 s" in summary
+    assert "total 2 6.00 s" in summary
     assert "failed-tasks" in page.sections["findings"]
     activities = " ".join(page.sections["activities"].split())
-    assert "20 s of worker time" in activities
-    assert "thread-cpu 3 s, 15.0%" in activities
-    assert "failed 2 s, 10.0%" in activities
+    assert "20.0 s of worker time" in activities
+    assert "thread-cpu 3.00 s, 15%" in activities
+    assert "failed 2.00 s, 10%" in activities
 
 
 def test_headings_are_in_order_and_every_link_has_its_place(tmp_path):
