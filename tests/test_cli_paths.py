@@ -37,7 +37,7 @@ READERS = {
     **{f"export {name}": ["export", "PATH", "--format", name] for name in FORMATS},
     "export -o": ["export", "PATH", "-o", "new.json"],
     "compare before": ["compare", "PATH", "run.diag"],
-    "compare after": ["compare", "run.diag", "PATH", "--fail-over", "10%"],
+    "compare after": ["compare", "run.diag", "PATH", "--fail-above", "10%"],
 }
 WRITERS = {
     "report": ["report", "run.diag", "-o", "PATH"],
