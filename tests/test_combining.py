@@ -44,11 +44,11 @@ import os, random, sys
 os.getpid = lambda: 1
 random.seed(0)
 import dask.local
-from dask_diag import Profiler
+from dask_diag import Profiler, save
 with Profiler() as prof:
     dsk = {("f", n): (int,) for n in range(int(sys.argv[1]))}
     dask.local.get_sync(dsk, list(dsk))
-prof.recording.save(sys.argv[2])
+save(prof.recording, sys.argv[2])
 """
 
 
