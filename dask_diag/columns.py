@@ -8,8 +8,26 @@ from operator import add, index
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-__all__ = ["Categorical", "PrefixStrings", "concatenate", "read_only", "smallest_integers"]
+__all__ = [
+    "Array",
+    "BoolArray",
+    "Categorical",
+    "FloatArray",
+    "IntArray",
+    "PrefixStrings",
+    "Values",
+    "concatenate",
+    "read_only",
+    "smallest_integers",
+]
+
+Array = np.ndarray[Any, Any]
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+"""Whole numbers; columns may hold them in fewer bytes."""
+BoolArray = npt.NDArray[np.bool_]
 
 
 _SHOWN = 3
@@ -213,3 +231,7 @@ def concatenate(parts: Sequence[Any]) -> Any:
         heads = concatenate([part.heads for part in parts])
         return PrefixStrings.from_encoded(heads, np.concatenate(lengths), b"".join(tails))
     return np.concatenate(parts)
+
+
+Values = Array | Categorical | PrefixStrings
+"""What a column can be."""

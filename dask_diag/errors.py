@@ -6,6 +6,7 @@ __all__ = [
     "DiagnosticError",
     "MissingDependencyError",
     "RecordingFileError",
+    "SchemaError",
     "TaskNotRetainedError",
     "UnknownKeywordError",
 ]
@@ -21,6 +22,10 @@ class MissingDependencyError(DiagnosticError, ImportError):
 
 class RecordingFileError(DiagnosticError):
     """A file cannot be written, or holds no recording that can be read; the message says more."""
+
+
+class SchemaError(DiagnosticError, ValueError):
+    """A table has not the columns that the schema names; the message says which."""
 
 
 class TaskNotRetainedError(DiagnosticError, TypeError):

@@ -8,6 +8,8 @@ from dask_diag import Recording
 from dask_diag.columns import Categorical
 from dask_diag.model.table import Table
 
+from .tables import filled_table
+
 EMPTY = Table({})
 NAN = float("nan")
 
@@ -36,21 +38,24 @@ def recording_of_stacks(rows, notices=(), keys=None):
         metrics=EMPTY,
         resources=EMPTY,
         cached_results=EMPTY,
-        frames=Table(
+        frames=filled_table(
+            "frames",
             {
                 "name": Categorical.of(frame[0] for frame in frames),
                 "file": Categorical.of(frame[1] for frame in frames),
                 "line": np.array([frame[2] for frame in frames], np.int64),
                 "first_line": np.array([frame[3] for frame in frames], np.int64),
-            }
+            },
         ),
-        call_tree=Table(
+        call_tree=filled_table(
+            "call_tree",
             {
                 "parent": np.array([parent for parent, _ in stacks], np.int64),
                 "frame": np.array([frame for _, frame in stacks], np.int64),
-            }
+            },
         ),
-        samples=Table(
+        samples=filled_table(
+            "samples",
             {
                 "start": starts,
                 "stop": stops,
@@ -60,7 +65,7 @@ def recording_of_stacks(rows, notices=(), keys=None):
                 "seconds": np.array([row[3] for row in rows], float),
                 "cpu_seconds": np.array([row[4] for row in rows], float),
                 "count": np.array([0 if row[2] is None else 10 for row in rows]),
-            }
+            },
         ),
         notices=tuple(notices),
     )

@@ -22,6 +22,8 @@ from dask_diag.analysis.occupancy import occupancies
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.table import NO_ROWS, Table
 
+from .tables import filled_table
+
 SCHEDULERS = [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]
 
 
@@ -147,7 +149,8 @@ def recording_of(rows, workers, stop):
         start=0.0,
         stop=stop,
         epoch=0.0,
-        computations=Table(
+        computations=filled_table(
+            "computations",
             {
                 "computation": Categorical.of(["c"]),
                 "start": np.array([0.0]),
@@ -161,9 +164,10 @@ def recording_of(rows, workers, stop):
                 "span": Categorical.of([""] * 1),
                 "scheduler": Categorical.of(["threads"]),
                 "error": Categorical.of([""]),
-            }
+            },
         ),
-        tasks=Table(
+        tasks=filled_table(
+            "tasks",
             {
                 "key": PrefixStrings.of(str(n) for n in range(len(rows))),
                 "function": Categorical.of([f"f{n % 3}" for n in range(len(rows))]),
@@ -180,13 +184,14 @@ def recording_of(rows, workers, stop):
                 "span": Categorical.of([""] * len(rows)),
                 "outcome": Categorical.of(outcomes),
                 "error": Categorical.of([""] * len(rows)),
-            }
+            },
         ),
-        dependencies=Table(
+        dependencies=filled_table(
+            "dependencies",
             {
                 "task": np.array([p[0] for p in pairs], int),
                 "depends_on": np.array([p[1] for p in pairs], int),
-            }
+            },
         ),
         metrics=Table({}),
         resources=Table({}),

@@ -23,7 +23,6 @@ from dask_diag import (
 )
 from dask_diag.analysis.activities import cells, execute_metrics
 from dask_diag.columns import Categorical
-from dask_diag.model.table import Table
 from dask_diag.views.assets import text_of
 from dask_diag.views.plots.activities.bars import bars_by, bars_of_cpu, numbers_of
 from dask_diag.views.theme.colors import (
@@ -34,6 +33,7 @@ from dask_diag.views.theme.colors import (
     stacking_order,
 )
 
+from .tables import filled_table
 from .test_activities import recording_of as scheduled
 from .test_flame import contrast
 from .test_views import HOSTILE, hostile_diagnostics, recording_of, run
@@ -58,7 +58,7 @@ def metered(rows=ROWS, given=()):
         "value": np.array(value, float),
         "cpu": np.array(cpu, float),
     }
-    return replace(recording_of(rows), metrics=Table(columns))
+    return replace(recording_of(rows), metrics=filled_table("metrics", columns))
 
 
 SEVERAL = metered(
@@ -190,7 +190,10 @@ def test_functions_beyond_those_that_can_be_chosen_are_counted():
 def test_unused_workers_do_not_dwarf_the_others():
     recording = recording_of([("f", 0.0, 10.0, 9.0, "thread-0")])
     computations = {name: recording.computations[name] for name in recording.computations.columns}
-    recording = replace(recording, computations=Table({**computations, "workers": np.array([50])}))
+    recording = replace(
+        recording,
+        computations=filled_table("computations", {**computations, "workers": np.array([50])}),
+    )
     rows = bars_by(numbers_of(recording), "worker").rows
     assert rows["name"] == ["thread-0", "unused workers not to scale"]
     assert rows["total"] == pytest.approx([10.0, 490.0])

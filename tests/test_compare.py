@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,10 +11,19 @@ import pytest
 from dask_diag import Recording
 from dask_diag.analysis.compare import compare
 from dask_diag.analysis.pairing import differences, timed_tasks
-from dask_diag.analysis.statistics import Variation, half_width, t_quantile
+from dask_diag.analysis.statistics import (
+    CONFIDENCE,
+    MIN_TASKS,
+    Variation,
+    half_width,
+    t_quantile,
+)
+from dask_diag.cli.compare import compare as compare_command
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.table import Table
 from dask_diag.views.compare import comparison_page, comparison_summary
+
+from .tables import filled_table
 
 pytestmark = pytest.mark.once
 
@@ -53,7 +63,7 @@ def recording(cpu=0.5, memory=None, held=None, token="1a2b", **durations):
             "memory": np.array(memory),
             "memory_children": np.zeros(len(memory)),
         }
-        made = replace(made, resources=Table(columns))
+        made = replace(made, resources=filled_table("resources", columns))
     if held is not None:
         rows = [(name, count) for name, count in held.items() for _ in range(count)]
         columns = {
@@ -62,7 +72,7 @@ def recording(cpu=0.5, memory=None, held=None, token="1a2b", **durations):
             "start": np.zeros(len(rows)),
             "stop": np.ones(len(rows)),
         }
-        made = replace(made, cached_results=Table(columns), metric="count")
+        made = replace(made, cached_results=filled_table("cached_results", columns), metric="count")
     return made
 
 
@@ -247,6 +257,15 @@ def test_an_interval_is_that_of_welch():
     # Two sums over 10 tasks of variance 4: standard error sqrt(80), 18 degrees of freedom.
     width = half_width([Variation(10, 4.0), Variation(10, 4.0)], 0.005)
     assert width == pytest.approx(2.878 * np.sqrt(80), rel=1e-3)
+
+
+def test_the_documentation_states_the_constants():
+    page = (Path(__file__).parent.parent / "docs" / "command_line.rst").read_text()
+    text = " ".join(page.split())
+    assert f"Fewer than {MIN_TASKS} tasks in a recording" in text
+    assert f"and have fewer than {MIN_TASKS}, is added" in text
+    assert f"The confidence, {CONFIDENCE:.0%}, holds" in text
+    assert f"fewer than {MIN_TASKS} tasks never fail" in " ".join(compare_command.help.split())
 
 
 def test_text_is_80_columns_wide_whatever_names_are():

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from dask_diag import DiagnosticError, Profiler, critical_path
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.recording import Recording
-from dask_diag.model.table import NO_ROWS, Table
+from dask_diag.model.table import NO_ROWS
+
+from .tables import filled_table
 
 
 def made(seconds, dependencies, computations=None):
@@ -28,28 +30,31 @@ def made(seconds, dependencies, computations=None):
         start=0.0,
         stop=100.0,
         epoch=0.0,
-        computations=Table(
+        computations=filled_table(
+            "computations",
             {
                 "computation": Categorical.of(names),
                 "start": np.zeros(len(names)),
                 "stop": np.full(len(names), 100.0),
                 "workers": np.full(len(names), 2),
-            }
+            },
         ),
-        tasks=Table(
+        tasks=filled_table(
+            "tasks",
             {
                 "key": PrefixStrings.of(map(str, range(rows))),
                 "function": Categorical.of(f"f{n % 3}" for n in range(rows)),
                 "start": start,
                 "stop": stop,
                 "computation": Categorical.of(computations),
-            }
+            },
         ),
-        dependencies=Table(
+        dependencies=filled_table(
+            "dependencies",
             {
                 "task": np.array([task for task, _ in dependencies], dtype=np.int64),
                 "depends_on": np.array([need for _, need in dependencies], dtype=np.int64),
-            }
+            },
         ),
         metrics=NO_ROWS,
         resources=NO_ROWS,
@@ -156,7 +161,10 @@ def test_a_million_tasks_in_seconds(retried):
     edges = np.arange(1, rows)
     recording = made(np.ones(rows), [])
     recording = dataclasses.replace(
-        recording, dependencies=Table({"task": edges, "depends_on": edges - 1 - (edges % 7 == 0)})
+        recording,
+        dependencies=filled_table(
+            "dependencies", {"task": edges, "depends_on": edges - 1 - (edges % 7 == 0)}
+        ),
     )
 
     def measure():

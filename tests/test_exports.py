@@ -42,6 +42,7 @@ from dask_diag.model.table import Table
 from dask_diag.views.exports.stacks import export_stacks
 
 from .stacks import recording_of_stacks
+from .tables import filled_table
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
 NAN = float("nan")
@@ -297,7 +298,7 @@ def test_failed_tasks_and_those_that_are_not_known_are_there(tmp_path):
     known = {name: tasks[name] for name in tasks.columns}
     for name in ("start", "stop", "thread_cpu", "collected"):
         known[name] = np.where(np.isnan(started), NAN, tasks[name])
-    hidden = replace(recording, tasks=Table(known))
+    hidden = replace(recording, tasks=filled_table("tasks", known))
     for each in (recording, hidden, in_flight()):
         events = trace_of(each, tmp_path)
         told = [e["args"] for e in events if e["ph"] in "Xb" and "task" in e.get("args", ())]
@@ -361,7 +362,7 @@ def by_hand(keys, functions=None, spans=None):
         epoch=1e9,
         computations=computations,
         tasks=tasks,
-        dependencies=Table(needs) if count > 1 else EMPTY,
+        dependencies=filled_table("dependencies", needs) if count > 1 else EMPTY,
         metrics=EMPTY,
         resources=EMPTY,
         cached_results=EMPTY,
@@ -703,7 +704,7 @@ def test_tasks_are_ready_from_when_their_needs_were_collected():
     assert len(ready_tasks(replace(each, tasks=EMPTY)).times) == 0
     started = {name: each.tasks[name] for name in each.tasks.columns}
     started["start"] = np.array([0.0, 1.0, NAN])
-    times, amounts = ready_tasks(replace(each, tasks=Table(started)))
+    times, amounts = ready_tasks(replace(each, tasks=filled_table("tasks", started)))
     assert (times[-1], amounts[-1], amounts[-2]) == (4.0, 0, 1)
 
 

@@ -25,6 +25,7 @@ from dask_diag.views.plots.flame.summary import flame_summary
 from dask_diag.views.theme.colors import color_of, pale_color_of, text_color_on
 
 from .stacks import BUILT_IN, CORE, LEAF, MAIN, NAN, known_stacks, recording_of_stacks
+from .tables import filled_table
 from .test_views import HOSTILE, recording_of
 
 pytestmark = pytest.mark.once
@@ -236,7 +237,8 @@ def many_stacks(count=100_000, distinct=10_000):
     cycle = np.arange(count) * 20 // count
     return Recording(
         *(0.0, 20.0, 0.0, empty, empty, empty, empty, empty, empty),
-        frames=Table(
+        frames=filled_table(
+            "frames",
             {
                 "name": Categorical(
                     np.arange(distinct) % 8000, [f"function_{n}" for n in range(8000)]
@@ -247,10 +249,13 @@ def many_stacks(count=100_000, distinct=10_000):
                 ),
                 "line": np.arange(distinct) + 2,
                 "first_line": np.arange(distinct) + 1,
-            }
+            },
         ),
-        call_tree=Table({"parent": parent, "frame": np.arange(count) % distinct}),
-        samples=Table(
+        call_tree=filled_table(
+            "call_tree", {"parent": parent, "frame": np.arange(count) % distinct}
+        ),
+        samples=filled_table(
+            "samples",
             {
                 "start": cycle.astype(float),
                 "stop": cycle + 1.0,
@@ -260,7 +265,7 @@ def many_stacks(count=100_000, distinct=10_000):
                 "seconds": rng.random(count) ** 4 * 1e-3,
                 "cpu_seconds": np.zeros(count),
                 "count": np.ones(count, np.int64),
-            }
+            },
         ),
     )
 

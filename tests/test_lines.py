@@ -11,9 +11,9 @@ from benchmarks.made_up import many_tasks
 from dask_diag import visualize
 from dask_diag.analysis.levels import levels_held
 from dask_diag.columns import Categorical, PrefixStrings
-from dask_diag.model.table import Table
 
 from .pages import arguments_of, unpacked
+from .tables import filled_table
 from .test_browser import browser, opened  # noqa: F401
 from .test_many_tasks_browser import MODELS
 
@@ -37,7 +37,9 @@ def with_samples(count):
         "threads": random.integers(8, 12, count),
         "delay": random.exponential(2e-4, count),
     }
-    return replace(many_tasks(16), resources=Table(samples), stop=float(time[-1]))
+    return replace(
+        many_tasks(16), resources=filled_table("resources", samples), stop=float(time[-1])
+    )
 
 
 def with_results(count, metric=None):
@@ -52,7 +54,11 @@ def with_results(count, metric=None):
         "start": start,
         "stop": start + random.exponential(1e-2, count),
     }
-    return replace(many_tasks(16), cached_results=Table(held), stop=float(start[-1]) + 1)
+    return replace(
+        many_tasks(16),
+        cached_results=filled_table("cached_results", held),
+        stop=float(start[-1]) + 1,
+    )
 
 
 def lines_of(recording, plot, tmp_path):

@@ -10,11 +10,11 @@ import pytest
 from benchmarks.made_up import many_tasks
 from dask_diag import visualize
 from dask_diag.columns import Categorical, PrefixStrings
-from dask_diag.model.table import Table
 from dask_diag.views.escaping import shown
 from dask_diag.views.plots.binary_columns import pack
 
 from .pages import arguments_of, keys_of, tasks_of, unpacked
+from .tables import filled_table
 from .test_views import HOSTILE
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
 
 def with_columns(recording, **columns):
     tasks = {name: recording.tasks[name] for name in recording.tasks.columns}
-    return dataclasses.replace(recording, tasks=Table({**tasks, **columns}))
+    return dataclasses.replace(recording, tasks=filled_table("tasks", {**tasks, **columns}))
 
 
 def page_of(recording, tmp_path, **kwargs):

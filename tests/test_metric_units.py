@@ -206,15 +206,15 @@ def test_comparisons_show_the_unit_and_compare_only_what_has_the_same():
     kilo, mega = both(lambda _: 1e3, "a", "bytes"), both(lambda _: 1e6, "b", "bytes")
     # What it is called does not matter: both are bytes.
     text = compared(kilo, mega)
-    assert "held by the scheduler at most 1 kB → 1 MB" in text
+    assert "cached results: peak 1 kB → 1 MB" in text
     assert "b 1 kB → 1 MB" in text
-    assert "at most 20M lines → 1" not in compared(both(lines, unit="lines"), both())
+    assert "peak 20M lines → 1" not in compared(both(lines, unit="lines"), both())
     assert (
-        "held by the scheduler: 20M lines before, 1 results after; not compared, since the units "
-        "differ" in compared(both(lines, unit="lines"), both(unit="results"))
+        "cached results: peak 20M lines before, 1 results after; not compared, since the "
+        "units differ" in compared(both(lines, unit="lines"), both(unit="results"))
     )
     # One of the two has no such measurement.
-    assert "held by the scheduler at most unknown → 1 kB" in compared(kilo[:1], kilo)
+    assert "cached results: peak unknown → 1 kB" in compared(kilo[:1], kilo)
 
 
 def meter(value):

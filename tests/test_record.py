@@ -28,10 +28,10 @@ from dask_diag.builders.keys import function_of_key, keys_columns
 from dask_diag.capture import computation as computation
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.errors import RecordingFileError
-from dask_diag.model.recording import REFERENCES
 from dask_diag.model.table import Table
 from dask_diag.profilers import record as module
 from dask_diag.profilers.group import ProfilerGroup
+from dask_diag.schema import REFERENCES
 
 pytestmark = pytest.mark.leaves_files
 

@@ -20,6 +20,8 @@ from dask_diag import CacheProfiler, DiagnosticError, Profiler, Recording, Resou
 from dask_diag.columns import Categorical, PrefixStrings, concatenate
 from dask_diag.model.table import Table
 
+from .tables import filled_table
+
 COLUMNS = [
     "key",
     "function",
@@ -310,22 +312,26 @@ def sampled(name, start, computation="c-1"):
         start=start,
         stop=start + 1,
         epoch=0.0,
-        computations=Table({"computation": Categorical.of([computation])}),
+        computations=filled_table("computations", {"computation": Categorical.of([computation])}),
         tasks=empty,
         dependencies=empty,
         metrics=empty,
         resources=empty,
         cached_results=empty,
-        frames=Table(
+        frames=filled_table(
+            "frames",
             {
                 "name": Categorical.of(["outer", name]),
                 "file": Categorical.of(["a.py", "b.py"]),
                 "line": np.array([1, 2]),
                 "first_line": np.array([1, 2]),
-            }
+            },
         ),
-        call_tree=Table({"parent": np.array([-1, 0]), "frame": np.array([0, 1])}),
-        samples=Table(
+        call_tree=filled_table(
+            "call_tree", {"parent": np.array([-1, 0]), "frame": np.array([0, 1])}
+        ),
+        samples=filled_table(
+            "samples",
             {
                 "start": np.array([start, start]),
                 "stop": np.array([start + 1, start + 1]),
@@ -335,7 +341,7 @@ def sampled(name, start, computation="c-1"):
                 "seconds": np.array([0.75, 0.25]),
                 "cpu_seconds": np.array([0.5, np.nan]),
                 "count": np.array([75, 0]),
-            }
+            },
         ),
     )
 

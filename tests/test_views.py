@@ -35,6 +35,8 @@ from dask_diag.model.table import Table
 from dask_diag.views.escaping import seconds, shown
 from dask_diag.views.theme.colors import color_of
 
+from .tables import filled_table
+
 pytestmark = pytest.mark.once
 
 HOSTILE = [
@@ -63,7 +65,8 @@ def recording_of(rows, computations=(("c-1", 0.0, 10.0),), notices=()):
         start=0.0,
         stop=10.0,
         epoch=1.7e9,
-        computations=Table(
+        computations=filled_table(
+            "computations",
             {
                 "computation": Categorical.of(c[0] for c in computations),
                 "start": np.array([c[1] for c in computations], float),
@@ -77,9 +80,10 @@ def recording_of(rows, computations=(("c-1", 0.0, 10.0),), notices=()):
                 "span": Categorical.of([""] * len(computations)),
                 "scheduler": Categorical.of(["threads"] * len(computations)),
                 "error": Categorical.of([""] * len(computations)),
-            }
+            },
         ),
-        tasks=Table(
+        tasks=filled_table(
+            "tasks",
             {
                 "key": PrefixStrings.of(f"('{name}', {n})" for n, name in enumerate(functions)),
                 "function": Categorical.of(functions),
@@ -96,7 +100,7 @@ def recording_of(rows, computations=(("c-1", 0.0, 10.0),), notices=()):
                 "span": Categorical.of([""] * len(rows)),
                 "outcome": Categorical.of(outcomes),
                 "error": Categorical.of(errors),
-            }
+            },
         ),
         dependencies=Table({}),
         metrics=Table({}),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields as dataclass_fields
 from dataclasses import replace
 from time import perf_counter
 from typing import Any, Protocol
@@ -11,11 +10,10 @@ from typing import Any, Protocol
 from dask_diag.builders.incremental import Tables, Taken
 from dask_diag.capture.session import Session
 from dask_diag.model.recording import Recording
-from dask_diag.model.table import Table, stack
+from dask_diag.model.table import stack
+from dask_diag.model.tables import TABLES
 
 __all__ = ["ChunkBuilder", "without_rows"]
-
-_TABLES = [field.name for field in dataclass_fields(Recording) if field.type == "Table"]
 
 
 class Source(Protocol):
@@ -71,7 +69,7 @@ class ChunkBuilder:
             stop=now,
             epoch=self._sessions[0].epoch,
             notices=tuple(dict.fromkeys(notices)),
-            **{**dict.fromkeys(_TABLES, Table({})), **tables, **self._fields},
+            **{**tables, **self._fields},
         )
 
 
@@ -81,7 +79,7 @@ def without_rows(recording: Recording) -> Recording:
         recording,
         **{
             name: getattr(recording, name).rows(slice(0))
-            for name in _TABLES
+            for name in TABLES
             if name != "environment"
         },
     )

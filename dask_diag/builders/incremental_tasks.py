@@ -24,8 +24,8 @@ from dask_diag.capture.computation import (
 from dask_diag.capture.session import Session
 from dask_diag.capture.tasks.task_log import NamesOfPlainKeys, SpansOfTasks
 from dask_diag.columns import Categorical, PrefixStrings, concatenate
-from dask_diag.model.recording import REFERENCES
 from dask_diag.model.table import Table, stack
+from dask_diag.schema import REFERENCES
 
 __all__ = ["IncrementalTasks"]
 

@@ -19,7 +19,7 @@ from dask_diag.capture.computation import Computation
 from dask_diag.capture.session import Session
 from dask_diag.capture.system.memory_sampler import MEMORY_COLUMNS
 from dask_diag.capture.system.resource_sampler import PROCESS_COLUMNS, SAMPLE_COLUMNS
-from dask_diag.capture.system.usage import processors
+from dask_diag.capture.system.usage import NOT_LISTED, processors
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table, stack
@@ -45,22 +45,13 @@ def build_recording(session: Session, notices: Sequence[str], **fields: Any) -> 
     now = perf_counter()
     stops = [session.stop, *(computation.stop or now for computation in computations)]
     start = min((time for time in starts if time is not None), default=now)
-    empty = Table({})
     return Recording(
         start=start,
         stop=max((time for time in stops if time is not None), default=now),
         epoch=session.epoch,
         computations=computations_table(computations, now),
         notices=tuple(notices),
-        **{
-            "tasks": empty,
-            "dependencies": empty,
-            "metrics": empty,
-            "resources": empty,
-            "cached_results": empty,
-            "pools": pools_table(computations),
-            **fields,
-        },
+        **{"pools": pools_table(computations), **fields},
     )
 
 
@@ -156,6 +147,7 @@ def pools_table(computations: Iterable[Computation]) -> Table:
             ),
             "library": Categorical.of(pool.library for _, pool in pools),
             "threads": np.array([pool.threads for _, pool in pools], dtype=np.int64),
+            "known": np.array([pool != NOT_LISTED for _, pool in pools], dtype=np.int64),
         }
     )
 

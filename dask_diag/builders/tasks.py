@@ -11,8 +11,8 @@ from dask_diag.builders.keys import keys_columns, recoded
 from dask_diag.builders.recording import computation_name
 from dask_diag.capture.computation import ROW, Computation, numbers_in_flight, outcome_of, pack_row
 from dask_diag.columns import Categorical, PrefixStrings, smallest_integers
-from dask_diag.model.recording import REFERENCES
 from dask_diag.model.table import Table, stack
+from dask_diag.schema import REFERENCES
 
 __all__ = [
     "TASK_LOGS",

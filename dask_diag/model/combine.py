@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dask_diag.columns import Categorical
-from dask_diag.model.recording import REFERENCES, worst_state
+from dask_diag.model.recording import worst_state
 from dask_diag.model.table import NO_ROWS, Table, stack
+from dask_diag.schema import REFERENCES
 
 if TYPE_CHECKING:
     from dask_diag.model.recording import Recording

@@ -7,14 +7,33 @@ file.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 
+from dask_diag import schema
 from dask_diag.errors import DiagnosticError
-from dask_diag.model.table import NO_ROWS, Table
+from dask_diag.model.tables import (
+    TABLES,
+    CachedResults,
+    CallTree,
+    Computations,
+    Dependencies,
+    Environment,
+    Frames,
+    Memory,
+    Metrics,
+    Pools,
+    Processes,
+    RecordingTable,
+    Resources,
+    Samples,
+    Tasks,
+    Transfers,
+    Waits,
+)
 
-__all__ = ["REFERENCES", "STATES", "Recording", "expect_recording", "worst_state"]
+__all__ = ["STATES", "Recording", "expect_recording", "worst_state"]
 
-STATES = ("complete", "truncated", "damaged")
+STATES = tuple(schema.STATES)
 """What `Recording.state` may be, from good to bad."""
 
 
@@ -116,27 +135,29 @@ class Recording:
     start: float
     stop: float
     epoch: float
-    computations: Table
-    tasks: Table
-    dependencies: Table
-    metrics: Table
-    resources: Table
-    cached_results: Table
-    processes: Table = NO_ROWS
-    memory: Table = NO_ROWS
-    transfers: Table = NO_ROWS
-    waits: Table = NO_ROWS
-    pools: Table = NO_ROWS
-    frames: Table = NO_ROWS
-    call_tree: Table = NO_ROWS
-    samples: Table = NO_ROWS
-    environment: Table = NO_ROWS
+    computations: Computations = field(default_factory=Computations.empty)
+    tasks: Tasks = field(default_factory=Tasks.empty)
+    dependencies: Dependencies = field(default_factory=Dependencies.empty)
+    metrics: Metrics = field(default_factory=Metrics.empty)
+    resources: Resources = field(default_factory=Resources.empty)
+    cached_results: CachedResults = field(default_factory=CachedResults.empty)
+    processes: Processes = field(default_factory=Processes.empty)
+    memory: Memory = field(default_factory=Memory.empty)
+    transfers: Transfers = field(default_factory=Transfers.empty)
+    waits: Waits = field(default_factory=Waits.empty)
+    pools: Pools = field(default_factory=Pools.empty)
+    frames: Frames = field(default_factory=Frames.empty)
+    call_tree: CallTree = field(default_factory=CallTree.empty)
+    samples: Samples = field(default_factory=Samples.empty)
+    environment: Environment = field(default_factory=Environment.empty)
     metric: str = ""
     metric_unit: str = ""
     notices: tuple[str, ...] = ()
     state: str = STATES[0]
 
     def __post_init__(self) -> None:
+        for name, kind in TABLES.items():
+            object.__setattr__(self, name, kind.of(getattr(self, name)))
         if self.state not in STATES:
             raise DiagnosticError(f"state: expected one of {STATES}, found {self.state!r}")
 
@@ -177,10 +198,9 @@ class Recording:
             f"<table><tr><th>table</th><th>rows</th></tr>{rows}</table>"
         )
 
-    def tables(self) -> dict[str, Table]:
+    def tables(self) -> dict[str, RecordingTable]:
         """All tables by their names."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in values.items() if isinstance(value, Table)}
+        return {name: getattr(self, name) for name in TABLES}
 
 
 def worst_state(states: Iterable[str]) -> str:
@@ -201,12 +221,3 @@ def expect_recording(value: object) -> None:
             f"expected a Recording, found {type(value).__name__}; a profiler's is its .recording, "
             "and Recording.combine makes one of several"
         )
-
-
-REFERENCES = {
-    "dependencies": ("task", "depends_on"),
-    "metrics": ("task",),
-    "transfers": ("task",),
-    "waits": ("task",),
-}
-"""The tables that refer to tasks, and which of their columns are positions in `Recording.tasks`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -14,8 +14,11 @@ from dask_diag.import_optional import import_optional
 
 if TYPE_CHECKING:
     import pandas
+    from typing_extensions import Self
 
 __all__ = ["NO_ROWS", "Table", "stack"]
+
+T = TypeVar("T", bound="Table")
 
 ROWS_SHOWN = 10
 ROWS_PRINTED = 40
@@ -33,6 +36,7 @@ class Table:
     __slots__ = ("_columns",)
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
+        self._check(columns)
         lengths = {name: len(column) for name, column in columns.items()}
         if len(set(lengths.values())) > 1:
             raise DiagnosticError(f"expected columns of one length, found {lengths}")
@@ -40,6 +44,9 @@ class Table:
             name: read_only(column) if isinstance(column, np.ndarray) else column
             for name, column in columns.items()
         }
+
+    def _check(self, columns: Mapping[str, Any]) -> None:
+        """Refuse what is no such table; any columns make a plain one."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -55,9 +62,9 @@ class Table:
         except KeyError:
             raise KeyError(f"no column {name!r}; there are {', '.join(self._columns)}") from None
 
-    def rows(self, selection: Any) -> Table:
+    def rows(self, selection: Any) -> Self:
         """The rows that a slice, a mask or positions select."""
-        return Table({name: column[selection] for name, column in self._columns.items()})
+        return type(self)({name: column[selection] for name, column in self._columns.items()})
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """A plain dict for every row."""
@@ -118,11 +125,11 @@ def _as_html(cell: object) -> str:
 NO_ROWS = Table({})
 
 
-def stack(tables: Sequence[Table]) -> Table:
-    """One table of several that have the same columns; empty ones may have any."""
+def stack(tables: Sequence[T]) -> T:
+    """One table of several that have the same columns; plain empty ones may have any."""
     filled = [table for table in tables if len(table)]
     if len(filled) < 2:
-        return (filled or [table for table in tables if table.columns] or [Table({})])[0]
-    return Table(
+        return (filled or [table for table in tables if table.columns] or list(tables))[0]
+    return type(filled[0])(
         {name: concatenate([table[name] for table in filled]) for name in filled[0].columns}
     )

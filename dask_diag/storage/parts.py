@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import MISSING, fields, replace
+from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 from dask_diag.model.recording import Recording
@@ -75,9 +75,6 @@ def joined(parts: Sequence[Part], notices: Sequence[str]) -> Recording:
     for name in names:
         if name in known:
             values[name] = stack([part.tables[name] for part in parts if name in part.tables])
-    for name, field in known.items():
-        if str(field.type).endswith("Table") and field.default is MISSING:
-            values.setdefault(name, Table({}))
     unknown = [name for name in (*parts[-1].values, *names) if name not in known]
     told = [f"this dask_diag does not know {', '.join(unknown)}: left out"] if unknown else []
     for name, value in values.items():
@@ -89,7 +86,6 @@ def joined(parts: Sequence[Part], notices: Sequence[str]) -> Recording:
 
 
 _CHECKED: dict[str, Any] = {
-    "Table": Table,
     "float": (float, int),
     "str": str,
     "tuple[str, ...]": tuple,

@@ -14,10 +14,13 @@ from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.waits import waits
 from dask_diag.model.recording import Recording
 
-__all__ = ["Facts", "in_words"]
+__all__ = ["MOST_NAMED", "Facts", "in_words"]
 
 Array = np.ndarray[Any, Any]
 MOST_NAMED = 3
+"""Functions that a finding names."""
+WORTH_NAMING = 0.05
+"""The share of something that a function has, from which on it is named for it."""
 
 
 class Facts:
@@ -79,9 +82,9 @@ class Facts:
 
     @property
     def pools_unknown(self) -> bool:
-        """Whether libraries' pools of threads could not be looked for: see `Recording.pools`."""
+        """Whether native thread pools could not be listed."""
         pools = self.recording.pools
-        return bool(len(pools)) and bool(pools["library"].where("").any())
+        return bool((pools.known == 0).any())
 
     @cached_property
     def wall(self) -> float:
@@ -131,7 +134,7 @@ class Facts:
         computations = self.recording.computations
         return set(computations["scheduler"].tolist()) if len(computations) else set()
 
-    def top_functions(self, weights: Array, share: float = 0.05) -> list[str]:
+    def top_functions(self, weights: Array, share: float = WORTH_NAMING) -> list[str]:
         """The functions that have most of the tasks' `weights`, at most three of them."""
         functions = self.recording.tasks["function"]
         sums = np.bincount(functions.codes, weights, minlength=len(functions.values))

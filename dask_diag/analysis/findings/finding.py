@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isnan
 
-__all__ = ["SEVERITIES", "Finding", "severity_of_guess", "severity_of_share"]
+__all__ = ["HIGH", "MEDIUM", "SEVERITIES", "Finding", "severity_of_guess", "severity_of_share"]
 
 SEVERITIES = ("high", "medium", "low")
+HIGH = 0.3
+"""The share of the time from which on a loss is high."""
+MEDIUM = 0.1
+"""The share from which on it is medium; less is low."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +26,7 @@ class Finding:
         ``high``, ``medium`` or ``low``.
     seconds_lost : float
         An estimate of the wall seconds that the computations would have been shorter; NaN if it
-        costs
-        no time or that cannot be told.
+        costs no time or that is not known.
     evidence : str
         What was measured.
     advice : str
@@ -48,7 +51,7 @@ class Finding:
 
 def severity_of_share(share: float) -> str:
     """How severe it is to lose this share of the time."""
-    return "high" if share >= 0.3 else "medium" if share >= 0.1 else "low"
+    return "high" if share >= HIGH else "medium" if share >= MEDIUM else "low"
 
 
 def severity_of_guess(share: float) -> str:

@@ -15,10 +15,22 @@ from dask_diag.model.table import NO_ROWS, Table
 
 __all__ = ["memory_growth"]
 
+FEWEST_SAMPLES = 8
+"""Samples that must have been taken while computations ran."""
+PARTS = 4
+"""Parts of equal number into which these samples are divided to see whether memory rose steadily.
+
+Memory must have been read between tasks before the second of them and after the last one began."""
 GROWN = 100e6
-"""Bytes of growth from which on it is told."""
-KEPT = 0.5
-"""The part of what memory grew by while tasks ran that must still be there when none does."""
+"""Bytes of growth from which on it is reported."""
+GROWN_OF_MEMORY = 0.2
+"""The share of the memory at first that the growth must be at least."""
+GROWN_OF_RISE = 0.5
+"""The part of what memory rose by while tasks ran that must still be there when none does."""
+STEADY = 0.1
+"""The part of the rise by which the least memory of each part must be above that of the last."""
+VERY_LARGE = 1e9
+"""Bytes of growth beyond which the severity is high."""
 
 
 def memory_growth(facts: Facts) -> Finding | None:
@@ -28,13 +40,13 @@ def memory_growth(facts: Facts) -> Finding | None:
     """
     recording = facts.recording
     samples = _samples_in_computes(recording)
-    if len(samples) < 8:
+    if len(samples) < FEWEST_SAMPLES:
         return None
     times, sizes = memory_at_rest(recording)
     if len(times) < 2:
         return None
-    parts = np.array_split(samples["time"], 4)
-    if times[0] >= parts[1][0] or times[-1] < parts[3][0]:
+    parts = np.array_split(samples["time"], PARTS)
+    if times[0] >= parts[1][0] or times[-1] < parts[-1][0]:
         return None
     held = held_at(recording, times[[0, -1]])
     # The program has just been given what the last computation returned.
@@ -43,14 +55,14 @@ def memory_growth(facts: Facts) -> Finding | None:
     before, after = float(sizes[0]), float(sizes[-1])
     grown = after - before - np.nan_to_num(results - held[0])
     rise, steady = _rise(recording, samples)
-    worth_telling = max(GROWN, 0.2 * before, KEPT * rise)
-    if not steady or grown < worth_telling:
+    worth_reporting = max(GROWN, GROWN_OF_MEMORY * before, GROWN_OF_RISE * rise)
+    if not steady or grown < worth_reporting:
         return None
-    severity = "high" if grown > 1e9 else "medium"
+    severity = "high" if grown > VERY_LARGE else "medium"
     which = f"{size(results)} of that are results that computations hold or just returned"
     if isnan(results):
         severity, which = "low", "it is not known how much of it is results: CacheProfiler tells"
-    elif grown - earlier < worth_telling:
+    elif grown - earlier < worth_reporting:
         severity, which = "low", f"{size(earlier)} of it may be what computations returned before"
     return Finding(
         "memory-growth",
@@ -67,13 +79,13 @@ def memory_growth(facts: Facts) -> Finding | None:
 def _rise(recording: Recording, samples: Table) -> tuple[float, bool]:
     """By how many bytes memory beside results grew while computations ran; whether steadily.
 
-    The least of each of four parts is taken: what was there even when little was needed.
+    The least of each part is taken: what was there even when little was needed.
     """
     held = np.nan_to_num(held_at(recording, samples["time"]))
     memory = samples["memory"] + samples["memory_children"] - held
-    floors = np.array([part.min() for part in np.array_split(memory, 4)])
+    floors = np.array([part.min() for part in np.array_split(memory, PARTS)])
     rise = float(floors[-1] - floors[0])
-    return rise, bool((np.diff(floors) > 0.1 * rise).all())
+    return rise, bool((np.diff(floors) > STEADY * rise).all())
 
 
 def _samples_in_computes(recording: Recording) -> Table:

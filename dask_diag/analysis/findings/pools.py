@@ -14,6 +14,8 @@ __all__ = ["thread_oversubscription"]
 
 AT_ONCE = 0.1
 """The share of time in which several tasks ran, from which on they may have hindered each other."""
+OUTSIDE_OF_WALL = 0.05
+"""The share of the wall time that CPU time on other threads than the tasks' must be more than."""
 OUTSIDE = 0.15
 """The share of CPU time on other threads than the tasks' from which on it may be a pool's."""
 WAITED = 0.075
@@ -35,7 +37,7 @@ USUAL = ("openblas", "openmp", "mkl")
 def thread_oversubscription(facts: Facts) -> Finding | None:
     """Pools of libraries' threads within the threads of tasks."""
     outside = facts.cpu_outside
-    if facts.share_at_once < AT_ONCE or outside <= 0.05 * facts.wall:
+    if facts.share_at_once < AT_ONCE or outside <= OUTSIDE_OF_WALL * facts.wall:
         return None
     if outside < OUTSIDE * (outside + facts.cpu_in_tasks):
         return None

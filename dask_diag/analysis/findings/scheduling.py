@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.analysis.findings.facts import Facts, in_words
+from dask_diag.analysis.findings.facts import MOST_NAMED, Facts, in_words
 from dask_diag.analysis.findings.finding import Finding, severity_of_share
 from dask_diag.analysis.findings.hot_line import hottest_line_of
 from dask_diag.analysis.occupancy import Occupancy
@@ -15,24 +15,38 @@ from dask_diag.formatting import seconds
 
 __all__ = ["imbalance", "overlapping_computations", "serial_chain", "straggler", "tasks_too_small"]
 
-WORTH_TELLING = 0.15
-"""The share of time from which on it is told."""
+WORTH_REPORTING = 0.15
+"""The share of time from which on it is reported."""
 GOAL = 0.05
 """The share of overhead that chunks should be chosen for."""
 SHORT = 0.02
 """Seconds of a task below which it may be too small."""
+FEWEST_TASKS = 50
+"""Tasks that must have run for them to be too small."""
+CHAIN_OF_WALL = 0.6
+"""The share of a computation's wall time that a serial chain takes."""
+CHAIN_OF_EVEN_SHARE = 1.3
+"""How many times what each worker would have of evenly shared work such a chain takes."""
+ONE_TASK_OF_CHAIN = 0.5
+"""The share of the longest chains beyond which a single task is to blame, and not the chain."""
 OUTLIER = 3.0
 """How many times the median of its function a straggler takes."""
+FEWEST_OTHERS = 3
+"""Other tasks of its function that a straggler needs to be compared with."""
+NOT_READY = 0.5
+"""The share of an uneven end beyond which its tasks must have been ready when it began."""
+COMPETING = 0.1
+"""The share of the time in which computations competed, from which on it is reported."""
 
 
 def tasks_too_small(facts: Facts) -> Finding | None:
     """Overhead that is large beside what tasks do."""
     begun = int((facts.seconds_of_tasks > 0).sum())
     overhead = facts.activities.get("overhead", 0.0)
-    if begun < 50 or facts.in_tasks / begun > SHORT:
+    if begun < FEWEST_TASKS or facts.in_tasks / begun > SHORT:
         return None
     share = overhead / (overhead + facts.in_tasks)
-    if share < WORTH_TELLING:
+    if share < WORTH_REPORTING:
         return None
     each, cost = facts.in_tasks / begun, overhead / begun
     times = cost * (1 - GOAL) / GOAL / each
@@ -64,14 +78,15 @@ def serial_chain(facts: Facts) -> Finding | None:
     for computation in facts.critical_path.computations.to_dicts():
         workers = max(1, computation["workers"])
         ideal = max(computation["work"] / workers, 0.0)
-        bound_by_chain = computation["length"] >= 0.6 * computation["wall"]
-        if workers > 1 and bound_by_chain and computation["length"] > 1.3 * ideal:
+        bound_by_chain = computation["length"] >= CHAIN_OF_WALL * computation["wall"]
+        too_long = computation["length"] > CHAIN_OF_EVEN_SHARE * ideal
+        if workers > 1 and bound_by_chain and too_long:
             lost += computation["length"] - ideal
             chain += computation["length"]
     share = lost / facts.wall if facts.wall else 0.0
-    if share < WORTH_TELLING or _one_task_is_most(facts):
+    if share < WORTH_REPORTING or _one_task_is_most(facts):
         return None
-    names = [str(name) for name in facts.critical_path.functions["function"].tolist()[:3]]
+    names = [str(name) for name in facts.critical_path.functions["function"].tolist()[:MOST_NAMED]]
     return Finding(
         "serial-chain",
         severity_of_share(share),
@@ -87,7 +102,7 @@ def serial_chain(facts: Facts) -> Finding | None:
 def _one_task_is_most(facts: Facts) -> bool:
     """Whether a single task is most of the longest chain: then it is too long, not the chain."""
     path = facts.critical_path
-    return bool(len(path.tasks)) and path.tasks["seconds"].max() > 0.5 * path.length
+    return bool(len(path.tasks)) and path.tasks["seconds"].max() > ONE_TASK_OF_CHAIN * path.length
 
 
 def straggler(facts: Facts) -> Finding | None:
@@ -102,7 +117,7 @@ def straggler(facts: Facts) -> Finding | None:
         lost += without
         if worst is None or without > worst[0]:
             worst = (without, last, usual)
-    if worst is None or lost < WORTH_TELLING * facts.wall:
+    if worst is None or lost < WORTH_REPORTING * facts.wall:
         return None
     _, row, usual = worst
     task = facts.recording.tasks.rows(slice(row, row + 1)).to_dicts()[0]
@@ -118,11 +133,13 @@ def straggler(facts: Facts) -> Finding | None:
 
 
 def _median_of_its_like(facts: Facts, row: int, occupancy: Occupancy) -> float:
-    """The median of the seconds of the function's other tasks in that compute; 0 if few."""
+    """The median of the seconds of its function's other tasks there; infinite if few."""
     functions = facts.recording.tasks["function"].codes
     rows = occupancy.tasks.rows
     alike = rows[(functions[rows] == functions[row]) & (rows != row)]
-    return float(np.median(facts.seconds_of_tasks[alike])) if len(alike) > 2 else np.inf
+    return (
+        float(np.median(facts.seconds_of_tasks[alike])) if len(alike) >= FEWEST_OTHERS else np.inf
+    )
 
 
 def _ends(facts: Facts) -> Iterator[tuple[Occupancy, float, int]]:
@@ -149,7 +166,7 @@ def imbalance(facts: Facts) -> Finding | None:
         if idle / occupancy.workers > lost:
             shares = busy
         lost += idle / occupancy.workers
-    if not facts.wall or lost < WORTH_TELLING * facts.wall:
+    if not facts.wall or lost < WORTH_REPORTING * facts.wall:
         return None
     if straggler(facts) is not None or serial_chain(facts) is not None:
         return None
@@ -181,7 +198,7 @@ def _uneven_end(occupancy: Occupancy, facts: Facts) -> tuple[float, tuple[float,
     late = (tasks.left > end_begins) & (tasks.ready > end_begins)
     in_end = tasks.left > end_begins
     seconds = np.where(in_end, tasks.left - np.maximum(tasks.taken, end_begins), 0.0)
-    if seconds[late].sum() > 0.5 * seconds.sum():
+    if seconds[late].sum() > NOT_READY * seconds.sum():
         return 0.0, (0.0, 0.0)
     so_far = occupancy.seconds_until(
         while_others_work, np.array([end_begins, np.nanmax(tasks.left)], dtype=float)
@@ -209,7 +226,7 @@ def overlapping_computations(facts: Facts) -> Finding | None:
     competing = (at_once > 1) & (wanted > facts.processors)
     lasted = float(lasting[competing].sum())
     span = float(times.max() - times.min())
-    if lasted < 0.1 * span:
+    if lasted < COMPETING * span:
         return None
     return Finding(
         "overlapping-computations",

@@ -11,7 +11,7 @@ from dask_diag.formatting import seconds
 __all__ = ["failed_tasks", "late_samples"]
 
 LATE = 0.25
-"""Seconds by which a sample may be late."""
+"""Seconds by which a sample may be late without a finding."""
 
 
 def failed_tasks(facts: Facts) -> Finding | None:

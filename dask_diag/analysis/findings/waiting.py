@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.analysis.findings.facts import Facts, in_words
+from dask_diag.analysis.findings.facts import MOST_NAMED, Facts, in_words
 from dask_diag.analysis.findings.finding import Finding, severity_of_guess, severity_of_share
 from dask_diag.analysis.metering import seconds_metered_without_cpu
 from dask_diag.analysis.transfers import transfers_by_task
@@ -17,14 +17,22 @@ from dask_diag.formatting import seconds, size
 __all__ = ["FIND_OUT", "gil_bound", "io_bound", "serialization_bound"]
 
 Array = np.ndarray[Any, Any]
-WORTH_TELLING = 0.15
-"""The share of time from which on a wait is told."""
+WORTH_REPORTING = 0.15
+"""The share of time from which on a wait is reported."""
 AT_ONCE = 0.1
 """The share of time in which several tasks ran, from which on they may have hindered each other."""
 BLOCKS_A_SECOND = 250.0
 """How often threads block, at least, that take turns with the lock: each looks every 5 ms."""
 BLOCKS_A_TASK = 4.0
 """How often handing out a task and collecting its result may block."""
+LEAST_OF_ONE_PROCESSOR = 0.6
+MOST_OF_ONE_PROCESSOR = 1.25
+"""How many processors' CPU time tasks have that take turns with the lock."""
+MOSTLY_WAITING = 0.4
+"""The share of the time in which workers had a task, from which on waits for I/O are reported."""
+HARDLY_ANY_CPU = 0.15
+"""The share of the tasks' time that all threads but the scheduler's may have computed, where what
+tasks waited for was not measured: a busy machine leaves tasks that compute more than that."""
 LARGE = 1e6
 """Bytes of a result or of inputs from which on it takes time to pass them between processes."""
 
@@ -42,7 +50,7 @@ def gil_bound(facts: Facts) -> Finding | None:
     explained = bool(facts.waits)
     lost = facts.waits.get("gil-wait", 0.0) if explained else _non_cpu_of_turns(facts)
     share = lost / facts.in_tasks
-    if share < WORTH_TELLING:
+    if share < WORTH_REPORTING:
         return None
     where = f"{share:.0%} of their time, most of it in {in_words(_functions_that_wait(facts))}"
     advice = (
@@ -69,7 +77,8 @@ def _non_cpu_of_turns(facts: Facts) -> float:
     blocked = float(
         np.nansum(facts.recording.computations["voluntary_switches"])
     ) - BLOCKS_A_TASK * len(tasks)
-    one_processor = 0.6 <= facts.cpu_in_tasks / facts.busy_wall <= 1.25
+    used = facts.cpu_in_tasks / facts.busy_wall
+    one_processor = LEAST_OF_ONE_PROCESSOR <= used <= MOST_OF_ONE_PROCESSOR
     if facts.processors < 2 or not one_processor or blocked < BLOCKS_A_SECOND * facts.busy_wall:
         return 0.0
     return float(np.nansum(tasks["thread_noncpu"]))
@@ -79,7 +88,7 @@ def _functions_that_wait(facts: Facts) -> list[str]:
     if facts.waits:
         table = waits(facts.recording)
         chosen = table.rows(table["activity"].where("gil-wait"))
-        return [str(name) for name in chosen["function"].tolist()[:3]]
+        return [str(name) for name in chosen["function"].tolist()[:MOST_NAMED]]
     return facts.top_functions(np.nan_to_num(facts.recording.tasks["thread_noncpu"]))
 
 
@@ -93,13 +102,13 @@ def io_bound(facts: Facts) -> Finding | None:
     if facts.waits:
         lost = facts.waits.get("io-wait", 0.0) + metered
         what = f"for files or sockets{', ' + in_metered if metered else ''}"
-    elif metered >= WORTH_TELLING * facts.in_tasks:
+    elif metered >= WORTH_REPORTING * facts.in_tasks:
         lost, what = metered, "in what they metered, without CPU time"
     else:
         lost, known = _non_cpu_of_tasks_without_any_cpu(facts), False
         what = "in I/O, in a sleep or for a lock, it is not known which"
     share = lost / max(facts.in_tasks, facts.occupied)
-    if share < 0.4:
+    if share < MOSTLY_WAITING:
         return None
     names = facts.top_functions(np.nan_to_num(facts.recording.tasks["thread_noncpu"]))
     won, advice = _more_at_once(facts, lost)
@@ -134,7 +143,7 @@ def _more_at_once(facts: Facts, waited: float) -> tuple[float, str]:
 
 def _non_cpu_of_tasks_without_any_cpu(facts: Facts) -> float:
     """Non-CPU seconds, if tasks had hardly any CPU time: a busy machine leaves them more."""
-    if facts.cpu_in_tasks + facts.cpu_outside > 0.15 * facts.in_tasks:
+    if facts.cpu_in_tasks + facts.cpu_outside > HARDLY_ANY_CPU * facts.in_tasks:
         return 0.0
     return float(np.nansum(facts.recording.tasks["thread_noncpu"]))
 
@@ -148,7 +157,7 @@ def serialization_bound(facts: Facts) -> Finding | None:
     pickling -= _seconds_of_imports(facts)
     moving = pickling + sum(_held_up_in_transit(facts))
     share = moving / facts.available if facts.available else 0.0
-    if share < WORTH_TELLING:
+    if share < WORTH_REPORTING:
         return None
     took = transfers["stop"] - transfers["start"]
     moved = np.nan_to_num(transfers["bytes"])

@@ -48,7 +48,7 @@ class Pool(NamedTuple):
     threads: int
 
 
-NOT_LOOKED_FOR = Pool("", 0)
+NOT_LISTED = Pool("", 0)
 """In place of pools where it is not known which there are."""
 
 
@@ -61,17 +61,17 @@ def processors() -> int:
 
 
 def thread_pools() -> list[Pool]:
-    """The pools of the native libraries that are loaded; `NOT_LOOKED_FOR` without threadpoolctl."""
+    """The pools of the native libraries that are loaded; `NOT_LISTED` without threadpoolctl."""
     if "numpy" not in sys.modules:
         return []
     try:
         from threadpoolctl import threadpool_info
     except ImportError:
-        return [NOT_LOOKED_FOR]
+        return [NOT_LISTED]
     try:
         pools = threadpool_info()
         found = [Pool(str(pool["internal_api"]), int(pool["num_threads"])) for pool in pools]
     except Exception:
         # It asks libraries that it may not know.
-        return [NOT_LOOKED_FOR]
+        return [NOT_LISTED]
     return found

@@ -1,0 +1,217 @@
+"""The tables of a Recording: typed by the schema, and of no other shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from dask_diag import schema
+from dask_diag.columns import Categorical, PrefixStrings
+from dask_diag.errors import SchemaError
+from dask_diag.model.table import Table
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = [
+    "TABLES",
+    "CachedResults",
+    "CallTree",
+    "Computations",
+    "Dependencies",
+    "Environment",
+    "Frames",
+    "Memory",
+    "Metrics",
+    "Pools",
+    "Processes",
+    "RecordingTable",
+    "Resources",
+    "Samples",
+    "Tasks",
+    "Transfers",
+    "Waits",
+]
+
+_NUMBERS = {"float": "f", "integer": "biu"}
+_TEXTS = {"category": Categorical, "text": PrefixStrings}
+
+
+class RecordingTable(schema.Schema, Table):
+    """A table whose columns the schema names; all are there, also if there are no rows.
+
+    Parameters
+    ----------
+    columns : mapping of str to array, Categorical or PrefixStrings
+        Every column of the schema, of its kind.
+
+    Raises
+    ------
+    SchemaError
+        If a column is missing, not of the schema, or of another kind.
+    """
+
+    __slots__ = ()
+    schema: ClassVar[Mapping[str, schema.Column[Any]]]
+
+    @classmethod
+    def empty(cls) -> Self:
+        """The table without rows."""
+        return cls({name: _no_values(column.kind) for name, column in cls.schema.items()})
+
+    @classmethod
+    def of(cls, table: Table) -> Self:
+        """A plain table as one of this kind; one without columns as the empty one."""
+        if isinstance(table, cls):
+            return table
+        if not table.columns:
+            return cls.empty()
+        return cls({name: table[name] for name in table.columns})
+
+    def __getitem__(self, name: str) -> Any:
+        return Table.__getitem__(self, name)
+
+    def _check(self, columns: Mapping[str, Any]) -> None:
+        expected = type(self).schema
+        if columns.keys() != expected.keys():
+            missing = ", ".join(name for name in expected if name not in columns) or "none"
+            unknown = ", ".join(name for name in columns if name not in expected) or "none"
+            raise SchemaError(
+                f"table {type(self).__name__}: expected the columns {', '.join(expected)}; "
+                f"missing: {missing}; unknown: {unknown}"
+            )
+        for name, column in columns.items():
+            kind = expected[name].kind
+            if not _is_of(kind, column):
+                found = getattr(column, "dtype", type(column).__name__)
+                raise SchemaError(
+                    f"table {type(self).__name__}, column {name}: expected {kind}, found {found}"
+                )
+
+
+def _is_of(kind: str, column: object) -> bool:
+    if kind in _TEXTS:
+        return isinstance(column, _TEXTS[kind])
+    return (
+        isinstance(column, np.ndarray) and column.ndim == 1 and column.dtype.kind in _NUMBERS[kind]
+    )
+
+
+def _no_values(kind: str) -> Any:
+    if kind == "text":
+        return PrefixStrings.of([])
+    if kind == "category":
+        return Categorical([], [])
+    return np.zeros(0, float if kind == "float" else np.int64)
+
+
+class Computations(schema.Computations, RecordingTable):
+    """See `dask_diag.schema.Computations`."""
+
+    __slots__ = ()
+
+
+class Tasks(schema.Tasks, RecordingTable):
+    """See `dask_diag.schema.Tasks`."""
+
+    __slots__ = ()
+
+
+class Dependencies(schema.Dependencies, RecordingTable):
+    """See `dask_diag.schema.Dependencies`."""
+
+    __slots__ = ()
+
+
+class Metrics(schema.Metrics, RecordingTable):
+    """See `dask_diag.schema.Metrics`."""
+
+    __slots__ = ()
+
+
+class Resources(schema.Resources, RecordingTable):
+    """See `dask_diag.schema.Resources`."""
+
+    __slots__ = ()
+
+
+class Processes(schema.Processes, RecordingTable):
+    """See `dask_diag.schema.Processes`."""
+
+    __slots__ = ()
+
+
+class Memory(schema.Memory, RecordingTable):
+    """See `dask_diag.schema.Memory`."""
+
+    __slots__ = ()
+
+
+class CachedResults(schema.CachedResults, RecordingTable):
+    """See `dask_diag.schema.CachedResults`."""
+
+    __slots__ = ()
+
+
+class Transfers(schema.Transfers, RecordingTable):
+    """See `dask_diag.schema.Transfers`."""
+
+    __slots__ = ()
+
+
+class Pools(schema.Pools, RecordingTable):
+    """See `dask_diag.schema.Pools`."""
+
+    __slots__ = ()
+
+
+class Waits(schema.Waits, RecordingTable):
+    """See `dask_diag.schema.Waits`."""
+
+    __slots__ = ()
+
+
+class Frames(schema.Frames, RecordingTable):
+    """See `dask_diag.schema.Frames`."""
+
+    __slots__ = ()
+
+
+class CallTree(schema.CallTree, RecordingTable):
+    """See `dask_diag.schema.CallTree`."""
+
+    __slots__ = ()
+
+
+class Samples(schema.Samples, RecordingTable):
+    """See `dask_diag.schema.Samples`."""
+
+    __slots__ = ()
+
+
+class Environment(schema.Environment, RecordingTable):
+    """See `dask_diag.schema.Environment`."""
+
+    __slots__ = ()
+
+
+TABLES: Mapping[str, type[RecordingTable]] = {
+    "computations": Computations,
+    "tasks": Tasks,
+    "dependencies": Dependencies,
+    "metrics": Metrics,
+    "resources": Resources,
+    "processes": Processes,
+    "memory": Memory,
+    "cached_results": CachedResults,
+    "transfers": Transfers,
+    "waits": Waits,
+    "pools": Pools,
+    "frames": Frames,
+    "call_tree": CallTree,
+    "samples": Samples,
+    "environment": Environment,
+}
+"""The kinds of table, by the names of a recording's attributes."""

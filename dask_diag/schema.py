@@ -1,0 +1,358 @@
+"""Every table and column of a `Recording`, and the fixed words in them, named once.
+
+Tables are typed from it (`dask_diag.model.tables`), builders fill what it names, storage writes it,
+and the documentation's page of columns is made of it. It imports nothing that takes time, so that
+what runs beside the user's tasks can use its words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
+
+if TYPE_CHECKING:
+    from dask_diag.columns import Categorical, FloatArray, IntArray, PrefixStrings
+
+__all__ = [
+    "ACTIVITIES",
+    "FINDINGS",
+    "OUTCOMES",
+    "REFERENCES",
+    "STATES",
+    "TABLES",
+    "TASK_ACTIVITIES",
+    "WAITS",
+    "WORKER_ACTIVITIES",
+    "Column",
+    "Schema",
+]
+
+Values = TypeVar("Values")
+
+
+class Column(Generic[Values]):
+    """One column of a table.
+
+    Attributes
+    ----------
+    name : str
+    kind : {"float", "integer", "category", "text"}
+        What it is stored as: numbers, or text. A category has few distinct values; a text has many.
+    unit : str
+        ``s``, ``bytes``, ``%``, or empty for counts, positions and text.
+    meaning : str
+        One sentence.
+    """
+
+    def __init__(self, kind: str, unit: str, meaning: str) -> None:
+        self.name = ""
+        self.kind = kind
+        self.unit = unit
+        self.meaning = meaning
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, table: None, owner: type) -> Column[Values]: ...
+
+    @overload
+    def __get__(self, table: Schema, owner: type) -> Values: ...
+
+    def __get__(self, table: Schema | None, owner: type) -> Column[Values] | Values:
+        if table is None:
+            return self
+        values: Values = table[self.name]
+        return values
+
+
+class Schema:
+    """A table's columns, as class attributes; an instance has the values, by the same names."""
+
+    schema: ClassVar[Mapping[str, Column[Any]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        own = {name: value for name, value in vars(cls).items() if isinstance(value, Column)}
+        cls.schema = {**cls.schema, **own}
+
+    def __getitem__(self, name: str) -> Any:
+        raise NotImplementedError
+
+
+def _seconds(meaning: str) -> Column[FloatArray]:
+    return Column("float", "s", meaning)
+
+
+def _number(unit: str, meaning: str) -> Column[FloatArray]:
+    return Column("float", unit, meaning)
+
+
+def _integer(meaning: str) -> Column[IntArray]:
+    return Column("integer", "", meaning)
+
+
+def _category(meaning: str) -> Column[Categorical]:
+    return Column("category", "", meaning)
+
+
+def _text(meaning: str) -> Column[PrefixStrings]:
+    return Column("text", "", meaning)
+
+
+class Computations(Schema):
+    """A row per computation: one graph that a scheduler ran."""
+
+    computation = _category("Its id, unique among all runs.")
+    start = _seconds("When the scheduler started.")
+    stop = _seconds("When it returned or raised; of one that still runs, now.")
+    workers = _integer("How many tasks could run at once; 0 if not known.")
+    process_cpu = _seconds("CPU of the computing process meanwhile, all threads.")
+    scheduler_cpu = _seconds("CPU of the thread that called the scheduler.")
+    voluntary_switches = _number("", "How often a thread of the process gave its CPU up to wait.")
+    involuntary_switches = _number("", "How often one lost its CPU though it could have run.")
+    cpus = _integer("How many CPUs the process may use.")
+    span = _category("The span in which it started; empty without one.")
+    scheduler = _category("`threads`, `processes` or `synchronous`.")
+    error = _category("The exception's type; empty if there was none.")
+
+
+class Tasks(Schema):
+    """A row per task that was submitted."""
+
+    key = _text("Its key, as text.")
+    function = _category("The prefix of the key; without one, the name of the function called.")
+    start = _seconds("When it started, read on the thread that ran it.")
+    stop = _seconds("When it stopped, read there too.")
+    thread_cpu = _seconds("CPU of that thread between the two.")
+    thread_noncpu = _seconds("The rest of the time between the two.")
+    submitted = _seconds("When the scheduler submitted it.")
+    collected = _seconds("When the scheduler collected its result; NaN if it did not.")
+    worker = _category("The thread or process that ran it: `thread-0`, `process-3`, `caller`.")
+    pid = _category("The process that ran it; 0 if not known.")
+    thread = _category("The ident of the thread that ran it; 0 if not known.")
+    computation = _category("The computation it belongs to.")
+    span = _category("The span it was annotated with, else its computation's.")
+    outcome = _category("`ok`, `failed` or `unfinished`.")
+    error = _category("The exception's type; empty if there was none.")
+
+
+class Dependencies(Schema):
+    """A row per dependency of a task on another task's result."""
+
+    task = _integer("Row of the task in `tasks`.")
+    depends_on = _integer("Row in `tasks` of the task whose result it takes.")
+
+
+class Metrics(Schema):
+    """A row per metric that a task reported through `context_meter`."""
+
+    task = _integer("Row of the task in `tasks`.")
+    activity = _category("The label it was reported under.")
+    unit = _category("Its unit, `seconds`, `bytes` or any other.")
+    value = _number("its unit", "How much.")
+    cpu = _seconds("Of seconds, how many were CPU seconds; NaN if not known.")
+
+
+class Resources(Schema):
+    """A row per sample of a `ResourceProfiler`."""
+
+    time = _seconds("When it was taken.")
+    cpu = _number("%", "CPU since the sample before, of one core, of all processes together.")
+    memory = _number("bytes", "Resident memory of the computing process.")
+    memory_children = _number("bytes", "Resident memory of its descendants.")
+    read = _number("bytes", "Bytes read from storage since the first sample.")
+    written = _number("bytes", "Bytes written to storage since the first sample.")
+    threads = _number("", "Threads of all processes.")
+    delay = _seconds("How long after it was due the sample was taken.")
+
+
+class Processes(Schema):
+    """A row per process and sample of `resources`, and more from between tasks."""
+
+    time = _seconds("When it was read.")
+    pid = _integer("The process.")
+    is_child = _integer("0 for the computing process, 1 for its descendants.")
+    memory = _number("bytes", "Its resident memory.")
+
+
+class Memory(Schema):
+    """A row per sample of a `MemorySampler`, over this process and its descendants."""
+
+    label = _category("The series it belongs to, a block of the program.")
+    time = _seconds("When it was taken.")
+    rss = _number("bytes", "Resident memory; pages that processes share count in each.")
+    pss = _number("bytes", "Proportional memory: shared pages are divided; NaN if not read.")
+    uss = _number("bytes", "Memory of one process alone, summed; NaN if not read.")
+    processes = _number("", "How many processes.")
+    delay = _seconds("How long after it was due the sample was taken.")
+
+
+class CachedResults(Schema):
+    """A row per result that the scheduler cached for the tasks that depend on it."""
+
+    key = _text("The key of its task.")
+    function = _category("The function of its task.")
+    computation = _category("The computation it belongs to.")
+    metric = _number("of the recording's `metric_unit`", "Its size, as the metric measures it.")
+    start = _seconds("When the scheduler got it.")
+    stop = _seconds("When the scheduler released it.")
+
+
+class Transfers(Schema):
+    """A row each time that a task or a result was pickled or rebuilt between processes."""
+
+    task = _integer("Row of the task in `tasks`.")
+    activity = _category("`serialize` or `deserialize`.")
+    side = _category("Where it was done: `scheduler` or `worker`.")
+    start = _seconds("When it started.")
+    stop = _seconds("When it stopped.")
+    bytes = _number("bytes", "Size of what was pickled.")
+
+
+class Pools(Schema):
+    """A row per native thread pool (BLAS, OpenMP) at the end of a computation."""
+
+    computation = _category("The computation.")
+    library = _category("The library, as threadpoolctl names it; empty if not known.")
+    threads = _integer("How many threads it has; 0 if not known.")
+    known = _integer("0 in the one row of a computation whose pools could not be listed, else 1.")
+
+
+class Waits(Schema):
+    """A row per thing that a task waited for."""
+
+    task = _integer("Row of the task in `tasks`.")
+    activity = _category("What it waited for: `cpu-wait`, `gil-wait`, `io-wait`, …")
+    seconds = _seconds("For how long: exact for `cpu-wait`, else what its samples represent.")
+    samples = _integer("In how many samples it was seen; 0 for `cpu-wait`, which is exact.")
+
+
+class Frames(Schema):
+    """A row per line of code that was seen running."""
+
+    name = _category("The qualified name of its function.")
+    file = _category("The source file; empty for functions not written in Python.")
+    line = _integer("The line.")
+    first_line = _integer("The line where the function starts; 0 if not known.")
+
+
+class CallTree(Schema):
+    """A row per node of the tree of calls."""
+
+    parent = _integer("Row of its caller in `call_tree`, an earlier one; -1 of an outermost call.")
+    frame = _integer("Row of its line in `frames`.")
+
+
+class Samples(Schema):
+    """A row per cycle, function, key and call stack."""
+
+    start = _seconds("When the cycle started.")
+    stop = _seconds("When the cycle stopped.")
+    function = _category("The function of the tasks that were sampled.")
+    key = _category("The task's key, of tasks longer than a quarter of a cycle; else empty.")
+    node = _integer("Row of the innermost call in `call_tree`; -1 for time not sampled.")
+    seconds = _seconds("Self time: the seconds that the samples represent.")
+    cpu_seconds = _seconds("How many of these were CPU seconds.")
+    count = _integer("How many samples.")
+
+
+class Environment(Schema):
+    """A row per fact about where the recording was made."""
+
+    section = _category("`versions`, `machine`, `configuration` or `calling code`.")
+    name = _category("What it is.")
+    value = _category("Its value, as text; what looks like a secret is masked.")
+
+
+TABLES: Mapping[str, type[Schema]] = {
+    "computations": Computations,
+    "tasks": Tasks,
+    "dependencies": Dependencies,
+    "metrics": Metrics,
+    "resources": Resources,
+    "processes": Processes,
+    "memory": Memory,
+    "cached_results": CachedResults,
+    "transfers": Transfers,
+    "waits": Waits,
+    "pools": Pools,
+    "frames": Frames,
+    "call_tree": CallTree,
+    "samples": Samples,
+    "environment": Environment,
+}
+"""The tables of a `Recording`, by the names of its attributes."""
+
+REFERENCES: Mapping[str, tuple[str, ...]] = {
+    "dependencies": ("task", "depends_on"),
+    "metrics": ("task",),
+    "transfers": ("task",),
+    "waits": ("task",),
+}
+"""The tables that refer to tasks, and which of their columns are rows of `tasks`."""
+
+STATES = {
+    "complete": "The writing process closed the file, and it reads as it was written.",
+    "truncated": "The writing process did not close the file, or its end is lost.",
+    "damaged": "The file was closed, and is no longer as it was written.",
+}
+"""What `Recording.state` can be; the worst of its parts last."""
+
+OUTCOMES = {
+    "ok": "It returned a result.",
+    "failed": "It raised an exception.",
+    "unfinished": "It was submitted and had no result when its computation stopped.",
+}
+"""How a task can end."""
+
+WAITS = {
+    "cpu-wait": "The thread could run and had no CPU (exact, from the kernel).",
+    "gil-wait": "It waited for the GIL.",
+    "lock-wait": "It waited for another lock.",
+    "io-wait": "It waited for files, sockets, pipes or other processes.",
+    "sleep": "It waited for the end of a sleep.",
+    "device-wait": "It waited for a device.",
+    "page-fault": "It waited for memory from the kernel.",
+    "unexplained": "It was off the CPU, and no sample says why.",
+}
+"""What a task can wait for; `thread-noncpu` is divided into these where waits are recorded."""
+
+TASK_ACTIVITIES = {
+    "thread-cpu": "A task's thread had a CPU, outside metered code.",
+    "thread-noncpu": "A task's thread had none, outside metered code.",
+    **WAITS,
+    "deserialize": "A worker process rebuilt a task's inputs; or a free worker waited while the "
+    "scheduler rebuilt a result.",
+    "serialize": "A worker process pickled a result; or a free worker waited while the scheduler "
+    "pickled a task.",
+    "failed": "Tasks that raised an exception, whatever they did.",
+    "unfinished": "Tasks that had no result when their computation stopped.",
+}
+"""What the seconds of a worker that has a task are divided into, beside what tasks metered."""
+
+WORKER_ACTIVITIES = {
+    "overhead": "A worker was free while a task could have run or a result waited for the "
+    "scheduler.",
+    "other": "A worker may have been busy: a task was out and it is not known when it ran.",
+    "idle": "A worker was free and there was nothing to run.",
+}
+"""What the seconds of a worker without a task are divided into."""
+
+ACTIVITIES = {**TASK_ACTIVITIES, **WORKER_ACTIVITIES}
+"""What worker time is divided into; it sums to wall time times workers."""
+
+FINDINGS = {
+    "gil-bound": "Tasks waited for the GIL.",
+    "thread-oversubscription": "Native thread pools and workers competed for the CPUs.",
+    "tasks-too-small": "Handing tasks out took longer than running them.",
+    "serial-chain": "A chain of dependent tasks took most of the time.",
+    "straggler": "Workers were idle while one last task ran.",
+    "imbalance": "Workers ran out of tasks at different times.",
+    "io-bound": "Tasks waited for files or sockets.",
+    "serialization-bound": "Moving tasks and results between processes took the time.",
+    "overlapping-computations": "Computations competed for the workers.",
+    "memory-growth": "Memory grew from computation to computation.",
+    "failed-tasks": "Tasks raised exceptions.",
+    "late-samples": "Samples were taken too late to be relied on.",
+}
+"""The codes of findings; each has a page in the documentation."""

@@ -1,0 +1,27 @@
+"""Tables of recordings that are written by hand: what a test does not name is not known."""
+
+import numpy as np
+
+from dask_diag.columns import Categorical, PrefixStrings
+from dask_diag.model.tables import TABLES
+
+
+def filled_table(name, columns):
+    """The table of that name; columns that are not given hold what stands for not known."""
+    kind = TABLES[name]
+    rows = len(next(iter(columns.values()))) if columns else 0
+    unknown = set(columns) - set(kind.schema)
+    assert not unknown, f"{name} has no {unknown}"
+    return kind({n: _column(c.kind, columns.get(n), rows) for n, c in kind.schema.items()})
+
+
+def _column(kind, values, rows):
+    if kind == "float":
+        return np.full(rows, np.nan) if values is None else np.asarray(values, float)
+    if kind == "integer":
+        return np.zeros(rows, np.int64) if values is None else np.asarray(values, np.int64)
+    if values is None:
+        values = [""] * rows
+    if isinstance(values, (Categorical, PrefixStrings)):
+        return values
+    return (PrefixStrings if kind == "text" else Categorical).of(values)

@@ -1,0 +1,102 @@
+"""The pages of findings state the thresholds that the code has, and no others."""
+
+from __future__ import annotations
+
+import ast
+import re
+import types
+from pathlib import Path
+
+import pytest
+
+from dask_diag.analysis import findings
+from dask_diag.analysis.findings import CODES, facts, finding
+
+PAGES = Path(__file__).parent.parent / "docs" / "findings"
+MODULES = sorted(Path(findings.__file__).parent.glob("*.py"))
+FINDERS = {**findings._ON_TIME, **findings._ON_STATE}
+UNITS = {"%": 0.01, "ms": 1e-3, "MB": 1e6, "GB": 1e9, "s": 1.0, "": 1.0}
+# What a number is that is no threshold: an index, a digit, half of something.
+PLAIN_NUMBERS = {0, 1, 2, 10}
+NUMBER_WORDS = set("three four five six seven eight nine ten third quarter tenth twice".split())
+
+
+def names_in(code):
+    """The names that a function, and what is defined in it, uses."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from names_in(constant)
+
+
+def thresholds_of(finder):
+    """The constants that a finder and the functions that it calls use, by name."""
+    functions, constants = [finder], {}
+    for function in functions:
+        for name in names_in(function.__code__):
+            value = function.__globals__.get(name)
+            if isinstance(value, types.FunctionType):
+                is_ours = value.__module__.startswith(findings.__name__)
+                if is_ours and value not in functions and value not in FINDERS.values():
+                    functions.append(value)
+            elif name.isupper() and isinstance(value, (int, float)):
+                assert constants.setdefault(name, value) == value, f"two constants {name}"
+    return {
+        name: value
+        for name, value in constants.items()
+        if name not in vars(finding) and name not in vars(facts)
+    }
+
+
+def section(text, heading):
+    """What a page says under a heading; nothing if it has none."""
+    first, *parts = re.split(r"^(.+)\n-+\n", text, flags=re.M)
+    return dict(zip(parts[::2], parts[1::2], strict=True), introduction=first).get(heading, "")
+
+
+def stated(text):
+    """The thresholds that a page lists, by name."""
+    table = section(text, "Thresholds")
+    rows = re.findall(r"^``(\w+)`` +([\d.]+) ?(\S*)  \S", table, flags=re.M)
+    assert len(rows) == len(re.findall(r"^``", table, flags=re.M)), "a row is not understood"
+    return {name: float(number) * UNITS[unit] for name, number, unit in rows}
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_a_page_lists_the_thresholds_of_its_finding(code):
+    page = (PAGES / f"{code}.rst").read_text()
+    assert stated(page) == pytest.approx(thresholds_of(FINDERS[code]))
+
+
+def test_the_index_lists_those_that_findings_share():
+    expected = {"LONG_ENOUGH": findings.LONG_ENOUGH, "HIGH": finding.HIGH, "MEDIUM": finding.MEDIUM}
+    assert stated((PAGES / "index.rst").read_text()) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("code", [*CODES, "index"])
+def test_numbers_stand_nowhere_else_in_a_page(code):
+    """Else they would stay behind when a threshold changes."""
+    page = (PAGES / f"{code}.rst").read_text()
+    for heading in ("introduction", "How it is found", "When it is wrong"):
+        prose = re.sub(r"^.. code-block::.*?(?=^\S)", "", section(page, heading), flags=re.M | re.S)
+        prose = re.sub(r"``[^`]*``", "", prose)
+        assert not re.findall(r"\d+", prose), heading
+        assert not NUMBER_WORDS & set(re.findall(r"\w+", prose.lower())), heading
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
+def test_every_threshold_has_a_name(path):
+    for function in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        for node in ast.walk(function):
+            if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+                assert node.value in PLAIN_NUMBERS, f"{path.name}:{node.lineno}"
+
+
+def test_a_page_that_differs_from_the_code_is_noticed():
+    page = (PAGES / "late-samples.rst").read_text()
+    assert stated(page) == {"LATE": 0.25}
+    assert stated(page.replace("0.25 s", "0.75 s")) == {"LATE": 0.75}
+    with pytest.raises(AssertionError, match="not understood"):
+        stated(page.replace("0.25 s", "a bit"))
