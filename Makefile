@@ -14,7 +14,7 @@ $(VENV)/.%: setup.cfg pyproject.toml
 
 demo: $(VENV)/.demo
 	mkdir -p demo
-	$(BIN)/dask-diag run --explain --force --output demo/qr.diag examples/qr.py
+	$(BIN)/dask-diag run --waits --force --output demo/qr.diag examples/qr.py
 	$(BIN)/dask-diag report --force demo/qr.diag --output demo/report.html
 
 # What another process spoilt on a busy machine is measured again; a test that fails thrice fails.

@@ -255,16 +255,16 @@ def checksums(times: int) -> None:
 
 
 def explained(who: str) -> dict[str, float]:
-    """How much more a computation on 4 threads takes with ``explain=True``, the median of pairs.
+    """How much more a computation on 4 threads takes with ``waits=True``, the median of pairs.
 
     CPU seconds are told beside wall seconds: other processes disturb them less.
     """
     import dask.threaded
 
-    def taken(function: Any, times: int, explain: bool) -> tuple[float, float]:
+    def taken(function: Any, times: int, waits: bool) -> tuple[float, float]:
         graph = {("work", n): (function, times) for n in range(40)}
         wall, cpu = time.perf_counter(), time.process_time()
-        with profiler(who, explain=explain):
+        with profiler(who, waits=waits):
             dask.threaded.get(graph, list(graph), num_workers=4)
         return time.perf_counter() - wall, time.process_time() - cpu
 

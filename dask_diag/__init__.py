@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from dask_diag.analysis.findings import Finding, findings
     from dask_diag.analysis.memory import memory_usage
     from dask_diag.analysis.waits import waits
-    from dask_diag.model.recording import Recording
-    from dask_diag.storage import load
+    from dask_diag.model.recording import Recording, combine
+    from dask_diag.storage import load, save
     from dask_diag.views.exports import export
     from dask_diag.views.report.page import report
     from dask_diag.views.summary import summary
@@ -44,6 +44,7 @@ __all__ = [
     "SamplingProfiler",
     "__version__",
     "activities",
+    "combine",
     "context_meter",
     "critical_path",
     "export",
@@ -53,6 +54,7 @@ __all__ = [
     "performance_report",
     "record",
     "report",
+    "save",
     "span",
     "summary",
     "visualize",
@@ -65,12 +67,14 @@ _WHEN_FIRST_USED = {
     "Finding": "dask_diag.analysis.findings",
     "Recording": "dask_diag.model.recording",
     "activities": "dask_diag.analysis.activities",
+    "combine": "dask_diag.model.recording",
     "critical_path": "dask_diag.analysis.critical_path",
     "export": "dask_diag.views.exports",
     "findings": "dask_diag.analysis.findings",
     "load": "dask_diag.storage",
     "memory_usage": "dask_diag.analysis.memory",
     "report": "dask_diag.views.report.page",
+    "save": "dask_diag.storage",
     "summary": "dask_diag.views.summary",
     "visualize": "dask_diag.views.visualize",
     "waits": "dask_diag.analysis.waits",

@@ -260,8 +260,8 @@ class Environment(Schema):
     """A row per fact about where the recording was made."""
 
     section = _category("`versions`, `machine`, `configuration` or `calling code`.")
-    name = _category("What it is.")
-    value = _category("Its value, as text; what looks like a secret is masked.")
+    name = _text("What it is.")
+    value = _text("Its value, as text; what looks like a secret is masked.")
 
 
 TABLES: Mapping[str, type[Schema]] = {

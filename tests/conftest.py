@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -50,6 +51,17 @@ def nothing_left_behind(request, tmp_path, monkeypatch):
         # What is left in a circle is closed when it is collected, which takes long to do each time.
         gc.collect()
     assert not our_files(tmp_path) - files_before
+
+
+@pytest.fixture(autouse=True)
+def hears_ctrl_c():
+    """Tests, and what they start, hear Ctrl-C: shells have it ignored in the background."""
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    if handler is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, handler)
 
 
 @pytest.fixture

@@ -225,20 +225,3 @@ def test_a_metric_that_speaks_of_damage_does_not_fail_the_gate():
         assert len(loaded.notices) == 2
     done = diag("compare", "before.diag", "after.diag", "--fail-above", "100000%")
     assert (done.returncode, done.stderr) == (0, "")
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_where_nothing_can_be_written_is_told_in_a_line(files):
-    import subprocess
-    import sys
-
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "dask_diag", "compare", "before.diag", "after.diag"],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1

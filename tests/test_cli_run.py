@@ -33,7 +33,9 @@ def compute(scheduler="threads"):
 
 
 def environment(**others):
-    return {**os.environ, "PYTHONPATH": ROOT, "PYTHONDONTWRITEBYTECODE": "1", **others}
+    """The variables of this process without those that change what Python does."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return {**ours, "PYTHONPATH": ROOT, "PYTHONDONTWRITEBYTECODE": "1", **others}
 
 
 def python(*arguments, **kwargs):
@@ -287,7 +289,7 @@ def test_a_script_that_goes_elsewhere_and_forks():
 @pytest.mark.once
 def test_quiet_says_nothing_and_options_do_what_they_say():
     name = script("\nimport time\ndask.delayed(time.sleep)(0.2).compute(scheduler='sync')\n")
-    done = diag("run", "-q", "--explain", "--interval", "0.01", "--report", "page.html", name)
+    done = diag("run", "-q", "--waits", "--interval", "0.01", "--report", "page.html", name)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     recording = load("script.diag")
     assert len(recording.resources) > 5

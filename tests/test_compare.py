@@ -40,10 +40,12 @@ def recording(cpu=0.5, memory=None, held=None, token="1a2b", **durations):
     took = np.array([each for took in durations.values() for each in took], dtype=float)
     start = np.arange(len(took), dtype=float) * 10
     stop = np.array([np.nansum(took)])
-    computations = Table(
-        {"computation": Categorical.of(["1-1"]), "start": np.array([0.0]), "stop": stop}
+    computations = filled_table(
+        "computations",
+        {"computation": Categorical.of(["1-1"]), "start": np.array([0.0]), "stop": stop},
     )
-    tasks = Table(
+    tasks = filled_table(
+        "tasks",
         {
             "key": PrefixStrings.of(keys),
             "function": Categorical.of(names),
@@ -53,7 +55,7 @@ def recording(cpu=0.5, memory=None, held=None, token="1a2b", **durations):
             "submitted": start,
             "computation": Categorical.of(["1-1"] * len(took)),
             "pid": Categorical.of([1] * len(took)),
-        }
+        },
     )
     made = replace(NOTHING, computations=computations, tasks=tasks)
     if memory is not None:
@@ -221,7 +223,7 @@ def test_cpu_memory_and_what_is_held():
     assert rows_of(comparison)["g"]["memory_after"] == 1e9
     text = comparison_summary(comparison, "before.diag", "after.diag").replace("\n  ", " ")
     assert "90→40" in text
-    assert "peak resident memory 2 GB → 3 GB; during tasks of f 2 GB → 3 GB" in text
+    assert "peak resident memory 2.00 GB → 3.00 GB; during tasks of f 2.00 GB → 3.00 GB" in text
     assert "cached results: peak 3 → 8; f 3 → 7" in text
     assert "± is the 99% confidence interval from task-to-task variation" in text
     assert "machine-wide slowdowns are not covered" in text

@@ -327,7 +327,8 @@ def by_hand(keys, functions=None, spans=None):
     count = len(keys)
     starts = np.arange(count, dtype=float)
     code = np.zeros(count, np.uint8)
-    tasks = Table(
+    tasks = filled_table(
+        "tasks",
         {
             "key": PrefixStrings.of(keys),
             "function": Categorical.of(functions or ["f"] * count),
@@ -344,16 +345,17 @@ def by_hand(keys, functions=None, spans=None):
             "span": Categorical.of(spans or [""] * count),
             "outcome": Categorical(code, ["ok"]),
             "error": Categorical(code, [""]),
-        }
+        },
     )
-    computations = Table(
+    computations = filled_table(
+        "computations",
         {
             "computation": Categorical.of(["7-1"]),
             "start": np.array([-0.5]),
             "stop": np.array([count + 1.0]),
             "workers": np.array([1]),
             "span": Categorical.of([""]),
-        }
+        },
     )
     needs = {"task": np.arange(1, count), "depends_on": np.arange(count - 1)}
     return Recording(

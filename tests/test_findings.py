@@ -68,9 +68,9 @@ def read_slowly(_=None):
     os.close(writing)
 
 
-def recorded(dsk, get=dask.threaded.get, explain=False, dt=0.1, **kwargs):
+def recorded(dsk, get=dask.threaded.get, waits=False, dt=0.1, **kwargs):
     kwargs.setdefault("num_workers", 2)
-    with Profiler(explain=explain) as prof, ResourceProfiler(dt=dt) as rprof:
+    with Profiler(waits=waits) as prof, ResourceProfiler(dt=dt) as rprof:
         get(dsk, list(dsk), **kwargs)
     return Recording.combine([prof.recording, rprof.recording])
 
@@ -96,7 +96,7 @@ def chain(task, count):
 HEALTHY = {
     "threads": lambda: recorded(independent((compute_without_the_lock, 60), 24)),
     "threads, explained": lambda: recorded(
-        independent((compute_without_the_lock, 60), 24), explain=True
+        independent((compute_without_the_lock, 60), 24), waits=True
     ),
     "processes": lambda: recorded(
         independent((spin, 0.1), 12), dask.multiprocessing.get, **PROCESSES
@@ -113,38 +113,38 @@ def test_nothing_is_found_in_healthy_work(which, retried):
     retried(measure)
 
 
-@pytest.mark.parametrize("explain", [False, True])
-def test_gil_bound(explain, retried):
-    if explain and sys.platform != "linux":
+@pytest.mark.parametrize("waits", [False, True])
+def test_gil_bound(waits, retried):
+    if waits and sys.platform != "linux":
         pytest.skip("waits are told on Linux")
 
     def measure():
-        recording = recorded(independent((spin, 0.1), 12), explain=explain)
+        recording = recorded(independent((spin, 0.1), 12), waits=waits)
         finding = the(recording, "gil-bound")
-        assert finding.severity == ("high" if explain else "medium")
+        assert finding.severity == ("high" if waits else "medium")
         assert "work" in finding.evidence
         assert "processes" in finding.advice
-        assert ("another lock" in finding.evidence) != explain
-        assert ("explain=True" in finding.advice) != explain
+        assert ("another lock" in finding.evidence) != waits
+        assert ("waits=True" in finding.advice) != waits
         # Two processors would have halved it.
         assert 0.3 < finding.seconds_lost < 1.0
 
     retried(measure)
 
 
-@pytest.mark.parametrize("explain", [False, True])
-def test_io_bound(explain, retried):
+@pytest.mark.parametrize("waits", [False, True])
+def test_io_bound(waits, retried):
     def measure():
-        recording = recorded(independent((read_slowly,), 6), explain=explain)
+        recording = recorded(independent((read_slowly,), 6), waits=waits)
         finding = the(recording, "io-bound")
         # Eight workers have room for all six at once: 0.2 s are left of 0.6 s.
         assert finding.seconds_lost == pytest.approx(0.4, rel=0.2)
         assert "num_workers=8 could win 4" in finding.advice
         assert codes(recording) == {"io-bound"}
-        known = explain and sys.platform == "linux"
+        known = waits and sys.platform == "linux"
         assert finding.severity == ("high" if known else "medium")
         assert ("a sleep or for a lock, it is not known which" in finding.evidence) != known
-        assert ("Profiler(explain=True) (dask-diag run --explain)" in finding.advice) != known
+        assert ("Profiler(waits=True) (dask-diag run --waits)" in finding.advice) != known
 
     retried(measure)
 
@@ -152,7 +152,7 @@ def test_io_bound(explain, retried):
 def test_more_workers_are_not_advised_where_they_cannot_help(retried):
     def measure():
         dsk = {("work", n): (read_slowly, ("work", n - 1) if n else None) for n in range(5)}
-        finding = the(recorded(dsk, num_workers=4, explain=True), "io-bound")
+        finding = the(recorded(dsk, num_workers=4, waits=True), "io-bound")
         assert math.isnan(finding.seconds_lost)
         assert "num_workers" not in finding.advice
         assert "more workers cannot help" in finding.advice
@@ -167,7 +167,7 @@ def test_more_workers_win_no_more_than_there_is():
     lasted = float((recording.computations["stop"] - recording.computations["start"])[0])
     assert finding.seconds_lost == pytest.approx(lasted - 5 * 0.05, abs=0.03)
     assert "could win" in finding.advice
-    assert "(dask-diag run --explain)" in finding.advice
+    assert "(dask-diag run --waits)" in finding.advice
 
 
 def test_threads_are_advised_where_the_scheduler_has_one_worker():
@@ -192,7 +192,7 @@ def test_what_merely_sleeps_or_waits_for_a_lock_is_not_said_to_do_io(task, retri
         assert "were blocked" in finding.evidence
         assert "not known which" in finding.evidence
         if sys.platform == "linux":
-            explained = codes(recorded(independent(task, 6), explain=True))
+            explained = codes(recorded(independent(task, 6), waits=True))
             assert not {"io-bound", "gil-bound"} & explained
 
     retried(measure)
@@ -204,9 +204,9 @@ def test_turns_with_another_lock_are_not_said_to_be_for_the_interpreters(retried
         finding = the(recorded(dsk), "gil-bound")
         assert finding.severity == "medium"
         assert "but also for another lock or between short sleeps" in finding.evidence
-        assert finding.advice.startswith("find out with Profiler(explain=True)")
+        assert finding.advice.startswith("find out with Profiler(waits=True)")
         if sys.platform == "linux":
-            assert "gil-bound" not in codes(recorded(dsk, explain=True))
+            assert "gil-bound" not in codes(recorded(dsk, waits=True))
 
     retried(measure)
 
@@ -517,11 +517,11 @@ def kill_its_process():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("explain", [False, True])
+@pytest.mark.parametrize("waits", [False, True])
 @pytest.mark.parametrize("how", [end_its_process, kill_its_process])
-def test_a_worker_that_dies_is_named_first(how, explain):
+def test_a_worker_that_dies_is_named_first(how, waits):
     dsk = {**independent((time.sleep, 0.1), 6), ("die", 0): (how,)}
-    with Profiler(explain=explain) as prof, pytest.raises(BrokenProcessPool):
+    with Profiler(waits=waits) as prof, pytest.raises(BrokenProcessPool):
         dask.multiprocessing.get(dsk, list(dsk), chunksize=1, **PROCESSES)
     first = findings(prof.recording)[0]
     assert (first.code, first.severity) == ("failed-tasks", "high")
@@ -628,7 +628,7 @@ def decompose(seed):
 
 dsk = {("qr", n): (decompose, n) for n in range(8)}
 dask.threaded.get({("warm", 0): (decompose, 0)}, [("warm", 0)])
-with Profiler(explain=True) as prof:
+with Profiler(waits=True) as prof:
     dask.threaded.get(dsk, list(dsk), num_workers=2)
 for finding in findings(prof.recording):
     print(finding.code, finding.advice, sep=";")
@@ -660,12 +660,12 @@ def test_nested_threads(retried):
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
-@pytest.mark.parametrize("explain", [True, False])
-def test_nested_threads_without_what_lists_them(explain, retried):
+@pytest.mark.parametrize("waits", [True, False])
+def test_nested_threads_without_what_lists_them(waits, retried):
     def found(threads):
         code = "import sys\nsys.modules['threadpoolctl'] = None\n" + NESTED
-        if not explain:
-            code = code.replace("explain=True", "")
+        if not waits:
+            code = code.replace("waits=True", "")
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": str(threads)}
         done = subprocess.run(
             [sys.executable, "-c", code + "print('summary;', prof.summary())"],
@@ -690,7 +690,7 @@ def test_nested_threads_without_what_lists_them(explain, retried):
 
 
 def test_seconds_are_told_in_the_unit_that_suits_them():
-    told = {2.81e-5: "28.1 µs", 0.806: "806 ms", 0.9996: "1 s", 2.5: "2.5 s", 999.7: "1,000 s"}
+    told = {2.81e-5: "28.1 µs", 0.806: "806 ms", 0.9996: "1.00 s", 2.5: "2.50 s", 999.7: "1,000 s"}
     assert {value: seconds(value) for value in told} == told
     assert seconds(math.nan) == "unknown"
     recording = recorded(independent((int, 1), 10_000))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 
 import dask
@@ -12,6 +13,8 @@ import pytest
 import dask_diag
 
 pytest.importorskip("IPython", reason="IPython is not installed: pip install .[test]")
+
+from dask_diag.cli.magic import DiagMagics
 
 pytestmark = [
     pytest.mark.once,
@@ -76,6 +79,88 @@ def test_a_cell_that_raises_is_recorded_and_raises(shell):
     assert "1 / 0" in captured.stdout
 
 
+def fails(*args, **kwargs):
+    raise OSError(28, "No space left on device\x1b[2J")
+
+
+WHAT_FAILS = {
+    "the recording could not be made": "dask_diag.profilers.group.ProfilerGroup.recording",
+    "the summary could not be shown": "dask_diag.views.summary.summary",
+    "the plots could not be shown": "dask_diag.views.visualize.visualize",
+    "the report could not be written": "dask_diag.views.report.page.report",
+}
+
+
+@pytest.fixture(params=WHAT_FAILS)
+def failing(request, monkeypatch):
+    """What of ours fails, when a cell has ended."""
+    name = WHAT_FAILS[request.param]
+    monkeypatch.setattr(name, property(fails) if name.endswith("recording") else fails)
+    monkeypatch.setattr(DiagMagics, "_has_front_end", lambda self: True)
+    monkeypatch.setattr(sys, "argv", ["nb.py"])
+    return request.param
+
+
+def test_what_fails_of_ours_does_not_replace_what_a_cell_raises(shell, failing):
+    result, captured = shell(f"%%diag --report page.html\n{COMPUTE}1 / 0")
+    assert isinstance(result.error_in_exec, ZeroDivisionError)
+    assert result.error_in_exec.__context__ is None
+    assert captured.stdout.count("Traceback") == 1
+    (line,) = captured.stderr.splitlines()
+    assert line.startswith(f"%%diag: {failing}: OSError(28, ")
+    assert line.isprintable()
+
+
+def test_what_fails_of_ours_does_not_replace_the_value_of_a_cell(shell, failing):
+    result, captured = shell(f"%%diag --report page.html\n{COMPUTE}total + 4")
+    assert result.success
+    assert result.result == 7
+    assert "Traceback" not in shown(captured) + captured.stderr
+    (line,) = captured.stderr.splitlines()
+    assert line.startswith(f"%%diag: {failing}: ")
+    # One that fails keeps none of the others from being made.
+    assert ("_diag" in shell.names) == Path("page.html").exists() or "report" in failing
+
+
+def test_a_report_that_can_no_longer_be_written_is_a_line(shell):
+    os.mkdir("no")
+    cell = f"%%diag -q --report no/page.html\nimport os; os.rmdir('no')\n{COMPUTE}total"
+    result, captured = shell(cell)
+    assert result.result == 3
+    (line,) = captured.stderr.splitlines()
+    assert line.startswith("%%diag: the report could not be written: filename: expected to write")
+
+
+@pytest.mark.parametrize(
+    ("ends", "error"), [("1 / 0", ZeroDivisionError), ("total", KeyboardInterrupt)]
+)
+def test_an_interrupted_report_does_not_replace_what_a_cell_raises(ends, error, shell, monkeypatch):
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dask_diag.views.report.page.report", interrupted)
+    result, _ = shell(f"%%diag run -q --report page.html\n{COMPUTE}{ends}")
+    assert isinstance(result.error_in_exec, error)
+    assert len(shell.names["run"].tasks) == 1
+
+
+def test_the_report_is_where_it_was_said_wherever_the_cell_goes(shell, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    cell = f"%%diag -q --report page.html\nimport os\nos.mkdir('x')\nos.chdir('x')\n{COMPUTE}"
+    assert shell(cell)[0].success
+    assert (tmp_path / "page.html").exists()
+
+
+@pytest.mark.parametrize("option", ["-o", "--report"])
+@pytest.mark.parametrize("path", [".", "no/where", "n" * 300, "/proc/x", "/dev/null"])
+def test_a_path_that_cannot_be_written_is_a_line_before_anything_runs(option, path, shell):
+    result, captured = shell(f"%%diag {option} {path}\nran = True")
+    assert not result.success
+    assert "ran" not in shell.names
+    (line,) = (shown(captured) + captured.stderr).splitlines()
+    assert line.startswith("UsageError: ")
+
+
 WAITS = "import asyncio\nasync def waits(value):\n    await asyncio.sleep(0.01)\n    return value\n"
 
 
@@ -113,7 +198,7 @@ def test_a_syntax_error_is_told_before_anything_is_recorded(shell):
 
 
 def test_files_are_written_and_not_overwritten_unasked(shell):
-    options = "-o run.diag --report page.html --no-plots --explain --interval 0.01"
+    options = "-o run.diag --report page.html --no-plots --interval 0.01"
     assert shell(f"%%diag {options}\n{COMPUTE}")[0].success
     assert len(dask_diag.load("run.diag").tasks) == 1
     assert "bokeh" in Path("page.html").read_text()

@@ -100,7 +100,7 @@ def assert_alike(loaded, recording):
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_the_file_has_what_was_measured(scheduler, often, monkeypatch):
     monkeypatch.setattr(computation, "WORTH_LISTING_POOLS", 0)
-    with record("run.diag", dt=0.01, explain=sys.platform == "linux") as run:
+    with record("run.diag", interval=0.01, waits=sys.platform == "linux") as run:
         for _ in range(2):
             SCHEDULERS[scheduler](graph(), "c")
     recording, loaded = run.recording, load("run.diag")
@@ -191,6 +191,20 @@ def test_a_full_disk_is_told_and_never_raised(often, monkeypatch):
     assert "No space left" in run.recording.notices[-1]
     # When the block ended there was space again.
     assert_alike(load("run.diag"), run.recording)
+
+
+def test_a_full_disk_does_not_replace_what_the_block_raises(often, monkeypatch):
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(ZeroDivisionError) as raised:
+        with record("run.diag") as run:
+            dask.threaded.get(graph(), "c")
+            monkeypatch.setattr(os, "write", full)
+            1 / 0
+    monkeypatch.undo()
+    assert raised.value.__context__ is None
+    assert "No space left" in run.recording.notices[-1]
 
 
 def test_a_disk_that_stays_full_leaves_what_was_written(often, monkeypatch):
@@ -324,7 +338,7 @@ def test_what_was_sampled_before_writing_began_is_there_once(monkeypatch):
         return self
 
     monkeypatch.setattr(ProfilerGroup, "__enter__", late)
-    with record("run.diag", dt=0.01) as run:
+    with record("run.diag", interval=0.01) as run:
         dask.local.get_sync(graph(2), "c")
     assert len(run.recording.resources) > 5
     assert_alike(load("run.diag"), run.recording)

@@ -90,7 +90,7 @@ def page_of(recording, tmp_path):
 
 
 def test_all_sections_are_there_findings_first(tmp_path):
-    with performance_report(tmp_path / "page.html", dt=0.01):
+    with performance_report(tmp_path / "page.html", interval=0.01):
         dask.threaded.get(GRAPH, ("c", 0))
         time.sleep(0.05)
     page = Page(tmp_path / "page.html")
@@ -117,17 +117,17 @@ def test_numbers_in_the_report_are_those_of_the_recording(tmp_path):
     ]
     page = page_of(recording_of(rows), tmp_path)
     summary = " ".join(page.sections["summary"].split())
-    assert "f 1 4 s 3 s 1 s 75% 4 s" in summary
-    assert "total 2 6 s" in summary
+    assert "f 1 4.00 s 3.00 s 1.00 s 75% 4.00 s" in summary
+    assert "total 2 6.00 s" in summary
     assert "failed-tasks" in page.sections["findings"]
     activities = " ".join(page.sections["activities"].split())
-    assert "20 s of worker time" in activities
-    assert "thread-cpu 3 s, 15.0%" in activities
-    assert "failed 2 s, 10.0%" in activities
+    assert "20.0 s of worker time" in activities
+    assert "thread-cpu 3.00 s, 15%" in activities
+    assert "failed 2.00 s, 10%" in activities
 
 
 def test_headings_are_in_order_and_every_link_has_its_place(tmp_path):
-    with performance_report(tmp_path / "page.html", dt=0.01):
+    with performance_report(tmp_path / "page.html", interval=0.01):
         dask.threaded.get(GRAPH, ("c", 0))
     page = Page(tmp_path / "page.html")
     assert page.headings[0] == 1
@@ -178,7 +178,7 @@ def test_memory_of_functions_is_told_as_exact_or_a_bound(tmp_path):
         time.sleep(0.1)
         return len(block)
 
-    with performance_report(tmp_path / "page.html", dt=0.01):
+    with performance_report(tmp_path / "page.html", interval=0.01):
         dask.threaded.get({("takes", 0): (takes,)}, ("takes", 0))
     memory = " ".join(Page(tmp_path / "page.html").sections["memory"].split())
     found = re.search(r"takes 1 1 (≤ )?([\d.]+) MB (≤ )?([\d.]+) MB", memory)
@@ -233,7 +233,7 @@ def test_an_exception_in_the_block_is_raised_as_it_is_and_the_page_is_written(tm
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(OwnError) as raised:
-            with performance_report(tmp_path / "page.html", dt=0.01):
+            with performance_report(tmp_path / "page.html", interval=0.01):
                 dask.threaded.get({("a", 0): (time.sleep, 0)}, ("a", 0))
                 raise error
     assert raised.value is error
@@ -247,7 +247,7 @@ def test_a_failed_task_is_in_the_report(tmp_path):
         raise OwnError("in a task")
 
     with pytest.raises(OwnError):
-        with performance_report(tmp_path / "page.html", dt=0.01):
+        with performance_report(tmp_path / "page.html", interval=0.01):
             dask.threaded.get({("a", 0): (fails,)}, ("a", 0))
     assert "OwnError" in Page(tmp_path / "page.html").sections["summary"]
 
@@ -286,7 +286,7 @@ def test_a_page_that_cannot_be_written_is_a_warning_at_most(tmp_path, capsys, fi
         warnings.simplefilter(filters)
         folder = tmp_path / "no"
         folder.mkdir()
-        with performance_report(folder / "page.html", dt=0.01) as measured:
+        with performance_report(folder / "page.html", interval=0.01) as measured:
             folder.rmdir()
             result = dask.threaded.get(GRAPH, ("c", 0))
     assert result == 3
@@ -294,6 +294,26 @@ def test_a_page_that_cannot_be_written_is_a_warning_at_most(tmp_path, capsys, fi
     assert "the page could not be written" in text
     assert "folder that exists" in text
     assert len(measured.recording.tasks) == 2
+
+
+@pytest.mark.parametrize("filters", ["always", "error"])
+def test_a_warning_that_fails_too_does_not_replace_what_the_block_raises(
+    tmp_path, monkeypatch, filters
+):
+    def fails(*args, **kwargs):
+        raise ValueError("I/O operation on closed file")
+
+    folder = tmp_path / "no"
+    folder.mkdir()
+    with warnings.catch_warnings():
+        warnings.simplefilter(filters)
+        monkeypatch.setattr(warnings, "showwarning", fails)
+        monkeypatch.setattr("sys.stderr.write", fails)
+        with pytest.raises(OwnError) as raised:
+            with performance_report(folder / "page.html", interval=0.01):
+                folder.rmdir()
+                raise OwnError("mine")
+    assert raised.value.__context__ is None
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -308,7 +328,7 @@ def test_a_folder_that_may_not_be_written_to_is_told(tmp_path):
 
 
 def test_a_profiler_that_cannot_start_or_stop_is_told_in_the_report(tmp_path, monkeypatch):
-    block = performance_report(tmp_path / "page.html", dt=0.01)
+    block = performance_report(tmp_path / "page.html", interval=0.01)
 
     def refuses(*args):
         raise RuntimeError("can't start new thread")
@@ -323,7 +343,7 @@ def test_a_profiler_that_cannot_start_or_stop_is_told_in_the_report(tmp_path, mo
 
 
 def test_a_forked_child_that_leaves_the_block_writes_nothing(tmp_path):
-    block = performance_report(tmp_path / "page.html", dt=0.01)
+    block = performance_report(tmp_path / "page.html", interval=0.01)
     with block:
         own, block._pid = block._pid, -1
         block.__exit__(None, None, None)
@@ -390,7 +410,7 @@ def test_hostile_text_is_text_everywhere(tmp_path):
 
 
 def test_where_it_was_recorded_is_in_the_file_and_in_its_report(tmp_path):
-    with record(tmp_path / "run.diag", dt=0.01):
+    with record(tmp_path / "run.diag", interval=0.01):
         dask.threaded.get(GRAPH, ("c", 0))
     loaded = load(tmp_path / "run.diag")
     facts = {(row["section"], row["name"]): row["value"] for row in loaded.environment.to_dicts()}
@@ -464,7 +484,7 @@ def test_an_environment_that_cannot_be_read_loses_nothing(tmp_path, monkeypatch)
         raise RuntimeError("no platform")
 
     monkeypatch.setattr(environment_module, "_machine", fails)
-    with performance_report(tmp_path / "page.html", dt=0.01):
+    with performance_report(tmp_path / "page.html", interval=0.01):
         dask.threaded.get(GRAPH, ("c", 0))
     assert "no platform" in Page(tmp_path / "page.html").sections["summary"]
 

@@ -431,7 +431,7 @@ def test_explained_and_sampled_at_once(get, retried):
         samplers.start()
         tasks = {("nap", 0): (nap_in_python,), ("spin", 0): (spin, 0.5)}
         kwargs = {"optimize_graph": False, "chunksize": 1} if get is SCHEDULERS[2] else {}
-        with Profiler(explain=True) as prof, SamplingProfiler() as sprof:
+        with Profiler(waits=True) as prof, SamplingProfiler() as sprof:
             get(tasks, list(tasks), num_workers=2, **kwargs)
         samplers.join()
         waited = {

@@ -78,7 +78,7 @@ def profiled(tasks, get=dask.threaded.get, **kwargs):
     if get is dask.multiprocessing.get:
         kwargs.setdefault("optimize_graph", False)
         kwargs.setdefault("chunksize", 1)
-    with Profiler(explain=True) as prof:
+    with Profiler(waits=True) as prof:
         get(dsk, list(dsk), **kwargs)
     return prof
 
@@ -222,7 +222,7 @@ def test_a_failing_task_raises_as_ever(get):
 
 @on_linux
 def test_profilers_share_and_end_the_sampler():
-    with Profiler(explain=True) as one, Profiler(explain=True) as two, Profiler() as three:
+    with Profiler(waits=True) as one, Profiler(waits=True) as two, Profiler() as three:
         dask.threaded.get({("sleep", 0): (time.sleep, 0.1)}, [("sleep", 0)])
     for prof in (one, two, three):
         assert len(prof.recording.tasks) == 1
@@ -238,7 +238,7 @@ def test_without_explain_nothing_is_explained():
 
 def test_where_it_cannot_be_told_the_reason_is(monkeypatch):
     monkeypatch.setattr(thread_states.sys, "platform", "strange")
-    with Profiler(explain=True) as prof:
+    with Profiler(waits=True) as prof:
         dask.threaded.get({("sleep", 0): (time.sleep, 0.01)}, [("sleep", 0)])
     assert not len(prof.recording.waits)
     assert "strange" in prof.recording.notices[0]
@@ -247,7 +247,7 @@ def test_where_it_cannot_be_told_the_reason_is(monkeypatch):
 
 def test_impossible_arguments():
     with pytest.raises(TypeError, match="True or False"):
-        Profiler(explain="yes")
+        Profiler(waits="yes")
     with Profiler() as prof:
         pass
     with pytest.raises(DiagnosticError, match="expected 'function' or 'activity'"):

@@ -9,6 +9,7 @@ import numpy as np
 
 from dask_diag.columns import Categorical
 from dask_diag.errors import DiagnosticError
+from dask_diag.formatting import count
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 
@@ -79,7 +80,7 @@ def expect_functions(asked: Any, labels: Categorical, argument: str) -> list[str
     for name in names:
         if name not in there:
             named = ", ".join(map(repr, there[:_NAMED])) or "those of tasks, and there are none"
-            more = f" and {len(there) - _NAMED:,} more" if len(there) > _NAMED else ""
+            more = f" and {count(len(there) - _NAMED)} more" if len(there) > _NAMED else ""
             raise DiagnosticError(
                 f"{argument}: expected {'one of ' if there else ''}{named}{more}, found {name!r}"
             )

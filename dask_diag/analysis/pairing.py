@@ -37,9 +37,7 @@ NO_TASKS = TimedTasks(*(np.zeros(0),) * 2, *(np.zeros(0, np.int64),) * 2)
 
 def timed_tasks(tasks: Table) -> TimedTasks:
     """A row for each row of `Recording.tasks`; ``seconds`` are NaN if a duration is not known."""
-    # Recordings that were made by hand may have no keys.
-    column = tasks["key"].tolist() if "key" in tasks.columns else [""] * len(tasks)
-    keys = [str(key) for key in column]
+    keys = tasks["key"].tolist()
     positions = (key.partition(", ")[2] if key.startswith("(") else "" for key in keys)
     return TimedTasks(
         seconds=tasks["stop"] - tasks["start"],

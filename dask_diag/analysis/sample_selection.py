@@ -12,6 +12,7 @@ from dask_diag.columns import Categorical
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.model.tables import Samples
 
 __all__ = [
     "MEASURES",
@@ -29,15 +30,9 @@ MEASURES = ("wall", "cpu", "waiting", "count")
 """What is told of samples. Seconds that are neither CPU nor waiting are not known to be either."""
 
 
-def samples_of(recording: Recording) -> Table:
-    """`Recording.samples`, with its columns even if there are none."""
-    if len(recording.samples):
-        return recording.samples
-    nothing: dict[str, Any] = {
-        name: np.zeros(0) for name in ("start", "stop", "seconds", "cpu_seconds", "count")
-    }
-    labels = {name: Categorical.of([]) for name in ("function", "key")}
-    return Table({**nothing, **labels, "node": np.zeros(0, np.int64)})
+def samples_of(recording: Recording) -> Samples:
+    """The samples of a recording."""
+    return recording.samples
 
 
 def shares(

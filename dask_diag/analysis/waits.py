@@ -46,7 +46,7 @@ class _Pool:
 
 
 def waits(recording: Recording, by: str = "function") -> Table:
-    """What the tasks of a profiler with ``explain=True`` waited for when they had no CPU time.
+    """What the tasks of a profiler with ``waits=True`` waited for when they had no CPU time.
 
     Parameters
     ----------

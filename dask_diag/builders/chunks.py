@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from dask_diag.builders.incremental import Tables, Taken
+from dask_diag.capture.run_id import run_id
 from dask_diag.capture.session import Session
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import stack
@@ -68,6 +69,7 @@ class ChunkBuilder:
             start=min(session.start or now for session in self._sessions),
             stop=now,
             epoch=self._sessions[0].epoch,
+            run_id=run_id(),
             notices=tuple(dict.fromkeys(notices)),
             **{**tables, **self._fields},
         )

@@ -16,19 +16,20 @@ import numpy as np
 from dask_diag.builders.keys import keys_columns
 from dask_diag.capture.cached_results import CachedResults
 from dask_diag.capture.computation import Computation
+from dask_diag.capture.run_id import run_id
 from dask_diag.capture.session import Session
 from dask_diag.capture.system.memory_sampler import MEMORY_COLUMNS
 from dask_diag.capture.system.resource_sampler import PROCESS_COLUMNS, SAMPLE_COLUMNS
 from dask_diag.capture.system.usage import NOT_LISTED, processors
 from dask_diag.columns import Categorical, PrefixStrings
+from dask_diag.model import tables
 from dask_diag.model.recording import Recording
-from dask_diag.model.table import Table, stack
+from dask_diag.model.table import stack
 
 __all__ = [
     "build_recording",
     "cached_results_of",
     "cached_results_table",
-    "computation_name",
     "computations_table",
     "environment_table",
     "memory_table",
@@ -51,22 +52,16 @@ def build_recording(session: Session, notices: Sequence[str], **fields: Any) -> 
         epoch=session.epoch,
         computations=computations_table(computations, now),
         notices=tuple(notices),
+        run_id=run_id(),
         **{"pools": pools_table(computations), **fields},
     )
 
 
-def computation_name(computation: Computation) -> str:
-    """The name of a computation, unique among all that a process and its children run."""
-    return f"{computation.pid}-{computation.number & 0xFFFFFFFF}"
-
-
-def computations_table(computations: Sequence[Computation], now: float) -> Table:
+def computations_table(computations: Sequence[Computation], now: float) -> tables.Computations:
     """`Recording.computations`; a computation that still runs stops `now`."""
-    return Table(
+    return tables.Computations(
         {
-            "computation": Categorical.of(
-                computation_name(computation) for computation in computations
-            ),
+            "computation": Categorical.of(computation.name for computation in computations),
             "start": np.array([computation.start for computation in computations], dtype=float),
             "stop": np.array(
                 [computation.stop or now for computation in computations], dtype=float
@@ -83,29 +78,29 @@ def computations_table(computations: Sequence[Computation], now: float) -> Table
     )
 
 
-def cached_results_table(cached_results: Iterable[tuple[Computation, CachedResults]]) -> Table:
+def cached_results_table(
+    cached_results: Iterable[tuple[Computation, CachedResults]],
+) -> tables.CachedResults:
     """`Recording.cached_results`, in the order in which results were let go."""
-    tables = [
+    parts = [
         cached_results_of(
             computation, bytes(held.rows), *keys_columns(list(held.keys), dict(held.names))
         )
         for computation, held in cached_results
     ]
-    return stack([*tables, Table({})])
+    return stack([*parts, tables.CachedResults.empty()])
 
 
 def cached_results_of(
     computation: Computation, rows: bytes, keys: PrefixStrings, functions: Categorical
-) -> Table:
+) -> tables.CachedResults:
     """`Recording.cached_results` of results that one computation held."""
     numbers = np.frombuffer(rows, dtype=float).reshape(-1, 3)
-    return Table(
+    return tables.CachedResults(
         {
             "key": keys,
             "function": functions,
-            "computation": Categorical(
-                np.zeros(len(keys), np.uint8), [computation_name(computation)]
-            ),
+            "computation": Categorical(np.zeros(len(keys), np.uint8), [computation.name]),
             "metric": numbers[:, 0].copy(),
             "start": numbers[:, 1].copy(),
             "stop": numbers[:, 2].copy(),
@@ -137,14 +132,12 @@ def _usage_columns(computations: Sequence[Computation]) -> dict[str, Any]:
     }
 
 
-def pools_table(computations: Iterable[Computation]) -> Table:
+def pools_table(computations: Iterable[Computation]) -> tables.Pools:
     """`Recording.pools`."""
     pools = [(computation, pool) for computation in computations for pool in computation.pools]
-    return Table(
+    return tables.Pools(
         {
-            "computation": Categorical.of(
-                computation_name(computation) for computation, _ in pools
-            ),
+            "computation": Categorical.of(computation.name for computation, _ in pools),
             "library": Categorical.of(pool.library for _, pool in pools),
             "threads": np.array([pool.threads for _, pool in pools], dtype=np.int64),
             "known": np.array([pool != NOT_LISTED for _, pool in pools], dtype=np.int64),
@@ -152,36 +145,36 @@ def pools_table(computations: Iterable[Computation]) -> Table:
     )
 
 
-def resources_table(samples: array[float]) -> Table:
+def resources_table(samples: array[float]) -> tables.Resources:
     """`Recording.resources`, in order of time."""
     numbers = np.array(samples, dtype=float).reshape(-1, len(SAMPLE_COLUMNS))
-    return Table({name: numbers[:, n].copy() for n, name in enumerate(SAMPLE_COLUMNS)})
+    return tables.Resources({name: numbers[:, n].copy() for n, name in enumerate(SAMPLE_COLUMNS)})
 
 
-def processes_table(samples: array[float]) -> Table:
+def processes_table(samples: array[float]) -> tables.Processes:
     """`Recording.processes`, in order of time."""
     numbers = np.array(samples, dtype=float).reshape(-1, len(PROCESS_COLUMNS))
     columns = {name: numbers[:, n].copy() for n, name in enumerate(PROCESS_COLUMNS)}
     whole = {name: columns[name].astype(np.int64) for name in ("pid", "is_child")}
-    return Table({**columns, **whole})
+    return tables.Processes({**columns, **whole})
 
 
-def memory_table(series: Mapping[str, array[float]]) -> Table:
+def memory_table(series: Mapping[str, array[float]]) -> tables.Memory:
     """`Recording.memory`, series by series."""
     lengths = [len(rows) // len(MEMORY_COLUMNS) for rows in series.values()]
     joined = [np.array(rows, dtype=float) for rows in series.values()]
     numbers = np.concatenate([np.zeros(0), *joined]).reshape(-1, len(MEMORY_COLUMNS))
     columns = {name: numbers[:, n].copy() for n, name in enumerate(MEMORY_COLUMNS)}
     labels = Categorical(np.repeat(np.arange(len(lengths)), lengths), list(series))
-    return Table({"label": labels, **columns})
+    return tables.Memory({"label": labels, **columns})
 
 
-def environment_table(rows: Sequence[tuple[str, str, str]]) -> Table:
+def environment_table(rows: Sequence[tuple[str, str, str]]) -> tables.Environment:
     """Of section, name and value."""
     if not rows:
-        return Table({})
+        return tables.Environment.empty()
     sections, names, values = zip(*rows, strict=True)
-    return Table(
+    return tables.Environment(
         {
             "section": Categorical.of(sections),
             "name": PrefixStrings(Categorical([0] * len(rows), [""]), names),

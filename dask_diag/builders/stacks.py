@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_diag.builders.recording import computation_name
 from dask_diag.builders.tasks import times_of_tasks
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.sampling.bins import NOT_SAMPLED
@@ -167,7 +166,7 @@ def _summed(cells: Cells) -> Cells:
 def _measured(table: Table, computations: Sequence[Computation], names: Sequence[str]) -> Tasks:
     """One that has not ended stops now, or when its computation did; its CPU time is not known."""
     now = perf_counter()
-    stops = {computation_name(computation): computation.stop or now for computation in computations}
+    stops = {computation.name: computation.stop or now for computation in computations}
     stop = table["stop"]
     if len(stop):
         ends = np.array([stops[name] for name in table["computation"].values], dtype=float)

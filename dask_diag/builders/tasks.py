@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from dask_diag.builders.keys import keys_columns, recoded
-from dask_diag.builders.recording import computation_name
 from dask_diag.capture.computation import ROW, Computation, numbers_in_flight, outcome_of, pack_row
 from dask_diag.columns import Categorical, PrefixStrings, smallest_integers
 from dask_diag.model.table import Table, stack
@@ -89,9 +88,7 @@ def _times_of(computation: Computation) -> Table:
             "start": start,
             "stop": stop,
             "thread_cpu": cpu,
-            "computation": Categorical(
-                np.zeros(len(keys), np.uint8), [computation_name(computation)]
-            ),
+            "computation": Categorical(np.zeros(len(keys), np.uint8), [computation.name]),
         }
     )
 
@@ -154,9 +151,7 @@ def tasks_of(
             "submitted": submitted,
             "collected": collected,
             "worker": _worker_codes(computation, ran_on, start, workers),
-            "computation": Categorical(
-                np.zeros(len(keys), np.uint8), [computation_name(computation)]
-            ),
+            "computation": Categorical(np.zeros(len(keys), np.uint8), [computation.name]),
             "span": _spans_of(computation, keys),
             "outcome": _mostly("ok", outcomes, len(keys)),
             "error": _mostly("", errors, len(keys)),

@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from dask_diag.capture.dask_internals import annotations_of_graph, scheduler_locals
+from dask_diag.capture.run_id import run_id
 from dask_diag.capture.span import current_span
 from dask_diag.capture.system.usage import Pool, Usage, thread_pools
 from dask_diag.capture.tasks.metered import Metered
@@ -52,6 +53,7 @@ INTERRUPTIONS = {"KeyboardInterrupt", "SystemExit"}
 
 _NAN = float("nan")
 _count = count(1)
+_BITS_OF_COUNT = 32
 
 
 class Exceptional(NamedTuple):
@@ -66,6 +68,9 @@ class Computation:
 
     Attributes
     ----------
+    number : int
+        What it goes by in this process and, pickled, in its workers: the digits of `run_id` and a
+        count, so that no other computation of any process has it.
     start, stop : float
         Seconds of ``time.perf_counter()``; `stop` is None while the computation runs.
     usage_before : Usage
@@ -127,7 +132,7 @@ class Computation:
     def __init__(self, dsk: Any) -> None:
         self.start = perf_counter()
         self.stop: float | None = None
-        self.number = (os.getpid() << 32) + next(_count)
+        self.number = (int(run_id(), 16) << _BITS_OF_COUNT) + next(_count)
         self.pid = os.getpid()
         self.thread = get_ident()
         self.workers = int(scheduler_locals().get("num_workers") or 0)
@@ -158,6 +163,12 @@ class Computation:
         self.aside: dict[Any, TimedTask] = {}
         self.dsk = dsk
         self.state: Any = {}
+
+    @property
+    def name(self) -> str:
+        """The run's id and a count: unique among all computations of all runs."""
+        run, count = divmod(self.number, 1 << _BITS_OF_COUNT)
+        return f"{run:016x}-{count}"
 
     @property
     def scheduler(self) -> str:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from dask_diag.cli.output import Failure, check_free, one_line, tell
+from dask_diag.cli.output import Failure, one_line, print_message, print_result
+from dask_diag.cli.paths import FilePath, check_page
 
 __all__ = ["compare"]
 
@@ -31,9 +32,9 @@ def share_of(context: click.Context, option: click.Parameter, value: str | None)
 
 
 @click.command()
-@click.argument("before", type=click.Path())
-@click.argument("after", type=click.Path())
-@click.option("--html", "page", type=click.Path(), help="Write a page there, too.")
+@click.argument("before", type=FilePath())
+@click.argument("after", type=FilePath())
+@click.option("--html", "page", type=FilePath(), help="Write a page there, too.")
 @click.option("-f", "--force", is_flag=True, help="Replace the page if it is there.")
 @click.option(
     "--fail-above",
@@ -54,17 +55,16 @@ def compare(
     from dask_diag.views.compare import comparison_page, comparison_summary
     from dask_diag.views.files import write_text
 
-    check_free(page, force, before, after)
+    check_page(page, force, before, after)
     recordings = load(before), load(after)
     comparison = compare_recordings(*recordings)
-    tell(comparison_summary(comparison, before, after))
+    print_result(comparison_summary(comparison, before, after))
     if page is not None:
         write_text(Path(page), comparison_page(comparison, before, after))
     for name, recording in zip((before, after), recordings, strict=True):
         if not recording.is_complete:
-            click.echo(
-                f"{one_line(name)} is {recording.state}: only what could be loaded is compared",
-                err=True,
+            print_message(
+                f"{one_line(name)} is {recording.state}: only what could be loaded is compared"
             )
         if fail_above is not None and not (recording.is_complete and len(recording.tasks)):
             what = (
@@ -74,5 +74,5 @@ def compare(
     slower = [] if fail_above is None else comparison.regressions(fail_above)
     if slower:
         names = ", ".join(map(one_line, slower[:5])) + (", ..." if len(slower) > 5 else "")
-        click.echo(f"longer by more than {100 * (fail_above or 0):g}%: {names}", err=True)
+        print_message(f"longer by more than {100 * (fail_above or 0):g}%: {names}")
         raise SystemExit(1)

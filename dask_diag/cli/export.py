@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from dask_diag.cli.output import check_free, one_line, tell
+from dask_diag.cli.output import one_line, print_result
+from dask_diag.cli.paths import FilePath, beside, check_free
 
 __all__ = ["export"]
 
@@ -21,7 +20,7 @@ _ENDINGS = {
 
 
 @click.command()
-@click.argument("file", type=click.Path())
+@click.argument("file", type=FilePath())
 @click.option(
     "--format",
     "format_",
@@ -31,7 +30,7 @@ _ENDINGS = {
 @click.option(
     "-o",
     "--output",
-    type=click.Path(),
+    type=FilePath(),
     help="The file, or for csv and parquet a folder; by default FILE with the format's ending.",
 )
 @click.option("-f", "--force", is_flag=True, help="Replace what is there.")
@@ -46,8 +45,9 @@ def export(file: str, format_: str | None, output: str | None, force: bool) -> N
 
     if output is None and format_ is None:
         raise click.UsageError("say what to write: --format, or --output with a known ending")
-    target = output or str(Path(file).with_suffix(_ENDINGS[format_ or ""]))
-    check_free(target, force, file, folder_too=True)
+    target = output if output is not None else beside(file, _ENDINGS[format_ or ""])
+    check_free(target, force, file, folder_too=format_ in (None, "csv", "parquet"))
     recording = load(file)
     written = write_export(recording, target, format_, overwrite=force)
-    tell(f"export: {one_line(written)}" + ("" if len(recording.tasks) else " (there are no tasks)"))
+    empty = "" if len(recording.tasks) else " (there are no tasks)"
+    print_result(f"export: {one_line(written)}{empty}")

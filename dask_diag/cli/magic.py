@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import inspect
+import os
+import sys
+from collections.abc import Iterator
 from keyword import iskeyword
 from types import CodeType
 from typing import Any
@@ -15,7 +19,8 @@ from IPython.core.magic import Magics, cell_magic, magics_class, needs_local_sco
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 from IPython.display import display
 
-from dask_diag.cli.output import check_free
+from dask_diag.cli.output import print_message, why_failed
+from dask_diag.cli.paths import check_free, check_page
 from dask_diag.errors import DiagnosticError
 
 __all__ = ["DiagMagics"]
@@ -33,14 +38,26 @@ def _started(arguments: Any) -> Any:
 
     try:
         check_free(arguments.output, arguments.force)
-        check_free(arguments.report, arguments.force, arguments.output)
-        options = {"dt": arguments.interval, "explain": arguments.explain}
+        check_page(arguments.report, arguments.force, arguments.output)
+        if arguments.report is not None:
+            # Where it is now: the cell may go elsewhere.
+            arguments.report = os.path.abspath(arguments.report)
+        options = {"interval": arguments.interval, "waits": not arguments.no_waits}
         if arguments.output is None:
             return ProfilerGroup(**options).__enter__()
         return record(arguments.output, overwrite=arguments.force, **options).__enter__()
     except (click.ClickException, DiagnosticError, ValueError, TypeError) as error:
-        told = error.message if isinstance(error, click.ClickException) else str(error)
-        raise UsageError(told) from None
+        why = error.message if isinstance(error, click.ClickException) else str(error)
+        raise UsageError(why) from None
+
+
+@contextlib.contextmanager
+def _reported(failing: str) -> Iterator[None]:
+    """Report an error of ours in a line: it is not what the cell ends by."""
+    try:
+        yield
+    except Exception as error:
+        print_message(f"%%diag: {failing}: {why_failed(error)}")
 
 
 def _in_event_loop() -> bool:
@@ -78,7 +95,7 @@ class DiagMagics(Magics):
     @argument("-o", "--output", help="write the recording to this file as it goes")
     @argument("--report", help="write a page about it to this file")
     @argument("-f", "--force", action="store_true", help="replace files that are there")
-    @argument("--explain", action="store_true", help="find out what tasks waited for (Linux)")
+    @argument("--no-waits", action="store_true", help="do not record what tasks wait for")
     @argument("--interval", type=float, default=0.5, help="seconds between samples, 0.5")
     @argument("--no-plots", action="store_true", help="show the summary alone")
     @argument("-q", "--quiet", action="store_true", help="show nothing")
@@ -105,18 +122,28 @@ class DiagMagics(Magics):
             raise UsageError(_NO_AWAIT)
         recorder = _started(arguments)
         try:
-            if not awaits:
-                value = None
-                for code in codes:
-                    value = eval(code, self.shell.user_ns, local_ns)
-                return value
-            value, error = self.shell.loop_runner(_awaited(codes, self.shell.user_ns, local_ns))
-            if error is not None:
-                raise error
+            value = self._value(codes, awaits, local_ns)
+        except BaseException:
+            # What the cell raised comes first, also where what follows is interrupted.
+            with contextlib.suppress(KeyboardInterrupt):
+                self._finish(recorder, arguments, *sys.exc_info())
+            raise
+        self._finish(recorder, arguments, None, None, None)
+        return value
+
+    def _value(self, codes: list[CodeType], awaits: bool, local_ns: Any) -> Any:
+        """Run a cell; its value is that of the last expression."""
+        __tracebackhide__ = True
+        names = self.shell.user_ns, local_ns
+        if not awaits:
+            value = None
+            for code in codes:
+                value = eval(code, *names)
             return value
-        finally:
-            recorder.__exit__()
-            self._show(recorder, arguments)
+        value, error = self.shell.loop_runner(_awaited(codes, *names))
+        if error is not None:
+            raise error
+        return value
 
     def _compiled(self, cell: str) -> list[CodeType]:
         """A cell as IPython compiles it; its last expression apart, which has its value."""
@@ -135,16 +162,34 @@ class DiagMagics(Magics):
         """Whether someone looks: a shell within a program has nobody to show plots to."""
         return type(self.shell).__module__.startswith(("ipykernel", "IPython.terminal"))
 
-    def _show(self, recorder: Any, arguments: Any) -> None:
+    def _finish(self, recorder: Any, arguments: Any, *ended_by: Any) -> None:
+        """End the recording and show it; what fails is a line, and nothing else of it is lost."""
+        from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
+
+        recording = None
+        with DeferredInterrupts(ended_by[0]) as interrupts:
+            with _reported("the recording could not be ended"):
+                recorder.__exit__(*ended_by)
+            # It may be large: who interrupts it twice does not want it.
+            interrupts.most = 2
+            with _reported("the recording could not be made"):
+                recording = self.shell.user_ns[arguments.name] = recorder.recording
+        if recording is not None:
+            with _reported("the recording could not be shown"):
+                self._show(recording, arguments)
+
+    def _show(self, recording: Any, arguments: Any) -> None:
         from dask_diag.views.report.page import report
+        from dask_diag.views.summary import summary
         from dask_diag.views.visualize import visualize
 
-        recording = recorder.recording
-        self.shell.user_ns[arguments.name] = recording
         if not arguments.quiet:
-            display(recorder.summary())
+            with _reported("the summary could not be shown"):
+                display(summary(recording))
         plots = not (arguments.quiet or arguments.no_plots) and len(recording.computations) > 0
         if plots and self._has_front_end():
-            visualize(recording, show=True, save=False)
-        if arguments.report:
-            report(recording, arguments.report)
+            with _reported("the plots could not be shown"):
+                visualize(recording, show=True, save=False)
+        if arguments.report is not None:
+            with _reported("the report could not be written"):
+                report(recording, arguments.report)

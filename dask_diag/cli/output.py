@@ -1,57 +1,102 @@
-"""How the command line tells what went wrong, and what it writes to terminals."""
+"""What the command line writes: results to stdout, messages to stderr, and how it ends."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import errno
+import io
 import os
 import signal
 import sys
+import traceback
+from collections.abc import Iterator
 from typing import Any, NoReturn, TextIO
 
 import click
 
 from dask_diag.errors import DiagnosticError
 
-__all__ = ["Failure", "OneLineErrors", "check_free", "end_as", "one_line", "tell"]
+__all__ = [
+    "Failure",
+    "OneLineErrors",
+    "end_as",
+    "one_line",
+    "print_message",
+    "print_result",
+    "why_failed",
+]
+
+_IN_ASCII = {
+    "µ": "u",
+    "μ": "u",
+    "…": "...",
+    "→": "->",
+    "×": "x",  # noqa: RUF001
+    "±": "+-",
+    "≤": "<=",
+    "≥": ">=",
+    "−": "-",  # noqa: RUF001
+    "–": "-",  # noqa: RUF001
+    "─": "-",
+}
+"""Signs of our own texts, in which a question mark would change what is read: ``5 ?s``."""
 
 
 class Failure(click.ClickException):
-    """What ends a command: told in one line, without a traceback."""
+    """What ends a command: reported in one line, without a traceback."""
 
     exit_code = 2
 
 
 class OneLineErrors(click.Group):
-    """A group of commands whose errors, if they are ours, are told in one line."""
+    """A group of commands that end with a line on stderr and status 2 if they cannot do their work.
+
+    Status 1, with which Python and click end by an error, is that of a gate.
+    """
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         """Understand the arguments."""
-        try:
+        with _errors_in_one_line():
             return super().make_context(*args, **kwargs)
-        except KeyboardInterrupt:
-            _aborted()
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command."""
-        try:
+        with _errors_in_one_line():
             return super().invoke(ctx)
+
+
+@contextlib.contextmanager
+def _errors_in_one_line() -> Iterator[None]:
+    """Report what ends a command, also where stdout or stderr cannot be written."""
+    try:
+        try:
+            yield
         except DiagnosticError as error:
             raise Failure(one_line(error)) from None
+        except BrokenPipeError:
+            # Whoever reads a command's --help has had enough, as head does.
+            _discard(sys.stdout)
+            raise click.exceptions.Exit(0) from None
         except OSError as error:
-            if error.errno == errno.EPIPE:
-                # Who reads has had enough, as head does.
-                raise
-            raise Failure(f"cannot write what is to be told: {one_line(error)}") from None
+            if error.filename is None:
+                # The help that click prints by itself; a file has a name.
+                raise _cannot_print(error) from None
+            raise Failure(one_line(error)) from None
         except KeyboardInterrupt:
-            _aborted()
-
-
-def _aborted() -> NoReturn:
-    """Click would end with status 1, which is that of a gate."""
-    click.echo("Aborted!", err=True)
-    end_as(signal.SIGINT)
+            print_message("Aborted!")
+            end_as(signal.SIGINT)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception:
+            print_message(traceback.format_exc())
+            raise Failure(
+                "this is a defect of dask-diag; please report it with the lines above"
+            ) from None
+    except click.ClickException as error:
+        message = io.StringIO()
+        error.show(message)
+        print_message("\n".join(map(_visible, message.getvalue().rstrip("\n").split("\n"))))
+        raise click.exceptions.Exit(error.exit_code) from None
 
 
 def end_as(signal_number: int) -> NoReturn:
@@ -70,42 +115,90 @@ def end_as(signal_number: int) -> NoReturn:
 
 def one_line(text: object) -> str:
     """Text in which nothing can move a terminal's cursor."""
-    line = " ".join(str(text).split())
+    return _visible(" ".join(str(text).split()))
+
+
+def _visible(line: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 
 
-def tell(text: str, file: TextIO | None = None) -> None:
-    """Write text to stdout, or to a file, whatever characters that can show."""
-    out = file or sys.stdout
-    encoding = getattr(out, "encoding", None) or "utf-8"
-    click.echo(text.encode(encoding, "replace").decode(encoding), file=out)
+def why_failed(error: BaseException) -> str:
+    """What an error says, in a line: with its type, if it is not one of ours."""
+    try:
+        return one_line(error if isinstance(error, DiagnosticError) else repr(error))
+    except Exception:
+        # A program's own error may fail to say what it is.
+        return type(error).__name__
 
 
-def check_free(
-    path: str | os.PathLike[str] | None,
-    force: bool,
-    *others: str | None,
-    folder_too: bool = False,
-) -> None:
-    """Refuse to write over what is there, unless told to, and where nothing can be written.
+def print_result(text: str) -> None:
+    """Write what was asked for to stdout.
 
-    Over one of the `others`, which are read, or written too, nothing is ever written.
+    A reader who ends before it, as ``head`` does, is no failure: the rest is dropped.
+
+    Raises
+    ------
+    Failure
+        If stdout cannot be written.
     """
-    if path is None:
+    if sys.stdout is None:
+        raise Failure("cannot write output: stdout is closed")
+    try:
+        _print(text, sys.stdout)
+    except BrokenPipeError:
+        _discard(sys.stdout)
+    except (OSError, ValueError) as error:
+        raise _cannot_print(error) from None
+
+
+def print_message(text: str) -> None:
+    """Write a message to stderr; where that cannot be written, the exit status has to do."""
+    if sys.stderr is None:
         return
-    place = os.path.realpath(path)
-    if any(other is not None and os.path.realpath(other) == place for other in others):
-        raise Failure(
-            f"will not write over {one_line(path)}, which is also read or written; choose another "
-            "name"
-        )
-    folder = os.path.dirname(os.path.abspath(path))
-    if os.path.isdir(path) and not folder_too:
-        raise Failure(f"cannot write {one_line(path)}: it is a directory; name a file in it")
-    if not os.path.isdir(folder):
-        raise Failure(f"cannot write {one_line(path)}: make the directory {one_line(folder)} first")
-    if not force and os.path.lexists(path):
-        raise Failure(
-            f"will not overwrite {one_line(path)}; pass --force to replace it, or choose another "
-            "name"
-        )
+    try:
+        _print(text, sys.stderr)
+    except Exception:
+        # It may be a program's own stream, which raises anything.
+        _discard(sys.stderr)
+
+
+def _discard(stream: TextIO | None) -> None:
+    """Drop what is left in a stream that cannot be written.
+
+    The interpreter would try again when it ends, complain, and end with a status of 120.
+    """
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(nothing, stream.fileno())  # type: ignore[union-attr]
+        finally:
+            os.close(nothing)
+
+
+def _print(text: str, stream: TextIO) -> None:
+    # click flushes: an error comes here, and not when the interpreter ends.
+    click.echo(_encodable(text, getattr(stream, "encoding", None) or "utf-8"), file=stream)
+
+
+def _encodable(text: str, encoding: str) -> str:
+    """Text without the characters that an encoding lacks."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        text = "".join(_IN_ASCII.get(c, c) if _lacks(encoding, c) else c for c in text)
+        return text.encode(encoding, "replace").decode(encoding)
+    return text
+
+
+def _lacks(encoding: str, character: str) -> bool:
+    try:
+        character.encode(encoding)
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _cannot_print(error: Exception) -> Failure:
+    _discard(sys.stdout)
+    why = getattr(error, "strerror", None) or str(error)
+    return Failure(f"cannot write output: {one_line(why)}")

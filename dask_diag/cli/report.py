@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from math import isnan
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from dask_diag.cli.output import check_free, one_line, tell
+from dask_diag.cli.output import one_line, print_result
+from dask_diag.cli.paths import FilePath, beside, check_page
 
 if TYPE_CHECKING:
     from dask_diag.analysis.findings import Finding
@@ -17,8 +17,8 @@ __all__ = ["report"]
 
 
 @click.command()
-@click.argument("file", type=click.Path())
-@click.option("-o", "--output", type=click.Path(), help="The page; by default FILE with .html.")
+@click.argument("file", type=FilePath())
+@click.option("-o", "--output", type=FilePath(), help="The page; by default FILE with .html.")
 @click.option("-f", "--force", is_flag=True, help="Replace the page if it is there.")
 def report(file: str, output: str | None, force: bool) -> None:
     """Write a page about a recording, which needs no network, and tell what costs most time."""
@@ -26,12 +26,12 @@ def report(file: str, output: str | None, force: bool) -> None:
     from dask_diag.storage import load
     from dask_diag.views.report.page import report as write_report
 
-    page = output or str(Path(file).with_suffix(".html"))
-    check_free(page, force, file)
+    page = output if output is not None else beside(file, ".html")
+    check_page(page, force, file)
     recording = load(file)
-    tell(f"report: {one_line(write_report(recording, page))}")
+    print_result(f"report: {one_line(write_report(recording, page))}")
     found = findings(recording)
-    tell(_in_short(found[0]) if found else "no findings")
+    print_result(_in_short(found[0]) if found else "no findings")
 
 
 def _in_short(finding: Finding) -> str:

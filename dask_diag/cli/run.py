@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -11,9 +12,9 @@ from typing import Any
 import click
 
 from dask_diag.cli.metric import function_named
-from dask_diag.cli.output import check_free, end_as, one_line, tell
+from dask_diag.cli.output import end_as, one_line, print_message, why_failed
+from dask_diag.cli.paths import FilePath, check_free, check_page
 from dask_diag.cli.runner import Program, end_of, print_as_python_does, wait_for_threads
-from dask_diag.errors import DiagnosticError
 
 __all__ = ["run"]
 
@@ -26,11 +27,14 @@ def check_seconds(context: click.Context, option: click.Parameter, value: float)
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@click.option("-o", "--output", type=click.Path(), help="Where to write; by default NAME.diag.")
-@click.option("--report", type=click.Path(), help="Write a page about it there, too.")
+@click.option("-o", "--output", type=FilePath(), help="Where to write; by default NAME.diag.")
+@click.option("--report", type=FilePath(), help="Write a page about it there, too.")
 @click.option("-f", "--force", is_flag=True, help="Replace files that are there.")
 @click.option(
-    "--explain/--no-explain", help="Find out what tasks waited for (Linux). By default off."
+    "--waits/--no-waits",
+    default=True,
+    show_default=True,
+    help="Record what tasks wait for (Linux).",
 )
 @click.option(
     "--interval",
@@ -57,7 +61,7 @@ def run(
     output: str | None,
     report: str | None,
     force: bool,
-    explain: bool,
+    waits: bool,
     interval: float,
     metric: str | None,
     metric_name: str | None,
@@ -79,11 +83,11 @@ def run(
         raise click.UsageError("-m and -c: only one of them can be")
     kind = "module" if module else "code" if code else "script"
     runs = Program(kind, program, arguments)
-    path = output or f"{runs.name}.diag"
+    path = output if output is not None else f"{runs.name}.diag"
     check_free(path, force, runs.path)
-    check_free(report, force, runs.path, path)
+    check_page(report, force, runs.path, path)
     options = {"metric": metric, "metric_name": metric_name, "unit": unit}
-    _run(runs, path, report, quiet, overwrite=force, explain=explain, dt=interval, **options)
+    _run(runs, path, report, quiet, overwrite=force, waits=waits, interval=interval, **options)
 
 
 def _run(program: Program, path: str, report: str | None, quiet: bool, **options: Any) -> None:
@@ -109,7 +113,7 @@ def _run(program: Program, path: str, report: str | None, quiet: bool, **options
             # A child that the program forked comes here too; its parent tells.
             # It may take long, and the recording is safe: who insists may end it.
             interrupts.most = 2
-            _tell(recorder, path, report, quiet)
+            _report(recorder, path, report, quiet)
         if isinstance(error, KeyboardInterrupt) or interrupts.noted:
             end_as(signal.SIGINT)
     if isinstance(error, SystemExit):
@@ -117,20 +121,26 @@ def _run(program: Program, path: str, report: str | None, quiet: bool, **options
     sys.exit(0 if error is None else 1)
 
 
-def _tell(recorder: Any, path: str, report: str | None, quiet: bool) -> None:
-    """The summary and the page; what goes wrong is told, and changes nothing of how it ends."""
-    if sys.stdout is not None:
-        _guarded("stdout", sys.stdout.flush)
+def _report(recorder: Any, path: str, report: str | None, quiet: bool) -> None:
+    """The summary and the page; what fails is a line, and changes nothing of how it ends."""
+    _guarded("stdout could not be written", _flush_stdout)
     if not quiet:
-        _guarded("the summary could not be made", lambda: tell(recorder.summary(), sys.stderr))
+        _guarded("the summary could not be made", lambda: print_message(recorder.summary()))
     elif recorder.faults:
-        _guarded("faults", lambda: tell("\n".join(recorder.faults), sys.stderr))
+        _guarded("faults", lambda: print_message("\n".join(recorder.faults)))
     if report is not None:
         _guarded("the report could not be written", lambda: _write_report(recorder, report))
     if not os.path.exists(path):
-        _guarded("where it was", lambda: tell(f"{one_line(path)} has been removed", sys.stderr))
+        _guarded("where it was", lambda: print_message(f"{one_line(path)} has been removed"))
     elif not quiet:
-        _guarded("where it is", lambda: tell(f"recording: {one_line(path)}", sys.stderr))
+        _guarded("where it is", lambda: print_message(f"recording: {one_line(path)}"))
+
+
+def _flush_stdout() -> None:
+    """Let what the program printed come before what is printed about it."""
+    # What cannot be written the interpreter reports when it ends, as it does without us.
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
 
 
 def _write_report(recorder: Any, path: str) -> None:
@@ -143,9 +153,4 @@ def _guarded(failing: str, work: Callable[[], None]) -> None:
     try:
         work()
     except (Exception, KeyboardInterrupt) as error:
-        why = str(error) if isinstance(error, DiagnosticError) else repr(error)
-        try:
-            click.echo(f"dask-diag: {failing}: {one_line(why)}", err=True)
-        except Exception:
-            # The program closed its stderr: there is nobody to tell.
-            return
+        print_message(f"dask-diag: {failing}: {why_failed(error)}")

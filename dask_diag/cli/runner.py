@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import importlib.util
 import os
+import stat
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from types import CodeType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from dask_diag.cli.output import Failure, one_line
+from dask_diag.cli.paths import reason
 
 if TYPE_CHECKING:
     from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
@@ -60,11 +62,7 @@ class Program:
         if kind == "script":
             if os.path.isdir(what):
                 self._path = os.path.join(what, "__main__.py")
-            if not os.path.isfile(self._path):
-                raise Failure(
-                    f"cannot run {one_line(self._path)}: there is no such file; name a script, "
-                    "or use -m for a module"
-                )
+            _check_readable(self._path)
 
     @property
     def path(self) -> str | None:
@@ -119,6 +117,23 @@ class Program:
             main.__file__ = sys.argv[0] = spec.origin
         code: CodeType = spec.loader.get_code(spec.name)
         return code
+
+
+def _check_readable(path: str) -> None:
+    try:
+        status = os.stat(path)
+        if stat.S_ISREG(status.st_mode):
+            with open(path, "rb"):
+                return
+        # A pipe would be emptied by whoever looks into it, and waits for its writer.
+        why = "it is no ordinary file"
+    except FileNotFoundError:
+        why = "there is no such file"
+    except (OSError, ValueError) as error:
+        why = reason(error)
+    raise Failure(
+        f"cannot run {one_line(path) or repr(path)}: {why}; name a script, or use -m for a module"
+    )
 
 
 def _found(name: str) -> ModuleSpec:

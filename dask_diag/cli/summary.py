@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import click
 
-from dask_diag.cli.output import tell
+from dask_diag.cli.output import print_result
+from dask_diag.cli.paths import FilePath
 
 __all__ = ["summary"]
 
 
 @click.command()
-@click.argument("file", type=click.Path())
+@click.argument("file", type=FilePath())
 def summary(file: str) -> None:
     """Tell what is in a recording, by function."""
     from dask_diag.storage import load
     from dask_diag.views.summary import summary as summary_of
 
-    tell(summary_of(load(file)))
+    print_result(summary_of(load(file)))

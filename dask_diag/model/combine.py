@@ -2,79 +2,165 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from dask_diag.columns import Categorical
-from dask_diag.model.recording import worst_state
+from dask_diag.columns import BoolArray, Categorical
+from dask_diag.model.combine_resources import combined_resources, runs_of
 from dask_diag.model.table import NO_ROWS, Table, stack
-from dask_diag.schema import REFERENCES
+from dask_diag.schema import REFERENCES, STATES
 
-if TYPE_CHECKING:
-    from dask_diag.model.recording import Recording
+__all__ = ["combined", "worst_state"]
 
-__all__ = ["combined"]
+Part = Any
+"""A `Recording`. Its module imports this one, and imports run in no circle."""
+Mask = BoolArray
+Repeats = dict[str, set[int]]
+"""The computations of which several parts have rows, and which parts these are."""
 
 
-def combined(parts: Sequence[Recording]) -> dict[str, Any]:
+def combined(parts: Sequence[Part]) -> dict[str, Any]:
     """The fields of the recording that `Recording.combine` makes of these."""
-    computations, cache, pools = (
-        stack([part.rows(kept) for part, kept in _without_repeats(parts, name)])
-        for name in ("computations", "cached_results", "pools")
+    repeats: Repeats = {}
+    tasks, references = _combined_tasks(parts, repeats)
+    cache, (metric, unit), other_metrics = _combined_cache(parts, repeats)
+    frames, stacks, samples = _combined_samples(parts, repeats)
+    resources, processes, left_out = combined_resources(parts)
+    environment, other_environments = _combined_environment(parts)
+    notices = (
+        *(text for part in parts for text in part.notices),
+        *_notices_on_repeats(repeats),
+        *other_metrics,
+        *left_out,
+        *other_environments,
     )
-    tasks, references = _combined_tasks(parts)
-    frames, stacks, samples = _combined_samples(parts)
-    measured = next((part for part in parts if part.metric), parts[0])
     return dict(
         start=min(part.start for part in parts),
         stop=max(part.stop for part in parts),
         epoch=parts[0].epoch,
-        computations=computations,
+        # All diagnostics over a block list its computations and pools: that is no repetition.
+        computations=_once(parts, [part.computations for part in parts], {}),
+        pools=_once(parts, [part.pools for part in parts], {}),
         tasks=tasks,
-        resources=stack([part.resources for part in parts]),
-        processes=stack([part.processes for part in parts]),
+        resources=resources,
+        processes=processes,
         memory=_combined_memory(parts),
         cached_results=cache,
-        pools=pools,
         frames=frames,
         call_tree=stacks,
         samples=samples,
-        environment=next((p.environment for p in parts if len(p.environment)), NO_ROWS),
-        metric=measured.metric,
-        metric_unit=measured.metric_unit,
-        notices=tuple(dict.fromkeys(text for part in parts for text in part.notices)),
+        environment=environment,
+        metric=metric,
+        metric_unit=unit,
+        notices=tuple(dict.fromkeys(notices)),
+        run_id=",".join(dict.fromkeys(run for part in parts for run in runs_of(part))),
         state=worst_state(part.state for part in parts),
         **references,
     )
 
 
-def _combined_tasks(parts: Sequence[Recording]) -> tuple[Table, dict[str, Table]]:
+def _once(parts: Sequence[Part], tables: Sequence[Table], repeats: Repeats) -> Table:
+    """The rows of all tables, of which each computation's are those of one part."""
+    masks = _masks_of_computations(parts, tables, repeats)
+    return stack([table.rows(mask) for table, mask in zip(tables, masks, strict=True)])
+
+
+def _masks_of_computations(
+    parts: Sequence[Part], tables: Sequence[Table], repeats: Repeats
+) -> list[Mask]:
+    """Which rows of each part's table to take: each computation's from the part with most.
+
+    One that was still running when it was recorded, or whose file was truncated, may have fewer
+    rows in one part than in another; of equally many those that were recorded last are taken.
+    """
+    best: dict[str, tuple[int, float]] = {}
+    part_with: dict[str, int] = {}
+    for index, (part, table) in enumerate(zip(parts, tables, strict=True)):
+        for name, count in _rows_of_computations(table).items():
+            if name in part_with:
+                repeats.setdefault(name, set()).update((part_with[name], index))
+            if name not in best or (count, part.stop) > best[name]:
+                best[name], part_with[name] = (count, part.stop), index
+    masks = []
+    for index, table in enumerate(tables):
+        column = table["computation"] if len(table) else Categorical([], [])
+        chosen = [part_with.get(name) == index for name in column.values]
+        masks.append(np.array(chosen, dtype=bool)[column.codes])
+    return masks
+
+
+def _rows_of_computations(table: Table) -> dict[str, int]:
+    """How many rows each computation has that has any."""
+    if not len(table):
+        return {}
+    column: Categorical = table["computation"]
+    counts = np.bincount(column.codes, minlength=len(column.values)).tolist()
+    rows: dict[str, int] = {}
+    for name, count in zip(column.values, counts, strict=False):
+        if count:
+            rows[name] = rows.get(name, 0) + count
+    return rows
+
+
+def _notices_on_repeats(repeats: Repeats) -> Iterable[str]:
+    if repeats:
+        parts = len(set().union(*repeats.values()))
+        what = "computation; it is" if len(repeats) == 1 else "computations; they are"
+        yield f"{parts} recordings recorded the same {len(repeats):,} {what} counted once"
+
+
+def _combined_tasks(parts: Sequence[Part], repeats: Repeats) -> tuple[Table, dict[str, Table]]:
     """The tasks of all parts, and the tables that refer to them."""
     tables: list[Table] = []
     references: dict[str, list[Table]] = {name: [] for name in REFERENCES}
     before = 0
-    for part, (table, kept) in zip(parts, _without_repeats(parts, "tasks"), strict=True):
-        tables.append(table.rows(kept))
-        place = np.cumsum(kept) - 1 + before
+    masks = _masks_of_computations(parts, [part.tasks for part in parts], repeats)
+    for part, mask in zip(parts, masks, strict=True):
+        tables.append(part.tasks.rows(mask))
+        position = np.cumsum(mask) - 1 + before
         for name, columns in REFERENCES.items():
-            references[name].append(_moved(getattr(part, name), columns, kept, place))
-        before += int(kept.sum())
-    return stack(tables), {name: stack(found) for name, found in references.items()}
+            references[name].append(_moved(getattr(part, name), columns, mask, position))
+        before += int(mask.sum())
+    return stack(tables), {name: stack(tables) for name, tables in references.items()}
 
 
-def _moved(table: Table, columns: tuple[str, ...], kept: Any, place: Any) -> Table:
-    """The rows that refer to tasks which are kept, with the tasks' new positions."""
+def _moved(table: Table, columns: tuple[str, ...], mask: Mask, position: Any) -> Table:
+    """The rows that refer to tasks in the mask, with the tasks' new positions."""
     if not len(table):
         return table
-    there = table.rows(np.logical_and.reduce([kept[table[name]] for name in columns]))
+    rows = table.rows(np.logical_and.reduce([mask[table[name]] for name in columns]))
     return Table(
-        {name: place[there[name]] if name in columns else there[name] for name in there.columns}
+        {name: position[rows[name]] if name in columns else rows[name] for name in rows.columns}
     )
 
 
-def _combined_memory(parts: Sequence[Recording]) -> Table:
+def _combined_cache(
+    parts: Sequence[Part], repeats: Repeats
+) -> tuple[Table, tuple[str, str], list[str]]:
+    """The cached results of one metric, its name and unit, and notices that name the others."""
+    filled = [part for part in parts if len(part.cached_results)]
+    measured = next((part for part in filled or parts if filled or part.metric), parts[0])
+    metric = measured.metric
+    tables = [
+        part.cached_results if part.metric == metric else part.cached_results.rows(slice(0))
+        for part in parts
+    ]
+    others: dict[str, int] = {}
+    for part in filled:
+        if part.metric != metric:
+            others[part.metric] = others.get(part.metric, 0) + len(part.cached_results)
+    notices = [
+        f"{rows:,} cached results measured as {other or 'nameless'} are left out: a combination "
+        f"has one metric, here {metric or 'a nameless one'}; show the recording with "
+        f"{other or 'the other'} separately"
+        for other, rows in others.items()
+    ]
+    return _once(parts, tables, repeats), (metric, measured.metric_unit), notices
+
+
+def _combined_memory(parts: Sequence[Part]) -> Table:
     """The series of all parts. What starts at the same time with the same label is the same."""
     longest: dict[tuple[str, float], Table] = {}
     for part in parts:
@@ -84,9 +170,8 @@ def _combined_memory(parts: Sequence[Recording]) -> Table:
         for code, label in enumerate(table["label"].values):
             series = table.rows(table["label"].codes == code)
             if len(series):
-                known = longest.setdefault((label, float(series["time"][0])), series)
-                if len(series) > len(known):
-                    longest[label, float(series["time"][0])] = series
+                start = float(series["time"][0])
+                longest[label, start] = max(longest.get((label, start), NO_ROWS), series, key=len)
     labels: list[str] = []
     for label, _ in longest:
         labels.append(_unused(label, labels))
@@ -108,15 +193,14 @@ def _unused(label: str, used: Container[str]) -> str:
     return name
 
 
-def _combined_samples(parts: Sequence[Recording]) -> tuple[Table, Table, Table]:
+def _combined_samples(parts: Sequence[Part], repeats: Repeats) -> tuple[Table, Table, Table]:
     """The frames, stacks and samples of all parts, without time that an earlier part sampled."""
     frames, stacks, samples = [], [], []
     frames_before = stacks_before = 0
-    for position, part in enumerate(parts):
+    for part, mask in zip(parts, _masks_of_samples(parts, repeats), strict=True):
         frames.append(part.frames)
         stacks.append(_shifted(part.call_tree, {"parent": stacks_before, "frame": frames_before}))
-        fresh = _not_sampled_before(part, parts[:position])
-        samples.append(_shifted(fresh, {"node": stacks_before}))
+        samples.append(_shifted(part.samples.rows(mask), {"node": stacks_before}))
         frames_before += len(part.frames)
         stacks_before += len(part.call_tree)
     return stack(frames), stack(stacks), stack(samples)
@@ -136,36 +220,39 @@ def _shifted(table: Table, columns: Mapping[str, int]) -> Table:
     )
 
 
-def _not_sampled_before(part: Recording, earlier: Sequence[Recording]) -> Table:
-    """The samples from outside the time in which an earlier part sampled the same computations."""
-    samples = part.samples
-    if not len(samples):
-        return samples
-    fresh = np.ones(len(samples), dtype=bool)
-    middle = (samples["start"] + samples["stop"]) / 2
-    for other in earlier:
-        if len(other.samples) and _names_of_computes(part) & _names_of_computes(other):
-            begun, ended = other.samples["start"].min(), other.samples["stop"].max()
-            fresh &= (middle < begun) | (middle > ended)
-    return samples.rows(fresh)
-
-
-def _names_of_computes(part: Recording) -> set[str]:
-    return set(part.computations["computation"].tolist()) if len(part.computations) else set()
-
-
-def _without_repeats(
-    parts: Sequence[Recording], name: str
-) -> Iterator[tuple[Table, np.ndarray[Any, Any]]]:
-    """The tables of that name, with a mask of the rows of computations not seen before."""
-    seen: set[Any] = set()
-    for part in parts:
-        table: Table = getattr(part, name)
-        if not len(table):
-            yield table, np.zeros(0, dtype=bool)
+def _masks_of_samples(parts: Sequence[Part], repeats: Repeats) -> list[Mask]:
+    """Which stack samples to take: not those of time that an earlier part has."""
+    masks: list[Mask] = []
+    earlier: list[tuple[int, set[str], float, float]] = []
+    for index, part in enumerate(parts):
+        samples = part.samples
+        masks.append(np.ones(len(samples), dtype=bool))
+        if not len(samples):
             continue
-        column: Categorical = table["computation"]
-        present = {column.values[code] for code in np.unique(column.codes).tolist()}
-        repeated = np.isin(column.codes, [column.values.index(v) for v in present & seen])
-        seen |= present
-        yield table, ~repeated
+        names = set(part.computations["computation"].values) if len(part.computations) else set()
+        middle = (samples["start"] + samples["stop"]) / 2
+        for other, names_of_other, start, stop in earlier:
+            shared = names & names_of_other
+            repeated = (start <= middle) & (middle <= stop)
+            if shared and repeated.any():
+                masks[-1] &= ~repeated
+                for name in shared:
+                    repeats.setdefault(name, set()).update((other, index))
+        earlier.append((index, names, samples["start"].min(), samples["stop"].max()))
+    return masks
+
+
+def _combined_environment(parts: Sequence[Part]) -> tuple[Table, list[str]]:
+    """Where the first part was made that says so, and a notice if others were made elsewhere."""
+    tables = [part.environment for part in parts if len(part.environment)]
+    facts = [{tuple(row.values()) for row in table.to_dicts()} for table in tables]
+    differing = sorted({fact[0] for others in facts[1:] for fact in others ^ facts[0]})
+    notices = [
+        f"environment: that of the first recording; in others differ: {', '.join(differing)}"
+    ]
+    return tables[0] if tables else NO_ROWS, notices if differing else []
+
+
+def worst_state(states: Iterable[str]) -> str:
+    """The one that is furthest from complete."""
+    return max(states, key=tuple(STATES).index)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from dask_diag import schema
 from dask_diag.errors import DiagnosticError
+from dask_diag.model.combine import combined
 from dask_diag.model.tables import (
     TABLES,
     CachedResults,
@@ -31,7 +32,7 @@ from dask_diag.model.tables import (
     Waits,
 )
 
-__all__ = ["STATES", "Recording", "expect_recording", "worst_state"]
+__all__ = ["STATES", "Recording", "combine", "expect_recording"]
 
 STATES = tuple(schema.STATES)
 """What `Recording.state` may be, from good to bad."""
@@ -51,13 +52,15 @@ class Recording:
     epoch : float
         What to add to a time to get seconds since the epoch.
     computations : Table
-        A row per computation: ``computation`` (its name), ``start``, ``stop``, ``workers``,
-        ``process_cpu``
-        and ``scheduler_cpu`` (CPU seconds of the computing process, all threads, and of the thread
-        that called for it), ``voluntary_switches`` and ``involuntary_switches`` (how often a thread
-        of that process lost
-        its processor, to wait or though it could have gone on), ``cpus`` (as many as it may
-        use), ``span``, ``scheduler``, ``error`` (the exception's type, or empty).
+        A row per computation: ``computation`` (its name: `run_id` and a number, so that no two have
+        the
+        same), ``start``, ``stop``, ``workers``, ``process_cpu`` and ``scheduler_cpu`` (CPU seconds
+        of the computing process, all threads, and of the thread that called for it),
+        ``voluntary_switches``
+        and ``involuntary_switches`` (how often a thread of that process lost its processor, to wait
+        or though
+        it could have gone on), ``cpus`` (as many as it may use), ``span``, ``scheduler``,
+        ``error`` (the exception's type, or empty).
     tasks : Table
         A row per task: ``key`` (text), ``function``, ``start``, ``stop``, ``thread_cpu``,
         ``thread_noncpu``, ``submitted``, ``collected`` (seconds), ``worker``, ``pid``, ``thread``,
@@ -126,6 +129,9 @@ class Recording:
         The unit of ``cache.metric``, such as ``bytes``; empty for a number without one.
     notices : tuple of str
         What a reader must know beside the numbers.
+    run_id : str
+        Which run it is of: random digits of the process that recorded, the same for all recordings
+        that it made. Of a combination of several runs: their ids, separated by commas.
     state : {"complete", "truncated", "damaged"}
         Whether it has all that was measured. `load` finds a file ``truncated`` that its writer did
         not close (it was killed, or writes still), and ``damaged`` if it has changed since it was
@@ -153,6 +159,7 @@ class Recording:
     metric: str = ""
     metric_unit: str = ""
     notices: tuple[str, ...] = ()
+    run_id: str = ""
     state: str = STATES[0]
 
     def __post_init__(self) -> None:
@@ -163,19 +170,8 @@ class Recording:
 
     @classmethod
     def combine(cls, recordings: Iterable[Recording]) -> Recording:
-        """One recording of several that were made over the same block, or one after the other.
-
-        A computation that several of them saw is in it once, and so is a series of memory. Another
-        series of the same label has a number added: ``"load (2)"``.
-        """
-        from dask_diag.model.combine import combined
-
-        parts = list(recordings)
-        if not parts:
-            raise DiagnosticError("expected at least one recording to combine, found none")
-        for part in parts:
-            expect_recording(part)
-        return cls(**combined(parts))
+        """See `dask_diag.combine`."""
+        return combine(recordings)
 
     @property
     def is_complete(self) -> bool:
@@ -203,9 +199,27 @@ class Recording:
         return {name: getattr(self, name) for name in TABLES}
 
 
-def worst_state(states: Iterable[str]) -> str:
-    """The one that is furthest from complete."""
-    return max(states, key=STATES.index)
+def combine(recordings: Iterable[Recording]) -> Recording:
+    """One recording of several that were made over the same block, or one after the other.
+
+    Each computation is in it once, and so is each series of memory; another series of the same
+    label has a number added: ``"load (2)"``. What is left out is named in its notices.
+
+    Parameters
+    ----------
+    recordings : iterable of Recording
+
+    Raises
+    ------
+    DiagnosticError
+        If there is none, or one is no `Recording`.
+    """
+    parts = list(recordings)
+    if not parts:
+        raise DiagnosticError("expected at least one recording to combine, found none")
+    for part in parts:
+        expect_recording(part)
+    return Recording(**combined(parts))
 
 
 def expect_recording(value: object) -> None:

@@ -27,7 +27,7 @@ class ProfilerGroup:
 
     Parameters
     ----------
-    dt, explain, metric, metric_name, unit
+    interval, waits, metric, metric_name, unit
         As the profilers have them; but results that are held are measured in bytes by default.
 
     Attributes
@@ -40,19 +40,19 @@ class ProfilerGroup:
     def __init__(
         self,
         *,
-        dt: float = 0.5,
-        explain: bool = False,
+        interval: float = 0.5,
+        waits: bool = False,
         metric: Any = None,
         metric_name: str | None = None,
         unit: str | None = None,
     ) -> None:
-        self.tasks = Profiler(explain)
+        self.tasks = Profiler(waits)
         if metric is None:
             from cachey import nbytes
 
             metric = nbytes
         self.cache = CacheProfiler(metric, metric_name, unit)
-        self.resources = ResourceProfiler(dt)
+        self.resources = ResourceProfiler(interval)
         self.stacks = SamplingProfiler()
         self.profilers: tuple[Diagnostic, ...] = (
             self.tasks,

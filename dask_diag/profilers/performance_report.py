@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import warnings
@@ -27,9 +28,9 @@ class performance_report(ProfilerGroup):  # noqa: N801
     ----------
     filename : str or os.PathLike, optional
         The page to write. A file of that name is replaced.
-    dt : float, optional
+    interval : float, optional
         Seconds between samples of CPU and memory.
-    explain : bool, optional
+    waits : bool, optional
         Find out what tasks waited for, as `Profiler` does.
     metric, metric_name, unit : optional
         What `CacheProfiler` measures of each result, by default its bytes (``cachey.nbytes``).
@@ -53,14 +54,16 @@ class performance_report(ProfilerGroup):  # noqa: N801
         self,
         filename: str | os.PathLike[str] = "dask-report.html",
         *,
-        dt: float = 0.25,
-        explain: bool = True,
+        interval: float = 0.25,
+        waits: bool = True,
         metric: Any = None,
         metric_name: str | None = None,
         unit: str | None = None,
         mode: str | None = None,
     ) -> None:
-        super().__init__(dt=dt, explain=explain, metric=metric, metric_name=metric_name, unit=unit)
+        super().__init__(
+            interval=interval, waits=waits, metric=metric, metric_name=metric_name, unit=unit
+        )
         self._filename = filename
         self._mode = mode
 
@@ -97,5 +100,7 @@ def _tell(text: str) -> None:
     """Warn, also where warnings are errors: nothing is raised into the user's block."""
     try:
         warnings.warn(text, RuntimeWarning, stacklevel=4)
-    except RuntimeWarning:
-        print(text, file=sys.stderr)  # noqa: T201
+    except Exception:
+        # Without a stderr that can be written, nobody reads it.
+        with contextlib.suppress(Exception):
+            print(text, file=sys.stderr)  # noqa: T201

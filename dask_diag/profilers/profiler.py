@@ -30,7 +30,7 @@ class Profiler(TaskDiagnostic):
 
     Parameters
     ----------
-    explain : bool, optional
+    waits : bool, optional
         Find out what tasks waited for when they had no CPU time: a processor (exact), the
         interpreter's lock, another lock, files or sockets, a device, the end of a sleep, or memory
         (sampled every 10 ms). Only on Linux; elsewhere the summary says why it is not there.
@@ -56,11 +56,11 @@ class Profiler(TaskDiagnostic):
     ['y', 'z']
     """
 
-    def __init__(self, explain: bool = False) -> None:
-        if not isinstance(explain, bool):
-            raise TypeError(f"explain: expected True or False, found {explain!r}")
+    def __init__(self, waits: bool = False) -> None:
+        if not isinstance(waits, bool):
+            raise TypeError(f"waits: expected True or False, found {waits!r}")
         super().__init__()
-        self._explains = explain
+        self._records_waits = waits
         self._looking: dict[int, Subscription] = {}
         self._why_not = ""
 
@@ -82,15 +82,15 @@ class Profiler(TaskDiagnostic):
         return execute_metrics(self.recording)
 
     def _began(self, computation: Computation) -> None:
-        if self._explains:
-            self._start_explaining(computation)
+        if self._records_waits:
+            self._start_wait_probe(computation)
 
     def _ended(self, computation: Computation, dsk: Any) -> None:
         looking = self._looking.pop(computation.number, None)
         if looking is not None:
             sampler.remove(looking)
 
-    def _start_explaining(self, computation: Computation) -> None:
+    def _start_wait_probe(self, computation: Computation) -> None:
         from dask_diag.capture.sampling.linux_threads import why_not_here
         from dask_diag.capture.sampling.probes import attach_probe
         from dask_diag.capture.sampling.wait_probe import WaitProbe
@@ -101,14 +101,14 @@ class Profiler(TaskDiagnostic):
         probe = WaitProbe()
         attach_probe(computation, probe)
         self._looking[computation.number] = sampler.add(
-            probe.look, probe.interval, partial(self._fault, "to explain waits")
+            probe.look, probe.interval, partial(self._fault, "to record waits")
         )
 
     def notices(self) -> list[str]:
         """What a reader must know beside the numbers."""
         notices = super().notices()
         if self._why_not:
-            notices.append(f"explain=True: what tasks waited for is not told: {self._why_not}")
+            notices.append(f"waits=True: what tasks waited for is not told: {self._why_not}")
         return notices
 
     def _results_of(self, computation: Computation) -> Iterator[TaskData]:

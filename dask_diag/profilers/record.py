@@ -34,9 +34,9 @@ class record(ProfilerGroup):  # noqa: N801
     path : str or os.PathLike
     overwrite : bool, optional
         Whether a file that is there may be replaced.
-    dt : float, optional
+    interval : float, optional
         Seconds between samples of CPU and memory.
-    explain : bool, optional
+    waits : bool, optional
         Find out what tasks waited for, as `Profiler` does.
     metric, metric_name, unit : optional
         What `CacheProfiler` measures of each result, by default its bytes (``cachey.nbytes``).
@@ -68,13 +68,15 @@ class record(ProfilerGroup):  # noqa: N801
         path: str | os.PathLike[str],
         *,
         overwrite: bool = False,
-        dt: float = 0.5,
-        explain: bool = False,
+        interval: float = 0.5,
+        waits: bool = True,
         metric: Any = None,
         metric_name: str | None = None,
         unit: str | None = None,
     ) -> None:
-        super().__init__(dt=dt, explain=explain, metric=metric, metric_name=metric_name, unit=unit)
+        super().__init__(
+            interval=interval, waits=waits, metric=metric, metric_name=metric_name, unit=unit
+        )
         self._path = path
         self._overwrite = overwrite
         self._stopping = threading.Event()

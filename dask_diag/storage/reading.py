@@ -10,7 +10,8 @@ from typing import Any
 
 from dask_diag._version import __version__
 from dask_diag.errors import RecordingFileError
-from dask_diag.model.recording import Recording, worst_state
+from dask_diag.model.combine import worst_state
+from dask_diag.model.recording import Recording
 from dask_diag.storage import container
 from dask_diag.storage.container import ABOUT, FORMAT, PART, SCHEMA_VERSION, SO_FAR, Entry
 from dask_diag.storage.parts import Part, decode_part, joined

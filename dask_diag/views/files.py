@@ -47,10 +47,12 @@ def checked_path(path: Path) -> Path:
     Raises
     ------
     DiagnosticError
-        If it is a folder, or in one that does not exist.
+        If it is a folder, or in one that does not exist; or a device or a pipe, which would be
+        replaced.
     """
-    if _exists(path) and path.is_dir():
-        raise DiagnosticError(f"filename: expected a file to write, found the folder {str(path)!r}")
+    if _exists(path) and not path.is_file():
+        found = "the folder" if path.is_dir() else "what is no ordinary file:"
+        raise DiagnosticError(f"filename: expected a file to write, found {found} {str(path)!r}")
     _check_parent(path)
     return path
 
@@ -129,7 +131,9 @@ def opened(path: Path, compressed: bool, newline: str | None = "\n") -> Iterator
 
 
 def _beside(path: Path) -> Path:
-    return path.with_name(f".dask_diag-{os.getpid()}-{secrets.token_hex(4)}")
+    # The folders "." and "/" have no name that another could take the place of.
+    folder = path.parent if path.name else path
+    return folder / f".dask_diag-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def _exists(path: Path) -> bool:

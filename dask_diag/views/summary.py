@@ -11,7 +11,7 @@ import numpy as np
 from dask_diag.analysis.elapsed import seconds_computing
 from dask_diag.analysis.findings import Finding, findings
 from dask_diag.analysis.functions import by_function
-from dask_diag.formatting import seconds
+from dask_diag.formatting import count, percent, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.views.escaping import shown
@@ -92,7 +92,7 @@ def _row(name: str, records: Sequence[dict[str, Any]]) -> tuple[str, ...]:
         for column in ("wall", "thread_cpu", "thread_noncpu", "longest")
     )
     if not wall:
-        return (name, f"{tasks:,}", "unknown", "", "", "", "")
-    share = f"{sum(cpu) / sum(wall):.0%}" if sum(wall) else ""
+        return (name, count(tasks), "unknown", "", "", "", "")
+    share = percent(sum(cpu) / sum(wall)) if sum(wall) else ""
     times = (sum(wall), sum(cpu), sum(noncpu))
-    return (name, f"{tasks:,}", *map(seconds, times), share, seconds(max(longest)))
+    return (name, count(tasks), *map(seconds, times), share, seconds(max(longest)))

@@ -17,7 +17,7 @@ from dask_diag.analysis.memory_series import series_of
 from dask_diag.analysis.metering import metered_amounts
 from dask_diag.analysis.source_paths import short_path
 from dask_diag.analysis.waits import waits
-from dask_diag.formatting import amount, quantity, seconds, size
+from dask_diag.formatting import amount, count, percent, quantity, seconds, size
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.views.escaping import shown
@@ -58,7 +58,7 @@ def _notes_on_activities(recording: Recording) -> Iterator[str]:
     rows = activities(recording).to_dicts()
     total = sum(row["value"] for row in rows)
     shares = [
-        f"{shown(row['activity'], 24)} {row['value'] / total:.0%}"
+        f"{shown(row['activity'], 24)} {percent(row['value'] / total)}"
         for row in rows
         if row["value"] >= 0.01 * total
     ]
@@ -77,7 +77,7 @@ def _notes_on_metered(recording: Recording) -> Iterator[str]:
         for (activity, unit), value in _first(amounts, _METERED_SHOWN)
     ]
     if len(amounts) > len(parts):
-        parts.append(f"and {len(amounts) - len(parts):,} more")
+        parts.append(f"and {count(len(amounts) - len(parts))} more")
     if parts:
         yield f"Metered by tasks: {', '.join(parts)}"
 
@@ -188,9 +188,9 @@ def _cpu_told(recording: Recording) -> str:
     lasted = np.clip(lasted, 0.0, 2 * float(np.median(lasted[1:])) if len(cpu) > 1 else None)
     if lasted.sum() < _SHORTEST_FOR_CPU:
         return "not known of so short a time"
-    told = f"{np.average(cpu, weights=lasted):.0f}% on average"
+    told = f"{percent(np.average(cpu, weights=lasted) / 100)} on average"
     long = lasted >= _SHORTEST_FOR_CPU
-    return f"{told}, at most {cpu[long].max():.0f}%" if long.any() else told
+    return f"{told}, at most {percent(cpu[long].max() / 100)}" if long.any() else told
 
 
 def _notes_on_resources(recording: Recording) -> Iterator[str]:
@@ -225,7 +225,7 @@ def _notes_on_memory(recording: Recording) -> Iterator[str]:
             f"{size(sizes.max())}, {size(sizes[-1])} at last"
         )
     if len(series) > _SERIES_SHOWN:
-        yield f"memory was sampled in {len(series) - _SERIES_SHOWN:,} more parts"
+        yield f"memory was sampled in {count(len(series) - _SERIES_SHOWN)} more parts"
 
 
 def _most_delayed(resources: Table) -> float:

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from dask_diag.formatting import count
+
 __all__ = ["Summary", "counted", "table_summary"]
 
 _WIDTH = 80
@@ -46,9 +48,9 @@ def table_summary(
     return Summary(_as_text(*parts), _as_html(*parts))
 
 
-def counted(count: int, noun: str, plural: str = "") -> str:
+def counted(number: int, noun: str, plural: str = "") -> str:
     """A count with its noun, in the plural where it must be."""
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+    return f"{count(number)} {noun if number == 1 else plural or noun + 's'}"
 
 
 def _as_text(

@@ -54,7 +54,7 @@ def findings(recording: Recording) -> list[Finding]:
     Parameters
     ----------
     recording : Recording
-        With what only some profilers measure, more can be found: ``Profiler(explain=True)`` tells
+        With what only some profilers measure, more can be found: ``Profiler(waits=True)`` tells
         waits for the interpreter's lock and for processors, `ResourceProfiler` memory.
 
     Returns

@@ -52,7 +52,7 @@ def thread_oversubscription(facts: Facts) -> Finding | None:
     else:
         waited = float(np.nansum(facts.recording.tasks["thread_noncpu"]))
         waited_for = (
-            "without CPU time (Profiler(explain=True) or dask-diag run --explain tells for what)"
+            "without CPU time (Profiler(waits=True) or dask-diag run --waits tells for what)"
         )
     share = waited / facts.in_tasks
     if share < WAITED:

@@ -11,7 +11,7 @@ from dask_diag.analysis.findings.facts import MOST_NAMED, Facts, in_words
 from dask_diag.analysis.findings.finding import Finding, severity_of_share
 from dask_diag.analysis.findings.hot_line import hottest_line_of
 from dask_diag.analysis.occupancy import Occupancy
-from dask_diag.formatting import seconds
+from dask_diag.formatting import count, percent, seconds
 
 __all__ = ["imbalance", "overlapping_computations", "serial_chain", "straggler", "tasks_too_small"]
 
@@ -55,19 +55,19 @@ def tasks_too_small(facts: Facts) -> Finding | None:
         "tasks-too-small",
         severity_of_share(overhead / facts.available),
         overhead / facts.workers,
-        f"{begun:,} tasks of {seconds(each)} each had {seconds(cost)} of overhead each: "
-        f"{share:.0%} of the two; most of them are {in_words(names)}",
-        f"make chunks about {_rounded(times)} times as large: overhead is under {GOAL:.0%} from "
-        f"{seconds(each * times)} a task on",
+        f"{count(begun)} tasks of {seconds(each)} each had {seconds(cost)} of overhead each: "
+        f"{percent(share)} of the two; most of them are {in_words(names)}",
+        f"make chunks about {_rounded(times)} times as large: overhead is under "
+        f"{percent(GOAL)} from {seconds(each * times)} a task on",
     )
 
 
 def _rounded(times: float) -> str:
     """A factor to two digits, upwards."""
     if times < 10:
-        return f"{np.ceil(times):.0f}"
+        return count(np.ceil(times))
     size = 10.0 ** (np.floor(np.log10(times)) - 1)
-    return f"{np.ceil(times / size) * size:,.0f}"
+    return count(np.ceil(times / size) * size)
 
 
 def serial_chain(facts: Facts) -> Finding | None:
@@ -91,7 +91,7 @@ def serial_chain(facts: Facts) -> Finding | None:
         "serial-chain",
         severity_of_share(share),
         lost,
-        f"one chain of {len(facts.critical_path.tasks):,} tasks that need each other takes "
+        f"one chain of {count(len(facts.critical_path.tasks))} tasks that need each other takes "
         f"{seconds(chain)} of {seconds(facts.wall)}: with workers without end it would not be "
         f"faster; on it are {in_words(names)}",
         "cut the chain: split these steps into parts that do not need each other (combine results "

@@ -6,7 +6,7 @@ import numpy as np
 
 from dask_diag.analysis.findings.facts import Facts, in_words
 from dask_diag.analysis.findings.finding import Finding, severity_of_share
-from dask_diag.formatting import seconds
+from dask_diag.formatting import count, seconds
 
 __all__ = ["failed_tasks", "late_samples"]
 
@@ -24,7 +24,7 @@ def failed_tasks(facts: Facts) -> Finding | None:
     took = tasks["stop"][failed] - tasks["start"][failed]
     known = not np.isnan(took).any()
     lasted = float(took.sum()) if known else float("nan")
-    several = "1 task" if len(failed) == 1 else f"{len(failed):,} tasks"
+    several = "1 task" if len(failed) == 1 else f"{count(len(failed))} tasks"
     when = f"after {seconds(lasted)}" if known else "after a time that is unknown"
     return Finding(
         "failed-tasks",
@@ -52,9 +52,9 @@ def _broken_pool(facts: Facts) -> Finding | None:
         broken_codes = np.flatnonzero(np.isin(computation.values, broken["computation"].tolist()))
         mine = tasks["outcome"].where("unfinished") & np.isin(computation.codes, broken_codes)
         names = facts.top_functions(mine.astype(float))
-        count = int(mine.sum())
-        under_way = f" while {count:,} task{'s' * (count != 1)} of {in_words(names)} "
-        under_way += "was under way" if count == 1 else "were under way"
+        running = int(mine.sum())
+        under_way = f" while {count(running)} task{'s' * (running != 1)} of {in_words(names)} "
+        under_way += "was under way" if running == 1 else "were under way"
     return Finding(
         "failed-tasks",
         "high",
@@ -79,9 +79,9 @@ def late_samples(facts: Facts) -> Finding | None:
         "late-samples",
         severity_of_share(float(delayed.mean()) / 2),
         float("nan"),
-        f"{int(delayed.sum())} of {len(samples)} samples of resources were late, the worst by "
-        f"{seconds(late.max())}: a task kept the interpreter's lock (GIL) all that time, or the "
-        "machine was too busy; peaks between samples are not seen",
+        f"{count(delayed.sum())} of {count(len(samples))} samples of resources were late, the "
+        f"worst by {seconds(late.max())}: a task kept the interpreter's lock (GIL) all that time, "
+        "or the machine was too busy; peaks between samples are not seen",
         "take memory and CPU between late samples with care; see which tasks ran then in the task "
         "plot: code that keeps the lock for so long also stops all other threads",
     )

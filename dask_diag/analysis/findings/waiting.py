@@ -12,7 +12,7 @@ from dask_diag.analysis.findings.finding import Finding, severity_of_guess, seve
 from dask_diag.analysis.metering import seconds_metered_without_cpu
 from dask_diag.analysis.transfers import transfers_by_task
 from dask_diag.analysis.waits import waits
-from dask_diag.formatting import seconds, size
+from dask_diag.formatting import amount, percent, seconds, size
 
 __all__ = ["FIND_OUT", "gil_bound", "io_bound", "serialization_bound"]
 
@@ -36,7 +36,7 @@ tasks waited for was not measured: a busy machine leaves tasks that compute more
 LARGE = 1e6
 """Bytes of a result or of inputs from which on it takes time to pass them between processes."""
 
-FIND_OUT = "find out with Profiler(explain=True) (dask-diag run --explain) what they waited for"
+FIND_OUT = "find out with Profiler(waits=True) (dask-diag run --waits) what they waited for"
 MORE_WORKERS = 4
 """How many times the workers are advised for tasks that leave the processors free."""
 WORTH_WINNING = 0.1
@@ -52,7 +52,7 @@ def gil_bound(facts: Facts) -> Finding | None:
     share = lost / facts.in_tasks
     if share < WORTH_REPORTING:
         return None
-    where = f"{share:.0%} of their time, most of it in {in_words(_functions_that_wait(facts))}"
+    where = f"{percent(share)} of their time, most of it in {in_words(_functions_that_wait(facts))}"
     advice = (
         "compute with scheduler='processes', or let these functions work on whole arrays with "
         "code that lets go of the lock, as NumPy does"
@@ -63,9 +63,10 @@ def gil_bound(facts: Facts) -> Finding | None:
     else:
         severity = severity_of_guess(share)
         evidence = (
-            f"{facts.at_once:.2g} tasks at once had {facts.cpu_in_tasks / facts.busy_wall:.0%} of "
-            f"one processor together, and none for {where}; they took turns, as threads do for the "
-            "interpreter's lock (GIL), but also for another lock or between short sleeps"
+            f"{amount(facts.at_once)} tasks at once had "
+            f"{percent(facts.cpu_in_tasks / facts.busy_wall)} of one processor together, and none "
+            f"for {where}; they took turns, as threads do for the interpreter's lock (GIL), but "
+            "also for another lock or between short sleeps"
         )
         advice = f"{FIND_OUT}; if for the GIL, {advice}"
     return Finding("gil-bound", severity, lost / facts.at_once, evidence, advice)
@@ -116,8 +117,8 @@ def io_bound(facts: Facts) -> Finding | None:
         "io-bound",
         severity_of_share(share) if known else severity_of_guess(share),
         won,
-        f"tasks {'waited' if known else 'were blocked'} {seconds(lost)} {what}: {share:.0%} of "
-        f"their time, most of it in {in_words(names)}",
+        f"tasks {'waited' if known else 'were blocked'} {seconds(lost)} {what}: {percent(share)} "
+        f"of their time, most of it in {in_words(names)}",
         advice if known else f"{FIND_OUT}; if for I/O, {advice}",
     )
 
@@ -167,9 +168,10 @@ def serialization_bound(facts: Facts) -> Finding | None:
         "serialization-bound",
         severity_of_share(share),
         moving / facts.workers,
-        f"{seconds(moving)} of worker time ({share:.0%}) went into moving {size(moved.sum() / 2)} "
-        f"of tasks, inputs and results between processes, {seconds(pickling)} of it into "
-        f"pickling and rebuilding; most of it was for {in_words(names)}",
+        f"{seconds(moving)} of worker time ({percent(share)}) went into moving "
+        f"{size(moved.sum() / 2)} of tasks, inputs and results between processes, "
+        f"{seconds(pickling)} of it into pickling and rebuilding; most of it was for "
+        f"{in_words(names)}",
         "compute with scheduler='threads' if these functions let go of the interpreter's lock; "
         "else load data in the tasks that use it, and return less",
     )

@@ -1,0 +1,118 @@
+"""Paths that the command line is given: what can be seen of them before any work is done."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dask_diag.cli.output import Failure, one_line
+
+__all__ = ["FilePath", "beside", "check_free", "check_page", "reason"]
+
+
+class FilePath(click.Path):
+    """A path as it is given, which shells complete; whoever opens it says what is wrong with it.
+
+    click looks at files itself, and knows nothing of names that no file can have.
+    """
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Take it as it is."""
+        return value
+
+
+def beside(file: str, ending: str) -> str:
+    """The name of a file with another ending.
+
+    Raises
+    ------
+    Failure
+        If it cannot be that of a file.
+    """
+    try:
+        return str(Path(file).with_suffix(ending))
+    except ValueError:
+        raise Failure(f"cannot read {one_line(repr(file))}: name a file") from None
+
+
+def check_free(
+    path: str | os.PathLike[str] | None,
+    force: bool,
+    *others: str | None,
+    folder_too: bool = False,
+) -> None:
+    """Refuse to write over what is there, unless forced to, and where nothing can be written.
+
+    Over one of the `others`, which are read, or written too, nothing is ever written.
+
+    Raises
+    ------
+    Failure
+        If it is refused.
+    """
+    if path is None:
+        return
+    name = one_line(path) or "''"
+    try:
+        mode = _mode(path)
+        location = os.path.realpath(path)
+        folder = os.path.dirname(os.path.abspath(path))
+    except (OSError, ValueError) as error:
+        raise Failure(f"cannot write {name}: {reason(error)}") from None
+    if any(other is not None and _is_at(other, location) for other in others):
+        raise Failure(
+            f"will not write over {name}, which is also read or written; choose another name"
+        )
+    if not folder_too and (stat.S_ISDIR(mode) or os.fspath(path).endswith(("/", os.sep))):
+        raise Failure(f"cannot write {name}: it is a directory; name a file in it")
+    if mode and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        # It would be replaced: a device, or a pipe that a program reads.
+        raise Failure(f"cannot write {name}: it is no ordinary file")
+    if not os.path.isdir(folder):
+        raise Failure(f"cannot write {name}: make the directory {one_line(folder)} first")
+    if not force and os.path.lexists(path):
+        raise Failure(
+            f"will not overwrite {name}; pass --force to replace it, or choose another name"
+        )
+
+
+def check_page(path: str | None, force: bool, *others: str | None) -> None:
+    """Refuse, as `check_free` does, a page that could not be written when it has been made.
+
+    Raises
+    ------
+    Failure, DiagnosticError
+        If it is refused.
+    """
+    from dask_diag.views.files import check_writable
+
+    check_free(path, force, *others)
+    if path is not None:
+        check_writable(Path(path))
+
+
+def reason(error: Exception) -> str:
+    """What an error says, without the name of the file."""
+    return one_line(getattr(error, "strerror", None) or error)
+
+
+def _mode(path: str | os.PathLike[str]) -> int:
+    """The mode of what is at a path; 0 if there is nothing."""
+    if not os.fspath(path):
+        raise ValueError("expected the name of a file")
+    try:
+        return os.stat(path).st_mode
+    except FileNotFoundError:
+        return 0
+
+
+def _is_at(path: str, location: str) -> bool:
+    try:
+        return os.path.realpath(path) == location
+    except (OSError, ValueError):
+        # No file can be there; whoever opens it says so.
+        return False

@@ -1,0 +1,244 @@
+"""What commands write, wherever stdout and stderr lead, whatever they can show, in any environment."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dask_diag
+from tests.test_cli_run import ROOT, environment, script
+from tests.test_compare import around, recording
+
+pytestmark = [
+    pytest.mark.leaves_files,
+    pytest.mark.once,
+    pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full"),
+]
+
+RESULTS = {
+    "summary": ["summary", "run.diag"],
+    "report": ["report", "-f", "run.diag"],
+    "export": ["export", "-f", "run.diag", "--format", "csv"],
+    "compare": ["compare", "before.diag", "after.diag"],
+}
+READ = ("summary", "report", "compare")
+HELP = {"help": ["--help"], "help of a command": ["report", "--help"], "version": ["--version"]}
+UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
+WRITTEN = [
+    *((arguments, {}) for arguments in (RESULTS | HELP).values()),
+    (RESULTS["summary"], UNBUFFERED),
+    (HELP["help"], UNBUFFERED),
+]
+NOTHING = {"PYTHONPATH": ROOT, "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory):
+    import dask
+
+    folder = tmp_path_factory.mktemp("recordings")
+    with dask_diag.record(folder / "run.diag"):
+        dask.delayed(sum)([1, 2]).compute(scheduler="sync")
+    recording(load=around(1.0, 0.1, 50, 1)).save(folder / "before.diag")
+    recording(load=around(1.5, 0.1, 50, 2)).save(folder / "after.diag")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def files(recordings):
+    for name in ("run.diag", "before.diag", "after.diag"):
+        os.symlink(recordings / name, name)
+
+
+@pytest.fixture(scope="module")
+def results(recordings):
+    """What commands print in UTF-8."""
+    variables = environment(LC_ALL="C.UTF-8")
+    return {name: diag(*RESULTS[name], env=variables, cwd=recordings).stdout for name in READ}
+
+
+@pytest.fixture
+def full():
+    with open("/dev/full", "w") as stream:
+        yield stream
+
+
+@pytest.fixture
+def nobody_reads():
+    """The end of a pipe whose reader has gone, as ``head`` goes."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    yield writes
+    os.close(writes)
+
+
+def diag(*arguments, closed=(), env=None, **streams):
+    shell = ["sh", "-c", 'exec "$@" ' + " ".join(f"{number}>&-" for number in closed), "sh"]
+    return subprocess.run(
+        [*shell, sys.executable, "-m", "dask_diag", *arguments],
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams},
+        env=environment() if env is None else env,
+        timeout=120,
+        check=False,
+    )
+
+
+def the_line(done):
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.decode().splitlines()
+    return line
+
+
+@pytest.mark.parametrize(("arguments", "variables"), WRITTEN)
+def test_a_stdout_that_is_full(arguments, variables, full):
+    done = diag(*arguments, stdout=full, env=environment(**variables))
+    assert the_line(done) == "Error: cannot write output: No space left on device"
+
+
+@pytest.mark.parametrize("arguments", RESULTS.values(), ids=RESULTS)
+def test_a_stdout_that_is_closed(arguments):
+    assert the_line(diag(*arguments, closed=[1])) == "Error: cannot write output: stdout is closed"
+
+
+@pytest.mark.parametrize(("arguments", "variables"), WRITTEN)
+def test_a_reader_who_has_had_enough(arguments, variables, nobody_reads):
+    done = diag(*arguments, stdout=nobody_reads, env=environment(**variables))
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_gate_judges_also_if_nobody_reads(nobody_reads, full):
+    gate = ["compare", "before.diag", "after.diag", "--html", "page.html", "-f", "--fail-over"]
+    for share, status in (("10%", 1), ("90%", 0)):
+        assert diag(*gate, share, stdout=nobody_reads).returncode == status
+        assert Path("page.html").exists()
+        Path("page.html").unlink()
+    assert diag(*gate, "10%", stderr=full).returncode == 1
+    assert diag(*gate, "10%", closed=[2]).returncode == 1
+
+
+@pytest.mark.parametrize("arguments", [["summary", "missing"], ["nonsense"]], ids=" ".join)
+def test_an_error_that_nobody_reads_has_its_status(arguments, full, nobody_reads):
+    assert diag(*arguments, stderr=full).returncode == 2
+    assert diag(*arguments, stderr=nobody_reads).returncode == 2
+    assert diag(*arguments, closed=[2]).returncode == 2
+    assert diag(*arguments, stdout=full, stderr=full).returncode == 2
+    assert diag(*arguments, closed=[0, 1, 2]).returncode == 2
+
+
+@pytest.mark.parametrize("variables", [{}, UNBUFFERED])
+@pytest.mark.parametrize("ends", ["", "sys.exit(3)"])
+def test_a_program_ends_as_without_us_where_its_stdout_is_full(ends, variables, full, nobody_reads):
+    name = script(f"compute()\nprint('result')\n{ends}")
+    for streams in ({"stdout": full}, {"stdout": nobody_reads}):
+        plain = subprocess.run(
+            [sys.executable, name],
+            **streams,
+            stderr=subprocess.PIPE,
+            env=environment(**variables),
+            check=False,
+        )
+        ours = diag("run", "-f", name, **streams, env=environment(**variables))
+        assert ours.returncode == plain.returncode != 0
+        assert b"1 computation, 11 tasks" in ours.stderr
+        assert len(dask_diag.load("script.diag").tasks) == 11
+
+
+def test_what_is_reported_of_a_program_is_not_on_its_stdout(full):
+    name = script("compute()\nprint('result')")
+    for streams in ({"closed": [2]}, {"stderr": full}):
+        done = diag("run", "-f", "--report", "page.html", name, **streams)
+        assert (done.returncode, done.stdout) == (0, b"result\n")
+        assert Path("page.html").exists()
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"PYTHONIOENCODING": "ascii"},
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    ],
+    ids=["stdout", "everything"],
+)
+def test_characters_that_are_not_in_ascii(variables, results):
+    for name in READ:
+        done = diag(*RESULTS[name], env=environment(**variables))
+        assert (done.returncode, done.stderr) == (0, b"")
+        text = results[name].decode()
+        for sign, spelled in (("µ", "u"), ("→", "->"), ("±", "+-"), ("…", "..."), ("─", "-")):
+            text = text.replace(sign, spelled)
+        assert done.stdout.decode("ascii").split() == text.split()
+
+
+def test_a_unit_is_never_a_question_mark(monkeypatch):
+    from io import BytesIO, TextIOWrapper
+
+    from dask_diag.cli.output import print_result
+
+    monkeypatch.setattr(sys, "stdout", TextIOWrapper(BytesIO(), encoding="ascii"))
+    print_result("5.2 µs → 3 ms … ф")
+    assert sys.stdout.buffer.getvalue() == b"5.2 us -> 3 ms ... ?\n"
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        {"HOME": "/nonexistent", "TMPDIR": "/nonexistent", "TERM": "dumb", "COLUMNS": "10"},
+        {"COLUMNS": "x", "LANG": "xx_XX.nonsense", "TERM": "", "HOME": "", "TZ": "nowhere"},
+        {"LC_ALL": "C.UTF-8", "FORCE_COLOR": "1", "COLUMNS": "300", "TERM": "xterm-256color"},
+    ],
+    ids=["nothing", "missing", "nonsense", "colors"],
+)
+def test_results_do_not_depend_on_the_environment(variables, results):
+    for name in READ:
+        done = diag(*RESULTS[name], env={**NOTHING, **variables})
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert done.stdout == results[name]
+    done = diag("run", "-f", script("print(compute())"), env={**NOTHING, **variables})
+    assert (done.returncode, done.stdout) == (0, b"55\n")
+    assert b"1 computation, 11 tasks" in done.stderr
+    assert b"\x1b" not in done.stderr
+
+
+IGNORES_CTRL_C = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]
+
+
+def test_a_program_for_which_ctrl_c_is_ignored_goes_on():
+    """As in the background of a script."""
+    name = script("compute()\nprint('waits', flush=True)\nprint(sys.stdin.read())")
+    for run in ([], ["-m", "dask_diag", "run"]):
+        child = subprocess.Popen(
+            [*IGNORES_CTRL_C, sys.executable, *run, name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment(),
+            text=True,
+        )
+        assert child.stdout.readline() == "waits\n"
+        child.send_signal(2)
+        stdout, stderr = child.communicate("went on", timeout=60)
+        assert (child.returncode, stdout) == (0, "went on\n")
+    assert "1 computation, 11 tasks" in stderr
+
+
+def test_tests_of_ctrl_c_pass_where_it_is_ignored():
+    """A suite that a script starts in the background."""
+    tests = (
+        f"{ROOT}/tests/test_cli_run.py::test_what_is_registered_to_run_at_exit_runs_after_ctrl_c"
+    )
+    other = f"{ROOT}/tests/test_cli_run.py::test_ctrl_c_while_it_starts_ends_by_the_signal"
+    options = ["-q", "-p", "no:cacheprovider", "--timeout=60", f"--rootdir={ROOT}"]
+    done = subprocess.run(
+        [*IGNORES_CTRL_C, sys.executable, "-m", "pytest", *options, tests, f"{other}[0.1]"],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        cwd=ROOT,
+        check=False,
+    )
+    assert "2 passed" in done.stdout, done.stdout
