@@ -256,9 +256,9 @@ def test_a_failed_task_is_in_the_report(tmp_path):
     ("filename", "told"),
     [
         (None, "filename: expected a path, found NoneType"),
-        ("no/page.html", "folder that exists"),
-        (".", "found the folder"),
-        ("/proc/page.html", "cannot write '/proc/page.html'"),
+        ("no/page.html", "make the directory .*no first"),
+        (".", "it is a directory; name a file in it"),
+        ("/proc/page.html", "cannot write /proc/page.html"),
         ("x" * 300, "File name too long"),
     ],
 )
@@ -292,7 +292,7 @@ def test_a_page_that_cannot_be_written_is_a_warning_at_most(tmp_path, capsys, fi
     assert result == 3
     text = str(told[0].message) if filters == "always" else capsys.readouterr().err
     assert "the page could not be written" in text
-    assert "folder that exists" in text
+    assert "make the directory" in text
     assert len(measured.recording.tasks) == 2
 
 
@@ -355,9 +355,7 @@ def test_a_forked_child_that_leaves_the_block_writes_nothing(tmp_path):
 def test_the_page_replaces_an_older_one_as_a_whole(tmp_path, monkeypatch):
     path = tmp_path / "page.html"
     path.write_text("older")
-    monkeypatch.setattr(
-        "dask_diag.views.files.Path.replace", lambda *a: (_ for _ in ()).throw(OSError)
-    )
+    monkeypatch.setattr("os.replace", lambda *a: (_ for _ in ()).throw(OSError))
     with pytest.raises(DiagnosticError, match="cannot write"):
         report(recording_of([]), path)
     monkeypatch.undo()
@@ -372,10 +370,10 @@ def test_wrong_arguments_are_told(tmp_path):
         report(recording_of([]), 3)
     with pytest.raises(DiagnosticError, match="expected a profiler"):
         report("profile", tmp_path / "page.html")
-    with pytest.raises(DiagnosticError, match="found the folder"):
+    with pytest.raises(DiagnosticError, match="it is a directory; name a file in it"):
         report(recording_of([]), tmp_path)
     for name, told in (("a\0b", "null"), ("x" * 300, "File name too long$")):
-        with pytest.raises(DiagnosticError, match=f"^filename: cannot write .*{told}"):
+        with pytest.raises(DiagnosticError, match=f"^cannot write .*{told}"):
             report(recording_of([]), name)
 
 

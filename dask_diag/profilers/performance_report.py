@@ -68,10 +68,10 @@ class performance_report(ProfilerGroup):  # noqa: N801
         self._mode = mode
 
     def __enter__(self) -> Self:
-        from dask_diag.views.files import check_writable, path_of
+        from dask_diag.atomic_files import as_path, check_writable
 
         # Where it is now: the block may go elsewhere.
-        self._path = path_of(self._filename).absolute()
+        self._path = as_path(self._filename, "filename").absolute()
         check_writable(self._path)
         return super().__enter__()
 
