@@ -12,9 +12,10 @@ HEAD = """\
 Tables and columns
 ==================
 
-A ``Recording`` has these tables, as attributes: ``recording.tasks`` is a table, and ``recording.tasks["start"]``
-a column. Exports use the same names. Times are seconds of ``time.perf_counter()``; add ``recording.epoch`` for
-seconds since 1970. A number that is not known is NaN. :doc:`numbers` says how each is measured.
+A ``Recording`` has these tables as attributes: ``recording.tasks`` is a table, and
+``recording.tasks.start``, or ``recording.tasks["start"]``, a column. Exports use the same names.
+Times are seconds of ``time.perf_counter()``; add ``recording.epoch`` for seconds since 1970. A
+number that is not known is NaN. :doc:`numbers` says how each is measured.
 """
 WORDS = {
     "States of a recording": schema.STATES,
