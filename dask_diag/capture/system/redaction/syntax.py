@@ -256,7 +256,7 @@ class _Finder(ast.NodeVisitor):
                     self._hide(statement.value)
         self.generic_visit(node)
 
-    # PrefixStrings that look secret themselves.
+    # Texts that look secret themselves.
 
     def visit_Constant(self, node: ast.Constant) -> None:
         text = text_of(node)
