@@ -37,8 +37,8 @@ _THREADS = re.compile(r"(OMP|MKL|OPENBLAS|BLIS|NUMBA|NUMEXPR|VECLIB\w*|GOTO)_(MA
 _LONGEST_VALUE = 200
 _MOST_LINES = 200
 _LINES_AROUND = 8
-_OURS = os.path.dirname(os.path.abspath(sys.modules["dask_diag"].__file__ or ""))
-_COMMANDS = os.path.join(_OURS, "cli")
+_PACKAGE = os.path.dirname(os.path.abspath(sys.modules["dask_diag"].__file__ or ""))
+_COMMANDS = os.path.join(_PACKAGE, "cli")
 
 
 def environment() -> list[Row]:
@@ -104,12 +104,12 @@ def _short(text: str) -> str:
 
 
 def calling_code(frame: FrameType | None) -> list[Row]:
-    """The code around the line that `frame` is at, of the first frame that is not ours.
+    """The code around the line that `frame` is at, of the first frame outside dask_diag.
 
     It is the whole function, or script, if that is not long; else the ``with`` block; else the
     lines around. Empty if the source is not there. What looks like a secret is masked in it.
     """
-    while frame is not None and frame.f_code.co_filename.startswith(_OURS + os.sep):
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE + os.sep):
         if frame.f_code.co_filename.startswith(_COMMANDS + os.sep):
             # What comes before is what runs commands, and no code of the user's.
             return _script(sys.argv[0]) if sys.argv else []

@@ -110,7 +110,7 @@ def is_named_text(node: ast.expr, key_too: bool = True) -> bool:
 
 
 def is_named_constant(node: ast.expr) -> bool:
-    """Whether it is a constant that stands for a secret name, as ``API_KEY``."""
+    """Whether it is a constant that names a secret, as ``API_KEY``."""
     name = name_of(node)
     return name.isupper() and is_secret_name(name)
 
@@ -128,7 +128,7 @@ def base_name(node: ast.expr) -> str:
 
 
 def text_of(node: ast.AST) -> str | None:
-    """The text of an expression as far as it is known, or None if it is none."""
+    """The text of an expression or None if it is none."""
     if isinstance(node, ast.Constant):
         value = node.value
         text = value.decode("latin-1") if isinstance(value, bytes) else value

@@ -1,7 +1,7 @@
 """Python code with its secrets masked: lines keep their numbers, and it reads as code.
 
 Literals are found by the parser and replaced by the tokenizer. What does not parse, as a cell with
-magics or code that breaks off, is masked as text: then every string literal is, since nothing tells
+magics or code that breaks off, is masked as text: then every string literal is, since nothing shows
 what it is for.
 """
 
@@ -143,7 +143,7 @@ def _within(pieces: list[_Piece], start: Position, stop: Position) -> list[_Piec
 
 
 def _masked_literal(text: str) -> str:
-    """What stands in place of a literal: of as many lines, and of none if it is empty."""
+    """The mask of a literal: of as many lines, and of none if it is empty."""
     body = text.lstrip("rbuftRBUFT")
     if not body.strip(body[0]):
         return text
@@ -152,7 +152,7 @@ def _masked_literal(text: str) -> str:
 
 
 def _masked_prose(text: str) -> str:
-    """What stands in place of a literal that is a statement, as a docstring: it stays readable."""
+    """The mask of a literal that is a statement, as a docstring: it stays readable."""
     body = text.lstrip("rbufRBUF")
     quotes = body[:3] if body[:3] in ('"""', "'''") else body[:1]
     inner = body[len(quotes) : -len(quotes)]

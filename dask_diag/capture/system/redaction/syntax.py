@@ -1,7 +1,7 @@
 """Which string literals of a program may be secret, by the names that they are given.
 
 A literal counts as secret if its own text looks so (see `looks_secret`), or if it is what a secret
-name stands for: in an assignment, an argument, a default, a dict, a comparison, what a function
+name is given: in an assignment, an argument, a default, a dict, a comparison, what a function
 returns, or the element behind such a name. Names that are themselves passed for a secret
 (``connect(password=value)``) count as secret where they are assigned.
 """

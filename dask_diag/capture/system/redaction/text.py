@@ -16,7 +16,7 @@ __all__ = ["MASK", "UNKNOWN", "is_secret_name", "looks_secret", "redacted_repr",
 
 MASK = "…"
 UNKNOWN = "\ufffc"
-"""Stands in a text for a part that is only known when the program runs."""
+"""In a text, the place of a part that is only known when the program runs."""
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _SECRET_WORDS = re.compile(
