@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from dask_diag.analysis.functions import expect_functions
+from dask_diag.analysis.grouping import rows_by
 from dask_diag.analysis.metering import without_metered
-from dask_diag.analysis.occupancy import Occupancy, occupancies, rows_by
+from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.waits import divided
 from dask_diag.columns import Categorical
 from dask_diag.errors import DiagnosticError

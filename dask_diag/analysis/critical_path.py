@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.analysis.occupancy import rows_by
+from dask_diag.analysis.grouping import rows_by
 from dask_diag.columns import Categorical
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording, expect_recording

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_diag.analysis.grouping import rows_by_code
 from dask_diag.analysis.metering import without_metered
 from dask_diag.columns import Categorical
 from dask_diag.errors import DiagnosticError
@@ -142,10 +143,10 @@ def _explained(recording: Recording, noncpu: Array, chosen: Array) -> tuple[Arra
     looked_at = np.unique(table["task"][is_exact])
     pool_of = _pool_codes(recording)
     sampled = table.rows(~is_exact)
-    rows_of = _positions_by(pool_of[sampled["task"]])
+    rows_of = rows_by_code(pool_of[sampled["task"]])
     wall = recording.tasks["stop"] - recording.tasks["start"]
     pools = []
-    for code, positions in _positions_by(pool_of[looked_at]).items():
+    for code, positions in rows_by_code(pool_of[looked_at]).items():
         tasks = looked_at[positions]
         blocked = float((noncpu[tasks] - exact[tasks]).sum())
         rows = sampled.rows(rows_of.get(code, slice(0)))
@@ -158,14 +159,6 @@ def _pool_codes(recording: Recording) -> Array:
     function, computation = recording.tasks["function"], recording.tasks["computation"]
     codes = function.codes.astype(np.int64) * len(computation.values) + computation.codes
     return np.asarray(codes)
-
-
-def _positions_by(codes: Array) -> dict[int, Array]:
-    order = np.argsort(codes, kind="stable")
-    present, first = np.unique(codes[order], return_index=True)
-    return (
-        dict(zip(present.tolist(), np.split(order, first[1:]), strict=True)) if len(codes) else {}
-    )
 
 
 def _pool(tasks: Array, blocked: float, wall: float, sampled: Table) -> _Pool:
