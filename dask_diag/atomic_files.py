@@ -56,6 +56,8 @@ def as_path(value: Any, argument: str = "path", error: Error = DiagnosticError) 
         raise error(f"{argument}: expected a path, found {type(value).__name__}")
     if not text:
         raise error(f"{argument}: expected the name of a file, found ''")
+    if "\0" in text:
+        raise error(f"{argument}: expected a path, found one with a null byte: {text!r}")
     return Path(text)
 
 

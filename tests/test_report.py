@@ -372,8 +372,8 @@ def test_wrong_arguments_are_told(tmp_path):
         report("profile", tmp_path / "page.html")
     with pytest.raises(DiagnosticError, match="it is a directory; name a file in it"):
         report(recording_of([]), tmp_path)
-    for name, told in (("a\0b", "null"), ("x" * 300, "File name too long$")):
-        with pytest.raises(DiagnosticError, match=f"^cannot write .*{told}"):
+    for name, told in (("a\0b", "found one with a null byte"), ("x" * 300, "File name too long$")):
+        with pytest.raises(DiagnosticError, match=told):
             report(recording_of([]), name)
 
 

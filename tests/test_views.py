@@ -194,9 +194,10 @@ def test_tasks_not_ok_are_marked_and_those_not_begun_are_not_drawn():
     assert data["unfilled"] == [0, 128, 255]
     assert failed == {"left": [1.0], "right": [2.0], "top": [0]}
     assert unfinished == {"left": [1.0], "right": [2.5], "top": [320]}
-    text = summary(recording)
-    assert "failed: 1 task, first ('f', 1) with ValueError" in text
-    assert "unfinished: 2 tasks, of which 1 is known to have started" in text
+    lines = summary(recording).splitlines()
+    assert lines[0].endswith("4 tasks on 2 workers, 1 failed, 2 unfinished")
+    assert "Failed      1 task, first ('f', 1) with ValueError" in lines
+    assert "Unfinished  2 tasks, of which 1 is known to have started" in lines
 
 
 def test_a_function_has_the_same_colour_everywhere_and_functions_differ():
@@ -378,7 +379,7 @@ def test_what_cannot_be_drawn_is_told(bad):
     [
         ({"filename": 3}, "filename: expected a path"),
         ({"filename": "."}, "it is a directory; name a file in it"),
-        ({"filename": "a\0b"}, "^cannot write .*null"),
+        ({"filename": "a\0b"}, "expected a path, found one with a null byte"),
         ({"filename": "x" * 300}, "^cannot write .*: File name too long$"),
         ({"palette": ["red"]}, "palette: expected the name"),
         ({"label_size": "x"}, "label_size: expected"),
@@ -414,12 +415,11 @@ def test_cpu_time_of_other_threads_is_told(retried):
         with Profiler() as prof:
             dask.threaded.get({("s", 0): (spin_elsewhere,)}, ("s", 0))
         assert cpu_outside_tasks(prof.recording) == pytest.approx(0.3, abs=0.03)
-        told = " ".join(prof.summary().split())
-        assert "of CPU time on threads beside the tasks' own and the scheduler's" in told
+        assert re.search(r"^Other threads +[23]\d\d ms of CPU", prof.summary(), re.MULTILINE)
         with Profiler() as prof:
             dask.threaded.get({("s", 0): (spin, 0.3)}, ("s", 0))
         assert cpu_outside_tasks(prof.recording) < 0.03
-        assert "of CPU time beside" not in prof.summary()
+        assert "Other threads" not in prof.summary()
 
     retried(measure)
 
@@ -489,7 +489,7 @@ def test_shown_text_is_one_printable_line_of_bounded_length(text, limit):
 def test_the_summary_adds_up():
     rows = [(f"f{n}", 0.0, 1.0 + n / 100, 0.5, "thread-0") for n in range(50)]
     text = summary(recording_of(rows))
-    assert "1 computation, 50 tasks on 1 worker, 10.0 s" in text
+    assert text.splitlines()[0] == "10.0 s in 1 computation: 50 tasks on 1 worker, all done"
     assert "(30 more functions)" in text
     total = next(line for line in text.splitlines() if line.strip().startswith("total"))
     assert total.split() == [
@@ -511,9 +511,10 @@ def test_the_summary_adds_up():
 
 def test_the_summary_of_several_combines_them():
     text = summary(run(Profiler(), ResourceProfiler(0.01), CacheProfiler()))
-    assert "1 computation, 2 tasks" in text
-    assert "resources: CPU" in text
-    assert "held by the scheduler (count): at most" in text
+    assert " in 1 computation: 2 tasks on " in text.splitlines()[0]
+    assert re.search(r"^Peak memory +\S+ MB \(", text, re.MULTILINE)
+    assert re.search(r"^CPU  +", text, re.MULTILINE)
+    assert re.search(r"^Cached results +peak 1 \(count\): b 1, c 1$", text, re.MULTILINE)
     assert str(text) == repr(text)
     assert text._repr_html_().count("<tr>") == 4
 
@@ -522,8 +523,8 @@ def test_computing_time_counts_overlap_once():
     rows = [("f", 0.0, 1.0, 1.0, "thread-0")]
     computations = [("c-1", 0.0, 4.0), ("c-2", 2.0, 3.0), ("c-3", 8.0, 9.0)]
     text = summary(recording_of(rows, computations))
-    assert "3 computations, 1 task on 1 worker, 5.00 s" in text
-    assert "overlapping in time with an earlier one: 1 computation" in text
+    assert text.splitlines()[0] == "5.00 s in 3 computations: 1 task on 1 worker, all done"
+    assert text.splitlines()[-1] == "Overlapping  1 computation started before another stopped"
 
 
 def test_a_big_profile_makes_a_small_page(tmp_path):
@@ -552,10 +553,13 @@ def test_the_page_holds_json_that_browsers_read(tmp_path):
 
 def test_in_a_notebook_a_summary_is_returned_and_not_printed(monkeypatch):
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
-    assert "1 computation, 2 tasks" in summary(run(Profiler()))
+    assert " in 1 computation: 2 tasks on " in summary(run(Profiler()))
 
 
 def test_the_summary_tells_how_worker_time_divides():
     rows = [("f", 0.0, 4.0, 3.0, "thread-0"), ("f", 0.0, 2.0, 1.0, "thread-1")]
-    text = " ".join(summary(recording_of(rows)).split())
-    assert "of 20.0 s of worker time: idle 69%, thread-cpu 20%, thread-noncpu 10%" in text
+    text = summary(recording_of(rows))
+    title, bar, legend = text.split("\n\n")[1].splitlines()
+    assert title == "Worker time 20.0 s"
+    assert [bar.count(glyph) for glyph in "█▓▒"] == [54, 16, 8]
+    assert legend.split("  ")[1:] == ["█ idle 69%", "▓ thread-cpu 20%", "▒ thread-noncpu 10%"]
