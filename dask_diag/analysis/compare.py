@@ -18,13 +18,12 @@ from dask_diag.analysis.memory import memory_usage
 from dask_diag.analysis.pairing import NO_TASKS, TimedTasks, differences, timed_tasks
 from dask_diag.analysis.statistics import CONFIDENCE, MIN_TASKS, Variation, half_width
 from dask_diag.analysis.step_functions import cached_levels, seconds_computing
-from dask_diag.columns import Categorical
+from dask_diag.columns import Array, Categorical
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
 
 __all__ = ["Comparison", "compare"]
 
-Array = np.ndarray[Any, Any]
 _NAN = float("nan")
 
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from dask_diag.analysis.task_times import start_times, stop_times
-from dask_diag.columns import Categorical
+from dask_diag.columns import Array, Categorical
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
 
 __all__ = ["memory_usage", "together"]
-
-Array = np.ndarray[Any, Any]
 
 
 def memory_usage(recording: Recording, by: str = "function") -> Table:

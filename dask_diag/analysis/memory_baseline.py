@@ -8,12 +8,11 @@ import numpy as np
 
 from dask_diag.analysis.memory import together
 from dask_diag.analysis.task_times import start_times, stop_times
+from dask_diag.columns import Array
 from dask_diag.formatting import BYTES
 from dask_diag.model.recording import Recording
 
 __all__ = ["cached_at", "memory_at_rest", "returned_by"]
-
-Array = np.ndarray[Any, Any]
 
 
 def memory_at_rest(recording: Recording) -> tuple[Array, Array]:
@@ -32,7 +31,7 @@ def memory_at_rest(recording: Recording) -> tuple[Array, Array]:
         computations = recording.computations
         begun = np.searchsorted(np.sort(computations["start"]), times, "right")
         outside = begun == np.searchsorted(np.sort(computations["stop"]), times)
-        by_the_clock = recording.resources["time"] if len(recording.resources) else np.zeros(0)
+        by_the_clock = recording.resources.time if len(recording.resources) else np.zeros(0)
         rest = outside | ~np.isin(times, by_the_clock)
     return times[rest], sampled.sizes[rest]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dask_diag.analysis.grouping import rows_by
+from dask_diag.columns import Array
 from dask_diag.import_optional import import_optional
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     import pandas
 
 __all__ = ["dataframe", "series_of"]
-
-Array = np.ndarray[Any, Any]
 
 
 def series_of(

@@ -10,11 +10,10 @@ import numpy as np
 from dask_diag.analysis.grouping import rows_by
 from dask_diag.analysis.task_times import computation_starts
 from dask_diag.analysis.transfers import Interval, transfers_by_task
+from dask_diag.columns import Array
 from dask_diag.model.recording import Recording
 
 __all__ = ["Occupancy", "Task", "occupancies", "when_ready"]
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
