@@ -29,6 +29,7 @@ from dask_diag import (
     context_meter,
     load,
     record,
+    save,
     summary,
 )
 from dask_diag.capture.run_id import run_id
@@ -208,7 +209,7 @@ def test_a_block_that_forks_counts_what_both_recorded_once():
 
         def go_on():
             compute(5)
-            prof.recording.save("child.diag")
+            save(prof.recording, "child.diag")
             send.send("saved")
 
         child = context.Process(target=go_on)
