@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-matrix lint bench docs screenshot clean
+.PHONY: demo check test test-browser test-truth test-all test-matrix lint mutate bench docs screenshot clean
 
 # Extras are installed when first needed; a stamp says which are there.
 $(VENV)/.%: setup.cfg pyproject.toml
@@ -17,11 +17,26 @@ demo: $(VENV)/.demo
 	$(BIN)/dask-diag run --waits --force --output demo/qr.diag examples/qr.py
 	$(BIN)/dask-diag report --force demo/qr.diag --output demo/report.html
 
-# What another process spoilt on a busy machine is measured again; a test that fails thrice fails.
-test: $(VENV)/.test
-	$(BIN)/python -m pytest --reruns 2 --reruns-delay 1
+# Before each commit.
+check: lint test
 
-# The oldest and the newest Python and dask that are supported, as far as the machine has them.
+# All but truths and browsers: minutes, on two cores.
+test: $(VENV)/.test
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not truth and not browser"
+
+test-browser: $(VENV)/.test
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "browser and not truth"
+
+# What is measured in real time has the machine to itself: one test at a time, and nothing beside.
+test-truth: $(VENV)/.test
+	$(BIN)/python -m pytest -q -m truth
+
+# One after the other, also with make -j.
+test-all: test
+	$(MAKE) test-browser
+	$(MAKE) test-truth
+
+# Pairs of Python and dask that are supported, of the Pythons that the machine has.
 test-matrix:
 	sh tests/matrix.sh
 

@@ -13,13 +13,17 @@ import dask.local
 import pytest
 from dask.callbacks import Callback
 
+ATTEMPTS = 3
+"""How often a truth is measured until it fails: a neighbour may spoil one measurement."""
+
+measured_again = {}
+"""Names of tests that needed more than one attempt, each with what spoilt the last of them."""
+
 
 def our_files(folder):
-    folder = Path("/proc/self/fd")
-    if not folder.exists():
-        return set()
+    """What this process has open below a folder or of the package: descriptor and target."""
     names = set()
-    for entry in folder.iterdir():
+    for entry in Path("/proc/self/fd").glob("*"):
         try:
             names.add(f"{entry.name} {os.readlink(entry)}")
         except OSError:
@@ -64,18 +68,31 @@ def hears_ctrl_c():
         signal.signal(signal.SIGINT, handler)
 
 
+def pytest_collection_modifyitems(items):
+    """What may be measured again is a truth; it is run alone."""
+    for item in items:
+        if "retried" in item.fixturenames:
+            item.add_marker("truth")
+
+
 @pytest.fixture
-def retried():
+def retried(request):
     """Run a measurement again where the machine, not the code, may have spoilt it."""
 
-    def run(measure, attempts=4):
-        for attempt in range(attempts):
+    def run(measure):
+        for attempt in range(1, ATTEMPTS):
             try:
                 return measure()
-            except AssertionError:
-                if attempt == attempts - 1:
-                    raise
-                time.sleep(0.2 * (attempt + 1))
-        raise AssertionError("unreachable")
+            except AssertionError as error:
+                measured_again[request.node.name] = str(error).partition("\n")[0]
+                time.sleep(0.2 * attempt)
+        return measure()
 
     return run
+
+
+def pytest_terminal_summary(terminalreporter):
+    if measured_again:
+        terminalreporter.section(f"measured again ({len(measured_again)})")
+        for name, reason in measured_again.items():
+            terminalreporter.line(f"{name}: {reason}")

@@ -10,13 +10,9 @@ from dask_diag import Recording
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.table import Table
 
-EMPTY = Table({})
-NOTHING = Recording(
-    start=0.5,
-    stop=1.5,
-    epoch=1e9,
-    **{f.name: EMPTY for f in fields(Recording) if f.type == "Table"},
-)
+from .tables import filled_table
+
+NOTHING = Recording(start=0.5, stop=1.5, epoch=1e9)
 
 
 def assert_same(one, other):
@@ -24,7 +20,10 @@ def assert_same(one, other):
     for field in fields(Recording):
         a, b = getattr(one, field.name), getattr(other, field.name)
         if isinstance(a, Table):
-            assert_same_table(a, b)
+            assert type(a) is type(b), field.name
+            # A table without rows is not written: its columns are what the schema says.
+            if len(a) or len(b):
+                assert_same_table(a, b)
         else:
             assert type(a) is type(b), field.name
             assert repr(a) == repr(b), field.name
@@ -61,7 +60,8 @@ def example(tasks=200, seed=0):
     task = np.arange(1, tasks) if tasks else np.zeros(0, np.int64)
     return replace(
         NOTHING,
-        tasks=Table(
+        tasks=filled_table(
+            "tasks",
             {
                 "key": PrefixStrings.of(
                     f"('sum-{n % 3:032x}', {n // 9}, {n % 9})" if n % 7 else f"lone-{n}"
@@ -75,10 +75,12 @@ def example(tasks=200, seed=0):
                 "submitted": submitted,
                 "worker": Categorical.of(f"thread-{n % 4}" for n in range(tasks)),
                 "thread": Categorical.of(140313448924864 + n % 4 for n in range(tasks)),
-            }
+            },
         ),
-        dependencies=Table({"task": task, "depends_on": task - 1}),
-        resources=Table({"time": np.arange(9) / 7, "memory": np.arange(9) * 1e6 + 0.5}),
+        dependencies=filled_table("dependencies", {"task": task, "depends_on": task - 1}),
+        resources=filled_table(
+            "resources", {"time": np.arange(9) / 7, "memory": np.arange(9) * 1e6 + 0.5}
+        ),
         notices=("the ☃ melted",),
         metric="count",
     )

@@ -15,12 +15,12 @@ import pytest
 from dask_diag import Recording
 from dask_diag.columns import PrefixStrings
 from dask_diag.errors import DiagnosticError, RecordingFileError
-from dask_diag.model.table import Table
 from dask_diag.storage import Writer, load, save, zip_stream
 from dask_diag.storage.blocks import ByteReader, ByteWriter
 from dask_diag.storage.chunks import encode_chunk
 
 from .recordings import NOTHING, assert_same, chunks_of_example, example
+from .tables import filled_table
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
 MUTATIONS = 1_000
@@ -46,8 +46,10 @@ def original(tmp_path):
 
 @pytest.fixture
 def small(tmp_path):
-    """Three chunks of 600 bytes."""
-    tasks = [Table({"start": np.arange(n, n + 9) / 1e9, "key": KEYS}) for n in range(3)]
+    """Three chunks of nine tasks."""
+    tasks = [
+        filled_table("tasks", {"start": np.arange(n, n + 9) / 1e9, "key": KEYS}) for n in range(3)
+    ]
     return written(tmp_path / "run.diag", [replace(NOTHING, tasks=table) for table in tasks])
 
 
