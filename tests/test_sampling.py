@@ -579,7 +579,7 @@ def test_nothing_of_the_users_is_kept():
 
 def test_code_is_let_go():
     space = {"spin": spin}
-    exec("def compute(): spin(0.1)", space)
+    exec("def computation(): spin(0.1)", space)
     code = weakref.ref(space["computation"].__code__)
     _, sprof = sampled({("work", 0): (space.pop("computation"),)})
     assert "computation" in names_of(sprof)
