@@ -7,7 +7,7 @@ from itertools import pairwise
 import dask.local
 import pytest
 
-from dask_diag import Profiler, activities, context_meter
+from dask_diag import Profiler, activities, context_meter, visualize
 from dask_diag.views.plots.activities.bars import numbers_of
 
 from .javascript import needs_node
@@ -94,6 +94,40 @@ def test_the_page_opens_and_changes_as_it_is_laid_out(opened, recording):  # noq
                     assert drawn[TITLES[name]][part][column] == expected
             if name != "of_cpu":
                 assert drawn[TITLES[name]]["unit"] == numbers.units[index]
+
+
+# After each frame, how many pixels are drawn in each canvas of a figure that has any.
+FRAMES = """
+window.frames_drawn = []
+const canvases = (root) => [...root.querySelectorAll("*")].flatMap((node) =>
+    node.tagName == "CANVAS" ? [node] : node.shadowRoot ? canvases(node.shadowRoot) : [])
+const pixels = ({width, height}, context) =>
+    context.getImageData(0, 0, width, height).data.filter((value, i) => i % 4 == 3 && value > 0).length
+const look = () => canvases(document).filter(({width, height}) => width * height > 10_000)
+    .map((canvas) => pixels(canvas, canvas.getContext("2d"))).filter((drawn) => drawn > 0)
+const after_frame = new MessageChannel()
+after_frame.port1.onmessage = () => {
+    const drawn = look()
+    if (drawn.length > 0) window.frames_drawn.push(drawn)
+    if (window.frames_drawn.length < 20) next()
+}
+const next = () => requestAnimationFrame(() => after_frame.port2.postMessage(null))
+next()
+"""
+
+
+@pytest.mark.parametrize("plot", ["activities", "tasks"])
+def test_the_first_frame_that_shows_a_figure_shows_all_of_it(browser, tmp_path, plot):  # noqa: F811
+    path = tmp_path / "page.html"
+    visualize(SEVERAL, plots=[plot], filename=path, show=False)
+    page = browser.new_page(viewport={"width": 1100, "height": 1000})
+    page.add_init_script(FRAMES)
+    page.goto(path.as_uri())
+    page.wait_for_function("window.frames_drawn.length == 20", timeout=60_000)
+    first, *_, last = page.evaluate("window.frames_drawn")
+    assert first == last
+    assert min(last) > 5000
+    page.close()
 
 
 def test_choosing_functions_changes_every_picture(opened):  # noqa: F811

@@ -64,12 +64,13 @@ export function moment(value, decimals = 6) {
 //
 // Steps are 1, 2 or 5 times a power of ten.
 export function tick_text(tick, ticks, unit = "") {
+    const space = unit ? " " : ""
+    if (tick === 0) return `0${space}${unit}`
     const largest = Math.max(...ticks.map(Math.abs))
     const [prefix, power] = largest_below(PREFIXES, largest)
     const steps = ticks.slice(1).map((next, i) => Math.abs(next - ticks[i]))
     const step = Math.min(...steps, largest || 1) / 10 ** power
     const decimals = Math.max(0, Math.ceil(-Math.log10(step) - 1e-9))
-    const space = unit ? " " : ""
     return `${(tick / 10 ** power).toFixed(Math.min(decimals, 20))}${space}${prefix}${unit}`
 }
 

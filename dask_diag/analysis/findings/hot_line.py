@@ -38,12 +38,12 @@ def hottest_line_of(recording: Recording, task: Mapping[str, Any]) -> str:
     place, its_seconds = next(iter(lines.items()))
     name, file, line = place
     where = f" ({short_path(file)}:{line})" if file else ""
-    told = f"; it spent {percent(its_seconds / seconds)} of its time in {name}{where}"
+    text = f"; it spent {percent(its_seconds / seconds)} of its time in {name}{where}"
     lines, seconds, seen = _lines_of(recording, alike & ~samples["key"].where(task["key"]))
     if seen < FEWEST_SAMPLES:
-        return told
+        return text
     others = percent(lines.get(place, 0.0) / seconds)
-    return f"{told}, others of {task['function']} {others} of theirs"
+    return f"{text}, other tasks of {task['function']} {others}"
 
 
 def _lines_of(recording: Recording, asked: Any) -> tuple[dict[Any, float], float, float]:

@@ -62,9 +62,9 @@ function all_of([first, last]) {
 // Of each pixel the indices of its first and last row, and of the extremes of each drawn column.
 export function extremes(columns, drawn, [first, last], from, per_pixel) {
     const indices = [], lowest = drawn.map(() => first), highest = drawn.map(() => first)
-    let pixel = null, start = first
+    let pixel = null, first_of_pixel = first
     const finish_pixel = (end) => {
-        const chosen = new Set([start, ...lowest, ...highest, end])
+        const chosen = new Set([first_of_pixel, ...lowest, ...highest, end])
         indices.push(...[...chosen].sort((a, b) => a - b))
     }
     for (let i = first; i < last; i++) {
@@ -72,7 +72,7 @@ export function extremes(columns, drawn, [first, last], from, per_pixel) {
         if (pixel_of_row !== pixel) {
             if (pixel !== null) finish_pixel(i - 1)
             pixel = pixel_of_row
-            start = i
+            first_of_pixel = i
             lowest.fill(i)
             highest.fill(i)
             continue

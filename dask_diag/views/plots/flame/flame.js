@@ -36,7 +36,10 @@ class FlameGraph {
     }
 
     resize() {
-        if (this.sums !== null) return this.draw_soon()
+        if (this.sums !== null) {
+            this.draw_soon()
+            return
+        }
         this.add_up_and_show()
         this.draw_timeline()
     }

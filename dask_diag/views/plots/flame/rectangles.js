@@ -106,7 +106,7 @@ function location_text(tree, texts, i) {
 
 function location_of(tree, texts, i) {
     const file = texts.files[tree.file[i]]
-    return tree.first[i] > 0 ? `${file}:${tree.first[i]}` : file
+    return tree.first_line[i] > 0 ? `${file}:${tree.first_line[i]}` : file
 }
 
 // The name of a call with its location, if that fits; else as much of the name as does.
