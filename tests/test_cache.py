@@ -78,9 +78,9 @@ def test_any_callable_is_a_metric(metric, name, sizes):
     with CacheProfiler(metric=metric) as cprof:
         dask.local.get_sync(CHAIN, ("c", 0))
     assert {result.metric for result in cprof.results} == sizes
-    assert name in cprof._metric_name
+    assert name in cprof.metric_name
     assert cprof.recording.notices == ()
-    assert CacheProfiler(metric=metric, metric_name="given")._metric_name == "given"
+    assert CacheProfiler(metric=metric, metric_name="given").metric_name == "given"
 
 
 @pytest.mark.parametrize(

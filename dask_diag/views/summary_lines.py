@@ -248,7 +248,7 @@ def _cached_results(recording: Recording) -> Iterator[Line]:
         f"{shown(name, 24)} {quantity(level.peak, unit)}" for name, level in _first(levels, 3)
     )
     metric = shown(recording.metric, 24)
-    measured = f" ({metric})" if metric != "nbytes" else ""
+    measured = "" if (metric, unit) == ("nbytes", "bytes") else f" ({metric})"
     yield "Cached results", f"peak {quantity(total.peak, unit)}{measured}: {top}"
 
 
