@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo check test test-browser test-truth test-all test-matrix lint mutate bench docs screenshot clean
+.PHONY: demo check test test-browser test-truth test-all test-matrix lint lint-js mutate bench docs screenshot clean
 
 # Extras are installed when first needed; a stamp says which are there.
 $(VENV)/.%: setup.cfg pyproject.toml
@@ -40,10 +40,27 @@ test-all: test
 test-matrix:
 	sh tests/matrix.sh
 
-lint: $(VENV)/.lint
+lint: $(VENV)/.lint lint-js
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The scripts in pages. A machine without node may do without, but not the one that decides.
+ifneq ($(shell command -v node 2>/dev/null),)
+lint-js: node_modules/.package-lock.json
+	node_modules/.bin/eslint dask_diag eslint.config.js
+	find dask_diag -name '*.js' -exec sh -c 'for f; do node --check "$$f" || exit 1; done' sh {} +
+else ifeq ($(CI),true)
+lint-js:
+	@echo "lint-js: no node is installed (apt-get install nodejs npm), and CI is true" >&2; exit 1
+else
+lint-js:
+	@echo "lint-js: skipped, no node is installed (apt-get install nodejs npm)"
+endif
+
+node_modules/.package-lock.json: package.json package-lock.json
+	npm ci --no-audit --no-fund
+	touch $@
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
@@ -60,4 +77,4 @@ screenshot: demo $(VENV)/.test
 	$(BIN)/python docs/screenshot.py demo/report.html docs/_static/report.png
 
 clean:
-	rm -rf $(VENV) .venv-* demo docs/_build docs/api/generated build dist *.egg-info
+	rm -rf $(VENV) .venv-* node_modules demo docs/_build docs/api/generated build dist *.egg-info

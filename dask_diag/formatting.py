@@ -1,27 +1,45 @@
-"""Numbers with their units, in words: one style, wherever a text has them."""
+"""Numbers with their units, as text: the one place where Python formats a number for a reader.
+
+``views/formatting.js`` has the same rules for pages, and ``tests/formatting_cases.json`` holds both
+to one table of cases. What is measured has three significant digits, zeros included, so that the
+digits of a column align; what is counted is whole.
+"""
 
 from __future__ import annotations
 
-from math import isnan
+from decimal import ROUND_HALF_UP, Context, Decimal
+from math import isfinite, isnan
 
-__all__ = ["BYTES", "amount", "quantity", "seconds", "size"]
+__all__ = ["BYTES", "amount", "count", "percent", "quantity", "seconds", "size"]
 
 BYTES = "bytes"
 """The unit whose amounts are shown as sizes."""
 
-_PREFIXES = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
-_ROUNDED_UP = 0.9995
-"""From this part of the next prefix on, three digits would be a thousand."""
+# JavaScript rounds a tie away from zero, Python's own formats to even.
+_THREE_DIGITS = Context(prec=3, rounding=ROUND_HALF_UP)
+_PREFIXES = (("T", 12), ("G", 9), ("M", 6), ("k", 3))
+"""With their powers of ten."""
+_UNITS_OF_TIME = (("s", 0), ("ms", -3), ("µs", -6), ("ns", -9))
+_TENTH = Decimal("0.1")
+
+
+def seconds(value: float) -> str:
+    """A duration in seconds, in the unit that suits it."""
+    if not isfinite(value):
+        return _not_finite(value, " s")
+    exponent = _rounded(value).adjusted() if value else 0
+    unit, power = next((u for u in _UNITS_OF_TIME if exponent >= u[1]), _UNITS_OF_TIME[-1])
+    return f"{_digits(value, power) if value else '0'} {unit}"
 
 
 def size(value: float) -> str:
-    """Bytes with three digits, in the unit that suits them, of powers of a thousand."""
-    return _short(value, " ", "B")
+    """Bytes, in the unit that suits them, of powers of a thousand."""
+    return _prefixed(value, " ", "B")
 
 
 def amount(value: float) -> str:
-    """A number with three digits, and an SI prefix if it is large."""
-    return _short(value, "", "")
+    """A number, with an SI prefix if it is large."""
+    return _prefixed(value, "", "")
 
 
 def quantity(value: float, unit: str) -> str:
@@ -34,26 +52,58 @@ def quantity(value: float, unit: str) -> str:
     return text if not unit or isnan(value) else f"{text} {unit}"
 
 
-def seconds(value: float) -> str:
-    """A duration in seconds with three digits, in the unit that suits it."""
+def count(value: float) -> str:
+    """How many there are: a whole number."""
+    return f"{_whole(value):,}" if isfinite(value) else _not_finite(value, "")
+
+
+def percent(share: float) -> str:
+    """A share of one as per cent: whole, and below one with a decimal."""
+    if not isfinite(share):
+        return _not_finite(share, "%")
+    hundredths = 100 * float(share)
+    if abs(hundredths) >= 0.95 or not share:
+        return f"{_whole(hundredths):,}%"
+    if abs(hundredths) < 0.05:
+        return "<0.1%" if share > 0 else ">-0.1%"
+    return f"{Decimal(hundredths).quantize(_TENTH, ROUND_HALF_UP)}%"
+
+
+def _prefixed(value: float, space: str, unit: str) -> str:
+    if not isfinite(value):
+        return _not_finite(value, space + unit)
+    # Bytes and results are counted: seven of them are not 7.00.
+    if abs(value) < 1000 and value == int(value):
+        return f"{int(value)}{space}{unit}"
+    exponent = _rounded(value).adjusted()
+    prefix, power = next((p for p in _PREFIXES if exponent >= p[1]), ("", 0))
+    return f"{_digits(value, power)}{space}{prefix}{unit}"
+
+
+def _digits(value: float, power: int) -> str:
+    """`value`, which is not zero, in units of ten to this power.
+
+    Three significant digits; a whole number from a thousand on, an exponent below 0.001.
+    """
+    scaled = _rounded(value).scaleb(-power)
+    exponent = scaled.adjusted()
+    if exponent >= 3:
+        return f"{_whole(value / 10.0**power):,}"
+    if exponent < -3:
+        return f"{scaled.scaleb(-exponent):.2f}e{exponent}"
+    return f"{scaled:.{2 - exponent}f}"
+
+
+def _rounded(value: float) -> Decimal:
+    """The three digits, found before the unit is: 999.6 ms is 1.00 s, never 1,000 ms."""
+    return _THREE_DIGITS.create_decimal(Decimal(float(value)))
+
+
+def _whole(value: float) -> int:
+    return int(Decimal(float(value)).to_integral_value(ROUND_HALF_UP))
+
+
+def _not_finite(value: float, unit: str) -> str:
     if isnan(value):
         return "unknown"
-    if abs(value) >= _ROUNDED_UP * 1e3:
-        return f"{value:,.0f} s"
-    for unit, factor in (("s", 1.0), ("ms", 1e-3)):
-        if abs(value) >= _ROUNDED_UP * factor:
-            return f"{_digits(value / factor)} {unit}"
-    return f"{_digits(value / 1e-6)} µs" if value else "0 s"
-
-
-def _short(value: float, between: str, unit: str) -> str:
-    if isnan(value):
-        return "unknown"
-    for prefix, factor in _PREFIXES:
-        if abs(value) >= _ROUNDED_UP * factor:
-            return f"{_digits(value / factor)}{between}{prefix}{unit}"
-    return f"{_digits(value)}{between}{unit}"
-
-
-def _digits(value: float) -> str:
-    return f"{float(f'{value:.3g}'):g}"
+    return f"{'-' if value < 0 else ''}∞{unit}"

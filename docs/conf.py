@@ -1,6 +1,12 @@
 """Settings of the documentation."""
 
+import runpy
+from pathlib import Path
+
 from dask_diag import __version__
+
+# columns.rst is generated from the schema.
+runpy.run_path(str(Path(__file__).with_name("columns.py")), run_name="__main__")
 
 project = "dask_diag"
 copyright = "2026, dask_diag developers"
@@ -18,6 +24,6 @@ exclude_patterns = ["_build"]
 html_theme = "alabaster"
 html_static_path = ["_static"]
 html_theme_options = {
-    "description": "Diagnostics for Dask's local schedulers, with numbers that can be trusted",
+    "description": "Diagnostics for Dask's local schedulers",
     "page_width": "1100px",
 }

@@ -1,4 +1,4 @@
-"""Decompose a random array and multiply the parts again, as dask's documentation does."""
+"""QR decomposition of a random array, and the product Q R, as in dask's documentation."""
 
 import dask.array as da
 

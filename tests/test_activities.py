@@ -385,5 +385,5 @@ def test_functions_that_no_task_has_are_told(functions):
     recording = recording_of([(1, 4, 5, "ok", ())], 2, 10)
     with pytest.raises(DiagnosticError, match=r"functions: expected .*, found "):
         activities(recording, functions=functions)
-    with pytest.raises(DiagnosticError, match="there are none"):
+    with pytest.raises(DiagnosticError, match="there are no tasks"):
         activities(dataclasses.replace(recording, tasks=NO_ROWS), functions="m")

@@ -7,10 +7,11 @@ from itertools import pairwise
 import dask.local
 import pytest
 
-from dask_diag import Profiler, activities, context_meter
-from dask_diag.views.plots.activities.bars import bars_by, numbers_of
+from dask_diag import Profiler, activities, context_meter, visualize
+from dask_diag.views.plots.activities.bars import numbers_of
 
-from .test_activity_pictures import SEVERAL
+from .javascript import needs_node
+from .test_activity_pictures import SEVERAL, laid_out
 from .test_browser import IDLE, browser, colours, frames, opened, tooltip  # noqa: F401
 from .test_views import HOSTILE, hostile_diagnostics, recording_of
 
@@ -29,6 +30,12 @@ DRAWN = """() => {
     }
     return pictures
 }"""
+TITLES = {
+    "by_function": "Tasks by function",
+    "of_cpu": "CPU and non-CPU",
+    "by_activity": "By activity",
+    "by_worker": "By worker",
+}
 CLICK = """(title) => {
     const walk = (root) => {
         for (const node of root.querySelectorAll("*")) {
@@ -68,32 +75,59 @@ def values(picture):
     )
 
 
+@needs_node
 @pytest.mark.parametrize("recording", [SEVERAL, "many"], ids=["several", "many"])
-def test_the_page_lays_out_as_python_does(opened, recording):  # noqa: F811
+def test_the_page_opens_and_changes_as_it_is_laid_out(opened, recording):  # noqa: F811
     if recording == "many":
         rows = [(f"f{n:03d}", 0.0, 1.0 + n / 99, 0.5, f"thread-{n % 40}") for n in range(400)]
         recording = recording_of(rows)
     numbers = numbers_of(recording)
     page = panel(opened, recording)
-    for place, unit in [*enumerate(numbers.units), (0, "seconds")]:
-        # A click on a function and back draws again what is chosen from the start.
-        choose_unit(page, unit)
-        click(page, numbers.functions[0])
-        click(page, numbers.functions[0])
-        pictures = page.evaluate(DRAWN)
-        for by, title in (
-            ("function", "Tasks by function"),
-            ("activity", "By activity"),
-            ("worker", "By worker"),
-        ):
-            bars = bars_by(numbers, by, place)
-            for part, columns in (("pieces", bars.pieces), ("rows", bars.rows)):
-                for name, column in columns.items():
-                    if isinstance((column or [""])[0], (str, list)):
-                        assert pictures[title][part][name] == column
-                    else:
-                        assert pictures[title][part][name] == pytest.approx(column)
-            assert pictures[title]["unit"] == unit
+    for index, unit in [(0, None), *enumerate(numbers.units), (0, "seconds")]:
+        if unit is not None:
+            choose_unit(page, unit)
+        drawn = page.evaluate(DRAWN)
+        for name, picture in laid_out(numbers, index).items():
+            for part, columns in picture.items():
+                for column, values in columns.items():
+                    expected = values if column == "members" else pytest.approx(values, nan_ok=True)
+                    assert drawn[TITLES[name]][part][column] == expected
+            if name != "of_cpu":
+                assert drawn[TITLES[name]]["unit"] == numbers.units[index]
+
+
+# After each frame, how many pixels are drawn in each canvas of a figure that has any.
+FRAMES = """
+window.frames_drawn = []
+const canvases = (root) => [...root.querySelectorAll("*")].flatMap((node) =>
+    node.tagName == "CANVAS" ? [node] : node.shadowRoot ? canvases(node.shadowRoot) : [])
+const pixels = ({width, height}, context) =>
+    context.getImageData(0, 0, width, height).data.filter((value, i) => i % 4 == 3 && value > 0).length
+const look = () => canvases(document).filter(({width, height}) => width * height > 10_000)
+    .map((canvas) => pixels(canvas, canvas.getContext("2d"))).filter((drawn) => drawn > 0)
+const after_frame = new MessageChannel()
+after_frame.port1.onmessage = () => {
+    const drawn = look()
+    if (drawn.length > 0) window.frames_drawn.push(drawn)
+    if (window.frames_drawn.length < 20) next()
+}
+const next = () => requestAnimationFrame(() => after_frame.port2.postMessage(null))
+next()
+"""
+
+
+@pytest.mark.parametrize("plot", ["activities", "tasks"])
+def test_the_first_frame_that_shows_a_figure_shows_all_of_it(browser, tmp_path, plot):  # noqa: F811
+    path = tmp_path / "page.html"
+    visualize(SEVERAL, plots=[plot], filename=path, show=False)
+    page = browser.new_page(viewport={"width": 1100, "height": 1000})
+    page.add_init_script(FRAMES)
+    page.goto(path.as_uri())
+    page.wait_for_function("window.frames_drawn.length == 20", timeout=60_000)
+    first, *_, last = page.evaluate("window.frames_drawn")
+    assert first == last
+    assert min(last) > 5000
+    page.close()
 
 
 def test_choosing_functions_changes_every_picture(opened):  # noqa: F811
@@ -105,10 +139,10 @@ def test_choosing_functions_changes_every_picture(opened):  # noqa: F811
     assert after["Tasks by function"]["rows"]["name"] == ["f"]
     assert after["CPU and non-CPU"]["rows"]["name"] == ["f"]
     assert after["By worker"]["rows"]["name"] == ["thread-0"]
-    told = activities(SEVERAL, functions=["f"]).to_dicts()
+    expected = activities(SEVERAL, functions=["f"]).to_dicts()
     rows = after["By activity"]["rows"]
     assert dict(zip(rows["name"], rows["total"])) == pytest.approx(
-        {row["activity"]: row["value"] for row in told}
+        {row["activity"]: row["value"] for row in expected}
     )
     assert after["Tasks by function"]["height"] < before["Tasks by function"]["height"]
     assert colours(page, frames(page)[0]) != picture
@@ -127,7 +161,7 @@ def test_choosing_the_unit_draws_bytes_by_function(opened):  # noqa: F811
     box = frames(page)[0]
     page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.25 * box["height"])
     text = tooltip(page)
-    for part in ("f", "read", "3 MB", "100% of this bar", "60% of all"):
+    for part in ("f", "read", "3.00 MB", "100% of this bar", "60% of all"):
         assert part in text
     assert "@" not in text
 
@@ -138,7 +172,7 @@ def test_hovering_a_share_of_cpu_tells_the_seconds(opened):  # noqa: F811
     page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 0.25 * box["height"])
     text = tooltip(page)
     assert "g" in text
-    assert "non-CPU: 3 s" in text
+    assert "non-CPU: 3.00 s" in text
     assert "@" not in text
 
 

@@ -24,7 +24,7 @@ from dask_diag import (
 from dask_diag.analysis.activities import cells, execute_metrics
 from dask_diag.columns import Categorical
 from dask_diag.views.assets import text_of
-from dask_diag.views.plots.activities.bars import bars_by, bars_of_cpu, numbers_of
+from dask_diag.views.plots.activities.bars import numbers_of
 from dask_diag.views.theme.colors import (
     _AFTER_METERED,
     _BEFORE_METERED,
@@ -33,6 +33,7 @@ from dask_diag.views.theme.colors import (
     stacking_order,
 )
 
+from .javascript import needs_node, run_javascript
 from .tables import filled_table
 from .test_activities import recording_of as scheduled
 from .test_flame import contrast
@@ -74,29 +75,45 @@ SEVERAL = metered(
 )
 
 
-def drawn(numbers, by, unit=0):
+def laid_out(numbers, unit=0, chosen=None):
+    """The pieces and rows of each picture, as the page lays them out."""
+    if chosen is None:
+        chosen = range(len(numbers.functions))
+    given = [numbers.in_the_page(), list(chosen), unit]
+    (pictures,) = run_javascript("plots/activities/bars.js", "lay_out", given)
+    return pictures
+
+
+def drawn(picture):
     """What the pieces of the bars are worth: (name of the bar, activity) to value."""
-    pieces = bars_by(numbers, by, unit).pieces
-    names = [numbers.activities[place][0] for place in pieces["activity"]]
-    return dict(zip(zip(pieces["name"], names, strict=True), pieces["value"], strict=True))
+    pieces = picture["pieces"]
+    keys = zip(pieces["name"], pieces["activity_name"], strict=True)
+    return dict(zip(keys, pieces["value"], strict=True))
 
 
-def told(recording, by, unit):
+def values_of_activities(recording, by, unit):
     rows = activities(recording, by=by, unit=unit).to_dicts()
     return {(row[by], row["activity"]): row["value"] for row in rows if row["value"]}
 
 
+@needs_node
 @pytest.mark.parametrize("unit", ["seconds", "bytes", "dollars"])
 def test_bars_are_worth_what_activities_says(unit):
     numbers = numbers_of(SEVERAL)
     assert numbers.units == ["seconds", "bytes", "dollars"]
-    place = numbers.units.index(unit)
-    of_functions = {key: value for key, value in told(SEVERAL, "function", unit).items() if key[0]}
-    assert drawn(numbers, "function", place) == pytest.approx(of_functions)
-    assert drawn(numbers, "worker", place) == pytest.approx(told(SEVERAL, "worker", unit))
+    pictures = laid_out(numbers, numbers.units.index(unit))
+    of_functions = {
+        key: value
+        for key, value in values_of_activities(SEVERAL, "function", unit).items()
+        if key[0]
+    }
+    assert drawn(pictures["by_function"]) == pytest.approx(of_functions)
+    assert drawn(pictures["by_worker"]) == pytest.approx(
+        values_of_activities(SEVERAL, "worker", unit)
+    )
     of_all = {row["activity"]: row["value"] for row in activities(SEVERAL, unit=unit).to_dicts()}
     by_activity = {
-        activity: value for (_, activity), value in drawn(numbers, "activity", place).items()
+        activity: value for (_, activity), value in drawn(pictures["by_activity"]).items()
     }
     assert by_activity == pytest.approx({name: value for name, value in of_all.items() if value})
 
@@ -118,75 +135,126 @@ def test_a_function_without_a_name_is_not_taken_for_free_workers():
         ("execute", "", "thread-cpu", "seconds"): 0.25,
         ("execute", "", "thread-noncpu", "seconds"): 0.75,
     }
-    assert bars_by(numbers_of(recording), "function").rows["total"] == [1.0]
+    cells = numbers_of(recording).cells
+    assert cells["value"][cells["function"] == 0].sum() == 1.0
 
 
+@needs_node
 def test_the_longest_come_first_and_pieces_follow_one_another():
     numbers = numbers_of(SEVERAL)
-    bars = bars_by(numbers, "function")
-    assert bars.rows["name"] == ["g", "f"]
-    assert bars.rows["total"] == pytest.approx([4.0, 3.5])
-    of_f = [n for n, y in enumerate(bars.pieces["y"]) if y == 1]
-    left, right = ([bars.pieces[side][n] for n in of_f] for side in ("left", "right"))
+    rows, pieces = map(laid_out(numbers)["by_function"].get, ("rows", "pieces"))
+    assert rows["name"] == rows["label"] == ["g", "f"]
+    assert rows["total"] == pytest.approx([4.0, 3.5])
+    assert rows["text"] == ["4.00 s", "3.50 s"]
+    of_f = [n for n, y in enumerate(pieces["y"]) if y == 1]
+    left, right = ([pieces[side][n] for n in of_f] for side in ("left", "right"))
     assert left == pytest.approx([0.0, *right[:-1]])
-    order = [numbers.activities[bars.pieces["activity"][n]][0] for n in of_f]
-    assert order == ["thread-cpu", "I/O", "thread-noncpu", "failed"]
-    in_bytes = bars_by(numbers, "function", numbers.units.index("bytes"))
-    assert in_bytes.rows["name"] == ["f", "g"]
+    names = [pieces["activity_name"][n] for n in of_f]
+    assert names == ["thread-cpu", "I/O", "thread-noncpu", "failed"]
+    assert pieces["text"][of_f[0]] == "2.40 s"
+    assert pieces["share"][of_f[0]] == "69% of this bar, 32% of all"
+    in_bytes = laid_out(numbers, numbers.units.index("bytes"))["by_function"]
+    assert in_bytes["rows"]["name"] == ["f", "g"]
+    assert in_bytes["rows"]["text"] == ["3.00 MB", "2.00 MB"]
 
 
-def test_free_workers_are_told_apart_and_come_last():
-    rows = bars_by(numbers_of(SEVERAL), "activity").rows
+@needs_node
+def test_only_functions_that_are_chosen_are_laid_out_and_free_workers_with_all_of_them():
+    numbers = numbers_of(SEVERAL)
+    of_f = laid_out(numbers, chosen=[numbers.functions.index("f")])
+    assert of_f["by_function"]["rows"]["name"] == of_f["of_cpu"]["rows"]["name"] == ["f"]
+    assert of_f["by_worker"]["rows"]["name"] == ["thread-0"]
+    expected = activities(SEVERAL, functions=["f"]).to_dicts()
+    rows = of_f["by_activity"]["rows"]
+    assert dict(zip(rows["name"], rows["total"], strict=True)) == pytest.approx(
+        {row["activity"]: row["value"] for row in expected}
+    )
+    nothing = laid_out(numbers, chosen=[])
+    assert all(picture["rows"]["y"] == [] for picture in nothing.values())
+
+
+@needs_node
+def test_free_workers_are_rows_of_their_own_and_come_last():
+    rows = laid_out(numbers_of(SEVERAL))["by_activity"]["rows"]
     assert rows["name"][-2:] == ["idle (no task ran)", "overhead (no task ran)"]
     assert rows["total"][:-2] == sorted(rows["total"][:-2], reverse=True)
-    assert sum(rows["of_all"]) == pytest.approx(1.0)
+    assert sum(rows["share_of_all"]) == pytest.approx(1.0)
+    assert rows["text"][0] == "3.40 s, 17%"
 
 
+@needs_node
 def test_the_share_of_cpu_counts_what_was_metered():
-    numbers = numbers_of(SEVERAL)
-    bars = bars_of_cpu(numbers, bars_by(numbers, "function").rows)
-    shares = dict(zip(bars.rows["name"], bars.rows["share"], strict=True))
+    picture = laid_out(numbers_of(SEVERAL))["of_cpu"]
+    shares = dict(zip(picture["rows"]["name"], picture["rows"]["share"], strict=True))
     assert shares == pytest.approx({"g": 1.0 / 4.0, "f": 2.6 / 3.5})
+    assert picture["rows"]["text"] == ["25% CPU", "74% CPU"]
+    assert picture["pieces"]["text"][:2] == ["CPU: 1.00 s", "non-CPU: 3.00 s"]
 
 
+@needs_node
 def test_values_below_zero_are_stacked_to_the_left():
     numbers = numbers_of(SEVERAL)
-    bars = bars_by(numbers, "function", numbers.units.index("dollars"))
-    assert (bars.pieces["left"], bars.pieces["right"]) == ([0.0, -2.0], [7.0, 0.0])
-    assert (bars.rows["left"], bars.rows["right"], bars.rows["total"]) == ([-2.0], [7.0], [5.0])
-    barely = numbers_of(recording_of([("f", 0.0, 1.0, 1.000003, "thread-0")]))
-    bars = bars_by(barely, "function")
-    assert bars.rows["total"] == pytest.approx([1.0])
-    assert bars_of_cpu(barely, bars.rows).rows["share"] == [1.0]
+    picture = laid_out(numbers, numbers.units.index("dollars"))["by_function"]
+    rows, pieces = picture["rows"], picture["pieces"]
+    assert (pieces["left"], pieces["right"]) == ([0.0, -2.0], [7.0, 0.0])
+    assert (rows["left"], rows["right"], rows["total"]) == ([-2.0], [7.0], [5.0])
+    barely = laid_out(numbers_of(recording_of([("f", 0.0, 1.0, 1.000003, "thread-0")])))
+    assert barely["by_function"]["rows"]["total"] == pytest.approx([1.0])
+    assert barely["of_cpu"]["rows"]["share"] == [1.0]
 
 
+@needs_node
+def test_a_share_of_no_seconds_is_not_known():
+    rows = [("f", 0.0, 1.0, np.nan, "thread-0")]
+    recording = metered(rows, [(0, "read", "bytes", 1e6, np.nan)])
+    picture = laid_out(numbers_of(recording), 1)["of_cpu"]
+    assert picture["rows"]["text"] == ["unknown"]
+    assert picture["pieces"]["y"] == []
+
+
+@needs_node
+def test_long_names_are_shortened_at_the_axis_only():
+    name = "a-name-of-a-function-that-is-far-too-long-🎉-for-its-axis"
+    rows = laid_out(numbers_of(recording_of([(name, 0.0, 1.0, 0.5, "w")])))["by_function"]["rows"]
+    assert rows["name"] == [name]
+    assert len(rows["label"][0]) == 34
+    start, end = rows["label"][0].split("…")
+    assert name.startswith(start)
+    assert name.endswith(end)
+
+
+@needs_node
 def test_what_is_not_a_number_is_not_drawn():
     recording = metered(
         given=[(0, "x", "count", np.nan, np.nan), (0, "y", "count", np.inf, np.nan)]
     )
-    assert bars_by(numbers_of(recording), "function", 1).rows["y"] == []
+    assert numbers_of(recording).units == ["seconds", "count"]
+    assert laid_out(numbers_of(recording), 1)["by_function"]["rows"]["y"] == []
 
 
+@needs_node
 def test_of_200_functions_30_bars_are_drawn_and_the_rest_is_one():
     rows = [(f"f{n:03d}", 0.0, 1.0 + n / 100, 0.5, "thread-0") for n in range(200)]
-    bars = bars_by(numbers_of(recording_of(rows)), "function")
-    assert len(bars.rows["y"]) == 30
-    assert bars.rows["name"][0] == "f199"
-    assert bars.rows["name"][-1] == "(171 more functions) not to scale"
-    assert bars.rows["right"][-1] == pytest.approx(bars.rows["right"][0])
-    assert bars.rows["total"][-1] == pytest.approx(sum(1 + n / 100 for n in range(171)))
+    drawn_rows = laid_out(numbers_of(recording_of(rows)))["by_function"]["rows"]
+    assert len(drawn_rows["y"]) == 30
+    assert drawn_rows["name"][0] == "f199"
+    assert drawn_rows["name"][-1] == "(171 more functions) not to scale"
+    assert drawn_rows["right"][-1] == pytest.approx(drawn_rows["right"][0])
+    assert drawn_rows["total"][-1] == pytest.approx(sum(1 + n / 100 for n in range(171)))
 
 
+@needs_node
 def test_functions_beyond_those_that_can_be_chosen_are_counted():
     rows = [(f"f{n:03d}", 0.0, 1.0 + n / 1000, 0.5, "thread-0") for n in range(500)]
     numbers = numbers_of(recording_of(rows))
     assert len(numbers.functions) == 300
     assert numbers.functions[-1] == "(201 more functions)"
-    bars = bars_by(numbers, "function")
-    assert bars.rows["name"][-1] == "(471 more functions) not to scale"
-    assert sum(bars.rows["total"]) == pytest.approx(sum(1 + n / 1000 for n in range(500)))
+    drawn_rows = laid_out(numbers)["by_function"]["rows"]
+    assert drawn_rows["name"][-1] == "(471 more functions) not to scale"
+    assert sum(drawn_rows["total"]) == pytest.approx(sum(1 + n / 1000 for n in range(500)))
 
 
+@needs_node
 def test_unused_workers_do_not_dwarf_the_others():
     recording = recording_of([("f", 0.0, 10.0, 9.0, "thread-0")])
     computations = {name: recording.computations[name] for name in recording.computations.columns}
@@ -194,18 +262,18 @@ def test_unused_workers_do_not_dwarf_the_others():
         recording,
         computations=filled_table("computations", {**computations, "workers": np.array([50])}),
     )
-    rows = bars_by(numbers_of(recording), "worker").rows
+    rows = laid_out(numbers_of(recording))["by_worker"]["rows"]
     assert rows["name"] == ["thread-0", "unused workers not to scale"]
     assert rows["total"] == pytest.approx([10.0, 490.0])
     assert rows["right"] == pytest.approx([10.0, 10.0])
 
 
+@needs_node
 def test_nothing_recorded_makes_no_bars():
     numbers = numbers_of(recording_of([], computations=()))
     assert numbers.units == ["seconds"]
-    for by in ("function", "worker", "activity"):
-        bars = bars_by(numbers, by)
-        assert bars.rows["y"] == bars.pieces["y"] == []
+    for picture in laid_out(numbers).values():
+        assert picture["rows"]["y"] == picture["pieces"]["y"] == []
     panel = visualize(Profiler(), plots=["activities"], show=False, save=False)
     assert len(list(panel.select({"type": bm.Plot}))) == 4
 
@@ -298,12 +366,13 @@ def test_a_compute_that_another_diagnostic_heard_alone_is_not_idle():
             dask.threaded.get({"x": (time.sleep, 0.01)}, "x")
         dask.threaded.get({"y": (time.sleep, 0.3)}, "y", num_workers=2)
     panel = visualize([prof, rprof], plots=["activities"], show=False, save=False)
-    worker_time = [
-        sum(source.data["total"])
-        for source in panel.select({"type": bm.ColumnDataSource})
-        if "total" in source.data
+    (numbers,) = [
+        script.args["numbers"]
+        for script in panel.select({"type": bm.CustomJS})
+        if "numbers" in script.args
     ]
-    assert max(worker_time) == pytest.approx(activities(prof.recording)["value"].sum())
+    worker_time = numbers["cells"]["value"][numbers["cells"]["unit"] == 0].sum()
+    assert worker_time == pytest.approx(activities(prof.recording)["value"].sum())
 
 
 def test_hostile_text_is_text(tmp_path):

@@ -16,9 +16,13 @@ PACKAGE = Path(dask_diag.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 # Leaves first.
-BASICS = {"_version", "columns", "errors", "formatting", "import_optional", "schema", "validation"}
+BASICS = {
+    *("_version", "atomic_files", "columns", "errors", "formatting"),
+    *("import_optional", "schema", "validation"),
+}
 LAYERS = {
     "_version": set(),
+    "atomic_files": {"errors"},
     "columns": set(),
     "config": set(),
     "errors": set(),

@@ -171,13 +171,13 @@ def test_hovering_a_task_tells_of_it(opened):
     page.wait_for_function("document.body.innerText !== null")
     text = tooltip(page)
     assert "('slow', 7)" in text
-    for part in ("slow", "start", "duration", "20", "non-CPU", "(0%)", "thread-0"):
+    for part in ("slow", "start", "duration", "20", "non-CPU", "(<0.1%)", "thread-0"):
         assert part in text
 
 
 @pytest.mark.parametrize(
     ("unit", "told"),
-    [("bytes", "162 MB"), ("", "161,600,000"), ("rows", "161,600,000 rows")],
+    [("bytes", "162 MB"), ("", "162M"), ("rows", "162M rows")],
 )
 def test_hovering_what_was_held_tells_how_much(opened, unit, told):
     with CacheProfiler(lambda _: 161_600_000, "nbytes", unit) as cprof:

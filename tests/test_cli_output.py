@@ -111,7 +111,7 @@ def test_a_reader_who_has_had_enough(arguments, variables, nobody_reads):
 
 
 def test_a_gate_judges_also_if_nobody_reads(nobody_reads, full):
-    gate = ["compare", "before.diag", "after.diag", "--html", "page.html", "-f", "--fail-over"]
+    gate = ["compare", "before.diag", "after.diag", "--html", "page.html", "-f", "--fail-above"]
     for share, status in (("10%", 1), ("90%", 0)):
         assert diag(*gate, share, stdout=nobody_reads).returncode == status
         assert Path("page.html").exists()

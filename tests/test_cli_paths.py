@@ -37,7 +37,7 @@ READERS = {
     **{f"export {name}": ["export", "PATH", "--format", name] for name in FORMATS},
     "export -o": ["export", "PATH", "-o", "new.json"],
     "compare before": ["compare", "PATH", "run.diag"],
-    "compare after": ["compare", "run.diag", "PATH", "--fail-over", "10%"],
+    "compare after": ["compare", "run.diag", "PATH", "--fail-above", "10%"],
 }
 WRITERS = {
     "report": ["report", "run.diag", "-o", "PATH"],
@@ -200,7 +200,8 @@ def test_tables_are_put_beside_what_is_in_a_folder(monkeypatch):
     assert done.exit_code == 0, done.output
     assert Path("mine").read_text() == "mine"
     assert "tasks.csv" in os.listdir()
-    assert not [name for name in os.listdir() if name.startswith(".")]
+    hidden = {name for name in os.listdir() if name.startswith(".")}
+    assert hidden == {".dask_diag-files.json"}
 
 
 @contextmanager
@@ -288,7 +289,7 @@ def test_an_api_replaces_no_device_either(monkeypatch):
         lambda path: dask_diag.report(measured, path),
         lambda path: dask_diag.export(measured, path, "json", overwrite=True),
     ):
-        with pytest.raises(dask_diag.DiagnosticError, match="no ordinary file"):
+        with pytest.raises(dask_diag.DiagnosticError, match="not a regular file"):
             write("fifo")
         assert stat.S_ISFIFO(os.stat("fifo").st_mode)
 

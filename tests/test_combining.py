@@ -44,11 +44,11 @@ import os, random, sys
 os.getpid = lambda: 1
 random.seed(0)
 import dask.local
-from dask_diag import Profiler
+from dask_diag import Profiler, save
 with Profiler() as prof:
     dsk = {("f", n): (int,) for n in range(int(sys.argv[1]))}
     dask.local.get_sync(dsk, list(dsk))
-prof.recording.save(sys.argv[2])
+save(prof.recording, sys.argv[2])
 """
 
 
@@ -283,11 +283,11 @@ def test_computations_of_any_parts_are_there_once_and_positions_refer_to_their_t
 def sampled(times, run="one", start=None, memory=100.0, notes=()):
     """A recording of a ResourceProfiler that took a sample at each of these times."""
     times = np.array(times, dtype=float)
-    begun = times[0] if start is None else start
-    read = np.unique(np.concatenate([[begun], times, np.array(notes, dtype=float)]))
+    first = times[0] if start is None else start
+    read = np.unique(np.concatenate([[first], times, np.array(notes, dtype=float)]))
     return replace(
         NOTHING,
-        start=begun,
+        start=first,
         stop=times[-1],
         run_id=run,
         resources=Table(

@@ -223,7 +223,7 @@ def test_cpu_memory_and_what_is_held():
     assert rows_of(comparison)["g"]["memory_after"] == 1e9
     text = comparison_summary(comparison, "before.diag", "after.diag").replace("\n  ", " ")
     assert "90→40" in text
-    assert "peak resident memory 2 GB → 3 GB; during tasks of f 2 GB → 3 GB" in text
+    assert "peak resident memory 2.00 GB → 3.00 GB; during tasks of f 2.00 GB → 3.00 GB" in text
     assert "cached results: peak 3 → 8; f 3 → 7" in text
     assert "± is the 99% confidence interval from task-to-task variation" in text
     assert "machine-wide slowdowns are not covered" in text

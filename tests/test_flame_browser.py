@@ -93,19 +93,19 @@ def flame_of(opened, recording, **kwargs):
 def test_all_calls_are_drawn_with_their_totals_and_names(opened):
     flame = flame_of(opened, known_stacks())
     assert flame.totals == {
-        "all tasks": "7.5 s, 100.0%",
-        "sum": "4 s, 53.3% (53.3% of caller)",
-        "load": "3.5 s, 46.7% (46.7% of caller)",
-        "main": "3.5 s, 46.7% (100.0% of caller)",
-        "sorted": "2 s, 26.7% (100.0% of caller)",
-        "(not sampled)": "1 s, 13.3% (25.0% of caller)",
-        "Array.sum": "3 s, 40.0% (85.7% of caller)",
-        "encode": "500 ms, 6.7% (16.7% of caller)",
+        "all tasks": "7.50 s, 100%",
+        "sum": "4.00 s, 53% (53% of caller)",
+        "load": "3.50 s, 47% (47% of caller)",
+        "main": "3.50 s, 47% (100% of caller)",
+        "sorted": "2.00 s, 27% (100% of caller)",
+        "(not sampled)": "1.00 s, 13% (25% of caller)",
+        "Array.sum": "3.00 s, 40% (86% of caller)",
+        "encode": "500 ms, 7% (17% of caller)",
     }
     state = flame.state
     assert state["x"] == [0, 7.5]
     assert "Array.sum  (dask/array/core.py:100)" in state["words"]
-    assert flame.status == "7.5 s in 60 samples · 13.3% could not be sampled"
+    assert flame.status == "7.50 s in 60 samples · 13% could not be sampled"
     assert len(colours(flame.page, frames(flame.page)[0])) > 5
 
 
@@ -131,7 +131,7 @@ def test_hovering_a_call_tells_of_it(opened):
     flame = flame_of(opened, known_stacks())
     flame.page.mouse.move(*flame.middle_of("Array.sum"))
     text = tooltip(flame.page)
-    for part in ("Array.sum", "dask/array/core.py:100", "3 s, 40.0%", "2.5 s, 33.3%"):
+    for part in ("Array.sum", "dask/array/core.py:100", "3.00 s, 40%", "2.50 s, 33%"):
         assert part in text
 
 
@@ -148,7 +148,7 @@ def test_what_is_found_is_highlighted_and_its_total_counts_nested_calls_once(ope
         ),
     )
     flame.search("AGAIN")
-    assert "found: 3 s, 37.5%" in flame.status
+    assert "found: 3.00 s, 38%" in flame.status
     looks = {
         (call["name"], call["fill"] == "#d6007a", call["alpha"]) for call in flame.state["calls"]
     }
@@ -159,9 +159,9 @@ def test_what_is_found_is_highlighted_and_its_total_counts_nested_calls_once(ope
         ("all tasks", False, 0.3),
     }
     flame.search("code/main")
-    assert "found: 6 s, 75.0%" in flame.status
+    assert "found: 6.00 s, 75%" in flame.status
     flame.search("nowhere")
-    assert "found: 0 s, 0.0%" in flame.status
+    assert "found: 0 s, 0%" in flame.status
     flame.search("")
     assert "found" not in flame.status
     assert {call["alpha"] for call in flame.state["calls"]} == {1}
@@ -171,44 +171,44 @@ def test_one_function_of_tasks_is_shown_alone(opened):
     flame = flame_of(opened, known_stacks())
     flame.page.get_by_role("combobox").select_option(label="load")
     assert flame.totals == {
-        "load": "3.5 s, 100.0%",
-        "main": "3.5 s, 100.0% (100.0% of caller)",
-        "Array.sum": "3 s, 85.7% (85.7% of caller)",
-        "encode": "500 ms, 14.3% (16.7% of caller)",
+        "load": "3.50 s, 100%",
+        "main": "3.50 s, 100% (100% of caller)",
+        "Array.sum": "3.00 s, 86% (86% of caller)",
+        "encode": "500 ms, 14% (17% of caller)",
     }
-    assert flame.status == "3.5 s in 40 samples"
+    assert flame.status == "3.50 s in 40 samples"
     assert list(flame.state["bars"]["left"]) == [0, 1]
     flame.press("Up")
     assert "all tasks" not in flame.totals
     flame.press("Reset")
-    assert flame.totals["all tasks"] == "7.5 s, 100.0%"
+    assert flame.totals["all tasks"] == "7.50 s, 100%"
     assert list(flame.state["bars"]["left"]) == [0, 1, 2]
 
 
 def test_wall_time_cpu_and_waiting_can_be_switched(opened):
     flame = flame_of(opened, known_stacks())
     flame.press("CPU")
-    assert flame.totals["all tasks"] == "4 s, 100.0%"
-    assert flame.totals["load"] == "2.25 s, 56.3% (56.3% of caller)"
+    assert flame.totals["all tasks"] == "4.00 s, 100%"
+    assert flame.totals["load"] == "2.25 s, 56% (56% of caller)"
     assert "(not sampled)" not in flame.totals
-    assert flame.status.startswith("4 s of CPU in")
+    assert flame.status.startswith("4.00 s of CPU in")
     flame.press("Waiting")
-    assert flame.totals["all tasks"] == "2.5 s, 100.0%"
-    assert flame.totals["sorted"] == "1 s, 40.0% (100.0% of caller)"
+    assert flame.totals["all tasks"] == "2.50 s, 100%"
+    assert flame.totals["sorted"] == "1.00 s, 40% (100% of caller)"
     flame.press("Wall time")
-    assert flame.totals["all tasks"] == "7.5 s, 100.0%"
+    assert flame.totals["all tasks"] == "7.50 s, 100%"
 
 
 def test_a_range_that_is_chosen_on_the_timeline_is_what_is_shown(opened):
     flame = flame_of(opened, known_stacks())
     flame.choose_range(0.5, 0.75)
     shown = flame.totals
-    assert shown["all tasks"].startswith(("2 s", "1.99 s", "2.01 s"))
+    assert shown["all tasks"].startswith(("2.00 s", "1.99 s", "2.01 s"))
     assert "load" not in shown
-    assert "from 2 s to 3 s" in flame.status
+    assert "from 2.000 s to 3.000 s" in flame.status
     box = frames(flame.page)[-1]
     flame.page.mouse.click(box["x"] + 20, box["y"] + 20)
-    assert flame.totals["all tasks"] == "7.5 s, 100.0%"
+    assert flame.totals["all tasks"] == "7.50 s, 100%"
 
 
 def test_the_timeline_stacks_cpu_and_waiting(opened):
@@ -232,7 +232,7 @@ def test_zoom_stays_where_it_can_when_another_kind_or_range_is_chosen(opened):
 def test_calls_too_narrow_to_draw_are_told_as_one(opened):
     rows = [((0.0, 1.0), "t", [(f"f{n}", "a.py", 1, 1)], 1e-4, 0.0) for n in range(500)]
     flame = flame_of(opened, recording_of_stacks([*rows, ((0.0, 1.0), "t", [CORE], 10.0, 1.0)]))
-    assert flame.totals["500 calls"] == "50 ms, 0.5%"
+    assert flame.totals["500 calls"] == "50.0 ms, 0.5%"
     assert len(flame.state["calls"]) == 4
 
 

@@ -102,7 +102,7 @@ def test_short_tasks_are_not_told_apart_unless_cycles_are_short(retried):
         tasks = {("work", n): (brief, 0.06) for n in range(4)}
         _, sprof = sampled(tasks, dask.local.get_sync)
         assert set(sprof.recording.samples["key"].tolist()) == {""}
-        with pytest.raises(DiagnosticError, match=r"a quarter of a cycle.*cycle=\.\.\."):
+        with pytest.raises(DiagnosticError, match=r"a quarter of the cycle.*cycle=\.\.\."):
             sprof.tree(key=("work", 0))
         _, sprof = sampled(tasks, dask.local.get_sync, "2ms", cycle="100ms")
         assert set(sprof.recording.samples["key"].tolist()) == set(map(str, tasks))

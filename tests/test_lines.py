@@ -12,6 +12,7 @@ from dask_diag import visualize
 from dask_diag.analysis.levels import levels_held
 from dask_diag.columns import Categorical, PrefixStrings
 
+from .javascript import needs_node, run_javascript
 from .pages import arguments_of, unpacked
 from .tables import filled_table
 from .test_browser import browser, opened  # noqa: F401
@@ -93,6 +94,27 @@ def test_every_change_of_what_is_held_is_in_the_page(tmp_path, metric):
     for line, level in zip(there, [total, *levels.values()], strict=True):
         assert line["time"] == pytest.approx(level.times, abs=6e-7)
         assert line["amount"] == pytest.approx(level.amounts, abs=1e-6 * level.peak)
+
+
+@needs_node
+def test_of_each_pixel_the_first_the_last_and_the_extremes_are_drawn():
+    nan = float("nan")
+    columns = {
+        "time": [0.0, 0.1, 0.2, 0.3, 0.9, 1.0, 1.5, 2.5],
+        "a": [5, 9, 1, 5, 5, 0, 0, 7],
+        "b": [0, 0, 0, 8, 0, 1, 2, nan],
+    }
+    # A pixel is a second; the last row is out of view.
+    everything, of_a, first_pixel = run_javascript(
+        "plots/lines.js",
+        "extremes",
+        [columns, ["a", "b"], [0, 8], 0, 1],
+        [columns, ["a"], [0, 7], 0, 1],
+        [columns, ["a"], [1, 4], 0, 1],
+    )
+    assert everything == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert of_a == [0, 1, 2, 4, 5, 6]
+    assert first_pixel == [1, 2, 3]
 
 
 DRAWN = f"""() => {{

@@ -151,7 +151,7 @@ def test_a_file_that_was_replaced_before_it_was_locked_is_let_go(monkeypatch):
             os.replace("run.diag", "elsewhere.diag")
         lock(file, path)
 
-    monkeypatch.setattr("dask_diag.storage.paths.lock", late)
+    monkeypatch.setattr("dask_diag.storage.locking.lock", late)
     with record("run.diag", overwrite=True):
         pass
     assert calls

@@ -122,7 +122,7 @@ def test_a_million_tasks_have_room_and_keys_without_a_pattern_are_told_to_be_lef
     path, args = page_of(many_tasks(count), tmp_path)
     assert (path.stat().st_size - without) / count < 7
     assert args["packed_keys"] is not None
-    monkeypatch.setattr("dask_diag.views.plots.tasks.binned._ROOM", 8 * count)
+    monkeypatch.setattr("dask_diag.views.plots.tasks.binned._MOST_BYTES", 8 * count)
     different = many_tasks(count, alike=False)
     path, args = page_of(different, tmp_path)
     assert args["packed_keys"] is None

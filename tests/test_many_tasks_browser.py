@@ -12,9 +12,10 @@ from benchmarks.made_up import FUNCTIONS, many_tasks, recording_of
 from dask_diag import ResourceProfiler, visualize
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.table import Table
-from dask_diag.views.plots.tasks.columns import LANE, tasks_in_lanes
+from dask_diag.views.plots.tasks.columns import FULL, LANE, tasks_in_lanes
 from dask_diag.views.theme.colors import color_of
 
+from .javascript import changed_by_javascript, needs_node
 from .test_browser import browser, frames, opened, tooltip  # noqa: F401
 from .test_many_tasks import with_columns
 
@@ -89,21 +90,25 @@ def test_every_task_can_be_reached_with_its_own_times_and_key(opened):  # noqa: 
         assert FUNCTIONS[drawn["function"][place]] == tasks["function"][row]
 
 
+@needs_node
 def test_what_the_page_draws_of_packed_tasks_is_what_is_drawn_of_few(opened):  # noqa: F811
     recording = many_tasks(6000, workers=4)
     page = opened(recording, plots=["tasks"])
     stop = float(np.median(recording.tasks["stop"])) * 0.8
     told = look_at(page, 0, stop)
     lanes = tasks_in_lanes(recording, 0.0)
-    expected = lanes.rows(lanes.start <= stop).in_order().columns(120)
+    few = lanes.rows(lanes.start <= stop).in_order()
+    models = {"rectangles": {}, "marks": [], "marked": [], "lane_height": LANE, "full": FULL}
+    arguments = {**models, "columns": few.columns(), "keys": few.keys(120)}
+    (changed,) = changed_by_javascript("plots/tasks/tasks.js", "draw_all", arguments)
+    expected = changed["rectangles"]["data"]
     assert 1000 < len(told["tasks"]["key"]) < 3000
-    assert told["tasks"]["key"] == expected["key"]
-    for name in ("top", "function", "outcome"):
-        assert told["tasks"][name] == expected[name].tolist()
+    for name in ("key", "top", "function", "outcome"):
+        assert told["tasks"][name] == expected[name]
     for name, off in (("left", 1e-6), ("right", 1e-6), ("cpu", 3e-5)):
-        assert told["tasks"][name] == pytest.approx(expected[name].tolist(), abs=off)
-    ticks_long = (expected["right"] - expected["left"]) / 1e-6
-    off = np.abs(np.array(told["tasks"]["unfilled"]) - expected["unfilled"].astype(float))
+        assert told["tasks"][name] == pytest.approx(expected[name], abs=off)
+    ticks_long = np.subtract(expected["right"], expected["left"]) / 1e-6
+    off = np.abs(np.subtract(told["tasks"]["unfilled"], expected["unfilled"]))
     assert (off <= 1 + 255 * (0.002 + 2 / ticks_long)).all()
     assert told["images"] == []
     look_at(page, 0, recording.stop)
@@ -233,13 +238,13 @@ def test_a_browser_that_cannot_unpack_is_told(browser, tmp_path):  # noqa: F811
 
 
 def test_keys_that_are_left_out_are_told(opened, monkeypatch):  # noqa: F811
-    monkeypatch.setattr("dask_diag.views.plots.tasks.binned._ROOM", 1_000_000)
+    monkeypatch.setattr("dask_diag.views.plots.tasks.binned._MOST_BYTES", 1_000_000)
     recording = many_tasks(100_000, alike=False)
     page = opened(recording, plots=["tasks"])
-    assert "3 MB of keys are left out of this page" in state(page)["status"]
+    assert "3.06 MB of keys are left out of this page" in state(page)["status"]
     told = look_at(page, 0, 0.01)
     assert told["tasks"]["key"]
-    assert set(told["tasks"]["key"]) == {"(3 MB of keys are left out of this page)"}
+    assert set(told["tasks"]["key"]) == {"(3.06 MB of keys are left out of this page)"}
 
 
 def test_tasks_follow_the_time_axis_that_they_share(opened):  # noqa: F811

@@ -561,7 +561,7 @@ def test_hostile_labels_are_drawn_as_text(tmp_path):
     assert "<script>alert(1)" not in path.read_text()
     path.unlink()
     assert "\x1b" not in summary(sampler)
-    assert "at most 20 MB" in summary(sampler)
+    assert "at most 20.0 MB" in summary(sampler)
 
 
 def test_series_are_combined_and_kept_apart():

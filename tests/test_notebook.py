@@ -275,3 +275,29 @@ def test_the_example_runs(tmp_path, monkeypatch):
     assert "tasks on" in outputs["save"]
     assert "truncated" not in outputs["compare"]
     assert len(dask_diag.load(tmp_path / "run.diag").tasks) > 10
+
+
+def calling_code(recording):
+    return [
+        row["value"] for row in recording.environment.to_dicts() if row["section"] == "calling code"
+    ]
+
+
+def test_the_cell_is_noted_without_its_secrets_or_left_out(shell, monkeypatch, tmp_path):
+    # What runs the shell is no code of the user's.
+    launcher = tmp_path / "launcher.py"
+    launcher.write_text("launched = True\n")
+    monkeypatch.setattr("sys.argv", [str(launcher)])
+    monkeypatch.setenv("API_TOKEN", "")
+    body = f"password = 'hunter2'  # seen\n%env API_TOKEN=hunter2\n{COMPUTE}"
+    assert shell(f"%%diag run -q -o run.diag --report page.html\n{body}")[0].success
+    for recording in (shell.names["run"], dask_diag.load("run.diag")):
+        (code,) = calling_code(recording)
+        assert code.startswith("password = '…'  # seen\n%env API_TOKEN=…\nimport dask; total")
+    page = Path("page.html").read_text()
+    assert "# seen" in page
+    assert "hunter2" not in page
+    assert shell(f"%%diag run -q -o none.diag --no-code\n{body}")[0].success
+    for recording in (shell.names["run"], dask_diag.load("none.diag")):
+        assert calling_code(recording) == []
+        assert len(recording.environment)

@@ -134,7 +134,7 @@ def test_plots_of_different_times_are_told(opened, tmp_path):
     with pytest.warns(RuntimeWarning, match="not measured at the same time: tasks and resources"):
         visualize([tasks, apart], filename=tmp_path / "apart.html", show=False)
     notice = opened(tmp_path / "apart.html").query_selector(".notice")
-    assert "90 s apart" in notice.inner_text()
+    assert "90.0 s apart" in notice.inner_text()
     assert opened(tmp_path / "once.html").query_selector(".notice") is None
 
 

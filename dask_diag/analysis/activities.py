@@ -83,8 +83,8 @@ def activities(
     units = list(dict.fromkeys(["seconds", *UNITS_OF_TRANSFERS, *_units(recording)]))
     if unit not in units:
         raise DiagnosticError(
-            f"unit: expected one of {', '.join(map(repr, units))}, found {unit!r}; others are "
-            "there when a task has metered them"
+            f"unit: expected one of {', '.join(map(repr, units))}, found {unit!r}; tasks metered "
+            "no other units"
         )
     if isinstance(functions, str):
         functions = [functions]

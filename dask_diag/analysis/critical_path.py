@@ -162,8 +162,8 @@ def _ranks(rows: int, task: Array, dependencies: Array) -> Array:
                 ready.append(dependent)
     if len(ready) < rows:
         raise DiagnosticError(
-            f"expected tasks that do not need each other in a circle, found {rows - len(ready)} "
-            "that do; this recording's dependencies are damaged"
+            f"expected dependencies without cycles, found {rows - len(ready)} tasks in or after a "
+            "cycle; this recording's dependencies are damaged"
         )
     ranks = np.empty(rows, dtype=np.int64)
     ranks[ready] = np.arange(rows)

@@ -9,12 +9,13 @@ import numpy as np
 
 from dask_diag.columns import Categorical
 from dask_diag.errors import DiagnosticError
+from dask_diag.formatting import count
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 
 __all__ = ["by_function", "expect_functions"]
 
-_NAMED = 10
+_LISTED = 10
 
 
 def by_function(recording: Recording) -> Table:
@@ -74,13 +75,12 @@ def expect_functions(asked: Any, labels: Categorical, argument: str) -> list[str
     """
     if not isinstance(asked, Iterable):
         raise DiagnosticError(f"{argument}: expected names of functions, found {asked!r}")
-    there = [labels.values[code] for code in np.unique(labels.codes).tolist()]
+    present = [labels.values[code] for code in np.unique(labels.codes).tolist()]
     names: list[str] = list(asked)
     for name in names:
-        if name not in there:
-            named = ", ".join(map(repr, there[:_NAMED])) or "those of tasks, and there are none"
-            more = f" and {len(there) - _NAMED:,} more" if len(there) > _NAMED else ""
-            raise DiagnosticError(
-                f"{argument}: expected {'one of ' if there else ''}{named}{more}, found {name!r}"
-            )
+        if name not in present:
+            listed = ", ".join(map(repr, present[:_LISTED]))
+            more = f" and {count(len(present) - _LISTED)} more" if len(present) > _LISTED else ""
+            expected = f"one of {listed}{more}" if present else "no function (there are no tasks)"
+            raise DiagnosticError(f"{argument}: expected {expected}, found {name!r}")
     return names

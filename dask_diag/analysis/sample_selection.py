@@ -70,8 +70,8 @@ def _of_key(samples: Table, key: str) -> Array:
     has_it: Array = samples["key"].where(key)
     if not has_it.any():
         raise DiagnosticError(
-            f"key: no sample has {key!r}. Only tasks of at least a quarter of a cycle are told "
-            "apart by their key; SamplingProfiler(cycle=...) makes cycles shorter"
+            f"key: no sample has {key!r}. Only tasks longer than a quarter of the cycle are "
+            "attributed individually; shorten it with SamplingProfiler(cycle=...)"
         )
     return has_it
 

@@ -1,6 +1,6 @@
 """Everything of dask's internals that this package touches, in one place.
 
-Dask's local schedulers tell callbacks too little in some respects, which are mended here.
+Dask's local schedulers call callbacks with too little; what they lack is read here.
 
 - ``dask.local.local_callbacks`` empties the process-wide set of callbacks while a computation runs,
   so that a computation nested inside a task does not report. A computation that merely overlaps, in
@@ -11,7 +11,7 @@ Dask's local schedulers tell callbacks too little in some respects, which are me
 - Its graph has lost what ``dask.annotate`` said; `annotations_of_graph` finds that in the
   functions of dask that called it.
 - What a worker process was sent, and what it sent back, are local variables of
-  ``execute_task`` and ``get_async``: `bytes_of_task` and `bytes_of_result` tell their sizes.
+  ``execute_task`` and ``get_async``: `bytes_of_task` and `bytes_of_result` read their sizes.
 - Between a task and the user's function lie calls of dask's own, which `is_machinery` knows;
   a function that is not written in Python has no frame, and `called_from` finds it in them.
 
@@ -64,7 +64,7 @@ _NAME = "local_callbacks"
 _lock = threading.Lock()
 _dasks_own: Callable[..., Any] | None = getattr(dask.local, _NAME, None)
 _activations: dict[CallbackTuple, set[CallbackTuple]] = {}
-_computes_under_watch = 0
+_measured_computations = 0
 _in_use_elsewhere: set[CallbackTuple] = set()
 
 _GET_ASYNC = dask.local.get_async.__code__
@@ -105,7 +105,7 @@ def _install() -> None:
 
 
 def _uninstall_if_unused() -> None:
-    if _dasks_own is not None and not _activations and not _computes_under_watch:
+    if _dasks_own is not None and not _activations and not _measured_computations:
         setattr(dask.local, _NAME, _dasks_own)
 
 
@@ -113,30 +113,29 @@ def _uninstall_if_unused() -> None:
 def shared_callbacks(
     callbacks: Any = None,
 ) -> Iterator[tuple[CallbackTuple, ...]]:
-    """Stand in for ``dask.local.local_callbacks``: who listens to the computation that starts here.
+    """The callbacks of the computation that starts here, for ``dask.local.local_callbacks``.
 
-    A callback that is not ours gets one computation at a time, as dask has it: many keep state that
-    a
-    second computation would destroy. Ours come last, so that theirs see the graph before it is
-    touched.
+    A callback that is not dask_diag's gets one computation at a time, as dask has it: many keep
+    state that a second computation would destroy. Those of dask_diag come last, so that the others
+    get the graph before it is touched.
     """
     if callbacks is not None:
-        yield tuple(sorted(callbacks, key=_is_ours))
+        yield tuple(sorted(callbacks, key=_is_dask_diags))
         return
     if _inside_a_compute():
         yield ()
         return
-    ours, theirs = _claim()
+    own, others = _claim()
     try:
-        yield (*theirs, *ours)
+        yield (*others, *own)
     finally:
-        _disclaim(theirs)
+        _disclaim(others)
 
 
 def _claim() -> tuple[list[CallbackTuple], list[CallbackTuple]]:
-    global _computes_under_watch
+    global _measured_computations
     with _lock:
-        _computes_under_watch += 1
+        _measured_computations += 1
         active = Callback.active
         for callback, home in _activations.items():
             # A computation that started before we were active puts back, at its end, a set without
@@ -146,21 +145,21 @@ def _claim() -> tuple[list[CallbackTuple], list[CallbackTuple]]:
                 _activations[callback] = active
         # Copied in one step: others add to it without our lock.
         everyone = tuple(active)
-        ours = [cb for cb in everyone if _is_ours(cb)]
-        theirs = [cb for cb in everyone if not _is_ours(cb) and cb not in _in_use_elsewhere]
-        _in_use_elsewhere.update(theirs)
-    return ours, theirs
+        own = [cb for cb in everyone if _is_dask_diags(cb)]
+        others = [cb for cb in everyone if not _is_dask_diags(cb) and cb not in _in_use_elsewhere]
+        _in_use_elsewhere.update(others)
+    return own, others
 
 
-def _disclaim(theirs: list[CallbackTuple]) -> None:
-    global _computes_under_watch
+def _disclaim(others: list[CallbackTuple]) -> None:
+    global _measured_computations
     with _lock:
-        _computes_under_watch -= 1
-        _in_use_elsewhere.difference_update(theirs)
+        _measured_computations -= 1
+        _in_use_elsewhere.difference_update(others)
         _uninstall_if_unused()
 
 
-def _is_ours(callback: CallbackTuple) -> bool:
+def _is_dask_diags(callback: CallbackTuple) -> bool:
     start = callback[0] if isinstance(callback, tuple) and callback else None
     return getattr(getattr(start, "__self__", None), "is_dask_diag", False) is True
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from dask_diag.cli.output import Failure, one_line, print_message, print_result
@@ -51,16 +49,16 @@ def compare(
     larger than the variation between tasks explains; functions of fewer than 5 tasks never fail.
     """
     from dask_diag.analysis.compare import compare as compare_recordings
+    from dask_diag.atomic_files import write_text
     from dask_diag.storage import load
     from dask_diag.views.compare import comparison_page, comparison_summary
-    from dask_diag.views.files import write_text
 
     check_page(page, force, before, after)
     recordings = load(before), load(after)
     comparison = compare_recordings(*recordings)
     print_result(comparison_summary(comparison, before, after))
     if page is not None:
-        write_text(Path(page), comparison_page(comparison, before, after))
+        write_text(page, comparison_page(comparison, before, after))
     for name, recording in zip((before, after), recordings, strict=True):
         if not recording.is_complete:
             print_message(

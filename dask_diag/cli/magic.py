@@ -32,7 +32,7 @@ _NO_AWAIT = (
 )
 
 
-def _started(arguments: Any) -> Any:
+def _started(arguments: Any, cell: str) -> Any:
     from dask_diag.profilers.group import ProfilerGroup
     from dask_diag.profilers.record import record
 
@@ -42,7 +42,9 @@ def _started(arguments: Any) -> Any:
         if arguments.report is not None:
             # Where it is now: the cell may go elsewhere.
             arguments.report = os.path.abspath(arguments.report)
-        options = {"interval": arguments.interval, "waits": not arguments.no_waits}
+        code = False if arguments.no_code else cell
+        waits = not arguments.no_waits
+        options = {"interval": arguments.interval, "waits": waits, "code": code}
         if arguments.output is None:
             return ProfilerGroup(**options).__enter__()
         return record(arguments.output, overwrite=arguments.force, **options).__enter__()
@@ -97,6 +99,7 @@ class DiagMagics(Magics):
     @argument("-f", "--force", action="store_true", help="replace files that are there")
     @argument("--no-waits", action="store_true", help="do not record what tasks wait for")
     @argument("--interval", type=float, default=0.5, help="seconds between samples, 0.5")
+    @argument("--no-code", action="store_true", help="leave the cell's code out of the recording")
     @argument("--no-plots", action="store_true", help="show the summary alone")
     @argument("-q", "--quiet", action="store_true", help="show nothing")
     @argument("-h", "--help", action="store_true", help="show this, and run nothing")
@@ -120,7 +123,7 @@ class DiagMagics(Magics):
         awaits = any(code.co_flags & inspect.CO_COROUTINE for code in codes)
         if awaits and _in_event_loop():
             raise UsageError(_NO_AWAIT)
-        recorder = _started(arguments)
+        recorder = _started(arguments, cell)
         try:
             value = self._value(codes, awaits, local_ns)
         except BaseException:

@@ -88,7 +88,7 @@ def check_page(path: str | None, force: bool, *others: str | None) -> None:
     Failure, DiagnosticError
         If it is refused.
     """
-    from dask_diag.views.files import check_writable
+    from dask_diag.atomic_files import check_writable
 
     check_free(path, force, *others)
     if path is not None:

@@ -51,6 +51,7 @@ def check_seconds(context: click.Context, option: click.Parameter, value: float)
 )
 @click.option("--metric-name", help="What it measures, for labels.")
 @click.option("--unit", help="Its unit, such as bytes.")
+@click.option("--no-code", is_flag=True, help="Leave the program's code out of the recording.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no summary.")
 @click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as for python -m.")
 @click.option("-c", "code", is_flag=True, help="PROGRAM is code, as for python -c.")
@@ -66,6 +67,7 @@ def run(
     metric: str | None,
     metric_name: str | None,
     unit: str | None,
+    no_code: bool,
     quiet: bool,
     module: bool,
     code: bool,
@@ -86,7 +88,7 @@ def run(
     path = output if output is not None else f"{runs.name}.diag"
     check_free(path, force, runs.path)
     check_page(report, force, runs.path, path)
-    options = {"metric": metric, "metric_name": metric_name, "unit": unit}
+    options = {"metric": metric, "metric_name": metric_name, "unit": unit, "code": not no_code}
     _run(runs, path, report, quiet, overwrite=force, waits=waits, interval=interval, **options)
 
 

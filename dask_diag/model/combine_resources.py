@@ -152,9 +152,9 @@ def _notices_on_rows_left_out(
         (sum(len(part.resources) for part in parts) - sum(map(len, resources)), "resource"),
         (sum(len(part.processes) for part in parts) - sum(map(len, processes)), "process"),
     )
-    told = [f"{count:,} {kind} sample{'s' * (count != 1)}" for count, kind in left_out if count]
-    if told:
-        yield f"left out {' and '.join(told)}: another recording has samples of that time"
+    counts = [f"{count:,} {kind} sample{'s' * (count != 1)}" for count, kind in left_out if count]
+    if counts:
+        yield f"left out {' and '.join(counts)}: another recording has samples of that time"
 
 
 def _notices_on_different_runs(parts: Sequence[Any], resources: Sequence[Table]) -> Iterator[str]:

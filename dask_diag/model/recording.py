@@ -122,7 +122,8 @@ class Recording:
     environment : Table
         Where it was made, a row per fact: ``section`` (``versions``, ``machine``,
         ``configuration``, ``calling code``), ``name``, ``value``, all text. Empty unless it was
-        asked for. What looks like a secret is not in it.
+        asked for. Entries of the configuration that look like secrets are left out; in values and
+        in the calling code, text that looks like a secret is masked (``'…'``).
     metric : str
         What ``cache.metric`` measures.
     metric_unit : str

@@ -29,6 +29,9 @@ class ProfilerGroup:
     ----------
     interval, waits, metric, metric_name, unit
         As the profilers have them; but results that are held are measured in bytes by default.
+    code : bool or str
+        Whether to note the code that calls, in which what looks like a secret is masked; or the
+        code to note in its place, as that of a notebook's cell.
 
     Attributes
     ----------
@@ -45,6 +48,7 @@ class ProfilerGroup:
         metric: Any = None,
         metric_name: str | None = None,
         unit: str | None = None,
+        code: bool | str = True,
     ) -> None:
         self.tasks = Profiler(waits)
         if metric is None:
@@ -60,6 +64,7 @@ class ProfilerGroup:
             self.resources,
             self.stacks,
         )
+        self._code = code
         self._faults: list[str] = []
         self._environment: list[tuple[str, str, str]] = []
         self._entered: list[Diagnostic] = []
@@ -110,9 +115,13 @@ class ProfilerGroup:
         return summary(self.recording)
 
     def _note_environment(self) -> None:
-        from dask_diag.capture.system.environment import environment
+        from dask_diag.capture.system.environment import calling_code, environment, given_code
 
-        self._environment = environment(sys._getframe())
+        self._environment = environment()
+        if isinstance(self._code, str):
+            self._environment += given_code(self._code)
+        elif self._code:
+            self._environment += calling_code(sys._getframe())
 
     def _guarded(self, work: Any, *args: Any) -> None:
         """Do it, and keep an error to be told: the user's computation comes first."""

@@ -34,6 +34,9 @@ class performance_report(ProfilerGroup):  # noqa: N801
         Find out what tasks waited for, as `Profiler` does.
     metric, metric_name, unit : optional
         What `CacheProfiler` measures of each result, by default its bytes (``cachey.nbytes``).
+    code : bool or str, optional
+        Whether to note the code that calls, or a text to note in its place. Literals and comments
+        that look like secrets are masked in it, as far as names and shapes show them.
     mode : str, optional
         ``"inline"``, the default, puts bokeh's own code into the page; ``"cdn"`` makes a small page
         that needs the network.
@@ -59,19 +62,25 @@ class performance_report(ProfilerGroup):  # noqa: N801
         metric: Any = None,
         metric_name: str | None = None,
         unit: str | None = None,
+        code: bool | str = True,
         mode: str | None = None,
     ) -> None:
         super().__init__(
-            interval=interval, waits=waits, metric=metric, metric_name=metric_name, unit=unit
+            interval=interval,
+            waits=waits,
+            metric=metric,
+            metric_name=metric_name,
+            unit=unit,
+            code=code,
         )
         self._filename = filename
         self._mode = mode
 
     def __enter__(self) -> Self:
-        from dask_diag.views.files import check_writable, path_of
+        from dask_diag.atomic_files import as_path, check_writable
 
         # Where it is now: the block may go elsewhere.
-        self._path = path_of(self._filename).absolute()
+        self._path = as_path(self._filename, "filename").absolute()
         check_writable(self._path)
         return super().__enter__()
 

@@ -40,6 +40,9 @@ class record(ProfilerGroup):  # noqa: N801
         Find out what tasks waited for, as `Profiler` does.
     metric, metric_name, unit : optional
         What `CacheProfiler` measures of each result, by default its bytes (``cachey.nbytes``).
+    code : bool or str, optional
+        Whether to note the code that calls, or a text to note in its place. Literals and comments
+        that look like secrets are masked in it, as far as names and shapes show them.
 
     Raises
     ------
@@ -73,9 +76,15 @@ class record(ProfilerGroup):  # noqa: N801
         metric: Any = None,
         metric_name: str | None = None,
         unit: str | None = None,
+        code: bool | str = True,
     ) -> None:
         super().__init__(
-            interval=interval, waits=waits, metric=metric, metric_name=metric_name, unit=unit
+            interval=interval,
+            waits=waits,
+            metric=metric,
+            metric_name=metric_name,
+            unit=unit,
+            code=code,
         )
         self._path = path
         self._overwrite = overwrite

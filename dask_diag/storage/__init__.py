@@ -1,4 +1,4 @@
-"""Recordings in files: saved at once or written as it goes, loaded without executing anything."""
+"""Recordings in files: saved at once or incrementally, loaded without executing anything."""
 
 from dask_diag.storage.reading import load
 from dask_diag.storage.writing import Writer, save

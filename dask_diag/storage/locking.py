@@ -1,7 +1,7 @@
 """One writer of a file at a time, whichever process it is in.
 
-The operating system keeps the lock with the open file, so that it goes with a process however that
-ends, and readers are not kept out.
+The operating system holds the lock with the open file, so that it ends with the process, however
+that ends. Readers are not kept out.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from dask_diag.atomic_files import already_there
 from dask_diag.errors import RecordingFileError
 
-__all__ = ["close", "lock", "locked"]
+__all__ = ["close", "create_locked", "lock", "locked"]
 
-_ours: set[int] = set()
+_locked_files: set[int] = set()
 """Descriptors of the files that this process has locked."""
 
 if sys.platform == "win32":
@@ -33,19 +34,19 @@ if sys.platform == "win32":
         os.lseek(file, _FAR, os.SEEK_SET)
         msvcrt.locking(file, msvcrt.LK_UNLCK, 1)
 
-    _TAKEN: type[OSError] = PermissionError
+    _IS_LOCKED: type[OSError] = PermissionError
 else:
     import fcntl
 
     # Not lockf: its locks do not keep two writers in one process apart, and end when anyone in the
-    # process closes the file, as one does who reads it.
+    # process closes the file, as a reader does.
     def _lock(file: int) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def _unlock(file: int) -> None:
         fcntl.flock(file, fcntl.LOCK_UN)
 
-    _TAKEN = BlockingIOError
+    _IS_LOCKED = BlockingIOError
 
 
 def lock(file: int, path: Path) -> None:
@@ -54,26 +55,46 @@ def lock(file: int, path: Path) -> None:
     Raises
     ------
     RecordingFileError
-        If another has locked it.
+        If another writer has locked it.
     """
     try:
         _lock(file)
-    except _TAKEN:
-        who = "this process" if _is_ours(file) else "another process"
+    except _IS_LOCKED:
+        who = "this process" if _is_locked_here(file) else "another process"
         raise RecordingFileError(
             f"cannot write {path}: {who} is writing it; choose another name, or wait for its end"
         ) from None
     except OSError:
         # A file system without locks: better a recording that is not guarded than none.
         return
-    _ours.add(file)
+    _locked_files.add(file)
+
+
+def create_locked(path: Path, overwrite: bool) -> int:
+    """The descriptor of a file that is empty and locked; OSError if it cannot be made."""
+    flags = os.O_RDWR | os.O_CREAT | (0 if overwrite else os.O_EXCL) | getattr(os, "O_BINARY", 0)
+    while True:
+        try:
+            file = os.open(path, flags, 0o666)
+        except FileExistsError:
+            raise already_there(path, RecordingFileError) from None
+        try:
+            lock(file, path)
+            if _is_at(file, path):
+                # Not earlier: it may have held what another writer writes.
+                os.ftruncate(file, 0)
+                return file
+        except BaseException:
+            close(file)
+            raise
+        close(file)
 
 
 def close(file: int) -> None:
-    """Let others write it, and close it."""
-    if file in _ours:
-        _ours.discard(file)
-        # Said and not left to the closing: a process that is just being started may have it, too.
+    """Unlock a file and close it."""
+    if file in _locked_files:
+        _locked_files.discard(file)
+        # Not left to the closing: a process that is just being started may have the file, too.
         with contextlib.suppress(OSError):
             _unlock(file)
     os.close(file)
@@ -81,15 +102,15 @@ def close(file: int) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keep writers out of a file, if it is there, while another takes its place."""
+    """Keep writers out of a file, if there is one, while another takes its place."""
     if sys.platform == "win32":
-        # What is open there cannot be replaced, neither by us nor while another writes it.
+        # An open file cannot be replaced, neither by this process nor while another writes it.
         yield
         return
     try:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
-        # It is not there, or not ours to read; whether it can be replaced is told by replacing it.
+        # There is none, or it must not be read; replacing it shows whether it may be replaced.
         yield
         return
     try:
@@ -99,27 +120,35 @@ def locked(path: Path) -> Iterator[None]:
         close(file)
 
 
-def _is_ours(file: int) -> bool:
+def _is_at(file: int, path: Path) -> bool:
+    """Whether an open file was not replaced or removed before it was locked."""
+    try:
+        return os.path.samestat(os.fstat(file), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _is_locked_here(file: int) -> bool:
     status = os.fstat(file)
-    for one in tuple(_ours):
+    for locked_file in tuple(_locked_files):
         with contextlib.suppress(OSError):
-            if os.path.samestat(os.fstat(one), status):
+            if os.path.samestat(os.fstat(locked_file), status):
                 return True
     return False
 
 
-def _release() -> None:
-    """In a forked child: a lock lasts until all let go of the file, and the child may outlive us.
+def _release_in_child() -> None:
+    """In a forked child: a lock lasts until every process has closed the file, this child included.
 
-    The descriptor stays taken, so that nothing that is opened later gets what is written to it.
+    The descriptor stays in use, so that no other file gets it, and with it what is still written.
     """
-    for file in tuple(_ours):
+    for file in tuple(_locked_files):
         with contextlib.suppress(OSError):
-            nothing = os.open(os.devnull, os.O_RDWR)
-            os.dup2(nothing, file, inheritable=False)
-            os.close(nothing)
-    _ours.clear()
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, file, inheritable=False)
+            os.close(null)
+    _locked_files.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_release)
+    os.register_at_fork(after_in_child=_release_in_child)

@@ -1,26 +1,28 @@
-"""Files into recordings: nothing that they hold is executed, and nothing is guessed."""
+"""Recordings from files: nothing in them is executed, and nothing is guessed."""
 
 from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from dask_diag._version import __version__
+from dask_diag.atomic_files import as_path, os_errors_as
 from dask_diag.errors import RecordingFileError
 from dask_diag.model.combine import worst_state
 from dask_diag.model.recording import Recording
-from dask_diag.storage import container
-from dask_diag.storage.container import ABOUT, FORMAT, PART, SCHEMA_VERSION, SO_FAR, Entry
-from dask_diag.storage.parts import Part, decode_part, joined
-from dask_diag.storage.paths import read_from
+from dask_diag.storage import zip_stream
+from dask_diag.storage.chunks import Chunk, decode_chunk, joined
+from dask_diag.storage.zip_stream import ABOUT, CHUNK, FORMAT, PROVISIONAL, SCHEMA_VERSION, Entry
 
 __all__ = ["load"]
 
 _EXPECTED = f"expected a {FORMAT} of version {SCHEMA_VERSION}"
-_WHAT_TO_DO = "make it anew, or get another copy"
+_ADVICE = "record it again, or get another copy"
+_MAX_SIZE = zip_stream.MAX_SIZE + (1 << 24)
 
 
 def load(path: str | os.PathLike[str]) -> Recording:
@@ -38,91 +40,111 @@ def load(path: str | os.PathLike[str]) -> Recording:
     Raises
     ------
     RecordingFileError
-        If there is nothing to be read, or it is not such a file, or of a newer version.
+        If the file cannot be read, is not a recording, or is of another version.
     """
-    data = memoryview(read_from(path, container.BEGINS, container.LARGEST + (1 << 24)))
-    found = container.entries(data)
-    first = _checked(path, data, next(found, None))
-    reading = _Reading(first, found)
-    if not reading.parts:
+    data = memoryview(_content(path))
+    entries = zip_stream.read_entries(data)
+    first = _checked(path, data, next(entries, None))
+    reading = _Reading(first, entries)
+    if not reading.chunks:
         raise RecordingFileError(
-            f"cannot read {path}: it is damaged or was cut short within its first part, "
-            f"after {len(data):,} bytes; {_WHAT_TO_DO}"
+            f"cannot read {path}: it is damaged or truncated within its first chunk, "
+            f"after {len(data):,} bytes; {_ADVICE}"
         )
     state, notices = reading.state(path, data)
     try:
-        recording = joined(reading.parts, notices)
+        recording = joined(reading.chunks, notices)
+        # What was saved may have been truncated itself.
         return replace(recording, state=worst_state((recording.state, state)))
     except Exception as error:
-        # Every part is as it was written, and yet they do not fit: it was not us who wrote it.
+        # Every chunk is as it was written: another program wrote them.
         raise RecordingFileError(
-            f"cannot read {path}: its parts do not fit together ({error}); {_WHAT_TO_DO}"
+            f"cannot read {path}: its chunks do not fit together ({error}); {_ADVICE}"
         ) from error
 
 
+def _content(path: Any) -> bytes:
+    """What is in a file, or only its first bytes, if it cannot be a recording."""
+    name = as_path(path, error=RecordingFileError)
+    with os_errors_as("read", name, RecordingFileError):
+        # Not blocking, as a pipe waits for its writer.
+        flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+        with os.fdopen(os.open(name, flags), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise RecordingFileError(f"cannot read {name}: it is not a regular file")
+            head = file.read(64)
+            if not head.startswith(zip_stream.SIGNATURE) or status.st_size > _MAX_SIZE:
+                return head
+            return head + file.read(max(0, status.st_size - len(head)))
+
+
 def _checked(path: Any, data: memoryview, first: tuple[Entry, memoryview] | None) -> Entry:
-    """The first entry of a recording; what is not ours to understand is refused."""
+    """The first entry of a recording; every other file is refused."""
     if first is None and bytes(data[30 : 30 + len(ABOUT)]) == ABOUT.encode():
-        raise RecordingFileError(f"cannot read {path}: its beginning is damaged; {_WHAT_TO_DO}")
+        raise RecordingFileError(f"cannot read {path}: its beginning is damaged; {_ADVICE}")
     if first is None or first[0].name != ABOUT:
-        kind = "a zip archive" if data[:4] == container.BEGINS else _as_told(bytes(data[:16]))
         raise RecordingFileError(
-            f"cannot read {path}: found {kind}, {_EXPECTED}; such files are made by "
-            "Recording.save or dask_diag.record"
+            f"cannot read {path}: found {_kind_of(data)}, {_EXPECTED}; such files are made by "
+            "dask_diag.save or dask_diag.record"
         )
     version = _version(bytes(first[1]))
-    if type(version) is not int or not 1 <= version <= SCHEMA_VERSION:
+    if type(version) is not int or version != SCHEMA_VERSION:
+        is_older = type(version) is int and version < SCHEMA_VERSION
+        advice = (
+            "record it again" if is_older else f"upgrade dask_diag, which is {__version__} here"
+        )
         raise RecordingFileError(
-            f"cannot read {path}: found a {FORMAT} of version {version}, {_EXPECTED} or older; "
-            f"upgrade dask_diag, which is {__version__} here"
+            f"cannot read {path}: found version {version}, {_EXPECTED}; {advice}"
         )
     return first[0]
 
 
-def _as_told(begins: bytes) -> str:
-    return f"a file that begins with {begins!r}" if begins else "an empty file"
+def _kind_of(data: memoryview) -> str:
+    begin = bytes(data[:16])
+    if begin.startswith(zip_stream.SIGNATURE):
+        return "a zip archive"
+    return f"a file that begins with {begin!r}" if begin else "an empty file"
 
 
 def _version(about: bytes) -> Any:
     try:
-        told = json.loads(about)
-        return told["version"] if told["format"] == FORMAT else told["format"]
+        content = json.loads(about)
+        return content["version"] if content["format"] == FORMAT else content["format"]
     except Exception:
-        return "that is not told"
+        return "(none)"
 
 
 class _Reading:
-    """The parts at the front of a file, as far as they are as they were written."""
+    """The chunks at the front of a file, up to the first that is not as it was written."""
 
-    def __init__(self, first: Entry, found: Iterator[tuple[Entry, memoryview]]) -> None:
-        self.parts: list[Part] = []
+    def __init__(self, first: Entry, entries: Iterator[tuple[Entry, memoryview]]) -> None:
+        self.chunks: list[Chunk] = []
         self._stop = 0
         self._entries = [first]
-        for told, payload in found:
-            number = len(self.parts)
-            if told.name not in (f"{PART}{number:08}", f"{SO_FAR}{number - 1:08}"):
+        for entry, payload in entries:
+            number = len(self.chunks)
+            if entry.name not in (f"{CHUNK}{number:08}", f"{PROVISIONAL}{number - 1:08}"):
                 break
             try:
-                self.parts.append(decode_part(payload, number))
+                self.chunks.append(decode_chunk(payload))
             except Exception:
-                # Its checksum is right: another program wrote it, and what it meant is not clear.
+                # Its checksum is right: another program wrote it, and what it means is not clear.
                 break
-            self._entries.append(told)
-            self._stop = told.stop
-            if told.name.startswith(SO_FAR):
-                break
+            self._entries.append(entry)
+            self._stop = entry.stop
 
     def state(self, path: Any, data: memoryview) -> tuple[str, list[str]]:
         """The state of the recording as far as the file goes, and the notices that say why."""
         rest = data[self._stop :]
-        if rest == container.directory(self._entries, self._stop):
+        if rest == zip_stream.directory(self._entries, self._stop):
             return "complete", []
         name = os.path.basename(os.fsdecode(path))
-        if container.has_end(data):
+        if zip_stream.ends_with_directory(data):
             return "damaged", [
-                f"{name} is damaged: it has changed since it was closed, from byte "
-                f"{self._stop:,} on; the last {len(rest):,} bytes cannot be read. Everything up to "
-                "there was loaded; get another copy for the rest."
+                f"{name} is damaged: it has changed since it was closed, from byte {self._stop:,} "
+                f"on; the last {len(rest):,} bytes cannot be read. Everything up to there was "
+                "loaded; get another copy for the rest."
             ]
         lost = f" The last {len(rest):,} bytes cannot be read." if len(rest) else ""
         return "truncated", [

@@ -1,21 +1,20 @@
-"""Recordings into files: at once, or as they are made."""
+"""Recordings into files: at once, or chunk by chunk while they are made."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from dask_diag.atomic_files import atomic_file, check_target, os_errors_as
 from dask_diag.errors import RecordingFileError
-from dask_diag.storage import container
-from dask_diag.storage.columns import NotStorableError
-from dask_diag.storage.container import ABOUT, PART, SO_FAR, Entry
-from dask_diag.storage.locking import close
-from dask_diag.storage.parts import encode_part
-from dask_diag.storage.paths import create, place, target, telling
+from dask_diag.storage import zip_stream
+from dask_diag.storage.chunks import encode_chunk
+from dask_diag.storage.encoding import NotStorableError
+from dask_diag.storage.locking import close, create_locked, locked
+from dask_diag.storage.zip_stream import ABOUT, CHUNK, PROVISIONAL, Entry
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -24,7 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Writer", "save"]
 
-_FAST, _SMALL = 1, 6
+_FAST, _SMALL = 1, 4
+"""Levels of zlib; from 5 on, it takes twice as long for two hundredths."""
 
 
 def save(recording: Recording, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -40,46 +40,43 @@ def save(recording: Recording, path: str | os.PathLike[str], *, overwrite: bool 
     Raises
     ------
     RecordingFileError
-        If it cannot be written.
+        If it cannot be written; a file that is there stays as it is.
     """
-    final = target(path, overwrite)
-    temporary = final.with_name(f".{final.name[:80]}.{secrets.token_hex(8)}.tmp")
-    try:
-        with Writer(temporary, called=final, level=_SMALL) as writer:
-            writer.append(recording)
-        with telling("write", final):
-            place(temporary, final, overwrite)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+    with (
+        atomic_file(
+            path, overwrite=overwrite, error=RecordingFileError, while_replacing=locked
+        ) as temporary,
+        Writer(temporary, shown_as=path, level=_SMALL) as writer,
+    ):
+        writer.append(recording)
 
 
 class Writer:
-    """Writes a recording to a file part by part.
+    """Writes a recording to a file chunk by chunk.
 
     What has been appended can be loaded even if this process is killed; a file that was not closed
-    says so when it is loaded.
+    is found to be truncated.
 
     Parameters
     ----------
     path : str or os.PathLike
     overwrite : bool, optional
         Whether a file that is there may be replaced.
-    called : str or os.PathLike, optional
+    shown_as : str or os.PathLike, optional
         What errors call the file, if not by its path.
     level : int, optional
-        How hard to compress, from 1 to 9. By default fast, so as not to hold up what is recorded.
+        How hard to compress, from 1 to 9. By default fast, so as not to slow the computation down.
 
     Raises
     ------
     RecordingFileError
-        If it cannot be written, as when another writes it; so does every other method.
+        If it cannot be written, as when another writer has it open; so does every other method.
 
     Notes
     -----
-    Not for several threads at once. It holds no buffer: what is appended is the operating system's
-    from then on, but is not safe from a loss of power before the file is closed. After an error,
-    nothing more can be appended; the parts before stay.
+    Not thread-safe. There is no buffer: what is appended is handed to the operating system at once,
+    but may be lost with power before the file is closed. After an error nothing more can be
+    appended; the chunks before stay.
     """
 
     def __init__(
@@ -87,20 +84,19 @@ class Writer:
         path: str | os.PathLike[str],
         *,
         overwrite: bool = False,
-        called: str | os.PathLike[str] | None = None,
+        shown_as: str | os.PathLike[str] | None = None,
         level: int = _FAST,
     ) -> None:
-        self._path = target(path, overwrite)
-        self._called = Path(called or self._path)
+        self._path = check_target(path, overwrite, RecordingFileError)
+        self._shown_as = Path(os.fsdecode(shown_as or self._path))
         self._level = level
         self._entries: list[Entry] = []
-        self._choices: dict[Any, Any] = {}
         self._end = 0
-        with telling("write", self._called):
-            self._file: int | None = create(self._path, overwrite)
+        with os_errors_as("write", self._shown_as, RecordingFileError):
+            self._file: int | None = create_locked(self._path, overwrite)
         try:
-            with self._closed_if_it_fails():
-                self._put([(ABOUT, container.about())])
+            with self._closed_on_error():
+                self._put([(ABOUT, zip_stream.about())])
         except RecordingFileError:
             with contextlib.suppress(OSError):
                 self._path.unlink()
@@ -112,63 +108,62 @@ class Writer:
     def __exit__(self, *args: object) -> None:
         self.close()
 
-    def append(self, part: Recording, so_far: Recording | None = None) -> None:
-        """Add what follows on the parts before.
+    def append(self, chunk: Recording, provisional: Recording | None = None) -> None:
+        """Add the rows that follow on the chunks before.
 
         Parameters
         ----------
-        part : Recording
-            The rows that are new. Positions of tasks count from the first part on. What is no
-            table takes the place of what the parts before had.
-        so_far : Recording, optional
-            Rows that follow on those of `part` only as long as nothing else does: tasks that run
-            now, computations that have not ended. The next part takes their place.
+        chunk : Recording
+            The new rows. Indices of tasks count from the first chunk on. What is not a table takes
+            the place of what the chunks before had.
+        provisional : Recording, optional
+            Rows that are true for now: running tasks, computations that have not ended. The next
+            chunk takes their place.
         """
         if self._file is None:
-            raise RecordingFileError(f"cannot write {self._called}: it has been closed")
+            raise RecordingFileError(f"cannot write {self._shown_as}: it has been closed")
         number = len(self._entries) - 1
-        with self._closed_if_it_fails():
-            new = [(f"{PART}{number:08}", self._encoded(part, number))]
-            if so_far is not None:
-                new.append((f"{SO_FAR}{number:08}", self._encoded(so_far, number + 1)))
+        with self._closed_on_error():
+            payload = encode_chunk(chunk, self._level)
+            new = [(f"{CHUNK}{number:08}", payload)]
+            if provisional is not None:
+                new.append((f"{PROVISIONAL}{number:08}", encode_chunk(provisional, self._level)))
             self._put(new)
 
-    def _encoded(self, part: Recording, number: int) -> bytes:
-        return encode_part(part, number, self._level, self._choices)
-
     def close(self) -> None:
-        """Say in the file that it is whole, and close it. It may be called again."""
+        """Mark the file as complete, and close it. It may be called again."""
         if self._file is None:
             return
-        with self._closed_if_it_fails():
-            self._write(container.directory(self._entries, self._end))
+        with self._closed_on_error():
+            self._write(zip_stream.directory(self._entries, self._end))
             os.fsync(self._file)
             file, self._file = self._file, None
             close(file)
 
     def abandon(self) -> None:
-        """Close it as it is; when it is loaded, its state is ``truncated``."""
-        self._close_after_the_last_part()
+        """Close it as it is; when it is loaded, it is truncated."""
+        self._close_after_last_chunk()
 
     def _put(self, named: list[tuple[str, bytes]]) -> None:
         """Write entries, of which only the first stays when the next are written."""
-        written, told, at = [], [], self._end
+        data, start = [], self._end
+        entries = []
         for name, payload in named:
-            data, entry = container.entry(name, payload, at)
-            written.append(data)
-            told.append(entry)
-            at += len(data)
-        if at > container.LARGEST:
+            content, entry = zip_stream.entry(name, payload, start)
+            data.append(content)
+            entries.append(entry)
+            start = entry.stop
+        if start > zip_stream.MAX_SIZE:
             raise RecordingFileError(
-                f"cannot write {self._called}: a file holds at most {container.LARGEST:,} bytes; "
-                "record less in one"
+                f"cannot write {self._shown_as}: a file holds at most {zip_stream.MAX_SIZE:,} "
+                "bytes; record less in one"
             )
-        self._write(b"".join(written))
-        self._entries.append(told[0])
-        self._end += len(written[0])
+        self._write(b"".join(data))
+        self._entries.append(entries[0])
+        self._end = entries[0].stop
 
     def _write(self, data: bytes) -> None:
-        """Let the file end with this, in place of what followed on the parts."""
+        """Let the file end with this, in place of what followed on the chunks."""
         assert self._file is not None
         os.lseek(self._file, self._end, os.SEEK_SET)
         rest = memoryview(data)
@@ -177,18 +172,19 @@ class Writer:
         os.ftruncate(self._file, self._end + len(data))
 
     @contextlib.contextmanager
-    def _closed_if_it_fails(self) -> Iterator[None]:
+    def _closed_on_error(self) -> Iterator[None]:
         try:
-            with telling("write", self._called):
+            with os_errors_as("write", self._shown_as, RecordingFileError):
                 yield
-        except NotStorableError as error:
-            self._close_after_the_last_part()
-            raise RecordingFileError(f"cannot write {self._called}: {error}") from None
+        except (NotStorableError, ValueError) as error:
+            # A ValueError is json's, of a whole number with too many digits.
+            self._close_after_last_chunk()
+            raise RecordingFileError(f"cannot write {self._shown_as}: {error}") from None
         except BaseException:
-            self._close_after_the_last_part()
+            self._close_after_last_chunk()
             raise
 
-    def _close_after_the_last_part(self) -> None:
+    def _close_after_last_chunk(self) -> None:
         file, self._file = self._file, None
         if file is not None:
             with contextlib.suppress(OSError):

@@ -1,12 +1,78 @@
-"""The scripts, styles and frames of pages, which are files beside the views."""
+"""The scripts, styles and frames of pages, which are files beside the views.
+
+Scripts are ES modules, so that linters and node read them as they are. Bokeh takes the body of a
+function: `link` makes one of a module and of what it imports.
+"""
 
 from __future__ import annotations
 
+import posixpath
+import re
+from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
+from typing import Any
 
-__all__ = ["text_of"]
+from bokeh.models import CustomJS
+
+__all__ = ["call", "callback", "link", "text_of"]
+
+# All that `link` understands of modules: eslint.config.js refuses other forms.
+_IMPORT = re.compile(r'^import (\{[^}]*\}) from "([^"]+)"$', re.MULTILINE)
+_EXPORT = re.compile(r"^export ((?:async )?function|const|class) (\w+)", re.MULTILINE)
+_COMMENT_LINE = re.compile(r"^ *//.*\n", re.MULTILINE)
 
 
 def text_of(name: str) -> str:
     """The text of such a file, by its path from the views on."""
     return files("dask_diag.views").joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def link(name: str) -> str:
+    """Statements that define a module as a constant, after those that it imports.
+
+    Parameters
+    ----------
+    name : str
+        The path of the module, from the views on.
+
+    Returns
+    -------
+    str
+        Each module is one constant, called by `_constant`, with what it exports: the names that it
+        does not export stay its own.
+    """
+    modules: dict[str, str] = {}
+    _add(name, modules)
+    return "\n".join(modules.values())
+
+
+def _add(name: str, modules: dict[str, str]) -> None:
+    folder = posixpath.dirname(name)
+    text = text_of(name)
+
+    def imported(match: re.Match[str]) -> str:
+        other = posixpath.normpath(posixpath.join(folder, match[2]))
+        if other not in modules:
+            _add(other, modules)
+        return f"const {match[1]} = {_constant(other)}"
+
+    body = _IMPORT.sub(imported, text)
+    exported = ", ".join(match[2] for match in _EXPORT.finditer(body))
+    body = _COMMENT_LINE.sub("", _EXPORT.sub(r"\1 \2", body))
+    modules[name] = f"const {_constant(name)} = (() => {{\n{body}return {{{exported}}}\n}})()"
+
+
+def _constant(name: str) -> str:
+    return "$" + re.sub(r"\W", "_", name.removesuffix(".js"))
+
+
+def call(name: str, function: str, arguments: str) -> str:
+    """The body of a function which returns what a function of a module returns."""
+    return f"{link(name)}\nreturn {_constant(name)}.{function}({arguments})"
+
+
+def callback(name: str, function: str, args: Mapping[str, Any]) -> CustomJS:
+    """Call a function of a module with these arguments, as one object."""
+    return CustomJS(args=dict(args), code=call(name, function, f"{{{', '.join(args)}}}"))

@@ -10,7 +10,7 @@ from typing import Any
 
 from dask_diag.analysis.compare import Comparison
 from dask_diag.analysis.statistics import CONFIDENCE, MIN_TASKS
-from dask_diag.formatting import quantity, size
+from dask_diag.formatting import amount, count, percent, quantity, size
 from dask_diag.views.escaping import seconds, shown
 from dask_diag.views.text import Summary, counted, table_summary
 
@@ -37,11 +37,11 @@ def comparison_summary(comparison: Comparison, before: str, after: str) -> Summa
 def _row(record: dict[str, Any]) -> tuple[str, ...]:
     return (
         shown(record["function"]),
-        _both(record, "tasks", lambda count: f"{count:,.0f}"),
+        _both(record, "tasks", count),
         seconds(record["seconds_before"]),
         seconds(record["seconds_after"]),
         _change(record),
-        _both(record, "cpu", lambda share: "?" if isnan(share) else f"{100 * share:.0f}"),
+        _both(record, "cpu", lambda share: "?" if isnan(share) else count(100 * share)),
         record["verdict"],
     )
 
@@ -63,7 +63,7 @@ def _change(record: dict[str, Any]) -> str:
 
 
 def _share(value: float) -> str:
-    return f"{100 * value:.0f}%" if abs(value) < 10 else f"{value:.3g}x"
+    return percent(value) if abs(value) < 10 else f"{amount(value)}x"
 
 
 def _notes(comparison: Comparison, records: list[dict[str, Any]]) -> Iterator[str]:
@@ -71,7 +71,7 @@ def _notes(comparison: Comparison, records: list[dict[str, Any]]) -> Iterator[st
         hidden = counted(len(records) - _FUNCTIONS_SHOWN, "function")
         yield f"{hidden} that changed less not shown"
     yield (
-        f"± is the {CONFIDENCE:.0%} confidence interval from task-to-task variation; "
+        f"± is the {percent(CONFIDENCE)} confidence interval from task-to-task variation; "
         "machine-wide slowdowns are not covered"
     )
     few = sum(record["verdict"] == "too few tasks" for record in records)

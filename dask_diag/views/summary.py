@@ -11,13 +11,13 @@ import numpy as np
 from dask_diag.analysis.elapsed import seconds_computing
 from dask_diag.analysis.findings import Finding, findings
 from dask_diag.analysis.functions import by_function
-from dask_diag.formatting import seconds
+from dask_diag.formatting import count, percent, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.views.escaping import shown
 from dask_diag.views.sources import recording_of
-from dask_diag.views.summary_notes import notes_on
-from dask_diag.views.text import Summary, counted, table_summary
+from dask_diag.views.summary_lines import labelled_lines, shares_of_worker_time
+from dask_diag.views.text import Summary, SummaryParts, counted, make_summary
 
 __all__ = ["summary", "summary_parts"]
 
@@ -38,35 +38,47 @@ def summary(profilers: Any) -> Summary:
     Summary
         A string of at most 80 columns; in a notebook it shows as an HTML table.
     """
-    recording = recording_of(profilers)
-    found = list(map(_told, findings(recording)))
-    return table_summary(*summary_parts(recording), found)
+    return make_summary(summary_parts(recording_of(profilers)))
 
 
-def summary_parts(
-    recording: Recording,
-) -> tuple[str, tuple[str, ...], list[tuple[str, ...]], list[str]]:
-    """Heading, columns, rows and notes of the summary of a recording."""
-    rows = list(_rows(by_function(recording)))
-    return _heading(recording), _HEADINGS, rows, list(notes_on(recording))
+def summary_parts(recording: Recording) -> SummaryParts:
+    """What the summary of a recording shows."""
+    total, shares = shares_of_worker_time(recording)
+    return SummaryParts(
+        headline=_headline(recording),
+        findings=list(map(_in_words, findings(recording))),
+        bar_title=f"Worker time {seconds(total)}",
+        bar=shares,
+        columns=_HEADINGS,
+        rows=list(_rows(by_function(recording))),
+        lines=list(labelled_lines(recording)),
+        notices=[shown(notice, 400) for notice in recording.notices],
+    )
 
 
-def _told(finding: Finding) -> str:
-    """A finding in words: what, how bad, why, and what to do."""
+def _in_words(finding: Finding) -> tuple[str, str]:
+    """What it is and how bad; why, and what to do."""
     lost = "" if isnan(finding.seconds_lost) else f", about {seconds(finding.seconds_lost)} lost"
     evidence, advice = shown(finding.evidence, 600), shown(finding.advice, 400)
-    return f"{finding.code} ({finding.severity}{lost}): {evidence}. To do: {advice}."
+    return f"{finding.code} ({finding.severity}{lost})", f"{evidence}. To do: {advice}."
 
 
-def _heading(recording: Recording) -> str:
+def _headline(recording: Recording) -> str:
+    """Wall, tasks, workers and outcome, in one line."""
     tasks, computations = recording.tasks, recording.computations
-    spent = seconds_computing(computations)
-    parts = [counted(len(computations), "computation")]
-    if len(tasks):
-        parts[0] += f", {counted(len(tasks), 'task')}"
-        used = _workers_used(tasks)
-        parts += [f"on {counted(used, 'worker')}"] if used else []
-    return f"{' '.join(parts)}, {seconds(spent)}"
+    parts = [f"{seconds(seconds_computing(computations))} in"]
+    parts.append(counted(len(computations), "computation"))
+    if not len(tasks):
+        return " ".join(parts)
+    used = _workers_used(tasks)
+    workers = f" on {counted(used, 'worker')}" if used else ""
+    return f"{' '.join(parts)}: {counted(len(tasks), 'task')}{workers}, {_outcome(recording)}"
+
+
+def _outcome(recording: Recording) -> str:
+    outcomes = recording.tasks.outcome
+    counts = {name: int(outcomes.where(name).sum()) for name in ("failed", "unfinished")}
+    return ", ".join(f"{count(n)} {name}" for name, n in counts.items() if n) or "all done"
 
 
 def _workers_used(tasks: Table) -> int:
@@ -92,7 +104,7 @@ def _row(name: str, records: Sequence[dict[str, Any]]) -> tuple[str, ...]:
         for column in ("wall", "thread_cpu", "thread_noncpu", "longest")
     )
     if not wall:
-        return (name, f"{tasks:,}", "unknown", "", "", "", "")
-    share = f"{sum(cpu) / sum(wall):.0%}" if sum(wall) else ""
+        return (name, count(tasks), "unknown", "", "", "", "")
+    share = percent(sum(cpu) / sum(wall)) if sum(wall) else ""
     times = (sum(wall), sum(cpu), sum(noncpu))
-    return (name, f"{tasks:,}", *map(seconds, times), share, seconds(max(longest)))
+    return (name, count(tasks), *map(seconds, times), share, seconds(max(longest)))

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import html
 import io
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-__all__ = ["Summary", "counted", "table_summary"]
+from dask_diag.formatting import count, percent
+
+__all__ = ["Summary", "SummaryParts", "counted", "make_summary", "table_summary"]
 
 _WIDTH = 80
+_BAR_WIDTH = _WIDTH - 2
+_GLYPHS = "█▓▒░▚▞"
+"""Of the largest shares of a bar, in order; what is left of them is drawn as dots."""
+_OTHERS = "·"
 
 
 class Summary(str):
@@ -34,81 +42,150 @@ class Summary(str):
         return self._html
 
 
+@dataclass(frozen=True)
+class SummaryParts:
+    """What a summary shows, from top to bottom.
+
+    Attributes
+    ----------
+    headline : str
+    findings : sequence of (str, str)
+        The first line of each, and its text.
+    bar_title : str
+    bar : sequence of (str, float)
+        Names and shares of the whole, the largest first.
+    columns : sequence of str
+    rows : sequence of tuple of str
+        The first column is text, the last row a total.
+    lines : sequence of (str, str)
+        Short lines with a label each.
+    notices : sequence of str
+        What a reader must know beside the numbers.
+    """
+
+    headline: str
+    columns: Sequence[str]
+    rows: Sequence[tuple[str, ...]]
+    findings: Sequence[tuple[str, str]] = ()
+    bar_title: str = ""
+    bar: Sequence[tuple[str, float]] = ()
+    lines: Sequence[tuple[str, str]] = ()
+    notices: Sequence[str] = ()
+
+
+def make_summary(parts: SummaryParts) -> Summary:
+    """The summary in both of its forms."""
+    return Summary(_as_text(parts), _as_html(parts))
+
+
 def table_summary(
-    heading: str,
-    columns: Sequence[str],
-    rows: Sequence[tuple[str, ...]],
-    notes: Sequence[str],
-    found: Sequence[str] = (),
+    headline: str, columns: Sequence[str], rows: Sequence[tuple[str, ...]], notices: Sequence[str]
 ) -> Summary:
-    """A heading, findings, a table whose first column is text and last row a total, and notes."""
-    parts = heading, columns, rows, notes, found
-    return Summary(_as_text(*parts), _as_html(*parts))
+    """A headline, a table whose first column is text and last row a total, and notices."""
+    return make_summary(SummaryParts(headline, columns, rows, notices=notices))
 
 
-def counted(count: int, noun: str, plural: str = "") -> str:
+def counted(number: int, noun: str, plural: str = "") -> str:
     """A count with its noun, in the plural where it must be."""
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+    return f"{count(number)} {noun if number == 1 else plural or noun + 's'}"
 
 
-def _as_text(
-    heading: str,
-    columns: Sequence[str],
-    rows: Sequence[tuple[str, ...]],
-    notes: Sequence[str],
-    found: Sequence[str],
-) -> str:
+def _as_text(parts: SummaryParts) -> str:
+    blocks = [
+        textwrap.wrap(parts.headline, _WIDTH),
+        list(_findings(parts.findings)),
+        list(_bar(parts.bar_title, parts.bar)),
+        _table(parts.columns, parts.rows),
+        list(_labelled(parts.lines)),
+        [line for text in parts.notices for line in _wrapped(text, "- ", "  ")],
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def _wrapped(text: str, first: str, others: str) -> list[str]:
+    return textwrap.wrap(
+        text, _WIDTH, initial_indent=first, subsequent_indent=others, break_on_hyphens=False
+    )
+
+
+def _findings(findings: Sequence[tuple[str, str]]) -> Iterator[str]:
+    for title, text in findings:
+        yield from _wrapped(title, "! ", "  ")
+        yield from _wrapped(text, "  ", "  ")
+
+
+def _bar(title: str, shares: Sequence[tuple[str, float]]) -> Iterator[str]:
+    """A title, the bar, and which glyph is which share."""
+    if not shares:
+        return
+    drawn = list(zip(_GLYPHS, shares, strict=False))
+    bar = "".join(glyph * round(share * _BAR_WIDTH) for glyph, (_, share) in drawn)
+    yield title
+    yield "  " + bar[:_BAR_WIDTH].ljust(_BAR_WIDTH, _OTHERS)
+    legend = [f"{glyph} {name} {percent(share)}" for glyph, (name, share) in drawn]
+    legend += [f"{_OTHERS} {name} {percent(share)}" for name, share in shares[len(drawn) :]]
+    # A share stays with its name where a line breaks.
+    text = "  ".join(item.replace(" ", "\N{NO-BREAK SPACE}") for item in legend)
+    for line in textwrap.wrap(text, _BAR_WIDTH, break_on_hyphens=False):
+        yield "  " + line.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def _labelled(lines: Sequence[tuple[str, str]]) -> Iterator[str]:
+    width = max((len(label) for label, _ in lines), default=0) + 2
+    for label, text in lines:
+        yield from _wrapped(text, label.ljust(width), " " * width)
+
+
+def _table(columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    if not rows:
+        return []
     stream = io.StringIO()
     console = Console(
         file=stream, width=_WIDTH, color_system=None, highlight=False, force_jupyter=False
     )
-    console.print(Text(heading))
-    if found:
-        console.print(_listed("!", found))
-    if rows:
-        table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
-        for position, name in enumerate(columns):
-            ends = {"justify": "left", "ratio": 1} if position == 0 else {"justify": "right"}
-            table.add_column(name, no_wrap=True, overflow="ellipsis", **ends)
-        for row in rows[:-1]:
-            table.add_row(*map(Text, row))
-        table.add_section()
-        table.add_row(*map(Text, rows[-1]))
-        console.print(table)
-    console.print(_listed("-", notes))
-    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
+    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
+    for position, name in enumerate(columns):
+        if position == 0:
+            table.add_column(name, no_wrap=True, overflow="ellipsis", justify="left", ratio=1)
+        else:
+            table.add_column(name, no_wrap=True, overflow="ellipsis", justify="right")
+    for row in rows[:-1]:
+        table.add_row(*map(Text, row))
+    table.add_section()
+    table.add_row(*map(Text, rows[-1]))
+    console.print(table)
+    return [line.rstrip() for line in stream.getvalue().splitlines() if line.strip()]
 
 
-def _listed(mark: str, texts: Sequence[str]) -> RichTable:
-    listed = RichTable.grid(padding=(0, 1, 0, 0))
-    for text in texts:
-        listed.add_row(mark, Text(text))
-    return listed
+def _as_html(parts: SummaryParts) -> str:
+    findings = [f"{title}. {text}" for title, text in parts.findings]
+    shares = ", ".join(f"{name} {percent(share)}" for name, share in parts.bar)
+    lines = [(parts.bar_title, shares)] if parts.bar else []
+    lines += parts.lines
+    return "".join(
+        (
+            f"<p>{html.escape(parts.headline)}</p>",
+            _html_list(findings),
+            _html_table(parts.columns, parts.rows),
+            _html_list([f"{label}: {text}" for label, text in lines]),
+            _html_list(parts.notices),
+        )
+    )
 
 
-def _as_html(
-    heading: str,
-    columns: Sequence[str],
-    rows: Sequence[tuple[str, ...]],
-    notes: Sequence[str],
-    found: Sequence[str],
-) -> str:
+def _html_list(texts: Sequence[str]) -> str:
+    items = "".join(f"<li>{html.escape(text)}</li>" for text in texts)
+    return f"<ul>{items}</ul>" if items else ""
+
+
+def _html_table(columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:
     def cells(tag: str, texts: Sequence[str]) -> str:
         return "".join(
             f'<{tag} style="text-align:{"right" if n else "left"}">{html.escape(text)}</{tag}>'
             for n, text in enumerate(texts)
         )
 
-    table = ""
-    if rows:
-        body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-        table = (
-            f"<table><thead><tr>{cells('th', columns)}</tr></thead><tbody>{body}</tbody></table>"
-        )
-    above, below = (
-        "<ul>" + "".join(f"<li>{html.escape(text)}</li>" for text in texts) + "</ul>"
-        if texts
-        else ""
-        for texts in (found, notes)
-    )
-    return f"<p>{html.escape(heading)}</p>{above}{table}{below}"
+    if not rows:
+        return ""
+    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{cells('th', columns)}</tr></thead><tbody>{body}</tbody></table>"

@@ -18,10 +18,10 @@ from bokeh.models import Plot
 from bokeh.resources import Resources
 from bokeh.util.browser import view
 
+from dask_diag.atomic_files import as_path, check_target, write_text
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording
 from dask_diag.views.escaping import seconds
-from dask_diag.views.files import checked_path, path_of, write_text
 from dask_diag.views.plots.activities.plot import plot_activities
 from dask_diag.views.plots.cache import plot_cache
 from dask_diag.views.plots.figures import Options, new_figure
@@ -124,9 +124,9 @@ def visualize(
             f"filename: expected a path, found {type(filename).__name__}; several profilers are "
             "given as a list"
         )
-    path = path_of(filename)
+    path = as_path(filename, "filename")
     if save:
-        checked_path(path)
+        check_target(path, overwrite=True)
     in_notebook = _in_notebook()
     drawings = _drawings(listed(profilers))
     notices = _notices(drawings)

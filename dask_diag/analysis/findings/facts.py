@@ -123,8 +123,8 @@ class Facts:
         return several / self.busy_wall if self.busy_wall else 0.0
 
     @cached_property
-    def processors(self) -> int:
-        """Processors that the computing process may use."""
+    def cpus(self) -> int:
+        """CPUs that the computing process may use."""
         computations = self.recording.computations
         return int(computations["cpus"].max()) if len(computations) else 1
 

@@ -59,20 +59,20 @@ def memory_growth(facts: Facts) -> Finding | None:
     if not steady or grown < worth_reporting:
         return None
     severity = "high" if grown > VERY_LARGE else "medium"
-    which = f"{size(results)} of that are results that computations hold or just returned"
+    which = f"including {size(results)} of cached or just returned results"
     if isnan(results):
-        severity, which = "low", "it is not known how much of it is results: CacheProfiler tells"
+        severity, which = "low", "results not measured; record with CacheProfiler"
     elif grown - earlier < worth_reporting:
-        severity, which = "low", f"{size(earlier)} of it may be what computations returned before"
+        severity, which = "low", f"{size(earlier)} may be results returned earlier"
     return Finding(
         "memory-growth",
         severity,
         float("nan"),
-        f"memory grew by {size(grown)} that was not given back: while no task ran it was "
+        f"Memory grew by {size(grown)} and was not released: while no task ran it was "
         f"{size(before)} at first and {size(after)} after {seconds(float(times[-1] - times[0]))} "
-        f"({which}), and between it rose all the time",
+        f"({which}); it rose steadily in between",
         "look for caches, globals or growing lists in tasks; also reduce results before returning "
-        "them; on Linux allocators may keep memory (MALLOC_TRIM_THRESHOLD_)",
+        "them; on Linux the allocator may retain memory (MALLOC_TRIM_THRESHOLD_)",
     )
 
 

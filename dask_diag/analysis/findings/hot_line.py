@@ -9,6 +9,7 @@ from typing import Any
 from dask_diag.analysis.call_tree import hottest_lines
 from dask_diag.analysis.sample_selection import samples_of
 from dask_diag.analysis.source_paths import short_path
+from dask_diag.formatting import percent
 from dask_diag.model.recording import Recording
 
 __all__ = ["hottest_line_of"]
@@ -37,11 +38,12 @@ def hottest_line_of(recording: Recording, task: Mapping[str, Any]) -> str:
     place, its_seconds = next(iter(lines.items()))
     name, file, line = place
     where = f" ({short_path(file)}:{line})" if file else ""
-    told = f"; it spent {its_seconds / seconds:.0%} of its time in {name}{where}"
+    text = f"; it spent {percent(its_seconds / seconds)} of its time in {name}{where}"
     lines, seconds, seen = _lines_of(recording, alike & ~samples["key"].where(task["key"]))
     if seen < FEWEST_SAMPLES:
-        return told
-    return f"{told}, others of {task['function']} {lines.get(place, 0.0) / seconds:.0%} of theirs"
+        return text
+    others = percent(lines.get(place, 0.0) / seconds)
+    return f"{text}, other tasks of {task['function']} {others}"
 
 
 def _lines_of(recording: Recording, asked: Any) -> tuple[dict[Any, float], float, float]:

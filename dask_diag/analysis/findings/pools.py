@@ -1,4 +1,4 @@
-"""The finding on libraries that run threads of their own within tasks."""
+"""The finding on native thread pools inside tasks."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import numpy as np
 
 from dask_diag.analysis.findings.facts import Facts, in_words
 from dask_diag.analysis.findings.finding import Finding, severity_of_guess, severity_of_share
-from dask_diag.formatting import seconds
+from dask_diag.formatting import amount, seconds
 
 __all__ = ["thread_oversubscription"]
 
 AT_ONCE = 0.1
-"""The share of time in which several tasks ran, from which on they may have hindered each other."""
+"""Least share of the time with tasks in which several ran at once."""
 OUTSIDE_OF_WALL = 0.05
-"""The share of the wall time that CPU time on other threads than the tasks' must be more than."""
+"""CPU time on other threads than the tasks' must be more than this share of the wall time."""
 OUTSIDE = 0.15
-"""The share of CPU time on other threads than the tasks' from which on it may be a pool's."""
+"""Least share of the CPU time that other threads than the tasks' used."""
 WAITED = 0.075
-"""The share of the tasks' time that they waited for a processor."""
+"""Least share of the tasks' time that they waited for a CPU."""
 ALL_BUSY = 0.8
-"""Where waits were not told apart: the part of all processors that must have been busy, or else"""
+"""Without recorded waits: least share of all CPUs that was busy, or else"""
 PREEMPTED_A_SECOND = 100.0
-"""how often threads must have lost their processor though they could have gone on."""
+"""the least rate of involuntary context switches per second."""
 VARIABLES = {
     "openblas": "OPENBLAS_NUM_THREADS",
     "mkl": "MKL_NUM_THREADS",
@@ -35,7 +35,7 @@ USUAL = ("openblas", "openmp", "mkl")
 
 
 def thread_oversubscription(facts: Facts) -> Finding | None:
-    """Pools of libraries' threads within the threads of tasks."""
+    """Native thread pools and workers that compete for the CPUs."""
     outside = facts.cpu_outside
     if facts.share_at_once < AT_ONCE or outside <= OUTSIDE_OF_WALL * facts.wall:
         return None
@@ -43,44 +43,42 @@ def thread_oversubscription(facts: Facts) -> Finding | None:
         return None
     pools = [row for row in facts.recording.pools.to_dicts() if row["threads"] > 1]
     largest = max((row["threads"] for row in pools), default=0)
-    if pools and facts.at_once * largest <= facts.processors:
+    if pools and facts.at_once * largest <= facts.cpus:
         return None
     if not pools and not (facts.pools_unknown and _too_many_without_pools(facts)):
         return None
     if facts.waits:
-        waited, waited_for = facts.waits.get("cpu-wait", 0.0), "for a processor"
+        waited, waited_for = facts.waits.get("cpu-wait", 0.0), "waited {} for a CPU"
     else:
         waited = float(np.nansum(facts.recording.tasks["thread_noncpu"]))
-        waited_for = (
-            "without CPU time (Profiler(waits=True) or dask-diag run --waits tells for what)"
-        )
+        waited_for = "were off-CPU for {} (Profiler(waits=True) or dask-diag run --waits shows why)"
     share = waited / facts.in_tasks
     if share < WAITED:
         return None
     libraries = sorted({row["library"] for row in pools})
     evidence = (
-        f"{seconds(outside)} of CPU time beside the tasks' own {seconds(facts.cpu_in_tasks)}, "
-        f"while tasks waited {seconds(waited)} {waited_for}"
+        f"used {seconds(outside)} of CPU time, the tasks' own threads "
+        f"{seconds(facts.cpu_in_tasks)}; tasks {waited_for.format(seconds(waited))}"
     )
     if pools:
         severity = severity_of_share(share)
         evidence = (
-            f"several tasks at once called {in_words(libraries)}, which runs a pool of {largest} "
-            f"threads, on {facts.processors} processors: the pools had {evidence}"
+            f"{amount(facts.at_once)} concurrent tasks called {in_words(libraries)} (a pool of "
+            f"{largest} threads) on {facts.cpus} CPUs. The pools {evidence}"
         )
         advice = (
-            f"set {_settings(libraries, ' and ')} before Python starts, or compute within "
+            f"set {_settings(libraries, ' and ')} before Python starts, or compute inside "
             "threadpoolctl.threadpool_limits(1)"
         )
     else:
         severity = severity_of_guess(share)
         evidence = (
-            f"several tasks at once ran on {facts.processors} processors, and threads of what may "
-            f"be a library's pool (which one is not known without threadpoolctl) had {evidence}"
+            f"{amount(facts.at_once)} concurrent tasks ran on {facts.cpus} CPUs. Other threads, "
+            f"perhaps a native thread pool (not known without threadpoolctl), {evidence}"
         )
         advice = (
-            f"pip install threadpoolctl to be sure; if it is a pool, set the variable of its "
-            f"library, {_settings(USUAL, ' or ')}, before Python starts"
+            f"install threadpoolctl to see native thread pools; if there is one, set "
+            f"{_settings(USUAL, ' or ')} before Python starts"
         )
     return Finding("thread-oversubscription", severity, waited / facts.at_once, evidence, advice)
 
@@ -91,12 +89,12 @@ def _settings(libraries: Sequence[str], between: str) -> str:
 
 
 def _too_many_without_pools(facts: Facts) -> bool:
-    """Whether there were more threads than processors, as far as it is known without the pools."""
+    """Whether there were more threads than CPUs, where the pools are not known."""
     if facts.waits:
         return True
     preempted = float(np.nansum(facts.recording.computations["involuntary_switches"]))
     used = facts.cpu_in_tasks + facts.cpu_outside
     return (
-        used > ALL_BUSY * facts.processors * facts.busy_wall
+        used > ALL_BUSY * facts.cpus * facts.busy_wall
         or preempted > PREEMPTED_A_SECOND * facts.busy_wall
     )

@@ -11,7 +11,7 @@ from dask_diag.analysis.findings.facts import MOST_NAMED, Facts, in_words
 from dask_diag.analysis.findings.finding import Finding, severity_of_share
 from dask_diag.analysis.findings.hot_line import hottest_line_of
 from dask_diag.analysis.occupancy import Occupancy
-from dask_diag.formatting import seconds
+from dask_diag.formatting import count, percent, seconds
 
 __all__ = ["imbalance", "overlapping_computations", "serial_chain", "straggler", "tasks_too_small"]
 
@@ -41,33 +41,33 @@ COMPETING = 0.1
 
 def tasks_too_small(facts: Facts) -> Finding | None:
     """Overhead that is large beside what tasks do."""
-    begun = int((facts.seconds_of_tasks > 0).sum())
+    started = int((facts.seconds_of_tasks > 0).sum())
     overhead = facts.activities.get("overhead", 0.0)
-    if begun < FEWEST_TASKS or facts.in_tasks / begun > SHORT:
+    if started < FEWEST_TASKS or facts.in_tasks / started > SHORT:
         return None
     share = overhead / (overhead + facts.in_tasks)
     if share < WORTH_REPORTING:
         return None
-    each, cost = facts.in_tasks / begun, overhead / begun
-    times = cost * (1 - GOAL) / GOAL / each
+    mean, cost = facts.in_tasks / started, overhead / started
+    times = cost * (1 - GOAL) / GOAL / mean
     names = facts.top_functions(np.ones(len(facts.seconds_of_tasks)))
     return Finding(
         "tasks-too-small",
         severity_of_share(overhead / facts.available),
         overhead / facts.workers,
-        f"{begun:,} tasks of {seconds(each)} each had {seconds(cost)} of overhead each: "
-        f"{share:.0%} of the two; most of them are {in_words(names)}",
-        f"make chunks about {_rounded(times)} times as large: overhead is under {GOAL:.0%} from "
-        f"{seconds(each * times)} a task on",
+        f"{count(started)} tasks average {seconds(mean)} of work and {seconds(cost)} of overhead "
+        f"({percent(share)}). Mostly: {in_words(names)}",
+        f"make chunks about {_rounded(times)} times as large: overhead is below "
+        f"{percent(GOAL)} for tasks of {seconds(mean * times)} or more",
     )
 
 
 def _rounded(times: float) -> str:
     """A factor to two digits, upwards."""
     if times < 10:
-        return f"{np.ceil(times):.0f}"
+        return count(np.ceil(times))
     size = 10.0 ** (np.floor(np.log10(times)) - 1)
-    return f"{np.ceil(times / size) * size:,.0f}"
+    return count(np.ceil(times / size) * size)
 
 
 def serial_chain(facts: Facts) -> Finding | None:
@@ -91,11 +91,11 @@ def serial_chain(facts: Facts) -> Finding | None:
         "serial-chain",
         severity_of_share(share),
         lost,
-        f"one chain of {len(facts.critical_path.tasks):,} tasks that need each other takes "
-        f"{seconds(chain)} of {seconds(facts.wall)}: with workers without end it would not be "
-        f"faster; on it are {in_words(names)}",
-        "cut the chain: split these steps into parts that do not need each other (combine results "
-        "in a tree, not one after the other), or make its tasks faster",
+        f"A serial chain of {count(len(facts.critical_path.tasks))} dependent tasks takes "
+        f"{seconds(chain)} of {seconds(facts.wall)}; more workers cannot help. "
+        f"Functions: {in_words(names)}",
+        "split the chain into independent parts (combine results in a tree, not one after the "
+        "other), or make its tasks faster",
     )
 
 
@@ -125,10 +125,10 @@ def straggler(facts: Facts) -> Finding | None:
         "straggler",
         severity_of_share(lost / facts.wall),
         lost,
-        f"the task {task['key']} took {seconds(facts.seconds_of_tasks[row])}, others of "
-        f"{task['function']} {seconds(usual)}, and other workers were idle until it was done"
+        f"Task {task['key']} took {seconds(facts.seconds_of_tasks[row])}, other tasks of "
+        f"{task['function']} {seconds(usual)} (median); other workers were idle until it stopped"
         f"{hottest_line_of(facts.recording, task)}",
-        "look at what is special about that task's input; split it, or have it start first",
+        "check that task's input; split it, or start it first",
     )
 
 
@@ -174,9 +174,9 @@ def imbalance(facts: Facts) -> Finding | None:
         "imbalance",
         severity_of_share(lost / facts.wall),
         lost,
-        f"one worker had {seconds(shares[1])} of tasks, another {seconds(shares[0])}, and then "
-        "nothing to do",
-        "make more and smaller tasks, several for each worker, so that they even out; with "
+        f"One worker ran tasks for {seconds(shares[1])}, another for {seconds(shares[0])} and was "
+        "then idle",
+        "make more and smaller tasks, several per worker, to balance them; with "
         "scheduler='processes' also set chunksize=1",
     )
 
@@ -212,7 +212,7 @@ def _uneven_end(occupancy: Occupancy, facts: Facts) -> tuple[float, tuple[float,
 
 
 def overlapping_computations(facts: Facts) -> Finding | None:
-    """Computes that ran at the same time and competed for the processors."""
+    """Computations that ran at the same time and competed for the CPUs."""
     computations = facts.recording.computations
     if len(computations) < 2:
         return None
@@ -223,7 +223,7 @@ def overlapping_computations(facts: Facts) -> Finding | None:
     at_once = np.cumsum(np.concatenate([one, -one])[order])[:-1]
     wanted = np.cumsum(np.concatenate([workers, -workers])[order])[:-1]
     lasting = np.diff(times[order])
-    competing = (at_once > 1) & (wanted > facts.processors)
+    competing = (at_once > 1) & (wanted > facts.cpus)
     lasted = float(lasting[competing].sum())
     span = float(times.max() - times.min())
     if lasted < COMPETING * span:
@@ -232,9 +232,9 @@ def overlapping_computations(facts: Facts) -> Finding | None:
         "overlapping-computations",
         severity_of_share(lasted / span / 2),
         float("nan"),
-        f"up to {int(at_once.max())} computations ran at once for {seconds(lasted)}, with "
-        f"{int(wanted.max())} workers on {facts.processors} processors: each slowed the others, "
-        "and the times of their tasks are longer than they would be alone",
-        "compute them together, in one dask.compute(a, b), or one after the other, or give each "
-        "fewer workers",
+        f"Up to {int(at_once.max())} computations ran at once for {seconds(lasted)}, with "
+        f"{int(wanted.max())} workers on {facts.cpus} CPUs. They slowed each other down: their "
+        "tasks took longer than alone",
+        "compute them together with dask.compute(a, b), or one after the other, or with fewer "
+        "workers each",
     )

@@ -1,4 +1,4 @@
-"""Findings on what is not time: failures, and numbers that are worse than they look."""
+"""Findings on failures, and on measurements that are less reliable than they look."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from dask_diag.analysis.findings.facts import Facts, in_words
 from dask_diag.analysis.findings.finding import Finding, severity_of_share
-from dask_diag.formatting import seconds
+from dask_diag.formatting import count, seconds
 
 __all__ = ["failed_tasks", "late_samples"]
 
@@ -22,22 +22,22 @@ def failed_tasks(facts: Facts) -> Finding | None:
         return _broken_pool(facts)
     first = tasks.rows(slice(int(failed[0]), int(failed[0]) + 1)).to_dicts()[0]
     took = tasks["stop"][failed] - tasks["start"][failed]
-    known = not np.isnan(took).any()
-    lasted = float(took.sum()) if known else float("nan")
-    several = "1 task" if len(failed) == 1 else f"{len(failed):,} tasks"
-    when = f"after {seconds(lasted)}" if known else "after a time that is unknown"
+    is_known = not np.isnan(took).any()
+    lasted = float(took.sum()) if is_known else float("nan")
+    number = "1 task" if len(failed) == 1 else f"{count(len(failed))} tasks"
+    when = f"after {seconds(lasted)}" if is_known else "after an unknown time"
     return Finding(
         "failed-tasks",
         "high",
         lasted / facts.workers,
-        f"{several} failed {when}, the first {first['key']} of {first['function']} with "
+        f"{number} failed {when}. First: {first['key']} of {first['function']} with "
         f"{first['error']}",
-        "run that task alone to see why: compute with scheduler='synchronous' and a debugger",
+        "debug that task alone with scheduler='synchronous'",
     )
 
 
 def _broken_pool(facts: Facts) -> Finding | None:
-    """A worker process that died, or that sent what could not be rebuilt: no task tells of it."""
+    """A worker process that died, or whose result could not be unpickled: no task has failed."""
     recording = facts.recording
     computations = recording.computations
     if not len(computations):
@@ -45,43 +45,42 @@ def _broken_pool(facts: Facts) -> Finding | None:
     broken = computations.rows(computations["error"].where("BrokenProcessPool"))
     if not len(broken):
         return None
-    under_way = ""
+    unfinished = ""
     tasks = recording.tasks
     if len(tasks):
         computation = tasks["computation"]
         broken_codes = np.flatnonzero(np.isin(computation.values, broken["computation"].tolist()))
-        mine = tasks["outcome"].where("unfinished") & np.isin(computation.codes, broken_codes)
-        names = facts.top_functions(mine.astype(float))
-        count = int(mine.sum())
-        under_way = f" while {count:,} task{'s' * (count != 1)} of {in_words(names)} "
-        under_way += "was under way" if count == 1 else "were under way"
+        in_broken = np.isin(computation.codes, broken_codes)
+        was_running = tasks["outcome"].where("unfinished") & in_broken
+        names = facts.top_functions(was_running.astype(float))
+        running = int(was_running.sum())
+        unfinished = f" during {count(running)} task{'s' * (running != 1)} of {in_words(names)}"
     return Finding(
         "failed-tasks",
         "high",
         float("nan"),
-        f"a worker process died or was killed (BrokenProcessPool){under_way}",
-        "see whether memory ran out: the system's out-of-memory killer is a usual cause (its log "
-        "tells; fewer workers or smaller chunks need less); else run these tasks alone with "
-        "scheduler='synchronous' to see what ends the process",
+        f"A worker process died or was killed (BrokenProcessPool){unfinished}",
+        "look for the out-of-memory killer in the system log, and use fewer workers or smaller "
+        "chunks; else debug these tasks alone with scheduler='synchronous'",
     )
 
 
 def late_samples(facts: Facts) -> Finding | None:
-    """Samples of resources that came late, between which anything may have happened."""
+    """Resource samples that were taken late: what happened in between is not known."""
     samples = facts.recording.resources
     if not len(samples):
         return None
-    late = np.nan_to_num(samples["delay"])
-    delayed = late > LATE
+    delay = np.nan_to_num(samples["delay"])
+    delayed = delay > LATE
     if not delayed.any():
         return None
     return Finding(
         "late-samples",
         severity_of_share(float(delayed.mean()) / 2),
         float("nan"),
-        f"{int(delayed.sum())} of {len(samples)} samples of resources were late, the worst by "
-        f"{seconds(late.max())}: a task kept the interpreter's lock (GIL) all that time, or the "
-        "machine was too busy; peaks between samples are not seen",
-        "take memory and CPU between late samples with care; see which tasks ran then in the task "
-        "plot: code that keeps the lock for so long also stops all other threads",
+        f"{count(delayed.sum())} of {count(len(samples))} resource samples were late, by up to "
+        f"{seconds(delay.max())}. A task held the GIL, or the machine was overloaded; peaks "
+        "between samples are missing",
+        "do not rely on memory and CPU between late samples; find the tasks that ran then in the "
+        "task plot: code that holds the GIL that long stops all other threads, too",
     )

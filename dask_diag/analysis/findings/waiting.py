@@ -1,4 +1,4 @@
-"""Findings on tasks that ran but did not compute: they waited for a lock, a processor, or data."""
+"""Findings on running tasks that waited for the GIL or for data."""
 
 from __future__ import annotations
 
@@ -12,74 +12,75 @@ from dask_diag.analysis.findings.finding import Finding, severity_of_guess, seve
 from dask_diag.analysis.metering import seconds_metered_without_cpu
 from dask_diag.analysis.transfers import transfers_by_task
 from dask_diag.analysis.waits import waits
-from dask_diag.formatting import seconds, size
+from dask_diag.formatting import amount, percent, seconds, size
 
 __all__ = ["FIND_OUT", "gil_bound", "io_bound", "serialization_bound"]
 
 Array = np.ndarray[Any, Any]
 WORTH_REPORTING = 0.15
-"""The share of time from which on a wait is reported."""
+"""Least share of the time that is reported."""
 AT_ONCE = 0.1
-"""The share of time in which several tasks ran, from which on they may have hindered each other."""
+"""Least share of the time with tasks in which several ran at once."""
 BLOCKS_A_SECOND = 250.0
-"""How often threads block, at least, that take turns with the lock: each looks every 5 ms."""
+"""Least rate of voluntary switches per second if threads share the GIL (they switch every 5 ms)."""
 BLOCKS_A_TASK = 4.0
-"""How often handing out a task and collecting its result may block."""
+"""Voluntary switches that submitting a task and collecting its result may take."""
 LEAST_OF_ONE_PROCESSOR = 0.6
 MOST_OF_ONE_PROCESSOR = 1.25
-"""How many processors' CPU time tasks have that take turns with the lock."""
+"""How many CPUs tasks use if they share the GIL."""
 MOSTLY_WAITING = 0.4
-"""The share of the time in which workers had a task, from which on waits for I/O are reported."""
+"""Least share of the time with tasks that is reported as waiting for I/O."""
 HARDLY_ANY_CPU = 0.15
-"""The share of the tasks' time that all threads but the scheduler's may have computed, where what
-tasks waited for was not measured: a busy machine leaves tasks that compute more than that."""
+"""Without recorded waits: largest CPU time of all threads but the scheduler's, as a share of the
+tasks' time. Tasks that compute get more than that even on a busy machine."""
 LARGE = 1e6
-"""Bytes of a result or of inputs from which on it takes time to pass them between processes."""
+"""Least bytes of a result or of inputs whose transfer between processes takes time."""
 
-FIND_OUT = "find out with Profiler(waits=True) (dask-diag run --waits) what they waited for"
+FIND_OUT = "record what tasks wait for with Profiler(waits=True) (dask-diag run --waits)"
 MORE_WORKERS = 4
-"""How many times the workers are advised for tasks that leave the processors free."""
+"""How many times the present workers are advised if tasks leave CPUs free."""
 WORTH_WINNING = 0.1
-"""The share of time that they must be able to win."""
+"""Least share of the time that more workers can save."""
 
 
 def gil_bound(facts: Facts) -> Finding | None:
-    """Threads that take turns with the interpreter's lock."""
+    """Threads that wait for the GIL."""
     if "threads" not in facts.schedulers or facts.share_at_once < AT_ONCE:
         return None
-    explained = bool(facts.waits)
-    lost = facts.waits.get("gil-wait", 0.0) if explained else _non_cpu_of_turns(facts)
+    has_waits = bool(facts.waits)
+    lost = facts.waits.get("gil-wait", 0.0) if has_waits else _non_cpu_of_turns(facts)
     share = lost / facts.in_tasks
     if share < WORTH_REPORTING:
         return None
-    where = f"{share:.0%} of their time, most of it in {in_words(_functions_that_wait(facts))}"
+    names = f"Mostly: {in_words(_functions_that_wait(facts))}"
     advice = (
-        "compute with scheduler='processes', or let these functions work on whole arrays with "
-        "code that lets go of the lock, as NumPy does"
+        "compute with scheduler='processes', or use code that releases the GIL in these functions, "
+        "as NumPy does on whole arrays"
     )
-    if explained:
+    if has_waits:
         severity = severity_of_share(share)
-        evidence = f"tasks waited {seconds(lost)} for the interpreter's lock (GIL): {where}"
+        evidence = f"Tasks waited {seconds(lost)} for the GIL ({percent(share)}). {names}"
     else:
         severity = severity_of_guess(share)
         evidence = (
-            f"{facts.at_once:.2g} tasks at once had {facts.cpu_in_tasks / facts.busy_wall:.0%} of "
-            f"one processor together, and none for {where}; they took turns, as threads do for the "
-            "interpreter's lock (GIL), but also for another lock or between short sleeps"
+            f"{amount(facts.at_once)} concurrent tasks used only "
+            f"{facts.cpu_in_tasks / facts.busy_wall:.2f} CPUs and were off-CPU {percent(share)} of "
+            "the time. This suggests GIL contention; another lock or short sleeps look the same. "
+            f"{names}"
         )
-        advice = f"{FIND_OUT}; if for the GIL, {advice}"
+        advice = f"{FIND_OUT}; if it is the GIL, {advice}"
     return Finding("gil-bound", severity, lost / facts.at_once, evidence, advice)
 
 
 def _non_cpu_of_turns(facts: Facts) -> float:
-    """Non-CPU seconds, if it looks as if tasks shared one processor by taking turns."""
+    """Non-CPU seconds, if tasks seem to have shared one CPU by taking turns."""
     tasks = facts.recording.tasks
     blocked = float(
         np.nansum(facts.recording.computations["voluntary_switches"])
     ) - BLOCKS_A_TASK * len(tasks)
     used = facts.cpu_in_tasks / facts.busy_wall
     one_processor = LEAST_OF_ONE_PROCESSOR <= used <= MOST_OF_ONE_PROCESSOR
-    if facts.processors < 2 or not one_processor or blocked < BLOCKS_A_SECOND * facts.busy_wall:
+    if facts.cpus < 2 or not one_processor or blocked < BLOCKS_A_SECOND * facts.busy_wall:
         return 0.0
     return float(np.nansum(tasks["thread_noncpu"]))
 
@@ -93,20 +94,20 @@ def _functions_that_wait(facts: Facts) -> list[str]:
 
 
 def io_bound(facts: Facts) -> Finding | None:
-    """Tasks that mostly wait for files or the network, or for what is not known."""
+    """Tasks that mostly wait for files or the network, or for an unknown reason."""
     if not facts.in_tasks:
         return None
     metered = seconds_metered_without_cpu(facts.recording)
-    in_metered = f"{seconds(metered)} of it in what they metered, without CPU time"
-    known = True
+    in_metered = f"{seconds(metered)} of it metered by tasks"
+    is_known = True
     if facts.waits:
         lost = facts.waits.get("io-wait", 0.0) + metered
-        what = f"for files or sockets{', ' + in_metered if metered else ''}"
+        reason = f"for files or sockets{', ' + in_metered if metered else ''}"
     elif metered >= WORTH_REPORTING * facts.in_tasks:
-        lost, what = metered, "in what they metered, without CPU time"
+        lost, reason = metered, "without CPU time in metered code"
     else:
-        lost, known = _non_cpu_of_tasks_without_any_cpu(facts), False
-        what = "in I/O, in a sleep or for a lock, it is not known which"
+        lost, is_known = _non_cpu_of_tasks_without_any_cpu(facts), False
+        reason = "by I/O, a sleep or a lock (not known which)"
     share = lost / max(facts.in_tasks, facts.occupied)
     if share < MOSTLY_WAITING:
         return None
@@ -114,30 +115,30 @@ def io_bound(facts: Facts) -> Finding | None:
     won, advice = _more_at_once(facts, lost)
     return Finding(
         "io-bound",
-        severity_of_share(share) if known else severity_of_guess(share),
+        severity_of_share(share) if is_known else severity_of_guess(share),
         won,
-        f"tasks {'waited' if known else 'were blocked'} {seconds(lost)} {what}: {share:.0%} of "
-        f"their time, most of it in {in_words(names)}",
-        advice if known else f"{FIND_OUT}; if for I/O, {advice}",
+        f"Tasks {'waited' if is_known else 'were blocked for'} {seconds(lost)} {reason}: "
+        f"{percent(share)} of their time. Mostly: {in_words(names)}",
+        advice if is_known else f"{FIND_OUT}; if it is I/O, {advice}",
     )
 
 
 def _more_at_once(facts: Facts, waited: float) -> tuple[float, str]:
-    """How many wall seconds more workers could win at most, NaN if none, and what to do."""
+    """How many wall seconds more workers could save at most, NaN if none, and the advice."""
     workers = MORE_WORKERS * max(1, round(facts.workers))
     table = facts.critical_path.computations
     at_least = np.maximum(table["length"], table["work"] / workers)
     won = min(waited / facts.at_once, float(np.maximum(table["wall"] - at_least, 0.0).sum()))
-    won = min(won, facts.wall - facts.cpu_in_tasks / facts.processors)
-    less = "move less data: fewer columns, a compressed format, a nearer disk"
+    won = min(won, facts.wall - facts.cpu_in_tasks / facts.cpus)
+    less = "move less data (fewer columns, compression, faster storage)"
     if won < WORTH_WINNING * facts.wall:
-        return float("nan"), f"{less}; more workers cannot help, as no more tasks can run at once"
+        return float("nan"), f"{less}; more workers cannot help: no more tasks can run at once"
     alone = facts.schedulers == {"synchronous"}
     in_threads = "scheduler='threads', " if alone else ""
     how = f"{in_threads}num_workers={workers}"
     return won, (
-        f"run {'several' if alone else 'more'} tasks at once, as they leave the processors free: "
-        f"{how} could win {seconds(won)} at most; or {less}"
+        f"run {'several' if alone else 'more'} tasks at once, as CPUs are free: {how} could save "
+        f"up to {seconds(won)}; or {less}"
     )
 
 
@@ -149,7 +150,7 @@ def _non_cpu_of_tasks_without_any_cpu(facts: Facts) -> float:
 
 
 def serialization_bound(facts: Facts) -> Finding | None:
-    """Time that goes into moving data between processes."""
+    """Time spent moving data between processes."""
     transfers = facts.recording.transfers
     if not len(transfers):
         return None
@@ -167,11 +168,11 @@ def serialization_bound(facts: Facts) -> Finding | None:
         "serialization-bound",
         severity_of_share(share),
         moving / facts.workers,
-        f"{seconds(moving)} of worker time ({share:.0%}) went into moving {size(moved.sum() / 2)} "
-        f"of tasks, inputs and results between processes, {seconds(pickling)} of it into "
-        f"pickling and rebuilding; most of it was for {in_words(names)}",
-        "compute with scheduler='threads' if these functions let go of the interpreter's lock; "
-        "else load data in the tasks that use it, and return less",
+        f"{seconds(moving)} of worker time ({percent(share)}) moved {size(moved.sum() / 2)} of "
+        f"tasks, inputs and results between processes, {seconds(pickling)} of it in pickling and "
+        f"unpickling. Mostly: {in_words(names)}",
+        "compute with scheduler='threads' if these functions release the GIL; else load data in "
+        "the tasks that use it, and return less",
     )
 
 

@@ -26,7 +26,7 @@ NOT_SAMPLED = -1
 """In place of a node, for time in which no stack was read."""
 
 LONG = 0.25
-"""The part of a cycle from which on a task is told apart by its key.
+"""The part of a cycle from which on a task is tracked individually, by its key.
 
 So a thread has at most five such tasks in a cycle, two of them at its ends, and what is kept stays
 bounded by stacks and cycles, however many tasks there are.

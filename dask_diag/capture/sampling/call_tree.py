@@ -1,8 +1,8 @@
 """The stacks of tasks as one tree, and for how long each was seen, cycle by cycle.
 
-What is kept grows with the distinct stacks and with the cycles in which they were seen, not with
-the samples or the tasks: only those that last for a good part of a cycle are told apart. Where
-there are too many cycles every two neighbours become one.
+Memory grows with the distinct stacks and with the cycles in which they were sampled, not with the
+samples or the tasks: only tasks that last for a good part of a cycle are tracked individually.
+Where there are too many cycles every two neighbours become one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _OPEN_CYCLES = 4
 
 
 class Seen(NamedTuple):
-    """What a worker process tells of a task: when, where (no lines: not seen), and for how long."""
+    """A worker process's sample of a task: when, which lines (none: not sampled), how long."""
 
     time: float
     lines: tuple[Line, ...]
@@ -70,9 +70,9 @@ class Stacks:
     late : int
         How many looks came far too late.
     latest : float
-        The longest time, in seconds, since the look before.
+        The longest time, in seconds, since the sample before.
     cut : int
-        How many looks saw calls for which there was no room.
+        How many samples had calls that the tree had no space for.
     """
 
     def __init__(self, cycle: float) -> None:
@@ -92,7 +92,7 @@ class Stacks:
         self._packed = 0
 
     def see(self, time: float, run: Run, stack: Stack, seconds: float, cpu: float) -> None:
-        """Count a look at a task that stands for so many seconds, `cpu` of them CPU seconds."""
+        """Count a sample of a task that represents so many seconds, `cpu` of them CPU seconds."""
         with self._lock:
             node = stack.nodes.get(self)
             if node is None:
@@ -113,7 +113,7 @@ class Stacks:
                 self._add(time, group, self._node_of(lines), (seconds, cpu, looks))
 
     def tell_late(self, time: float, seconds: float) -> None:
-        """Count a look that came so long after the one before; at one time there is only one."""
+        """Count a sample taken so long after the one before; at one time there is only one."""
         with self._lock:
             self.late += time != self._late_at
             self._late_at = time
@@ -236,7 +236,7 @@ class Stacks:
         self._packed = sum(map(len, self._closed.values()))
 
     def _without_short_tasks(self, cycles: dict[int, Packed]) -> dict[int, Packed]:
-        """The cycles, in which tasks that were told apart are no more if they are short now.
+        """The cycles, in which tasks that have become short are no longer tracked individually.
 
         A task that goes on in the cycle before or after has what it was seen there as well. The
         last two cycles stay, as their tasks may still run.

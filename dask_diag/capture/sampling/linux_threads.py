@@ -1,4 +1,4 @@
-"""What another thread of this process is waiting for, from Linux, with the interpreter's lock held.
+"""What another thread of this process is waiting for, from Linux, with the GIL held.
 
 A thread that gives the lock up to read a file may wait 5 ms to get it back; so ``/proc`` is read
 through `PyDLL`, which keeps it, in microseconds.
@@ -65,7 +65,7 @@ _WITHOUT_FILES_A_SLEEP = {"select": 0, "pselect6": 0, "poll": 1, "ppoll": 1}
 
 
 def why_not_here() -> str:
-    """Why waits cannot be told apart on this machine; empty if they can."""
+    """Why waits cannot be classified on this machine; empty if they can."""
     if sys.platform != "linux":
         return f"it reads Linux's /proc, and this is {sys.platform}"
     if sys.implementation.name != "cpython":
@@ -129,7 +129,7 @@ class LinuxThread:
 
 
 class _File:
-    """A small file that is read again and again, without the interpreter's lock given up."""
+    """A small file that is read again and again, without the GIL given up."""
 
     __slots__ = ("_descriptor", "_kernel", "_path")
 

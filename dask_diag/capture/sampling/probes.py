@@ -80,7 +80,7 @@ class RunningTask:
 
 
 running_tasks: dict[int, RunningTask] = {}
-"""The run of a watched task on each thread, by the thread's ident."""
+"""The run of a probed task on each thread, by the thread's ident."""
 
 
 def attach_probe(computation: Computation, probe: Probe) -> None:
@@ -99,11 +99,11 @@ class ProbedTask(TimedTask):
 
     def __call__(self, values: Any = ()) -> Any:
         """Run the task."""
-        watch = RunningTask(self, self.computation.probes)
+        run = RunningTask(self, self.computation.probes)
         try:
             return TimedTask.__call__(self, values)
         finally:
-            watch.end()
+            run.end()
 
     def depart(self, transfer: Transfer) -> Any:
         """What it pickles to."""
@@ -119,7 +119,7 @@ class ProbedTask(TimedTask):
 class RemoteProbedTask(RemoteTask):
     """A task in a worker process that is looked at while it runs."""
 
-    __slots__ = ("_probes", "_watch")
+    __slots__ = ("_probes", "_run")
 
     def __init__(
         self, opened: float, task: Any, computation: int, key: Any, probes: tuple[Probe, ...]
@@ -130,12 +130,12 @@ class RemoteProbedTask(RemoteTask):
     def __call__(self, values: Mapping[Any, Any]) -> Delivery:
         """Run the task. The sampler that this starts ends when no task has come for a while."""
         _sample_for_a_while(self._probes)
-        self._watch = RunningTask(self, {type(probe): probe for probe in self._probes})
+        self._run = RunningTask(self, {type(probe): probe for probe in self._probes})
         return RemoteTask.__call__(self, values)
 
     def ended(self) -> None:
         """Take over what was seen."""
-        self._watch.end()
+        self._run.end()
 
 
 _lock = threading.Lock()
@@ -167,11 +167,11 @@ def _end_if_idle(passed: float) -> None:
 
 
 def _ignore(error: Exception) -> None:
-    """What was not seen is told as such."""
+    """What was not sampled is counted as that."""
 
 
 def _forget() -> None:
-    """Begin anew in the child of a fork, which has none of these threads."""
+    """Start again in the child of a fork, which has none of these threads."""
     global _lock
     _lock = threading.Lock()
     running_tasks.clear()

@@ -34,7 +34,7 @@ def ticks_until(time: float, interval: float) -> int:
 
 
 class Subscription(NamedTuple):
-    """One user of a listener: how often, in seconds, and whom to tell of an error."""
+    """One user of a listener: how often, in seconds, and what to call with an error."""
 
     listener: Listener
     interval: float
@@ -65,15 +65,15 @@ class Ticks:
         return (self._ticks - before) * self.interval
 
     def not_before(self, time: float) -> None:
-        """Leave out what is due before; the next call stands for it too."""
+        """Leave out what is due before; the next call represents it too."""
         self.due = time_of_tick(ticks_until(time, self.interval), self.interval)
 
 
 class Sampler:
     """Calls its listeners while there are any, on a thread of its own.
 
-    Listeners run with the interpreter's lock and must be quick; one that raises is taken out, and
-    its users are told. Users of one listener share its calls.
+    Listeners run with the GIL and must be quick; one that raises is taken out, and
+    its users are notified. Users of one listener share its calls.
     """
 
     def __init__(self) -> None:
@@ -147,14 +147,14 @@ class Sampler:
             due = ticks[0].due if len(ticks) == 1 else min([each.due for each in ticks])
             if asleep.acquire(timeout=max(0.0, due - perf_counter())):
                 continue
-            begun, now = thread_time(), perf_counter()
+            cpu_before, now = thread_time(), perf_counter()
             for each in ticks:
                 if each.due <= now:
                     try:
                         each.listener(each.passed(now))
                     except Exception as error:
                         self._take_out(each.listener, error)
-            rest = now + (thread_time() - begun) / BUSY_AT_MOST
+            rest = now + (thread_time() - cpu_before) / BUSY_AT_MOST
             for each in ticks:
                 if rest > each.due:
                     each.not_before(rest)

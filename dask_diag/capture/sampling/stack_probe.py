@@ -1,11 +1,11 @@
-"""Looks at the stacks of running tasks.
+"""Samples the call stacks of running tasks.
 
-A look tells where each task is, and how much CPU time its thread had since the look before. When to
-look is set beforehand, in ticks; so each tick that falls into a task stands for one interval of it.
-The sampler may come later, as it must wait for the interpreter's lock: what it sees then stands for
-the ticks since the look before. Ticks of a task that has ended by then are missed, and told so. A
-task that began after the last tick is not counted: to see only what comes when the lock is free
-would be no fair sample.
+A sample says where each task is, and how much CPU time its thread had since the sample before. The
+times of samples are set beforehand, in ticks; so each tick that falls into a task represents one
+interval of it. The sampler may come later, as it must wait for the GIL: its sample then represents
+all ticks since the sample before. Ticks of a task that has stopped by then are missed, and counted
+as not sampled. A task that started after the last tick is not counted: to sample only what comes
+when the GIL is free would be no fair sample.
 """
 
 from __future__ import annotations
@@ -100,11 +100,11 @@ class StackTaskProbe:
             self._tell_late(now, since)
 
     def is_due(self, ticks: int) -> bool:
-        """Whether there was a tick since the last look."""
+        """Whether there was a tick since the last sample."""
         return ticks > self._ticks
 
     def end(self) -> None:
-        """Count what was missed since the last look."""
+        """Count what was missed since the last sample."""
         stop = self.task.stop
         ticks = 0 if stop is None else ticks_until(stop, self.probe.interval) - self._ticks
         if ticks > 0:
@@ -193,8 +193,8 @@ def sample_stacks(passed: float) -> None:
     now = perf_counter()
     ticks, interval = 0, 0.0
     try:
-        for ident, watch in tasks:
-            task_probe = watch.task_probes.get(StackProbe)
+        for ident, run in tasks:
+            task_probe = run.task_probes.get(StackProbe)
             if task_probe is None:
                 continue
             if task_probe.probe.interval != interval:
@@ -205,7 +205,7 @@ def sample_stacks(passed: float) -> None:
                 continue
             stack = _walker.stack_of(innermost, task_probe.task.task)
             # If the run is there before and after, it was when the frame was read.
-            if stack is not None and running_tasks.get(ident) is watch:
+            if stack is not None and running_tasks.get(ident) is run:
                 task_probe.look(stack, now, ticks)
     finally:
         # The frame of this call is among them, and would keep all alive in a circle.
@@ -220,7 +220,7 @@ def keep_code() -> None:
 
 
 def forget_code() -> None:
-    """Let go of all code, if it was said once for each `keep_code`."""
+    """Release all code, once it was called for each `keep_code`."""
     global _users
     with _lock:
         _users -= 1

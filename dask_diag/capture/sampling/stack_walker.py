@@ -16,7 +16,7 @@ from dask_diag.capture.tasks.task_log import function_name, name_of_function
 
 __all__ = ["Line", "Stack", "Walker"]
 
-_BYTES_KEPT = 4_000_000
+_MAX_BYTES = 4_000_000
 
 
 class Line(NamedTuple):
@@ -62,7 +62,7 @@ class Walker:
         self.forget()
 
     def forget(self) -> None:
-        """Let go of all code."""
+        """Release all code."""
         self._codes: dict[int, CodeType] = {}
         self._machinery: set[int] = set()
         self._lines: dict[tuple[int, int], Line] = {}
@@ -105,7 +105,7 @@ class Walker:
     def _read(
         self, innermost: FrameType, places: list[int], key: bytes, called: Line | None = None
     ) -> Stack | None:
-        if self._size > _BYTES_KEPT:
+        if self._size > _MAX_BYTES:
             self.forget()
         lines = [called] if called else []
         outermost = len(lines)
@@ -146,7 +146,7 @@ def _line_of_code(code: CodeType, line: int) -> Line:
 def _called_without_frame(innermost: FrameType, beginnings: Set[int], task: Any) -> Line | None:
     """The function that dask has called and that has no frame; None if the user's code has one.
 
-    It is not written in Python; or it has not begun, or has ended, and held the interpreter's lock
+    It is not written in Python; or it has not started, or has stopped, and held the GIL
     up to there.
     """
     called = called_from(innermost)

@@ -1,10 +1,10 @@
 """Looks at what running tasks wait for, when they have no processor time.
 
 Exact is how long a task's thread could have run and had no processor. What it was blocked in is
-sampled. The sampler needs the interpreter's lock itself, so a thread that was running
-Python code has just lost it whenever the sampler looks: that a thread waits for the lock is sure
-only if it has not run at all since the look before. The other times it is seen so are counted, and
-analysis gives them what of the exact time nothing else explains.
+sampled. The sampler needs the GIL itself, so a thread that was running Python code has just lost it
+whenever the sampler runs: that a thread waits for the GIL is sure only if it has not run at all
+since the sample before. Other samples of such waits are counted, and analysis gives them the part
+of the exact time that nothing else explains.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class WaitTaskProbe:
         self._cpu = thread_time()
 
     def look(self, passed: float) -> None:
-        """Note what the thread waits for; a look stands for so many seconds."""
+        """Note what the thread waits for; a sample represents so many seconds."""
         try:
             activity, cpu = self._thread.waits_for(), self._thread.cpu()
         except OSError:
@@ -119,7 +119,7 @@ def first_of(count: int, tick: int) -> int:
 def sample_waits(passed: float) -> None:
     """Look at tasks that run and are to be explained: at some of many, in no order, for all."""
     global _ticks
-    found = [watch.task_probes.get(WaitProbe) for watch in tuple(running_tasks.values())]
+    found = [run.task_probes.get(WaitProbe) for run in tuple(running_tasks.values())]
     task_probes = [task_probe for task_probe in found if task_probe is not None]
     count = len(task_probes)
     if count > _AT_ONCE:

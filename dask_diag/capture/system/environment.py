@@ -1,6 +1,6 @@
 """Where a recording was made: versions, configuration, machine, and the code that computed.
 
-Names and text only. What looks like a secret is left out, and told to be.
+Names and text only, in which what looks like a secret is masked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ from importlib import metadata
 from types import FrameType
 from typing import Any
 
-__all__ = ["calling_code", "environment"]
+from dask_diag.capture.system.redaction.source import redacted_source
+from dask_diag.capture.system.redaction.text import (
+    is_secret_name,
+    redacted_repr,
+    redacted_text,
+)
+
+__all__ = ["calling_code", "environment", "given_code"]
 
 Row = tuple[str, str, str]
 """Section, name, value."""
@@ -26,30 +33,18 @@ _PACKAGES = (
     "fsspec", "numba", "scikit-learn", "cloudpickle", "toolz", "psutil", "threadpoolctl", "bokeh",
 )  # fmt: skip
 _MODULE = {"scikit-learn": "sklearn", "dask-diag": "dask_diag"}
-_SECRET = re.compile(
-    r"pass(word|wd|phrase)?\b|secret|token|credential|auth|api.?key|private|cookie|jwt"
-    r"|(?:^|[._-])key(?:$|[._-])|access.?key",
-    re.IGNORECASE,
-)
-_IN_ADDRESS = re.compile(r"(?<=://)[^/\s@]+@")
 _THREADS = re.compile(r"(OMP|MKL|OPENBLAS|BLIS|NUMBA|NUMEXPR|VECLIB\w*|GOTO)_(MAX|NUM)_THREADS")
 _LONGEST_VALUE = 200
 _MOST_LINES = 200
 _LINES_AROUND = 8
-_OURS = os.path.dirname(os.path.abspath(sys.modules["dask_diag"].__file__ or ""))
-_COMMANDS = os.path.join(_OURS, "cli")
+_PACKAGE = os.path.dirname(os.path.abspath(sys.modules["dask_diag"].__file__ or ""))
+_COMMANDS = os.path.join(_PACKAGE, "cli")
 
 
-def environment(frame: FrameType | None = None) -> list[Row]:
-    """Rows of section, name and value; with `frame`, the code that it runs is among them."""
-    rows: list[Row] = []
-    for section, told in (
-        ("versions", _versions),
-        ("machine", _machine),
-        ("configuration", _configuration),
-    ):
-        rows += [(section, name, value) for name, value in told()]
-    return rows + (calling_code(frame) if frame is not None else [])
+def environment() -> list[Row]:
+    """Rows of section, name and value."""
+    sections = {"versions": _versions, "machine": _machine, "configuration": _configuration}
+    return [(section, *row) for section, rows in sections.items() for row in rows()]
 
 
 def _versions() -> Iterator[tuple[str, str]]:
@@ -78,19 +73,19 @@ def _machine() -> Iterator[tuple[str, str]]:
     yield "recursion limit", str(sys.getrecursionlimit())
     yield "switch interval", f"{sys.getswitchinterval():g} s"
     for name in sorted(filter(_THREADS.fullmatch, os.environ)):
-        yield name, _short(os.environ[name])
+        yield name, _short(redacted_text(os.environ[name]))
 
 
 def _configuration() -> Iterator[tuple[str, str]]:
-    """dask's, without what looks like a secret."""
+    """dask's; entries whose names look like secrets are left out and listed by name."""
     import dask
 
     left_out = []
     for name, value in _flat(dask.config.config):
-        if _SECRET.search(name):
+        if is_secret_name(name):
             left_out.append(name)
         else:
-            yield name, _short(_IN_ADDRESS.sub("…@", repr(value)))
+            yield name, _short(redacted_repr(value))
     if left_out:
         yield "(left out)", "may be secret: " + ", ".join(left_out)
 
@@ -109,12 +104,12 @@ def _short(text: str) -> str:
 
 
 def calling_code(frame: FrameType | None) -> list[Row]:
-    """The code around the line that `frame` is at, of the first frame that is not ours.
+    """The code around the line that `frame` is at, of the first frame outside dask_diag.
 
     It is the whole function, or script, if that is not long; else the ``with`` block; else the
-    lines around. Empty if the source is not there.
+    lines around. Empty if the source is not there. What looks like a secret is masked in it.
     """
-    while frame is not None and frame.f_code.co_filename.startswith(_OURS + os.sep):
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE + os.sep):
         if frame.f_code.co_filename.startswith(_COMMANDS + os.sep):
             # What comes before is what runs commands, and no code of the user's.
             return _script(sys.argv[0]) if sys.argv else []
@@ -126,17 +121,23 @@ def calling_code(frame: FrameType | None) -> list[Row]:
     if not 0 < line <= len(lines):
         return []
     first, last = _block_at(lines, line, code.co_name == "<module>")
-    text = "".join(lines[first - 1 : last])
+    # All of the source is masked: what a part of it means depends on the rest.
+    masked = redacted_source("".join(lines)).split("\n")[first - 1 : last]
     name = "a script" if code.co_name == "<module>" else code.co_name
     place = f"{os.path.basename(code.co_filename)}:{first}, in {name}"
-    return [("calling code", place, text.rstrip())]
+    return [("calling code", place, "\n".join(masked).rstrip())]
+
+
+def given_code(text: str, name: str = "as given") -> list[Row]:
+    """The beginning of some code, in which what looks like a secret is masked."""
+    lines = redacted_source(text).split("\n")[:_MOST_LINES]
+    return [("calling code", name, "\n".join(lines).rstrip())]
 
 
 def _script(path: str) -> list[Row]:
     """The beginning of the program that a command runs."""
     lines = linecache.getlines(path) if path.endswith(".py") else []
-    text = "".join(lines[:_MOST_LINES])
-    return [("calling code", os.path.basename(path), text.rstrip())] if lines else []
+    return given_code("".join(lines), os.path.basename(path)) if lines else []
 
 
 def _block_at(lines: list[str], line: int, in_script: bool) -> tuple[int, int]:

@@ -33,7 +33,7 @@ class MemoryTree:
 
     Notes
     -----
-    To tell which pages are shared the kernel looks at each, and meanwhile the process cannot map
+    To find which pages are shared the kernel reads each, and meanwhile the process cannot map
     others. So that is read for at most a fiftieth of the time; what is resident is always read.
     """
 

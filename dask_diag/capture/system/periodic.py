@@ -24,7 +24,7 @@ class PeriodicThread:
     work : callable
         What it returns is not looked at.
     failed : callable
-        Told of the error that ended it, if one did.
+        Called with the error that ended it, if one did.
     first : float
         Seconds until the first call, if `interval` is longer.
     """
@@ -40,7 +40,7 @@ class PeriodicThread:
         self._interval = interval
         self._work = work
         self._failed = failed
-        self._begun = self._last = perf_counter()
+        self._start = self._last = perf_counter()
         self._first = min(interval, first)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"dask_diag-{name}", daemon=True)
@@ -53,14 +53,14 @@ class PeriodicThread:
 
     def _run(self) -> None:
         try:
-            due = self._begun + self._first
+            due = self._start + self._first
             while not self._stopping.wait(max(0.0, due - perf_counter())):
                 self._call(due)
-                periods = ceil((perf_counter() - self._begun) / self._interval)
-                due = self._begun + max(periods, 1) * self._interval
-            none_yet = self._last == self._begun
+                periods = ceil((perf_counter() - self._start) / self._interval)
+                due = self._start + max(periods, 1) * self._interval
+            none_yet = self._last == self._start
             if none_yet or perf_counter() - self._last >= _SHORTEST_INTERVAL:
-                # What was due before did not get the interpreter's lock in time.
+                # What was due before did not get the GIL in time.
                 self._call(min(due, perf_counter()))
         except Exception as error:
             self._failed(error)

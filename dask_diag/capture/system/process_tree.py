@@ -40,7 +40,7 @@ class _Counted:
 
 
 class Descendants:
-    """Lists the descendants of a process, anew for at most a fiftieth of the time."""
+    """Lists the descendants of a process, again for at most a fiftieth of the time."""
 
     def __init__(self, reader: ProcessReader, pid: int) -> None:
         self._reader = reader
@@ -48,13 +48,13 @@ class Descendants:
         self._next_listing = 0.0
 
     def listed(self) -> list[int]:
-        """Those that are there now; empty if it is too soon to list them anew."""
-        begun = perf_counter()
-        if begun < self._next_listing:
+        """Those that are there now; empty if it is too soon to list them again."""
+        start = perf_counter()
+        if start < self._next_listing:
             return []
         found = list(self._below(self._pid))
-        took = perf_counter() - begun
-        self._next_listing = begun + took / _SHARE_OF_TIME_FOR_LISTING
+        took = perf_counter() - start
+        self._next_listing = start + took / _SHARE_OF_TIME_FOR_LISTING
         return found
 
     def _below(self, pid: int) -> Iterator[int]:

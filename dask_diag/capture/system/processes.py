@@ -1,6 +1,6 @@
 """One process's numbers, from the operating system.
 
-A thread that reads files gives up the interpreter's lock at every step and may wait 5 ms to get it
+A thread that reads files gives up the GIL at every step and may wait 5 ms to get it
 back; with a busy thread beside it, psutil takes a second to list the children of a process on
 Linux. There `/proc` is read with the lock held, in microseconds. Elsewhere psutil reads.
 """
@@ -34,7 +34,7 @@ class Counters(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Bytes of memory that are resident, in proportion to who shares them, and shared with none.
+    """Bytes of memory: resident, proportional (shared pages divided), and of it alone.
 
     What cannot be known is NaN.
     """
@@ -98,7 +98,7 @@ class PsutilReader:
         return float(psutil.Process(pid).memory_info().rss)
 
     def memory(self, pid: int) -> Memory:
-        """Memory, and how much of it is shared, as far as the platform tells."""
+        """Memory, and how much of it is shared, where the platform has it."""
         process = psutil.Process(pid)
         try:
             full = process.memory_full_info()
@@ -108,7 +108,7 @@ class PsutilReader:
 
 
 class LinuxReader:
-    """Reads ``/proc`` without giving up the interpreter's lock.
+    """Reads ``/proc`` without giving up the GIL.
 
     Bytes are those that went through read and write calls, caches included.
     """
@@ -119,7 +119,7 @@ class LinuxReader:
         self._libc.opendir.restype = ctypes.c_void_p
         self._libc.readdir.restype = ctypes.c_void_p
         self._libc.readdir.argtypes = self._libc.closedir.argtypes = [ctypes.c_void_p]
-        # It lets go of the interpreter's lock, for what the kernel takes milliseconds to tell.
+        # It releases the GIL, for what the kernel takes milliseconds to find.
         self._slow_read = ctypes.CDLL(None, use_errno=True).read
         self._slow_read.restype = ctypes.c_ssize_t
         self._buffer = ctypes.create_string_buffer(65536)

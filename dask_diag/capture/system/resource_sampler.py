@@ -85,17 +85,17 @@ class ResourceSampler:
         self._keep(usage.time, self._tree.memory_of)
 
     def note(self) -> float:
-        """Note the memory of each process on the calling thread, and tell when to do so again."""
+        """Note the memory of each process on the calling thread, and return when to do so again."""
         from dask_diag.capture.system.processes import NoSuchProcess
 
-        begun = perf_counter()
+        start = perf_counter()
         memory_of = {}
         for pid in list(self._tree.memory_of):
             with suppress(*NoSuchProcess):
                 memory_of[pid] = self._reader.resident(pid)
-        self._keep(begun, memory_of)
-        took = perf_counter() - begun
-        return begun + max(took / _SHARE_OF_TIME_FOR_NOTES, self._dt / _NOTES_IN_AN_INTERVAL)
+        self._keep(start, memory_of)
+        took = perf_counter() - start
+        return start + max(took / _SHARE_OF_TIME_FOR_NOTES, self._dt / _NOTES_IN_AN_INTERVAL)
 
     def _keep(self, time: float, memory_of: Mapping[int, float]) -> None:
         rows = ((time, pid, pid != self._pid, memory) for pid, memory in memory_of.items())

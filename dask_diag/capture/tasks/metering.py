@@ -2,7 +2,7 @@
 
 Which task is running is read off the calling stack, so it costs a task that meters nothing nothing.
 Code written for ``distributed.metrics.context_meter`` is heard too, once that module has
-been imported; and where no task of ours runs, what is metered here goes to distributed's meter, as
+been imported; and where no measured task runs, what is metered here goes to distributed's meter, as
 on a worker of a cluster.
 """
 
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_OURS = "dask_diag"
+_NAME = "dask_diag"
 
 listening: set[Any] = set()
 """What listens: computations, and tasks in worker processes. If it is empty, metering costs
@@ -36,7 +36,7 @@ nothing."""
 runs_a_task: set[int] = set()
 """The ``id()`` of the code of functions that run a measured task, which is their ``self``.
 
-Code itself would be hashed anew, with all its constants, for each frame of a stack.
+Code itself would be hashed again, with all its constants, for each frame of a stack.
 """
 
 
@@ -64,17 +64,17 @@ def _distributed_meter() -> Any:
 
 
 class _ForwardedBlock:
-    """One block that distributed's meter meters, as no task of ours entered it."""
+    """One block that distributed's meter meters, as no measured task entered it."""
 
-    __slots__ = ("_theirs", "before")
+    __slots__ = ("_block_of_distributed", "before")
 
-    def __init__(self, theirs: Any, before: _AnyBlock | None) -> None:
-        self._theirs = theirs
+    def __init__(self, meter: Any, before: _AnyBlock | None) -> None:
+        self._block_of_distributed = meter
         self.before = before
 
     def end(self, label: Hashable, unit: str, args: Any) -> None:
         """Leave the block."""
-        self._theirs.__exit__(*args)
+        self._block_of_distributed.__exit__(*args)
 
 
 _AnyBlock = Block | _ForwardedBlock
@@ -109,9 +109,9 @@ class _Meter:
     def __enter__(self) -> None:
         task = _current_task()
         if task is None:
-            theirs = _distributed_meter()
-            if theirs is not None:
-                self._forward_to(theirs)
+            meter = _distributed_meter()
+            if meter is not None:
+                self._forward_to(meter)
             return
         block = Block()
         block.metered = metered = task.metered or _metered_of(task)
@@ -136,8 +136,8 @@ class _Meter:
             self._blocks[ident] = block.before
         block.end(self._label, self._unit, args)
 
-    def _forward_to(self, theirs: Any) -> None:
-        block = theirs.meter(self._label, self._unit, self._func)
+    def _forward_to(self, meter: Any) -> None:
+        block = meter.meter(self._label, self._unit, self._func)
         block.__enter__()
         ident = get_ident()
         self._blocks[ident] = _ForwardedBlock(block, self._blocks.get(ident))
@@ -187,15 +187,15 @@ class ContextMeter:
         value : float
         unit : str
             Any: ``"bytes"``, ``"count"``, ``"dollars"``. Seconds are taken off ``thread-noncpu``
-            as far as there are such, else off ``thread-cpu``.
+            where there are such, else off ``thread-cpu``.
         """
         task = _current_task()
         if task is not None:
             _metered_of(task).add(label, value, unit)
             return
-        theirs = _distributed_meter()
-        if theirs is not None:
-            theirs.digest_metric(label, value, unit)
+        meter = _distributed_meter()
+        if meter is not None:
+            meter.digest_metric(label, value, unit)
 
 
 context_meter = ContextMeter()
@@ -207,7 +207,7 @@ def _the_meter() -> ContextMeter:
 
 
 def _hear(label: Hashable, value: float, unit: str) -> None:
-    """Take over what was given to distributed's meter in a task of ours."""
+    """Take over what was given to distributed's meter in a measured task."""
     task = _current_task()
     if task is not None:
         _metered_of(task).add(label, value, unit)
@@ -220,11 +220,11 @@ def hear_distributed() -> None:
     """
     callbacks = getattr(_distributed_meter(), "_callbacks", None)
     if callbacks is not None:
-        callbacks.get().setdefault(_OURS, _hear)
+        callbacks.get().setdefault(_NAME, _hear)
 
 
 def stop_hearing_distributed() -> None:
     """Leave distributed's meter as it was."""
     callbacks = getattr(_distributed_meter(), "_callbacks", None)
     if callbacks is not None:
-        callbacks.get().pop(_OURS, None)
+        callbacks.get().pop(_NAME, None)

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dask_diag.atomic_files import as_path, atomic_file, atomic_folder, open_text
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording
 from dask_diag.views.exports import csv_files, json_file, parquet, perfetto
 from dask_diag.views.exports.stacks import stacks_text
-from dask_diag.views.files import opened, path_of, whole_file, whole_folder
 from dask_diag.views.sources import recording_of
 
 __all__ = ["FORMATS", "export"]
@@ -33,7 +33,7 @@ class Format(NamedTuple):
 
 def _stacks(kind: str) -> Callable[[Recording, Path, bool], None]:
     def write(recording: Recording, path: Path, compressed: bool) -> None:
-        with opened(path, compressed) as stream:
+        with open_text(path, compressed=compressed) as stream:
             stream.write(stacks_text(recording, kind))
 
     return write
@@ -70,7 +70,8 @@ def export(
         ``.speedscope.json``, ``.collapsed`` or ``.folded``, any other ``.json``, ``.csv``,
         ``.parquet``.
     overwrite : bool, optional
-        Whether files that are there may be replaced. In a folder, others stay.
+        Whether what is there may be replaced: a file; or in a folder the files that an earlier
+        export wrote, also those that this one does not write. Other files in it stay.
 
     Returns
     -------
@@ -90,7 +91,7 @@ def export(
     The columns are described in the documentation, under *Exports*.
     """
     recording = recording_of(source)
-    target = path_of(path, "path")
+    target = as_path(path)
     name = format if format is not None else _format_of(target)
     if name not in FORMATS:
         raise DiagnosticError(
@@ -101,12 +102,12 @@ def export(
     if packed and not chosen.may_be_packed:
         raise DiagnosticError(f"path: {name} is compressed by itself; leave {_PACKED!r} off")
     if chosen.folder is not None and _ending(target) not in chosen.endings:
-        with whole_folder(target, overwrite) as folder:
+        with atomic_folder(target, overwrite=overwrite) as folder:
             chosen.folder(recording, folder)
         return target
-    with whole_file(target, overwrite) as unfinished:
+    with atomic_file(target, overwrite=overwrite) as temporary:
         arguments = (packed,) if chosen.may_be_packed else ()
-        chosen.file(recording, unfinished, *arguments)
+        chosen.file(recording, temporary, *arguments)
     return target
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from dask_diag.atomic_files import open_text
 from dask_diag.columns import Categorical
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.views.exports.cells import chunks, facts, tables, tasks_of
-from dask_diag.views.files import opened
 
 __all__ = ["write_file", "write_folder"]
 
@@ -38,7 +38,7 @@ def write_folder(recording: Recording, folder: Path) -> None:
 
 def _write(table: Table, path: Path, compressed: bool) -> None:
     # Newlines are the csv writer's own.
-    with opened(path, compressed, newline="") as stream:
+    with open_text(path, compressed=compressed, newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(table.columns)
         for columns in zip(*(_cells(table[name]) for name in table.columns), strict=True):

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from dask_diag._version import __version__
+from dask_diag.atomic_files import open_text
 from dask_diag.model.recording import Recording
 from dask_diag.views.exports.cells import chunks, facts, tables
-from dask_diag.views.files import opened
 
 __all__ = ["write_file"]
 
@@ -22,7 +22,7 @@ _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 def write_file(recording: Recording, path: Path, compressed: bool) -> None:
     """Write everything."""
-    with opened(path, compressed) as stream:
+    with open_text(path, compressed=compressed) as stream:
         for text in _parts(recording):
             stream.write(text)
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from dask_diag._version import __version__
+from dask_diag.atomic_files import open_text
 from dask_diag.columns import Categorical
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
@@ -24,7 +25,6 @@ from dask_diag.views.escaping import shown
 from dask_diag.views.exports.cells import ROWS, chunks
 from dask_diag.views.exports.perfetto_context import computations, counters
 from dask_diag.views.exports.tracks import Tracks, bounds_of_tasks, distinct
-from dask_diag.views.files import opened
 
 __all__ = ["write_file"]
 
@@ -34,7 +34,7 @@ _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=
 
 def write_file(recording: Recording, path: Path, compressed: bool) -> None:
     """Write the trace."""
-    with opened(path, compressed) as stream:
+    with open_text(path, compressed=compressed) as stream:
         stream.write(f'{{"displayTimeUnit":"ms","otherData":{_encode(_about(recording))},')
         stream.write('"traceEvents":[')
         # Every event is on a line of its own, and all but the first come after a comma.

@@ -13,11 +13,11 @@ import numpy as np
 from dask_diag.analysis.call_tree import placed
 from dask_diag.analysis.sample_selection import distinct_pairs, samples_of, shares
 from dask_diag.analysis.source_paths import short_path
+from dask_diag.atomic_files import as_path, atomic_file, open_text
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.views.escaping import shown
-from dask_diag.views.files import opened, path_of, whole_file
 
 __all__ = ["export_stacks", "stacks_text"]
 
@@ -59,9 +59,9 @@ def export_stacks(
         If the ending says no known format, the folder does not exist, a file is there and may not
         be replaced, or there are no such samples.
     """
-    path = path_of(filename)
+    path = as_path(filename, "filename")
     written_as = _format_of(path)
-    with whole_file(path, overwrite) as unfinished, opened(unfinished, False) as stream:
+    with atomic_file(path, overwrite=overwrite) as temporary, open_text(temporary) as stream:
         nodes, weights = _weighted(recording, start, stop, function, key)
         stream.write(written_as(nodes, weights, path.name))
 

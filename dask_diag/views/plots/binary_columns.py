@@ -12,15 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.views.assets import text_of
-
-__all__ = ["pack", "script", "size_in_page", "ticks"]
+__all__ = ["pack", "size_in_page", "ticks"]
 
 _LEVEL = 6
 
 
 def pack(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """What a script in the page is given of `columns`.
+    """Make of `columns` what a script in the page is given.
 
     Parameters
     ----------
@@ -53,13 +51,8 @@ def pack(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def size_in_page(packed: dict[str, Any]) -> int:
-    """Bytes that it takes in a page, which holds text."""
+    """Bytes that packed columns take in a page, which holds text."""
     return -(-len(packed["data"]) // 3) * 4
-
-
-def script(name: str) -> str:
-    """The script in a file of this package, after what it unpacks columns with."""
-    return text_of("plots/binary_columns.js") + text_of(name)
 
 
 def ticks(seconds: Any, tick: float) -> Any:

@@ -5,22 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from bokeh.models import CustomJSHover, CustomJSTickFormatter, LegendItem, Range1d
+from bokeh.models import LegendItem, Range1d
 
 from dask_diag.analysis.levels import Level, levels_held
 from dask_diag.formatting import BYTES
 from dask_diag.model.recording import Recording
 from dask_diag.views.escaping import shown
 from dask_diag.views.plots.figures import (
-    SHORT_NUMBER,
-    SHORT_SIZE,
-    SIZE_OF_VALUE,
     Options,
     add_legend,
     draw_nothing,
+    formatted,
     label,
     legend_label,
     new_figure,
+    number_ticks,
     set_hover,
 )
 from dask_diag.views.plots.lines import Lines
@@ -29,9 +28,6 @@ from dask_diag.views.theme.colors import color_of
 __all__ = ["measured", "plot_cache"]
 
 _TOTAL = "#444444"
-_AMOUNT_OF_VALUE = """
-return (value.toLocaleString("en", {maximumFractionDigits: 2}) + " " + unit).trimEnd()
-"""
 
 
 def plot_cache(recording: Recording, origin: float, duration: float, options: Options) -> Any:
@@ -45,7 +41,7 @@ def plot_cache(recording: Recording, origin: float, duration: float, options: Op
     )
     in_bytes = recording.metric_unit == BYTES
     plot.yaxis.axis_label = f"Cache Size ({label(measured(recording), options.label_size)})"
-    plot.yaxis.formatter = CustomJSTickFormatter(code=SHORT_SIZE if in_bytes else SHORT_NUMBER)
+    plot.yaxis.formatter = number_ticks("B" if in_bytes else "")
     lines = Lines(plot, "changes")
 
     def source_of(level: Level) -> Any:
@@ -72,14 +68,14 @@ def plot_cache(recording: Recording, origin: float, duration: float, options: Op
         dots,
         [
             ("function", "$name"),
-            ("time", "@time{0.000} s"),
+            ("time", "@time{custom}"),
             ("held", "@amount{custom}"),
         ],
         formatters={
-            "@amount": CustomJSHover(
-                args={"unit": shown(recording.metric_unit, options.label_size)},
-                code=SIZE_OF_VALUE if in_bytes else _AMOUNT_OF_VALUE,
-            )
+            "@time": formatted("moment"),
+            "@amount": formatted(
+                "quantity", "value, unit", unit=shown(recording.metric_unit, options.label_size)
+            ),
         },
     )
     lines.finish()

@@ -6,36 +6,32 @@ import re
 import warnings
 from typing import Any
 
-from bokeh.models import BasicTickFormatter, HoverTool, Legend, LegendItem, Range1d
+from bokeh.models import (
+    BasicTickFormatter,
+    CustomJSHover,
+    CustomJSTickFormatter,
+    HoverTool,
+    Legend,
+    LegendItem,
+    Range1d,
+)
 from bokeh.plotting import figure
 
 from dask_diag.errors import DiagnosticError, UnknownKeywordError
+from dask_diag.views.assets import call
 from dask_diag.views.escaping import shown
 
 __all__ = [
-    "SHORT_NUMBER",
-    "SHORT_SIZE",
-    "SIZE_OF_VALUE",
     "Options",
     "add_legend",
     "draw_nothing",
+    "formatted",
     "label",
     "legend_label",
     "new_figure",
+    "number_ticks",
     "set_hover",
 ]
-
-_SHORT = """
-for (const [factor, prefix] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]])
-    if (Math.abs(%(of)s) >= 0.9995 * factor || factor == 1)
-        return +(%(of)s / factor).toPrecision(3) + "%(between)s" + prefix + "%(unit)s"
-"""
-SHORT_NUMBER = _SHORT % {"of": "tick", "between": "", "unit": ""}
-"""For an axis: a tick as `units.amount` tells it."""
-SHORT_SIZE = _SHORT % {"of": "tick", "between": " ", "unit": "B"}
-"""The same as `units.size` tells it."""
-SIZE_OF_VALUE = _SHORT % {"of": "value", "between": " ", "unit": "B"}
-"""The same for a hover."""
 
 _LEGEND_LABEL = 26
 _LEGEND_ROWS = 12
@@ -112,6 +108,26 @@ def set_hover(plot: Any, renderers: list[Any], tooltips: Any, **settings: Any) -
         hover.tooltips = tooltips
         hover.renderers = renderers
         hover.update(**settings)
+
+
+def formatted(kind: str, value: str = "value", **args: Any) -> CustomJSHover:
+    """The value of a tooltip's field as text, in the package's one style.
+
+    Parameters
+    ----------
+    kind : {"seconds", "moment", "size", "amount", "quantity", "count", "percent"}
+        The function of ``formatting.js``.
+    value : str, optional
+        What it is given: an expression of JavaScript, as ``"1e6 * value"`` of a field in MB.
+    **args
+        Other names in that expression.
+    """
+    return CustomJSHover(args=args, code=call("formatting.js", kind, value))
+
+
+def number_ticks(unit: str = "") -> CustomJSTickFormatter:
+    """The numbers at an axis, in the same style."""
+    return CustomJSTickFormatter(code=call("formatting.js", "tick_text", f"tick, ticks, '{unit}'"))
 
 
 def draw_nothing(plot: Any) -> None:

@@ -6,17 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from bokeh.models import ColumnDataSource, CustomJS, Title
+from bokeh.models import ColumnDataSource, Title
 
-from dask_diag.views.plots.binary_columns import pack, script
+from dask_diag.views.assets import callback
+from dask_diag.views.plots.binary_columns import pack
 
 __all__ = ["Lines"]
 
 _MOST_POINTS = 10_000
-"""Of more points than these, those travel packed that all lines have."""
+"""If all lines have more points than these, they travel packed."""
 _TIME = 1e-6
 _DIGITS = 7
-_TOLD = f"fractions to {_DIGITS} digits of the largest"
+_PRECISION = f"fractions to {_DIGITS} digits of the largest"
 
 
 class Lines:
@@ -30,17 +31,21 @@ class Lines:
     units : mapping of str to float, optional
         To what a column is rounded where points are many. Of others, whole numbers are not rounded,
         and fractions to `_DIGITS` digits of the largest.
-    told : str
+    precision : str
         The same in words.
     """
 
     def __init__(
-        self, plot: Any, points: str, units: Mapping[str, float] | None = None, told: str = _TOLD
+        self,
+        plot: Any,
+        points: str,
+        units: Mapping[str, float] | None = None,
+        precision: str = _PRECISION,
     ) -> None:
         self._plot = plot
         self._points = points
         self._units = {"time": _TIME, **(units or {})}
-        self._told = told
+        self._precision = precision
         self._lines: list[tuple[ColumnDataSource, dict[str, Any], Sequence[str]]] = []
 
     def source(self, columns: Mapping[str, Any], drawn: Sequence[str]) -> ColumnDataSource:
@@ -49,9 +54,9 @@ class Lines:
         Parameters
         ----------
         columns : mapping of str to array of float
-            ``time``, in seconds, ascending, and what is drawn or told at these times.
+            ``time``, in seconds, ascending, and what is drawn or in the tooltip at these times.
         drawn : sequence of str
-            The columns that are drawn: of each pixel, their extremes are kept.
+            The columns that are drawn: of each pixel, the page draws their extremes.
         """
         source = ColumnDataSource({name: [] for name in columns})
         self._lines.append((source, dict(columns), drawn))
@@ -73,15 +78,16 @@ class Lines:
             standoff=2,
         )
         self._plot.add_layout(status, "below")
-        draw = CustomJS(
-            code=script("plots/lines.js"),
-            args={
+        draw = callback(
+            "plots/lines.js",
+            "draw_lines",
+            {
                 "plot": self._plot,
                 "status": status,
                 "lines": [self._packed(*line) for line in self._lines],
                 "points": self._points,
                 "most": _MOST_POINTS,
-                "precision": f"times to 1 µs, {self._told}",
+                "precision": f"times to 1 µs, {self._precision}",
             },
         )
         self._plot.js_on_change("inner_width", draw)
@@ -90,7 +96,7 @@ class Lines:
     def _packed(
         self, source: ColumnDataSource, columns: dict[str, Any], drawn: Sequence[str]
     ) -> dict[str, Any]:
-        """What ``lines.js`` needs of one source: steps from point to point, and unknown values."""
+        """One source for ``lines.js``: steps from point to point, and where values are unknown."""
         units, steps = {}, {}
         for name, column in columns.items():
             values = np.asarray(column, dtype=np.float64)

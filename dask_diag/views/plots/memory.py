@@ -13,6 +13,7 @@ from dask_diag.views.plots.figures import (
     Options,
     add_legend,
     draw_nothing,
+    formatted,
     label,
     legend_label,
     new_figure,
@@ -70,8 +71,12 @@ def _figure(series: list[tuple[str, Any, Any]], duration: float, options: Option
         dots.append(dot)
         items.append(LegendItem(label=legend_label(name), renderers=[line, dot]))
     add_legend(plot, items, click_policy="hide")
-    told = [("series", "$name"), ("time", "@time{0.000} s"), ("memory", "@memory{0,0.0} MB")]
-    set_hover(plot, dots, told)
+    set_hover(
+        plot,
+        dots,
+        [("series", "$name"), ("time", "@time{custom}"), ("memory", "@memory{custom}")],
+        formatters={"@time": formatted("moment"), "@memory": formatted("size", "1e6 * value")},
+    )
     return plot
 
 

@@ -9,7 +9,7 @@ from bokeh.models import LegendItem, LinearAxis, Range1d
 
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
-from dask_diag.views.plots.figures import Options, add_legend, new_figure, set_hover
+from dask_diag.views.plots.figures import Options, add_legend, formatted, new_figure, set_hover
 from dask_diag.views.plots.lines import Lines
 
 __all__ = ["CPU", "MEMORY", "MEMORY_CHILDREN", "plot_resources"]
@@ -25,7 +25,7 @@ _UNITS = {
     "delay": 0.01,
     **dict.fromkeys(("memory", "memory_children", "read", "written"), _BYTE),
 }
-_TOLD = "CPU to 0.1%, how late a sample was to 10 µs"
+_PRECISION = "CPU to 0.1%, how late a sample was to 10 µs"
 
 
 def plot_resources(recording: Recording, origin: float, duration: float, options: Options) -> Any:
@@ -41,7 +41,7 @@ def plot_resources(recording: Recording, origin: float, duration: float, options
     plot.yaxis.axis_label = "% CPU"
     plot.extra_y_ranges = {"memory": Range1d(0, max(100, 1.05 * memory.max(initial=0)))}
     plot.add_layout(LinearAxis(y_range_name="memory", axis_label="Memory (MB)"), "right")
-    lines = Lines(plot, "samples", _UNITS, _TOLD)
+    lines = Lines(plot, "samples", _UNITS, _PRECISION)
     source = lines.source(
         _columns(samples, memory, origin), drawn=("cpu", "memory", "memory_children")
     )
@@ -70,18 +70,26 @@ def plot_resources(recording: Recording, origin: float, duration: float, options
         )
         items.append(LegendItem(label="of it in children", renderers=[children]))
     add_legend(plot, items, click_policy="hide")
+    megabytes = formatted("size", "1e6 * value")
     set_hover(
         plot,
         [points],
         [
-            ("time", "@time{0.000} s"),
-            ("CPU", "@cpu{0}%"),
-            ("memory", "@memory{0,0} MB"),
-            ("in children", "@memory_children{0,0} MB"),
-            ("read, written", "@read{0,0.0} MB, @written{0,0.0} MB"),
-            ("threads", "@threads{0}"),
-            ("sample late by", "@late{0.0} ms"),
+            ("time", "@time{custom}"),
+            ("CPU", "@cpu{custom}"),
+            ("memory", "@memory{custom}"),
+            ("in children", "@memory_children{custom}"),
+            ("read, written", "@read{custom}, @written{custom}"),
+            ("threads", "@threads{custom}"),
+            ("sample late by", "@late{custom}"),
         ],
+        formatters={
+            "@time": formatted("moment"),
+            "@cpu": formatted("percent", "value / 100"),
+            **dict.fromkeys(("@memory", "@memory_children", "@read", "@written"), megabytes),
+            "@threads": formatted("count"),
+            "@late": formatted("seconds", "value / 1e3"),
+        },
         # Above and below the mouse there may be many.
         mode="vline" if lines.finish() else "mouse",
     )

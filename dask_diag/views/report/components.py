@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from dask_diag.formatting import count
 from dask_diag.views.escaping import shown
 
 __all__ = [
@@ -117,6 +118,6 @@ def not_there(what: str, profiler: str) -> Text:
     return Text([f"No {what} were recorded ({profiler} does that)."])
 
 
-def of_first(count: int, most: int) -> str:
+def of_first(rows: int, most: int) -> str:
     """What is said of a table that has not all rows."""
-    return f", the first {most:,} of {count:,}" if count > most else ""
+    return f", the first {count(most)} of {count(rows)}" if rows > most else ""

@@ -12,10 +12,10 @@ from typing import Any
 from bokeh.document import Document
 from bokeh.resources import Resources
 
+from dask_diag.atomic_files import as_path, check_target, write_text
 from dask_diag.model.recording import Recording
 from dask_diag.views.assets import text_of
 from dask_diag.views.escaping import seconds, shown
-from dask_diag.views.files import checked_path, path_of, write_text
 from dask_diag.views.report.components import Figure, Fold, Part
 from dask_diag.views.report.sections import SECTIONS, Section
 from dask_diag.views.sources import recording_of
@@ -67,7 +67,8 @@ def report(
     -----
     A section that cannot be made is a message in the page, and the others are as they would be.
     """
-    path = checked_path(path_of(filename))
+    path = as_path(filename, "filename")
+    check_target(path, overwrite=True)
     recording = recording_of(profilers)
     write_text(path, _page(recording, Resources(mode=mode or "inline")))
     return path

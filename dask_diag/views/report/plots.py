@@ -9,7 +9,7 @@ import numpy as np
 
 from dask_diag.analysis.functions import by_function
 from dask_diag.analysis.memory import memory_usage
-from dask_diag.formatting import size
+from dask_diag.formatting import count, size
 from dask_diag.model.recording import Recording
 from dask_diag.views.plots.cache import measured
 from dask_diag.views.plots.figures import Options
@@ -100,8 +100,8 @@ def memory(recording: Recording) -> Iterator[Part]:
             [
                 (
                     safe(row["function"], 60),
-                    f"{row['tasks']:,}",
-                    f"{row['sampled']:,}",
+                    count(row["tasks"]),
+                    count(row["sampled"]),
                     *(
                         _MARKS.get(row["bound"], "") + size(row[name])
                         for name in ("peak_growth", "mean_growth")

@@ -50,11 +50,12 @@ def _findings(recording: Recording) -> Iterator[Part]:
 
 
 def _summary(recording: Recording) -> Iterator[Part]:
-    heading, columns, rows, notes = summary_parts(recording)
-    yield Text([f"{heading}."])
-    if rows:
-        yield Grid("Time by function", columns, rows)
-    yield Text(notes, listed=True)
+    parts = summary_parts(recording)
+    yield Text([f"{parts.headline}."])
+    if parts.rows:
+        yield Grid("Time by function", parts.columns, parts.rows)
+    yield Text([f"{label}: {text}" for label, text in parts.lines], listed=True)
+    yield Text(parts.notices, listed=True)
 
 
 def _calling_code(recording: Recording) -> Iterator[Part]:

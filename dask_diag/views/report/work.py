@@ -7,7 +7,7 @@ from typing import Any
 
 from dask_diag.analysis.activities import activities, cells
 from dask_diag.analysis.critical_path import critical_path
-from dask_diag.formatting import amount
+from dask_diag.formatting import amount, count, percent
 from dask_diag.model.recording import Recording
 from dask_diag.views.escaping import seconds
 from dask_diag.views.plots.activities.plot import plot_activities
@@ -48,7 +48,7 @@ def worker_time(recording: Recording) -> Iterator[Part]:
     yield Key(
         "Activities",
         [
-            (color_of_activity(name), f"{safe(name, 40)} {seconds(value)}, {share:.1%}")
+            (color_of_activity(name), f"{safe(name, 40)} {seconds(value)}, {percent(share)}")
             for name, value, share in shares
             if value > 0
         ],
@@ -113,9 +113,9 @@ def longest_chains(recording: Recording) -> Iterator[Part]:
         [
             (
                 safe(row["function"], 60),
-                f"{row['tasks']:,}",
+                count(row["tasks"]),
                 seconds(row["seconds"]),
-                f"{row['share']:.0%}",
+                percent(row["share"]),
             )
             for row in path.functions.to_dicts()
         ],

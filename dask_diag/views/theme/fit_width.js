@@ -1,71 +1,79 @@
-// Figures as wide as they were made, or as there is room: on a phone, less.
-const NARROW = 600                  // pixels: where a figure has less, its legend is below it
-const MOST_FOR_NAMES = 130          // and the names of bars have this
+// Figures as wide as they were made, or as the page has space for: on a phone, less.
+
+const NARROW = 600                  // pixels: where there are less, a figure's legend is below it
+const MOST_FOR_NAMES = 130          // pixels that the names of bars then have
 const SMALL_LETTERS = "10px"
 const LINE_OF_A_LEGEND = 16
-const made = new Map()              // of each figure, widget and layout, the sizes it was made with
-const wrapped = new Set()
+const MARGIN_OF_A_LEGEND = 8
 
-function fit(all) {
+const original = new Map()          // of each model the attributes that it was made with
+const wrapped_rows = new Set()
+
+export function fit() {
     for (const element of document.querySelectorAll(".figure [data-root-id]")) {
-        const room = Math.floor(element.parentElement.clientWidth)
-        const inside = Bokeh.documents[0].get_model_by_id(element.dataset.rootId).references()
-        for (const model of inside)
-            if (room > 0 && "sizing_mode" in model.properties && model.sizing_mode == null)
-                fit_into(room, model)
-        for (const model of inside) if (model.type == "Row") wrap(model, room)
+        const available = Math.floor(element.parentElement.clientWidth)
+        const root = Bokeh.documents[0].get_model_by_id(element.dataset.rootId)
+        const models = root.references()
+        for (const model of models)
+            if (available > 0 && "sizing_mode" in model.properties && model.sizing_mode === null)
+                fit_model(model, available)
+        for (const model of models) if (model.type === "Row") wrap(model, available)
     }
 }
 
-function fit_into(room, model) {
-    if (!made.has(model)) made.set(model, {...model.attributes})
-    const {width} = made.get(model)
-    const around = typeof model.margin == "number" ? 2 * model.margin : 0
-    if (width != null) model.width = Math.min(width, room - around)
-    if (model.type == "Figure") fit_figure(model, room)
+// Remembers what a model was made with, the first time that it is asked for.
+function original_of(model) {
+    if (!original.has(model)) original.set(model, {...model.attributes})
+    return original.get(model)
+}
+
+function fit_model(model, available) {
+    const {width} = original_of(model)
+    const margins = typeof model.margin === "number" ? 2 * model.margin : 0
+    if (typeof width === "number") model.width = Math.min(width, available - margins)
+    if (model.type === "Figure") fit_figure(model, available)
 }
 
 // What does not fit beside each other goes below; a figure that stands alone needs its own axis.
-function wrap(row, room) {
-    const widths = row.children.map((child) => (made.get(child) ?? child).width ?? 0)
-    const wraps = widths.reduce((sum, width) => sum + width, 0) > room
-    if (wraps != wrapped.has(row)) {
+function wrap(row, available) {
+    const widths = row.children.map((child) => (original.get(child) ?? child).width ?? 0)
+    const wraps = widths.reduce((sum, width) => sum + width, 0) > available
+    if (wraps !== wrapped_rows.has(row)) {
         row.styles = wraps ? {"flex-wrap": "wrap"} : {}
-        wraps ? wrapped.add(row) : wrapped.delete(row)
+        if (wraps) wrapped_rows.add(row)
+        else wrapped_rows.delete(row)
     }
     for (const child of row.children) {
-        if (child.type != "Figure" || child.sizing_mode != null) continue
-        if (wraps) child.width = room
-        for (const axis of child.left) {
-            if (!made.has(axis)) made.set(axis, {...axis.attributes})
-            axis.visible = wraps || made.get(axis).visible
-        }
+        if (child.type !== "Figure" || child.sizing_mode !== null) continue
+        if (wraps) child.width = available
+        for (const axis of child.left) axis.visible = original_of(axis).visible || wraps
     }
 }
 
-function fit_figure(figure, room) {
+function fit_figure(figure, available) {
+    const is_narrow = available < NARROW
     for (const model of [figure.title, ...figure.left, ...figure.center]) {
-        for (const name of ["major_label_text_font_size", "text_font_size"]) {
-            if (!(name in (model?.properties ?? {}))) continue
-            if (!made.has(model)) made.set(model, {...model.attributes})
-            model[name] = room < NARROW ? SMALL_LETTERS : made.get(model)[name]
+        for (const property of ["major_label_text_font_size", "text_font_size"]) {
+            if (!(property in (model?.properties ?? {}))) continue
+            const size = original_of(model)[property]
+            model[property] = is_narrow ? SMALL_LETTERS : size
         }
     }
-    // Beside a title its tools would have no room.
-    figure.toolbar_sticky = room >= NARROW && made.get(figure).toolbar_sticky
-    const names = made.get(figure).min_border_left
-    if (names != null) figure.min_border_left = room < NARROW ? Math.min(names, MOST_FOR_NAMES) : names
-    place_legend(figure, room)
+    // Beside a title there would be no space for its tools.
+    figure.toolbar_sticky = !is_narrow && original_of(figure).toolbar_sticky
+    const names = original_of(figure).min_border_left
+    if (typeof names === "number")
+        figure.min_border_left = is_narrow ? Math.min(names, MOST_FOR_NAMES) : names
+    show_legend(figure, is_narrow)
 }
 
-// A figure has its legend twice: the one that is hidden is for below it, where there is little room.
-function place_legend(figure, room) {
-    const beside = figure.right.find((model) => model.type == "Legend")
-    const below = figure.below.find((model) => model.type == "Legend")
-    if (beside == null || below == null || !(beside.visible || below.visible)) return
-    const narrow = room < NARROW
-    beside.visible = !narrow
-    below.visible = narrow
-    const {height} = made.get(figure)
-    figure.height = height + (narrow ? LINE_OF_A_LEGEND * below.items.length + 8 : 0)
+// A figure has its legend twice: the hidden one is for below it, where the page is narrow.
+function show_legend(figure, is_narrow) {
+    const beside = figure.right.find((model) => model.type === "Legend")
+    const below = figure.below.find((model) => model.type === "Legend")
+    if (!beside || !below || !(beside.visible || below.visible)) return
+    beside.visible = !is_narrow
+    below.visible = is_narrow
+    const lines = LINE_OF_A_LEGEND * below.items.length + MARGIN_OF_A_LEGEND
+    figure.height = original_of(figure).height + (is_narrow ? lines : 0)
 }

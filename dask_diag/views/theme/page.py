@@ -12,7 +12,7 @@ from bokeh.model import Model
 from bokeh.resources import Resources
 from jinja2 import Environment, FunctionLoader, Template
 
-from dask_diag.views.assets import text_of
+from dask_diag.views.assets import call, text_of
 
 __all__ = ["look_of_figures", "page_of", "template"]
 
@@ -81,12 +81,8 @@ def _without_paper(models: list[Any]) -> Iterator[None]:
 def look_of_figures(fitted: bool = True) -> dict[str, str]:
     """What templates need: ``paper``, a style of the page, and ``scheme``, a script at its end."""
     settings = {"widgets": text_of("theme/widgets.css"), "fitted": fitted}
-    begin = f"begin({json.dumps(settings)})"
-    scripts = [text_of("theme/theme.js"), text_of("theme/fit_width.js"), begin]
-    return {
-        "paper": text_of("theme/theme.css"),
-        "scheme": "(function () {\n" + "\n".join(scripts) + "\n})()",
-    }
+    start = call("theme/theme.js", "start", json.dumps(settings))
+    return {"paper": text_of("theme/theme.css"), "scheme": f"(function () {{\n{start}\n}})()"}
 
 
 def template(name: str) -> Template:

@@ -1,52 +1,60 @@
 // Figures in the colours of the page, whether that is light or dark.
-const dark = window.matchMedia("(prefers-color-scheme: dark)")
-const ON_PAPER = new Map([["white", "--paper"], ["#444444", "--faint"],
-                          ["#333333", "--ink"], ["black", "--ink"]])
+
+import {fit} from "./fit_width.js"
+
+const WAIT_FOR_BOKEH = 20           // milliseconds
+const DARK = "(prefers-color-scheme: dark)"
+// Colours that figures are made with, and the variable that has its like in the page's theme.
+const VARIABLES = new Map([["white", "--paper"], ["#444444", "--faint"],
+                           ["#333333", "--ink"], ["black", "--ink"]])
 const TEXTS_AND_LINES = ["axis_label_text_color", "major_label_text_color", "axis_line_color",
                          "major_tick_line_color", "minor_tick_line_color", "label_text_color"]
-// What was drawn for white paper, and in what: texts and lines whose colours are values of glyphs.
-const drawn = {line_color: new Map(), text_color: new Map()}
 
-function models() {
-    const roots = [...document.querySelectorAll(".figure [data-root-id]")]
-    const found = roots.map((element) =>
-        Bokeh.documents[0].get_model_by_id(element.dataset.rootId).references())
-    return new Set(found.flatMap((references) => [...references]))
+export function start({widgets, fitted}) {
+    if (!window.Bokeh || Bokeh.documents.length === 0) {
+        setTimeout(() => start({widgets, fitted}), WAIT_FOR_BOKEH)
+        return
+    }
+    const models = models_of_figures()
+    // Of glyphs and labels the variable of the colour that they were made with.
+    const variables = {line_color: new Map(), text_color: new Map()}
+    style_widgets(models, widgets)
+    paint(variables)
+    window.matchMedia(DARK).addEventListener("change", () => paint(variables))
+    if (!fitted) return
+    fit()
+    window.addEventListener("resize", fit)
+    // What is folded has no width.
+    document.addEventListener("toggle", fit, true)
 }
 
-function style_widgets(all, style) {
-    for (const model of all)
+function models_of_figures() {
+    const roots = [...document.querySelectorAll(".figure [data-root-id]")]
+    const references = roots.map((element) =>
+        Bokeh.documents[0].get_model_by_id(element.dataset.rootId).references())
+    return new Set(references.flatMap((models) => [...models]))
+}
+
+function style_widgets(models, style) {
+    for (const model of models)
         if ("disabled" in model.properties && "stylesheets" in model.properties)
             model.stylesheets = [...model.stylesheets, style]
 }
 
-function paint() {
+function paint(variables) {
     const style = getComputedStyle(document.documentElement)
-    const color = (name) => style.getPropertyValue(name).trim()
-    for (const model of models()) {
-        const has = (name) => name in model.properties && model[name] != null
-        for (const name of TEXTS_AND_LINES) if (has(name)) model[name] = color("--ink")
-        if (model.type == "Title") model.text_color = color("--ink")
+    const color = (variable) => style.getPropertyValue(variable).trim()
+    for (const model of models_of_figures()) {
+        const has = (property) => property in model.properties && model[property] !== null
+        for (const property of TEXTS_AND_LINES)
+            if (has(property)) model[property] = color("--ink")
+        if (model.type === "Title") model.text_color = color("--ink")
         if (has("grid_line_color")) model.grid_line_color = color("--line")
-        for (const [property, names] of Object.entries(drawn)) {
-            const name = names.get(model) ?? ON_PAPER.get(model[property]?.value)
-            if (name == null) continue
-            names.set(model, name)
-            model[property] = {value: color(name)}
+        for (const [property, of_models] of Object.entries(variables)) {
+            const variable = of_models.get(model) ?? VARIABLES.get(model[property]?.value)
+            if (variable === undefined) continue
+            of_models.set(model, variable)
+            model[property] = {value: color(variable)}
         }
     }
-}
-
-function begin({widgets, fitted}) {
-    if (!window.Bokeh || Bokeh.documents.length == 0)
-        return void setTimeout(() => begin({widgets, fitted}), 20)
-    const all = models()
-    style_widgets(all, widgets)
-    paint()
-    dark.addEventListener("change", paint)
-    if (!fitted) return
-    fit(all)
-    window.addEventListener("resize", () => fit(all))
-    // What is folded has no width.
-    document.addEventListener("toggle", () => fit(all), true)
 }

@@ -10,17 +10,18 @@ from bokeh.layouts import column, row
 from bokeh.models import Div
 
 from dask_diag.model.recording import Recording
-from dask_diag.views.assets import text_of
+from dask_diag.views.assets import callback
 from dask_diag.views.plots.activities.bars import (
-    MOST_BARS,
     UNUSED_WORKERS,
     Numbers,
-    bars_by,
-    bars_of_cpu,
     numbers_of,
 )
 from dask_diag.views.plots.activities.controls import Choice
-from dask_diag.views.plots.activities.figures import AMOUNTS_AND_SHARES, Artist, Picture
+from dask_diag.views.plots.activities.figures import (
+    Picture,
+    cpu_picture,
+    stacked_picture,
+)
 from dask_diag.views.plots.figures import Options, label
 from dask_diag.views.theme.colors import color_of_activity
 
@@ -39,29 +40,27 @@ def plot_activities(recording: Recording, options: Options) -> Any:
     colors = [color_of_activity(name, options.palette) for name, _ in measured.activities]
     width = max(int(options.figure.get("width") or _WIDTH), _NARROWEST)
     choice = Choice(numbers, width)
-    pictures = _pictures(numbers, Artist(numbers, colors, choice), width)
+    pictures = _pictures(numbers, colors, width)
     heading = Div(text=_HEADING, styles={"font-size": "15px", "font-weight": "bold"})
-    items = [
+    legend_items = [
         _legend_item(name, color)
         for (name, _), color in zip(numbers.activities, colors, strict=True)
     ]
-    there = sorted(set(pictures["by_activity"].pieces.data["activity"]))
-    text = "".join(items[place] for place in there) or _NOTHING
-    legend = Div(text=text, width=width - 10, disable_math=True)
-    choice.when_changed(
-        text_of("plots/activities/activities.js"),
-        {
-            "numbers": {**vars(numbers), "most_bars": MOST_BARS},
-            "pictures": {name: picture.in_the_page() for name, picture in pictures.items()},
-            "heading": heading,
-            "heading_of_all": _HEADING,
-            "legend": legend,
-            "legend_items": items,
-            "nothing": _NOTHING,
-            "unused_workers": UNUSED_WORKERS,
-        },
-    )
+    # As it will be, most likely: what is below it stays where it is when the script writes it.
+    legend = Div(text="".join(legend_items) or _NOTHING, width=width - 10, disable_math=True)
+    arguments = {
+        "numbers": numbers.in_the_page(),
+        "function_list": choice.functions,
+        "unit_select": choice.unit,
+        "pictures": {name: picture.in_the_page() for name, picture in pictures.items()},
+        "heading": heading,
+        "legend": legend,
+        "texts": {"heading": _HEADING, "legend_items": legend_items, "nothing": _NOTHING},
+    }
     by_function, of_cpu, by_activity, by_worker = (picture.figure for picture in pictures.values())
+    draw = callback("plots/activities/activities.js", "draw", arguments)
+    by_function.js_on_change("inner_width", draw)
+    choice.when_changed(draw)
     return column(
         heading,
         *choice.layout,
@@ -71,19 +70,19 @@ def plot_activities(recording: Recording, options: Options) -> Any:
     )
 
 
-def _pictures(numbers: Numbers, artist: Artist, width: int) -> dict[str, Picture]:
-    by_function, by_activity, by_worker = (
-        bars_by(numbers, by) for by in ("function", "activity", "worker")
-    )
+def _pictures(numbers: Numbers, colors: list[str], width: int) -> dict[str, Picture]:
+    functions = len(numbers.functions)
     left, half = int(0.7 * width), width // 2
     return {
-        "by_function": artist.stacked(by_function, 0.15, title="Tasks by function", width=left),
-        "of_cpu": artist.shares_of_cpu(bars_of_cpu(numbers, by_function.rows), width - left),
-        "by_activity": artist.stacked(
-            by_activity, 0.55, AMOUNTS_AND_SHARES, title="By activity", width=half
+        "by_function": stacked_picture(
+            functions, colors, 0.15, title="Tasks by function", width=left
         ),
-        "by_worker": artist.stacked(
-            by_worker, 0.25, names=160, title="By worker", width=width - half
+        "of_cpu": cpu_picture(functions, width - left),
+        "by_activity": stacked_picture(
+            len(numbers.activities), colors, 0.55, title="By activity", width=half
+        ),
+        "by_worker": stacked_picture(
+            len(numbers.workers), colors, 0.25, 160, title="By worker", width=width - half
         ),
     }
 

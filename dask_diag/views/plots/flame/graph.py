@@ -29,7 +29,7 @@ from bokeh.plotting import figure
 from dask_diag.analysis.call_tree import placed
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
-from dask_diag.views.assets import text_of
+from dask_diag.views.assets import call
 from dask_diag.views.plots.figures import Options, add_legend, label, new_figure, set_hover
 from dask_diag.views.plots.flame.data import cells_of, columns_of, is_missing, spans_of, texts_of
 
@@ -68,25 +68,22 @@ def flame_panel(recording: Recording, options: Options, origin: float | None = N
     timeline, spans, bars, box = _timeline(recording, nodes, begin, graph.width)
     controls = _controls(nodes, options)
     (starts, stops), cells = cells_of(recording, node_of_sample)
-    flame = CustomJS(
-        code=text_of("plots/flame/flame.js"),
-        args={
-            "nodes": ColumnDataSource(columns_of(nodes)),
-            "cycles": ColumnDataSource({"start": starts - begin, "stop": stops - begin}),
-            "cells": ColumnDataSource(cells),
-            "texts": texts_of(nodes, options),
-            "missing": np.flatnonzero(is_missing(nodes)).tolist(),
-            "graph": graph,
-            "drawn": drawn,
-            "words": words,
-            "timeline": timeline,
-            "spans": spans,
-            "bars": bars,
-            "box": box,
-            **controls,
-        },
-    )
-    _listen(flame, graph, timeline, controls)
+    models: dict[str, Any] = {
+        "nodes": ColumnDataSource(columns_of(nodes)),
+        "cycles": ColumnDataSource({"start": starts - begin, "stop": stops - begin}),
+        "cells": ColumnDataSource(cells),
+        "texts": texts_of(nodes, options),
+        "missing": np.flatnonzero(is_missing(nodes)).tolist(),
+        "graph": graph,
+        "drawn": drawn,
+        "words": words,
+        "timeline": timeline,
+        "spans": spans,
+        "bars": bars,
+        "box": box,
+        **controls,
+    }
+    _listen(models, graph, timeline, controls)
     top = row(*(controls[name] for name in ("choice", "mode", "search", "up", "reset")), spacing=8)
     return column(top, controls["status"], graph, timeline, spacing=2)
 
@@ -119,7 +116,7 @@ def _graph(nodes: Table, options: Options) -> tuple[Any, ColumnDataSource, Colum
     plot.grid.visible = False
     plot.min_border = 0
     drawn, words = (
-        _empty("left right top bottom fill alpha name place own total"),
+        _empty("left right top bottom fill alpha name location own total"),
         _empty("x y text color alpha"),
     )
     rectangles = plot.quad(
@@ -147,8 +144,8 @@ def _graph(nodes: Table, options: Options) -> tuple[Any, ColumnDataSource, Colum
         x_offset=4,
         source=words,
     )
-    told = [("call", "@name"), ("where", "@place"), ("total", "@total"), ("self", "@own")]
-    set_hover(plot, [rectangles], told, point_policy="follow_mouse", visible=False)
+    tooltip = [("call", "@name"), ("where", "@location"), ("total", "@total"), ("self", "@own")]
+    set_hover(plot, [rectangles], tooltip, point_policy="follow_mouse", visible=False)
     return plot, drawn, words
 
 
@@ -224,24 +221,29 @@ def _controls(nodes: Table, options: Options) -> dict[str, Any]:
     }
 
 
-def _listen(flame: CustomJS, graph: Any, timeline: Any, controls: dict[str, Any]) -> None:
-    """Call the script for whatever happens, with the name of what did."""
+def _listen(models: dict[str, Any], graph: Any, timeline: Any, controls: dict[str, Any]) -> None:
+    """Call the script for each event with the name of what to do."""
+    names = ", ".join(models)
+    # The numbers are in the page once: events go through one callback that has them.
+    flame = CustomJS(
+        args=models,
+        code=call("plots/flame/flame.js", "act", f"{{{names}}}, cb_obj, cb_data.action"),
+    )
 
-    def tells(act: str) -> CustomJS:
-        return CustomJS(
-            args={"flame": flame}, code=f'return flame.execute(cb_obj, {{act: "{act}"}})'
-        )
+    def does(action: str) -> CustomJS:
+        code = f"return flame.execute(cb_obj, {{action: '{action}'}})"
+        return CustomJS(args={"flame": flame}, code=code)
 
-    graph.js_on_change("inner_width", tells("resize"))
+    graph.js_on_change("inner_width", does("resize"))
     for range_, end in ((graph.x_range, "start"), (graph.x_range, "end")):
-        range_.js_on_change(end, tells("move"))
-    timeline.js_on_event(SelectionGeometry, tells("choose_range"))
+        range_.js_on_change(end, does("move"))
+    timeline.js_on_event(SelectionGeometry, does("choose_range"))
     # The second of two quick clicks is a double one, wherever it is.
     for click in (Tap, DoubleTap):
-        graph.js_on_event(click, tells("zoom"))
-        timeline.js_on_event(click, tells("forget_range"))
-    controls["choice"].js_on_change("value", tells("choose"))
-    controls["mode"].js_on_change("active", tells("switch_mode"))
-    controls["search"].js_on_change("value_input", tells("find"))
-    controls["up"].js_on_click(tells("go_up"))
-    controls["reset"].js_on_click(tells("reset"))
+        graph.js_on_event(click, does("zoom"))
+        timeline.js_on_event(click, does("forget_range"))
+    controls["choice"].js_on_change("value", does("choose"))
+    controls["mode"].js_on_change("active", does("switch_mode"))
+    controls["search"].js_on_change("value_input", does("find"))
+    controls["up"].js_on_click(does("go_up"))
+    controls["reset"].js_on_click(does("reset"))

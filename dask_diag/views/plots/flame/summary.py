@@ -8,6 +8,7 @@ from typing import Any
 from dask_diag.analysis.call_tree import hottest_lines, tree
 from dask_diag.analysis.sample_selection import not_sampled
 from dask_diag.analysis.source_paths import short_path
+from dask_diag.formatting import percent
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.views.escaping import seconds, shown
@@ -96,7 +97,7 @@ def _rows(lines: Table, every: dict[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def _cells(part: float, whole: float) -> tuple[str, str]:
-    return seconds(part), f"{part / whole:.0%}"
+    return seconds(part), percent(part / whole)
 
 
 def _notes(every: dict[str, Any], lost: float) -> Iterator[str]:
@@ -106,10 +107,10 @@ def _notes(every: dict[str, Any], lost: float) -> Iterator[str]:
         return
     kinds = {"CPU": cpu, "waiting": waiting, "not known to be either": wall - cpu - waiting}
     yield ", ".join(
-        f"{name} {part / wall:.0%}" for name, part in kinds.items() if part > _ROUNDING * wall
+        f"{name} {percent(part / wall)}" for name, part in kinds.items() if part > _ROUNDING * wall
     )
     if lost:
-        yield f"could not be sampled: {seconds(lost)}, {lost / wall:.1%}"
+        yield f"could not be sampled: {seconds(lost)}, {percent(lost / wall)}"
 
 
 def _note(notice: str) -> str:

@@ -4,94 +4,88 @@ from __future__ import annotations
 
 from typing import Any
 
-from bokeh.models import ColumnDataSource, CustomJS, CustomJSHover, HoverTool, Title
+from bokeh.models import ColumnDataSource, CustomJSHover, HoverTool, Title
 
-from dask_diag.views.plots.binary_columns import script, size_in_page
+from dask_diag.views.assets import call, callback
+from dask_diag.views.plots.binary_columns import size_in_page
+from dask_diag.views.plots.figures import formatted
 from dask_diag.views.plots.tasks.columns import FULL, LANE, TasksInLanes
 
-__all__ = ["draw_in_the_page"]
+__all__ = ["draw_in_view"]
 
-_WORKER = "return names[Math.floor(value / lane_height)] ?? ''"
-_IN_PIXEL = "return pixels.told_at?.(special_vars.x, special_vars.y) ?? ''"
-_ROOM = 7_700_000
-"""Bytes that tasks and their keys may take in a page."""
+_TOOLTIP = "plots/tasks/tooltip.js"
+_MOST_BYTES = 7_700_000
+"""That tasks and their keys may take in a page."""
 _SAMPLE = 20_000
-"""Of so many keys it is told whether it is worth the time to pack all."""
+"""So many keys say whether it is worth the time to pack all."""
 _HOPELESS = 2
+"""How many times too large the keys may seem by the sample and yet be packed."""
 
 
-def draw_in_the_page(
+def draw_in_view(
     plot: Any,
     tasks: TasksInLanes,
-    rectangles: ColumnDataSource,
-    marks: dict[str, ColumnDataSource],
     settings: dict[str, Any],
 ) -> None:
     """Have a script draw the tasks in view, as rectangles if they are few, else pixel by pixel.
 
-    Keys are left out, and the page tells so, if they are so different that there is no room.
+    Keys are left out, and the page says so, if they are so different that they take too many bytes.
     """
     ordered = tasks.in_order()
     packed = ordered.packed()
-    keys, room = _keys_that_fit(ordered, _ROOM - size_in_page(packed))
+    keys, size_of_keys = _keys_that_fit(ordered, _MOST_BYTES - size_in_page(packed))
     pixels = ColumnDataSource({name: [] for name in ("image", "x", "y", "width")})
     image = plot.image_rgba(image="image", x="x", y="y", dw="width", dh=FULL, source=pixels)
-    _tell_of_pixels(plot, image, tasks.workers)
+    _add_tooltip(plot, image, tasks.workers)
     status = Title(
         text="unpacking the tasks ...", text_font_size="11px", text_font_style="normal", standoff=2
     )
     plot.add_layout(status, "below")
-    draw = CustomJS(
-        code=script("plots/tasks/tasks.js"),
-        args={
+    draw = callback(
+        "plots/tasks/tasks.js",
+        "draw_in_view",
+        {
             "plot": plot,
             "status": status,
             "packed_tasks": packed,
             "packed_keys": keys,
-            "size_of_keys": room,
+            "size_of_keys": size_of_keys,
             "tick": tasks.tick,
-            "rectangles": rectangles,
             "pixels": pixels,
-            "marks": list(marks.values()),
-            "marked": [_codes_of(tasks, outcome) for outcome in marks],
-            "lane_height": LANE,
-            "full": FULL,
             **settings,
         },
     )
     plot.js_on_change("inner_width", draw)
 
 
-def _tell_of_pixels(plot: Any, image: Any, workers: list[str]) -> None:
-    """Have the hover tool, if the figure has one, tell what is in a pixel."""
+def _add_tooltip(plot: Any, image: Any, workers: list[str]) -> None:
+    """Say what is in a pixel, if the figure has a hover tool."""
     if not plot.select(HoverTool):
         return
-    args = {"pixels": image.data_source, "names": workers, "lane_height": LANE}
+    worker = CustomJSHover(
+        args={"names": workers, "lane_height": LANE},
+        code=call(_TOOLTIP, "worker_at", "names, value, lane_height"),
+    )
+    in_pixel = CustomJSHover(
+        args={"pixels": image.data_source},
+        code=call(_TOOLTIP, "text_of_pixel", "pixels, special_vars"),
+    )
     hover = HoverTool(
         renderers=[image],
-        tooltips=[("worker", "$y{custom}"), ("time", "$x{0.000000} s"), ("in it", "$sx{custom}")],
-        formatters={
-            "$y": CustomJSHover(args=args, code=_WORKER),
-            "$sx": CustomJSHover(args=args, code=_IN_PIXEL),
-        },
+        tooltips=[("worker", "$y{custom}"), ("time", "$x{custom}"), ("in it", "$sx{custom}")],
+        formatters={"$y": worker, "$x": formatted("moment"), "$sx": in_pixel},
         point_policy="follow_mouse",
         visible=False,
     )
     plot.add_tools(hover)
 
 
-def _keys_that_fit(tasks: TasksInLanes, room: int) -> tuple[dict[str, Any] | None, int]:
-    """The keys, packed, if there is room for them, and how many bytes they take or would take."""
+def _keys_that_fit(tasks: TasksInLanes, most_bytes: int) -> tuple[dict[str, Any] | None, int]:
+    """The keys, packed, if they are small enough, and how many bytes they take or would take."""
     every = max(1, len(tasks) // _SAMPLE)
     likely = every * size_in_page(tasks.rows(slice(None, None, every)).packed_keys())
-    if likely > _HOPELESS * room:
+    if likely > _HOPELESS * most_bytes:
         return None, likely
     keys = tasks.packed_keys()
     size = size_in_page(keys)
-    return (keys if size <= room else None), size
-
-
-def _codes_of(tasks: TasksInLanes, outcome: str) -> list[int]:
-    """The codes of the tasks that ended so, whatever their error."""
-    texts = tasks.outcome.values
-    return [code for code, text in enumerate(texts) if text.partition(": ")[0] == outcome]
+    return (keys if size <= most_bytes else None), size

@@ -1,4 +1,4 @@
-"""What a page has to know of tasks: rectangles where they are few, packed where many."""
+"""What a page has to know of tasks to draw them: as it was measured, or packed where many."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _COLUMNS = (
 )
 _COARSEST_TICK, _FINEST_TICK = 1e-6, 1e-9
 _CPU_DIGITS = 9
-"""Binary digits to which CPU time is told: to 0.2% of the task's duration, or to one tick."""
+"""Binary digits of packed CPU time: it is exact to 0.2% of the task's duration, or to a tick."""
 
 
 @dataclass(frozen=True)
 class TasksInLanes:
-    """Tasks that are known to have begun, and where each is drawn.
+    """Tasks that are known to have started, and the lane of each.
 
     `start` and `stop` are seconds since the plot's origin; of a task that was not finished,
-    `stop` is when its computation ended. `lane` is a position in `workers`.
+    `stop` is when its computation ended. `lane` is an index in `workers`.
     """
 
     table: Table
@@ -66,22 +66,26 @@ class TasksInLanes:
             self.outcome[chosen],
         )
 
-    def columns(self, key_size: int) -> dict[str, Any]:
-        """The rectangle of each task, and what is told of it; tasks.js makes the same of packed."""
-        table = self.table
-        wall = table["stop"] - table["start"]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            share = np.nan_to_num(np.clip(table["thread_cpu"] / wall, 0, 1))
+    def columns(self) -> dict[str, Any]:
+        """The tasks, which are in order: ``decode.js`` takes this, or what is packed.
+
+        ``count`` has a number for each lane, the others one for each task; times are seconds.
+        """
         return {
-            "left": self.start,
-            "right": self.stop,
-            "top": (self.lane * LANE).astype(np.uint32),
-            "unfilled": np.round((1 - share) * FULL).astype(np.uint8),
-            "function": table["function"].codes,
-            "outcome": self.outcome.codes,
-            "cpu": table["thread_cpu"],
-            "key": [shown(key, key_size) for key in table["key"].tolist()],
+            "count": self._count(),
+            "start": self.start,
+            "stop": self.stop,
+            "cpu": self.table["thread_cpu"],
+            "function": self.table["function"].codes.astype(np.int32),
+            "outcome": self.outcome.codes.astype(np.int32),
         }
+
+    def keys(self, size: int) -> list[str]:
+        """The keys as they are shown, of at most so many letters."""
+        return [shown(key, size) for key in self.table["key"].tolist()]
+
+    def _count(self) -> Any:
+        return np.bincount(self.lane, minlength=len(self.workers)).astype(np.int32)
 
     @cached_property
     def tick(self) -> float:
@@ -99,7 +103,7 @@ class TasksInLanes:
 
         There are ``count``, a number for each lane, and for each task ``gap`` (ticks since the one
         before it in its lane), ``length`` (ticks), ``function``, ``outcome``, and ``rest``: what of
-        its length was not CPU time, without its last digits. ``unknown`` are positions of tasks
+        its length was not CPU time, without its last digits. ``unknown`` are the indices of tasks
         whose CPU time is not known.
         """
         start, stop = (ticks(time, self.tick) for time in (self.start, self.stop))
@@ -111,7 +115,7 @@ class TasksInLanes:
         rest = np.where(unknown, 0, length - ticks(np.nan_to_num(cpu), self.tick))
         return pack(
             {
-                "count": np.bincount(self.lane, minlength=len(self.workers)),
+                "count": self._count(),
                 "gap": start - before,
                 "length": length,
                 "function": self.table["function"].codes,
@@ -127,13 +131,14 @@ class TasksInLanes:
 
 
 def tasks_in_lanes(recording: Recording, origin: float) -> TasksInLanes:
-    """The tasks of a recording; those that are not known to have begun are left out."""
+    """The tasks of a recording; those that are not known to have started are left out."""
     tasks = recording.tasks
     if not len(tasks):
         nothing = np.zeros(0)
         return TasksInLanes(tasks, nothing, nothing, nothing.astype(int), [], Categorical([], []))
-    begun = ~np.isnan(tasks["start"])
-    table = Table({name: tasks[name] if begun.all() else tasks[name][begun] for name in _COLUMNS})
+    started = ~np.isnan(tasks["start"])
+    all_started = bool(started.all())
+    table = Table({name: tasks[name] if all_started else tasks[name][started] for name in _COLUMNS})
     workers = _workers_in_order(table["worker"])
     lane_of = {name: lane for lane, name in enumerate(workers)}
     lanes = np.array([lane_of.get(name, 0) for name in table["worker"].values], np.int64)
@@ -173,6 +178,6 @@ def _outcomes(table: Table) -> Categorical:
 
 
 def _digits_left_out(length: Any) -> Any:
-    """How many of the last binary digits of a task's CPU time are not worth their room."""
+    """How many of the last binary digits of a task's CPU time are not worth their bytes."""
     _, digits = np.frexp(np.maximum(length, 0).astype(np.float64))
     return np.maximum(digits - 1 - _CPU_DIGITS, 0)

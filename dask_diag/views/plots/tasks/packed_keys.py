@@ -15,7 +15,7 @@ from dask_diag.views.escaping import shown
 __all__ = ["BETWEEN_PATTERNS", "NUMBER", "columns_of_keys"]
 
 NUMBER = "\x1f"
-"""In a pattern, the place of a number. What is shown has no such characters."""
+"""In a pattern, where a number is. What is shown has no such characters."""
 BETWEEN_PATTERNS = "\x1e"
 
 _NUMBERS = re.compile(r"(?<![0-9A-Za-z])(0|[1-9][0-9]{0,14})(?![0-9A-Za-z])")
@@ -23,7 +23,7 @@ _LONGEST_PIECE = 200
 
 
 def columns_of_keys(keys: PrefixStrings, groups: Any) -> dict[str, Any]:
-    """What ``tasks.js`` makes the keys of, in columns to be packed.
+    """What ``keys.js`` makes the keys of, in columns to be packed.
 
     Parameters
     ----------
@@ -45,25 +45,27 @@ def columns_of_keys(keys: PrefixStrings, groups: Any) -> dict[str, Any]:
         text = "\n".join(tails)
     pieces = _NUMBERS.split(text)
     stripped = NUMBER.join(pieces[::2]).split("\n") if tails else []
-    found = np.array(pieces[1::2] or ["0"], "S").astype(np.int64)
+    numbers = np.array(pieces[1::2] or ["0"], "S").astype(np.int64)
     # Of each tail, the first row that has the same.
     rows_of_tails: dict[str, int] = {}
-    alike = np.fromiter(map(rows_of_tails.setdefault, stripped, count()), np.int64, len(tails))
-    pairs = alike * max(len(heads.values), 1) + heads.codes
+    first_alike = np.fromiter(
+        map(rows_of_tails.setdefault, stripped, count()), np.int64, len(tails)
+    )
+    pairs = first_alike * max(len(heads.values), 1) + heads.codes
     _, first, pattern = np.unique(pairs, return_index=True, return_inverse=True)
     # Numbered as they come, so that patterns which never come again count up.
     first_rows = np.sort(first)
     pattern = np.searchsorted(first_rows, first)[pattern.reshape(-1)]
     counts = np.array([stripped[row].count(NUMBER) for row in first_rows.tolist()], np.int64)
     counts = counts[pattern]
-    places = np.cumsum(counts) - counts
+    offsets = np.cumsum(counts) - counts
     columns: dict[str, Any] = {
         "patterns": BETWEEN_PATTERNS.join(_patterns(heads, stripped, first_rows)),
         "pattern": _differences(pattern, groups),
     }
     for slot in range(int(counts.max(initial=0))):
         rows = np.flatnonzero(counts > slot)
-        columns[f"numbers-{slot}"] = _differences(found[places[rows] + slot], pattern[rows])
+        columns[f"numbers-{slot}"] = _differences(numbers[offsets[rows] + slot], pattern[rows])
     return columns
 
 

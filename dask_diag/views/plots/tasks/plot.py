@@ -17,7 +17,9 @@ from bokeh.transform import dodge, transform
 
 from dask_diag.analysis.functions import by_function
 from dask_diag.columns import Categorical
+from dask_diag.formatting import count, percent
 from dask_diag.model.recording import Recording
+from dask_diag.views.assets import callback
 from dask_diag.views.escaping import seconds, shown
 from dask_diag.views.plots.figures import (
     Options,
@@ -26,9 +28,9 @@ from dask_diag.views.plots.figures import (
     legend_label,
     new_figure,
 )
-from dask_diag.views.plots.tasks.binned import draw_in_the_page
+from dask_diag.views.plots.tasks.binned import draw_in_view
 from dask_diag.views.plots.tasks.columns import FULL, LANE, TasksInLanes, tasks_in_lanes
-from dask_diag.views.plots.tasks.tooltip import tell_of_tasks
+from dask_diag.views.plots.tasks.tooltip import add_tooltip
 from dask_diag.views.theme.colors import colors_of
 
 __all__ = ["plot_tasks"]
@@ -37,6 +39,10 @@ _LANES_THAT_FIT = 12
 _EMPTY_LANES = 8
 _MOST_RECTANGLES = 3000
 """Of more tasks than these, the page draws what is in view."""
+_COLUMNS_OF_RECTANGLES = (
+    *("left", "right", "top", "unfilled"),
+    *("function", "outcome", "cpu", "key"),
+)
 _MARKS: dict[str, dict[str, Any]] = {
     "failed": {"line_color": "#d00000", "line_width": 2.5},
     "unfinished": {"line_color": "#888888", "hatch_pattern": "/", "hatch_color": "#888888"},
@@ -47,7 +53,7 @@ def plot_tasks(recording: Recording, origin: float, duration: float, options: Op
     """Draw each task as a rectangle in the lane of its worker.
 
     It is filled from below as far as its time was CPU time; its colour is that of its function.
-    Where many tasks are in view, the page draws what is in each pixel, and tells so.
+    The page lays the rectangles out; where many tasks are in view, it draws what is in each pixel.
     """
     tasks = tasks_in_lanes(recording, origin)
     lanes = len(tasks.workers) or _EMPTY_LANES
@@ -67,41 +73,53 @@ def plot_tasks(recording: Recording, origin: float, duration: float, options: Op
 
 
 def _draw(plot: Any, tasks: TasksInLanes, functions: list[str], options: Options) -> None:
-    """Draw all tasks if they are few, else have the page draw those in view."""
+    """Have the page draw all tasks if they are few, else those in view."""
     labels: Categorical = tasks.table["function"]
-    few = len(tasks) <= _MOST_RECTANGLES
-    at_once = tasks if few else tasks.rows(slice(0))
-    key_size = 2 * options.label_size
-    source = ColumnDataSource(at_once.columns(key_size))
     colors = colors_of(labels.values, options.palette)
     mapper = LinearColorMapper(palette=colors, low=-0.5, high=len(colors) - 0.5)
+    source = ColumnDataSource({name: [] for name in _COLUMNS_OF_RECTANGLES})
     rectangles = _draw_rectangles(plot, source, mapper)
-    marks = {
-        outcome: _mark(plot, source, at_once.table["outcome"].where(outcome), look)
-        for outcome, look in _MARKS.items()
-        if tasks.table["outcome"].where(outcome).any()
-    }
+    codes = {outcome: _codes_of(tasks.outcome, outcome) for outcome in _MARKS}
+    marks = {outcome: _mark(plot, _MARKS[outcome]) for outcome in _MARKS if codes[outcome]}
     _add_legend(plot, functions, labels, mapper)
     names = {
         "function": [shown(name, options.label_size) for name in labels.values],
         "outcome": [shown(text, options.label_size) for text in tasks.outcome.values],
     }
-    tell_of_tasks(plot, rectangles, names, tasks.workers, lane_height=LANE)
-    if not few:
-        settings = {
+    add_tooltip(plot, rectangles, names, tasks.workers)
+    key_size = 2 * options.label_size
+    settings = {
+        "rectangles": source,
+        "marks": list(marks.values()),
+        "marked": [codes[outcome] for outcome in marks],
+        "lane_height": LANE,
+        "full": FULL,
+    }
+    if len(tasks) <= _MOST_RECTANGLES:
+        ordered = tasks.in_order()
+        arguments = {**settings, "columns": ordered.columns(), "keys": ordered.keys(key_size)}
+        plot.js_on_change("inner_width", callback("plots/tasks/tasks.js", "draw_all", arguments))
+    else:
+        settings |= {
             "colors": colors,
             "functions": names["function"],
             "key_size": key_size,
             "most": _MOST_RECTANGLES,
         }
-        draw_in_the_page(plot, tasks, source, marks, settings)
+        draw_in_view(plot, tasks, settings)
+
+
+def _codes_of(outcomes: Categorical, outcome: str) -> list[int]:
+    """The codes of the tasks that ended so, whatever their error."""
+    texts = enumerate(outcomes.values)
+    return [code for code, text in texts if text.partition(": ")[0] == outcome]
 
 
 def _title(recording: Recording) -> str:
     tasks = recording.tasks
     wall, cpu = np.nansum(tasks["stop"] - tasks["start"]), np.nansum(tasks["thread_cpu"])
-    share = f", {cpu / wall:.0%} of it CPU (the filled part of each task)" if wall else ""
-    return f"{len(tasks):,} tasks, {seconds(float(wall))} in all{share}"
+    share = f", {percent(cpu / wall)} of it CPU (the filled part of each task)" if wall else ""
+    return f"{count(len(tasks))} tasks, {seconds(float(wall))} in all{share}"
 
 
 def _label_lanes(plot: Any, names: list[str]) -> None:
@@ -130,21 +148,19 @@ def _draw_rectangles(plot: Any, source: ColumnDataSource, mapper: LinearColorMap
     return whole
 
 
-def _mark(plot: Any, source: ColumnDataSource, rows: Any, look: dict[str, Any]) -> ColumnDataSource:
-    """Outline some of the tasks, above their rectangles."""
-    marked = ColumnDataSource(
-        {name: np.asarray(source.data[name])[rows] for name in ("left", "right", "top")}
-    )
+def _mark(plot: Any, look: dict[str, Any]) -> ColumnDataSource:
+    """Outline what the page puts into a source, above the rectangles."""
+    source = ColumnDataSource({name: [] for name in ("left", "right", "top")})
     plot.quad(
         left="left",
         right="right",
         top="top",
         bottom=dodge("top", FULL),
         fill_color=None,
-        source=marked,
+        source=source,
         **look,
     )
-    return marked
+    return source
 
 
 def _add_legend(
@@ -167,7 +183,7 @@ def _add_legend(
     add_legend(
         plot,
         [
-            LegendItem(label=legend_label(name), renderers=[samples], index=place)
-            for place, name in enumerate(names)
+            LegendItem(label=legend_label(name), renderers=[samples], index=index)
+            for index, name in enumerate(names)
         ],
     )

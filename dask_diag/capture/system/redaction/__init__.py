@@ -1,0 +1,1 @@
+"""Code, configuration and text without what looks like a secret."""

@@ -1,0 +1,64 @@
+"""The bytes of a chunk: a block that is compressed, and after it what does not get smaller.
+
+One block and not one for each column: compressing releases the GIL, and while a computation runs
+each call makes the writing thread compete with the tasks for it again.
+"""
+
+from __future__ import annotations
+
+import zlib
+from struct import Struct
+
+__all__ = ["ByteReader", "ByteWriter"]
+
+_SIZES = Struct("<QQ")
+_GREATEST_RATIO = 1032
+"""No deflated byte gives more than this, which bounds what a file makes its reader allocate."""
+
+
+class ByteWriter:
+    """Collects bytes in the order in which a `ByteReader` takes them."""
+
+    def __init__(self) -> None:
+        self._compressed: list[bytes] = []
+        self._plain: list[bytes] = []
+
+    def append(self, data: bytes, plain: bool = False) -> None:
+        """Add bytes; `plain` are not worth the time that it takes to compress them."""
+        (self._plain if plain else self._compressed).append(data)
+
+    def getvalue(self, first: bytes, level: int) -> bytes:
+        """All bytes, `first` before the others, compressed with that level, from 1 to 9."""
+        data = b"".join([first, *self._compressed])
+        block = zlib.compress(data, level)
+        return b"".join([_SIZES.pack(len(data), len(block)), block, *self._plain])
+
+
+class ByteReader:
+    """Takes from the front what was appended, each time as many bytes; else there is a ValueError.
+
+    Parameters
+    ----------
+    data : memoryview
+        What `ByteWriter.getvalue` returned. If it is damaged, some error is raised.
+    """
+
+    def __init__(self, data: memoryview) -> None:
+        size, stored = _SIZES.unpack_from(data)
+        block, self._plain = data[_SIZES.size :][:stored], data[_SIZES.size :][stored:]
+        if size > _GREATEST_RATIO * len(block):
+            raise ValueError(f"expected at most {_GREATEST_RATIO} bytes for each of {len(block)}")
+        self._compressed = memoryview(zlib.decompress(block, bufsize=size))
+        if len(self._compressed) != size:
+            raise ValueError(f"expected {size} bytes, found {len(self._compressed)}")
+
+    def take(self, size: int, plain: bool = False) -> memoryview:
+        """The next bytes of those that were compressed, or of those that were not."""
+        left = self._plain if plain else self._compressed
+        if type(size) is not int or not 0 <= size <= len(left):
+            raise ValueError(f"expected {size!r} bytes, found {len(left)}")
+        if plain:
+            self._plain = left[size:]
+        else:
+            self._compressed = left[size:]
+        return left[:size]

@@ -1,0 +1,112 @@
+"""A chunk of a recording as bytes, and chunks put together again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any, NamedTuple
+
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table, stack
+from dask_diag.model.tables import TABLES
+from dask_diag.storage.blocks import ByteReader, ByteWriter
+from dask_diag.storage.encoding import NotStorableError, decode_table, encode_table
+
+__all__ = ["Chunk", "decode_chunk", "encode_chunk", "joined"]
+
+_SIZE_BYTES = 8
+_MAX_TABLES = 1000
+
+
+class Chunk(NamedTuple):
+    """The fields of a recording, as a chunk has them."""
+
+    values: dict[str, Any]
+    tables: dict[str, Table]
+
+
+def encode_chunk(recording: Recording, level: int) -> bytes:
+    """A chunk as bytes, compressed by a level from 1 to 9; tables without rows are left out."""
+    values: dict[str, Any] = {}
+    tables: dict[str, Any] = {}
+    columns = ByteWriter()
+    for field in fields(recording):
+        value = getattr(recording, field.name)
+        try:
+            if not isinstance(value, Table):
+                values[field.name] = _as_json(value)
+            elif len(value):
+                tables[field.name] = encode_table(value, columns)
+        except NotStorableError as error:
+            raise NotStorableError(f"{field.name}: {error}") from None
+    head = {"values": values, "tables": tables}
+    # Text as it is: two lone surrogates would come back from their escapes as one character.
+    text = json.dumps(head, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return columns.getvalue(len(text).to_bytes(_SIZE_BYTES, "little") + text, level)
+
+
+def decode_chunk(data: memoryview) -> Chunk:
+    """The chunk that `encode_chunk` encoded; whatever is wrong with it raises some error."""
+    source = ByteReader(data)
+    size = int.from_bytes(source.take(_SIZE_BYTES), "little")
+    head = json.loads(bytes(source.take(size)).decode("utf-8", "surrogatepass"))
+    if len(head["tables"]) > _MAX_TABLES:
+        raise ValueError(f"expected at most {_MAX_TABLES} tables, found {len(head['tables'])}")
+    return Chunk(
+        {name: _from_json(value) for name, value in head["values"].items()},
+        {name: decode_table(spec, source) for name, spec in head["tables"].items()},
+    )
+
+
+def joined(chunks: Sequence[Chunk], notices: Sequence[str]) -> Recording:
+    """The recording of consecutive chunks; what is not a table is as the last one has it."""
+    known = {field.name: field for field in fields(Recording)}
+    values = {name: value for name, value in chunks[-1].values.items() if name in known}
+    names = dict.fromkeys(name for chunk in chunks for name in chunk.tables)
+    unknown = [name for name in (*chunks[-1].values, *names) if name not in known]
+    for name in names:
+        if name in TABLES:
+            table = stack([chunk.tables[name] for chunk in chunks if name in chunk.tables])
+            columns = TABLES[name].schema
+            unknown += [f"{name}.{column}" for column in table.columns if column not in columns]
+            values[name] = TABLES[name]({c: table[c] for c in columns})
+    left_out = [f"this version of dask_diag leaves out {', '.join(unknown)}"] if unknown else []
+    for name, value in values.items():
+        expected = _CHECKED.get(str(known[name].type))
+        if expected and not isinstance(value, expected):
+            raise ValueError(f"expected {name} to be {known[name].type}, found {value!r}")
+    recording = Recording(**values)
+    return replace(recording, notices=(*recording.notices, *left_out, *notices))
+
+
+_CHECKED: dict[str, Any] = {
+    "float": (float, int),
+    "str": str,
+    "tuple[str, ...]": tuple,
+}
+_CONTAINERS: dict[str, Any] = {"tuple": tuple, "list": list}
+
+
+def _as_json(value: Any) -> Any:
+    """A field's value in terms of JSON, in which tuples and lists stay apart."""
+    if type(value) in (str, int, float, bool, type(None)):
+        return value
+    if type(value) is dict:
+        return {"dict": [[_as_json(key), _as_json(item)] for key, item in value.items()]}
+    if type(value) in (tuple, list):
+        return {type(value).__name__: [_as_json(item) for item in value]}
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():
+        return _as_json(value.item())
+    raise NotStorableError(
+        f"expected text, numbers, tuples, lists or dicts of them, found {value!r}"
+    )
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        ((kind, items),) = value.items()
+        if kind == "dict":
+            return {_from_json(key): _from_json(item) for key, item in items}
+        return _CONTAINERS[kind](_from_json(item) for item in items)
+    return value

@@ -1,0 +1,256 @@
+"""The labelled lines of a summary: a short line for each thing worth knowing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dask_diag.analysis.activities import activities
+from dask_diag.analysis.call_tree import hottest_lines
+from dask_diag.analysis.cpu_accounting import cpu_of_scheduler, cpu_outside_tasks
+from dask_diag.analysis.critical_path import critical_path
+from dask_diag.analysis.levels import levels_held
+from dask_diag.analysis.memory import memory_usage
+from dask_diag.analysis.memory_series import series_of
+from dask_diag.analysis.metering import metered_amounts
+from dask_diag.analysis.source_paths import short_path
+from dask_diag.analysis.waits import waits
+from dask_diag.formatting import amount, count, percent, quantity, seconds, size
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
+from dask_diag.views.escaping import shown
+from dask_diag.views.text import counted
+
+__all__ = ["labelled_lines", "shares_of_worker_time"]
+
+Line = tuple[str, str]
+"""A label and a text."""
+
+_Key = TypeVar("_Key")
+
+_SMALLEST_SHARE = 0.01
+_LARGE_SHARE = 0.1
+_LARGE_GROWTH = 1e6
+_SERIES_SHOWN = 8
+_METERED_SHOWN = 8
+_SHORTEST_FOR_CPU = 0.05
+"""Seconds: the kernel counts what other processors do when its clock ticks, each 4 or 10 ms."""
+
+
+def labelled_lines(recording: Recording) -> Iterator[Line]:
+    """What is worth knowing of a recording beside its findings and its table."""
+    yield from _critical_path(recording)
+    yield from _off_cpu(recording)
+    yield from _resources(recording)
+    yield from _memory(recording)
+    yield from _cached_results(recording)
+    yield from _hottest_line(recording)
+    yield from _metered(recording)
+    yield from _cpu_outside_tasks(recording)
+    yield from _outcomes(recording.tasks)
+    yield from _computations(recording.computations)
+
+
+def shares_of_worker_time(recording: Recording) -> tuple[float, list[tuple[str, float]]]:
+    """The worker-seconds, and the share of each activity that has a hundredth or more."""
+    if not len(recording.tasks):
+        return 0.0, []
+    rows = activities(recording).to_dicts()
+    total = sum(row["value"] for row in rows)
+    return total, [
+        (shown(row["activity"], 24), row["value"] / total)
+        for row in rows
+        if row["value"] >= _SMALLEST_SHARE * total > 0
+    ]
+
+
+def _metered(recording: Recording) -> Iterator[Line]:
+    """What tasks metered beside seconds, which are among the activities."""
+    amounts = {
+        (activity, unit): value
+        for (activity, unit), value in metered_amounts(recording).items()
+        if unit != "seconds"
+    }
+    parts = [
+        f"{shown(activity, 24)} {quantity(value, shown(unit, 24))}"
+        for (activity, unit), value in _first(amounts, _METERED_SHOWN)
+    ]
+    if len(amounts) > len(parts):
+        parts.append(f"and {count(len(amounts) - len(parts))} more")
+    if parts:
+        yield "Metered", ", ".join(parts)
+
+
+def _off_cpu(recording: Recording) -> Iterator[Line]:
+    """What tasks waited for, with the standard error of what was sampled."""
+    rows = waits(recording, by="activity").to_dicts()
+    total = sum(row["seconds"] for row in rows)
+    if total <= 0:
+        return
+    parts = [
+        f"{row['activity']} {seconds(row['seconds'])}"
+        + (f" ± {seconds(row['error'])}" if row["error"] else "")
+        + (f" ({counted(row['samples'], 'sample')})" if row["samples"] else "")
+        for row in rows
+        if row["seconds"] >= 0.01 * total
+    ]
+    metrics = recording.metrics
+    metered = len(metrics) and metrics["unit"].where("seconds").any()
+    without = " (without metered code)" if metered else ""
+    yield "Off-CPU", f"{seconds(total)} of tasks{without}: {', '.join(parts)}"
+
+
+def _critical_path(recording: Recording) -> Iterator[Line]:
+    if not len(recording.dependencies):
+        return
+    path = critical_path(recording)
+    wall = float(path.computations["wall"].sum())
+    if path.length:
+        names = [shown(name, 24) for name in path.functions["function"].tolist()[:3]]
+        more = ", …" if len(path.functions) > len(names) else ""
+        yield (
+            "Critical path",
+            f"{seconds(path.length)} of {seconds(wall)} ({', '.join(names)}{more}); at most "
+            f"{amount(wall / path.length)}× faster with unlimited workers",
+        )
+
+
+def _outcomes(tasks: Table) -> Iterator[Line]:
+    if not len(tasks):
+        return
+    failed = tasks.rows(tasks["outcome"].where("failed"))
+    if len(failed):
+        first = failed.rows(slice(1)).to_dicts()[0]
+        yield (
+            "Failed",
+            f"{counted(len(failed), 'task')}, first {shown(first['key'])} with "
+            f"{shown(first['error'])}",
+        )
+    unfinished = tasks.rows(tasks["outcome"].where("unfinished"))
+    if len(unfinished):
+        started = int((~np.isnan(unfinished["start"])).sum())
+        yield (
+            "Unfinished",
+            f"{counted(len(unfinished), 'task')}, of which {started} "
+            f"{'is' if started == 1 else 'are'} known to have started",
+        )
+
+
+def _computations(computations: Table) -> Iterator[Line]:
+    if not len(computations):
+        return
+    errors = [error for error in computations["error"].tolist() if error]
+    if errors:
+        names = ", ".join(shown(name) for name in dict.fromkeys(errors))
+        yield "Ended by an error", f"{counted(len(errors), 'computation')} ({names})"
+    order = np.argsort(computations["start"])
+    reached = np.maximum.accumulate(computations["stop"][order])
+    overlapping = int((computations["start"][order][1:] < reached[:-1]).sum())
+    if overlapping:
+        yield "Overlapping", f"{counted(overlapping, 'computation')} started before another stopped"
+
+
+def _cpu_outside_tasks(recording: Recording) -> Iterator[Line]:
+    if not len(recording.computations):
+        return
+    outside = cpu_outside_tasks(recording)
+    in_tasks = float(np.nansum(recording.tasks["thread_cpu"])) if len(recording.tasks) else 0.0
+    if outside > _LARGE_SHARE * (outside + in_tasks):
+        pools = recording.pools.rows(recording.pools.known > 0)
+        named = {
+            f"{shown(row['library'], 24)} ({row['threads']} threads)" for row in pools.to_dicts()
+        }
+        text = f"{seconds(outside)} of CPU"
+        if named:
+            text += f"; native thread pools: {', '.join(sorted(named))}"
+        elif len(recording.pools):
+            text += ". Install threadpoolctl to see native thread pools"
+        yield "Other threads", text
+    scheduling = cpu_of_scheduler(recording)
+    if scheduling > _LARGE_SHARE * (outside + in_tasks + scheduling):
+        yield "Scheduler", f"{seconds(scheduling)} of CPU"
+
+
+def _hottest_line(recording: Recording) -> Iterator[Line]:
+    for line in hottest_lines(recording, 1).to_dicts():
+        path = short_path(line["file"])
+        location = f"{shown(path, 40)}:{line['line']} in " if path else ""
+        sampled = float(recording.samples.seconds.sum())
+        yield (
+            "Hottest line",
+            f"{location}{shown(line['name'], 40)}, {seconds(line['wall'])} self time "
+            f"({percent(line['wall'] / sampled)} of {seconds(sampled)} sampled)",
+        )
+
+
+def _cpu_of_resources(recording: Recording) -> str:
+    """Per cent of a core; a sample represents the time since the one before."""
+    cpu = recording.resources["cpu"]
+    lasted = np.diff(recording.resources["time"], prepend=recording.start)
+    # Between computations nothing is sampled.
+    lasted = np.clip(lasted, 0.0, 2 * float(np.median(lasted[1:])) if len(cpu) > 1 else None)
+    if lasted.sum() < _SHORTEST_FOR_CPU:
+        return "unknown (too short a time)"
+    text = f"{percent(np.average(cpu, weights=lasted) / 100)} on average"
+    long = lasted >= _SHORTEST_FOR_CPU
+    return f"{text}, peak {percent(cpu[long].max() / 100)}" if long.any() else text
+
+
+def _resources(recording: Recording) -> Iterator[Line]:
+    resources = recording.resources
+    if not len(resources):
+        return
+    memory = resources["memory"] + resources["memory_children"]
+    yield (
+        "Peak memory",
+        f"{size(memory.max())} (child processes "
+        f"{size(resources.memory_children[memory.argmax()])}; "
+        f"{counted(len(resources), 'sample')}, max delay {seconds(_max_delay(resources))})",
+    )
+    yield "CPU", _cpu_of_resources(recording)
+
+
+def _memory(recording: Recording) -> Iterator[Line]:
+    """What functions took while they ran, and the series of memory samplers."""
+    grown = [
+        row for row in memory_usage(recording).to_dicts() if row["peak_growth"] >= _LARGE_GROWTH
+    ]
+    if grown:
+        largest = ", ".join(
+            f"{shown(row['function'], 24)}{' ' if row['bound'] == 'exact' else ' ≤ '}"
+            f"{size(row['peak_growth'])}"
+            for row in grown[:3]
+        )
+        yield "Memory growth", f"{largest} (largest during a task, sampled)"
+    series = [(label, sizes) for label, _, sizes in series_of(recording) if len(sizes)]
+    for label, sizes in series[:_SERIES_SHOWN]:
+        yield (
+            f"Memory in {shown(label, 24)}",
+            f"{size(sizes[0])} at first, peak {size(sizes.max())}, {size(sizes[-1])} at last",
+        )
+    if len(series) > _SERIES_SHOWN:
+        yield "Memory", f"{count(len(series) - _SERIES_SHOWN)} more series"
+
+
+def _max_delay(resources: Table) -> float:
+    delay = resources["delay"]
+    return float(np.nanmax(delay)) if not np.isnan(delay).all() else float("nan")
+
+
+def _cached_results(recording: Recording) -> Iterator[Line]:
+    levels, total = levels_held(recording)
+    if not levels:
+        return
+    unit = shown(recording.metric_unit, 24)
+    top = ", ".join(
+        f"{shown(name, 24)} {quantity(level.peak, unit)}" for name, level in _first(levels, 3)
+    )
+    metric = shown(recording.metric, 24)
+    measured = f" ({metric})" if metric != "nbytes" else ""
+    yield "Cached results", f"peak {quantity(total.peak, unit)}{measured}: {top}"
+
+
+def _first(mapping: dict[_Key, Any], count: int) -> list[tuple[_Key, Any]]:
+    return list(mapping.items())[:count]

@@ -1,0 +1,94 @@
+"""Scripts of pages: modules that stand alone become one function body, as bokeh wants it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import dask_diag.views
+from dask_diag.views import assets
+from dask_diag.views.assets import call, link
+
+from .javascript import NODE, needs_node, run_javascript
+
+VIEWS = Path(dask_diag.views.__file__).parent
+MODULES = sorted(path.relative_to(VIEWS).as_posix() for path in VIEWS.rglob("*.js"))
+IMPORTS = re.compile(r'^import \{([^}]*)\} from "([^"]+)"', re.MULTILINE)
+
+
+@pytest.fixture
+def modules(monkeypatch):
+    """Texts of modules by name, in place of those of the package."""
+    texts = {}
+    monkeypatch.setattr(assets, "text_of", texts.__getitem__)
+    link.cache_clear()
+    yield texts
+    link.cache_clear()
+
+
+@needs_node
+def test_modules_share_nothing_but_what_they_export_and_import(modules):
+    modules["page.js"] = (
+        'import {twice} from "./lib/twice.js"\n'
+        'import {\n    factor_of_all,\n} from "./lib/factor.js"\n'
+        "// a comment\n"
+        "const factor = 10\n"
+        "export const unit = 's'\n"
+        "export function show(value) { return [twice(value) * factor, unit, factor_of_all] }\n"
+    )
+    modules["lib/twice.js"] = (
+        'import {factor_of_all} from "./factor.js"\n'
+        "const factor = factor_of_all\n"
+        "export function twice(value) { return factor * value }\n"
+    )
+    modules["lib/factor.js"] = "export const factor_of_all = 2\n"
+    assert run_javascript("page.js", "show", [3]) == [[60, "s", 2]]
+    # What two of them import is there once, and before both.
+    assert link("page.js").count("= 2\n") == 1
+
+
+def test_comments_do_not_travel(modules):
+    modules["page.js"] = '// why\nexport const address = "https://here"\n    // inside\n'
+    assert "why" not in link("page.js")
+    assert "inside" not in link("page.js")
+    assert "https://here" in link("page.js")
+
+
+@needs_node
+@pytest.mark.parametrize("name", MODULES)
+def test_every_module_becomes_the_body_of_a_function(name):
+    body = call(name, "any", "")
+    assert not re.search(r"^\s*(import|export)\b", body, re.MULTILINE)
+    done = subprocess.run(
+        [NODE, "-e", "new Function(require('fs').readFileSync(0, 'utf8'))"],
+        input="'use strict'\n" + body,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_imports_what_others_export(name):
+    for names, path in IMPORTS.findall((VIEWS / name).read_text(encoding="utf-8")):
+        other = (VIEWS / name).parent / path
+        exported = re.findall(
+            r"^export (?:async )?(?:function|const|class) (\w+)",
+            other.read_text(encoding="utf-8"),
+            re.MULTILINE,
+        )
+        wanted = [part.strip() for part in names.split(",") if part.strip()]
+        assert set(wanted) <= set(exported), (name, path)
+
+
+def test_every_module_is_used():
+    used = set()
+    for path in VIEWS.rglob("*.py"):
+        used.update(re.findall(r'"([\w/]+\.js)"', path.read_text(encoding="utf-8")))
+    for name in MODULES:
+        for _, path in IMPORTS.findall((VIEWS / name).read_text(encoding="utf-8")):
+            used.add(((VIEWS / name).parent / path).resolve().relative_to(VIEWS).as_posix())
+    assert used == set(MODULES)

@@ -1,0 +1,343 @@
+"""Damaged files: what is loaded is as it was written, and what is missing is reported."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import tracemalloc
+import zlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dask_diag import Recording
+from dask_diag.columns import PrefixStrings
+from dask_diag.errors import DiagnosticError, RecordingFileError
+from dask_diag.storage import Writer, load, save, zip_stream
+from dask_diag.storage.blocks import ByteReader, ByteWriter
+from dask_diag.storage.chunks import encode_chunk
+
+from .recordings import NOTHING, assert_same, chunks_of_example, example
+from .tables import filled_table
+
+pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
+MUTATIONS = 1_000
+KEYS = PrefixStrings.of(f"x-{n}" for n in range(9))
+
+
+def written(path, chunks):
+    """The bytes of a closed file, and by number of tasks the recordings that its first chunks are."""
+    prefixes = {}
+    with Writer(path) as writer:
+        for chunk in chunks:
+            writer.append(chunk)
+            loaded = load(path)
+            prefixes[len(loaded.tasks)] = loaded
+    return path.read_bytes(), prefixes
+
+
+@pytest.fixture
+def original(tmp_path):
+    """Four chunks with all kinds of columns."""
+    return written(tmp_path / "run.diag", chunks_of_example(40))
+
+
+@pytest.fixture
+def small(tmp_path):
+    """Three chunks of nine tasks."""
+    tasks = [
+        filled_table("tasks", {"start": np.arange(n, n + 9) / 1e9, "key": KEYS}) for n in range(3)
+    ]
+    return written(tmp_path / "run.diag", [replace(NOTHING, tasks=table) for table in tasks])
+
+
+def outcome(path, data, prefixes):
+    """The state of the recording that a damaged file is loaded as; it must be what was written."""
+    path.write_bytes(data)
+    try:
+        recording = load(path)
+    except RecordingFileError:
+        return "refused"
+    reasons = [text for text in recording.notices if f" is {recording.state}: " in text]
+    assert bool(reasons) == (not recording.is_complete)
+    expected = replace(prefixes[len(recording.tasks)], notices=(), state=recording.state)
+    assert_same(replace(recording, notices=()), expected)
+    return recording.state
+
+
+def test_a_byte_that_is_flipped_anywhere_is_noticed(small, tmp_path):
+    data, prefixes = small
+    rng = random.Random(0)
+    states = set()
+    for place in range(len(data)):
+        flipped = bytearray(data)
+        flipped[place] ^= 1 << rng.randrange(8)
+        state = outcome(tmp_path / "damaged", flipped, prefixes)
+        assert state != "complete", place
+        states.add(state)
+    assert states == {"refused", "damaged", "truncated"}
+
+
+def test_a_file_that_is_cut_anywhere_is_truncated(small, tmp_path):
+    data, prefixes = small
+    states = [outcome(tmp_path / "cut", data[:size], prefixes) for size in range(len(data))]
+    assert set(states) == {"refused", "truncated"}
+    # What can be loaded from the front only grows.
+    assert states == sorted(states)
+    assert outcome(tmp_path / "cut", data, prefixes) == "complete"
+
+
+def mutated(data, rng):
+    """One of the things that happen to files."""
+    data = bytearray(data)
+    kind = rng.randrange(4)
+    place, other = rng.randrange(len(data)), rng.randrange(len(data))
+    size = rng.choice([1, 2, 16, 64, 512])
+    if kind == 0:
+        data[place : place + size], data[other : other + size] = (
+            data[other : other + size],
+            data[place : place + size],
+        )
+    elif kind == 1:
+        data[place : place + size] = bytes(len(data[place : place + size]))
+    elif kind == 2:
+        data[place:place] = rng.randbytes(size)
+    else:
+        del data[place : place + size]
+    return bytes(data)
+
+
+def test_of_a_mutated_file_no_number_is_wrong(original, tmp_path):
+    data, prefixes = original
+    rng = random.Random(1)
+    states = []
+    for _ in range(MUTATIONS):
+        changed = mutated(data, rng)
+        states.append(outcome(tmp_path / "damaged", changed, prefixes))
+        assert (states[-1] == "complete") == (changed == data)
+    assert states.count("refused") > MUTATIONS / 10
+    assert states.count("damaged") + states.count("truncated") > MUTATIONS / 10
+
+
+def test_damaged_and_truncated_are_two_states(tmp_path):
+    path = tmp_path / "run.diag"
+    with Writer(path) as writer:
+        for chunk in chunks_of_example():
+            writer.append(chunk)
+    complete = path.read_bytes()
+    for place in (len(complete) // 2, len(complete) - 30):
+        flipped = bytearray(complete)
+        flipped[place] ^= 4
+        path.write_bytes(flipped)
+        recording = load(path)
+        assert (recording.state, recording.is_complete) == ("damaged", False)
+        assert recording.notices[-1].startswith("run.diag is damaged: ")
+        assert "killed" not in recording.notices[-1]
+    for cut in (complete[: len(complete) // 2], complete[:-30], complete + b"more"):
+        path.write_bytes(cut)
+        recording = load(path)
+        assert (recording.state, recording.is_complete) == ("truncated", False)
+        assert recording.notices[-1].startswith(
+            "run.diag is truncated: the writing process did not close it (killed?). Everything up "
+            "to the last complete chunk was loaded."
+        )
+
+
+def test_what_is_loaded_in_part_and_saved_again_stays_incomplete(tmp_path):
+    original = tmp_path / "run.diag"
+    save(example(), original)
+    original.write_bytes(original.read_bytes()[:-30])
+    save(load(original), tmp_path / "again.diag")
+    assert load(tmp_path / "again.diag").state == "truncated"
+
+
+def test_a_notice_does_not_make_a_recording_incomplete(tmp_path):
+    notices = ("the metric failed: chunk is damaged", "it is truncated", "it was cut short")
+    save(replace(example(), notices=notices), tmp_path / "run.diag")
+    loaded = load(tmp_path / "run.diag")
+    assert (loaded.state, loaded.is_complete, loaded.notices) == ("complete", True, notices)
+
+
+def test_an_unknown_state_is_refused():
+    with pytest.raises(DiagnosticError, match=r"state: expected one of .*, found 'fine'"):
+        replace(example(), state="fine")
+
+
+# Files whose checksums are right, but which no Writer wrote.
+
+
+def write_forged(path, payload):
+    first, about = zip_stream.entry(zip_stream.ABOUT, zip_stream.about(), 0)
+    second, entry = zip_stream.entry("chunk-00000000", payload, len(first))
+    body = first + second
+    path.write_bytes(body + zip_stream.directory([about, entry], len(body)))
+
+
+def chunk_of(head, columns=b""):
+    text = json.dumps(head).encode()
+    out = ByteWriter()
+    out.append(columns)
+    return out.getvalue(len(text).to_bytes(8, "little") + text, 1)
+
+
+def peak_of_loading(path):
+    """Bytes that were allocated at most; the file is refused, or has no tasks."""
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(RecordingFileError):
+            assert len(load(path).tasks) == 0
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_changed_chunk_with_the_right_checksum_is_a_recording_or_refused(tmp_path):
+    rng = random.Random(2)
+    source = ByteReader(memoryview(encode_chunk(example(40), 4)))
+    data, plain = bytes(source._compressed), bytes(source._plain)
+    refused = 0
+    for _ in range(MUTATIONS):
+        block = zlib.compress(changed := mutated(data, rng), 1)
+        sizes = len(changed).to_bytes(8, "little") + len(block).to_bytes(8, "little")
+        write_forged(tmp_path / "forged", sizes + block + plain)
+        try:
+            recording = load(tmp_path / "forged")
+        except RecordingFileError:
+            refused += 1
+        else:
+            assert isinstance(recording, Recording)
+            repr(recording.tasks.to_dicts())
+    assert MUTATIONS / 10 < refused < MUTATIONS
+
+
+TIMES = {"start": 0.0, "stop": 1.0, "epoch": 2.0}
+HUGE = 2**50
+PLAIN = {"base": "", "first": 0, "least": 0, "planes": [False]}
+LABELS = {"kind": "labels", "codes": PLAIN, "values": ["a"]}
+FLOATS = {"kind": "floats", "dtype": "<f8", "scale": 0, "sources": [], "error": PLAIN}
+
+
+def integers(dtype="<i8", **changes):
+    return {"kind": "integers", "dtype": dtype, "values": {**PLAIN, **changes}}
+
+
+def table(rows, *columns):
+    return {"rows": rows, "columns": {f"c{n}": column for n, column in enumerate(columns)}}
+
+
+FORGED_TABLES = {
+    "rows without columns": table(HUGE),
+    "more rows than bytes": table(HUGE, integers()),
+    "more rows than fit": table(2**70, integers()),
+    "rows below zero": table(-1, integers()),
+    "rows that are text": table("3", integers()),
+    "rows that are true": table(True, integers()),
+    "no planes": table(3, integers(planes=[])),
+    "no planes of many rows": table(HUGE, integers(planes=[])),
+    "nine planes": table(0, integers(planes=[False] * 9)),
+    "planes that are not there": table(3, integers(planes=[True])),
+    "no array of numbers": table(3, integers("O")),
+    "no numbers": table(3, integers("V8")),
+    "numbers of 16 bytes": table(3, integers("c16")),
+    "an unknown base": table(3, integers(base="=b")),
+    "a base of another kind": table(3, LABELS, integers(base="=c0")),
+    "a large number": table(3, integers(least=2**70)),
+    "a large first number": table(3, integers(base="+", first=2**70)),
+    "unknown sources": table(3, {**FLOATS, "sources": ["stop", "start"]}),
+    "sources without bytes": table(HUGE, {**FLOATS, "sources": [], "error": None}),
+    "a scale of 7": table(3, {**FLOATS, "scale": 7, "count": PLAIN}),
+    "floats of two bytes": table(3, {**FLOATS, "dtype": "<f2"}),
+    "an unknown kind": table(3, {"kind": "eval", "values": "1"}),
+    "codes without labels": table(3, {**LABELS, "values": []}),
+    "labels that are lists": table(3, {**LABELS, "values": [[]]}),
+    "labels that are text": table(3, {**LABELS, "values": "abc"}),
+    "texts that are numbers": table(
+        1, {"kind": "texts", "heads": {**LABELS, "values": [1]}, "lengths": PLAIN, "size": 0}
+    ),
+    "texts longer than they are": table(
+        1, {"kind": "texts", "heads": LABELS, "lengths": {**PLAIN, "least": 9}, "size": 1}
+    ),
+    "texts of less than nothing": table(
+        1, {"kind": "texts", "heads": LABELS, "lengths": {**PLAIN, "least": -1}, "size": 1}
+    ),
+    "a number": 7,
+    "nothing": None,
+    "a list": [3, []],
+}
+
+
+@pytest.mark.parametrize("forged", FORGED_TABLES.values(), ids=FORGED_TABLES)
+def test_a_forged_table_is_refused_and_allocates_little(forged, tmp_path):
+    head = {"values": TIMES, "tables": {"tasks": forged}}
+    write_forged(tmp_path / "forged", chunk_of(head, bytes(3)))
+    assert peak_of_loading(tmp_path / "forged") < 20e6
+
+
+@pytest.mark.parametrize("tables", [[], None, {f"t{n}": table(0) for n in range(2000)}])
+def test_forged_tables_are_refused(tables, tmp_path):
+    write_forged(tmp_path / "forged", chunk_of({"values": TIMES, "tables": tables}))
+    with pytest.raises(RecordingFileError):
+        load(tmp_path / "forged")
+
+
+def test_endless_columns_of_few_bytes_are_refused(tmp_path):
+    """Rows that are there once cannot be taken out for every column that a head lists."""
+    columns = [LABELS, integers(), {**FLOATS, "sources": ["a", "b"]}] * 1000
+    write_forged(
+        tmp_path / "forged",
+        chunk_of(
+            {"values": TIMES, "tables": {"tasks": table(10**5, *columns)}},
+            bytes(10**5),
+        ),
+    )
+    assert peak_of_loading(tmp_path / "forged") < 20e6
+
+
+@pytest.mark.parametrize("size", [0, 3, 10**6, 10**9, HUGE])
+@pytest.mark.parametrize("stored", [0, 11, 10**6, HUGE])
+@pytest.mark.parametrize(
+    "block", [b"", b"abc", zlib.compress(bytes(3)), zlib.compress(bytes(10**6))]
+)
+def test_a_forged_block_is_refused_and_allocates_little(block, stored, size, tmp_path):
+    sizes = size.to_bytes(8, "little") + stored.to_bytes(8, "little")
+    write_forged(tmp_path / "forged", sizes + block)
+    assert peak_of_loading(tmp_path / "forged") < 20e6
+    with pytest.raises(RecordingFileError):
+        load(tmp_path / "forged")
+
+
+@pytest.mark.parametrize("off", [-1, 1])
+def test_a_block_of_another_size_is_refused(off, tmp_path):
+    payload = bytearray(encode_chunk(example(40), 4))
+    payload[0] += off
+    write_forged(tmp_path / "forged", payload)
+    with pytest.raises(RecordingFileError):
+        load(tmp_path / "forged")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"start": "x", "stop": 1, "epoch": 1},
+        {**TIMES, "tasks": 7},
+        {**TIMES, "notices": 7},
+        {**TIMES, "state": 7},
+        {**TIMES, "state": "fine"},
+        7,
+    ],
+)
+def test_forged_values_are_refused(values, tmp_path):
+    write_forged(tmp_path / "forged", chunk_of({"values": values, "tables": {}}))
+    with pytest.raises(RecordingFileError):
+        load(tmp_path / "forged")
+
+
+def test_fields_that_a_later_version_added_are_left_out_and_named(tmp_path):
+    head = {"values": {**TIMES, "mood": "good"}, "tables": {"moons": table(0)}}
+    write_forged(tmp_path / "forged", chunk_of(head))
+    recording = load(tmp_path / "forged")
+    assert recording.notices == ("this version of dask_diag leaves out mood, moons",)
+    assert len(recording.tasks) == 0

@@ -1,0 +1,262 @@
+"""Columns come back from their bytes equal to the bit, whatever is in them."""
+
+from __future__ import annotations
+
+import json
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from dask_diag.columns import Categorical, PrefixStrings
+from dask_diag.model.table import Table
+from dask_diag.storage import blocks
+from dask_diag.storage.blocks import ByteReader, ByteWriter
+from dask_diag.storage.encoding import NotStorableError, decode_table, encode_table
+
+from .recordings import assert_same_table
+
+pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("error")]
+
+DTYPES = ["?", "i1", "u1", "<i2", ">i4", "u4", "<i8", ">i8", "u8", ">u8", "f2", "f4", ">f4"]
+CLOCK = 10**12
+"""Nanoseconds, as of a machine that has run for a quarter of an hour."""
+
+
+def encoded(table):
+    """The specification as it is in a file, and the bytes."""
+    out = ByteWriter()
+    spec = encode_table(table, out)
+    text = json.dumps(spec, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return json.loads(text.decode("utf-8", "surrogatepass")), out.getvalue(b"", 4)
+
+
+def assert_comes_back(table):
+    spec, data = encoded(table)
+    source = ByteReader(memoryview(data))
+    assert_same_table(decode_table(spec, source), table)
+    for plain in (False, True):
+        with pytest.raises(ValueError, match="expected 1 bytes, found 0"):
+            source.take(1, plain)
+    return spec, len(data)
+
+
+def from_bits(bits):
+    return np.array(bits, np.uint64).view(np.float64)
+
+
+ODD_FLOATS = [
+    *(0.0, -0.0, 1.0, -1.0, 0.1 + 0.2, 5e-324, -5e-324, 2.2250738585072014e-308),
+    *(1.7976931348623157e308, np.inf, -np.inf, 2.0**53, 2.0**62, 2.0**63, 2.0**62 / 1e9),
+    *from_bits([0x7FF8 << 48, 0xFFF8 << 48, 0x7FF0000000000001, 0x7FFDEADBEEF00000]).tolist(),
+    *(1178.247495337, 1e-9, 0.5e-9, 4294967296.000000001),
+]
+
+any_text = st.text(st.characters(codec=None, exclude_categories=()), max_size=20)
+any_label = st.one_of(any_text, st.integers(), st.floats(), st.booleans(), st.none())
+
+
+def float_columns(rows):
+    clock_readings = st.integers(0, 2**52).map(lambda n: n / 1e9)
+    whole = st.integers(-(2**53), 2**53).map(float)
+    any_bits = st.integers(0, 2**64 - 1).map(lambda n: from_bits([n])[0])
+    numbers = st.one_of(clock_readings, whole, st.sampled_from(ODD_FLOATS), any_bits)
+    columns = st.lists(numbers, min_size=rows, max_size=rows).map(lambda v: np.array(v, float))
+    return st.one_of(columns, columns.map(lambda column: column.astype(">f8")))
+
+
+@st.composite
+def tables(draw):
+    rows = draw(st.integers(0, 12))
+    names = draw(st.lists(any_text, max_size=5, unique=True))
+    texts = st.lists(any_text, min_size=rows, max_size=rows)
+    labels = st.lists(any_label, min_size=rows, max_size=rows)
+    columns = st.one_of(
+        float_columns(rows),
+        st.sampled_from(DTYPES).flatmap(lambda dtype: hnp.arrays(np.dtype(dtype), rows)),
+        texts.map(PrefixStrings.of),
+        labels.map(Categorical.of),
+    )
+    return Table({name: draw(columns) for name in names})
+
+
+@settings(deadline=None)
+@given(tables())
+def test_any_table_comes_back(table):
+    assert_comes_back(table)
+
+
+def long_column(rng, rows, columns):
+    """A column of one of the kinds that recordings have, or that could be taken for one."""
+    floats = [c for c in columns if isinstance(c, np.ndarray) and c.dtype == float]
+    kind = rng.integers(12)
+    if kind == 0:
+        return np.sort(rng.integers(CLOCK, CLOCK + 10**10, rows)) / 1e9
+    with np.errstate(all="ignore"):
+        if kind == 1 and floats:
+            return floats[-1] + rng.integers(-1000, 10**6, rows) / 1e9
+        if kind in (2, 3) and len(floats) >= kind:
+            return np.subtract.reduce([floats[n] for n in rng.permutation(len(floats))[:kind]])
+    if kind == 4:
+        return rng.random(rows) + rng.integers(10) - rng.random()
+    if kind == 5:
+        return rng.integers(0, 2**63, rows).astype(np.uint64).view(np.float64)
+    if kind == 6:
+        return rng.integers(-(2**63), 2**63 - 1, rows)
+    if kind == 7:
+        return np.full(rows, rng.integers(-3, 3) * 2**40)
+    if kind == 8:
+        return np.arange(rows).astype(rng.choice(["u1", "<i4", "u8", "f4"]))
+    if kind == 9:
+        return Categorical.of(rng.choice([1, 70_000], p=[0.9, 0.1], size=rows).tolist())
+    if kind == 10:
+        return PrefixStrings.of(f"('x-{n % 5}', {n})" for n in rng.integers(0, 10**6, rows))
+    return rng.integers(0, 10**12, rows).astype(float)
+
+
+def with_exceptions(column, rng):
+    """The same, but for some rows, which may be outside of any sample."""
+    if isinstance(column, np.ndarray) and len(column) and rng.random() < 0.5:
+        column = column.copy()
+        share = rng.choice([1 / len(column), 0.02, 0.6])
+        rows = rng.random(len(column)) < share
+        rows[rng.integers(len(column))] = True
+        odd = ODD_FLOATS if column.dtype == float else [0, 1, 100]
+        column[rows] = rng.choice(odd, rows.sum())
+    return column
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_long_tables_come_back(seed):
+    rng = np.random.default_rng(seed)
+    rows = int(rng.choice([2, 3, 511, 512, 513, 514, 4000]))
+    columns = []
+    for _ in range(6):
+        columns.append(with_exceptions(long_column(rng, rows, columns), rng))
+    assert_comes_back(Table({f"c{n}": column for n, column in enumerate(columns)}))
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 600])
+@pytest.mark.parametrize("value", ODD_FLOATS, ids=repr)
+def test_floats_that_are_no_clock_readings_come_back(value, rows):
+    clock = np.arange(rows) / 1e9 + 1.0
+    among = clock.copy()
+    among[rows // 2 : rows // 2 + 1] = value
+    assert_comes_back(
+        Table({"clock": clock, "all": np.full(rows, value), "one": among, "back": among[::-1]})
+    )
+
+
+@pytest.mark.parametrize("dtype", ["<i8", ">i8", "u8", "<i4", "u1", "?"])
+def test_the_extremes_of_integers_come_back(dtype):
+    info = np.array([0, 1]) if dtype == "?" else np.iinfo(dtype)
+    low, high = (0, 1) if dtype == "?" else (info.min, info.max)
+    column = np.array([low, high] * 400 + [high, low, 0, 1], dtype)
+    assert_comes_back(Table({"a": column, "b": column[::-1], "c": np.sort(column)}))
+
+
+def test_labels_of_different_types_stay_apart():
+    values = [1, True, 1.0, "1", None, 0, False, -0.0, 0.0, "", float("nan"), 2**70]
+    table = Table({"a": Categorical(range(12), values)})
+    assert_comes_back(table)
+    spec, data = encoded(table)
+    back = decode_table(spec, ByteReader(memoryview(data)))["a"]
+    assert [type(value) for value in back.values] == [type(value) for value in values]
+
+
+def test_lone_surrogates_stay_two_characters():
+    texts = ["\ud83d\ude00", "\ud83d" + "\ude00", "\U0001f600", "a\ud800", "\udfff" * 3]
+    assert_comes_back(
+        Table(
+            {"a": Categorical(range(5), texts), "b": PrefixStrings.of(texts), "\udc00": np.ones(5)}
+        )
+    )
+
+
+def test_the_callers_arrays_stay_as_they_are():
+    values = np.arange(700) / 1e9
+    before = values.copy()
+    encoded(Table({"a": values, "b": values[::-1], "c": np.arange(700)}))
+    assert values.flags.writeable
+    assert (values == before).all()
+
+
+@pytest.mark.parametrize(
+    "column",
+    [np.zeros(2, object), np.zeros((2, 2)), np.zeros(2, complex), np.zeros(2, "U3"), [1, 2]],
+)
+def test_columns_that_cannot_be_stored_are_refused_by_their_name(column):
+    with pytest.raises(NotStorableError, match="column 'a': expected a flat array of numbers"):
+        encode_table(Table({"a": column}), ByteWriter())
+
+
+@pytest.mark.parametrize("label", [b"x", (1,), 1j, np.datetime64(0, "s")])
+def test_labels_that_cannot_be_stored_are_refused(label):
+    with pytest.raises(NotStorableError, match="column 'a': expected labels that are text or num"):
+        encode_table(Table({"a": Categorical([0], [label])}), ByteWriter())
+
+
+# What makes them small.
+
+
+def stored_bytes(**columns):
+    """Bytes a row of the last of these columns."""
+    table = Table(columns)
+    *before, _ = columns
+    without = len(encoded(Table({name: columns[name] for name in before}))[1]) if before else 0
+    return (len(encoded(table)[1]) - without) / len(table)
+
+
+ROWS = 20_000
+RNG = np.random.default_rng(1)
+START = np.cumsum(RNG.integers(0, 60_000, ROWS)) + CLOCK
+DURATION = RNG.integers(0, 60_000, ROWS)
+
+
+def test_clock_readings_are_stored_as_nanoseconds_from_one_row_or_column_to_the_next():
+    start, stop = START / 1e9, (START + DURATION) / 1e9
+    assert stored_bytes(start=start) < 2.1
+    assert stored_bytes(start=start, stop=stop) < 2.1
+    # Of what is no whole number of nanoseconds, such as differences of clock readings, the
+    # rounding errors are noise that takes two bytes more.
+    assert 3 < stored_bytes(cpu=start[1:] + 1.0 / 3 - (start[0] + 1.0 / 3)) < 6.5
+
+
+def test_a_difference_of_columns_takes_next_to_nothing_whatever_its_name():
+    start, stop, cpu = START / 1e9, (START + DURATION) / 1e9, RNG.random(ROWS) * 1e-5
+    columns = {"start": start, "stop": stop, "cpu": cpu}
+    assert stored_bytes(**columns, anything=stop - start - cpu) < 0.01
+    off = stop - start - cpu
+    off[7] = np.nextafter(off[7], 1)
+    assert stored_bytes(**columns, anything=off) < 0.02
+    # As of tasks that did not stop.
+    columns["stop"] = np.where(RNG.random(ROWS) < 0.01, np.nan, stop)
+    assert stored_bytes(**columns, anything=columns["stop"] - start - cpu) < 0.1
+
+
+def test_what_is_the_same_in_all_rows_takes_next_to_nothing():
+    assert stored_bytes(a=np.full(ROWS, 12345.678)) < 0.05
+    assert stored_bytes(a=Categorical(np.zeros(ROWS, int), ["x"])) < 0.01
+    worker = RNG.integers(0, 16, ROWS)
+    assert 0.4 < stored_bytes(worker=Categorical(worker, [f"w{n}" for n in range(16)])) < 0.65
+    both = {"worker": Categorical(worker, range(16)), "thread": Categorical(worker, range(16, 32))}
+    assert stored_bytes(**both) < 0.01
+
+
+def test_noise_is_left_as_it_is(monkeypatch):
+    sizes = []
+    compress = zlib.compress
+
+    def noted(data, level):
+        sizes.append(len(data))
+        return compress(data, level)
+
+    monkeypatch.setattr(blocks.zlib, "compress", noted)
+    noise = Table({"a": RNG.integers(0, 2**62, ROWS)})
+    _, data = encoded(noise)
+    assert sizes == [ROWS]
+    assert 7 * ROWS < len(data) < 8.1 * ROWS
+    assert_comes_back(noise)

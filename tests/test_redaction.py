@@ -1,0 +1,442 @@
+"""Secrets in code, configuration and text are masked, and nothing else is."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import io
+import os
+import subprocess
+import sys
+import tokenize
+import zipfile
+import zlib
+from dataclasses import fields
+from pathlib import Path
+
+import dask
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dask_diag
+from dask_diag import load, performance_report, record, report, save
+from dask_diag.capture.system.environment import calling_code, environment
+from dask_diag.capture.system.redaction.source import redacted_source
+from dask_diag.capture.system.redaction.text import (
+    is_secret_name,
+    redacted_repr,
+    redacted_text,
+)
+from dask_diag.model.table import Table
+from dask_diag.profilers.group import ProfilerGroup
+
+from .secrets_in_code import HIDDEN, INNOCENT, SECRET, SHAPES
+
+pytestmark = pytest.mark.leaves_files
+
+MASK = "'…'"
+
+
+def parses(text):
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
+def without_texts(text):
+    """The tree of a program, its strings and formatted strings all alike."""
+
+    class Alike(ast.NodeTransformer):
+        def visit_Constant(self, node):
+            return ast.Constant("x" if isinstance(node.value, (str, bytes)) else node.value)
+
+        def visit_JoinedStr(self, node):
+            return ast.Constant("x")
+
+    return ast.dump(Alike().visit(ast.parse(text)))
+
+
+@pytest.mark.parametrize("code", HIDDEN.values(), ids=HIDDEN)
+def test_a_secret_in_code_is_masked(code):
+    assert SECRET in code
+    masked = redacted_source(code)
+    assert SECRET not in masked
+    assert "…" in masked
+    assert masked.count("\n") == code.count("\n")
+    if parses(code):
+        assert without_texts(masked) == without_texts(code)
+
+
+IN_A_FUNCTION = {name: code for name, code in HIDDEN.items() if parses(code) and "\\\n" not in code}
+
+
+@pytest.mark.parametrize("code", IN_A_FUNCTION.values(), ids=IN_A_FUNCTION)
+def test_a_secret_is_masked_within_more_code_and_the_lines_keep_their_numbers(code):
+    lines = ["import os", "", "def run(x):", "    marker = 'visible'", "    with x:"]
+    body = [f"        {line}" for line in code.split("\n")]
+    program = "\n".join([*lines, *body, "        pass", "    return 'seen'", ""])
+    masked = redacted_source(program)
+    assert SECRET not in masked
+    assert masked.split("\n")[: len(lines)] == lines
+    assert masked.split("\n")[-2:] == ["    return 'seen'", ""]
+
+
+@pytest.mark.parametrize("code", INNOCENT)
+def test_innocent_code_is_unharmed(code):
+    assert redacted_source(code) == code
+    indented = "def f():\n" + "".join(f"    {line}\n" for line in code.split("\n"))
+    assert redacted_source(indented) == indented
+
+
+@pytest.mark.parametrize("text", SHAPES.values(), ids=SHAPES)
+def test_tokens_are_known_by_their_shape(text):
+    comment = text.replace("\n", "\n# ")
+    code = f"x = {text!r}\n# {comment}\ny = [b{text!r}]\nz = f'''{{x}} {text}'''\n"
+    masked = redacted_source(code)
+    assert not [line for line in text.split("\n") if line in masked]
+    assert not [line for line in text.split("\n") if line in redacted_source(f"{code} !")]
+    assert masked.split("\n")[0] == f"x = {MASK}"
+    assert without_texts(masked) == without_texts(code)
+    assert text not in redacted_text(f"the value is {text} here")
+
+
+def test_what_is_masked_reads_as_code():
+    code = '''\
+import dask.dataframe as dd
+
+def read(path, token="abc"):
+    """Read it."""
+    return dd.read_parquet(  # all of it
+        path,
+        engine="pyarrow",
+        storage_options={
+            "key": "abc",  # password: abc
+            "secret": """a
+b""",
+            "anon": False,
+        },
+    )
+'''
+    assert (
+        redacted_source(code)
+        == '''\
+import dask.dataframe as dd
+
+def read(path, token='…'):
+    """Read it."""
+    return dd.read_parquet(  # all of it
+        path,
+        engine="pyarrow",
+        storage_options={
+            "key": '…',  # password: …
+            "secret": \'\'\'…
+\'\'\',
+            "anon": False,
+        },
+    )
+'''
+    )
+
+
+def test_magics_and_what_does_not_parse_are_masked_as_text():
+    masked = redacted_source('%env TOKEN=abc\nx = "seen"\n!tool -p "a"\ny = !ls\n')
+    assert masked == "%env TOKEN=…\nx = \"seen\"\n!tool -p '…'\ny = !ls\n"
+    assert redacted_source('if True print("a", 3)  # no\n') == "if True print('…', 3)  # no\n"
+
+
+FILES = sorted(
+    path
+    for folder in (Path(ast.__file__).parent, Path(dask.__file__).parent)
+    for path in (*folder.glob("*.py"), *folder.glob("dataframe/*.py"), *folder.glob("array/*.py"))
+)
+
+
+@pytest.mark.once
+def test_programs_stay_the_same_beside_what_is_masked():
+    literals = masked_literals = 0
+    for path in FILES[::6]:
+        try:
+            code = path.read_text(encoding="utf-8")
+            tree = without_texts(code)
+        except (SyntaxError, UnicodeDecodeError):
+            continue
+        masked = redacted_source(code)
+        assert masked.count("\n") == code.count("\n"), path
+        assert without_texts(masked) == tree, path
+        tokens = list(tokenize.generate_tokens(io.StringIO(code).readline))
+        literals += sum(token.type == tokenize.STRING for token in tokens)
+        masked_literals += masked.count(MASK) + masked.count("'''…")
+    # Of code that has no secrets: what is masked in it is masked for nothing.
+    assert 0 < masked_literals < 0.06 * literals
+
+
+def test_long_chains_and_deep_code_are_masked_too():
+    chain = "x = " + " + ".join(["'a'"] * 20_000) + "\npassword = 'hunter2'\n"
+    deep = "x = " + "(" * 150 + "'a'" + ")" * 150 + "\npassword = 'hunter2'\n"
+    nested = "[" * 3_000 + "'hunter2'" + "]" * 3_000
+    for code in (chain, deep, nested, "password = 'hunter2'\0", "password = 'hunter2\udc80'"):
+        assert SECRET not in redacted_source(code)
+
+
+PIECES = [
+    *(
+        "password",
+        "key",
+        "x",
+        "=",
+        ":",
+        " ",
+        "\n",
+        "\n    ",
+        "'",
+        '"',
+        '"""',
+        "f'",
+        "{",
+        "}",
+        "(",
+        ")",
+    ),
+    *(
+        "hunter2",
+        "://",
+        "@",
+        "#",
+        "\\",
+        "%",
+        "!",
+        "?",
+        ",",
+        "def f():",
+        "if x:",
+        "AKIA",
+        "\r",
+        "\0",
+        "ä",
+    ),
+    *("\x0c", "\ud800", "storage_options", "--", "Bearer ", "1", "lambda: ", "b", "in", "\t"),
+]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.sampled_from(PIECES), max_size=30))
+def test_any_text_can_be_masked_and_keeps_its_lines(pieces):
+    text = "".join(pieces)
+    masked = redacted_source(text)
+    assert masked.count("\n") == text.replace("\r\n", "\n").replace("\r", "\n").count("\n")
+    if parses(text):
+        assert parses(masked)
+    again = redacted_text(redacted_text(text))
+    assert again == redacted_text(text)
+
+
+def test_names_that_look_like_secrets():
+    for name in (
+        *("password", "DB_PASSWORD", "dbPasswd", "pwd", "user_pass", "passphrase", "API-Key"),
+        *("apikey", "accessKeyId", "aws_secret_access_key", "x-amz-signature", "sig", "oauth2"),
+        *("Authorization", "bearer", "session_cookie", "jwt", "creds", "tls.client.key", "KEY"),
+        *("storage_options", "storage-options", "dataframe.storage_options.x", "refreshToken"),
+    ):
+        assert is_secret_name(name), name
+    for name in (
+        *("author", "keys", "keyword", "monkey", "tokenize", "tokenizer", "compass", "passes"),
+        *("pass_through", "assign", "design", "keyboard", "n_passes", "", "ä", "bypass", "signal"),
+    ):
+        assert not is_secret_name(name), name
+
+
+def test_values_are_shown_without_what_is_secret_in_them():
+    value = {
+        "plain": [1, 2.5, None, True, "x"],
+        "plugins": [{"name": "a", "password": SECRET}, (SECRET + "@", {"token": [SECRET]})],
+        "url": f"s3://me:{SECRET}@host/x",
+        "call": functools.partial(print, password=SECRET),
+        3: b"AKIAIOSFODNN7EXAMPLE",
+    }
+    text = redacted_repr(value)
+    assert text.count(SECRET) == 1
+    assert "AKIA" not in text
+    assert text.startswith("{'plain': [1, 2.5, None, True, 'x'], 'plugins': [{'name': 'a', ")
+    assert "'url': 's3://…@host/x'" in text
+    assert redacted_repr([]) == "[]"
+    assert redacted_repr((1,)) == "(1,)"
+
+
+def test_the_configuration_is_shown_without_secrets():
+    settings = {
+        "plugins": [{"password": SECRET}],
+        "address": f"tcp://me:{SECRET}@host:1",
+        "other-address": f"https://host/x?token={SECRET}",
+        "storage_options": {"account": SECRET},
+        "command": f"tool --token {SECRET}",
+        "header": f"Bearer {SECRET}",
+        "text": f"user: me\ncredentials:\n  - a\npassword: |\n  b\n  {SECRET}\n",
+    }
+    with dask.config.set(settings):
+        rows = environment()
+    assert SECRET not in str(rows)
+    shown = {name: value for section, name, value in rows if section == "configuration"}
+    assert shown["plugins"] == "[{'password': '…'}]"
+    assert shown["address"] == "'tcp://…@host:1'"
+    assert "storage_options.account" in shown["(left out)"]
+
+
+def test_variables_are_shown_without_secrets(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", f"2 token={SECRET}")
+    rows = environment()
+    assert SECRET not in str(rows)
+    assert ("machine", "OMP_NUM_THREADS", "2 token=…") in rows
+
+
+# What is in files and pages.
+
+
+def texts_of(recording):
+    """Every text that a recording has."""
+    for field in fields(recording):
+        value = getattr(recording, field.name)
+        if isinstance(value, Table):
+            for column in value.columns:
+                yield from map(str, value[column].tolist())
+        else:
+            yield str(value)
+
+
+def contents_of(path):
+    """The bytes of a file: as they are, of each entry, and whatever in these is deflated."""
+    yield Path(path).read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            data = archive.read(name)
+            yield data
+            for start in range(len(data)):
+                for wbits in (-15, 15):
+                    try:
+                        yield zlib.decompressobj(wbits).decompress(data[start:])
+                    except zlib.error:
+                        continue
+
+
+def namespace_of(path):
+    names = {"__name__": "program"}
+    exec(compile(Path(path).read_text(), str(Path(path).absolute()), "exec"), names)
+    return names
+
+
+def write_program(path, wrapped):
+    """Each snippet on its own in a function that is noted as it calls."""
+    body = "\n".join(f"        {line}" for line in wrapped.split("\n"))
+    path.write_text(
+        "import dask\nfrom operator import add\n\n"
+        "def run(recorder):\n"
+        "    with recorder:\n"
+        "        dask.get({'x': (add, 1, 2)}, 'x')\n"
+        "        visible_marker = 'seen in the page'\n"
+        "    if recorder is None:\n"
+        f"{body}\n"
+        "        pass\n"
+        "    return recorder\n"
+    )
+    return namespace_of(path)["run"]
+
+
+IN_FILES = [
+    *("keyword", "dict", "subscript", "default", "comparison", "positional after a name", "URL"),
+    *("storage options below", "storage options before", "triple-quoted", "f-string", "bytes"),
+    *("implicitly joined", "comment", "bearer", "URL with a token", "behind what is no ASCII"),
+]
+
+
+def all_in_one():
+    return "\n".join(HIDDEN[name] for name in IN_FILES)
+
+
+def test_no_secret_is_in_a_file_or_in_its_page(tmp_path):
+    path = tmp_path / "run.diag"
+    write_program(tmp_path / "program.py", all_in_one())(record(path))
+    loaded = load(path)
+    assert any("visible_marker" in text for text in texts_of(loaded))
+    assert not [text for text in texts_of(loaded) if SECRET in text]
+    contents = list(contents_of(path))
+    assert any(b"visible_marker" in data for data in contents)
+    assert not [data for data in contents if SECRET.encode() in data]
+    page = report(loaded, tmp_path / "page.html").read_text()
+    assert "visible_marker" in page
+    assert SECRET not in page
+    # What it saves and shows itself is the same.
+    save(loaded, tmp_path / "again.diag")
+    assert not [data for data in contents_of(tmp_path / "again.diag") if SECRET.encode() in data]
+
+
+def test_no_secret_is_in_the_page_of_a_block(tmp_path):
+    page = tmp_path / "page.html"
+    write_program(tmp_path / "program.py", all_in_one())(performance_report(page))
+    assert "visible_marker" in page.read_text()
+    assert SECRET not in page.read_text()
+
+
+class Noted:
+    """Notes the code that enters it."""
+
+    def __enter__(self):
+        self.rows = calling_code(sys._getframe(1))
+
+    def __exit__(self, *args):
+        pass
+
+
+@pytest.mark.parametrize("code", IN_A_FUNCTION.values(), ids=IN_A_FUNCTION)
+def test_the_environment_has_no_secret_of_the_calling_code(tmp_path, code):
+    noted = write_program(tmp_path / "program.py", code)(Noted())
+    ((_, _, text),) = noted.rows
+    assert "visible_marker" in text
+    assert SECRET not in text
+
+
+def test_code_that_is_not_to_be_noted_is_not(tmp_path):
+    def facts(recording):
+        return {row["section"] for row in recording.environment.to_dicts()}
+
+    path, page = tmp_path / "run.diag", tmp_path / "page.html"
+    for number, recorder in enumerate(
+        (record(path, code=False), performance_report(page, code=False), ProfilerGroup(code=False))
+    ):
+        run = write_program(tmp_path / f"program_{number}.py", all_in_one())
+        assert facts(run(recorder).recording) == {"versions", "machine", "configuration"}
+    assert not any("visible_marker" in text for text in texts_of(load(path)))
+    assert not [data for data in contents_of(path) if b"visible_marker" in data]
+    assert "visible_marker" not in page.read_text()
+    assert "was not recorded" in page.read_text()
+
+
+def test_code_that_is_given_is_noted_in_place_of_what_calls(tmp_path):
+    recorder = ProfilerGroup(code="visible = 1\npassword = 'hunter2'\n")
+    write_program(tmp_path / "program.py", "pass")(recorder)
+    (row,) = [
+        r for r in recorder.recording.environment.to_dicts() if r["section"] == "calling code"
+    ]
+    assert row["value"] == f"visible = 1\npassword = {MASK}"
+
+
+@pytest.mark.once
+def test_the_command_line_masks_the_program_and_can_leave_it_out():
+    Path("script.py").write_text(
+        "import dask\npassword = 'hunter2'\nvisible_marker = dask.delayed(sum)([1]).compute()\n"
+    )
+    folder = str(Path(dask_diag.__file__).parent.parent)
+
+    def run(*options):
+        command = [sys.executable, "-m", "dask_diag", "run", "-qf", *options, "script.py"]
+        subprocess.run(command, env={**os.environ, "PYTHONPATH": folder}, timeout=120, check=True)
+        return list(contents_of("script.diag"))
+
+    contents = run("--report", "page.html")
+    assert any(b"visible_marker" in data for data in contents)
+    assert not [data for data in contents if SECRET.encode() in data]
+    assert SECRET not in Path("page.html").read_text()
+    contents = run("--no-code", "--report", "page.html")
+    assert not [data for data in contents if b"visible_marker" in data]
+    assert "visible_marker" not in Path("page.html").read_text()
