@@ -128,7 +128,7 @@ def test_a_report_that_can_no_longer_be_written_is_a_line(shell):
     result, captured = shell(cell)
     assert result.result == 3
     (line,) = captured.stderr.splitlines()
-    assert line.startswith("%%diag: the report could not be written: filename: expected to write")
+    assert line.startswith("%%diag: the report could not be written: cannot write ")
 
 
 @pytest.mark.parametrize(
@@ -238,13 +238,17 @@ def test_wrong_options_are_told_before_anything_runs(options, told, shell):
     assert "ran" not in shell.names
 
 
+@pytest.mark.parametrize("columns", ["20", "120"])
 @pytest.mark.parametrize("cell", ["%%diag --help\n1", "%%diag run -h\nran = True"])
-def test_help_is_shown_and_nothing_runs(cell, shell):
+def test_help_is_shown_and_nothing_runs(cell, columns, shell, monkeypatch):
+    # As wide as the terminal that the notebook was started in.
+    monkeypatch.setenv("COLUMNS", columns)
     result, captured = shell(cell)
     assert result.success
-    assert "%%diag [" in captured.stdout
-    assert "write the recording to this file" in captured.stdout
-    assert "Record all that a cell computes" in captured.stdout
+    text = " ".join(captured.stdout.split())
+    assert text.startswith("%%diag [")
+    assert "write the recording to this file" in text
+    assert "Record all that a cell computes" in text
     assert "unrecognized" not in captured.stdout + captured.stderr
     assert not {"run", "ran", "_diag"} & set(shell.names)
 
