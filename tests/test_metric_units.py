@@ -30,7 +30,7 @@ from dask_diag import (
     summary,
 )
 from dask_diag.analysis.compare import compare
-from dask_diag.analysis.memory_baseline import held_at
+from dask_diag.analysis.memory_baseline import cached_at
 from dask_diag.formatting import quantity
 from dask_diag.storage import save
 from dask_diag.views.compare import comparison_summary
@@ -90,7 +90,7 @@ def test_a_name_says_nothing_of_the_unit(name):
     recording = profiled(megabytes, name).recording
     assert recording.metric_unit == ""
     assert f"Cached results peak 3.20 ({name}): b 3.20, " in text_of(recording)
-    assert np.isnan(held_at(recording, np.zeros(1))).all()
+    assert np.isnan(cached_at(recording, np.zeros(1))).all()
 
     def nbytes(value):
         return 3.2
@@ -106,7 +106,7 @@ def test_a_unit_that_is_given_holds():
     # Also over what is known: `unit=""` is a plain number.
     assert profiled(sys.getsizeof, unit="").recording.metric_unit == ""
     assert profiled(unit="results").recording.metric_unit == "results"
-    assert held_at(profiled(lines, unit="bytes").recording, np.zeros(1)).tolist() == [0.0]
+    assert cached_at(profiled(lines, unit="bytes").recording, np.zeros(1)).tolist() == [0.0]
 
 
 @pytest.mark.parametrize("unit", [3, b"bytes", ["bytes"], float])

@@ -112,8 +112,7 @@ class _TasksOfComputation:
 
     def has_ended(self) -> bool:
         """Whether nothing of it changes any more."""
-        # Of what tasks are told from, the rows are made final last.
-        return type(self.computation.rows) is bytes
+        return self.computation.is_final
 
     def collected(self, workers: Workers, position: int) -> Tables:
         """The tasks since last asked, of which the first is to be at `position`."""

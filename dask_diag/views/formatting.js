@@ -10,8 +10,9 @@ const UNITS_OF_TIME = [["s", 0], ["ms", -3], ["µs", -6], ["ns", -9]]
 export function seconds(value) {
     if (!Number.isFinite(value)) return not_finite(value, " s")
     if (value === 0) return "0 s"
-    const [unit, power] = largest_below(UNITS_OF_TIME, value)
-    return `${digits(value, power)} ${unit}`
+    const rounded = rounded_to_three(value)
+    const [unit, power] = largest_unit(UNITS_OF_TIME, rounded)
+    return `${digits(value, rounded, power)} ${unit}`
 }
 
 // Bytes, in the unit that suits them, of powers of a thousand.
@@ -67,7 +68,7 @@ export function tick_text(tick, ticks, unit = "") {
     const space = unit ? " " : ""
     if (tick === 0) return `0${space}${unit}`
     const largest = Math.max(...ticks.map(Math.abs))
-    const [prefix, power] = largest_below(PREFIXES, largest)
+    const [prefix, power] = largest_unit(PREFIXES, rounded_to_three(largest))
     const steps = ticks.slice(1).map((next, i) => Math.abs(next - ticks[i]))
     const step = Math.min(...steps, largest || 1) / 10 ** power
     const decimals = Math.max(0, Math.ceil(-Math.log10(step) - 1e-9))
@@ -78,25 +79,32 @@ function prefixed(value, space, unit) {
     if (!Number.isFinite(value)) return not_finite(value, space + unit)
     // Bytes and results are counted: seven of them are not 7.00.
     if (Math.abs(value) < 1000 && Number.isInteger(value)) return `${value}${space}${unit}`
-    const [prefix, power] = largest_below(PREFIXES, value)
-    return `${digits(value, power)}${space}${prefix}${unit}`
+    const rounded = rounded_to_three(value)
+    const [prefix, power] = largest_unit(PREFIXES, rounded)
+    return `${digits(value, rounded, power)}${space}${prefix}${unit}`
+}
+
+// Three digits, as "1.23", and the power of ten that they are in units of.
+function rounded_to_three(value) {
+    const text = value.toExponential(2)
+    const end = text.indexOf("e")
+    return {mantissa: text.slice(0, end), exponent: Number(text.slice(end + 1))}
 }
 
 // The unit is chosen by the rounded number: 999.6 ms is 1.00 s, never 1,000 ms.
-function largest_below(units, value) {
-    const exponent = Number(value.toExponential(2).split("e")[1])
+function largest_unit(units, {exponent}) {
     return units.find(([, power]) => exponent >= power) ?? units.at(-1)
 }
 
 // `value`, which is not zero, in units of ten to this power.
 //
 // Three significant digits; a whole number from a thousand on, an exponent below 0.001.
-function digits(value, power) {
-    const [mantissa, exponent] = value.toExponential(2).split("e")
+function digits(value, {mantissa, exponent}, power) {
     const scaled = exponent - power
+    if (scaled === 0) return mantissa
     if (scaled >= 3) return count(value / 10 ** power)
     if (scaled < -3) return `${mantissa}e${scaled}`
-    return Number(`${mantissa}e${scaled}`).toFixed(2 - scaled)
+    return (Number(mantissa) * 10 ** scaled).toFixed(2 - scaled)
 }
 
 function not_finite(value, unit) {

@@ -57,7 +57,7 @@ function empty_labels() {
 }
 
 function append(columns, row) {
-    for (const [name, value] of Object.entries(row)) columns[name].push(value)
+    for (const name in row) columns[name].push(row[name])
 }
 
 function add_narrow(quads, {from, to, row, calls}, all) {
