@@ -29,11 +29,12 @@ COMPUTE = "import dask; total = dask.delayed(sum)([1, 2]).compute(scheduler='syn
 def shell(monkeypatch, tmp_path):
     from IPython.core.interactiveshell import InteractiveShell
     from IPython.utils.capture import capture_output
+    from traitlets.config import Config
 
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     InteractiveShell.clear_instance()
-    shell = InteractiveShell.instance()
-    shell.history_manager.enabled = False
+    # A history would hold its database open.
+    shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
     shell.run_line_magic("load_ext", "dask_diag")
 
     def run(text):
@@ -58,7 +59,7 @@ def test_a_cell_is_recorded_and_its_value_is_shown(shell):
     assert shell.names["total"] == 3
     assert isinstance(shell.names["run"], dask_diag.Recording)
     assert shell.names["run"].tasks["function"].tolist() == ["sum"]
-    assert "1 computation, 1 task" in shown(captured)
+    assert " in 1 computation: 1 task on " in shown(captured)
 
 
 def test_a_cell_without_a_value_and_with_magics_in_it(shell):
@@ -74,7 +75,7 @@ def test_a_cell_that_raises_is_recorded_and_raises(shell):
     result, captured = shell("%%diag run --no-plots\n" + COMPUTE + "1 / 0")
     assert isinstance(result.error_in_exec, ZeroDivisionError)
     assert len(shell.names["run"].tasks) == 1
-    assert "1 computation, 1 task" in shown(captured)
+    assert " in 1 computation: 1 task on " in shown(captured)
     assert "notebook.py" not in captured.stdout
     assert "1 / 0" in captured.stdout
 
