@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dask_diag import CacheProfiler
-from dask_diag.analysis.levels import levels_held
+from dask_diag.analysis.step_functions import cached_levels
 
 CHAIN = {("a", 0): (add, 1, 2), ("b", 0): (add, ("a", 0), 1), ("c", 0): (add, ("b", 0), 1)}
 
@@ -50,7 +50,7 @@ def test_levels_are_known():
     x = da.ones(100, chunks=10) + 1
     with CacheProfiler(metric=lambda value: value.nbytes) as cprof:
         x.compute(scheduler="synchronous", optimize_graph=False)
-    levels, total = levels_held(cprof.recording)
+    levels, total = cached_levels(cprof.recording)
     assert levels["add"].peak == 800
     # A block of ones is handed over for its sum in one instant, as are the sums for the array.
     assert levels["ones_like"].peak == 80
@@ -78,9 +78,9 @@ def test_any_callable_is_a_metric(metric, name, sizes):
     with CacheProfiler(metric=metric) as cprof:
         dask.local.get_sync(CHAIN, ("c", 0))
     assert {result.metric for result in cprof.results} == sizes
-    assert name in cprof._metric_name
+    assert name in cprof.metric_name
     assert cprof.recording.notices == ()
-    assert CacheProfiler(metric=metric, metric_name="given")._metric_name == "given"
+    assert CacheProfiler(metric=metric, metric_name="given").metric_name == "given"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_the_metric_is_called_once_a_result():
     assert len(cprof.results) == 3
 
 
-def test_results_held_at_a_failure_are_recorded():
+def test_results_cached_at_a_failure_are_recorded():
     dsk = {**CHAIN, ("bad", 0): (lambda x: 1 / 0, ("c", 0))}
     with CacheProfiler() as cprof, pytest.raises(ZeroDivisionError):
         dask.local.get_sync(dsk, ("bad", 0))

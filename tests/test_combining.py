@@ -29,12 +29,15 @@ from dask_diag import (
     context_meter,
     load,
     record,
+    save,
     summary,
 )
 from dask_diag.capture.run_id import run_id
 from dask_diag.columns import Categorical
 from dask_diag.model.combine import combined
 from dask_diag.model.table import Table
+
+from .tables import filled_table
 
 ROOT = str(Path(__file__).parent.parent)
 EMPTY = Table({})
@@ -70,15 +73,6 @@ def profiled(tasks=3):
 def rows(table):
     """As text, in which what is not known is equal."""
     return list(map(repr, table.to_dicts()))
-
-
-def table(**columns):
-    return Table(
-        {
-            name: Categorical.of(column) if isinstance(column[0], str) else np.array(column)
-            for name, column in columns.items()
-        }
-    )
 
 
 def test_every_field_of_a_recording_is_combined():
@@ -136,7 +130,7 @@ def test_a_copied_file_counts_once_and_a_notice_says_so():
         "dependencies",
         "resources",
         "processes",
-        "cache",
+        "cached_results",
         "samples",
     ):
         assert rows(getattr(both, name)) == rows(getattr(one, name)), name
@@ -208,11 +202,12 @@ def test_a_block_that_forks_counts_what_both_recorded_once():
 
         def go_on():
             compute(5)
-            prof.recording.save("child.diag")
+            save(prof.recording, "child.diag")
             send.send("saved")
 
         child = context.Process(target=go_on)
         child.start()
+        send.close()  # So that a child that fails ends the wait.
         assert receive.recv() == "saved"
         child.join()
     of_child = load("child.diag")
@@ -256,21 +251,21 @@ def test_computations_of_any_parts_are_there_once_and_positions_refer_to_their_t
         needs = [row for row, key in enumerate(keys) if not key.endswith("-0")]
         return replace(
             NOTHING,
-            computations=table(computation=[f"c-{number}" for number in computations])
-            if computations
-            else EMPTY,
-            tasks=table(key=keys, computation=names) if keys else EMPTY,
-            dependencies=table(task=needs, dependencies=[row - 1 for row in needs])
-            if needs
-            else EMPTY,
+            computations=filled_table(
+                "computations", {"computation": [f"c-{number}" for number in computations]}
+            ),
+            tasks=filled_table("tasks", {"key": keys, "computation": names}),
+            dependencies=filled_table(
+                "dependencies", {"task": needs, "depends_on": [row - 1 for row in needs]}
+            ),
         )
 
     both = Recording.combine([part_of(computations) for computations in parts])
     present = {number for computations in parts for number in computations}
-    assert sorted(both.computations["computation"].tolist() if len(both.computations) else []) == [
+    assert sorted(both.computations["computation"].tolist()) == [
         f"c-{number}" for number in sorted(present)
     ]
-    keys = both.tasks["key"].tolist() if len(both.tasks) else []
+    keys = both.tasks["key"].tolist()
     assert sorted(keys) == [f"k-{n}-{task}" for n in sorted(present) for task in range(n)]
     pairs = {(keys[row["task"]], keys[row["depends_on"]]) for row in both.dependencies.to_dicts()}
     assert pairs == {(f"k-{n}-{t}", f"k-{n}-{t - 1}") for n in present for t in range(1, n)}
@@ -290,20 +285,21 @@ def sampled(times, run="one", start=None, memory=100.0, notes=()):
         start=first,
         stop=times[-1],
         run_id=run,
-        resources=Table(
+        resources=filled_table(
+            "resources",
             {
                 "time": times,
                 "cpu": np.full(len(times), 50.0),
                 "memory": np.full(len(times), memory),
-                "read": np.full(len(times), np.nan),
-            }
+            },
         ),
-        processes=Table(
+        processes=filled_table(
+            "processes",
             {
                 "time": np.repeat(read, 2),
                 "pid": np.tile([1, 2], len(read)),
                 "memory": np.full(2 * len(read), memory),
-            }
+            },
         ),
     )
 
@@ -445,11 +441,14 @@ def held(metric, computations, run="one", size=1.0):
         NOTHING,
         metric=metric,
         run_id=run,
-        computations=table(computation=list(computations)),
-        cache=table(
-            key=[f"{name}-{n}" for n, name in enumerate(names)],
-            computation=names,
-            metric=[size] * len(names),
+        computations=filled_table("computations", {"computation": list(computations)}),
+        cached_results=filled_table(
+            "cached_results",
+            {
+                "key": [f"{name}-{n}" for n, name in enumerate(names)],
+                "computation": names,
+                "metric": [size] * len(names),
+            },
         ),
     )
 
@@ -473,7 +472,7 @@ def test_a_second_metric_is_left_out_and_a_notice_names_it():
         "count; show the recording with getsizeof separately",
     )
     other_way = Recording.combine([two.recording, one.recording])
-    assert (other_way.metric, rows(other_way.cache)) == (
+    assert (other_way.metric, rows(other_way.cached_results)) == (
         "getsizeof",
         rows(two.recording.cached_results),
     )
@@ -485,7 +484,14 @@ def test_results_of_another_computation_in_another_metric_are_not_added_up():
     assert both.cached_results["computation"].tolist() == ["c-1", "c-1"]
     assert len(both.notices) == 1
     alike = Recording.combine([held("nbytes", ["c-1", "c-2"]), held("nbytes", ["c-2", "c-3"])])
-    assert sorted(alike.cache["computation"].tolist()) == ["c-1", "c-1", "c-2", "c-2", "c-3", "c-3"]
+    assert sorted(alike.cached_results["computation"].tolist()) == [
+        "c-1",
+        "c-1",
+        "c-2",
+        "c-2",
+        "c-3",
+        "c-3",
+    ]
 
 
 def test_a_metric_without_results_does_not_name_those_of_another():
@@ -496,8 +502,16 @@ def test_a_metric_without_results_does_not_name_those_of_another():
 def test_stack_samples_of_a_time_that_two_profilers_sampled_are_left_out_with_a_notice():
     part = replace(
         NOTHING,
-        computations=table(computation=["c-1"]),
-        samples=table(start=[0.0, 1.0], stop=[1.0, 2.0], stack=[-1, -1], wall=[0.5, 0.5]),
+        computations=filled_table("computations", {"computation": ["c-1"]}),
+        samples=filled_table(
+            "samples",
+            {
+                "start": [0.0, 1.0],
+                "stop": [1.0, 2.0],
+                "node": [-1, -1],
+                "seconds": [0.5, 0.5],
+            },
+        ),
     )
     both = Recording.combine([part, part])
     assert len(both.samples) == 2
@@ -506,8 +520,13 @@ def test_stack_samples_of_a_time_that_two_profilers_sampled_are_left_out_with_a_
 
 def test_a_second_environment_is_said_to_differ():
     def made_in(python, code="x = 1"):
-        facts = table(
-            section=["versions", "calling code"], name=["python", "1"], value=[python, code]
+        facts = filled_table(
+            "environment",
+            {
+                "section": ["versions", "calling code"],
+                "name": ["python", "1"],
+                "value": [python, code],
+            },
         )
         return replace(NOTHING, environment=facts)
 
@@ -526,9 +545,9 @@ def test_combining_a_million_tasks_takes_no_time_a_task():
         parts.append(
             replace(
                 NOTHING,
-                computations=table(computation=[f"c-{number}"]),
-                tasks=Table({"computation": names, "start": np.zeros(count)}),
-                dependencies=Table({"task": task, "depends_on": task - 1}),
+                computations=filled_table("computations", {"computation": [f"c-{number}"]}),
+                tasks=filled_table("tasks", {"computation": names, "start": np.zeros(count)}),
+                dependencies=filled_table("dependencies", {"task": task, "depends_on": task - 1}),
             )
         )
     begun = time.process_time()

@@ -35,8 +35,7 @@ from dask_diag import (
     export,
     span,
 )
-from dask_diag.analysis.levels import Level
-from dask_diag.analysis.ready import ready_tasks, thinned
+from dask_diag.analysis.step_functions import Level, ready_tasks, thinned
 from dask_diag.atomic_files import MANIFEST
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.errors import MissingDependencyError

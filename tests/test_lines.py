@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.made_up import many_tasks
 from dask_diag import visualize
-from dask_diag.analysis.levels import levels_held
+from dask_diag.analysis.step_functions import cached_levels
 from dask_diag.columns import Categorical, PrefixStrings
 
 from .javascript import needs_node, run_javascript
@@ -89,7 +89,7 @@ def test_every_sample_is_in_the_page(tmp_path):
 @pytest.mark.parametrize("metric", [None, lambda random, count: random.random(count) * 1e9])
 def test_every_change_of_what_is_held_is_in_the_page(tmp_path, metric):
     recording = with_results(8000, metric)
-    levels, total = levels_held(recording)
+    levels, total = cached_levels(recording)
     there = list(lines_of(recording, "cache", tmp_path))
     for line, level in zip(there, [total, *levels.values()], strict=True):
         assert line["time"] == pytest.approx(level.times, abs=6e-7)
@@ -178,7 +178,7 @@ def test_of_many_samples_the_extremes_of_each_pixel_are_drawn_and_all_when_zoome
 @pytest.mark.browser
 def test_of_many_changes_all_are_drawn_when_zoomed(opened):  # noqa: F811
     recording = with_results(50_000)
-    _, total = levels_held(recording)
+    _, total = cached_levels(recording)
     page = opened(recording, plots=["cache"])
     told = drawn(page)
     assert "changes in view, of each pixel" in told["status"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from operator import add
@@ -29,7 +30,7 @@ from dask_diag import (
     summary,
 )
 from dask_diag.analysis.compare import compare
-from dask_diag.analysis.memory_baseline import held_at
+from dask_diag.analysis.memory_baseline import cached_at
 from dask_diag.formatting import quantity
 from dask_diag.storage import save
 from dask_diag.views.compare import comparison_summary
@@ -80,15 +81,16 @@ def test_the_unit_decides_how_an_amount_is_shown(value, unit, text):
 def test_functions_that_are_known_to_measure_bytes_do(metric):
     recording = profiled(metric).recording
     assert recording.metric_unit == "bytes"
-    assert " B; by function" in text_of(recording)
+    text = text_of(recording)
+    assert re.search(r"Cached results peak \d+ B(?: \(\w+\))?: b \d+ B, c \d+ B", text)
 
 
 @pytest.mark.parametrize("name", ["nbytes", "bytes", "megabytes", "sizeof"])
 def test_a_name_says_nothing_of_the_unit(name):
     recording = profiled(megabytes, name).recording
     assert recording.metric_unit == ""
-    assert f"({name}): at most 3.20; by function b 3.20" in text_of(recording)
-    assert np.isnan(held_at(recording, np.zeros(1))).all()
+    assert f"Cached results peak 3.20 ({name}): b 3.20, " in text_of(recording)
+    assert np.isnan(cached_at(recording, np.zeros(1))).all()
 
     def nbytes(value):
         return 3.2
@@ -98,15 +100,13 @@ def test_a_name_says_nothing_of_the_unit(name):
 
 
 def test_a_unit_that_is_given_holds():
-    assert "at most 20.0 MB; by function b 20.0 MB" in text_of(profiled(lines, unit="bytes"))
-    assert "at most 20.0M lines; by function b 20.0M lines" in text_of(
-        profiled(lines, unit="lines")
-    )
-    assert "at most 3.20 s;" in text_of(profiled(megabytes, unit="seconds"))
+    assert "peak 20.0 MB (lines): b 20.0 MB, " in text_of(profiled(lines, unit="bytes"))
+    assert "peak 20.0M lines (lines): b 20.0M lines, " in text_of(profiled(lines, unit="lines"))
+    assert "peak 3.20 s (megabytes): " in text_of(profiled(megabytes, unit="seconds"))
     # Also over what is known: `unit=""` is a plain number.
     assert profiled(sys.getsizeof, unit="").recording.metric_unit == ""
     assert profiled(unit="results").recording.metric_unit == "results"
-    assert held_at(profiled(lines, unit="bytes").recording, np.zeros(1)).tolist() == [0.0]
+    assert cached_at(profiled(lines, unit="bytes").recording, np.zeros(1)).tolist() == [0.0]
 
 
 @pytest.mark.parametrize("unit", [3, b"bytes", ["bytes"], float])
@@ -131,7 +131,7 @@ def test_the_unit_is_in_files_and_in_what_is_combined(tmp_path):
     save(combined, tmp_path / "run.diag")
     loaded = load(tmp_path / "run.diag")
     assert loaded.metric_unit == "lines"
-    assert "at most 20.0M lines" in text_of(loaded)
+    assert "peak 20.0M lines (lines): " in text_of(loaded)
 
 
 def test_record_takes_a_metric_with_its_unit_and_bytes_by_default(tmp_path):
@@ -231,8 +231,8 @@ def test_the_summary_shows_what_was_metered_in_other_units_than_seconds():
         dask.threaded.get(
             {("meter", 0): (meter, 1), ("meter", 1): (meter, 1)}, [("meter", 0), ("meter", 1)]
         )
-    assert "Metered by tasks: read 6.40 MB, parsed 2.47k rows, megabytes 10" in text_of(prof)
-    assert "Metered by tasks" not in text_of(profiled())
+    assert "Metered read 6.40 MB, parsed 2.47k rows, megabytes 10" in text_of(prof)
+    assert "Metered" not in text_of(profiled())
 
 
 @pytest.mark.once
@@ -254,11 +254,11 @@ def test_the_command_line_takes_a_metric_with_its_unit():
             check=False,
         )
 
-    assert "(nbytes): at most" in run().stderr
+    assert re.search(r"^Cached results +peak [\d.]+ k?B: ", run().stderr, re.MULTILINE)
     assert load("script.diag").metric_unit == "bytes"
     done = run("--metric", "sizes:rows", "--metric-name", "count of rows", "--unit", "rows")
     assert done.returncode == 0, done.stderr
-    assert "at most 7 rows" in done.stderr
+    assert "peak 7 rows (count of rows): " in done.stderr
     recording = load("script.diag")
     assert (recording.metric, recording.metric_unit) == ("count of rows", "rows")
     assert run("--metric", "dask.sizeof:sizeof").returncode == 0

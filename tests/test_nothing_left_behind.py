@@ -16,7 +16,6 @@ from pathlib import Path
 import dask.local
 import pytest
 from dask.callbacks import Callback
-from tests.conftest import *
 
 LEFT = []
 
@@ -83,7 +82,7 @@ def test_each_leak_is_an_error_and_a_truth_is_measured_thrice_at_most(tmp_path):
     path.write_text(textwrap.dedent(LEAKS))
     root = Path(__file__).parents[1]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", root / "setup.cfg",
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.conftest", "-c", root / "setup.cfg",
          "--rootdir", tmp_path, path],
         capture_output=True,
         text=True,

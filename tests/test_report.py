@@ -97,7 +97,7 @@ def test_all_sections_are_there_findings_first(tmp_path):
     assert list(page.sections) == ALL
     assert ALL[0] == "findings"
     assert "Nothing stood out" in page.sections["findings"]
-    assert "1 computation, 2 tasks" in page.sections["summary"]
+    assert " in 1 computation: 2 tasks on " in page.sections["summary"]
     assert "thread-cpu" in page.sections["activities"]
     assert "this process" in page.sections["memory"]
     assert "Longest chain" in page.sections["critical-path"]
@@ -239,7 +239,7 @@ def test_an_exception_in_the_block_is_raised_as_it_is_and_the_page_is_written(tm
     assert raised.value is error
     assert error.__cause__ is None
     assert error.__context__ is None
-    assert "1 computation, 1 task" in Page(tmp_path / "page.html").sections["summary"]
+    assert " in 1 computation: 1 task on " in Page(tmp_path / "page.html").sections["summary"]
 
 
 def test_a_failed_task_is_in_the_report(tmp_path):
@@ -339,7 +339,7 @@ def test_a_profiler_that_cannot_start_or_stop_is_told_in_the_report(tmp_path, mo
     monkeypatch.undo()
     page = Page(tmp_path / "page.html")
     assert "can't start new thread" in page.sections["summary"]
-    assert "1 computation, 2 tasks" in page.sections["summary"]
+    assert " in 1 computation: 2 tasks on " in page.sections["summary"]
 
 
 def test_a_forked_child_that_leaves_the_block_writes_nothing(tmp_path):

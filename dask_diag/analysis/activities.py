@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 
 from dask_diag.analysis.functions import expect_functions
+from dask_diag.analysis.grouping import rows_by
 from dask_diag.analysis.metering import without_metered
-from dask_diag.analysis.occupancy import Occupancy, occupancies, rows_by
+from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.waits import divided
-from dask_diag.columns import Categorical
+from dask_diag.columns import Array, Categorical
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
 
 __all__ = ["activities", "cells", "execute_metrics"]
 
-Array = np.ndarray[Any, Any]
 Group = tuple[Any, ...]
 """A value for each column that is divided by."""
 Sum = tuple[Group, str, float]
@@ -89,7 +89,7 @@ def activities(
     if isinstance(functions, str):
         functions = [functions]
     if functions is not None:
-        labels = recording.tasks["function"] if len(recording.tasks) else Categorical.of([])
+        labels = recording.tasks.function if len(recording.tasks) else Categorical.of([])
         functions = expect_functions(functions, labels, "functions")
     columns = () if by == "activity" else (by,)
     sums = _summed(
@@ -152,7 +152,7 @@ def execute_metrics(recording: Recording) -> dict[tuple[str, str, str, str], flo
 
 
 def _units(recording: Recording) -> list[str]:
-    metered = recording.metrics["unit"].values if len(recording.metrics) else ()
+    metered = recording.metrics.unit.values if len(recording.metrics) else ()
     moved = UNITS_OF_TRANSFERS if len(recording.transfers) else ()
     return list(dict.fromkeys(["seconds", *metered, *moved]))
 
@@ -192,8 +192,8 @@ def _seconds(
 
 def _chosen(recording: Recording, functions: Collection[str] | None) -> Array:
     """Which tasks are of these functions, and have begun as far as is known."""
-    labels: Categorical = recording.tasks["function"]
-    begun = ~np.isnan(recording.tasks["start"])
+    labels: Categorical = recording.tasks.function
+    begun = ~np.isnan(recording.tasks.start)
     if functions is None:
         return np.asarray(begun)
     codes = [code for code, name in enumerate(labels.values) if name in functions]
@@ -299,7 +299,7 @@ def _seconds_held_up_by_transfers(
     if not len(transfers):
         return
     by_scheduler = transfers.rows(transfers["side"].where("scheduler") & chosen[transfers["task"]])
-    rows_of = rows_by(recording.tasks["computation"][by_scheduler["task"]])
+    rows_of = rows_by(recording.tasks.computation[by_scheduler["task"]])
     groups = _groups(recording, by)
     for occupancy in found:
         mine = by_scheduler.rows(rows_of.get(occupancy.computation, slice(0)))
@@ -335,13 +335,13 @@ def _seconds_of_free_workers(
 
 
 def _shares_of_workers(
-    recording: Recording, occupancy: Occupancy, workers: np.ndarray[Any, Any]
+    recording: Recording, occupancy: Occupancy, workers: Array
 ) -> Iterator[tuple[str, float]]:
     """What each worker that ran tasks has of a step function, in the gaps between its tasks."""
     tasks = occupancy.tasks
     known = ~np.isnan(tasks.taken)
     starts, stops = tasks.taken[known], tasks.left[known]
-    labels: Categorical = recording.tasks["worker"][tasks.rows[known]]
+    labels: Categorical = recording.tasks.worker[tasks.rows[known]]
     at_start = occupancy.share_until(workers, starts)
     at_stop = occupancy.share_until(workers, stops)
     in_tasks = np.bincount(labels.codes, at_stop - at_start, minlength=len(labels.values))

@@ -15,13 +15,11 @@ from dask_diag.analysis.sample_selection import (
     shares,
 )
 from dask_diag.analysis.tree_arrays import depths, preorder, sums_below
-from dask_diag.columns import Categorical
+from dask_diag.columns import Array, Categorical
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 
 __all__ = ["NOT_SAMPLED", "hottest_lines", "placed", "tree"]
-
-Array = np.ndarray[Any, Any]
 
 NOT_SAMPLED = "(not sampled)"
 """The name of what stands for time in which no stack could be read."""

@@ -13,18 +13,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.elapsed import seconds_computing
-from dask_diag.analysis.levels import levels_held
+from dask_diag.analysis.grouping import rows_by
 from dask_diag.analysis.memory import memory_usage
 from dask_diag.analysis.pairing import NO_TASKS, TimedTasks, differences, timed_tasks
 from dask_diag.analysis.statistics import CONFIDENCE, MIN_TASKS, Variation, half_width
-from dask_diag.columns import Categorical
+from dask_diag.analysis.step_functions import cached_levels, seconds_computing
+from dask_diag.columns import Array, Categorical
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
 
 __all__ = ["Comparison", "compare"]
 
-Array = np.ndarray[Any, Any]
 _NAN = float("nan")
 
 
@@ -159,17 +158,11 @@ def _by_function(recording: Recording) -> dict[str, _Side]:
     tasks = recording.tasks
     if not len(tasks):
         return {}
-    held, _ = levels_held(recording)
+    held, _ = cached_levels(recording)
     memory = _memory_of_functions(recording)
     timed = timed_tasks(tasks)
-    function: Categorical = tasks["function"]
-    order = np.argsort(function.codes, kind="stable")
-    bounds = np.searchsorted(function.codes[order], np.arange(len(function.values) + 1)).tolist()
     sides = {}
-    for name, start, stop in zip(function.values, bounds, bounds[1:], strict=False):
-        if start == stop:
-            continue
-        rows = order[start:stop]
+    for name, rows in rows_by(tasks.function).items():
         rows_timed = rows[~np.isnan(timed.seconds[rows])]
         seconds = float(timed.seconds[rows_timed].sum())
         cpu_seconds = float(np.nansum(tasks["thread_cpu"][rows_timed]))
@@ -213,7 +206,7 @@ def _total(
         total[f"seconds_{when}"] = seconds
         total[f"cpu_{when}"] = cpu / seconds if seconds else _NAN
         total[f"held_{when}"] = (
-            levels_held(recording)[1].peak if len(recording.cached_results) else _NAN
+            cached_levels(recording)[1].peak if len(recording.cached_results) else _NAN
         )
         total[f"elapsed_{when}"] = seconds_computing(recording.computations)
         total[f"memory_{when}"] = _peak_memory(recording.resources)

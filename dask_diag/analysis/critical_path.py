@@ -7,15 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.analysis.occupancy import rows_by
-from dask_diag.columns import Categorical
+from dask_diag.analysis.grouping import rows_by
+from dask_diag.columns import Array, Categorical
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
 
 __all__ = ["CriticalPath", "critical_path"]
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from dask_diag.columns import Categorical
+from dask_diag.analysis.task_times import start_times, stop_times
+from dask_diag.columns import Array, Categorical
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
 
-__all__ = ["memory_usage", "times_of_tasks", "together"]
-
-Array = np.ndarray[Any, Any]
+__all__ = ["memory_usage", "together"]
 
 
 def memory_usage(recording: Recording, by: str = "function") -> Table:
@@ -62,7 +60,7 @@ def memory_usage(recording: Recording, by: str = "function") -> Table:
     if not len(tasks):
         return Table({})
     seen = _Seen.nothing(len(tasks))
-    start, stop = times_of_tasks(recording)
+    start, stop = start_times(recording), stop_times(recording)
     for rows, sampled, others in _scopes(recording):
         seen.put(rows, sampled, start, stop, others)
     if by == "task":
@@ -152,18 +150,6 @@ def _extreme(of: np.ufunc, values: Array, first: Array, last: Array) -> Array:
         level = of(level[:-length], level[length:])
         length *= 2
     return found
-
-
-def times_of_tasks(recording: Recording) -> tuple[Array, Array]:
-    """When each task started and stopped; if not known, when its computation did."""
-    tasks, computations = recording.tasks, recording.computations
-    ends = dict(
-        zip(computations["computation"].tolist(), computations["stop"].tolist(), strict=True)
-    )
-    end = np.array([ends.get(name, recording.stop) for name in tasks["computation"].values])
-    start = np.where(np.isnan(tasks["start"]), tasks["submitted"], tasks["start"])
-    stop = np.where(np.isnan(tasks["stop"]), end[tasks["computation"].codes], tasks["stop"])
-    return start, stop
 
 
 def _scopes(recording: Recording) -> Iterator[tuple[Array, Samples, Array]]:

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.analysis.memory import times_of_tasks, together
+from dask_diag.analysis.memory import together
+from dask_diag.analysis.task_times import start_times, stop_times
+from dask_diag.columns import Array
 from dask_diag.formatting import BYTES
 from dask_diag.model.recording import Recording
 
-__all__ = ["held_at", "memory_at_rest", "returned_by"]
-
-Array = np.ndarray[Any, Any]
+__all__ = ["cached_at", "memory_at_rest", "returned_by"]
 
 
 def memory_at_rest(recording: Recording) -> tuple[Array, Array]:
@@ -25,18 +25,18 @@ def memory_at_rest(recording: Recording) -> tuple[Array, Array]:
     sampled = together(recording)
     times = sampled.times
     if len(recording.tasks):
-        start, stop = map(np.sort, times_of_tasks(recording))
+        start, stop = np.sort(start_times(recording)), np.sort(stop_times(recording))
         rest = np.searchsorted(start, times) <= np.searchsorted(stop, times, "right")
     else:
         computations = recording.computations
         begun = np.searchsorted(np.sort(computations["start"]), times, "right")
         outside = begun == np.searchsorted(np.sort(computations["stop"]), times)
-        by_the_clock = recording.resources["time"] if len(recording.resources) else np.zeros(0)
+        by_the_clock = recording.resources.time if len(recording.resources) else np.zeros(0)
         rest = outside | ~np.isin(times, by_the_clock)
     return times[rest], sampled.sizes[rest]
 
 
-def held_at(recording: Recording, moments: Array) -> Array:
+def cached_at(recording: Recording, moments: Array) -> Array:
     """Bytes that the scheduler held at each of these times; NaN where that was not measured."""
     if recording.metric_unit != BYTES:
         return np.full(len(moments), np.nan)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dask_diag.analysis.grouping import rows_by
+from dask_diag.columns import Array
 from dask_diag.import_optional import import_optional
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
@@ -15,8 +17,6 @@ if TYPE_CHECKING:
     import pandas
 
 __all__ = ["dataframe", "series_of"]
-
-Array = np.ndarray[Any, Any]
 
 
 def series_of(
@@ -38,14 +38,11 @@ def series_of(
     table = recording.memory
     if not len(table):
         return
-    order = np.argsort(table["label"].codes, kind="stable")
-    cuts = np.searchsorted(table["label"].codes[order], np.arange(len(table["label"].values) + 1))
-    for label, first, last in zip(table["label"].values, cuts, cuts[1:], strict=False):
-        if last > first:
-            series = table.rows(order[first:last])
-            sizes = series[_column((measures or {}).get(label, "process"), series)]
-            known = ~np.isnan(sizes)
-            yield label, series["time"][known], sizes[known]
+    for label, rows in rows_by(table.label).items():
+        series = table.rows(rows)
+        sizes = series[_column((measures or {}).get(label, "process"), series)]
+        is_read = ~np.isnan(sizes)
+        yield label, series.time[is_read], sizes[is_read]
 
 
 def _column(measure: str, series: Table) -> str:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from dask_diag.columns import Array
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 
 __all__ = ["metered_amounts", "seconds_metered_without_cpu", "without_metered"]
-
-Array = np.ndarray[Any, Any]
 
 
 def without_metered(recording: Recording, fine: Array) -> tuple[Array, Array, Table]:

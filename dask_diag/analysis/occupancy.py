@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from dask_diag.analysis.grouping import rows_by
+from dask_diag.analysis.task_times import computation_starts
 from dask_diag.analysis.transfers import Interval, transfers_by_task
-from dask_diag.columns import Categorical
+from dask_diag.columns import Array
 from dask_diag.model.recording import Recording
 
 __all__ = ["Occupancy", "Task", "occupancies", "when_ready"]
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -102,18 +102,12 @@ class Occupancy:
 
 def when_ready(recording: Recording) -> Array:
     """When each task could begin: its computation's start, or the last collection it waited for."""
-    tasks, computations = recording.tasks, recording.computations
-    starts = dict(
-        zip(computations["computation"].tolist(), computations["start"].tolist(), strict=True)
-    )
-    of_compute = np.array(
-        [starts.get(name, recording.start) for name in tasks["computation"].values]
-    )
-    ready = of_compute[tasks["computation"].codes]
-    if len(recording.dependencies):
-        collected = tasks["collected"][recording.dependencies["depends_on"]]
-        np.fmax.at(ready, recording.dependencies["task"], collected)
-    return np.asarray(ready)
+    ready = computation_starts(recording)
+    dependencies = recording.dependencies
+    if len(dependencies):
+        collected = recording.tasks.collected[dependencies.depends_on]
+        np.fmax.at(ready, dependencies.task, collected)
+    return ready
 
 
 def occupancies(recording: Recording) -> list[Occupancy]:
@@ -132,16 +126,6 @@ def occupancies(recording: Recording) -> list[Occupancy]:
         times = Task(rows, ready[rows], start, stop, tasks["collected"][rows], taken, left)
         found.append(_occupancy(row, times, moves.by_scheduler(rows)))
     return found
-
-
-def rows_by(labels: Categorical) -> dict[str, Array]:
-    """The positions of the rows that hold each value, ascending."""
-    order = np.argsort(labels.codes, kind="stable")
-    cuts = np.searchsorted(labels.codes[order], np.arange(len(labels.values) + 1))
-    return {
-        name: order[first:last]
-        for name, first, last in zip(labels.values, cuts, cuts[1:], strict=False)
-    }
 
 
 def _no_tasks() -> Task:

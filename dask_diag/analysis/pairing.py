@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from dask_diag.columns import Array
 from dask_diag.model.table import Table
 
 __all__ = ["NO_TASKS", "TimedTasks", "differences", "timed_tasks"]
-
-Array = np.ndarray[Any, Any]
 
 
 class TimedTasks(NamedTuple):

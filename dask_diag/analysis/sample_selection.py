@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import Any
 
 import numpy as np
 
 from dask_diag.analysis.functions import expect_functions
-from dask_diag.columns import Categorical
+from dask_diag.columns import Array, Categorical
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
@@ -23,8 +22,6 @@ __all__ = [
     "seconds_over_time",
     "shares",
 ]
-
-Array = np.ndarray[Any, Any]
 
 MEASURES = ("wall", "cpu", "waiting", "count")
 """What is told of samples. Seconds that are neither CPU nor waiting are not known to be either."""

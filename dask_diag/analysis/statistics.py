@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from functools import lru_cache
 from math import exp, isnan, lgamma, log, log1p, nan, pi, sqrt
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["CONFIDENCE", "MIN_TASKS", "Variation", "half_width", "t_quantile"]
+from dask_diag.columns import Array
 
-Array = np.ndarray[Any, Any]
+__all__ = ["CONFIDENCE", "MIN_TASKS", "Variation", "half_width", "t_quantile"]
 
 CONFIDENCE = 0.99
 """Of unchanged programs, the share in which nothing is called slower; the same for faster."""

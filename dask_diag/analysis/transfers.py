@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from dask_diag.columns import Array
 from dask_diag.model.recording import Recording
 
 __all__ = ["Interval", "Moves", "transfers_by_task"]
 
-Array = np.ndarray[Any, Any]
 Interval = tuple[Array, Array]
 ACTIVITIES = ("serialize", "deserialize")
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
-__all__ = ["depths", "preorder", "sums_below"]
+from dask_diag.columns import Array
 
-Array = np.ndarray[Any, Any]
+__all__ = ["depths", "preorder", "sums_below"]
 
 
 def depths(parent: Sequence[int]) -> Array:

@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from dask_diag.analysis.grouping import rows_by_code
 from dask_diag.analysis.metering import without_metered
-from dask_diag.columns import Categorical
+from dask_diag.columns import Array, Categorical
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
 
 __all__ = ["divided", "waits"]
-
-Array = np.ndarray[Any, Any]
 
 EXACT = "cpu-wait"
 THE_REST = "gil-wait"
@@ -78,9 +77,9 @@ def waits(recording: Recording, by: str = "function") -> Table:
         raise DiagnosticError(f"by: expected 'function' or 'activity', found {by!r}")
     sums: dict[tuple[str, str], list[float]] = {}
     if len(recording.waits):
-        ok = recording.tasks["outcome"].where("ok")
+        ok = recording.tasks.outcome.where("ok")
         noncpu = np.nan_to_num(without_metered(recording, ok)[1])
-        names: Categorical = recording.tasks["function"]
+        names: Categorical = recording.tasks.function
         exact, pools = _explained(recording, noncpu, ok)
         blocked = noncpu - exact
         for pool in pools:
@@ -133,7 +132,7 @@ def divided(
 
 def _explained(recording: Recording, noncpu: Array, chosen: Array) -> tuple[Array, list[_Pool]]:
     """Seconds that each task waited for a processor, and what the others divide into."""
-    table = recording.waits.rows(chosen[recording.waits["task"]])
+    table = recording.waits.rows(chosen[recording.waits.task])
     activity: Categorical = table["activity"]
     is_exact = activity.where(EXACT)
     exact = np.zeros(len(noncpu))
@@ -142,10 +141,10 @@ def _explained(recording: Recording, noncpu: Array, chosen: Array) -> tuple[Arra
     looked_at = np.unique(table["task"][is_exact])
     pool_of = _pool_codes(recording)
     sampled = table.rows(~is_exact)
-    rows_of = _positions_by(pool_of[sampled["task"]])
-    wall = recording.tasks["stop"] - recording.tasks["start"]
+    rows_of = rows_by_code(pool_of[sampled["task"]])
+    wall = recording.tasks.stop - recording.tasks.start
     pools = []
-    for code, positions in _positions_by(pool_of[looked_at]).items():
+    for code, positions in rows_by_code(pool_of[looked_at]).items():
         tasks = looked_at[positions]
         blocked = float((noncpu[tasks] - exact[tasks]).sum())
         rows = sampled.rows(rows_of.get(code, slice(0)))
@@ -155,17 +154,9 @@ def _explained(recording: Recording, noncpu: Array, chosen: Array) -> tuple[Arra
 
 def _pool_codes(recording: Recording) -> Array:
     """A number for each task, the same for those of one function in one computation."""
-    function, computation = recording.tasks["function"], recording.tasks["computation"]
+    function, computation = recording.tasks.function, recording.tasks.computation
     codes = function.codes.astype(np.int64) * len(computation.values) + computation.codes
     return np.asarray(codes)
-
-
-def _positions_by(codes: Array) -> dict[int, Array]:
-    order = np.argsort(codes, kind="stable")
-    present, first = np.unique(codes[order], return_index=True)
-    return (
-        dict(zip(present.tolist(), np.split(order, first[1:]), strict=True)) if len(codes) else {}
-    )
 
 
 def _pool(tasks: Array, blocked: float, wall: float, sampled: Table) -> _Pool:

@@ -81,8 +81,9 @@ class IncrementalTasks:
             name: stack([*(part[name] for part in parts if name in part), Table({})])
             for name in ("tasks", *REFERENCES)
         }
-        if len(tables["tasks"]):
-            tables["tasks"] = with_workers_named(tables["tasks"], self._workers)
+        tasks = tables["tasks"]
+        # Tasks of nothing have no columns of workers yet.
+        tables["tasks"] = with_workers_named(tasks, self._workers) if len(tasks) else Table({})
         seen = [each.computation for each in computations]
         return {
             **tables,
@@ -111,8 +112,7 @@ class _TasksOfComputation:
 
     def has_ended(self) -> bool:
         """Whether nothing of it changes any more."""
-        # Of what tasks are told from, the rows are made final last.
-        return type(self.computation.rows) is bytes
+        return self.computation.is_final
 
     def collected(self, workers: Workers, position: int) -> Tables:
         """The tasks since last asked, of which the first is to be at `position`."""

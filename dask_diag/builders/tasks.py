@@ -80,7 +80,7 @@ def _times_of(computation: Computation) -> Table:
         return _tasks_of_nothing()
     _, start, stop, cpu, _, _ = rows.T.copy()
     functions = computation.functions
-    if functions is None:
+    if functions is None or len(functions) != len(keys):
         functions = _keys_and_functions_of(computation, keys)[1]
     return Table(
         {
@@ -177,8 +177,10 @@ def _rows_of(computation: Computation) -> tuple[np.ndarray[Any, Any], list[Any],
 def _keys_and_functions_of(
     computation: Computation, keys: list[Any]
 ) -> tuple[PrefixStrings, Categorical]:
-    texts, functions = keys_columns(keys, dict(computation.names_of_plain_keys(keys)))
-    if computation.stop is not None:
+    # A computation may end meanwhile, and then has names of tasks that were in flight, too.
+    names = {row: n for row, n in computation.names_of_plain_keys(keys) if row < len(keys)}
+    texts, functions = keys_columns(keys, names)
+    if computation.is_final and len(keys) == computation.done:
         computation.functions = functions
     return texts, functions
 
@@ -236,18 +238,20 @@ def _spans_of(computation: Computation, keys: Sequence[Any]) -> Categorical:
     """The span of each task: that of its computation, unless it was annotated with one."""
     annotated = computation.spans_among(keys)
     names = list(annotated.names)
-    others = {row: names[code] for row, code in zip(annotated.rows, annotated.codes, strict=True)}
+    coded = zip(annotated.rows, annotated.codes, strict=True)
+    others = {row: names[code] for row, code in coded if row < len(keys)}
     return _mostly(computation.span, others, len(keys))
 
 
 def _dependencies_of(computation: Computation, keys: list[Any]) -> Table:
     """`Recording.dependencies` of a computation."""
     found = computation.dependencies_among(keys)
-    counts = np.array(found.counts, dtype=np.int64)
+    # A computation may end meanwhile, and then has those of tasks that were in flight, too.
+    counts = np.array(found.counts, dtype=np.int64)[: len(keys)]
     return Table(
         {
             "task": np.repeat(np.arange(len(counts)), counts),
-            "depends_on": np.array(found.rows, dtype=np.int64),
+            "depends_on": np.array(found.rows, dtype=np.int64)[: counts.sum()],
         }
     )
 

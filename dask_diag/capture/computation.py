@@ -182,6 +182,11 @@ class Computation:
         """How many tasks have a row."""
         return len(self.rows) // ROW.size
 
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing of it changes any more: its rows are made final last."""
+        return type(self.rows) is bytes
+
     def share_done(self) -> float:
         """How many of its tasks the scheduler has finished, from 0 to 1."""
         if self.stop is None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.analysis.elapsed import seconds_computing
 from dask_diag.analysis.findings import Finding, findings
 from dask_diag.analysis.functions import by_function
+from dask_diag.analysis.step_functions import seconds_computing
 from dask_diag.formatting import count, percent, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table

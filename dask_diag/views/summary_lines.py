@@ -11,11 +11,11 @@ from dask_diag.analysis.activities import activities
 from dask_diag.analysis.call_tree import hottest_lines
 from dask_diag.analysis.cpu_accounting import cpu_of_scheduler, cpu_outside_tasks
 from dask_diag.analysis.critical_path import critical_path
-from dask_diag.analysis.levels import levels_held
 from dask_diag.analysis.memory import memory_usage
 from dask_diag.analysis.memory_series import series_of
 from dask_diag.analysis.metering import metered_amounts
 from dask_diag.analysis.source_paths import short_path
+from dask_diag.analysis.step_functions import cached_levels
 from dask_diag.analysis.waits import waits
 from dask_diag.formatting import amount, count, percent, quantity, seconds, size
 from dask_diag.model.recording import Recording
@@ -240,7 +240,7 @@ def _max_delay(resources: Table) -> float:
 
 
 def _cached_results(recording: Recording) -> Iterator[Line]:
-    levels, total = levels_held(recording)
+    levels, total = cached_levels(recording)
     if not levels:
         return
     unit = shown(recording.metric_unit, 24)
@@ -248,7 +248,7 @@ def _cached_results(recording: Recording) -> Iterator[Line]:
         f"{shown(name, 24)} {quantity(level.peak, unit)}" for name, level in _first(levels, 3)
     )
     metric = shown(recording.metric, 24)
-    measured = f" ({metric})" if metric != "nbytes" else ""
+    measured = "" if (metric, unit) == ("nbytes", "bytes") else f" ({metric})"
     yield "Cached results", f"peak {quantity(total.peak, unit)}{measured}: {top}"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -12,11 +11,11 @@ from dask_diag.analysis.cpu_accounting import cpu_outside_tasks
 from dask_diag.analysis.critical_path import CriticalPath, critical_path
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.waits import waits
+from dask_diag.columns import Array
 from dask_diag.model.recording import Recording
 
 __all__ = ["MOST_NAMED", "Facts", "in_words"]
 
-Array = np.ndarray[Any, Any]
 MOST_NAMED = 3
 """Functions that a finding names."""
 WORTH_NAMING = 0.05
@@ -136,7 +135,7 @@ class Facts:
 
     def top_functions(self, weights: Array, share: float = WORTH_NAMING) -> list[str]:
         """The functions that have most of the tasks' `weights`, at most three of them."""
-        functions = self.recording.tasks["function"]
+        functions = self.recording.tasks.function
         sums = np.bincount(functions.codes, weights, minlength=len(functions.values))
         order = np.argsort(-sums, kind="stable")[:MOST_NAMED]
         return [functions.values[code] for code in order if sums[code] >= share * sums.sum() > 0]

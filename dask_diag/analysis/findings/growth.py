@@ -8,7 +8,7 @@ import numpy as np
 
 from dask_diag.analysis.findings.facts import Facts
 from dask_diag.analysis.findings.finding import Finding
-from dask_diag.analysis.memory_baseline import held_at, memory_at_rest, returned_by
+from dask_diag.analysis.memory_baseline import cached_at, memory_at_rest, returned_by
 from dask_diag.formatting import seconds, size
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import NO_ROWS, Table
@@ -48,7 +48,7 @@ def memory_growth(facts: Facts) -> Finding | None:
     parts = np.array_split(samples["time"], PARTS)
     if times[0] >= parts[1][0] or times[-1] < parts[-1][0]:
         return None
-    held = held_at(recording, times[[0, -1]])
+    held = cached_at(recording, times[[0, -1]])
     # The program has just been given what the last computation returned.
     last, earlier = returned_by(recording, float(times[-1]))
     results = float(held[1]) + last
@@ -81,7 +81,7 @@ def _rise(recording: Recording, samples: Table) -> tuple[float, bool]:
 
     The least of each part is taken: what was there even when little was needed.
     """
-    held = np.nan_to_num(held_at(recording, samples["time"]))
+    held = np.nan_to_num(cached_at(recording, samples["time"]))
     memory = samples["memory"] + samples["memory_children"] - held
     floors = np.array([part.min() for part in np.array_split(memory, PARTS)])
     rise = float(floors[-1] - floors[0])

@@ -50,7 +50,7 @@ def thread_oversubscription(facts: Facts) -> Finding | None:
     if facts.waits:
         waited, waited_for = facts.waits.get("cpu-wait", 0.0), "waited {} for a CPU"
     else:
-        waited = float(np.nansum(facts.recording.tasks["thread_noncpu"]))
+        waited = float(np.nansum(facts.recording.tasks.thread_noncpu))
         waited_for = "were off-CPU for {} (Profiler(waits=True) or dask-diag run --waits shows why)"
     share = waited / facts.in_tasks
     if share < WAITED:
@@ -92,7 +92,7 @@ def _too_many_without_pools(facts: Facts) -> bool:
     """Whether there were more threads than CPUs, where the pools are not known."""
     if facts.waits:
         return True
-    preempted = float(np.nansum(facts.recording.computations["involuntary_switches"]))
+    preempted = float(np.nansum(facts.recording.computations.involuntary_switches))
     used = facts.cpu_in_tasks + facts.cpu_outside
     return (
         used > ALL_BUSY * facts.cpus * facts.busy_wall

@@ -134,7 +134,7 @@ def straggler(facts: Facts) -> Finding | None:
 
 def _median_of_its_like(facts: Facts, row: int, occupancy: Occupancy) -> float:
     """The median of the seconds of its function's other tasks there; infinite if few."""
-    functions = facts.recording.tasks["function"].codes
+    functions = facts.recording.tasks.function.codes
     rows = occupancy.tasks.rows
     alike = rows[(functions[rows] == functions[row]) & (rows != row)]
     return (
@@ -203,7 +203,7 @@ def _uneven_end(occupancy: Occupancy, facts: Facts) -> tuple[float, tuple[float,
     so_far = occupancy.seconds_until(
         while_others_work, np.array([end_begins, np.nanmax(tasks.left)], dtype=float)
     )
-    workers: Any = facts.recording.tasks["worker"][tasks.rows]
+    workers: Any = facts.recording.tasks.worker[tasks.rows]
     busy = np.bincount(workers.codes, np.nan_to_num(tasks.left - tasks.taken))
     present = np.zeros(occupancy.workers)
     ran = np.sort(busy[busy > 0])[::-1][: occupancy.workers]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -12,11 +11,11 @@ from dask_diag.analysis.findings.finding import Finding, severity_of_guess, seve
 from dask_diag.analysis.metering import seconds_metered_without_cpu
 from dask_diag.analysis.transfers import transfers_by_task
 from dask_diag.analysis.waits import waits
+from dask_diag.columns import Array
 from dask_diag.formatting import amount, percent, seconds, size
 
 __all__ = ["FIND_OUT", "gil_bound", "io_bound", "serialization_bound"]
 
-Array = np.ndarray[Any, Any]
 WORTH_REPORTING = 0.15
 """Least share of the time that is reported."""
 AT_ONCE = 0.1
@@ -64,8 +63,8 @@ def gil_bound(facts: Facts) -> Finding | None:
         severity = severity_of_guess(share)
         evidence = (
             f"{amount(facts.at_once)} concurrent tasks used only "
-            f"{amount(facts.cpu_in_tasks / facts.busy_wall)} CPUs and were off-CPU "
-            f"{percent(share)} of the time. This suggests GIL contention; another lock or short sleeps look the same. "
+            f"{amount(facts.cpu_in_tasks / facts.busy_wall)} CPUs and were off-CPU {percent(share)} "
+            "of the time. This suggests GIL contention; another lock or short sleeps look the same. "
             f"{names}"
         )
         advice = f"{FIND_OUT}; if it is the GIL, {advice}"
@@ -76,7 +75,7 @@ def _non_cpu_of_turns(facts: Facts) -> float:
     """Non-CPU seconds, if tasks seem to have shared one CPU by taking turns."""
     tasks = facts.recording.tasks
     blocked = float(
-        np.nansum(facts.recording.computations["voluntary_switches"])
+        np.nansum(facts.recording.computations.voluntary_switches)
     ) - BLOCKS_A_TASK * len(tasks)
     used = facts.cpu_in_tasks / facts.busy_wall
     one_processor = LEAST_OF_ONE_PROCESSOR <= used <= MOST_OF_ONE_PROCESSOR
@@ -90,7 +89,7 @@ def _functions_that_wait(facts: Facts) -> list[str]:
         table = waits(facts.recording)
         chosen = table.rows(table["activity"].where("gil-wait"))
         return [str(name) for name in chosen["function"].tolist()[:MOST_NAMED]]
-    return facts.top_functions(np.nan_to_num(facts.recording.tasks["thread_noncpu"]))
+    return facts.top_functions(np.nan_to_num(facts.recording.tasks.thread_noncpu))
 
 
 def io_bound(facts: Facts) -> Finding | None:
@@ -111,7 +110,7 @@ def io_bound(facts: Facts) -> Finding | None:
     share = lost / max(facts.in_tasks, facts.occupied)
     if share < MOSTLY_WAITING:
         return None
-    names = facts.top_functions(np.nan_to_num(facts.recording.tasks["thread_noncpu"]))
+    names = facts.top_functions(np.nan_to_num(facts.recording.tasks.thread_noncpu))
     won, advice = _more_at_once(facts, lost)
     return Finding(
         "io-bound",
@@ -146,7 +145,7 @@ def _non_cpu_of_tasks_without_any_cpu(facts: Facts) -> float:
     """Non-CPU seconds, if tasks had hardly any CPU time: a busy machine leaves them more."""
     if facts.cpu_in_tasks + facts.cpu_outside > HARDLY_ANY_CPU * facts.in_tasks:
         return 0.0
-    return float(np.nansum(facts.recording.tasks["thread_noncpu"]))
+    return float(np.nansum(facts.recording.tasks.thread_noncpu))
 
 
 def serialization_bound(facts: Facts) -> Finding | None:
@@ -182,7 +181,7 @@ def _seconds_of_imports(facts: Facts) -> float:
     small = transfers["side"].where("worker") & transfers["activity"].where("deserialize")
     rows = transfers.rows(small & (transfers["bytes"] < LARGE))
     order = np.argsort(rows["start"], kind="stable")
-    workers = facts.recording.tasks["worker"].codes[rows["task"][order]]
+    workers = facts.recording.tasks.worker.codes[rows["task"][order]]
     _, first = np.unique(workers, return_index=True)
     return float((rows["stop"] - rows["start"])[order][first].sum())
 

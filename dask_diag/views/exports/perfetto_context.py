@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.analysis.ready import ready_tasks, thinned
+from dask_diag.analysis.step_functions import ready_tasks, thinned
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.views.escaping import shown

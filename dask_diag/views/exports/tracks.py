@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dask_diag.analysis.task_times import computation_stops, start_times
 from dask_diag.columns import Categorical
 from dask_diag.model.recording import Recording
 
@@ -85,14 +86,10 @@ class Tracks:
 
 def bounds_of_tasks(recording: Recording) -> tuple[Any, Any]:
     """When each task began and ended; what is not known is when it was submitted, or the end."""
-    tasks, computations = recording.tasks, recording.computations
-    ends = dict(
-        zip(computations["computation"].tolist(), computations["stop"].tolist(), strict=True)
-    )
-    end = np.array([ends.get(name, recording.stop) for name in tasks["computation"].values])
-    starts = np.where(np.isnan(tasks["start"]), tasks["submitted"], tasks["start"])
-    ended = np.where(np.isnan(tasks["start"]), tasks["collected"], tasks["stop"])
-    return starts, np.where(np.isnan(ended), end[tasks["computation"].codes], ended)
+    tasks = recording.tasks
+    stops = np.where(np.isnan(tasks["start"]), tasks["collected"], tasks["stop"])
+    unknown = np.isnan(stops)
+    return start_times(recording), np.where(unknown, computation_stops(recording), stops)
 
 
 def distinct(columns: Sequence[Categorical]) -> tuple[Array, Array]:

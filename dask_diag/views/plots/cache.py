@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from bokeh.models import LegendItem, Range1d
 
-from dask_diag.analysis.levels import Level, levels_held
+from dask_diag.analysis.step_functions import Level, cached_levels
 from dask_diag.formatting import BYTES
 from dask_diag.model.recording import Recording
 from dask_diag.views.escaping import shown
@@ -32,7 +32,7 @@ _TOTAL = "#444444"
 
 def plot_cache(recording: Recording, origin: float, duration: float, options: Options) -> Any:
     """Draw how much of the metric the scheduler holds, function by function, over time."""
-    levels, total = levels_held(recording, origin)
+    levels, total = cached_levels(recording, origin)
     plot = new_figure(
         options,
         duration,

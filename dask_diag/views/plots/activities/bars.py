@@ -13,6 +13,7 @@ import numpy as np
 
 from dask_diag.analysis.activities import UNUSED, cells
 from dask_diag.analysis.functions import by_function
+from dask_diag.analysis.grouping import worker_order
 from dask_diag.formatting import count
 from dask_diag.model.recording import Recording
 from dask_diag.views.theme.colors import stacking_order
@@ -76,7 +77,7 @@ def numbers_of(recording: Recording) -> Numbers:
     of_workers = [UNUSED_WORKERS if w == UNUSED else w for w in table["worker"].tolist()]
     workers = sorted(
         set(of_workers),
-        key=lambda name: (name == UNUSED_WORKERS, name.partition("-")[0], len(name), name),
+        key=lambda name: (name == UNUSED_WORKERS, worker_order(name)),
     )
     free = [function is None for function in table["function"].tolist()]
     pairs = list(zip(table["activity"].tolist(), free, strict=True))

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from dask_diag.analysis.grouping import worker_order
+from dask_diag.analysis.task_times import stop_times
 from dask_diag.columns import Categorical
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
@@ -145,7 +147,7 @@ def tasks_in_lanes(recording: Recording, origin: float) -> TasksInLanes:
     return TasksInLanes(
         table,
         table["start"] - origin,
-        _ends(recording, table) - origin,
+        stop_times(recording)[started] - origin,
         lanes[table["worker"].codes],
         workers,
         _outcomes(table),
@@ -155,16 +157,7 @@ def tasks_in_lanes(recording: Recording, origin: float) -> TasksInLanes:
 def _workers_in_order(labels: Categorical) -> list[str]:
     """The workers that ran something: by kind, then by number."""
     names = [labels.values[code] for code in np.unique(labels.codes).tolist()]
-    return sorted(names, key=lambda name: (name.partition("-")[0], len(name), name))
-
-
-def _ends(recording: Recording, table: Table) -> Any:
-    computations = recording.computations
-    stops = dict(
-        zip(computations["computation"].tolist(), computations["stop"].tolist(), strict=True)
-    )
-    ends = np.array([stops.get(name, recording.stop) for name in table["computation"].values])
-    return np.where(np.isnan(table["stop"]), ends[table["computation"].codes], table["stop"])
+    return sorted(names, key=worker_order)
 
 
 def _outcomes(table: Table) -> Categorical:

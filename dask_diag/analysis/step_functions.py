@@ -1,0 +1,103 @@
+"""Amounts over time: cached results, tasks that are ready to run, running computations."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dask_diag.analysis.grouping import rows_by
+from dask_diag.analysis.occupancy import when_ready
+from dask_diag.analysis.task_times import computation_stops
+from dask_diag.columns import Array, FloatArray
+from dask_diag.model.recording import Recording
+from dask_diag.model.tables import CachedResults, Computations
+
+__all__ = ["Level", "cached_levels", "ready_tasks", "seconds_computing", "thinned"]
+
+
+class Level(NamedTuple):
+    """A step function: an amount from each time on, until the next.
+
+    `times` are seconds, ascending and distinct.
+    """
+
+    times: FloatArray
+    amounts: Array
+
+    @property
+    def peak(self) -> float:
+        """The largest amount."""
+        return float(self.amounts.max(initial=0.0))
+
+
+def cached_levels(recording: Recording, origin: float = 0.0) -> tuple[dict[str, Level], Level]:
+    """The cached results of each function over time, highest peak first, and those of all.
+
+    Times are relative to `origin`. Results of unknown size (NaN) are ignored.
+    """
+    cached = recording.cached_results
+    if not len(cached):
+        return {}, Level(np.zeros(0), np.zeros(0))
+    sized = cached.rows(~np.isnan(cached.metric))
+    levels = {
+        name: _cached_level(sized.rows(rows), origin)
+        for name, rows in rows_by(sized.function).items()
+    }
+    highest_first = dict(sorted(levels.items(), key=lambda item: -item[1].peak))
+    return highest_first, _cached_level(sized, origin)
+
+
+def _cached_level(cached: CachedResults, origin: float) -> Level:
+    times = np.concatenate([cached.start, cached.stop])
+    changes = np.concatenate([cached.metric, -cached.metric])
+    moments, inverse = np.unique(times, return_inverse=True)
+    amounts = np.cumsum(np.bincount(inverse, changes, minlength=len(moments)))
+    if len(amounts):
+        # All results are released by then; the rest is rounding.
+        amounts[-1] = 0.0
+    return Level(moments - origin, amounts)
+
+
+def ready_tasks(recording: Recording) -> Level:
+    """Tasks whose dependencies had been collected and that had not started, over time.
+
+    Tasks with an unknown start count until their computation stops.
+    """
+    tasks = recording.tasks
+    if not len(tasks):
+        return Level(np.zeros(0), np.zeros(0))
+    ready = when_ready(recording)
+    start = np.where(np.isnan(tasks.start), computation_stops(recording), tasks.start)
+    moments = np.concatenate([ready, np.maximum(start, ready)])
+    order = np.argsort(moments, kind="stable")
+    changes = np.repeat(np.array([1, -1], np.int32), len(tasks))[order]
+    moments = moments[order]
+    last = np.append(moments[1:] != moments[:-1], True)
+    return Level(moments[last], np.cumsum(changes)[last])
+
+
+def thinned(level: Level, steps: int) -> Level:
+    """At most so many steps: the highest and the last one of each of equal parts of the time."""
+    times, amounts = level
+    if len(times) <= steps:
+        return level
+    parts = max(steps // 2, 1)
+    part = ((times - times[0]) * (parts / (times[-1] - times[0]))).astype(np.int64)
+    last = np.append(np.flatnonzero(part[1:] != part[:-1]), len(times) - 1)
+    by_height = np.lexsort((amounts, part))
+    highest = by_height[np.append(np.flatnonzero(np.diff(part[by_height])), len(times) - 1)]
+    retained = np.unique(np.concatenate([last, highest]))
+    return Level(times[retained], amounts[retained])
+
+
+def seconds_computing(computations: Computations) -> float:
+    """Seconds in which at least one computation ran."""
+    if not len(computations):
+        return 0.0
+    order = np.argsort(computations.start)
+    starts, stops = computations.start[order], computations.stop[order]
+    reached = np.maximum.accumulate(stops)
+    uncovered_from = np.maximum(starts[1:], reached[:-1])
+    first = stops[0] - starts[0]
+    return float(first + np.maximum(stops[1:] - uncovered_from, 0.0).sum())

@@ -1,0 +1,589 @@
+"""Each finding on recordings written by hand: just above and just below what its page says."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from dask_diag import Recording, findings
+
+from .stacks import LEAF, MAIN, recording_of_stacks
+from .tables import filled_table
+
+MB = 1e6
+NAN = math.nan
+
+
+class Task(NamedTuple):
+    """By default it computes all the time, and its result is collected at once."""
+
+    start: float
+    stop: float
+    cpu: float | None = None
+    function: str = "work"
+    worker: int = 0
+    depends_on: tuple[int, ...] = ()
+    collected: float | None = None
+    outcome: str = "ok"
+    error: str = ""
+
+
+def run(tasks, stop=None, workers=2, cpus=2, scheduler="threads", **columns):
+    """A recording of one computation, from 0 to when its last task has stopped."""
+    took = np.array([task.stop - task.start for task in tasks])
+    cpu = np.array([took[n] if task.cpu is None else task.cpu for n, task in enumerate(tasks)])
+    ends = [task.stop if task.collected is None else task.collected for task in tasks]
+    stop = max(ends) if stop is None else stop
+    pairs = [(row, other) for row, task in enumerate(tasks) for other in task.depends_on]
+    computation = {
+        "computation": ["c"],
+        "start": [0.0],
+        "stop": [stop],
+        "workers": [workers],
+        "cpus": [cpus],
+        "scheduler": [scheduler],
+        "process_cpu": [float(np.nansum(cpu))],
+        "scheduler_cpu": [0.0],
+        "voluntary_switches": [0.0],
+        "involuntary_switches": [0.0],
+        **{name: [value] for name, value in columns.items()},
+    }
+    return Recording(
+        start=0.0,
+        stop=stop,
+        epoch=0.0,
+        computations=filled_table("computations", computation),
+        tasks=filled_table(
+            "tasks",
+            {
+                "key": [f"('{task.function}', {row})" for row, task in enumerate(tasks)],
+                "function": [task.function for task in tasks],
+                "start": [task.start for task in tasks],
+                "stop": [task.stop for task in tasks],
+                "thread_cpu": cpu,
+                "thread_noncpu": took - cpu,
+                "submitted": [task.start for task in tasks],
+                "collected": ends,
+                "worker": [f"thread-{task.worker}" for task in tasks],
+                "computation": ["c"] * len(tasks),
+                "outcome": [task.outcome for task in tasks],
+                "error": [task.error for task in tasks],
+            },
+        ),
+        dependencies=filled_table(
+            "dependencies",
+            {"task": [task for task, _ in pairs], "depends_on": [other for _, other in pairs]},
+        ),
+    )
+
+
+def with_waits(recording, activity):
+    """All time that tasks were off the CPU was spent so."""
+    noncpu = recording.tasks["thread_noncpu"]
+    every = np.arange(len(noncpu))
+    on_cpu_wait = activity == "cpu-wait"
+    waits = {
+        "task": [*every, *every],
+        "activity": ["cpu-wait"] * len(every) + [activity] * len(every),
+        "seconds": [
+            *(noncpu if on_cpu_wait else 0 * noncpu),
+            *(0 * noncpu if on_cpu_wait else noncpu),
+        ],
+        "samples": [0] * len(every) + [100] * len(every),
+    }
+    rows = slice(0, len(every) if on_cpu_wait else None)
+    return replace(recording, waits=filled_table("waits", waits).rows(rows))
+
+
+def found(recording):
+    return {finding.code: finding for finding in findings(recording)}
+
+
+def two_at_once(seconds=1.0, cpu=1.0, **kwargs):
+    return run([Task(0, seconds, cpu, worker=0), Task(0, seconds, cpu, worker=1)], **kwargs)
+
+
+def test_no_time_is_worth_a_finding_below_a_tenth_of_a_second():
+    assert found(with_waits(two_at_once(0.099, 0.0), "gil-wait")) == {}
+    assert set(found(with_waits(two_at_once(0.101, 0.0), "gil-wait"))) == {"gil-bound"}
+
+
+@pytest.mark.parametrize(
+    ("waited", "severity"),
+    [(0.14, None), (0.16, "medium"), (0.29, "medium"), (0.31, "high")],
+)
+def test_gil_bound_by_recorded_waits(waited, severity):
+    finding = found(with_waits(two_at_once(cpu=1 - waited), "gil-wait")).get("gil-bound")
+    assert (finding and finding.severity) == severity
+    if finding:
+        assert finding.seconds_lost == pytest.approx(waited)
+        assert f"{waited:.0%}" in finding.evidence
+        assert "processes" in finding.advice
+
+
+def test_gil_bound_needs_threads_that_run_at_once():
+    late = run([Task(0, 1, 0.5), Task(0.92, 1.92, 0.5, worker=1)], stop=1.92)
+    assert "gil-bound" not in found(with_waits(late, "gil-wait"))
+    sooner = run([Task(0, 1, 0.5), Task(0.8, 1.8, 0.5, worker=1)])
+    assert "gil-bound" in found(with_waits(sooner, "gil-wait"))
+    elsewhere = two_at_once(cpu=0.5, scheduler="processes")
+    assert "gil-bound" not in found(with_waits(elsewhere, "gil-wait"))
+
+
+# Two tasks of a second: 4 switches a task and 250 a second are what turns with the GIL have at least.
+@pytest.mark.parametrize(
+    ("cpu", "switches", "cpus", "severity"),
+    [
+        (0.5, 259, 2, "medium"),
+        (0.5, 257, 2, None),
+        (0.5, 259, 1, None),
+        (0.31, 1000, 2, "medium"),
+        (0.29, 1000, 2, None),
+        (0.62, 1000, 2, "medium"),
+        (0.63, 1000, 2, None),
+    ],
+)
+def test_gil_bound_is_guessed_of_turns_with_one_cpu(cpu, switches, cpus, severity):
+    recording = two_at_once(cpu=cpu, cpus=cpus, voluntary_switches=switches)
+    finding = found(recording).get("gil-bound")
+    assert (finding and finding.severity) == severity
+    if finding:
+        assert "waits=True" in finding.advice
+
+
+@pytest.mark.parametrize("waited", [0.39, 0.41])
+def test_io_bound_by_recorded_waits(waited):
+    findings_of_it = found(with_waits(two_at_once(cpu=1 - waited), "io-wait"))
+    assert set(findings_of_it) == ({"io-bound"} if waited > 0.4 else set())
+    assert "io-bound" not in found(with_waits(two_at_once(cpu=0.0), "sleep"))
+
+
+@pytest.mark.parametrize("cpu", [0.14, 0.16])
+def test_io_bound_is_guessed_of_tasks_that_hardly_compute(cpu):
+    finding = found(two_at_once(cpu=cpu)).get("io-bound")
+    assert (finding and finding.severity) == ("medium" if cpu < 0.15 else None)
+
+
+def test_io_that_was_metered_needs_no_guess():
+    recording = two_at_once(cpu=0.4)
+    metrics = {
+        "task": [0],
+        "activity": ["read"],
+        "unit": ["seconds"],
+        "value": [0.85],
+        "cpu": [0.0],
+    }
+    metered = replace(recording, metrics=filled_table("metrics", metrics))
+    finding = found(metered)["io-bound"]
+    assert finding.severity == "high"
+    assert "waits=True" not in finding.advice
+    # As much as is recorded of waits, and as much of it as there was.
+    assert "850 ms" in finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("tasks", "workers", "won"),
+    [
+        # Eight workers have room for six tasks at once.
+        ([Task(n // 2, n // 2 + 1, 0.0, worker=n % 2) for n in range(6)], 2, 2.0),
+        # Sixteen would run twenty in two rounds: no less than 1.25 of the work of each.
+        ([Task(n // 4, n // 4 + 1, 0.0, worker=n % 4) for n in range(20)], 4, 3.75),
+        # A chain is not faster with more.
+        ([Task(n, n + 1, 0.0, depends_on=(n - 1,) if n else ()) for n in range(4)], 2, NAN),
+    ],
+)
+def test_more_workers_win_no_more_than_there_is(tasks, workers, won):
+    finding = found(with_waits(run(tasks, workers=workers), "io-wait"))["io-bound"]
+    assert finding.seconds_lost == pytest.approx(won, nan_ok=True)
+    assert (f"num_workers={4 * workers}" in finding.advice) != math.isnan(won)
+
+
+def tasks_with_overhead(count, work, overhead):
+    """One after the other; the result of each is collected so much later."""
+    each = work + overhead
+    return run(
+        [Task(n * each, n * each + work, collected=(n + 1) * each) for n in range(count)],
+        workers=1,
+        cpus=1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "work", "overhead", "severity"),
+    [
+        (50, 0.01, 0.0018, "medium"),
+        (49, 0.01, 0.0018, None),
+        (50, 0.01, 0.0017, None),
+        (50, 0.01, 0.0044, "high"),
+        (50, 0.01, 0.0042, "medium"),
+        (50, 0.019, 0.0035, "medium"),
+        (50, 0.021, 0.0050, None),
+    ],
+)
+def test_tasks_too_small(count, work, overhead, severity):
+    finding = found(tasks_with_overhead(count, work, overhead)).get("tasks-too-small")
+    assert (finding and finding.severity) == severity
+    if finding:
+        assert finding.seconds_lost == pytest.approx(count * overhead)
+
+
+def test_the_advised_size_leaves_a_twentieth_of_overhead():
+    finding = found(tasks_with_overhead(200, 0.001, 0.003))["tasks-too-small"]
+    # 3 ms are 5% of 60 ms, so 57 ms of work.
+    assert "about 57 times as large" in finding.advice
+    assert "57.0 ms or more" in finding.advice
+
+
+def chain(steps, beside=0.0, each=0.25):
+    tasks = [Task(n * each, (n + 1) * each, depends_on=(n - 1,) if n else ()) for n in range(steps)]
+    return [*tasks, Task(0, beside, function="other", worker=1)]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "stop", "severity"),
+    [
+        (chain(4, 0.3), 1.0, "high"),
+        # A serial chain of 59% of the wall time is not what bounds it.
+        (chain(4, 0.3), 1.7, None),
+        (chain(4, 0.3), 1.6, "medium"),
+        # 1.3 times of what both workers have to do is 0.97.
+        (chain(4, 0.53), 1.0, "medium"),
+        (chain(4, 0.55), 1.0, None),
+        # A single task is not a chain.
+        ([Task(0, 1)], 1.0, None),
+    ],
+)
+def test_serial_chain(tasks, stop, severity):
+    finding = found(run(tasks, stop)).get("serial-chain")
+    assert (finding and finding.severity) == severity
+    if finding:
+        work = 1.0 + tasks[-1].stop
+        assert finding.seconds_lost == pytest.approx(1.0 - work / 2)
+        assert "4 dependent tasks" in finding.evidence
+
+
+def straggling(seconds, others=3, usual=0.4):
+    tasks = [Task(0, usual, worker=0) for _ in range(others)]
+    return run([*tasks, Task(0, seconds, worker=1)], workers=1 + others)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "others", "code"),
+    [(1.25, 3, "straggler"), (1.15, 3, "imbalance"), (1.25, 2, "imbalance")],
+)
+def test_a_straggler_takes_three_times_the_median_of_three_others(seconds, others, code):
+    recording = straggling(seconds, others)
+    assert set(found(recording)) & {"straggler", "imbalance"} == {code}
+    lost = (seconds - 0.4) * others / (others + 1)
+    assert found(recording)[code].seconds_lost == pytest.approx(lost)
+    assert found(recording)[code].severity == "high"
+
+
+def test_a_straggler_must_cost_time():
+    # While it runs, others do, too.
+    tasks = [Task(n / 10, (n + 1) / 10, worker=0) for n in range(9)]
+    recording = run([*tasks, Task(0, 1.0, worker=1)])
+    assert "straggler" not in found(recording)
+    assert "straggler" in found(run([*tasks[:5], Task(0, 1.0, worker=1)]))
+
+
+@pytest.mark.parametrize(("seen", "others"), [(10, 10), (9, 10), (10, 9)])
+def test_the_hottest_line_of_a_straggler_needs_ten_samples(seen, others):
+    recording = straggling(1.25)
+    rows = [((0.0, 1.25), "work", [MAIN, LEAF], 1.0, 1.0), ((0.0, 1.25), "work", [MAIN], 0.25, 0.0)]
+    rows += [((0.0, 1.25), "work", [MAIN], 1.2, 1.0)]
+    stacks = recording_of_stacks(rows, keys=["('work', 3)", "('work', 3)", ""])
+    columns = {name: stacks.samples[name] for name in stacks.samples.columns}
+    samples = filled_table("samples", {**columns, "count": [seen - 1, 1, others]})
+    sampled = replace(recording, frames=stacks.frames, call_tree=stacks.call_tree, samples=samples)
+    evidence = found(sampled)["straggler"].evidence
+    assert ("80% of its time in encode (json/encoder.py:7)" in evidence) == (seen >= 10)
+    assert ("other tasks of work 0%" in evidence) == (seen >= 10 and others >= 10)
+
+
+def test_the_hottest_line_is_of_the_time_in_which_the_straggler_ran():
+    recording = straggling(1.25)
+    stacks = recording_of_stacks([((2.0, 3.0), "work", [MAIN], 1.0, 1.0)], keys=["('work', 3)"])
+    names = ("frames", "call_tree", "samples")
+    sampled = replace(recording, **{name: getattr(stacks, name) for name in names})
+    assert "it spent" not in found(sampled)["straggler"].evidence
+
+
+@pytest.mark.parametrize(
+    ("idle", "severity"), [(0.29, None), (0.31, "medium"), (0.59, "medium"), (0.61, "high")]
+)
+def test_imbalance_is_idle_time_at_the_end(idle, severity):
+    # Of one second two workers could have shared what one of them does alone at the end.
+    tasks = [Task(0, 0.5), Task(0.5, 1.0), Task(0, 1 - idle, worker=1)]
+    finding = found(run(tasks)).get("imbalance")
+    assert (finding and finding.severity) == severity
+    if finding:
+        assert finding.seconds_lost == pytest.approx(idle / 2)
+
+
+@pytest.mark.parametrize(("ready", "is_uneven"), [(0.44, True), (0.46, False)])
+def test_an_end_of_tasks_that_were_not_ready_before_is_no_imbalance(ready, is_uneven):
+    # Worker 1 is free from 0.4 on; what worker 0 runs until 1.0 waited for a result, or did not.
+    tasks = [
+        Task(0, 0.4),
+        Task(0, 0.4, worker=1),
+        Task(0.4, 0.72 if is_uneven else 0.68),
+        Task(0.72 if is_uneven else 0.68, 1.0, depends_on=(2,)),
+    ]
+    assert ("imbalance" in found(run(tasks))) == is_uneven
+
+
+def moved(seconds, size=2e6, sent=None, tasks=3):
+    """Tasks of a second in one process, of which each needs some of it to rebuild its inputs."""
+    recording = run(
+        [Task(n + seconds, n + 1, 0.1) for n in range(tasks)], workers=1, scheduler="processes"
+    )
+    rows = [
+        (n, "worker", float(n if sent is None else n + sent), n + seconds) for n in range(tasks)
+    ]
+    if sent is not None:
+        rows += [(n, "scheduler", n - 0.01, float(n)) for n in range(tasks)]
+    task, side, start, stop = zip(*rows)
+    transfers = {
+        "task": task,
+        "side": side,
+        "activity": ["serialize" if by == "scheduler" else "deserialize" for by in side],
+        "start": start,
+        "stop": stop,
+        "bytes": [size] * len(rows),
+    }
+    return replace(recording, transfers=filled_table("transfers", transfers))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "severity"), [(0.14, None), (0.16, "medium"), (0.29, "medium"), (0.31, "high")]
+)
+def test_serialization_bound(seconds, severity):
+    finding = found(moved(seconds)).get("serialization-bound")
+    assert (finding and finding.severity) == severity
+    if finding:
+        assert finding.seconds_lost == pytest.approx(3 * seconds)
+
+
+def test_the_first_small_task_of_a_process_imports_modules():
+    assert found(moved(0.3, 0.9e6))["serialization-bound"].seconds_lost == pytest.approx(0.6)
+    assert found(moved(0.3, 1.1e6))["serialization-bound"].seconds_lost == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize(("size", "is_moving"), [(0.9e6, False), (1.1e6, True)])
+def test_time_between_processes_counts_for_large_data(size, is_moving):
+    recording = moved(0.2, size, sent=0.19)
+    assert ("serialization-bound" in found(recording)) == is_moving
+
+
+def overlapping(seconds, workers=2, cpus=2):
+    """Two computations of a second, so many seconds of them at once."""
+    second = 1 - seconds
+    columns = {
+        "computation": ["a", "b"],
+        "start": [0.0, second],
+        "stop": [1.0, second + 1],
+        "workers": [workers, workers],
+        "cpus": [cpus, cpus],
+        "scheduler": ["threads"] * 2,
+    }
+    tasks = [Task(0, 1), Task(second, second + 1)]
+    return replace(
+        run(tasks),
+        computations=filled_table("computations", columns),
+        tasks=filled_table(
+            "tasks",
+            {
+                "key": ["x", "y"],
+                "function": ["x", "y"],
+                "start": [0.0, second],
+                "stop": [1.0, second + 1],
+                "thread_cpu": [1.0, 1.0],
+                "thread_noncpu": [0.0, 0.0],
+                "collected": [1.0, second + 1],
+                "worker": ["thread-0"] * 2,
+                "computation": ["a", "b"],
+                "outcome": ["ok"] * 2,
+            },
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "severity"),
+    [(0.17, None), (0.19, "low"), (0.32, "low"), (0.34, "medium"), (0.7, "medium"), (0.8, "high")],
+)
+def test_overlapping_computations(seconds, severity):
+    finding = found(overlapping(seconds)).get("overlapping-computations")
+    assert (finding and finding.severity) == severity
+
+
+def test_computations_overlap_where_their_workers_outnumber_the_cpus():
+    assert "overlapping-computations" not in found(overlapping(0.5, cpus=4))
+    assert "overlapping-computations" in found(overlapping(0.5, cpus=3))
+
+
+def with_pools(outside, waited=0.12, threads=2, known=1, activity="cpu-wait", **kwargs):
+    """Two tasks of a second at once, and CPU time of other threads."""
+    cpu = 1 - waited
+    recording = two_at_once(cpu=cpu, process_cpu=2 * cpu + outside, **kwargs)
+    pools = {"computation": ["c"], "library": ["openblas"], "threads": [threads], "known": [known]}
+    recording = replace(recording, pools=filled_table("pools", pools))
+    return with_waits(recording, activity) if activity else recording
+
+
+# 15% of all CPU time on other threads are 0.311 s beside 1.76 s.
+@pytest.mark.parametrize(
+    ("arguments", "severity"),
+    [
+        ({"outside": 0.32}, "medium"),
+        ({"outside": 0.3}, None),
+        ({"outside": 1.0, "threads": 1}, None),
+        ({"outside": 1.0, "cpus": 3}, "medium"),
+        ({"outside": 1.0, "cpus": 4}, None),
+        ({"outside": 1.0, "waited": 0.07}, None),
+        ({"outside": 1.0, "waited": 0.08}, "low"),
+        ({"outside": 1.0, "waited": 0.31}, "high"),
+        ({"outside": 1.0, "waited": 0.31, "activity": "sleep"}, None),
+        ({"outside": 1.0, "waited": 0.31, "activity": None}, "high"),
+        # Without threadpoolctl.
+        ({"outside": 1.0, "waited": 0.31, "threads": 0, "known": 0}, "medium"),
+        ({"outside": 0.33, "threads": 0, "known": 0, "activity": None}, "medium"),
+        ({"outside": 0.33, "threads": 0, "known": 0, "activity": None, "cpus": 3}, None),
+        ({"outside": 0.33, "threads": 0, "known": 0, "activity": None, "cpus": 3,
+          "involuntary_switches": 101.0}, "medium"),
+        ({"outside": 0.33, "threads": 0, "known": 0, "activity": None, "cpus": 3,
+          "involuntary_switches": 99.0}, None),
+    ],
+)  # fmt: skip
+def test_thread_oversubscription(arguments, severity):
+    finding = found(with_pools(**arguments)).get("thread-oversubscription")
+    assert (finding and finding.severity) == severity
+    if finding:
+        assert finding.seconds_lost == pytest.approx(arguments.get("waited", 0.12))
+        assert "OPENBLAS_NUM_THREADS=1" in finding.advice
+        assert ("threadpoolctl to see" in finding.advice) == (arguments.get("known") == 0)
+
+
+def test_thread_oversubscription_needs_cpu_time_beside_the_tasks():
+    # Of tasks that hardly compute it is little, whatever its share.
+    assert "thread-oversubscription" not in found(with_pools(0.04, waited=0.9))
+    assert "thread-oversubscription" in found(with_pools(0.06, waited=0.9))
+
+
+def growing(step, samples=10, at_first=100 * MB, held=None, steps=None):
+    """Ten tasks; memory after each is larger by a step. It is read within tasks and between."""
+    times = np.arange(samples) + 0.5
+    sizes = at_first + np.cumsum(np.full(samples, step) if steps is None else steps)
+    recording = run([Task(n + 0.2, n + 0.8) for n in range(10)], stop=10.0, workers=1)
+    at_rest = np.arange(samples + 1.0)
+    columns = {
+        "time": [*times, *at_rest],
+        "pid": [1] * (2 * samples + 1),
+        "memory": [*sizes, at_first, *sizes],
+    }
+    resources = {"time": times, "memory": sizes, "memory_children": 0 * times, "delay": 0 * times}
+    recording = replace(
+        recording,
+        resources=filled_table("resources", resources),
+        processes=filled_table("processes", columns),
+    )
+    return recording if held is None else holding(recording, held)
+
+
+def holding(recording, bytes_held):
+    """A CacheProfiler measured what the scheduler had from the first second to after the last."""
+    columns = {
+        "key": ["x"],
+        "function": ["x"],
+        "computation": ["other"],
+        "metric": [bytes_held],
+        "start": [0.9],
+        "stop": [11.0],
+    }
+    table = filled_table("cached_results", columns)
+    return replace(recording, cached_results=table, metric="nbytes", metric_unit="bytes")
+
+
+@pytest.mark.parametrize(
+    ("recording", "severity"),
+    [
+        (growing(9.9 * MB, held=0), None),
+        (growing(10.1 * MB, held=0), "medium"),
+        (growing(99 * MB, held=0), "medium"),
+        (growing(101 * MB, held=0), "high"),
+        (growing(101 * MB), "low"),
+        # A fifth of the memory at first.
+        (growing(20 * MB, at_first=1010 * MB, held=0), None),
+        (growing(20 * MB, at_first=990 * MB, held=0), "medium"),
+        # What the scheduler holds is no growth.
+        (growing(20 * MB, held=101 * MB), None),
+        (growing(20 * MB, held=30 * MB), "medium"),
+        (growing(20 * MB, samples=7, held=0), None),
+    ],
+)
+def test_memory_growth(recording, severity):
+    finding = found(recording).get("memory-growth")
+    assert (finding and finding.severity) == severity
+
+
+def test_memory_that_does_not_grow_all_the_time_is_no_growth():
+    steady = [40 * MB] * 10
+    assert "memory-growth" in found(growing(0, steps=steady, held=0))
+    # A tenth of the rise must be in each quarter of the samples.
+    for step, is_steady in ((12 * MB, False), (14 * MB, True)):
+        steps = [40 * MB] * 7 + [step] * 2 + [40 * MB]
+        assert ("memory-growth" in found(growing(0, steps=steps, held=0))) == is_steady
+
+
+def test_memory_that_is_given_back_is_no_growth():
+    recording = growing(40 * MB, held=0)
+    columns = {name: recording.processes[name] for name in recording.processes.columns}
+    memory = columns["memory"].copy()
+    memory[-1] = 100 * MB + 150 * MB
+    given_back = filled_table("processes", {**columns, "memory": memory})
+    assert "memory-growth" not in found(replace(recording, processes=given_back))
+    memory[-1] = 100 * MB + 170 * MB
+    in_part = filled_table("processes", {**columns, "memory": memory})
+    assert "memory-growth" in found(replace(recording, processes=in_part))
+
+
+@pytest.mark.parametrize(
+    ("delays", "severity"),
+    [
+        ([0.24] * 10, None),
+        ([0.26] + [0.0] * 9, "low"),
+        ([0.26] * 2 + [0.0] * 8, "medium"),
+        ([0.26] * 6 + [0.0] * 4, "high"),
+    ],
+)
+def test_late_samples(delays, severity):
+    columns = {"time": np.arange(10.0), "delay": delays}
+    recording = replace(two_at_once(), resources=filled_table("resources", columns))
+    finding = found(recording).get("late-samples")
+    assert (finding and finding.severity) == severity
+    if finding:
+        assert "by up to 260 ms" in finding.evidence
+
+
+def test_failed_tasks_come_first_however_short():
+    tasks = [Task(0, 1, 0.0), Task(0, 0.01, worker=1, outcome="failed", error="KeyError")]
+    first, *others = findings(with_waits(run(tasks), "io-wait"))
+    assert (first.code, first.severity) == ("failed-tasks", "high")
+    assert first.seconds_lost == pytest.approx(0.005)
+    assert "KeyError" in first.evidence
+    assert others
+    unknown = [Task(0, 1), Task(0, NAN, worker=1, outcome="failed", collected=1.0)]
+    assert math.isnan(findings(run(unknown))[0].seconds_lost)
+
+
+def test_findings_of_one_severity_are_in_the_order_of_what_they_cost():
+    tasks = [Task(n, n + 1, 0.5, depends_on=(n - 1,) if n else ()) for n in range(4)]
+    ordered = findings(with_waits(run(tasks), "io-wait"))
+    costs = [-1 if math.isnan(each.seconds_lost) else each.seconds_lost for each in ordered]
+    assert len(ordered) == 2
+    assert costs == sorted(costs, reverse=True)
