@@ -36,8 +36,3 @@ function show({figure, pieces: piece_source, rows: row_source, space_for_text, h
     // The labels are read from the rows when the axis is laid out.
     axis.change.emit()
 }
-
-// The name of a bar, for the axis that they stand at.
-export function label_of_row(rows, tick) {
-    return rows.data.label[Math.round(tick)] ?? ""
-}

@@ -128,7 +128,7 @@ def _picture(
     plot.yaxis.ticker = FixedTicker(ticks=[])
     plot.yaxis.formatter = CustomJSTickFormatter(
         args={"rows": rows},
-        code=call("plots/activities/activities.js", "label_of_row", "rows, tick"),
+        code=call("plots/activities/labels.js", "label_of_row", "rows, tick"),
     )
     plot.yaxis.major_tick_line_color = plot.yaxis.minor_tick_line_color = None
     plot.yaxis.axis_line_color = plot.outline_line_color = None

@@ -13,7 +13,7 @@ from dask_diag.views.plots.tasks.columns import FULL, LANE, TasksInLanes
 
 __all__ = ["draw_in_view"]
 
-_TOOLTIP = "plots/tasks/tooltip.js"
+_LOOKUPS = "plots/tasks/lookups.js"
 _MOST_BYTES = 7_700_000
 """That tasks and their keys may take in a page."""
 _SAMPLE = 20_000
@@ -64,11 +64,11 @@ def _add_tooltip(plot: Any, image: Any, workers: list[str]) -> None:
         return
     worker = CustomJSHover(
         args={"names": workers, "lane_height": LANE},
-        code=call(_TOOLTIP, "worker_at", "names, value, lane_height"),
+        code=call(_LOOKUPS, "worker_at", "names, value, lane_height"),
     )
     in_pixel = CustomJSHover(
         args={"pixels": image.data_source},
-        code=call(_TOOLTIP, "text_of_pixel", "pixels, special_vars"),
+        code=call(_LOOKUPS, "text_of_pixel", "pixels, special_vars"),
     )
     hover = HoverTool(
         renderers=[image],

@@ -12,7 +12,8 @@ from dask_diag.views.plots.tasks.columns import LANE
 
 __all__ = ["add_tooltip"]
 
-_SCRIPT = "plots/tasks/tooltip.js"
+_DURATIONS = "plots/tasks/tooltip.js"
+_LOOKUPS = "plots/tasks/lookups.js"
 _TOOLTIP = [
     ("key", "@key"),
     ("function", "@function{custom}"),
@@ -29,16 +30,17 @@ def add_tooltip(plot: Any, renderer: Any, names: dict[str, list[str]], workers: 
 
     The columns hold codes; `names` has the texts of each coded column. Bokeh escapes them.
     """
+    name = call(_LOOKUPS, "name_of", "names, value")
     formatters = {
-        f"@{column}": CustomJSHover(args={"names": texts}, code="return names[value]")
+        f"@{column}": CustomJSHover(args={"names": texts}, code=name)
         for column, texts in names.items()
     }
     formatters["@left"] = formatted("moment")
     for field, function in (("@right", "duration"), ("@cpu", "cpu_time")):
-        code = call(_SCRIPT, function, "source.data, special_vars.index")
+        code = call(_DURATIONS, function, "source.data, special_vars.index")
         formatters[field] = CustomJSHover(args={"source": renderer.data_source}, code=code)
     formatters["@top"] = CustomJSHover(
         args={"names": workers, "lane_height": LANE},
-        code=call(_SCRIPT, "worker_at", "names, value, lane_height"),
+        code=call(_LOOKUPS, "worker_at", "names, value, lane_height"),
     )
     set_hover(plot, [renderer], _TOOLTIP, formatters=formatters, point_policy="follow_mouse")
