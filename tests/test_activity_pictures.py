@@ -290,7 +290,7 @@ def test_colours_are_fixed_and_of_labels_follow_from_the_name():
 
 def test_no_fixed_colour_is_lost_on_the_dark_paper_of_a_page():
     dark = text_of("theme/theme.css").split("prefers-color-scheme: dark")[1]
-    paper = re.search(r"--paper: (#\w+)", dark)[1]
+    paper = re.search(r"--background: (#\w+)", dark)[1]
     fixed = {**_BEFORE_METERED, **_AFTER_METERED}
     assert len(fixed) > 15
     assert {name: color for name, color in fixed.items() if contrast(color, paper) < 3} == {}

@@ -92,3 +92,15 @@ def test_every_module_is_used():
         for _, path in IMPORTS.findall((VIEWS / name).read_text(encoding="utf-8")):
             used.add(((VIEWS / name).parent / path).resolve().relative_to(VIEWS).as_posix())
     assert used == set(MODULES)
+
+
+def test_comments_refer_to_files_that_are_there():
+    root = VIEWS.parent.parent
+    names = {
+        path.name for folder in ("dask_diag", "tests") for path in (root / folder).rglob("*.*")
+    }
+    for path in VIEWS.rglob("*.js"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            comment = line.partition("//")[2]
+            for name in re.findall(r"[\w/]+\.(?:py|js|json|css)\b", comment):
+                assert name.rpartition("/")[2] in names, (path, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import dask_diag
+from dask_diag.storage import save
 from tests.test_cli_run import ROOT, environment, script
 from tests.test_compare import around, recording
 
@@ -43,8 +45,8 @@ def recordings(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recordings")
     with dask_diag.record(folder / "run.diag"):
         dask.delayed(sum)([1, 2]).compute(scheduler="sync")
-    recording(load=around(1.0, 0.1, 50, 1)).save(folder / "before.diag")
-    recording(load=around(1.5, 0.1, 50, 2)).save(folder / "after.diag")
+    save(recording(load=around(1.0, 0.1, 50, 1)), folder / "before.diag")
+    save(recording(load=around(1.5, 0.1, 50, 2)), folder / "after.diag")
     return folder
 
 
@@ -181,6 +183,22 @@ def test_a_unit_is_never_a_question_mark(monkeypatch):
     monkeypatch.setattr(sys, "stdout", TextIOWrapper(BytesIO(), encoding="ascii"))
     print_result("5.2 µs → 3 ms … ф")
     assert sys.stdout.buffer.getvalue() == b"5.2 us -> 3 ms ... ?\n"
+
+
+def test_every_sign_that_is_printed_has_a_spelling_in_ascii():
+    from dask_diag.cli.output import _IN_ASCII
+
+    package = Path(dask_diag.__file__).parent
+    printed, documentation = set(), set()
+    # Plots are in pages only.
+    for file in {*package.rglob("*.py")} - {*package.rglob("plots/*.py")}:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            # An expression comes before what is in it.
+            if isinstance(node, ast.Expr):
+                documentation.add(node.value)
+            elif isinstance(node, ast.Constant) and node not in documentation:
+                printed.update(str(node.value))
+    assert {sign for sign in printed if not sign.isascii()} <= set(_IN_ASCII)
 
 
 @pytest.mark.parametrize(

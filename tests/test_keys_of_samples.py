@@ -70,7 +70,7 @@ def by_key(recording):
     found = {}
     for row in recording.samples.to_dicts():
         place = row["function"], row["key"]
-        found[place] = found.get(place, 0.0) + row["wall"]
+        found[place] = found.get(place, 0.0) + row["seconds"]
     return found
 
 

@@ -22,13 +22,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_diag import CacheProfiler, Recording, context_meter, load, record
+from dask_diag import CacheProfiler, Profiler, Recording, context_meter, load, record
 from dask_diag.builders.incremental import IncrementalCachedResults
+from dask_diag.builders.incremental_tasks import IncrementalTasks
 from dask_diag.builders.keys import function_of_key, keys_columns
 from dask_diag.capture import computation as computation
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.errors import RecordingFileError
 from dask_diag.model.table import Table
+from dask_diag.model.tables import Tasks
 from dask_diag.profilers import record as module
 from dask_diag.profilers.group import ProfilerGroup
 from dask_diag.schema import REFERENCES
@@ -473,3 +475,14 @@ def run_python(code):
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_tables_can_be_built_before_the_first_task_is_collected():
+    taken = []
+    with Profiler() as prof:
+        incremental = IncrementalTasks(prof.session)
+        dask.local.get_sync({("f", 0): (lambda: taken.append(incremental.take()),)}, ("f", 0))
+        taken.append(incremental.take())
+    (before, running), (after, none_running) = taken
+    rows = [len(Tasks.of(part["tasks"])) for part in (before, running, after, none_running)]
+    assert rows == [0, 1, 1, 0]

@@ -81,8 +81,9 @@ class IncrementalTasks:
             name: stack([*(part[name] for part in parts if name in part), Table({})])
             for name in ("tasks", *REFERENCES)
         }
-        if len(tables["tasks"]):
-            tables["tasks"] = with_workers_named(tables["tasks"], self._workers)
+        tasks = tables["tasks"]
+        # Tasks of nothing have no columns of workers yet.
+        tables["tasks"] = with_workers_named(tasks, self._workers) if len(tasks) else Table({})
         seen = [each.computation for each in computations]
         return {
             **tables,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +39,7 @@ def beside(file: str, ending: str) -> str:
 
 
 def check_free(
-    path: str | os.PathLike[str] | None,
-    force: bool,
-    *others: str | None,
-    folder_too: bool = False,
+    path: str | None, force: bool, *others: str | None, folder_too: bool = False
 ) -> None:
     """Refuse to write over what is there, unless forced to, and where nothing can be written.
 
@@ -51,32 +47,24 @@ def check_free(
 
     Raises
     ------
-    Failure
+    Failure, DiagnosticError
         If it is refused.
     """
+    from dask_diag.atomic_files import check_target
+
     if path is None:
         return
-    name = one_line(path) or "''"
-    try:
-        mode = _mode(path)
-        location = os.path.realpath(path)
-        folder = os.path.dirname(os.path.abspath(path))
-    except (OSError, ValueError) as error:
-        raise Failure(f"cannot write {name}: {reason(error)}") from None
-    if any(other is not None and _is_at(other, location) for other in others):
+    if not folder_too or not (os.path.isdir(path) or path.endswith(("/", os.sep))):
+        check_target(path, overwrite=True)
+    if any(other is not None and _are_the_same(path, other) for other in others):
         raise Failure(
-            f"will not write over {name}, which is also read or written; choose another name"
+            f"will not write over {one_line(path)}, which is also read or written; choose another "
+            "name"
         )
-    if not folder_too and (stat.S_ISDIR(mode) or os.fspath(path).endswith(("/", os.sep))):
-        raise Failure(f"cannot write {name}: it is a directory; name a file in it")
-    if mode and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        # It would be replaced: a device, or a pipe that a program reads.
-        raise Failure(f"cannot write {name}: it is no ordinary file")
-    if not os.path.isdir(folder):
-        raise Failure(f"cannot write {name}: make the directory {one_line(folder)} first")
     if not force and os.path.lexists(path):
         raise Failure(
-            f"will not overwrite {name}; pass --force to replace it, or choose another name"
+            f"will not overwrite {one_line(path)}; pass --force to replace it, or choose another "
+            "name"
         )
 
 
@@ -100,19 +88,9 @@ def reason(error: Exception) -> str:
     return one_line(getattr(error, "strerror", None) or error)
 
 
-def _mode(path: str | os.PathLike[str]) -> int:
-    """The mode of what is at a path; 0 if there is nothing."""
-    if not os.fspath(path):
-        raise ValueError("expected the name of a file")
+def _are_the_same(path: str, other: str) -> bool:
     try:
-        return os.stat(path).st_mode
-    except FileNotFoundError:
-        return 0
-
-
-def _is_at(path: str, location: str) -> bool:
-    try:
-        return os.path.realpath(path) == location
+        return os.path.realpath(path) == os.path.realpath(other)
     except (OSError, ValueError):
-        # No file can be there; whoever opens it says so.
+        # No file can be at one of them; whoever opens it says so.
         return False

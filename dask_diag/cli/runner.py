@@ -126,7 +126,7 @@ def _check_readable(path: str) -> None:
             with open(path, "rb"):
                 return
         # A pipe would be emptied by whoever looks into it, and waits for its writer.
-        why = "it is no ordinary file"
+        why = "it is not a regular file"
     except FileNotFoundError:
         why = "there is no such file"
     except (OSError, ValueError) as error:

@@ -32,7 +32,7 @@ export function quantity(value, unit) {
     return has_unit ? text : `${text} ${unit}`
 }
 
-// The same without the unit where it may be long, for a place that has it already.
+// The same without the unit where it may be long, where it is written already.
 export function short_quantity(value, unit) {
     return unit === "seconds" ? seconds(value) : unit === "bytes" ? size(value) : amount(value)
 }
@@ -56,12 +56,12 @@ export function percent(share) {
     return `${hundredths.toFixed(1)}%`
 }
 
-// A moment on a time axis, in seconds: a place among others, so not rounded to three digits.
+// A moment on a time axis, in seconds: a location among others, so not rounded to three digits.
 export function moment(value, decimals = 6) {
     return `${value.toFixed(decimals)} s`
 }
 
-// A number at an axis: all have one prefix, and the decimals that tell their steps apart.
+// A number at an axis: all have one prefix, and the decimals in which their steps differ.
 //
 // Steps are 1, 2 or 5 times a power of ten.
 export function tick_text(tick, ticks, unit = "") {

@@ -63,7 +63,7 @@ def gil_bound(facts: Facts) -> Finding | None:
         severity = severity_of_guess(share)
         evidence = (
             f"{amount(facts.at_once)} concurrent tasks used only "
-            f"{facts.cpu_in_tasks / facts.busy_wall:.2f} CPUs and were off-CPU {percent(share)} of "
+            f"{amount(facts.cpu_in_tasks / facts.busy_wall)} CPUs and were off-CPU {percent(share)} of "
             "the time. This suggests GIL contention; another lock or short sleeps look the same. "
             f"{names}"
         )

@@ -30,7 +30,7 @@ function numbers_of(bytes, length, width, is_signed) {
     const values = width <= 3 ? new Int32Array(length) : new Float64Array(length)
     for (let plane = 0, scale = 1; plane < width; plane++, scale *= 256)
         for (let i = 0; i < length; i++) values[i] += scale * bytes[plane * length + i]
-    // 0, 1, 2, 3, ... stand for 0, -1, 1, -2, ...
+    // 0, 1, 2, 3, ... mean 0, -1, 1, -2, ...
     if (is_signed)
         for (let i = 0; i < length; i++)
             values[i] = values[i] % 2 ? -(values[i] + 1) / 2 : values[i] / 2

@@ -103,7 +103,7 @@ def legend_label(function: str) -> str:
 
 
 def set_hover(plot: Any, renderers: list[Any], tooltips: Any, **settings: Any) -> None:
-    """Say what the hover tool, if the figure has one, tells of `renderers`."""
+    """Set the tooltip of `renderers`, if the figure has a hover tool."""
     for hover in plot.select(HoverTool):
         hover.tooltips = tooltips
         hover.renderers = renderers
@@ -137,7 +137,7 @@ def draw_nothing(plot: Any) -> None:
 
 
 def add_legend(plot: Any, items: list[LegendItem], **settings: Any) -> None:
-    """Put a legend right of the frame, of as many items as have room, the rest counted.
+    """Put a legend right of the frame, of as many items as fit, the others counted.
 
     One more is below the frame, and hidden: a page on a phone shows that one.
     """

@@ -32,7 +32,7 @@ export function pixel_width(plot) {
 
 // Draw now, and again whenever what is in view has changed, once a frame at most.
 //
-// The range is looked up when the page is there: plots that share a time axis are given theirs late.
+// The range is looked up when the page is there: plots that share a time axis are given it late.
 export function draw_when_moved(plot, draw, report_error) {
     let is_waiting = false
     const draw_soon = () => {

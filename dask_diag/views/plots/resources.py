@@ -16,7 +16,7 @@ __all__ = ["CPU", "MEMORY", "MEMORY_CHILDREN", "plot_resources"]
 
 CPU = "#4f78b8"
 MEMORY = "#c2740c"
-"""Both are told from white paper and from black."""
+"""Both are seen on a white background and on a black one."""
 MEMORY_CHILDREN = "#a8763a"
 _BYTE = 1e-6
 """In MB."""

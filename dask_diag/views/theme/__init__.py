@@ -1,1 +1,1 @@
-"""What pages share: paper in the scheme of the reader's system, and figures that fit it."""
+"""What pages share: a light and a dark theme, and figures that fit the window."""

@@ -43,7 +43,7 @@ _AFTER_METERED = {
 }
 """Neighbours in a stack differ in lightness too: not everyone tells hues apart.
 
-None is too dark for the dark paper of pages: each has a contrast of 3 or more to that.
+None is too dark for the dark theme: each has a contrast of 3 or more to its background.
 """
 
 

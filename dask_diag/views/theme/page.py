@@ -16,7 +16,7 @@ from dask_diag.views.assets import call, text_of
 
 __all__ = ["look_of_figures", "page_of", "template"]
 
-_PAPERS = {"background_fill_color", "border_fill_color"}
+_BACKGROUNDS = {"background_fill_color", "border_fill_color"}
 _WHITE = "#ffffff"
 
 
@@ -42,7 +42,7 @@ def page_of(
     **variables
         What the template needs beside ``style`` and ``scheme``.
     """
-    with _without_paper(models if isinstance(models, list) else [models]):
+    with _without_background(models if isinstance(models, list) else [models]):
         page: str = file_html(
             models,
             resources,
@@ -55,7 +55,7 @@ def page_of(
 
 
 @contextmanager
-def _without_paper(models: list[Any]) -> Iterator[None]:
+def _without_background(models: list[Any]) -> Iterator[None]:
     """Meanwhile figures are clear where they are white; other colours are the user's choice.
 
     They are the user's too, who may show them elsewhere.
@@ -63,7 +63,7 @@ def _without_paper(models: list[Any]) -> Iterator[None]:
     cleared = []
     try:
         for model in (part for root in models for part in root.select({"type": Model})):
-            for name in _PAPERS & model.properties():
+            for name in _BACKGROUNDS & model.properties():
                 color = getattr(model, name)
                 if color == _WHITE:
                     explicit = name in model.properties_with_values(include_defaults=False)
@@ -79,10 +79,10 @@ def _without_paper(models: list[Any]) -> Iterator[None]:
 
 
 def look_of_figures(fitted: bool = True) -> dict[str, str]:
-    """What templates need: ``paper``, a style of the page, and ``scheme``, a script at its end."""
+    """What templates need: ``theme``, a style of the page, and ``scheme``, a script at its end."""
     settings = {"widgets": text_of("theme/widgets.css"), "fitted": fitted}
     start = call("theme/theme.js", "start", json.dumps(settings))
-    return {"paper": text_of("theme/theme.css"), "scheme": f"(function () {{\n{start}\n}})()"}
+    return {"theme": text_of("theme/theme.css"), "scheme": f"(function () {{\n{start}\n}})()"}
 
 
 def template(name: str) -> Template:

@@ -5,8 +5,8 @@ import {fit} from "./fit_width.js"
 const WAIT_FOR_BOKEH = 20           // milliseconds
 const DARK = "(prefers-color-scheme: dark)"
 // Colours that figures are made with, and the variable that has its like in the page's theme.
-const VARIABLES = new Map([["white", "--paper"], ["#444444", "--faint"],
-                           ["#333333", "--ink"], ["black", "--ink"]])
+const VARIABLES = new Map([["white", "--background"], ["#444444", "--muted"],
+                           ["#333333", "--foreground"], ["black", "--foreground"]])
 const TEXTS_AND_LINES = ["axis_label_text_color", "major_label_text_color", "axis_line_color",
                          "major_tick_line_color", "minor_tick_line_color", "label_text_color"]
 
@@ -47,8 +47,8 @@ function paint(variables) {
     for (const model of models_of_figures()) {
         const has = (property) => property in model.properties && model[property] !== null
         for (const property of TEXTS_AND_LINES)
-            if (has(property)) model[property] = color("--ink")
-        if (model.type === "Title") model.text_color = color("--ink")
+            if (has(property)) model[property] = color("--foreground")
+        if (model.type === "Title") model.text_color = color("--foreground")
         if (has("grid_line_color")) model.grid_line_color = color("--line")
         for (const [property, of_models] of Object.entries(variables)) {
             const variable = of_models.get(model) ?? VARIABLES.get(model[property]?.value)

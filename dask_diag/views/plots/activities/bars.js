@@ -7,7 +7,7 @@ import {count, percent, quantity, seconds, short_quantity} from "../../formattin
 const LONGEST_LABEL = 34
 const KINDS = ["CPU", "non-CPU"]
 
-// Of each picture the pieces that bars are made of, and the rows that they stand in.
+// Of each picture the pieces that bars are made of, and the row of each bar.
 export function lay_out(numbers, chosen, unit) {
     const {functions, unlisted, activities, workers, most_bars} = numbers
     // Functions that are not listed are not one function to be compared with others.
@@ -55,7 +55,7 @@ function sorted(bars, comes_last) {
         || total_of(b.values) - total_of(a.values))
 }
 
-// At most so many bars: those beyond are one, which says how many it stands for.
+// At most so many bars: those beyond are one, which says how many there are.
 function merged(bars, most_bars, plural, count_members = (members) => members.length) {
     if (bars.length <= most_bars) return bars
     const others = bars.slice(most_bars - 1)
@@ -66,7 +66,7 @@ function merged(bars, most_bars, plural, count_members = (members) => members.le
     return [...bars.slice(0, most_bars - 1), {name, values, members}]
 }
 
-// How many functions these are: the last one may stand for many that are not listed.
+// How many functions these are: the last one may be many that are not listed.
 function unlisted_in({functions, unlisted}) {
     return (members) => members.length + (members.includes(functions.length - 1) ? unlisted : 0)
 }
@@ -101,7 +101,7 @@ function stacked(bars, {activities, units, unused_workers}, unit) {
     return {pieces, rows}
 }
 
-// Makes a bar that stands for many no longer than the others, which are to be compared.
+// Makes a bar that sums many up no longer than the others, which are to be compared.
 function fit_last_bar(pieces, rows, unused_workers) {
     const {y, name, members, left, right} = rows
     const last = y.length - 1

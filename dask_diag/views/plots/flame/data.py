@@ -50,7 +50,7 @@ def is_missing(nodes: Table) -> Any:
 
 
 def texts_of(nodes: Table, options: Options) -> dict[str, list[str]]:
-    """The texts for which the codes in the page stand: names, files and colours."""
+    """What the codes in the page mean: names, files and colours."""
     files = [short_path(file) for file in nodes["file"].values]
     colors = [pale_color_of(package_of(file), file, options.palette) for file in files]
     tasks = {
@@ -66,7 +66,7 @@ def texts_of(nodes: Table, options: Options) -> dict[str, list[str]]:
         "names": [shown(name, _NAME) for name in nodes["name"].values],
         "files": [shown(file, _NAME) for file in files],
         "colors": colors,
-        "ink": [text_color_on(color) for color in colors],
+        "text_colors": [text_color_on(color) for color in colors],
     }
 
 

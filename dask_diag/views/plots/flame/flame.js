@@ -135,7 +135,7 @@ class FlameGraph {
         const {graph, drawn, words} = this.models
         const {start: x0, end: x1} = graph.x_range
         // A page that may be dark says in which colour one writes on its background.
-        const pale = getComputedStyle(document.documentElement).getPropertyValue("--faint").trim()
+        const pale = getComputedStyle(document.documentElement).getPropertyValue("--muted").trim()
         this.pen.font = FONT
         const {quads, labels, deepest} = layout_of(this, {
             x0, x1, scale: graph.inner_width / (x1 - x0), pale: pale || PALE_LABEL,

@@ -86,7 +86,7 @@ function add_node(layout, graph, view, i, row) {
     const text = pixels < PIXELS_WORTH_A_LABEL ? ""
         : label_of(tree, texts, i, pixels - PADDING_OF_LABELS, view.width_of_text)
     if (text === "") return
-    const color = is_match ? ON_MATCH : is_pale ? view.pale : texts.ink[tree.color[i]]
+    const color = is_match ? ON_MATCH : is_pale ? view.pale : texts.text_colors[tree.color[i]]
     append(layout.labels, {x: from, y: row + 0.5, text, color, alpha: 1})
 }
 

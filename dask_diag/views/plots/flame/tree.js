@@ -7,7 +7,7 @@ export function is_below(tree, node, top) {
     return node >= top && node < tree.end[top]
 }
 
-// Of each node the seconds of its own and in all, and where its rectangle begins.
+// Of each node its self time and its total, and where its rectangle begins.
 //
 // `cells` has what each node had in each cycle; `range` limits it to some time, or is null.
 export function sums_of(tree, cells, cycles, measure, range) {

@@ -20,7 +20,7 @@ from dask_diag.views.plots.tasks.packed_keys import columns_of_keys
 __all__ = ["FULL", "LANE", "TasksInLanes", "tasks_in_lanes"]
 
 LANE = 320
-"""Height of a lane on the y axis: room for a rectangle of `FULL`, with a gap."""
+"""Height of a lane on the y axis: a rectangle of `FULL`, and a gap."""
 FULL = 255
 
 _COLUMNS = (

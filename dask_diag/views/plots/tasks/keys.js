@@ -23,7 +23,7 @@ function sums_by_group(steps, groups) {
     return Int32Array.from(steps, (step, i) => sums[groups[i]] = (sums[groups[i]] ?? 0) + step)
 }
 
-// The numbers at one place of the patterns that have so many.
+// The numbers at one position of the patterns that have so many.
 function fill_slot(numbers, steps, slot, pattern, first) {
     const sums = []
     for (let i = 0, step = 0; i < pattern.length; i++)

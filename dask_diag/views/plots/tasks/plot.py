@@ -52,7 +52,7 @@ _MARKS: dict[str, dict[str, Any]] = {
 def plot_tasks(recording: Recording, origin: float, duration: float, options: Options) -> Any:
     """Draw each task as a rectangle in the lane of its worker.
 
-    It is filled from below as far as its time was CPU time; its colour is that of its function.
+    The filled part, from below, is the share of CPU time; its colour is that of its function.
     The page lays the rectangles out; where many tasks are in view, it draws what is in each pixel.
     """
     tasks = tasks_in_lanes(recording, origin)

@@ -1,4 +1,4 @@
-// The tooltips of tasks, and of pixels that stand for many of them.
+// The tooltips of tasks, and of pixels in which there are many.
 
 import {percent, seconds} from "../../formatting.js"
 
