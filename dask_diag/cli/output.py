@@ -38,6 +38,15 @@ _IN_ASCII = {
     "−": "-",  # noqa: RUF001
     "–": "-",  # noqa: RUF001
     "─": "-",
+    # The bar of worker time, one sign for each share.
+    "█": "#",
+    "▓": "%",
+    "▒": "=",
+    "░": "-",
+    "▚": "+",
+    "▞": "/",
+    "·": ".",
+    "\N{NO-BREAK SPACE}": " ",
 }
 """Signs of our own texts, in which a question mark would change what is read: ``5 ?s``."""
 
