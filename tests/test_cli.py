@@ -39,7 +39,7 @@ def test_report_writes_a_page_and_replaces_none_unasked(files):
         "report: page.html\nno findings\n",
         "",
     )
-    assert "1 computation, 1 task" in Path("page.html").read_text()
+    assert " in 1 computation: 1 task on " in Path("page.html").read_text()
     again = diag("report", "run.diag", "-o", "page.html")
     assert again.returncode == 2
     assert "will not overwrite page.html; pass --force" in again.stderr
