@@ -85,7 +85,8 @@ def test_export_says_that_there_is_nothing_to_write(files):
         pass
     save(prof.recording, "empty.diag")
     done = diag("export", "empty.diag", "--format", "csv")
-    assert (done.returncode, done.stdout) == (0, "export: empty.csv (there are no tasks)\n")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "tasks, which such a file has, were not measured" in done.stderr
 
 
 def test_export_says_what_it_needs(files):

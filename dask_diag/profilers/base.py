@@ -52,6 +52,14 @@ class Diagnostic(Callback):
         """When it last ended, in seconds of ``time.perf_counter()``."""
         return self.session.stop
 
+    @start_time.setter
+    def start_time(self, time: float | None) -> None:
+        self.session.start = time
+
+    @end_time.setter
+    def end_time(self, time: float | None) -> None:
+        self.session.stop = time
+
     def __enter__(self) -> Self:
         with self._lock:
             if not self.is_active:

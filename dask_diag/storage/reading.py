@@ -69,7 +69,8 @@ def _content(path: Any) -> bytes:
     with os_errors_as("read", name, RecordingFileError):
         # Not blocking, as a pipe waits for its writer.
         flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
-        with os.fdopen(os.open(name, flags), "rb") as file:
+        # As it was given: with a slash at its end a file is none.
+        with os.fdopen(os.open(os.fspath(path), flags), "rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise RecordingFileError(f"cannot read {name}: it is not a regular file")

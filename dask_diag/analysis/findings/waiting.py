@@ -63,9 +63,9 @@ def gil_bound(facts: Facts) -> Finding | None:
         severity = severity_of_guess(share)
         evidence = (
             f"{amount(facts.at_once)} concurrent tasks used only "
-            f"{amount(facts.cpu_in_tasks / facts.busy_wall)} CPUs and were off-CPU {percent(share)} "
-            "of the time. This suggests GIL contention; another lock or short sleeps look the same. "
-            f"{names}"
+            f"{amount(facts.cpu_in_tasks / facts.busy_wall)} CPUs and were off-CPU "
+            f"{percent(share)} of the time. This suggests GIL contention; another lock or short "
+            f"sleeps look the same. {names}"
         )
         advice = f"{FIND_OUT}; if it is the GIL, {advice}"
     return Finding("gil-bound", severity, lost / facts.at_once, evidence, advice)

@@ -19,8 +19,6 @@ ROWS = 20_000
 """Rows that are plain values at the same time."""
 _POSITIONS = {"tasks": "task", "frames": "frame", "call_tree": "node"}
 """The tables that others refer to by position, and what that is called."""
-_OF_ANY_DIAGNOSTIC = {"tasks", "computations", "pools", "environment"}
-"""Tables that have rows whatever was measured."""
 
 
 def tables(recording: Recording) -> Iterator[tuple[str, Table]]:
@@ -39,8 +37,7 @@ def tasks_of(recording: Recording) -> Table:
     DiagnosticError
         If tasks were not measured.
     """
-    others = {n: t for n, t in recording.tables().items() if n not in _OF_ANY_DIAGNOSTIC}
-    if not len(recording.tasks) and any(map(len, others.values())):
+    if not len(recording.tasks):
         raise DiagnosticError(
             "tasks, which such a file has, were not measured: name a folder for all other tables, "
             "or record with Profiler, dask_diag.record or `dask-diag run`"
