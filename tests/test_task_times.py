@@ -268,7 +268,8 @@ def test_a_failing_task_with_others_in_flight(retried):
         assert [result.key for result in prof.results] == [("done", 0)]
         assert prof.recording.computations.to_dicts()[0]["error"] == "ValueError"
         text = prof.summary()
-        assert "Failed" in text and "1 task, first" in text
+        assert "Failed" in text
+        assert "1 task, first" in text
         assert "ValueError" in text
         assert "1 task, of which 1 is known to have started" in text
 
