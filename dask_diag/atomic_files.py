@@ -213,7 +213,8 @@ def os_errors_as(
     """Raise what the operating system reports of a path as one line that says what to do."""
     try:
         yield
-    except OSError as reason:
+    except (OSError, UnicodeError) as reason:
+        # A name with characters that file names cannot have is an error of encoding.
         raise _cannot(action, path, reason, error) from reason
 
 

@@ -85,7 +85,7 @@ def test_two_overlapping_computes_are_both_recorded():
         overlapping({"i-1": (add, 1, 2)}, {"j-1": (add, 1, 2)})
         assert keys(prof) == ["i-0", "i-1", "j-0", "j-1"]
         assert len(prof.recording.computations) == 2
-        assert "overlapping in time with an earlier one: 1 computation" in prof.summary()
+        assert "Overlapping  1 computation started before another stopped" in prof.summary()
         assert prof._callback in Callback.active
         dask.threaded.get(DSK, "c")
         assert keys(prof) == ["b", "c", "i-0", "i-1", "j-0", "j-1"]
@@ -210,7 +210,7 @@ def test_visualize_and_summary_inside_the_block_and_while_registered():
     finally:
         rprof.unregister()
     assert "look" in seen[0]
-    assert "unfinished: 1 task" in seen[0]
+    assert "1 unfinished" in seen[0]
 
 
 def test_the_same_keys_twice_are_two_sets_of_tasks():

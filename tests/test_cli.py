@@ -39,7 +39,7 @@ def test_report_writes_a_page_and_replaces_none_unasked(files):
         "report: page.html\nno findings\n",
         "",
     )
-    assert "1 computation, 1 task" in Path("page.html").read_text()
+    assert " in 1 computation: 1 task on " in Path("page.html").read_text()
     again = diag("report", "run.diag", "-o", "page.html")
     assert again.returncode == 2
     assert "will not overwrite page.html; pass --force" in again.stderr
@@ -85,7 +85,8 @@ def test_export_says_that_there_is_nothing_to_write(files):
         pass
     save(prof.recording, "empty.diag")
     done = diag("export", "empty.diag", "--format", "csv")
-    assert (done.returncode, done.stdout) == (0, "export: empty.csv (there are no tasks)\n")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "tasks, which such a file has, were not measured" in done.stderr
 
 
 def test_export_says_what_it_needs(files):

@@ -360,7 +360,7 @@ def test_no_key_is_kept_once_a_block_has_ended():
     del argument
     gc.collect()
     assert reference() is None
-    assert run._streams == []
+    assert run._chunks is None
 
 
 any_key = st.one_of(

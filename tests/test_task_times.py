@@ -268,9 +268,10 @@ def test_a_failing_task_with_others_in_flight(retried):
         assert [result.key for result in prof.results] == [("done", 0)]
         assert prof.recording.computations.to_dicts()[0]["error"] == "ValueError"
         text = prof.summary()
-        assert "failed: 1 task" in text
+        assert "Failed" in text
+        assert "1 task, first" in text
         assert "ValueError" in text
-        assert "unfinished: 1 task, of which 1 is known to have started" in text
+        assert "1 task, of which 1 is known to have started" in text
 
     retried(measure)
 
@@ -342,7 +343,7 @@ def test_a_graph_that_cannot_start():
         dask.local.get_sync({"a": (add, "b", 1), "b": (add, "a", 1)}, "a")
     assert len(prof.recording.tasks) == 0
     assert prof.recording.computations.to_dicts()[0]["error"] == "RuntimeError"
-    assert "ended by an error: 1 computation (RuntimeError)" in prof.summary()
+    assert "Ended by an error  1 computation (RuntimeError)" in prof.summary()
 
 
 def test_cpu_time_of_process_workers_is_theirs(retried):

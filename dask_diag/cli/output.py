@@ -39,8 +39,17 @@ _IN_ASCII = {
     "−": "-",  # noqa: RUF001
     "–": "-",  # noqa: RUF001
     "─": "-",
+    "·": ".",
+    "\N{NO-BREAK SPACE}": " ",
+    "█": "#",
+    "▓": "=",
+    "▒": "+",
+    "░": "-",
+    "▚": "/",
+    "▞": "%",
 }
-"""Signs of our own texts, in which a question mark would change what is read: ``5 ?s``."""
+"""Signs of our own texts, in which a question mark would change what is read: ``5 ?s``, or a bar
+whose parts all look the same."""
 
 
 class Failure(click.ClickException):

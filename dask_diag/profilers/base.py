@@ -47,10 +47,18 @@ class Diagnostic(Callback):
         """When it became active, in seconds of ``time.perf_counter()``."""
         return self.session.start
 
+    @start_time.setter
+    def start_time(self, time: float | None) -> None:
+        self.session.start = time
+
     @property
     def end_time(self) -> float | None:
         """When it last ended, in seconds of ``time.perf_counter()``."""
         return self.session.stop
+
+    @end_time.setter
+    def end_time(self, time: float | None) -> None:
+        self.session.stop = time
 
     def __enter__(self) -> Self:
         with self._lock:

@@ -76,6 +76,11 @@ class CacheProfiler(Diagnostic):
         self.metric_name = metric_name or ("count" if metric is None else str(funcname(metric)))
         self.metric_unit = _unit_of(metric) if unit is None else text("unit", unit, BYTES)
 
+    @property
+    def _metric_name(self) -> str:
+        """The name that dask.diagnostics has for `metric_name`."""
+        return self.metric_name
+
     def clear(self) -> None:
         """Forget what was recorded, except of computations that are running now."""
         with self._lock:

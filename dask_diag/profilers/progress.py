@@ -60,6 +60,10 @@ class _Timer:
         self._thread = threading.Thread(target=self._run, name="dask_diag-progress", daemon=True)
         self._thread.start()
 
+    def is_alive(self) -> bool:
+        """Whether its thread runs."""
+        return self._thread.is_alive()
+
     def stop(self) -> None:
         """End the thread; not to be called with a lock that `work` takes."""
         self._stopping.set()
@@ -159,7 +163,7 @@ class ProgressBar(TaskDiagnostic):
             ]
             self._count += 1
             self._bars[computation.number] = _Running(computation, self._name_of_next())
-            if self._timer is None:
+            if len(self._bars) == 1:
                 self._timer = _Timer(self._dt, self._redraw)
 
     def _name_of_next(self) -> str:
@@ -171,10 +175,8 @@ class ProgressBar(TaskDiagnostic):
     def _ended(self, computation: Computation, dsk: Any) -> None:
         with self._lock:
             bar = self._bars.pop(computation.number)
-            timer = None
-            if not self._bars:
-                # A computation that starts from here on gets a timer of its own.
-                timer, self._timer = self._timer, None
+            # A computation that starts from here on gets a timer of its own.
+            timer = None if self._bars else self._timer
         if timer is not None:
             timer.stop()
         now = computation.stop or perf_counter()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -69,10 +70,19 @@ def _content(path: Any) -> bytes:
     with os_errors_as("read", name, RecordingFileError):
         # Not blocking, as a pipe waits for its writer.
         flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
-        with os.fdopen(os.open(name, flags), "rb") as file:
-            status = os.fstat(file.fileno())
+        # As it was given: with a slash at its end a file is none.
+        descriptor = os.open(os.fspath(path), flags)
+        try:
+            status = os.fstat(descriptor)
+            if stat.S_ISDIR(status.st_mode):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
             if not stat.S_ISREG(status.st_mode):
                 raise RecordingFileError(f"cannot read {name}: it is not a regular file")
+            file = os.fdopen(descriptor, "rb")
+        except BaseException:
+            os.close(descriptor)
+            raise
+        with file:
             head = file.read(64)
             if not head.startswith(zip_stream.SIGNATURE) or status.st_size > _MAX_SIZE:
                 return head

@@ -22,10 +22,10 @@ _POSITIONS = {"tasks": "task", "frames": "frame", "call_tree": "node"}
 
 
 def tables(recording: Recording) -> Iterator[tuple[str, Table]]:
-    """The name of each table that has columns, and the table, numbered if others refer to it."""
+    """The name of each table that has rows, and the table, numbered if others refer to it."""
     for field in fields(recording):
         table = getattr(recording, field.name)
-        if isinstance(table, Table) and table.columns:
+        if isinstance(table, Table) and len(table):
             yield field.name, _numbered(field.name, table)
 
 
@@ -37,7 +37,7 @@ def tasks_of(recording: Recording) -> Table:
     DiagnosticError
         If tasks were not measured.
     """
-    if not recording.tasks.columns:
+    if not len(recording.tasks):
         raise DiagnosticError(
             "tasks, which such a file has, were not measured: name a folder for all other tables, "
             "or record with Profiler, dask_diag.record or `dask-diag run`"
