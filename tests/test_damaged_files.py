@@ -13,28 +13,27 @@ import numpy as np
 import pytest
 
 from dask_diag import Recording
-from dask_diag.columns import PrefixStrings
 from dask_diag.errors import DiagnosticError, RecordingFileError
+from dask_diag.model.tables import Dependencies
 from dask_diag.storage import Writer, load, save, zip_stream
 from dask_diag.storage.blocks import ByteReader, ByteWriter
 from dask_diag.storage.chunks import encode_chunk
 
 from .recordings import NOTHING, assert_same, chunks_of_example, example
-from .tables import filled_table
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
-MUTATIONS = 1_000
-KEYS = PrefixStrings.of(f"x-{n}" for n in range(9))
+MUTATIONS = 500
+ROWS = np.arange(9)
 
 
 def written(path, chunks):
-    """The bytes of a closed file, and by number of tasks the recordings that its first chunks are."""
+    """The bytes of a closed file, and by number of rows the recordings that its first chunks are."""
     prefixes = {}
     with Writer(path) as writer:
         for chunk in chunks:
             writer.append(chunk)
             loaded = load(path)
-            prefixes[len(loaded.tasks)] = loaded
+            prefixes[len(loaded.dependencies)] = loaded
     return path.read_bytes(), prefixes
 
 
@@ -46,11 +45,9 @@ def original(tmp_path):
 
 @pytest.fixture
 def small(tmp_path):
-    """Three chunks of nine tasks."""
-    tasks = [
-        filled_table("tasks", {"start": np.arange(n, n + 9) / 1e9, "key": KEYS}) for n in range(3)
-    ]
-    return written(tmp_path / "run.diag", [replace(NOTHING, tasks=table) for table in tasks])
+    """Three small chunks: every byte of them is damaged once."""
+    chunks = [Dependencies({"task": ROWS + n, "depends_on": ROWS}) for n in range(3)]
+    return written(tmp_path / "run.diag", [replace(NOTHING, dependencies=c) for c in chunks])
 
 
 def outcome(path, data, prefixes):
@@ -62,7 +59,7 @@ def outcome(path, data, prefixes):
         return "refused"
     reasons = [text for text in recording.notices if f" is {recording.state}: " in text]
     assert bool(reasons) == (not recording.is_complete)
-    expected = replace(prefixes[len(recording.tasks)], notices=(), state=recording.state)
+    expected = replace(prefixes[len(recording.dependencies)], notices=(), state=recording.state)
     assert_same(replace(recording, notices=()), expected)
     return recording.state
 

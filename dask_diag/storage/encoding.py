@@ -214,7 +214,7 @@ def _decode_floats(name: str, spec: Spec, done: _Table, source: ByteReader) -> A
 
 
 def _best_prediction(values: Floats, done: _Table) -> tuple[int, Sequence[str]]:
-    """A scale by which a column is whole, or columns whose difference it is, as far as possible."""
+    """The scale by which a column is nearly whole, or 0 and the columns that it is made of."""
     at = done.sample
     sample, previous = values[at], values[at - 1]
     bits, finite = sample.view(np.int64), np.isfinite(sample)
