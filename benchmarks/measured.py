@@ -1,4 +1,4 @@
-"""Recordings of many tasks, of a computation that was measured and is told again and again."""
+"""Recordings of many tasks, of a computation that was measured and is repeated."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def graph(blocks: int) -> dict[Any, Any]:
 
 
 def recording_of(rows: int, *profilers: Any) -> Recording:
-    """What profilers tell of a computation on two threads, later each time, up to so many tasks."""
+    """What profilers record of a computation on two threads, repeated up to so many tasks."""
     import dask.threaded
 
     for profiler in profilers:
