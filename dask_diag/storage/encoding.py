@@ -36,6 +36,8 @@ _NUMBERS = frozenset("biuf")
 _LARGEST_COUNT = 2.0**62
 _SAMPLE = 512
 _NOISE = 200
+_FEW = 8
+"""Rows of a sample: with less, the search for a base takes longer than it saves."""
 _SOURCES = 4
 
 
@@ -146,7 +148,7 @@ def _best_base(
     sample: Integers, previous: Integers, at: Integers, group: Mapping[str, Integers]
 ) -> tuple[float, str]:
     """The base that leaves least of a column, judged by a sample, and the bits that that takes."""
-    if not len(sample):
+    if len(sample) < _FEW or (sample == sample[0]).all():
         return 0.0, VALUE
     bases = [VALUE, STEP, *(COLUMN + name for name in group)]
     others = (sample - column[at] for column in group.values())
