@@ -58,6 +58,10 @@ def as_path(value: Any, argument: str = "path", error: Error = DiagnosticError) 
         raise error(f"{argument}: expected the name of a file, found ''")
     if "\0" in text:
         raise error(f"{argument}: expected a path, found one with a null byte: {text!r}")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError as reason:
+        raise error(f"{argument}: expected a path, found {text!r}: {reason.reason}") from None
     return Path(text)
 
 
