@@ -58,10 +58,6 @@ def as_path(value: Any, argument: str = "path", error: Error = DiagnosticError) 
         raise error(f"{argument}: expected the name of a file, found ''")
     if "\0" in text:
         raise error(f"{argument}: expected a path, found one with a null byte: {text!r}")
-    try:
-        os.fsencode(text)
-    except UnicodeEncodeError as reason:
-        raise error(f"{argument}: expected a path, found {text!r}: {reason.reason}") from None
     return Path(text)
 
 
@@ -217,7 +213,8 @@ def os_errors_as(
     """Raise what the operating system reports of a path as one line that says what to do."""
     try:
         yield
-    except OSError as reason:
+    except (OSError, UnicodeError) as reason:
+        # A name with characters that file names cannot have is an error of encoding.
         raise _cannot(action, path, reason, error) from reason
 
 

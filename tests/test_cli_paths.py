@@ -64,7 +64,7 @@ UNREADABLE = {
     "text/run.diag": "Not a directory",
     "run.diag/": "Not a directory",
     "empty": "an empty file",
-    "fifo": "it is no",
+    "fifo": "it is not a regular file",
     "/dev/null": "",
     "/dev/full": "",
     "gone": "No such file",

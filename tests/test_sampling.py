@@ -172,6 +172,7 @@ def letters_for(seconds):
     return letters + (took < seconds)
 
 
+@pytest.mark.truth
 @pytest.mark.once
 @pytest.mark.parametrize(("get", "expected"), [*zip(SCHEDULERS, [1.0, 3.0, 1.0], strict=True)])
 def test_a_call_that_keeps_the_lock_is_seen(get, expected):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -66,23 +67,26 @@ def load(path: str | os.PathLike[str]) -> Recording:
 def _content(path: Any) -> bytes:
     """What is in a file, or only its first bytes, if it cannot be a recording."""
     name = as_path(path, error=RecordingFileError)
-    with (
-        os_errors_as("read", name, RecordingFileError),
+    with os_errors_as("read", name, RecordingFileError):
+        # Not blocking, as a pipe waits for its writer.
+        flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
         # As it was given: with a slash at its end a file is none.
-        open(os.fspath(path), "rb", opener=_open_without_waiting) as file,
-    ):
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise RecordingFileError(f"cannot read {name}: it is not a regular file")
-        head = file.read(64)
-        if not head.startswith(zip_stream.SIGNATURE) or status.st_size > _MAX_SIZE:
-            return head
-        return head + file.read(max(0, status.st_size - len(head)))
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    """Open a pipe, too, at once, and not when there is somebody who writes to it."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+        descriptor = os.open(os.fspath(path), flags)
+        try:
+            status = os.fstat(descriptor)
+            if stat.S_ISDIR(status.st_mode):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+            if not stat.S_ISREG(status.st_mode):
+                raise RecordingFileError(f"cannot read {name}: it is not a regular file")
+            file = os.fdopen(descriptor, "rb")
+        except BaseException:
+            os.close(descriptor)
+            raise
+        with file:
+            head = file.read(64)
+            if not head.startswith(zip_stream.SIGNATURE) or status.st_size > _MAX_SIZE:
+                return head
+            return head + file.read(max(0, status.st_size - len(head)))
 
 
 def _checked(path: Any, data: memoryview, first: tuple[Entry, memoryview] | None) -> Entry:

@@ -1,0 +1,38 @@
+"""compare: what chance explains of the total, calculated by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from dask_diag.analysis.compare import compare
+from dask_diag.analysis.statistics import CONFIDENCE, Variation, half_width
+
+from .test_compare import recording
+
+BEFORE = [1.0, 1.1] * 5
+AFTER = [1.0, 1.2] * 6
+
+
+def risk(tests):
+    return (1 - CONFIDENCE) / tests
+
+
+@pytest.mark.parametrize("step", [1.0, -0.5])
+def test_a_change_of_few_tasks_may_all_be_chance(step):
+    few = [3.0, 2.0, 4.0]
+    total = compare(
+        recording(few=few, many=BEFORE), recording(few=[each + step for each in few], many=AFTER)
+    ).total
+    # `many` cannot be paired, task by task: both sides vary, each as its own tasks do.
+    varies = half_width([Variation(10, 0.05**2 * 10 / 9), Variation(12, 0.1**2 * 12 / 11)], risk(2))
+    assert total["spread"] == pytest.approx(varies + abs(3 * step))
+
+
+def test_paired_tasks_of_all_functions_are_one_sample_of_differences():
+    before = {"f": [1.0, 2.0, 3.0], "g": [5.0, 4.0, 3.0]}
+    after = {"f": [1.1, 2.0, 3.2], "g": [5.0, 4.3, 3.0]}
+    total = compare(recording(**before), recording(**after)).total
+    # Neither has enough tasks of its own; together they differ by 0.1, 0, 0.2, 0, 0.3 and 0.
+    variance = (0.14 - 0.6**2 / 6) / 5
+    assert total["spread"] == pytest.approx(half_width([Variation(6, variance)], risk(1)))
+    assert total["change"] == pytest.approx(0.6)
