@@ -47,14 +47,14 @@ class Diagnostic(Callback):
         """When it became active, in seconds of ``time.perf_counter()``."""
         return self.session.start
 
+    @start_time.setter
+    def start_time(self, time: float | None) -> None:
+        self.session.start = time
+
     @property
     def end_time(self) -> float | None:
         """When it last ended, in seconds of ``time.perf_counter()``."""
         return self.session.stop
-
-    @start_time.setter
-    def start_time(self, time: float | None) -> None:
-        self.session.start = time
 
     @end_time.setter
     def end_time(self, time: float | None) -> None:
