@@ -872,3 +872,23 @@ def test_of_a_task_that_keeps_the_lock_to_its_end_no_stack_is_claimed(retried):
         assert "told as not sampled" in notice
 
     retried(measure)
+
+
+def test_what_runs_after_a_task_is_no_part_of_its_stack():
+    frames = []
+
+    def user():
+        frames.append(sys._getframe())
+
+    def hand_over():
+        frames.append(sys._getframe())
+
+    def runner():
+        user()
+        hand_over()
+
+    walker = Walker({id(runner.__code__)}, {id(hand_over.__code__)})
+    runner()
+    assert walker.stack_of(frames[1], None) is None
+    walker = Walker({id(runner.__code__)})
+    assert walker.stack_of(frames[1], None) is not None

@@ -22,7 +22,7 @@ from dask_diag.capture.sampling.call_tree import Seen, Stacks
 from dask_diag.capture.sampling.probes import running_tasks
 from dask_diag.capture.sampling.sampler import Listener, ticks_until
 from dask_diag.capture.sampling.stack_walker import Stack, Walker
-from dask_diag.capture.tasks.metering import runs_a_task
+from dask_diag.capture.tasks.metering import ends_a_task, runs_a_task
 from dask_diag.capture.tasks.remote_task import RemoteTask
 from dask_diag.capture.tasks.task_log import function_of
 
@@ -34,7 +34,7 @@ _LATE_INTERVALS = 5
 _NAN = float("nan")
 _CPU_OF_OTHERS = sys.platform == "linux" and hasattr(time, "clock_gettime")
 
-_walker = Walker(runs_a_task)
+_walker = Walker(runs_a_task, ends_a_task)
 _lock = threading.Lock()
 _users = 0
 

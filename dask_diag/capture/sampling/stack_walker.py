@@ -55,10 +55,13 @@ class Walker:
     ----------
     beginnings : set of int
         The ``id()`` of the code of functions that run a task; it may grow.
+    endings : set of int
+        That of functions which these call when the task has stopped; it may grow.
     """
 
-    def __init__(self, beginnings: Set[int]) -> None:
+    def __init__(self, beginnings: Set[int], endings: Set[int] = frozenset()) -> None:
         self._beginnings = beginnings
+        self._endings = endings
         self.forget()
 
     def forget(self) -> None:
@@ -83,6 +86,9 @@ class Walker:
             add(frame.f_lasti)
             frame = frame.f_back
         else:
+            return None
+        # Of code and place by turns: the outermost call is that which the runner of the task made.
+        if places and places[-2] in self._endings:
             return None
         key = array("q", places).tobytes()
         in_machinery = not places or places[0] in self._machinery

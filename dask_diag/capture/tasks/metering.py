@@ -20,6 +20,7 @@ from dask_diag.capture.tasks.metered import Block, Metered
 __all__ = [
     "ContextMeter",
     "context_meter",
+    "ends_a_task",
     "hear_distributed",
     "listening",
     "runs_a_task",
@@ -32,6 +33,9 @@ _NAME = "dask_diag"
 listening: set[Any] = set()
 """What listens: computations, and tasks in worker processes. If it is empty, metering costs
 nothing."""
+
+ends_a_task: set[int] = set()
+"""The ``id()`` of the code of functions that those call once the task has stopped."""
 
 runs_a_task: set[int] = set()
 """The ``id()`` of the code of functions that run a measured task, which is their ``self``.

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from dask_diag.capture.dask_internals import bytes_of_result, bytes_of_task
 from dask_diag.capture.tasks.metered import Metered
-from dask_diag.capture.tasks.metering import hear_distributed, listening, runs_a_task
+from dask_diag.capture.tasks.metering import ends_a_task, hear_distributed, listening, runs_a_task
 
 __all__ = ["Measurement", "RemoteTask", "Transfer", "running", "take_measurement"]
 
@@ -192,6 +192,7 @@ class RemoteTask:
 
 
 runs_a_task.add(id(RemoteTask.__call__.__code__))
+ends_a_task.add(id(RemoteTask._measurement.__code__))
 
 
 class Delivery:
