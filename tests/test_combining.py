@@ -425,6 +425,15 @@ def test_no_time_of_a_run_is_counted_twice_and_none_is_lost(blocks):
     assert any(f"left out {left_out:,} resource" in text for text in both.notices) == bool(left_out)
 
 
+def test_memory_read_before_a_late_sample_goes_with_the_sample():
+    # The outer sampler was late at 6: a pause, until its own note a moment after the inner one's.
+    outer = sampled([1, 2, 3, 6], start=0, notes=[3.51])
+    inner = sampled([1.1, 2.1, 3.1, 5.9], start=0.1, notes=[3.5])
+    both = Recording.combine([outer, inner])
+    assert rows(both.resources) == rows(outer.resources)
+    assert rows(both.processes) == rows(outer.processes)
+
+
 def test_two_resource_profilers_over_one_block_give_one_series(retried):
     naps = {("nap", n): (time.sleep, 0.1) for n in range(4)}
 

@@ -93,7 +93,7 @@ class _Cover(NamedTuple):
 def _sampled_before(part: Any, own: _Cover, others: Sequence[_Cover]) -> tuple[Array, Array]:
     """Which rows of a part's resources, and which of its processes, are of time that others have.
 
-    The processes' memory that was read with a sample goes with it.
+    The memory of processes goes with the sample in whose stretch of time it was read.
     """
     samples = np.zeros(len(part.resources), dtype=bool)
     processes = np.zeros(len(part.processes), dtype=bool)
@@ -105,9 +105,10 @@ def _sampled_before(part: Any, own: _Cover, others: Sequence[_Cover]) -> tuple[A
     if len(processes):
         moments = part.processes["time"]
         order = np.argsort(times)
-        near = order[np.minimum(np.searchsorted(times[order], moments), len(times) - 1)]
-        between = np.logical_or.reduce([other.has(moments) for other in others])
-        processes = np.where(times[near] == moments, samples[near], between)
+        index = np.searchsorted(times[order], moments)
+        next_sample = order[np.minimum(index, len(times) - 1)]
+        after_the_last = np.logical_or.reduce([other.has(moments) for other in others])
+        processes = np.where(index < len(times), samples[next_sample], after_the_last)
     return samples, processes
 
 
