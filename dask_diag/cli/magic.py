@@ -55,7 +55,7 @@ def _started(arguments: Any, cell: str) -> Any:
 
 @contextlib.contextmanager
 def _reported(failing: str) -> Iterator[None]:
-    """Report an error of ours in a line: it is not what the cell ends by."""
+    """Report an error of dask_diag in a line; the cell does not end by it."""
     try:
         yield
     except Exception as error:
@@ -94,7 +94,7 @@ class DiagMagics(Magics):
     @cell_magic
     @magic_arguments()
     @argument("name", nargs="?", default=_NAME, help="the variable that gets the recording")
-    @argument("-o", "--output", help="write the recording to this file as it goes")
+    @argument("-o", "--output", help="write the recording to this file while the cell runs")
     @argument("--report", help="write a page about it to this file")
     @argument("-f", "--force", action="store_true", help="replace files that are there")
     @argument("--no-waits", action="store_true", help="do not record what tasks wait for")
@@ -113,9 +113,9 @@ class DiagMagics(Magics):
         __tracebackhide__ = True
         arguments = parse_argstring(self.diag, line)
         if arguments.help:
-            # As argparse tells it of a line magic; `::` is for documents.
-            told = self.diag.parser.format_help()
-            print(told.replace("::\n\n  %diag", "%%diag", 1))  # noqa: T201
+            # As argparse describes a line magic; `::` is for documents.
+            text = self.diag.parser.format_help()
+            print(text.replace("::\n\n  %diag", "%%diag", 1))  # noqa: T201
             return None
         if not arguments.name.isidentifier() or iskeyword(arguments.name):
             raise UsageError(f"expected the name of a variable, found {arguments.name!r}")

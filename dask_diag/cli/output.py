@@ -84,7 +84,7 @@ def _errors_in_one_line() -> Iterator[None]:
         except DiagnosticError as error:
             raise Failure(one_line(error)) from None
         except BrokenPipeError:
-            # Whoever reads a command's --help has had enough, as head does.
+            # The reader of a command's --help has had enough, as head does.
             _discard(sys.stdout)
             raise click.exceptions.Exit(0) from None
         except OSError as error:
@@ -110,7 +110,7 @@ def _errors_in_one_line() -> Iterator[None]:
 
 
 def end_as(signal_number: int) -> NoReturn:
-    """End this process as that signal ends one, so that who waits for it is told the truth."""
+    """End this process as that signal ends one, which its parent can see."""
     # As the interpreter does, which is not to end it.
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -133,7 +133,7 @@ def _visible(line: str) -> str:
 
 
 def why_failed(error: BaseException) -> str:
-    """What an error says, in a line: with its type, if it is not one of ours."""
+    """What an error says, in a line: with its type, unless dask_diag raised it."""
     try:
         return one_line(error if isinstance(error, DiagnosticError) else repr(error))
     except Exception:

@@ -21,7 +21,7 @@ __all__ = ["report"]
 @click.option("-o", "--output", type=FilePath(), help="The page; by default FILE with .html.")
 @click.option("-f", "--force", is_flag=True, help="Replace the page if it is there.")
 def report(file: str, output: str | None, force: bool) -> None:
-    """Write a page about a recording, which needs no network, and tell what costs most time."""
+    """Write a page about a recording, which needs no network, and print the largest finding."""
     from dask_diag.analysis.findings import findings
     from dask_diag.storage import load
     from dask_diag.views.report.page import report as write_report

@@ -77,9 +77,9 @@ def run(
     """Run a program and record all that it computes on Dask's local schedulers.
 
     The program finds its arguments, stdout, __main__ and everything else as if run by python, and
-    the exit status is its own. The recording is written as it goes, and the summary to stderr when
-    it ends: by itself, by an error, by sys.exit or by Ctrl-C. os._exit, SIGTERM and SIGKILL leave
-    no time for a summary; the recording is there, and says that it is truncated.
+    the exit status is its own. The recording is written while it runs, and the summary is printed
+    to stderr when it ends: by itself, by an error, by sys.exit or by Ctrl-C. After os._exit,
+    SIGTERM or SIGKILL there is no summary, and the recording is marked as truncated.
     """
     if module and code:
         raise click.UsageError("-m and -c: only one of them can be")
@@ -104,7 +104,7 @@ def _run(program: Program, path: str, report: str | None, quiet: bool, **options
         options["metric"] = function_named(options["metric"])
     recorder = record(path, **options)
     process = os.getpid()
-    # Only what is the program's can be interrupted: what is ours is closed first.
+    # Only the program can be interrupted: its recording is closed first.
     with DeferredInterrupts() as interrupts:
         with recorder:
             error = end_of(program.run, interrupts)
@@ -112,8 +112,8 @@ def _run(program: Program, path: str, report: str | None, quiet: bool, **options
                 print_as_python_does(error)
             wait_for_threads(interrupts)
         if os.getpid() == process:
-            # A child that the program forked comes here too; its parent tells.
-            # It may take long, and the recording is safe: who insists may end it.
+            # A child that the program forked comes here too; only its parent reports.
+            # It may take long, and the recording is safe: a second Ctrl-C ends it.
             interrupts.most = 2
             _report(recorder, path, report, quiet)
         if isinstance(error, KeyboardInterrupt) or interrupts.noted:

@@ -26,12 +26,12 @@ _HEADINGS = ("function", "tasks", "wall", "CPU", "non-CPU", "CPU %", "longest")
 
 
 def summary(profilers: Any) -> Summary:
-    """What was measured, by function, with totals, failures and what the reader must know.
+    """What was measured, by function, with totals, failures and notices.
 
     Parameters
     ----------
     profilers : diagnostic, Recording, or a list of them
-        Several are combined: they are taken to have watched the same block.
+        Several are combined, as recordings of the same block.
 
     Returns
     -------

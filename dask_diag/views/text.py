@@ -85,9 +85,9 @@ def table_summary(
     return make_summary(SummaryParts(headline, columns, rows, notices=notices))
 
 
-def counted(number: int, noun: str, plural: str = "") -> str:
-    """A count with its noun, in the plural where it must be."""
-    return f"{count(number)} {noun if number == 1 else plural or noun + 's'}"
+def counted(number: int, singular: str, plural: str = "") -> str:
+    """A number with what it counts: ``1 task``, ``2 tasks``."""
+    return f"{count(number)} {singular if number == 1 else plural or singular + 's'}"
 
 
 def _as_text(parts: SummaryParts) -> str:

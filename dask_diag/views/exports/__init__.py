@@ -20,9 +20,9 @@ _PACKED = ".gz"
 
 
 class Format(NamedTuple):
-    """A format: how names of its files end, and what writes a file or a folder.
+    """A format: the endings of its files, and the functions that write a file or a folder.
 
-    What writes a file is told whether to compress it, if it may be.
+    The third argument of ``file`` is whether to compress, if `may_be_packed`.
     """
 
     endings: tuple[str, ...]

@@ -43,8 +43,8 @@ def _write(table: Table, path: Path, about: dict[str, Any]) -> None:
 
 
 def _pyarrow() -> tuple[Any, Any]:
-    told = "the format 'parquet'", "'csv' and 'json' need nothing"
-    return import_optional("pyarrow", *told), import_optional("pyarrow.parquet", *told)
+    purpose = "the format 'parquet'", "'csv' and 'json' need nothing"
+    return import_optional("pyarrow", *purpose), import_optional("pyarrow.parquet", *purpose)
 
 
 def _type(pyarrow: Any, column: Any) -> Any:

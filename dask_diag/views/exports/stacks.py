@@ -49,7 +49,7 @@ def export_stacks(
     function : str, optional
         Only tasks of this function.
     key : object, optional
-        Only the task of this key, as it is or as text; ``""`` for those not told apart.
+        Only the task of this key, as it is or as text; ``""`` for tasks not tracked individually.
     overwrite : bool, optional
         Whether a file that is there may be replaced.
 
@@ -107,7 +107,7 @@ def _weighted(recording: Recording, *selection: Any) -> tuple[Table, list[tuple[
 
 
 def _calls_down_to(nodes: Table) -> Callable[[int], list[int]]:
-    """A function that tells the nodes from below the function of tasks down to a node."""
+    """A function that returns the path to a node, from below the function of tasks."""
     parent = nodes["parent"].tolist()
 
     def calls(node: int) -> list[int]:
@@ -208,8 +208,8 @@ def _as_collapsed(nodes: Table, weights: list[tuple[int, float]], _: str) -> str
 
 def _word(name: str, file: str, first: int) -> str:
     """A call as one part of a collapsed stack, in which no semicolon may be."""
-    place = f" ({file}:{first})" if first else f" ({file})" if file else ""
-    return (name + place).replace(";", ",").strip() or "(no name)"
+    location = f" ({file}:{first})" if first else f" ({file})" if file else ""
+    return (name + location).replace(";", ",").strip() or "(no name)"
 
 
 _KINDS = {"speedscope": _as_speedscope, "collapsed": _as_collapsed}

@@ -33,7 +33,7 @@ def safe(text: object, limit: int = _LONGEST) -> str:
 
 
 class Part:
-    """Something that stands in a section."""
+    """An element of a section."""
 
     kind: ClassVar[str]
 
@@ -60,7 +60,7 @@ class Grid(Part):
 
 @dataclass(frozen=True)
 class Key(Part):
-    """What colours stand for: pairs of a colour and a name, and how many have no room."""
+    """A legend: pairs of a colour and a name, and how many more are left out."""
 
     caption: str
     items: Sequence[tuple[str, str]]
@@ -70,7 +70,7 @@ class Key(Part):
 
 @dataclass(frozen=True)
 class Bars(Part):
-    """Stacked bars: of each a name, what is told, and pieces of colour, per cent, and text."""
+    """Stacked bars: for each a name, a text, and pieces of colour, per cent, and tooltip."""
 
     caption: str
     rows: Sequence[tuple[str, str, Sequence[tuple[str, float, str]]]]
@@ -83,7 +83,7 @@ class Figure(Part):
 
     name: str
     model: Any = field(repr=False)
-    told: str
+    description: str
     kind: ClassVar[str] = "figure"
 
 
@@ -91,7 +91,7 @@ class Figure(Part):
 class Code(Part):
     """Source code, and where it is."""
 
-    place: str
+    location: str
     text: str
     kind: ClassVar[str] = "code"
 
@@ -114,10 +114,10 @@ class Fold(Part):
 
 
 def not_there(what: str, profiler: str) -> Text:
-    """What stands in place of what was not measured."""
+    """The message in place of what was not measured."""
     return Text([f"No {what} were recorded ({profiler} does that)."])
 
 
 def of_first(rows: int, most: int) -> str:
-    """What is said of a table that has not all rows."""
+    """What the caption of a table adds if rows are left out."""
     return f", the first {count(most)} of {count(rows)}" if rows > most else ""

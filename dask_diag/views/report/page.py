@@ -28,7 +28,7 @@ _FRAME = "report/report.html"
 
 @dataclass
 class _Made:
-    """A section as it stands in the page: its parts, or the error that left it without."""
+    """A section as the page shows it: its parts, or the error that it ended in."""
 
     name: str
     title: str
@@ -41,12 +41,12 @@ def report(
     filename: str | os.PathLike[str] = "dask-report.html",
     mode: str | None = None,
 ) -> Path:
-    """Write a page that tells findings first, and then everything that was measured.
+    """Write a page that shows findings first, and then everything that was measured.
 
     Parameters
     ----------
     profilers : diagnostic, Recording, or a list of them
-        Several are combined: they are taken to have watched the same block.
+        Several are combined, as recordings of the same block.
     filename : str or path, optional
         The page to write. A file of that name is replaced.
     mode : str, optional
@@ -93,7 +93,7 @@ def _page(recording: Recording, resources: Resources) -> str:
 
 
 def _made(section: Section, recording: Recording) -> _Made:
-    """A section; what goes wrong is told in its place."""
+    """A section; if it fails, the error in its place."""
     made = _Made(section.name, section.title)
     try:
         made.parts += section.parts(recording)
@@ -122,5 +122,5 @@ def _figures(parts: list[Part]) -> Iterator[Figure]:
 
 
 def _when(recording: Recording) -> str:
-    begun = datetime.fromtimestamp(recording.epoch + recording.start, timezone.utc)
-    return begun.strftime("%Y-%m-%d %H:%M:%S UTC")
+    start = datetime.fromtimestamp(recording.epoch + recording.start, timezone.utc)
+    return start.strftime("%Y-%m-%d %H:%M:%S UTC")

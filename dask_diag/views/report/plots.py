@@ -33,7 +33,7 @@ __all__ = ["cache", "flame", "memory", "resources", "tasks"]
 
 _FUNCTIONS = 20
 _MARKS = {"upper": "≤ "}
-_WHAT_MARKS_TELL = (
+_MEANING_OF_MARKS = (
     "≤ is an upper bound: other tasks ran in that process meanwhile, or before. "
     "Without it the amount is exact."
 )
@@ -47,8 +47,8 @@ def tasks(recording: Recording) -> Iterator[Part]:
         return
     yield Text(
         [
-            "A lane for each worker, a rectangle for each task, filled as far as its time was CPU "
-            "time. Point at a task to see what it was; drag to move, turn the wheel to zoom."
+            "A lane for each worker, a rectangle for each task; the filled part is its share of "
+            "CPU time. Point at a task for details; drag to move, turn the wheel to zoom."
         ]
     )
     yield plot
@@ -110,7 +110,7 @@ def memory(recording: Recording) -> Iterator[Part]:
                 for row in usage[:_FUNCTIONS]
             ],
         )
-        yield Text([_WHAT_MARKS_TELL])
+        yield Text([_MEANING_OF_MARKS])
 
 
 def _first(values: Any) -> float:
@@ -154,7 +154,7 @@ def flame(recording: Recording) -> Iterator[Part]:
 
 
 def _figure(name: str, recording: Recording) -> Figure | None:
-    """A plot over time, as wide as there is room, without a legend."""
+    """A plot over time, as wide as the page, without a legend."""
     options = Options(
         sizing_mode="stretch_width",
         title=None,

@@ -1,4 +1,4 @@
-"""The sections of a report: each takes a recording and gives what stands in it."""
+"""The sections of a report: each is a function from a recording to its parts."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def _calling_code(recording: Recording) -> Iterator[Part]:
     rows = _facts(recording, "calling code")
     if not rows:
         yield Text(["The code that computed was not recorded, or its source is not there."])
-    for place, text in rows:
-        yield Code(safe(place), _lines(text))
+    for location, text in rows:
+        yield Code(safe(location), _lines(text))
 
 
 def _lines(text: str) -> str:
@@ -77,15 +77,15 @@ def _versions(recording: Recording) -> Iterator[Part]:
         yield Text(["Where this was recorded is not in the recording."])
         return
     for section in ("versions", "machine"):
-        yield Grid(section.capitalize(), ("", ""), _told(recording, section), texts=2)
-    configuration = _told(recording, "configuration")
+        yield Grid(section.capitalize(), ("", ""), _escaped_facts(recording, section), texts=2)
+    configuration = _escaped_facts(recording, "configuration")
     yield Fold(
         f"dask's configuration ({counted(len(configuration), 'entry', 'entries')})",
         [Grid("Configuration", ("name", "value"), configuration, texts=2)],
     )
 
 
-def _told(recording: Recording, section: str) -> list[tuple[str, str]]:
+def _escaped_facts(recording: Recording, section: str) -> list[tuple[str, str]]:
     return [(safe(name), safe(value, 300)) for name, value in _facts(recording, section)]
 
 

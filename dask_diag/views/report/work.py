@@ -75,8 +75,8 @@ def _bars_by_function(recording: Recording) -> Iterator[tuple[str, str, Any]]:
         yield safe(name, 40), seconds(sums[name]), _pieces(shares)
     rest = order[_FUNCTIONS:]
     if rest:
-        told = seconds(sum(sums[name] for name in rest))
-        yield f"({counted(len(rest), 'more function')})", told, []
+        total = seconds(sum(sums[name] for name in rest))
+        yield f"({counted(len(rest), 'more function')})", total, []
 
 
 def _pieces(shares: list[tuple[str, float, float]]) -> list[tuple[str, float, str]]:
@@ -89,12 +89,12 @@ def _pieces(shares: list[tuple[str, float, float]]) -> list[tuple[str, float, st
 def longest_chains(recording: Recording) -> Iterator[Part]:
     """The critical path."""
     if not len(recording.dependencies):
-        yield Text(["No task needed another one, or that was not recorded."])
+        yield Text(["No dependencies between tasks were recorded."])
         return
     path = critical_path(recording)
     yield Grid(
-        "Longest chain of each computation",
-        ("computation", "wall", "longest chain", "all tasks", "workers", "at most faster by"),
+        "Critical path of each computation",
+        ("computation", "wall", "critical path", "all tasks", "workers", "max speedup"),
         [
             (
                 safe(row["computation"], 30),
@@ -102,7 +102,7 @@ def longest_chains(recording: Recording) -> Iterator[Part]:
                 seconds(row["length"]),
                 seconds(row["work"]),
                 str(row["workers"]),
-                f"{amount(row['max_speedup'])} times",
+                f"{amount(row['max_speedup'])}×",
             )
             for row in path.computations.to_dicts()
         ],

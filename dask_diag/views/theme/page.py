@@ -1,4 +1,4 @@
-"""Figures in a page: in its colours, light or dark, and in the room that it has."""
+"""Figures in a page: in its colours, light or dark, and no wider than the window."""
 
 from __future__ import annotations
 

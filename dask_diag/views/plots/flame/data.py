@@ -45,7 +45,7 @@ def _color_codes(nodes: Table) -> Any:
 
 
 def is_missing(nodes: Table) -> Any:
-    """Which nodes stand for time that could not be sampled."""
+    """Which nodes represent time that could not be sampled."""
     return (nodes["depth"] == 2) & nodes["name"].where(NOT_SAMPLED) & nodes["file"].where("")
 
 

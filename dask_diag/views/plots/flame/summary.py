@@ -36,7 +36,7 @@ def flame_summary(
     Parameters
     ----------
     profilers : diagnostic, Recording, or a list of them
-        Several are combined: they are taken to have watched the same block.
+        Several are combined, as recordings of the same block.
     count : int
         How many lines at most.
     start, stop : float, optional
@@ -44,7 +44,7 @@ def flame_summary(
     function : str, optional
         Only tasks of this function.
     key : object, optional
-        Only the task of this key, as it is or as text; ``""`` for those not told apart.
+        Only the task of this key, as it is or as text; ``""`` for tasks not tracked individually.
 
     Returns
     -------
@@ -80,20 +80,20 @@ def _heading(every: dict[str, Any]) -> str:
 
 def _rows(lines: Table, every: dict[str, Any]) -> Iterator[tuple[str, ...]]:
     """Cells for each line, then for all that is not in one of them, then for all."""
-    whole, told = every["total_wall"], 0.0
+    total, listed = every["total_wall"], 0.0
     for line in lines.to_dicts():
-        told += line["wall"]
+        listed += line["wall"]
         path = short_path(line["file"])
-        place = f"{shown(path, _PATH)}:{line['line']} " if path else ""
+        location = f"{shown(path, _PATH)}:{line['line']} " if path else ""
         yield (
-            f"{place}{shown(line['name'])}",
-            *_cells(line["wall"], whole),
-            *_cells(line["total_wall"], whole),
+            f"{location}{shown(line['name'])}",
+            *_cells(line["wall"], total),
+            *_cells(line["total_wall"], total),
         )
-    if whole - told > _ROUNDING * whole:
-        yield ("(all else)", *_cells(whole - told, whole), "", "")
-    if whole:
-        yield ("total", *_cells(whole, whole), "", "")
+    if total - listed > _ROUNDING * total:
+        yield ("(all else)", *_cells(total - listed, total), "", "")
+    if total:
+        yield ("total", *_cells(total, total), "", "")
 
 
 def _cells(part: float, whole: float) -> tuple[str, str]:
