@@ -1,49 +1,23 @@
-"""What can be shown: diagnostics, recordings, or a list of them."""
+"""What can be shown: profilers, recordings, or a list of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Protocol, TypeGuard, TypeVar
 
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording
 
-__all__ = ["listed", "recording_of"]
+__all__ = ["Sources", "listed", "recording_of"]
 
 
-def listed(sources: Any) -> list[Any]:
-    """`sources` as a list, whether it is one or several.
+class Profiler(Protocol):
+    """A profiler of dask_diag, as far as views are concerned."""
 
-    Raises
-    ------
-    DiagnosticError
-        If it is empty or holds something that cannot be shown.
-    """
-    several = isinstance(sources, Iterable) and not _can_be_shown(sources)
-    items = list(sources) if several else [sources]
-    if not items:
-        raise DiagnosticError("expected a profiler or a list of them, found an empty list")
-    for item in items:
-        if not _can_be_shown(item):
-            raise DiagnosticError(
-                f"expected a profiler, a Recording, or a list of them, found {type(item).__name__}"
-            )
-    return items
+    @property
+    def recording(self) -> Recording:
+        """What it has measured so far."""
 
 
-def _can_be_shown(item: Any) -> bool:
-    shown = hasattr(item, "recording") or hasattr(item, "visualize")
-    return isinstance(item, Recording) or (shown and not isinstance(item, type))
-
-
-def recording_of(sources: Any) -> Recording:
-    """The recording of one source, or of several combined."""
-    items = listed(sources)
-    for item in items:
-        if not isinstance(item, Recording) and not hasattr(item, "recording"):
-            raise DiagnosticError(
-                f"expected a profiler of dask_diag, found {type(item).__module__}."
-                f"{type(item).__name__}, which has no recording"
-            )
-    recordings = [item if isinstance(item, Recording) else item.recording for item in items]
-    return recordings[0] if len(recordings) == 1 else Recording.combine(recordings)
+Source = Recording | Profiler
+Sources = Source | Iterable[Source]
