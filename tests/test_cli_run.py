@@ -328,7 +328,7 @@ def test_nothing_is_overwritten_unasked():
         (["-o", "no/where/x.diag", "-c", "1"], "make the directory"),
         (["--report", "no/x.html", "-c", "1"], "make the directory"),
         (["--report", ".", "-c", "1"], "it is a directory"),
-        (["-m", "-c", "x"], "only one of them"),
+        (["-m", "-c", "x"], "not both"),
         ([], "Missing argument"),
         (["--interval", "0", "-c", "1"], "--interval"),
         (["--no-such-option", "x.py"], "No such option"),

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from keyword import iskeyword
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 from IPython.core.error import UsageError
@@ -23,7 +23,16 @@ from dask_diag.cli.output import print_message, why_failed
 from dask_diag.cli.paths import check_free, check_page
 from dask_diag.errors import DiagnosticError
 
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from dask_diag.model.recording import Recording
+    from dask_diag.profilers.group import ProfilerGroup
+
 __all__ = ["DiagMagics"]
+
+Names = dict[str, object]
+"""A namespace of a cell."""
 
 _NAME = "_diag"
 _NO_AWAIT = (
@@ -32,7 +41,7 @@ _NO_AWAIT = (
 )
 
 
-def _started(arguments: Any, cell: str) -> Any:
+def _started(arguments: Namespace, cell: str) -> ProfilerGroup:
     from dask_diag.profilers.group import ProfilerGroup
     from dask_diag.profilers.record import record
 
@@ -70,7 +79,7 @@ def _in_event_loop() -> bool:
     return True
 
 
-async def _awaited(codes: list[CodeType], *names: Any) -> tuple[Any, Exception | None]:
+async def _awaited(codes: list[CodeType], *names: Names | None) -> tuple[object, Exception | None]:
     """The value of the last, or the error that ended them.
 
     Raised outside, that has no frames of an event loop in its traceback.
@@ -104,7 +113,7 @@ class DiagMagics(Magics):
     @argument("-q", "--quiet", action="store_true", help="show nothing")
     @argument("-h", "--help", action="store_true", help="show this, and run nothing")
     @needs_local_scope
-    def diag(self, line: str, cell: str, local_ns: Any = None) -> Any:
+    def diag(self, line: str, cell: str, local_ns: Names | None = None) -> object:
         """Record all that a cell computes on Dask's local schedulers, and show it.
 
         The value of the cell's last expression is shown as without it.
@@ -134,7 +143,7 @@ class DiagMagics(Magics):
         self._finish(recorder, arguments, None, None, None)
         return value
 
-    def _value(self, codes: list[CodeType], awaits: bool, local_ns: Any) -> Any:
+    def _value(self, codes: list[CodeType], awaits: bool, local_ns: Names | None) -> object:
         """Run a cell; its value is that of the last expression."""
         __tracebackhide__ = True
         names = self.shell.user_ns, local_ns
@@ -165,7 +174,7 @@ class DiagMagics(Magics):
         """Whether someone looks: a shell within a program has nobody to show plots to."""
         return type(self.shell).__module__.startswith(("ipykernel", "IPython.terminal"))
 
-    def _finish(self, recorder: Any, arguments: Any, *ended_by: Any) -> None:
+    def _finish(self, recorder: ProfilerGroup, arguments: Namespace, *ended_by: object) -> None:
         """End the recording and show it; what fails is a line, and nothing else of it is lost."""
         from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
 
@@ -181,7 +190,7 @@ class DiagMagics(Magics):
             with _reported("the recording could not be shown"):
                 self._show(recording, arguments)
 
-    def _show(self, recording: Any, arguments: Any) -> None:
+    def _show(self, recording: Recording, arguments: Namespace) -> None:
         from dask_diag.views.report.page import report
         from dask_diag.views.summary import summary
         from dask_diag.views.visualize import visualize

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -15,6 +15,9 @@ from dask_diag.cli.metric import function_named
 from dask_diag.cli.output import end_as, one_line, print_message, why_failed
 from dask_diag.cli.paths import FilePath, check_free, check_page
 from dask_diag.cli.runner import Program, end_of, print_as_python_does, wait_for_threads
+
+if TYPE_CHECKING:
+    from dask_diag.profilers.record import record
 
 __all__ = ["run"]
 
@@ -81,28 +84,36 @@ def run(
     to stderr when it ends: by itself, by an error, by sys.exit or by Ctrl-C. After os._exit,
     SIGTERM or SIGKILL there is no summary, and the recording is marked as truncated.
     """
+    from dask_diag.profilers.record import record
+
     if module and code:
-        raise click.UsageError("-m and -c: only one of them can be")
+        raise click.UsageError("use either -m or -c, not both")
     kind = "module" if module else "code" if code else "script"
     runs = Program(kind, program, arguments)
     path = output if output is not None else f"{runs.name}.diag"
     check_free(path, force, runs.path)
     check_page(report, force, runs.path, path)
-    options = {"metric": metric, "metric_name": metric_name, "unit": unit, "code": not no_code}
-    _run(runs, path, report, quiet, overwrite=force, waits=waits, interval=interval, **options)
-
-
-def _run(program: Program, path: str, report: str | None, quiet: bool, **options: Any) -> None:
-    from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
-    from dask_diag.profilers.record import record
-
-    # Where it is now: the program may go elsewhere.
+    # Absolute, because the program may change its folder.
     path, report = os.path.abspath(path), report and os.path.abspath(report)
-    program.prepare()
-    if options["metric"] is not None:
-        # Where the program finds its modules; `prepare` has just set it.
-        options["metric"] = function_named(options["metric"])
-    recorder = record(path, **options)
+    runs.prepare()
+    recorder = record(
+        path,
+        overwrite=force,
+        interval=interval,
+        waits=waits,
+        # It is imported from where the program finds its modules; `prepare` has just set it.
+        metric=None if metric is None else function_named(metric),
+        metric_name=metric_name,
+        unit=unit,
+        code=not no_code,
+    )
+    _run(runs, recorder, lambda: _report(recorder, path, report, quiet))
+
+
+def _run(program: Program, recorder: record, report: Callable[[], None]) -> NoReturn:
+    """Run the program, recorded, and end as it does."""
+    from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
+
     process = os.getpid()
     # Only the program can be interrupted: its recording is closed first.
     with DeferredInterrupts() as interrupts:
@@ -115,7 +126,7 @@ def _run(program: Program, path: str, report: str | None, quiet: bool, **options
             # A child that the program forked comes here too; only its parent reports.
             # It may take long, and the recording is safe: a second Ctrl-C ends it.
             interrupts.most = 2
-            _report(recorder, path, report, quiet)
+            report()
         if isinstance(error, KeyboardInterrupt) or interrupts.noted:
             end_as(signal.SIGINT)
     if isinstance(error, SystemExit):
@@ -123,7 +134,7 @@ def _run(program: Program, path: str, report: str | None, quiet: bool, **options
     sys.exit(0 if error is None else 1)
 
 
-def _report(recorder: Any, path: str, report: str | None, quiet: bool) -> None:
+def _report(recorder: record, path: str, report: str | None, quiet: bool) -> None:
     """The summary and the page; what fails is a line, and changes nothing of how it ends."""
     _guarded("stdout could not be written", _flush_stdout)
     if not quiet:
@@ -145,7 +156,7 @@ def _flush_stdout() -> None:
         sys.stdout.flush()
 
 
-def _write_report(recorder: Any, path: str) -> None:
+def _write_report(recorder: record, path: str) -> None:
     from dask_diag.views.report.page import report
 
     report(recorder.recording, path)

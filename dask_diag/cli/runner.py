@@ -15,12 +15,14 @@ import threading
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from dask_diag.cli.output import Failure, one_line
 from dask_diag.cli.paths import reason
 
 if TYPE_CHECKING:
+    from importlib.abc import InspectLoader
+
     from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
 
 __all__ = ["Program", "end_of", "print_as_python_does", "wait_for_threads"]
@@ -109,14 +111,14 @@ class Program:
         return compile(self._what, "<string>", "exec", dont_inherit=True)
 
     def _module(self, main: ModuleType) -> CodeType:
-        spec: Any = self._spec
+        spec = self._spec
         main.__spec__ = spec
         main.__loader__ = spec.loader
         main.__package__ = spec.parent
         if spec.origin is not None:
             main.__file__ = sys.argv[0] = spec.origin
-        code: CodeType = spec.loader.get_code(spec.name)
-        return code
+        # `_found` refuses what has no code.
+        return cast("CodeType", cast("InspectLoader", spec.loader).get_code(spec.name))
 
 
 def _check_readable(path: str) -> None:

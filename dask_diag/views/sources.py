@@ -2,22 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol, TypeGuard, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol, cast
 
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording
 
-__all__ = ["Sources", "listed", "recording_of"]
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+__all__ = ["Profiler", "Source", "Sources", "listed", "recording_of"]
 
 
 class Profiler(Protocol):
-    """A profiler of dask_diag, as far as views are concerned."""
+    """What views need of a profiler."""
+
+    draws: str
+    """The plot of what it measures."""
 
     @property
     def recording(self) -> Recording:
         """What it has measured so far."""
 
 
-Source = Recording | Profiler
-Sources = Source | Iterable[Source]
+Source: TypeAlias = Recording | Profiler
+Sources: TypeAlias = Source | Iterable[Source]
+
+
+def listed(sources: Sources) -> Sequence[Source]:
+    """`sources` as a list, whether it is one or several.
+
+    Raises
+    ------
+    DiagnosticError
+        If it is empty or holds something that cannot be shown.
+    """
+    if isinstance(sources, Iterable) and not _can_be_shown(sources):
+        items = list(sources)
+    else:
+        items = [cast("Source", sources)]
+    if not items:
+        raise DiagnosticError("expected a profiler or a list of them, found an empty list")
+    for item in items:
+        if not _can_be_shown(item):
+            raise DiagnosticError(
+                f"expected a profiler, a Recording, or a list of them, found {type(item).__name__}"
+            )
+    return items
+
+
+def _can_be_shown(item: object) -> bool:
+    shown = hasattr(item, "recording") or hasattr(item, "visualize")
+    return isinstance(item, Recording) or (shown and not isinstance(item, type))
+
+
+def recording_of(sources: Sources) -> Recording:
+    """The recording of one source, or of several combined."""
+    items = listed(sources)
+    for item in items:
+        if not isinstance(item, Recording) and not hasattr(item, "recording"):
+            raise DiagnosticError(
+                f"expected a profiler of dask_diag, found {type(item).__module__}."
+                f"{type(item).__name__}, which has no recording"
+            )
+    recordings = [item if isinstance(item, Recording) else item.recording for item in items]
+    return recordings[0] if len(recordings) == 1 else Recording.combine(recordings)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import html
 import io
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -15,7 +16,10 @@ from rich.text import Text
 
 from dask_diag.formatting import count, percent
 
-__all__ = ["Summary", "SummaryParts", "counted", "make_summary", "table_summary"]
+__all__ = ["Record", "Summary", "SummaryParts", "counted", "make_summary", "table_summary"]
+
+Record = Mapping[str, Any]
+"""A row of a table, by column."""
 
 _WIDTH = 80
 _BAR_WIDTH = _WIDTH - 2

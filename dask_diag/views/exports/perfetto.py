@@ -12,7 +12,6 @@ import json
 from collections.abc import Iterator
 from math import isnan
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -46,7 +45,7 @@ def write_file(recording: Recording, path: Path, compressed: bool) -> None:
         stream.write("\n]}\n")
 
 
-def _about(recording: Recording) -> dict[str, Any]:
+def _about(recording: Recording) -> dict[str, object]:
     return {
         "made by": f"dask_diag {__version__}",
         "began (s since 1970)": recording.start + recording.epoch,
@@ -69,7 +68,7 @@ def _events(recording: Recording) -> Iterator[list[str]]:
 
 
 def _metadata(tracks: Tracks) -> Iterator[str]:
-    def event(what: str, pid: int, tid: int, **args: Any) -> str:
+    def event(what: str, pid: int, tid: int, **args: object) -> str:
         return _encode({"ph": "M", "name": what, "pid": pid, "tid": tid, "args": args})
 
     for position, (pid, name) in enumerate(tracks.processes()):

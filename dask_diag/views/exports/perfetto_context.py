@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from math import isnan
-from typing import Any
 
 import numpy as np
 
 from dask_diag.analysis.step_functions import ready_tasks, thinned
+from dask_diag.columns import FloatArray
 from dask_diag.model.recording import Recording
-from dask_diag.model.table import Table
+from dask_diag.model.tables import Computations, Memory
 from dask_diag.views.escaping import shown
 from dask_diag.views.exports.cells import ROWS
 from dask_diag.views.exports.tracks import Tracks, bounds_of_tasks
@@ -41,11 +41,11 @@ def computations(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
         ]
 
 
-Interval = tuple[str, str, float, float, dict[str, Any]]
+Interval = tuple[str, str, float, float, dict[str, object]]
 """A name, a category, start and stop in seconds, and arguments."""
 
 
-def _rows_of_computations(computations: Table) -> Iterator[Interval]:
+def _rows_of_computations(computations: Computations) -> Iterator[Interval]:
     for row in computations.to_dicts():
         args = {
             name: shown(value, _LONGEST) if isinstance(value, str) else value
@@ -77,7 +77,7 @@ def _rows_of_spans(recording: Recording) -> Iterator[Interval]:
 def counters(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
     """CPU and memory, and how many tasks were ready to run."""
 
-    def lines(name: str, times: Any, **series: Any) -> Iterator[list[str]]:
+    def lines(name: str, times: FloatArray, **series: FloatArray) -> Iterator[list[str]]:
         head = f'{{"ph":"C","name":{_encode(shown(name))},"pid":{tracks.about},'
         names = [_encode(label) for label in series]
         for first in range(0, len(times), ROWS):
@@ -111,8 +111,6 @@ def counters(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
             )
 
 
-def _series(memory: Table) -> Iterable[tuple[str, Table]]:
-    if not len(memory):
-        return ()
-    labels = memory["label"]
+def _series(memory: Memory) -> Iterable[tuple[str, Memory]]:
+    labels = memory.label
     return [(label, memory.rows(labels.codes == code)) for code, label in enumerate(labels.values)]

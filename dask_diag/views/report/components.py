@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
+
+from bokeh.models import LayoutDOM
 
 from dask_diag.formatting import count
 from dask_diag.views.escaping import shown
@@ -18,6 +20,7 @@ __all__ = [
     "Grid",
     "Key",
     "Part",
+    "ShownFinding",
     "Text",
     "not_there",
     "of_first",
@@ -82,7 +85,7 @@ class Figure(Part):
     """A bokeh model."""
 
     name: str
-    model: Any = field(repr=False)
+    model: LayoutDOM = field(repr=False)
     description: str
     kind: ClassVar[str] = "figure"
 
@@ -97,10 +100,21 @@ class Code(Part):
 
 
 @dataclass(frozen=True)
+class ShownFinding:
+    """A finding as text."""
+
+    code: str
+    severity: str
+    lost: str
+    evidence: str
+    advice: str
+
+
+@dataclass(frozen=True)
 class Findings(Part):
     """Findings, the worst first."""
 
-    found: Sequence[Any]
+    findings: Sequence[ShownFinding]
     kind: ClassVar[str] = "findings"
 
 

@@ -7,18 +7,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 from bokeh.document import Document
+from bokeh.models import LayoutDOM
 from bokeh.resources import Resources
 
 from dask_diag.atomic_files import as_path, check_target, write_text
+from dask_diag.formatting import seconds
 from dask_diag.model.recording import Recording
 from dask_diag.views.assets import text_of
-from dask_diag.views.escaping import seconds, shown
+from dask_diag.views.escaping import shown
 from dask_diag.views.report.components import Figure, Fold, Part
 from dask_diag.views.report.sections import SECTIONS, Section
-from dask_diag.views.sources import recording_of
+from dask_diag.views.sources import Sources, recording_of
 from dask_diag.views.theme.page import look_of_figures, page_of, template
 
 __all__ = ["report"]
@@ -37,7 +38,7 @@ class _Made:
 
 
 def report(
-    profilers: Any,
+    profilers: Sources,
     filename: str | os.PathLike[str] = "dask-report.html",
     mode: str | None = None,
 ) -> Path:
@@ -77,7 +78,7 @@ def report(
 def _page(recording: Recording, resources: Resources) -> str:
     sections = [_made(section, recording) for section in SECTIONS]
     figures = [figure for section in sections for figure in _figures(section.parts)]
-    variables: dict[str, Any] = {
+    variables: dict[str, object] = {
         "sections": sections,
         "when": _when(recording),
         "duration": seconds(recording.stop - recording.start),
@@ -89,7 +90,7 @@ def _page(recording: Recording, resources: Resources) -> str:
     for figure in figures:
         figure.model.name = figure.name
     models = [figure.model for figure in figures]
-    return page_of(models, resources, _FRAME, "Dask report", **variables)
+    return page_of(models, resources, _FRAME, "Dask report", fitted=True, **variables)
 
 
 def _made(section: Section, recording: Recording) -> _Made:
@@ -105,7 +106,7 @@ def _made(section: Section, recording: Recording) -> _Made:
     return made
 
 
-def _check(model: Any) -> None:
+def _check(model: LayoutDOM) -> None:
     """Fail here, and not in the whole page, if a figure cannot be put into one."""
     document = Document()
     document.add_root(model)

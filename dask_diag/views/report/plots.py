@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
-
-import numpy as np
 
 from dask_diag.analysis.functions import by_function
 from dask_diag.analysis.memory import memory_usage
 from dask_diag.formatting import count, size
 from dask_diag.model.recording import Recording
+from dask_diag.views.drawings import plot_of
 from dask_diag.views.plots.cache import measured
 from dask_diag.views.plots.figures import Options
 from dask_diag.views.plots.flame.summary import flame_summary_parts
@@ -27,7 +25,6 @@ from dask_diag.views.report.components import (
     safe,
 )
 from dask_diag.views.theme.colors import color_of
-from dask_diag.views.visualize import plot_of
 
 __all__ = ["cache", "flame", "memory", "resources", "tasks"]
 
@@ -84,7 +81,7 @@ def memory(recording: Recording) -> Iterator[Part]:
         return
     own, children = samples["memory"], samples["memory_children"]
     rows = [
-        (name, *(size(of(values)) for of in (_first, np.max, _last)))
+        (name, *map(size, (values[0], values.max(), values[-1])))
         for name, values in (
             ("this process", own),
             ("its descendants", children),
@@ -111,14 +108,6 @@ def memory(recording: Recording) -> Iterator[Part]:
             ],
         )
         yield Text([_MEANING_OF_MARKS])
-
-
-def _first(values: Any) -> float:
-    return float(values[0])
-
-
-def _last(values: Any) -> float:
-    return float(values[-1])
 
 
 def cache(recording: Recording) -> Iterator[Part]:

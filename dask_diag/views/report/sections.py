@@ -6,12 +6,20 @@ from collections.abc import Callable, Iterator
 from math import isnan
 from typing import NamedTuple
 
-from dask_diag.analysis.findings import CODES, findings
+from dask_diag.analysis.findings import CODES, Finding, findings
+from dask_diag.formatting import seconds
 from dask_diag.model.recording import Recording
-from dask_diag.model.table import Table
-from dask_diag.views.escaping import seconds
 from dask_diag.views.report import plots, work
-from dask_diag.views.report.components import Code, Findings, Fold, Grid, Part, Text, safe
+from dask_diag.views.report.components import (
+    Code,
+    Findings,
+    Fold,
+    Grid,
+    Part,
+    ShownFinding,
+    Text,
+    safe,
+)
 from dask_diag.views.summary import summary_parts
 from dask_diag.views.text import counted
 
@@ -29,24 +37,22 @@ class Section(NamedTuple):
 
 
 def _findings(recording: Recording) -> Iterator[Part]:
-    found = findings(recording)
-    if found:
-        yield Findings(
-            [
-                {
-                    "code": finding.code,
-                    "severity": finding.severity,
-                    "lost": ""
-                    if isnan(finding.seconds_lost)
-                    else f"about {seconds(finding.seconds_lost)} lost",
-                    "evidence": safe(finding.evidence, 600),
-                    "advice": safe(finding.advice, 400),
-                }
-                for finding in found
-            ]
-        )
+    shown = list(map(_shown, findings(recording)))
+    if shown:
+        yield Findings(shown)
     else:
         yield Text([f"Nothing stood out. Looked for: {', '.join(CODES)}."])
+
+
+def _shown(finding: Finding) -> ShownFinding:
+    lost = finding.seconds_lost
+    return ShownFinding(
+        code=finding.code,
+        severity=finding.severity,
+        lost="" if isnan(lost) else f"about {seconds(lost)} lost",
+        evidence=safe(finding.evidence, 600),
+        advice=safe(finding.advice, 400),
+    )
 
 
 def _summary(recording: Recording) -> Iterator[Part]:
@@ -90,11 +96,9 @@ def _escaped_facts(recording: Recording, section: str) -> list[tuple[str, str]]:
 
 
 def _facts(recording: Recording, section: str) -> list[tuple[str, str]]:
-    table: Table = recording.environment
-    if not len(table):
-        return []
-    rows = table.rows(table["section"].where(section))
-    return list(zip(rows["name"].tolist(), rows["value"].tolist(), strict=True))
+    table = recording.environment
+    rows = table.rows(table.section.where(section))
+    return list(zip(rows.name.tolist(), rows.value.tolist(), strict=True))
 
 
 SECTIONS = (

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from dask_diag.analysis.activities import activities, cells
 from dask_diag.analysis.critical_path import critical_path
-from dask_diag.formatting import amount, count, percent
+from dask_diag.formatting import amount, count, percent, seconds
 from dask_diag.model.recording import Recording
-from dask_diag.views.escaping import seconds
 from dask_diag.views.plots.activities.plot import plot_activities
 from dask_diag.views.plots.figures import Options
 from dask_diag.views.report.components import (
@@ -31,6 +29,8 @@ __all__ = ["longest_chains", "worker_time"]
 
 _FUNCTIONS = 20
 _CHAIN = 200
+Piece = tuple[str, float, str]
+"""Of a bar: a colour, per cent of the longest, and a tooltip."""
 
 
 def worker_time(recording: Recording) -> Iterator[Part]:
@@ -38,12 +38,12 @@ def worker_time(recording: Recording) -> Iterator[Part]:
     if not len(recording.tasks):
         yield not_there("tasks", "Profiler")
         return
-    whole = activities(recording).to_dicts()
-    total = sum(row["value"] for row in whole)
+    rows = activities(recording).to_dicts()
+    total = sum(row["value"] for row in rows)
     yield Text(
         [f"{seconds(total)} of worker time: wall time of the computations times their workers."]
     )
-    shares = [(row["activity"], row["value"], row["value"] / total) for row in whole if total]
+    shares = [(row["activity"], row["value"], row["value"] / total) for row in rows if total]
     yield Bars("Share of each activity", [("all", seconds(total), _pieces(shares))])
     yield Key(
         "Activities",
@@ -61,7 +61,7 @@ def worker_time(recording: Recording) -> Iterator[Part]:
     )
 
 
-def _bars_by_function(recording: Recording) -> Iterator[tuple[str, str, Any]]:
+def _bars_by_function(recording: Recording) -> Iterator[tuple[str, str, list[Piece]]]:
     functions: dict[str, dict[str, float]] = {}
     for row in cells(recording).to_dicts():
         if row["function"] is not None and row["unit"] == "seconds":
@@ -79,7 +79,7 @@ def _bars_by_function(recording: Recording) -> Iterator[tuple[str, str, Any]]:
         yield f"({counted(len(rest), 'more function')})", total, []
 
 
-def _pieces(shares: list[tuple[str, float, float]]) -> list[tuple[str, float, str]]:
+def _pieces(shares: list[tuple[str, float, float]]) -> list[Piece]:
     return [
         (color_of_activity(name), 100 * share, f"{safe(name, 40)}: {seconds(value)}")
         for name, value, share in sorted(shares, key=lambda item: stacking_order(item[0]))

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from dask_diag.analysis.call_tree import hottest_lines, tree
 from dask_diag.analysis.sample_selection import not_sampled
 from dask_diag.analysis.source_paths import short_path
-from dask_diag.formatting import percent
+from dask_diag.formatting import percent, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
-from dask_diag.views.escaping import seconds, shown
-from dask_diag.views.sources import recording_of
-from dask_diag.views.text import Summary, counted, table_summary
+from dask_diag.views.escaping import shown
+from dask_diag.views.sources import Sources, recording_of
+from dask_diag.views.text import Record, Summary, counted, table_summary
 
 __all__ = ["flame_summary", "flame_summary_parts"]
 
@@ -23,7 +22,7 @@ _ROUNDING = 1e-9
 
 
 def flame_summary(
-    profilers: Any,
+    profilers: Sources,
     count: int = 10,
     start: float | None = None,
     stop: float | None = None,
@@ -56,53 +55,60 @@ def flame_summary(
     DiagnosticError
         If no sample has that key or is of that function, or a time is no number.
     """
-    asked = {"start": start, "stop": stop, "function": function, "key": key}
-    return table_summary(*flame_summary_parts(recording_of(profilers), count, **asked))
+    recording = recording_of(profilers)
+    return table_summary(*flame_summary_parts(recording, count, start, stop, function, key=key))
 
 
 def flame_summary_parts(
-    recording: Recording, count: int = 10, **asked: Any
+    recording: Recording,
+    count: int = 10,
+    start: float | None = None,
+    stop: float | None = None,
+    function: str | None = None,
+    *,
+    key: object = None,
 ) -> tuple[str, tuple[str, ...], list[tuple[str, ...]], list[str]]:
     """Heading, columns, rows and notes of the summary of stacks."""
-    every = tree(recording, **asked).rows(slice(1)).to_dicts()[0]
-    lines = hottest_lines(recording, count, **asked)
-    lost = not_sampled(recording, **asked)
-    notes = [*_notes(every, lost), *map(_note, recording.notices)]
-    return _heading(every), _COLUMNS, list(_rows(lines, every)), notes
+    selection = start, stop, function
+    total = tree(recording, *selection, key=key).rows(slice(1)).to_dicts()[0]
+    lines = hottest_lines(recording, count, *selection, key=key)
+    lost = not_sampled(recording, *selection, key=key)
+    notes = [*_notes(total, lost), *map(_note, recording.notices)]
+    return _heading(total), _COLUMNS, list(_rows(lines, total)), notes
 
 
-def _heading(every: dict[str, Any]) -> str:
+def _heading(total: Record) -> str:
     return (
-        f"{seconds(every['total_wall'])} of tasks, "
-        f"{counted(round(every['total_count']), 'sample')} of their stacks"
+        f"{seconds(total['total_wall'])} of tasks, "
+        f"{counted(round(total['total_count']), 'sample')} of their stacks"
     )
 
 
-def _rows(lines: Table, every: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+def _rows(lines: Table, total: Record) -> Iterator[tuple[str, ...]]:
     """Cells for each line, then for all that is not in one of them, then for all."""
-    total, listed = every["total_wall"], 0.0
+    wall, listed = total["total_wall"], 0.0
     for line in lines.to_dicts():
         listed += line["wall"]
         path = short_path(line["file"])
         location = f"{shown(path, _PATH)}:{line['line']} " if path else ""
         yield (
             f"{location}{shown(line['name'])}",
-            *_cells(line["wall"], total),
-            *_cells(line["total_wall"], total),
+            *_cells(line["wall"], wall),
+            *_cells(line["total_wall"], wall),
         )
-    if total - listed > _ROUNDING * total:
-        yield ("(all else)", *_cells(total - listed, total), "", "")
-    if total:
-        yield ("total", *_cells(total, total), "", "")
+    if wall - listed > _ROUNDING * wall:
+        yield ("(all else)", *_cells(wall - listed, wall), "", "")
+    if wall:
+        yield ("total", *_cells(wall, wall), "", "")
 
 
 def _cells(part: float, whole: float) -> tuple[str, str]:
     return seconds(part), percent(part / whole)
 
 
-def _notes(every: dict[str, Any], lost: float) -> Iterator[str]:
+def _notes(total: Record, lost: float) -> Iterator[str]:
     """How it divides into CPU time and waiting, and what could not be seen."""
-    wall, cpu, waiting = (every[f"total_{name}"] for name in ("wall", "cpu", "waiting"))
+    wall, cpu, waiting = (total[f"total_{name}"] for name in ("wall", "cpu", "waiting"))
     if not wall:
         return
     kinds = {"CPU": cpu, "waiting": waiting, "not known to be either": wall - cpu - waiting}
