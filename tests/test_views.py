@@ -266,9 +266,9 @@ def test_a_plot_of_resources_is_as_long_as_what_it_shows():
 
 
 def test_every_field_of_a_tooltip_is_a_column_of_what_it_is_over():
-    profilers = run(Profiler(), ResourceProfiler(0.01), CacheProfiler(), SamplingProfiler())
-    memory = MemorySampler(0.01)
-    with memory.sample("block"):
+    memory = MemorySampler()
+    with memory.sample("block", interval=0.01):
+        profilers = run(Profiler(), ResourceProfiler(0.01), CacheProfiler(), SamplingProfiler())
         time.sleep(0.03)
     picture = visualize(
         [*profilers, memory],
