@@ -340,7 +340,8 @@ def test_errors_of_ours_are_told_in_a_line(arguments, told):
     assert done.returncode == 2
     assert told in done.stderr
     assert "Traceback" not in done.stderr
-    assert done.stderr.rstrip().splitlines()[-1].startswith("Error: ")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("Error: ")
     assert os.listdir() == []
 
 

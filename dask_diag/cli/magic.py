@@ -22,6 +22,7 @@ from IPython.display import display
 from dask_diag.cli.output import print_message, why_failed
 from dask_diag.cli.paths import check_free, check_page
 from dask_diag.errors import DiagnosticError
+from dask_diag.validation import number
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -49,14 +50,20 @@ def _started(arguments: Namespace, cell: str) -> ProfilerGroup:
         check_free(arguments.output, arguments.force)
         check_page(arguments.report, arguments.force, arguments.output)
         if arguments.report is not None:
-            # Where it is now: the cell may go elsewhere.
+            # Absolute, because the cell may change its folder.
             arguments.report = os.path.abspath(arguments.report)
         code = False if arguments.no_code else cell
         waits = not arguments.no_waits
-        options = {"interval": arguments.interval, "waits": waits, "code": code}
+        interval = number("--interval", arguments.interval, "seconds between samples", above=0)
         if arguments.output is None:
-            return ProfilerGroup(**options).__enter__()
-        return record(arguments.output, overwrite=arguments.force, **options).__enter__()
+            return ProfilerGroup(interval=interval, waits=waits, code=code).__enter__()
+        return record(
+            arguments.output,
+            overwrite=arguments.force,
+            interval=interval,
+            waits=waits,
+            code=code,
+        ).__enter__()
     except (click.ClickException, DiagnosticError, ValueError, TypeError) as error:
         why = error.message if isinstance(error, click.ClickException) else str(error)
         raise UsageError(why) from None

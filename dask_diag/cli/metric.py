@@ -23,7 +23,7 @@ def function_named(text: str) -> Callable[[object], float]:
     if not module or not path:
         raise Failure(
             f"--metric: expected MODULE:FUNCTION, such as dask.sizeof:sizeof, found "
-            f"{one_line(text)}"
+            f"{one_line(repr(text))}"
         )
     try:
         value: object = importlib.import_module(module)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import io
 import os
 import signal
 import sys
@@ -103,10 +102,21 @@ def _errors_in_one_line() -> Iterator[None]:
                 "this is a defect of dask-diag; please report it with the lines above"
             ) from None
     except click.ClickException as error:
-        message = io.StringIO()
-        error.show(message)
-        print_message("\n".join(map(_visible, message.getvalue().rstrip("\n").split("\n"))))
+        print_message("\n".join(map(_visible, _text_of(error).split("\n"))))
         raise click.exceptions.Exit(error.exit_code) from None
+
+
+def _text_of(error: click.ClickException) -> str:
+    """A line, with the command whose help says more; without any arguments, that help."""
+    if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
+        return error.format_message()
+    message = f"Error: {' '.join(error.format_message().split())}"
+    # What is wrong with a value has been said; of what else there is, the help has a list.
+    is_value = isinstance(error, click.BadParameter) and not isinstance(
+        error, click.MissingParameter
+    )
+    context = error.ctx if isinstance(error, click.UsageError) and not is_value else None
+    return f"{message.rstrip('.')}; see {context.command_path} --help" if context else message
 
 
 def end_as(signal_number: int) -> NoReturn:

@@ -20,7 +20,9 @@ class FilePath(click.Path):
     """
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Take it as it is."""
+        """Take any but the empty one as it is."""
+        if value == "":
+            self.fail("expected the name of a file, found ''", param, ctx)
         return value
 
 

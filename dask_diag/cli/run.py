@@ -22,11 +22,15 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 
-def check_seconds(context: click.Context, option: click.Parameter, value: float) -> float:
-    """The value, if it can be a time to wait."""
-    if not 0 < value < float("inf"):
-        raise click.BadParameter(f"expected seconds, more than 0, found {value}")
-    return value
+def seconds_between(context: click.Context, option: click.Parameter, value: str) -> float:
+    """The seconds from one sample to the next."""
+    try:
+        interval = float(value)
+    except ValueError:
+        interval = 0.0
+    if not 0 < interval < float("inf"):
+        raise click.BadParameter(f"expected seconds above 0, such as 0.5, found {value!r}")
+    return interval
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -41,9 +45,9 @@ def check_seconds(context: click.Context, option: click.Parameter, value: float)
 )
 @click.option(
     "--interval",
-    type=float,
-    callback=check_seconds,
-    default=0.5,
+    callback=seconds_between,
+    metavar="SECONDS",
+    default="0.5",
     show_default=True,
     help="Seconds between samples of CPU and memory.",
 )

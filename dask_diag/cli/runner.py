@@ -140,6 +140,7 @@ def _check_readable(path: str) -> None:
 
 def _found(name: str) -> ModuleSpec:
     """The spec of a module, or of the ``__main__`` of a package."""
+    shown = one_line(name) or repr(name)
     try:
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.submodule_search_locations is not None:
@@ -147,11 +148,11 @@ def _found(name: str) -> ModuleSpec:
     except Exception as error:
         # Packages are imported to look into them, and may raise anything.
         why = f"{type(error).__name__}: {error}"
-        raise Failure(f"cannot run the module {one_line(name)}: {one_line(why)}") from None
+        raise Failure(f"cannot run the module {shown}: {one_line(why)}") from None
     if spec is None or not hasattr(spec.loader, "get_code"):
         raise Failure(
-            f"cannot run the module {one_line(name)}: there is none that can be run; install it, "
-            "or name a script"
+            f"cannot run the module {shown}: there is none that can be run; install it, or name a "
+            "script"
         )
     return spec
 
