@@ -48,7 +48,7 @@ HOSTILE_ARGUMENTS = [
     (["report", "run.diag", "-o", ""], "expected the name of a file"),
     (["export", "run.diag"], "--format"),
     (["export", "run.diag", "--format", "x"], "'perfetto', 'speedscope', "),
-    (["export", "run.diag", "-o", "x.y"], "or name the format: perfetto, "),
+    (["export", "run.diag", "-o", "x.y"], "or name the format: 'perfetto', "),
     *(
         (["compare", "run.diag", "run.diag", "--fail-above", text], "expected a share")
         for text in ("", "%", "nan%", "-5%", "10", "inf%", "\x1b[2J", "10%%", "--", "1e999%")

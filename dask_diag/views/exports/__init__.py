@@ -126,5 +126,5 @@ def _format_of(path: Path) -> str:
     endings = "; ".join(f"{name}: {' or '.join(each.endings)}" for name, each in FORMATS.items())
     raise DiagnosticError(
         f"path: expected an ending that says the format ({endings}), found {str(path)!r}; or name "
-        f"the format: {', '.join(FORMATS)}"
+        f"the format: {', '.join(map(repr, FORMATS))}"
     )
