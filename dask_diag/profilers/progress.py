@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from dask.utils import format_time
 
-from dask_diag.capture.computation import ROW, Computation
+from dask_diag.capture.computation import Computation
+from dask_diag.capture.tasks.task_row import ROW
 from dask_diag.profilers.base import TaskDiagnostic
 from dask_diag.validation import number
 
@@ -148,9 +149,9 @@ class ProgressBar(TaskDiagnostic):
         from dask_diag.builders.recording import build_recording
         from dask_diag.builders.tasks import tasks_tables
 
-        return build_recording(
-            self.session, self.notices(), **tasks_tables(self.session.computations)
-        )
+        computations = self.session.snapshots()
+        infos = [computation.info for computation in computations]
+        return build_recording(self.session, infos, self.notices(), **tasks_tables(computations))
 
     @property
     def _running(self) -> bool:
@@ -159,7 +160,7 @@ class ProgressBar(TaskDiagnostic):
     def _began(self, computation: Computation) -> None:
         with self._lock:
             self.session.computations = [
-                computation for computation in self.session.computations if computation.stop is None
+                each for each in self.session.computations if each.finished is None
             ]
             self._count += 1
             self._bars[computation.number] = _Running(computation, self._name_of_next())
