@@ -51,7 +51,7 @@ def phase_intervals(recording: Recording) -> Table:
     computations = recording.computations
     called, first, stop = (
         np.clip(times, recording.start, recording.stop)
-        for times in (computations.called, first_starts(recording), computations.stop)
+        for times in (calls(recording), first_starts(recording), computations.stop)
     )
     edges = np.unique(np.concatenate([[recording.start, recording.stop], called, first, stop]))
     starts, stops = edges[:-1], edges[1:]
@@ -72,6 +72,12 @@ def phase_intervals(recording: Recording) -> Table:
             "stop": stops[last],
         }
     )
+
+
+def calls(recording: Recording) -> FloatArray:
+    """When each computation was called for; if not known, when its scheduler started."""
+    computations = recording.computations
+    return np.fmin(computations.called, computations.start)
 
 
 def first_starts(recording: Recording) -> FloatArray:
