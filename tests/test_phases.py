@@ -43,7 +43,7 @@ def seconds_of(measured):
 
 
 @pytest.mark.parametrize(
-    "start, stop, computations, tasks, expected",
+    ("start", "stop", "computations", "tasks", "expected"),
     [
         (0, 10, [], [], {"before": 10}),
         (0, 10, [(2, 7)], [(0, 3), (0, 5)], {"before": 2, "preparing": 1, "tasks": 4, "after": 3}),
@@ -177,7 +177,8 @@ def test_a_graph_that_computes_while_it_is_made():
         Nested(0.02).compute()
     row = prof.recording.computations
     *inner, outer = row.called.tolist()
-    assert inner and all(outer < moment for moment in inner)
+    assert inner
+    assert all(outer < moment for moment in inner)
     assert sum(seconds_of(prof.recording).values()) == pytest.approx(
         prof.recording.stop - prof.recording.start, abs=1e-9
     )
@@ -204,7 +205,8 @@ def test_threads_have_their_own_calls():
         for thread in threads:
             thread.join()
     row = prof.recording.computations
-    assert (row.called < row.start).all() and len(row) == 2
+    assert (row.called < row.start).all()
+    assert len(row) == 2
 
 
 def test_dask_is_as_it_was_afterwards():
