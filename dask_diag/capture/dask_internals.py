@@ -231,7 +231,7 @@ def _note_call(caller: FrameType) -> None:
 
 
 def _noting(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """A function of ``dask.base``, and one that does the same and notes when it was called first."""
+    """A function of ``dask.base``, and its like that notes when the function was called first."""
     original: Callable[..., Any] = getattr(dask.base, name)
 
     @wraps(original)
