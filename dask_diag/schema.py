@@ -17,6 +17,7 @@ __all__ = [
     "ACTIVITIES",
     "FINDINGS",
     "OUTCOMES",
+    "PHASES",
     "REFERENCES",
     "STATES",
     "TABLES",
@@ -104,7 +105,9 @@ class Computations(Schema):
     """A row per computation: one graph that a scheduler ran."""
 
     computation = _category("Its id, unique among all runs.")
-    start = _seconds("When the scheduler started.")
+    called = _seconds("When `dask.compute` was called; `start` where it was not, or not seen.")
+    start = _seconds("When the scheduler started, with a graph that was made.")
+    prepared = _seconds("When the graph was in order and its first task could be submitted.")
     stop = _seconds("When it returned or raised; of one that still runs, now.")
     workers = _integer("How many tasks could run at once; 0 if not known.")
     process_cpu = _seconds("CPU of the computing process meanwhile, all threads.")
@@ -359,7 +362,18 @@ TASK_ACTIVITIES = {
 }
 """What the seconds of a worker that has a task are divided into, beside what tasks metered."""
 
+PHASES = {
+    "before": "Before the first computation.",
+    "preparing": "A graph was made and put in order, or its first task waited for the workers.",
+    "tasks": "From the start of the first task of a computation to its stop.",
+    "between": "Between computations.",
+    "after": "After the last computation.",
+}
+"""What the wall time of a recording is divided into."""
+
 WORKER_ACTIVITIES = {
+    "graph": "A computation's graph was made, optimized and put in order.",
+    "startup": "A worker process had not started its first task, though one could have run.",
     "overhead": "A worker was free while a task could have run or a result waited for the "
     "scheduler.",
     "other": "A worker may have been busy: a task was out and it is not known when it ran.",

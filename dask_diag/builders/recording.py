@@ -43,7 +43,7 @@ __all__ = [
 def build_recording(session: Session, notices: Sequence[str], **fields: Any) -> Recording:
     """A Recording of what one diagnostic captured: its times, its computations, and its tables."""
     computations = list(session.computations)
-    starts = [session.start, *(computation.start for computation in computations)]
+    starts = [session.start, *(computation.called for computation in computations)]
     now = perf_counter()
     stops = [session.stop, *(computation.stop or now for computation in computations)]
     start = min((time for time in starts if time is not None), default=now)
@@ -63,7 +63,12 @@ def computations_table(computations: Sequence[Computation], now: float) -> table
     return tables.Computations(
         {
             "computation": Categorical.of(computation.name for computation in computations),
+            "called": np.array([computation.called for computation in computations], dtype=float),
             "start": np.array([computation.start for computation in computations], dtype=float),
+            "prepared": np.array(
+                [computation.prepared or computation.stop or now for computation in computations],
+                dtype=float,
+            ),
             "stop": np.array(
                 [computation.stop or now for computation in computations], dtype=float
             ),

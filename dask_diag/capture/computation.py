@@ -11,7 +11,7 @@ from threading import get_ident
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from dask_diag.capture.dask_internals import annotations_of_graph, scheduler_locals
+from dask_diag.capture.dask_internals import annotations_of_graph, scheduler_locals, when_called
 from dask_diag.capture.run_id import run_id
 from dask_diag.capture.span import current_span
 from dask_diag.capture.system.thread_usage import ThreadUsage
@@ -72,8 +72,9 @@ class Computation:
     number : int
         What it goes by in this process and, pickled, in its workers: the digits of `run_id` and a
         count, so that no other computation of any process has it.
-    start, stop : float
-        Seconds of ``time.perf_counter()``; `stop` is None while the computation runs.
+    called, start, prepared, stop : float
+        When dask was called, the scheduler started, the graph was in order, and the scheduler
+        returned; seconds of ``time.perf_counter()``. What has not happened yet is None.
     usage_before : Usage
         What this process had used when the computation started.
     usage : Usage or None
@@ -99,6 +100,7 @@ class Computation:
     __slots__ = (
         "annotated",
         "aside",
+        "called",
         "dependencies",
         "dsk",
         "error",
@@ -112,6 +114,7 @@ class Computation:
         "number",
         "pid",
         "pools",
+        "prepared",
         "probes",
         "remote_threads",
         "rows",
@@ -135,6 +138,8 @@ class Computation:
 
     def __init__(self, dsk: Any) -> None:
         self.start = perf_counter()
+        self.called = when_called() or self.start
+        self.prepared: float | None = None
         self.stop: float | None = None
         self.number = (int(run_id(), 16) << _BITS_OF_COUNT) + next(_count)
         self.pid = os.getpid()
