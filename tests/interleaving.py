@@ -166,9 +166,13 @@ def _at_line(number, read, work, files, outside):
             lines.add((frame.f_code, frame.f_lineno))
             if len(lines) == number:
                 locked = _is_inside(frame, lambda code: _name_of(code).endswith(outside))
+                if outside and locked:
+                    errors.append(None)
+                    return trace
                 try:
-                    work() if not (outside and locked) else errors.append(None)
+                    work()
                 except Exception as error:
+                    error.args = (f"at {frame.f_code.co_filename}:{frame.f_lineno}: {error}",)
                     errors.append(error)
         return trace
 

@@ -11,8 +11,6 @@ from dask_diag.builders.keys import KeyColumns, keys_columns
 from dask_diag.builders.recording import cached_results_of
 from dask_diag.capture.cached_results import CACHED_RESULT, CachedResults, CachedResultsSnapshot
 from dask_diag.capture.computation import Computation
-from dask_diag.capture.computation_reader import info_of
-from dask_diag.capture.snapshot import ComputationInfo
 from dask_diag.capture.tasks.keys import Keys, NamesOfPlainKeys
 from dask_diag.columns import concatenate
 from dask_diag.model.table import Table, stack
@@ -88,8 +86,7 @@ class _ResultsOfComputation:
             # If it ended meanwhile, what was read may lack what was released.
             released, cached = self._read_finished(results.finished), _NONE
             self.has_ended = True
-        info = info_of(self._computation)
-        tables = self._table(info, released), self._table(info, cached)
+        tables = self._table(released), self._table(cached)
         self._taken += len(tables[0])
         return tables
 
@@ -115,11 +112,11 @@ class _ResultsOfComputation:
         rows = finished.rows[taken * CACHED_RESULT.size :]
         return CachedResultsSnapshot(rows, keys, names, True)
 
-    def _table(self, info: ComputationInfo, results: CachedResultsSnapshot) -> Table:
+    def _table(self, results: CachedResultsSnapshot) -> Table:
         keys = list(results.keys)
         written = self._columns_of_keys(self._computation, keys)
         count = len(written[0])
         names = {row - count: name for row, name in results.names if row >= count}
         others = keys_columns(keys[count:], names)
         columns = map(concatenate, zip(written, others, strict=True))
-        return cached_results_of(info, results.rows, *columns)
+        return cached_results_of(self._computation.name, results.rows, *columns)

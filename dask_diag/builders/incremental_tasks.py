@@ -15,6 +15,7 @@ from dask_diag.builders.keys import KeyColumns
 from dask_diag.builders.recording import computations_table, pools_table
 from dask_diag.builders.task_logs import log_tables
 from dask_diag.builders.tasks import moved, remember_functions, tasks_of, with_workers_named
+from dask_diag.builders.threads import threads_table
 from dask_diag.builders.workers import Workers
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.computation_reader import info_of
@@ -60,10 +61,10 @@ class IncrementalTasks:
             in_flight.append(each.in_flight(part, self._workers, rows))
             rows += len(in_flight[-1]["tasks"])
         self._live = [each for each, _ in running]
-        ended = [part.info for _, part in parts if part.info.stop is not None]
+        ended = [(each, part) for each, part in parts if part.info.stop is not None]
         return (
             self._together(collected, ended, now),
-            self._together(in_flight, [part.info for _, part in running], now),
+            self._together(in_flight, running, now),
         )
 
     def columns_of_keys(self, computation: Computation, keys: list[Any]) -> KeyColumns:
@@ -74,7 +75,10 @@ class IncrementalTasks:
         return PrefixStrings.of([]), Categorical([], [])
 
     def _together(
-        self, parts: Sequence[Tables], computations: Sequence[ComputationInfo], now: float
+        self,
+        parts: Sequence[Tables],
+        computations: Sequence[tuple[_TasksOfComputation, _Part]],
+        now: float,
     ) -> Tables:
         tables = {
             name: stack([*(part[name] for part in parts if name in part), Table({})])
@@ -83,10 +87,12 @@ class IncrementalTasks:
         tasks = tables["tasks"]
         # A table without rows has no columns of workers yet.
         tables["tasks"] = with_workers_named(tasks, self._workers) if len(tasks) else Table({})
+        infos = [part.info for _, part in computations]
         return {
             **tables,
-            "computations": computations_table(computations, now),
-            "pools": pools_table(computations),
+            "computations": computations_table(infos, now),
+            "pools": pools_table(infos),
+            "threads": threads_table((part.info, each.rows()) for each, part in computations),
         }
 
 
@@ -135,6 +141,11 @@ class _TasksOfComputation:
             # If it ended meanwhile, what was read may lack what was released.
             part = self._read_finished(computation.finished)
         return part
+
+    def rows(self) -> bytes:
+        """The rows of all tasks so far."""
+        finished = self.computation.finished
+        return bytes(self.computation.rows) if finished is None else finished.tasks.rows
 
     def _read(self, computation: Computation) -> _Part:
         keys, in_flight = computation.collected_and_in_flight(self._keys, len(self._positions))

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from dask_diag.builders.keys import keys_columns
+from dask_diag.builders.threads import threads_table
 from dask_diag.capture.cached_results import CachedResultsSnapshot
 from dask_diag.capture.run_id import run_id
 from dask_diag.capture.session import Session
-from dask_diag.capture.snapshot import ComputationInfo
+from dask_diag.capture.snapshot import ComputationInfo, ComputationSnapshot
 from dask_diag.capture.system.memory_sampler import MEMORY_COLUMNS
 from dask_diag.capture.system.resource_sampler import PROCESS_COLUMNS, SAMPLE_COLUMNS
 from dask_diag.capture.system.usage import NOT_LISTED, processors
@@ -37,23 +38,26 @@ __all__ = [
 
 def build_recording(
     session: Session,
-    computations: Sequence[ComputationInfo],
+    computations: Sequence[ComputationSnapshot],
     notices: Sequence[str],
     **fields: Any,
 ) -> Recording:
     """A Recording of what one diagnostic captured: its times, its computations, and its tables."""
-    starts = [session.start, *(computation.start for computation in computations)]
+    infos = [computation.info for computation in computations]
     now = perf_counter()
-    stops = [session.stop, *(computation.stop or now for computation in computations)]
+    starts = [session.start, *(info.called for info in infos)]
+    stops = [session.stop, *(info.stop or now for info in infos)]
     start = min((time for time in starts if time is not None), default=now)
     return Recording(
         start=start,
         stop=max((time for time in stops if time is not None), default=now),
         epoch=session.epoch,
-        computations=computations_table(computations, now),
+        computations=computations_table(infos, now),
         notices=tuple(notices),
         run_id=run_id(),
-        **{"pools": pools_table(computations), **fields},
+        pools=pools_table(infos),
+        threads=threads_table((each.info, each.tasks.rows) for each in computations),
+        **fields,
     )
 
 
@@ -62,7 +66,12 @@ def computations_table(computations: Sequence[ComputationInfo], now: float) -> t
     return tables.Computations(
         {
             "computation": Categorical.of(computation.name for computation in computations),
+            "called": np.array([computation.called for computation in computations], dtype=float),
             "start": np.array([computation.start for computation in computations], dtype=float),
+            "prepared": np.array(
+                [computation.prepared or computation.stop or now for computation in computations],
+                dtype=float,
+            ),
             "stop": np.array(
                 [computation.stop or now for computation in computations], dtype=float
             ),
@@ -79,9 +88,9 @@ def computations_table(computations: Sequence[ComputationInfo], now: float) -> t
 
 
 def cached_results_table(
-    cached_results: Iterable[tuple[ComputationInfo, CachedResultsSnapshot]],
+    cached_results: Iterable[tuple[str, CachedResultsSnapshot]],
 ) -> tables.CachedResults:
-    """`Recording.cached_results`, in the order in which results were released."""
+    """`Recording.cached_results` of computations by name, in the order of release."""
     parts = [
         cached_results_of(
             computation, results.rows, *keys_columns(list(results.keys), dict(results.names))
@@ -92,7 +101,7 @@ def cached_results_table(
 
 
 def cached_results_of(
-    computation: ComputationInfo, rows: bytes, keys: PrefixStrings, functions: Categorical
+    computation: str, rows: bytes, keys: PrefixStrings, functions: Categorical
 ) -> tables.CachedResults:
     """`Recording.cached_results` of results that one computation cached."""
     numbers = np.frombuffer(rows, dtype=float).reshape(-1, 3)
@@ -100,7 +109,7 @@ def cached_results_of(
         {
             "key": keys,
             "function": functions,
-            "computation": Categorical(np.zeros(len(keys), np.uint8), [computation.name]),
+            "computation": Categorical(np.zeros(len(keys), np.uint8), [computation]),
             "metric": numbers[:, 0].copy(),
             "start": numbers[:, 1].copy(),
             "stop": numbers[:, 2].copy(),

@@ -9,11 +9,12 @@ from threading import get_ident
 from time import perf_counter
 from typing import Any
 
-from dask_diag.capture.dask_internals import annotations_of_graph, scheduler_locals
+from dask_diag.capture.dask_internals import annotations_of_graph, scheduler_locals, when_called
 from dask_diag.capture.run_id import run_id
 from dask_diag.capture.running import running, start_running
 from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.span import current_span
+from dask_diag.capture.system.thread_usage import ThreadUsage
 from dask_diag.capture.system.usage import Usage
 from dask_diag.capture.tasks.dependencies import Dependencies
 from dask_diag.capture.tasks.in_flight import InFlight, in_flight_of, outcome_of
@@ -50,10 +51,13 @@ class Computation:
     number : int
         Identifies it in this process and, pickled, in its workers: the digits of `run_id` and a
         count, so that no other computation of any process has it.
-    start : float
-        Seconds of ``time.perf_counter()``.
+    called, start, prepared : float
+        When dask was called, the scheduler started, and the graph was in order; seconds of
+        ``time.perf_counter()``. What has not happened yet is None.
     usage_before : Usage
         What this process had used when the computation started.
+    threads : ThreadUsage
+        The CPU of each thread of this process.
     workers : int
         How many tasks the scheduler lets run at once; 0 if not known.
     share : float
@@ -77,6 +81,7 @@ class Computation:
     __slots__ = (
         "annotated",
         "aside",
+        "called",
         "dependencies",
         "dsk",
         "exceptional",
@@ -87,6 +92,7 @@ class Computation:
         "metrics",
         "number",
         "pid",
+        "prepared",
         "probes",
         "remote_threads",
         "rows",
@@ -96,6 +102,7 @@ class Computation:
         "start",
         "state",
         "thread",
+        "threads",
         "transfers",
         "usage_before",
         "waits",
@@ -107,12 +114,15 @@ class Computation:
 
     def __init__(self, dsk: Any) -> None:
         self.start = perf_counter()
+        self.called = when_called() or self.start
+        self.prepared: float | None = None
         self.finished: ComputationSnapshot | None = None
         self.number = (int(run_id(), 16) << _BITS_OF_COUNT) + next(_count)
         self.pid = os.getpid()
         self.thread = get_ident()
         self.workers = int(scheduler_locals().get("num_workers") or 0)
         self.usage_before = Usage.now()
+        self.threads = ThreadUsage()
         self.share = 0.0
         self.worker_id: Any = None
         self.measurer: Any = None

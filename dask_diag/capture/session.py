@@ -5,8 +5,8 @@ from __future__ import annotations
 from time import perf_counter, time
 
 from dask_diag.capture.computation import Computation
-from dask_diag.capture.computation_reader import info_of, snapshot_of
-from dask_diag.capture.snapshot import ComputationInfo, ComputationSnapshot
+from dask_diag.capture.computation_reader import snapshot_of
+from dask_diag.capture.snapshot import ComputationSnapshot
 
 __all__ = ["Session"]
 
@@ -54,7 +54,3 @@ class Session:
     def snapshots(self) -> list[ComputationSnapshot]:
         """The computations, as they are now."""
         return [snapshot_of(computation) for computation in tuple(self.computations)]
-
-    def infos(self) -> list[ComputationInfo]:
-        """The same without their tasks."""
-        return [info_of(computation) for computation in tuple(self.computations)]

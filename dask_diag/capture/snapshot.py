@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from dask_diag.capture.system.thread_usage import ThreadCpu
 from dask_diag.capture.system.usage import Pool, Usage
 from dask_diag.capture.tasks.dependencies import Dependencies
 from dask_diag.capture.tasks.task_log import Metrics, SpansOfTasks, Transfers, Waits
@@ -25,10 +26,9 @@ class ComputationInfo(NamedTuple):
         The same as text.
     pid, thread : int
         The process and the thread that ran the scheduler.
-    start : float
-        Seconds of ``time.perf_counter()``.
-    stop : float or None
-        None if it had not ended.
+    called, start, prepared, stop : float
+        When dask was called, the scheduler started, the graph was in order, and the scheduler
+        returned; seconds of ``time.perf_counter()``. What has not happened yet is None.
     workers : int
         How many tasks the scheduler lets run at once; 0 if not known.
     span : str
@@ -38,6 +38,8 @@ class ComputationInfo(NamedTuple):
         The type of the exception by which it ended.
     usage : Usage
         What this process used meanwhile; thread CPU is NaN if it could not be read.
+    threads : tuple of ThreadCpu
+        What each thread of this process used; empty if that is not known.
     pools : tuple of Pool
         The pools of threads of native libraries, if it has ended and was not short.
     remote_threads : mapping
@@ -48,13 +50,16 @@ class ComputationInfo(NamedTuple):
     name: str
     pid: int
     thread: int
+    called: float
     start: float
+    prepared: float | None
     stop: float | None
     workers: int
     span: str
     scheduler: str
     error: str
     usage: Usage
+    threads: tuple[ThreadCpu, ...]
     pools: tuple[Pool, ...]
     remote_threads: Mapping[int, int]
 

@@ -17,7 +17,7 @@ from dask_diag.capture.cached_results import (
     CachedResultsSnapshot,
 )
 from dask_diag.capture.computation import STATE_KEY, Computation
-from dask_diag.capture.computation_reader import info_of
+from dask_diag.capture.computation_reader import snapshot_of
 from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.tasks.task_info import TaskInfo
 from dask_diag.formatting import BYTES
@@ -102,15 +102,14 @@ class CacheProfiler(Diagnostic):
         from dask_diag.builders.recording import build_recording, cached_results_table
 
         now = perf_counter()
-        snapshots = [
-            (info_of(computation), results.snapshot(now))
-            for computation, results in self.cached_results()
-        ]
+        cached_results = self.cached_results()
         return build_recording(
             self.session,
-            [info for info, _ in snapshots],
+            [snapshot_of(computation) for computation, _ in cached_results],
             self.notices(),
-            cached_results=cached_results_table(snapshots),
+            cached_results=cached_results_table(
+                (computation.name, results.snapshot(now)) for computation, results in cached_results
+            ),
             metric=self.metric_name,
             metric_unit=self.metric_unit,
         )

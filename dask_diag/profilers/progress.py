@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from dask.utils import format_time
 
 from dask_diag.capture.computation import Computation
+from dask_diag.capture.system.own_threads import OwnThread
 from dask_diag.capture.tasks.task_row import ROW
 from dask_diag.profilers.base import TaskDiagnostic
 from dask_diag.validation import number
@@ -58,7 +59,7 @@ class _Timer:
         self._dt = dt
         self._work = work
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="dask_diag-progress", daemon=True)
+        self._thread = OwnThread("progress", self._run)
         self._thread.start()
 
     def is_alive(self) -> bool:
@@ -150,8 +151,9 @@ class ProgressBar(TaskDiagnostic):
         from dask_diag.builders.tasks import tasks_tables
 
         computations = self.session.snapshots()
-        infos = [computation.info for computation in computations]
-        return build_recording(self.session, infos, self.notices(), **tasks_tables(computations))
+        return build_recording(
+            self.session, computations, self.notices(), **tasks_tables(computations)
+        )
 
     @property
     def _running(self) -> bool:

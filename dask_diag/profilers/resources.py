@@ -105,7 +105,7 @@ class ResourceProfiler(Diagnostic):
 
         return build_recording(
             self.session,
-            self.session.infos(),
+            self.session.snapshots(),
             self.notices(),
             # Copies: numpy lets other threads run while it reads, and what it reads cannot grow.
             resources=resources_table(self.rows.samples[:]),
