@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dask_diag.builders.keys import keys_columns
+from dask_diag.builders.threads import threads_table
 from dask_diag.capture.cached_results import CachedResults
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.run_id import run_id
@@ -53,7 +54,7 @@ def build_recording(session: Session, notices: Sequence[str], **fields: Any) -> 
         computations=computations_table(computations, now),
         notices=tuple(notices),
         run_id=run_id(),
-        **{"pools": pools_table(computations), **fields},
+        **{"pools": pools_table(computations), "threads": threads_table(computations), **fields},
     )
 
 

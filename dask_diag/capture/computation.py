@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from dask_diag.capture.dask_internals import annotations_of_graph, scheduler_locals, when_called
 from dask_diag.capture.run_id import run_id
 from dask_diag.capture.span import current_span
+from dask_diag.capture.system.thread_usage import ThreadUsage
 from dask_diag.capture.system.usage import Pool, Usage, thread_pools
 from dask_diag.capture.tasks.metered import Metered
 from dask_diag.capture.tasks.metering import hear_distributed, listening, stop_hearing_distributed
@@ -78,6 +79,8 @@ class Computation:
         What this process had used when the computation started.
     usage : Usage or None
         What it used meanwhile, once the computation is done.
+    threads : ThreadUsage
+        The CPU of each thread of this process.
     pools : list of Pool
         The pools of threads of native libraries, if it is done and was not short.
     workers : int
@@ -123,6 +126,7 @@ class Computation:
         "state",
         "stop",
         "thread",
+        "threads",
         "transfers",
         "usage",
         "usage_before",
@@ -143,6 +147,7 @@ class Computation:
         self.workers = int(scheduler_locals().get("num_workers") or 0)
         self.usage_before = Usage.now()
         self.usage: Usage | None = None
+        self.threads = ThreadUsage()
         self.pools: list[Pool] = []
         self.share = 0.0
         self.error = ""
@@ -269,6 +274,7 @@ class Computation:
         if self.stop is not None:
             return
         self.share_done()
+        self.threads.stop()
         self.usage = self.usage_before.until_now()
         self.stop = perf_counter()
         if self.stop - self.start >= WORTH_LISTING_POOLS:
