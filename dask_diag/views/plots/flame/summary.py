@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from dask_diag.analysis.call_tree import hottest_lines, tree
-from dask_diag.analysis.sample_selection import not_sampled
+from dask_diag.analysis.sample_measures import not_sampled
+from dask_diag.analysis.selection import ALL_SAMPLES, Selection
 from dask_diag.analysis.source_paths import short_path
 from dask_diag.formatting import percent
 from dask_diag.model.recording import Recording
@@ -22,15 +23,7 @@ _PATH = 26
 _ROUNDING = 1e-9
 
 
-def flame_summary(
-    profilers: Any,
-    count: int = 10,
-    start: float | None = None,
-    stop: float | None = None,
-    function: str | None = None,
-    *,
-    key: object = None,
-) -> Summary:
+def flame_summary(profilers: Any, count: int = 10, selection: Selection = ALL_SAMPLES) -> Summary:
     """The lines of code in which most of the tasks' time was spent.
 
     Parameters
@@ -39,12 +32,7 @@ def flame_summary(
         Several are combined: they are taken to have watched the same block.
     count : int
         How many lines at most.
-    start, stop : float, optional
-        The range of time, in the recording's seconds.
-    function : str, optional
-        Only tasks of this function.
-    key : object, optional
-        Only the task of this key, as it is or as text; ``""`` for those not told apart.
+    selection : Selection, optional
 
     Returns
     -------
@@ -54,19 +42,18 @@ def flame_summary(
     Raises
     ------
     DiagnosticError
-        If no sample has that key or is of that function, or a time is no number.
+        If no sample has the key or is of the function that is selected.
     """
-    asked = {"start": start, "stop": stop, "function": function, "key": key}
-    return table_summary(*flame_summary_parts(recording_of(profilers), count, **asked))
+    return table_summary(*flame_summary_parts(recording_of(profilers), count, selection))
 
 
 def flame_summary_parts(
-    recording: Recording, count: int = 10, **asked: Any
+    recording: Recording, count: int = 10, selection: Selection = ALL_SAMPLES
 ) -> tuple[str, tuple[str, ...], list[tuple[str, ...]], list[str]]:
     """Heading, columns, rows and notes of the summary of stacks."""
-    every = tree(recording, **asked).rows(slice(1)).to_dicts()[0]
-    lines = hottest_lines(recording, count, **asked)
-    lost = not_sampled(recording, **asked)
+    every = tree(recording, selection).rows(slice(1)).to_dicts()[0]
+    lines = hottest_lines(recording, count, selection)
+    lost = not_sampled(recording, selection)
     notes = [*_notes(every, lost), *map(_note, recording.notices)]
     return _heading(every), _COLUMNS, list(_rows(lines, every)), notes
 
