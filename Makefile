@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
+# Tests and benchmarks start many processes: each would compile the package.
+export PYTHONDONTWRITEBYTECODE =
+
 .PHONY: demo check test test-browser test-truth test-all test-matrix lint lint-js mutate bench docs screenshot clean
 
 # Extras are installed when first needed; a stamp says which are there.
@@ -62,6 +65,11 @@ node_modules/.package-lock.json: package.json package-lock.json
 	npm ci --no-audit --no-fund
 	touch $@
 
+# Changes to the code that no test notices; of one file: make mutate FILE=dask_diag/analysis/waits.py
+mutate: $(VENV)/.mutate
+	$(BIN)/mutmut run $(if $(FILE),"$(subst /,.,$(FILE:.py=)).*")
+	$(BIN)/mutmut results
+
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.files
@@ -77,4 +85,4 @@ screenshot: demo $(VENV)/.test
 	$(BIN)/python docs/screenshot.py demo/report.html docs/_static/report.png
 
 clean:
-	rm -rf $(VENV) .venv-* node_modules demo docs/_build docs/api/generated build dist *.egg-info
+	rm -rf $(VENV) .venv-* node_modules mutants demo docs/_build docs/api/generated build dist *.egg-info

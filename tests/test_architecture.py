@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import dask_diag
 
 PACKAGE = Path(dask_diag.__file__).parent
@@ -46,6 +44,7 @@ LAYERS = {
         *BASICS,
     },
     "__main__": {"cli"},
+    "pytest_limits": {"profilers", "views", "analysis", "model", *BASICS},
 }
 """Which rooms each may import, inside functions and for types included. There is no exception."""
 
@@ -76,11 +75,11 @@ def module_of(path):
 MODULES = {module_of(path) for path in FILES}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_go_one_way(path):
-    for module in imports(path):
-        target = module.split(".")[1] if "." in module else "__init__"
-        assert target in LAYERS[room_of(path)], f"{path.name} imports {module}"
+def test_imports_go_one_way():
+    for path in FILES:
+        for module in imports(path):
+            target = module.split(".")[1] if "." in module else "__init__"
+            assert target in LAYERS[room_of(path)], f"{path} imports {module}"
 
 
 def test_no_imports_run_in_a_circle():
@@ -121,12 +120,10 @@ def _is_of_the_interpreter(node):
     )
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_every_module_says_what_it_is_for(path):
-    tree = ast.parse(path.read_text())
-    if not tree.body:
-        return
-    assert ast.get_docstring(tree)
+def test_every_module_says_what_it_is_for():
+    for path in FILES:
+        tree = ast.parse(path.read_text())
+        assert not tree.body or ast.get_docstring(tree), path
 
 
 def test_every_public_name_has_a_docstring():
@@ -157,6 +154,18 @@ def test_importing_the_package_loads_nothing_heavy():
         code + f"print(json.dumps([m for m in {HEAVY} if m in set(sys.modules) - before]))"
     )
     assert loaded == []
+
+
+def test_the_pytest_plugin_loads_the_package_for_recorded_tests_only():
+    tree = ast.parse((PACKAGE.parent / "dask_diag_pytest.py").read_text())
+    # Of the package it knows one module, and imports nothing but pytest before that is needed.
+    everywhere = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+    assert {m for m in everywhere if m.startswith("dask")} == {"dask_diag.pytest_limits"}
+    loaded = run(
+        "import sys, json, pytest; before = set(sys.modules); import dask_diag_pytest; "
+        "print(json.dumps(sorted(set(sys.modules) - before)))"
+    )
+    assert loaded == ["dask_diag_pytest"]
 
 
 def test_profiling_loads_no_views():

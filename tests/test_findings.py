@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import math
 import os
 import re
@@ -126,8 +127,12 @@ def test_gil_bound(waits, retried):
         assert "processes" in finding.advice
         assert ("another lock" in finding.evidence) != waits
         assert ("waits=True" in finding.advice) != waits
-        # Two processors would have halved it.
-        assert 0.3 < finding.seconds_lost < 1.0
+        # Two CPUs would take half of the CPU time; what they were busy for others is known only
+        # where waits are recorded.
+        took = float((recording.computations["stop"] - recording.computations["start"])[0])
+        waited = recording.waits["seconds"][recording.waits["activity"].where("cpu-wait")]
+        lost = took - 0.5 * 12 * 0.1 - 0.5 * float(np.sum(waited))
+        assert finding.seconds_lost == pytest.approx(lost, rel=0.15)
 
     retried(measure)
 
@@ -264,7 +269,9 @@ def test_straggler(retried):
         recording = recorded(dsk)
         finding = the(recording, "straggler")
         assert "('work', 99)" in finding.evidence
-        assert 0.2 < finding.seconds_lost < 0.6
+        # While it ran alone, one of two workers was idle.
+        stop = np.sort(recording.tasks["stop"])
+        assert finding.seconds_lost == pytest.approx((stop[-1] - stop[-2]) / 2, rel=0.05)
         assert "imbalance" not in codes(recording)
 
     retried(measure)
@@ -598,7 +605,7 @@ def test_overlap(retried):
         with Profiler() as prof:
             for _ in range(2):
                 dask.threaded.get(dsk, list(dsk))
-        assert "overlap" not in codes(prof.recording)
+        assert "overlapping-computations" not in codes(prof.recording)
 
     retried(measure)
 
@@ -620,71 +627,62 @@ def test_sampler_late(retried):
 
 
 NESTED = """
-import numpy as np, dask.threaded
+import json, numpy as np, dask.threaded
 from dask_diag import Profiler, findings
 
 def decompose(seed):
-    return np.linalg.qr(np.random.default_rng(seed).random((1500, 500)))[1].sum()
+    return np.linalg.qr(np.random.default_rng(seed).random((1200, 400)))[1].sum()
 
-dsk = {("qr", n): (decompose, n) for n in range(8)}
+dsk = {("qr", n): (decompose, n) for n in range(6)}
 dask.threaded.get({("warm", 0): (decompose, 0)}, [("warm", 0)])
-with Profiler(waits=True) as prof:
-    dask.threaded.get(dsk, list(dsk), num_workers=2)
-for finding in findings(prof.recording):
-    print(finding.code, finding.advice, sep=";")
+found = []
+for waits in (True, False):
+    with Profiler(waits=waits) as prof:
+        dask.threaded.get(dsk, list(dsk), num_workers=2)
+    advice = {finding.code: finding.advice for finding in findings(prof.recording)}
+    found.append([advice, " ".join(str(prof.summary()).split())])
+print(json.dumps(found))
 """
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
+def nested(threads, before=""):
+    """Advice by code, and the summary: with waits, and without."""
+    done = subprocess.run(
+        [sys.executable, "-c", before + NESTED],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": str(threads)},
+        timeout=120,
+    )
+    return json.loads(done.stdout)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
 def test_nested_threads(retried):
     pytest.importorskip("threadpoolctl")
 
-    def found(**variables):
-        environment = {**os.environ, **variables}
-        done = subprocess.run(
-            [sys.executable, "-c", NESTED],
-            capture_output=True,
-            text=True,
-            check=True,
-            env=environment,
-            timeout=120,
-        )
-        return dict(line.split(";", 1) for line in done.stdout.splitlines())
-
     def measure():
-        advice = found(OPENBLAS_NUM_THREADS="2")["thread-oversubscription"]
-        assert "OPENBLAS_NUM_THREADS=1" in advice
-        assert "thread-oversubscription" not in found(OPENBLAS_NUM_THREADS="1")
+        for advice, _ in nested(2):
+            assert "OPENBLAS_NUM_THREADS=1" in advice["thread-oversubscription"]
+        for advice, _ in nested(1):
+            assert "thread-oversubscription" not in advice
 
     retried(measure)
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
-@pytest.mark.parametrize("waits", [True, False])
-def test_nested_threads_without_what_lists_them(waits, retried):
-    def found(threads):
-        code = "import sys\nsys.modules['threadpoolctl'] = None\n" + NESTED
-        if not waits:
-            code = code.replace("waits=True", "")
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": str(threads)}
-        done = subprocess.run(
-            [sys.executable, "-c", code + "print('summary;', prof.summary())"],
-            capture_output=True,
-            text=True,
-            check=True,
-            env=environment,
-            timeout=120,
-        )
-        by_code, summary = done.stdout.split("summary;")
-        return dict(line.split(";", 1) for line in by_code.splitlines()), summary
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_nested_threads_without_what_lists_them(retried):
+    without = "import sys; sys.modules['threadpoolctl'] = None"
 
     def measure():
-        advice, summary = found(2)
-        for words in ("install threadpoolctl", *("OPENBLAS", "OMP", "MKL")):
-            assert words in advice["thread-oversubscription"]
-        assert "thread-oversubscription (high" not in summary
-        assert "not known without threadpoolctl" in " ".join(summary.split())
-        assert "thread-oversubscription" not in found(1)[0]
+        for advice, summary in nested(2, without):
+            for words in ("install threadpoolctl", "OPENBLAS", "OMP", "MKL"):
+                assert words in advice["thread-oversubscription"]
+            assert "thread-oversubscription (high" not in summary
+            assert "not known without threadpoolctl" in summary
+        for advice, _ in nested(1, without):
+            assert "thread-oversubscription" not in advice
 
     retried(measure)
 

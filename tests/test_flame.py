@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from dataclasses import replace
 
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 
 from dask_diag import DiagnosticError, SamplingProfiler, visualize
 from dask_diag.analysis.call_tree import hottest_lines, tree
-from dask_diag.analysis.sample_selection import not_sampled, seconds_over_time
+from dask_diag.analysis.sample_measures import not_sampled, seconds_over_time
+from dask_diag.analysis.selection import Selection
 from dask_diag.analysis.source_paths import package_of, short_path
 from dask_diag.analysis.tree_arrays import depths, preorder, sums_below
 from dask_diag.columns import Categorical
@@ -72,7 +74,7 @@ def test_the_tree_says_where_each_function_is():
 
 
 def test_one_function_of_tasks_can_be_asked_for():
-    nodes = tree(known_stacks(), function="load")
+    nodes = tree(known_stacks(), Selection(function="load"))
     assert nodes["name"].tolist() == ["all tasks", "load", "main", "Array.sum", "encode"]
     assert nodes["total_wall"][0] == pytest.approx(3.5)
 
@@ -84,26 +86,40 @@ def test_one_function_of_tasks_can_be_asked_for():
         ({"function": 5}, "function: expected one of .*, found 5"),
         ({"start": "a"}, "start: expected a time in seconds of the recording, found 'a'"),
         ({"stop": True}, "stop: expected a time in seconds of the recording, found True"),
+        ({"start": math.nan}, "start: expected a time in seconds of the recording, found nan"),
+        ({"start": 2, "stop": 1.5}, "stop: expected a time at or after start, 2 s, found 1.5 s"),
     ],
 )
 def test_what_cannot_be_asked_for_is_told(asked, told):
     for ask in (tree, hottest_lines):
         with pytest.raises(DiagnosticError, match=told):
-            ask(known_stacks(), **asked)
+            ask(known_stacks(), selection=Selection(**asked))
+
+
+def test_selections_are_equal_if_they_select_the_same():
+    assert Selection(1, 2, "load", ("x", 0)) == Selection(1.0, 2.0, "load", "('x', 0)")
+    assert hash(Selection(1, key=("x", 0))) == hash(Selection(1.0, key="('x', 0)"))
+    assert Selection(key="") != Selection()
+    assert Selection(start=0) != Selection()
+    assert Selection(1.0, 1.0) != Selection(1.0)
 
 
 def test_a_cycle_that_is_partly_in_the_range_counts_by_that_part():
-    assert tree(known_stacks(), start=2.5, stop=3.0)["total_wall"][0] == pytest.approx(1.0)
-    assert tree(known_stacks(), start=0.5, stop=2.0)["total_wall"][0] == pytest.approx(2.75)
-    assert tree(known_stacks(), stop=1.0)["total_wall"][0] == pytest.approx(1.5)
-    assert as_text(tree(known_stacks(), start=4.5)) == ["all tasks 0 0"]
-    assert not_sampled(known_stacks(), start=3.0) == pytest.approx(0.5)
+    assert tree(known_stacks(), Selection(start=2.5, stop=3.0))["total_wall"][0] == pytest.approx(
+        1.0
+    )
+    assert tree(known_stacks(), Selection(start=0.5, stop=2.0))["total_wall"][0] == pytest.approx(
+        2.75
+    )
+    assert tree(known_stacks(), Selection(stop=1.0))["total_wall"][0] == pytest.approx(1.5)
+    assert as_text(tree(known_stacks(), Selection(start=4.5))) == ["all tasks 0 0"]
+    assert not_sampled(known_stacks(), Selection(start=3.0)) == pytest.approx(0.5)
 
 
 def test_a_cycle_without_length_counts_where_it_is():
     recording = recording_of_stacks([((1.0, 1.0), "f", [MAIN], 0.5, 0.5)])
-    assert tree(recording, 0.5, 1.5)["total_wall"][0] == 0.5
-    assert tree(recording, 1.5, 2.0)["total_wall"][0] == 0.0
+    assert tree(recording, Selection(0.5, 1.5))["total_wall"][0] == 0.5
+    assert tree(recording, Selection(1.5, 2.0))["total_wall"][0] == 0.0
     assert len(seconds_over_time(recording)) == 0
 
 
@@ -149,7 +165,7 @@ def test_the_hottest_lines_have_their_own_time_and_that_of_what_they_called():
     ]
     assert rows[0]["file"] == CORE[1]
     assert len(hottest_lines(known_stacks(), 2)) == 2
-    only = hottest_lines(known_stacks(), function="load", start=1.0)
+    only = hottest_lines(known_stacks(), selection=Selection(function="load", start=1.0))
     assert only["name"].tolist() == ["Array.sum", "main", "main"]
     assert only["total_wall"].tolist() == [1.5, 0.5, 1.5]
 
@@ -409,7 +425,7 @@ def speedscope_of(recording, folder, **selection):
     """What is in the file, as names instead of positions; and it is as the schema says."""
     jsonschema = pytest.importorskip("jsonschema")
     path = folder / "x.speedscope.json"
-    export_stacks(recording, path, **selection)
+    export_stacks(recording, path, Selection(**selection))
     content = json.loads(path.read_text())
     path.unlink()
     jsonschema.validate(content, SPEEDSCOPE)
@@ -458,7 +474,7 @@ def test_both_exports_take_the_selection_that_the_tree_takes(tmp_path):
 
 def collapsed_of(recording, folder, ending="collapsed", **selection):
     path = folder / f"x.{ending}"
-    export_stacks(recording, str(path), **selection)
+    export_stacks(recording, str(path), Selection(**selection))
     lines = path.read_text(encoding="utf-8").split("\n")
     path.unlink()
     assert lines.pop() == ""
@@ -491,7 +507,7 @@ def test_nothing_sampled_is_told_and_no_empty_profile_is_written(name, tmp_path)
         SamplingProfiler().export(tmp_path / name)
     for asked in ({"stop": -1e9}, {"start": 1e9}):
         with pytest.raises(DiagnosticError, match=r"no samples .* leave out function"):
-            export_stacks(known_stacks(), tmp_path / name, **asked)
+            export_stacks(known_stacks(), tmp_path / name, Selection(**asked))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 import dask_diag
 from dask_diag import DiagnosticError, Recording, SamplingProfiler, load
 from dask_diag.analysis.call_tree import hottest_lines, tree
-from dask_diag.analysis.sample_selection import not_sampled
+from dask_diag.analysis.sample_measures import not_sampled
+from dask_diag.analysis.selection import Selection
 from dask_diag.builders.stacks import stacks_as_seen, stacks_tables
 from dask_diag.capture.sampling import call_tree as stacks
 from dask_diag.capture.sampling.bins import LONG, NOT_SAMPLED, Group, Run
@@ -157,7 +158,7 @@ def test_keys_are_in_files(get, tmp_path, retried):
         recorded = load(path)
         assert recorded.is_complete
         for key, name in ((FIRST, "mostly_a"), (SECOND, "mostly_b")):
-            assert name in tree(recorded, key=key)["name"].tolist()
+            assert name in tree(recorded, Selection(key=key))["name"].tolist()
         save(recorded, tmp_path / f"again-{path.name}")
         again = load(tmp_path / f"again-{path.name}")
         assert again.samples.to_dicts() == recorded.samples.to_dicts()
@@ -194,18 +195,21 @@ def test_every_selection_takes_a_key(tmp_path):
         ((1.0, 2.0), "load", None, 8.0, 0.5),
     ]
     recording = recording_of_stacks(rows, keys=["x", "y", "y", ""])
-    assert tree(recording, key="x")["total_wall"][0] == 1.0
-    assert tree(recording, key="y")["total_wall"][0] == 6.0
-    assert tree(recording, function="sum", key="y")["total_wall"][0] == 4.0
-    assert tree(recording, key="y", stop=0.5)["total_wall"][0] == 1.0
-    assert not_sampled(recording, key="") == 8.0
-    assert not_sampled(recording, key="y") == 0.0
-    assert hottest_lines(recording, key="x")["name"].tolist() == ["Array.sum", "main"]
+    assert tree(recording, Selection(key="x"))["total_wall"][0] == 1.0
+    assert tree(recording, Selection(key="y"))["total_wall"][0] == 6.0
+    assert tree(recording, Selection(function="sum", key="y"))["total_wall"][0] == 4.0
+    assert tree(recording, Selection(key="y", stop=0.5))["total_wall"][0] == 1.0
+    assert not_sampled(recording, Selection(key="")) == 8.0
+    assert not_sampled(recording, Selection(key="y")) == 0.0
+    assert hottest_lines(recording, selection=Selection(key="x"))["name"].tolist() == [
+        "Array.sum",
+        "main",
+    ]
     for ask in (tree, not_sampled, hottest_lines):
         with pytest.raises(DiagnosticError, match="no sample has 'z'"):
-            ask(recording, key="z")
+            ask(recording, selection=Selection(key="z"))
     both = Recording.combine([recording, recording_of_stacks(rows[:1], keys=["z"])])
-    assert tree(both, key="z")["total_wall"][0] == 1.0
+    assert tree(both, Selection(key="z"))["total_wall"][0] == 1.0
 
 
 # The parts, without a clock

@@ -172,8 +172,8 @@ def letters_for(seconds):
     return letters + (took < seconds)
 
 
-@pytest.mark.truth
 @pytest.mark.once
+@pytest.mark.truth
 @pytest.mark.parametrize(("get", "expected"), [*zip(SCHEDULERS, [1.0, 3.0, 1.0], strict=True)])
 def test_a_call_that_keeps_the_lock_is_seen(get, expected):
     prof, sprof = sampled({("re", 0): (match_for_long, letters_for(expected))}, get)
@@ -203,6 +203,7 @@ def keep_the_lock_for_200_ms():
 
 
 @pytest.mark.once
+@pytest.mark.truth
 @pytest.mark.parametrize("get", SCHEDULERS)
 def test_seconds_sum_while_tasks_keep_the_lock(get):
     tasks = {("keep", n): (keep_the_lock_for_200_ms,) for n in range(8)}
@@ -220,9 +221,12 @@ def test_seconds_sum_while_tasks_keep_the_lock(get):
 def test_sleep_is_waiting_and_spinning_is_cpu(get, retried):
     def measure():
         tasks = {("nap", 0): (nap_in_python,), ("spin", 0): (spin, 0.5)}
-        _, sprof = sampled(tasks, get, num_workers=1)
+        prof, sprof = sampled(tasks, get, num_workers=1)
         wall, cpu = seconds_by_name(sprof), seconds_by_name(sprof, "total_cpu")
-        assert wall["nap_in_python"] == pytest.approx(0.5, abs=0.2)
+        rows = prof.recording.tasks.to_dicts()
+        (napped,) = (row["stop"] - row["start"] for row in rows if row["function"] == "nap")
+        # All but what the start of the task takes, of which a sample may be due.
+        assert wall["nap_in_python"] == pytest.approx(napped, rel=0.05)
         assert cpu["nap_in_python"] < 0.02
         assert cpu["spin"] == pytest.approx(0.5, abs=0.05)
 
@@ -280,6 +284,7 @@ def sleep_more():
     time.sleep(0.028)
 
 
+@pytest.mark.truth
 def test_tasks_that_end_before_they_let_the_sampler_in_are_told_as_not_sampled():
     tasks = {("short", n): (spin, 0.002) for n in range(500)}
     _, sprof = sampled(tasks, num_workers=1)
@@ -826,6 +831,7 @@ def test_missed_beats_count():
     assert ticks_until(7.0, 0.01) - ticks_until(2.0, 0.01) == pytest.approx(500, abs=1)
 
 
+@pytest.mark.truth
 def test_a_sampler_that_is_slow_looks_less_often():
     sampler, calls = Sampler(), []
 
@@ -833,15 +839,17 @@ def test_a_sampler_that_is_slow_looks_less_often():
         calls.append(passed)
         spin(0.004)
 
-    begun = time.perf_counter()
+    start = time.perf_counter()
     user = sampler.add(slow, 0.001, print)
     time.sleep(1.0)
     sampler.remove(user)
-    took = time.perf_counter() - begun
+    took = time.perf_counter() - start
+    # A fiftieth of the time for calls of 4 ms: one in 0.2 s. What follows the last is in none.
     assert len(calls) <= took / 0.2 + 2
-    assert sum(calls) == pytest.approx(took, abs=0.3)
+    assert took - 0.25 < sum(calls) <= took + 0.001
 
 
+@pytest.mark.truth
 def test_users_of_one_listener_share_its_calls():
     sampler, calls, told = Sampler(), [], []
     once = sampler.add(calls.append, 0.01, told.append)

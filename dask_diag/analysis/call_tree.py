@@ -2,80 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
-from dask_diag.analysis.sample_selection import (
-    MEASURES,
-    distinct_pairs,
-    measures,
-    samples_of,
-    shares,
-)
+from dask_diag.analysis.grouping import distinct_pairs
+from dask_diag.analysis.sample_measures import MEASURES, measures
+from dask_diag.analysis.selection import ALL_SAMPLES, Selection
 from dask_diag.analysis.tree_arrays import depths, preorder, sums_below
-from dask_diag.columns import Array, Categorical
+from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.model.tables import CallTree, Frames, Samples
 
-__all__ = ["NOT_SAMPLED", "hottest_lines", "placed", "tree"]
+__all__ = ["NOT_SAMPLED", "hottest_lines", "tree", "tree_and_nodes"]
 
 NOT_SAMPLED = "(not sampled)"
-"""The name of what stands for time in which no stack could be read."""
+"""The name of the node that represents time in which no stack could be read."""
 EVERYTHING = "all tasks"
 _ROOT = -1
 
 
-def tree(
-    recording: Recording,
-    start: float | None = None,
-    stop: float | None = None,
-    function: str | None = None,
-    key: object = None,
-) -> Table:
-    """The calls that were seen, as a tree: a node per function and chain of callers.
+def tree(recording: Recording, selection: Selection = ALL_SAMPLES) -> Table:
+    """The calls that were sampled, as a tree: a node per function and chain of callers.
 
     Lines of one function are one node. A cycle that is partly in the range counts by that part.
 
     Parameters
     ----------
     recording : Recording
-    start, stop : float, optional
-        The range of time, in the recording's seconds.
-    function : str, optional
-        Only tasks of this function.
-    key : object, optional
-        Only the task of this key, as it is or as text; ``""`` for those not told apart.
+    selection : Selection, optional
 
     Returns
     -------
     Table
         A row per node, each after its caller and before its caller's next callee; the first is
         all tasks, below it are the functions of tasks. ``parent`` (position, -1 of the first),
-        ``depth``, ``end`` (position after all that it called), ``name``, ``file``, ``first``
-        (line where it starts), ``wall``, ``cpu``, ``waiting`` (seconds of its own) and ``count``
-        (samples), and with what it called ``total_wall``, ``total_cpu``, ``total_waiting``,
-        ``total_count``. Callees are in order of their ``total_wall``.
+        ``depth``, ``end`` (position after all that it called), ``name``, ``file``, ``first_line``
+        (where the function starts), ``wall``, ``cpu``, ``waiting`` (seconds of self time) and
+        ``count`` (samples), and with what it called ``total_wall``, ``total_cpu``,
+        ``total_waiting``, ``total_count``. Callees are in order of their ``total_wall``.
+
+    Raises
+    ------
+    DiagnosticError
+        If no sample has the key or is of the function that is selected.
     """
-    return placed(recording, start, stop, function, key)[0]
+    return tree_and_nodes(recording, selection)[0]
 
 
-def placed(
-    recording: Recording,
-    start: float | None = None,
-    stop: float | None = None,
-    function: str | None = None,
-    key: object = None,
-) -> tuple[Table, Array]:
-    """The tree, and for each row of `Recording.samples` its node (-1: not asked for)."""
-    samples = samples_of(recording)
-    share = shares(samples, start, stop, function, key)
-    asked = np.flatnonzero(share > 0)
+def tree_and_nodes(
+    recording: Recording, selection: Selection = ALL_SAMPLES
+) -> tuple[Table, IntArray]:
+    """The tree, and for each row of `Recording.samples` its node (-1: not selected)."""
+    samples = recording.samples
+    share = selection.shares(samples)
+    selected = np.flatnonzero(share > 0)
     kind_of_frame, frame_of_kind = _distinct(recording.frames, ("name", "file", "first_line"))
-    parent, kind, node_of_asked = _grown(recording, samples.rows(asked), kind_of_frame)
+    parent, kind, node_of_selected = _grown(recording, samples.rows(selected), kind_of_frame)
     own = np.zeros((len(parent), len(MEASURES)))
-    np.add.at(own, node_of_asked, measures(samples, share)[asked])
+    np.add.at(own, node_of_selected, measures(samples, share)[selected])
     depth = depths(parent.tolist())
     totals = sums_below(parent, depth, own)
     last = kind == len(frame_of_kind)
@@ -94,68 +78,62 @@ def placed(
         }
     )
     node = np.full(len(samples), -1, dtype=np.int64)
-    node[asked] = position[node_of_asked]
+    node[selected] = position[node_of_selected]
     return nodes, node
 
 
 def hottest_lines(
-    recording: Recording,
-    count: int = 10,
-    start: float | None = None,
-    stop: float | None = None,
-    function: str | None = None,
-    *,
-    key: object = None,
+    recording: Recording, count: int = 10, selection: Selection = ALL_SAMPLES
 ) -> Table:
-    """The lines of code that had most time of their own, the hottest first.
+    """The lines of code with most self time, the hottest first.
 
     Parameters
     ----------
     recording : Recording
     count : int
         How many at most.
-    start, stop : float, optional
-        The range of time, in the recording's seconds.
-    function : str, optional
-        Only tasks of this function.
-    key : object, optional
-        Only the task of this key, as it is or as text; ``""`` for those not told apart.
+    selection : Selection, optional
 
     Returns
     -------
     Table
-        ``name`` (function), ``file``, ``line``; ``wall``, ``cpu``, ``waiting`` (seconds of its own)
-        and ``count`` (samples); ``total_wall``, ``total_cpu``, ``total_waiting``, ``total_count``
-        with what it called, in which a line that is on a stack several times counts once.
+        ``name`` (function), ``file``, ``line``; ``wall``, ``cpu``, ``waiting`` (seconds of self
+        time) and ``count`` (samples); ``total_wall``, ``total_cpu``, ``total_waiting``,
+        ``total_count`` with what it called, in which a line that is on a stack several times counts
+        once.
 
     Raises
     ------
     DiagnosticError
-        If no sample has that key or is of that function, or a time is no number.
+        If no sample has the key or is of the function that is selected.
     """
-    samples = samples_of(recording)
-    share = shares(samples, start, stop, function, key)
-    seen = samples["node"] >= 0
+    samples = recording.samples
+    share = selection.shares(samples)
+    sampled = samples.node >= 0
     line_of_frame, frame_of_line = _distinct(recording.frames, ("name", "file", "line"))
-    own, totals = _by_line(recording.call_tree, line_of_frame, samples.rows(seen), share[seen])
+    own, totals = _by_line(
+        recording.call_tree, line_of_frame, samples.rows(sampled), share[sampled]
+    )
     hottest = np.argsort(-own[:, 0], kind="stable")[:count]
     hottest = hottest[totals[hottest, 3] > 0] if len(hottest) else hottest
     frames = recording.frames.rows(frame_of_line[hottest])
     if not len(frames):
         return Table({})
-    where = {name: frames[name] for name in ("name", "file", "line")}
-    return Table({**where, **_columns(own[hottest], totals[hottest])})
+    location = {name: frames[name] for name in ("name", "file", "line")}
+    return Table({**location, **_columns(own[hottest], totals[hottest])})
 
 
-def _by_line(stacks: Table, line_of_frame: Array, sampled: Table, share: Array) -> Any:
-    """The measures of each line: its own, and its totals."""
+def _by_line(
+    stacks: CallTree, line_of_frame: IntArray, sampled: Samples, share: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """The measures of each line: self, and totals."""
     lines = line_of_frame.max(initial=-1) + 1
     own, totals = np.zeros((2, lines, len(MEASURES)))
     if not len(sampled):
         return own, totals
-    parent, line = stacks["parent"], line_of_frame[stacks["frame"]]
+    parent, line = stacks.parent, line_of_frame[stacks.frame]
     of_stack = np.zeros((len(stacks), len(MEASURES)))
-    np.add.at(of_stack, sampled["node"], measures(sampled, share))
+    np.add.at(of_stack, sampled.node, measures(sampled, share))
     depth = depths(parent.tolist())
     np.add.at(own, line, of_stack)
     outermost = _outermost(line, *preorder(parent, depth))
@@ -163,7 +141,7 @@ def _by_line(stacks: Table, line_of_frame: Array, sampled: Table, share: Array) 
     return own, totals
 
 
-def _outermost(line: Array, position: Array, end: Array) -> Array:
+def _outermost(line: IntArray, position: IntArray, end: IntArray) -> BoolArray:
     """Which nodes have no caller of the same line."""
     order = np.lexsort((position, line))
     # Counted on from line to line, what an earlier line reached ends before the next one begins.
@@ -175,7 +153,7 @@ def _outermost(line: Array, position: Array, end: Array) -> Array:
     return outermost
 
 
-def _distinct(frames: Table, columns: tuple[str, str, str]) -> tuple[Array, Array]:
+def _distinct(frames: Frames, columns: tuple[str, str, str]) -> tuple[IntArray, IntArray]:
     """A number for each frame, the same for those alike in `columns`; a frame of each number."""
     if not len(frames):
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
@@ -186,23 +164,22 @@ def _distinct(frames: Table, columns: tuple[str, str, str]) -> tuple[Array, Arra
     return number.reshape(-1), frame
 
 
-def _numbers(column: Any) -> Array:
+def _numbers(column: Categorical | IntArray) -> IntArray:
     codes = column.codes if isinstance(column, Categorical) else column
     return np.asarray(codes, dtype=np.int64)
 
 
 def _grown(
-    recording: Recording, samples: Table, kind_of_frame: Array
-) -> tuple[Array, Array, Array]:
+    recording: Recording, samples: Samples, kind_of_frame: IntArray
+) -> tuple[IntArray, IntArray, IntArray]:
     """The tree as the parent and kind of each node, and the node of each sample.
 
     Kinds are first those of frames, then what is not sampled, then functions of tasks.
     """
     kinds = int(kind_of_frame.max(initial=-1)) + 1
     stacks = recording.call_tree
-    caller = stacks["parent"].tolist() if len(stacks) else []
-    kind_of_stack = kind_of_frame[stacks["frame"]].tolist() if len(stacks) else []
-    functions, tops, pair = distinct_pairs(_numbers(samples["function"]), _numbers(samples["node"]))
+    caller, kind_of_stack = stacks.parent.tolist(), kind_of_frame[stacks.frame].tolist()
+    functions, tops, pair = distinct_pairs(_numbers(samples.function), _numbers(samples.node))
     parents, kind_of_node = [_ROOT], [_ROOT]
     children: dict[tuple[int, int], int] = {}
     known: dict[tuple[int, int], int] = {}
@@ -233,27 +210,25 @@ def _grown(
 
 
 def _described(
-    recording: Recording, kind: Array, frame_of_kind: Array
-) -> tuple[Categorical, Categorical, Array]:
+    recording: Recording, kind: IntArray, frame_of_kind: IntArray
+) -> tuple[Categorical, Categorical, IntArray]:
     """The name, file and first line of each node."""
-    frames, functions = recording.frames, samples_of(recording)["function"].values
+    frames, functions = recording.frames, recording.samples.function.values
     kinds = len(frame_of_kind)
     is_frame = (kind >= 0) & (kind < kinds)
     frame = frame_of_kind[kind[is_frame]]
-    names: tuple[str, ...] = frames["name"].values if kinds else ()
-    files: tuple[str, ...] = frames["file"].values if kinds else ()
+    names, files = frames.name.values, frames.file.values
     name = len(names) + np.maximum(kind - kinds, -1) + 1
     file = np.full(len(kind), len(files))
     first = np.zeros(len(kind), dtype=np.int64)
-    if kinds:
-        name[is_frame] = frames["name"].codes[frame]
-        file[is_frame] = frames["file"].codes[frame]
-        first[is_frame] = frames["first_line"][frame]
-    every_name: Sequence[str] = (*names, EVERYTHING, NOT_SAMPLED, *functions)
-    return Categorical(name, every_name), Categorical(file, (*files, "")), first
+    name[is_frame] = frames.name.codes[frame]
+    file[is_frame] = frames.file.codes[frame]
+    first[is_frame] = frames.first_line[frame]
+    names = (*names, EVERYTHING, NOT_SAMPLED, *functions)
+    return Categorical(name, names), Categorical(file, (*files, "")), first
 
 
-def _columns(own: Array, totals: Array) -> dict[str, Array]:
+def _columns(own: FloatArray, totals: FloatArray) -> dict[str, FloatArray]:
     return {
         **{name: own[:, n] for n, name in enumerate(MEASURES)},
         **{f"total_{name}": totals[:, n] for n, name in enumerate(MEASURES)},

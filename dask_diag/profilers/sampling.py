@@ -98,8 +98,9 @@ class SamplingProfiler(TaskDiagnostic):
         from dask_diag.builders.recording import build_recording
         from dask_diag.builders.stacks import stacks_tables
 
+        computations = self.session.snapshots()
         return build_recording(
-            self.session, self.notices(), **stacks_tables(self.stacks, self.session.computations)
+            self.session, computations, self.notices(), **stacks_tables(self.stacks, computations)
         )
 
     def tree(
@@ -131,8 +132,9 @@ class SamplingProfiler(TaskDiagnostic):
             If no sample has that key or is of that function, or a time is no number.
         """
         from dask_diag.analysis.call_tree import tree
+        from dask_diag.analysis.selection import Selection
 
-        return tree(self.recording, start, stop, function, key)
+        return tree(self.recording, Selection(start, stop, function, key))
 
     def summary(
         self,
@@ -161,9 +163,10 @@ class SamplingProfiler(TaskDiagnostic):
         --------
         dask_diag.summary : what several diagnostics measured over one block.
         """
+        from dask_diag.analysis.selection import Selection
         from dask_diag.views.plots.flame.summary import flame_summary
 
-        return flame_summary(self, 10, start, stop, function, key=key)
+        return flame_summary(self, selection=Selection(start, stop, function, key))
 
     def export(
         self,
@@ -196,9 +199,11 @@ class SamplingProfiler(TaskDiagnostic):
             If the ending says no known format, the folder does not exist, a file is there and may
             not be replaced, or there are no such samples.
         """
+        from dask_diag.analysis.selection import Selection
         from dask_diag.views.exports.stacks import export_stacks
 
-        export_stacks(self.recording, filename, start, stop, function, key=key, overwrite=overwrite)
+        selection = Selection(start, stop, function, key)
+        export_stacks(self.recording, filename, selection, overwrite=overwrite)
 
     def clear(self) -> None:
         """Forget what was recorded, except of computations that are running now."""
@@ -224,8 +229,7 @@ class SamplingProfiler(TaskDiagnostic):
         other = computation.probes.get(StackProbe)
         if other is not None:
             probe = StackProbe(*map(min, zip(probe, other, strict=True)))
-        with self._lock:
-            computation.stacks += (self.stacks,)
+        computation.stacks += (self.stacks,)
         attach_probe(computation, probe)
         keep_code()
         self._looking[computation.number] = sampler.add(

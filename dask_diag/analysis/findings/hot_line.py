@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from dask_diag.analysis.call_tree import hottest_lines
-from dask_diag.analysis.sample_selection import samples_of
 from dask_diag.analysis.source_paths import short_path
 from dask_diag.formatting import percent
 from dask_diag.model.recording import Recording
@@ -27,7 +26,7 @@ def hottest_line_of(recording: Recording, task: Mapping[str, Any]) -> str:
     task : mapping
         A row of its tasks, which has ended.
     """
-    samples = samples_of(recording)
+    samples = recording.samples
     alike = samples["function"].where(task["function"])
     its_own = alike & samples["key"].where(task["key"])
     # Another computation may have a task of the same key.
@@ -48,7 +47,7 @@ def hottest_line_of(recording: Recording, task: Mapping[str, Any]) -> str:
 
 def _lines_of(recording: Recording, asked: Any) -> tuple[dict[Any, float], float, float]:
     """The seconds of each line in some samples, the hottest first; those of all; how many."""
-    samples = samples_of(recording).rows(asked)
+    samples = recording.samples.rows(asked)
     table = hottest_lines(replace(recording, samples=samples), len(recording.frames))
     lines = {(row["name"], row["file"], row["line"]): row["wall"] for row in table.to_dicts()}
     return lines, float(samples["seconds"].sum()), float(samples["count"].sum())

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dask_diag.analysis.call_tree import placed
-from dask_diag.analysis.sample_selection import distinct_pairs, samples_of, shares
+from dask_diag.analysis.call_tree import tree_and_nodes
+from dask_diag.analysis.grouping import distinct_pairs
+from dask_diag.analysis.selection import ALL_SAMPLES, Selection
 from dask_diag.analysis.source_paths import short_path
 from dask_diag.atomic_files import as_path, atomic_file, open_text
 from dask_diag.errors import DiagnosticError
@@ -27,11 +28,8 @@ _LONGEST = 400
 def export_stacks(
     recording: Recording,
     filename: str | os.PathLike[str],
-    start: float | None = None,
-    stop: float | None = None,
-    function: str | None = None,
+    selection: Selection = ALL_SAMPLES,
     *,
-    key: object = None,
     overwrite: bool = False,
 ) -> None:
     """Write the stacks that were sampled into a file that flame graph viewers open.
@@ -43,12 +41,7 @@ def export_stacks(
         ``*.speedscope.json`` for speedscope: a profile for each function of tasks, weighted by
         seconds. ``*.collapsed`` or ``*.folded`` for lines of ``function;caller;callee weight``,
         weighted by whole microseconds.
-    start, stop : float, optional
-        The range of time, in the recording's seconds.
-    function : str, optional
-        Only tasks of this function.
-    key : object, optional
-        Only the task of this key, as it is or as text; ``""`` for tasks not tracked individually.
+    selection : Selection, optional
     overwrite : bool, optional
         Whether a file that is there may be replaced.
 
@@ -61,7 +54,7 @@ def export_stacks(
     path = as_path(filename, "filename")
     written_as = _format_of(path)
     with atomic_file(path, overwrite=overwrite) as temporary, open_text(temporary) as stream:
-        nodes, weights = _weighted(recording, start, stop, function, key)
+        nodes, weights = _weighted(recording, selection)
         stream.write(written_as(nodes, weights, path.name))
 
 
@@ -82,11 +75,7 @@ def _format_of(path: Path) -> Callable[[Table, list[tuple[int, float]], str], st
 
 
 def _weighted(
-    recording: Recording,
-    start: float | None = None,
-    stop: float | None = None,
-    function: str | None = None,
-    key: object = None,
+    recording: Recording, selection: Selection = ALL_SAMPLES
 ) -> tuple[Table, list[tuple[int, float]]]:
     """The tree, and its nodes with their self seconds, in order of cycles.
 
@@ -97,10 +86,9 @@ def _weighted(
             "no stack samples to write: nothing was computed meanwhile, or they were not recorded; "
             "record with SamplingProfiler, dask_diag.record or `dask-diag run`"
         )
-    selection = start, stop, function, key
-    nodes, node = placed(recording, *selection)
-    samples = samples_of(recording)
-    seconds = samples["seconds"] * shares(samples, *selection)
+    nodes, node = tree_and_nodes(recording, selection)
+    samples = recording.samples
+    seconds = samples.seconds * selection.shares(samples)
     asked = np.flatnonzero((node >= 0) & (seconds > 0))
     if not len(asked):
         raise DiagnosticError("no stack samples match: leave out function, key, or start and stop")

@@ -5,13 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from dask_diag.analysis.call_tree import NOT_SAMPLED
-from dask_diag.analysis.sample_selection import (
-    MEASURES,
-    distinct_pairs,
-    measures,
-    samples_of,
-    seconds_over_time,
-)
+from dask_diag.analysis.grouping import distinct_pairs
+from dask_diag.analysis.sample_measures import MEASURES, measures, seconds_over_time
 from dask_diag.analysis.source_paths import package_of, short_path
 from dask_diag.columns import Array, BoolArray
 from dask_diag.model.recording import Recording
@@ -76,7 +71,7 @@ def cells_of(
     recording: Recording, node_of_sample: Array
 ) -> tuple[tuple[Array, Array], dict[str, Array]]:
     """The bounds of each cycle, and what each node had in it."""
-    samples = samples_of(recording)
+    samples = recording.samples
     seen = node_of_sample >= 0
     starts, stops, cycle = distinct_pairs(samples["start"][seen], samples["stop"][seen])
     in_cycle, nodes, cell = distinct_pairs(cycle, node_of_sample[seen])

@@ -29,7 +29,7 @@ from bokeh.models import (
 )
 from bokeh.plotting import figure
 
-from dask_diag.analysis.call_tree import placed
+from dask_diag.analysis.call_tree import tree_and_nodes
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.views.assets import call
@@ -77,7 +77,7 @@ def flame_panel(recording: Recording, options: Options, origin: float | None = N
     bokeh layout
     """
     begin = recording.start if origin is None else origin
-    nodes, node_of_sample = placed(recording)
+    nodes, node_of_sample = tree_and_nodes(recording)
     graph, drawn, words = _graph(nodes, options)
     timeline, spans, bars, box = _timeline(recording, nodes, begin, graph.width)
     controls = _controls(nodes, options)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dask_diag.analysis.call_tree import hottest_lines, tree
-from dask_diag.analysis.sample_selection import not_sampled
+from dask_diag.analysis.sample_measures import not_sampled
+from dask_diag.analysis.selection import ALL_SAMPLES, Selection
 from dask_diag.analysis.source_paths import short_path
 from dask_diag.formatting import percent, seconds
 from dask_diag.model.recording import Recording
@@ -22,13 +23,7 @@ _ROUNDING = 1e-9
 
 
 def flame_summary(
-    profilers: Sources,
-    count: int = 10,
-    start: float | None = None,
-    stop: float | None = None,
-    function: str | None = None,
-    *,
-    key: object = None,
+    profilers: Sources, count: int = 10, selection: Selection = ALL_SAMPLES
 ) -> Summary:
     """The lines of code in which most of the tasks' time was spent.
 
@@ -38,12 +33,7 @@ def flame_summary(
         Several are combined, as recordings of the same block.
     count : int
         How many lines at most.
-    start, stop : float, optional
-        The range of time, in the recording's seconds.
-    function : str, optional
-        Only tasks of this function.
-    key : object, optional
-        Only the task of this key, as it is or as text; ``""`` for tasks not tracked individually.
+    selection : Selection, optional
 
     Returns
     -------
@@ -53,26 +43,18 @@ def flame_summary(
     Raises
     ------
     DiagnosticError
-        If no sample has that key or is of that function, or a time is no number.
+        If no sample has the key or is of the function that is selected.
     """
-    recording = recording_of(profilers)
-    return table_summary(*flame_summary_parts(recording, count, start, stop, function, key=key))
+    return table_summary(*flame_summary_parts(recording_of(profilers), count, selection))
 
 
 def flame_summary_parts(
-    recording: Recording,
-    count: int = 10,
-    start: float | None = None,
-    stop: float | None = None,
-    function: str | None = None,
-    *,
-    key: object = None,
+    recording: Recording, count: int = 10, selection: Selection = ALL_SAMPLES
 ) -> tuple[str, tuple[str, ...], list[tuple[str, ...]], list[str]]:
     """Heading, columns, rows and notes of the summary of stacks."""
-    selection = start, stop, function
-    total = tree(recording, *selection, key=key).rows(slice(1)).to_dicts()[0]
-    lines = hottest_lines(recording, count, *selection, key=key)
-    lost = not_sampled(recording, *selection, key=key)
+    total = tree(recording, selection).rows(slice(1)).to_dicts()[0]
+    lines = hottest_lines(recording, count, selection)
+    lost = not_sampled(recording, selection)
     notes = [*_notes(total, lost), *map(_note, recording.notices)]
     return _heading(total), _COLUMNS, list(_rows(lines, total)), notes
 
