@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import add, index
 from typing import Any
@@ -69,7 +69,7 @@ class Categorical:
         self.values = tuple(values)
 
     @classmethod
-    def of(cls, items: Iterable[Any]) -> Categorical:
+    def of(cls, items: Iterable[Hashable]) -> Categorical:
         """Encode a sequence of values; those of different types stay apart, equal or not."""
         return cls(*_encode(list(items)))
 
@@ -192,15 +192,16 @@ class PrefixStrings:
             yield list(map(add, heads, tails))
 
 
-def _encode(items: list[Any]) -> tuple[list[int], list[Any]]:
+def _encode(items: list[Hashable]) -> tuple[list[int], list[Hashable]]:
     """The position of each item among the distinct ones, and these in order of appearance."""
-    positions: dict[Any, int] = {}
+    positions: dict[Hashable, int] = {}
     if len(set(map(type, items))) < 2:
         codes = [positions.setdefault(item, len(positions)) for item in items]
         return codes, list(positions)
     # 1, True and 1.0 are equal, and would all become the first of them.
-    codes = [positions.setdefault((type(item), item), len(positions)) for item in items]
-    return codes, [value for _, value in positions]
+    distinct: dict[tuple[type, Hashable], int] = {}
+    codes = [distinct.setdefault((type(item), item), len(distinct)) for item in items]
+    return codes, [value for _, value in distinct]
 
 
 def _described(column: Categorical | PrefixStrings) -> str:
