@@ -63,7 +63,9 @@ def recording_of(tasks: Table, workers: int) -> Recording:
     zero = np.zeros(1)
     computation = {
         "computation": Categorical.of(["c-1"]),
+        "called": zero,
         "start": zero,
+        "prepared": zero,
         "stop": np.array([stop]),
         "workers": np.array([workers]),
         "process_cpu": np.array([float(tasks["thread_cpu"].sum())]),

@@ -17,10 +17,12 @@ __all__ = [
     "ACTIVITIES",
     "FINDINGS",
     "OUTCOMES",
+    "PHASES",
     "REFERENCES",
     "STATES",
     "TABLES",
     "TASK_ACTIVITIES",
+    "THREAD_KINDS",
     "WAITS",
     "WORKER_ACTIVITIES",
     "Column",
@@ -103,7 +105,9 @@ class Computations(Schema):
     """A row per computation: one graph that a scheduler ran."""
 
     computation = _category("Its id, unique among all runs.")
-    start = _seconds("When the scheduler started.")
+    called = _seconds("When `dask.compute` was called; `start` where it was not, or not seen.")
+    start = _seconds("When the scheduler started, with a graph that was made.")
+    prepared = _seconds("When the graph was in order and its first task could be submitted.")
     stop = _seconds("When it returned or raised; of one that still runs, now.")
     workers = _integer("How many tasks could run at once; 0 if not known.")
     process_cpu = _seconds("CPU of the computing process meanwhile, all threads.")
@@ -218,6 +222,23 @@ class Pools(Schema):
     known = _integer("0 in the one row of a computation whose pools could not be listed, else 1.")
 
 
+class Threads(Schema):
+    """A row per computation and group of threads of the computing process that used CPU.
+
+    They sum to the CPU of that process. A computation of less than about a millisecond has none:
+    reading the clocks would take too long a part of it.
+    """
+
+    computation = _category("The computation.")
+    kind = _category("What the threads are: see the kinds of threads.")
+    name = _category(
+        "Of Python's threads their name without its number, of native ones the library that "
+        "runs them; empty if not known."
+    )
+    threads = _integer("How many threads; 0 if not known.")
+    cpu_seconds = _seconds("CPU of these threads meanwhile.")
+
+
 class Waits(Schema):
     """A row per thing that a task waited for."""
 
@@ -276,6 +297,7 @@ TABLES: Mapping[str, type[Schema]] = {
     "transfers": Transfers,
     "waits": Waits,
     "pools": Pools,
+    "threads": Threads,
     "frames": Frames,
     "call_tree": CallTree,
     "samples": Samples,
@@ -290,6 +312,16 @@ REFERENCES: Mapping[str, tuple[str, ...]] = {
     "waits": ("task",),
 }
 """The tables that refer to tasks, and which of their columns are rows of `tasks`."""
+
+THREAD_KINDS = {
+    "tasks": "Threads that ran tasks; of a thread that also ran the scheduler, the tasks' part.",
+    "scheduler": "The thread that called the scheduler, without tasks.",
+    "dask_diag": "The profilers' own threads.",
+    "python": "Other threads that Python code started.",
+    "native": "Threads that a native library started, such as BLAS.",
+    "ended": "Threads that ended meanwhile, of whatever kind.",
+}
+"""What a thread of the computing process can be; the CPU of that process is divided into these."""
 
 STATES = {
     "complete": "The writing process closed the file, and it reads as it was written.",
@@ -330,7 +362,18 @@ TASK_ACTIVITIES = {
 }
 """What the seconds of a worker that has a task are divided into, beside what tasks metered."""
 
+PHASES = {
+    "before": "Before the first computation.",
+    "preparing": "A graph was made and put in order, or its first task waited for the workers.",
+    "tasks": "From the start of the first task of a computation to its stop.",
+    "between": "Between computations.",
+    "after": "After the last computation.",
+}
+"""What the wall time of a recording is divided into."""
+
 WORKER_ACTIVITIES = {
+    "graph": "A computation's graph was made, optimized and put in order.",
+    "startup": "A worker process had not started its first task, though one could have run.",
     "overhead": "A worker was free while a task could have run or a result waited for the "
     "scheduler.",
     "other": "A worker may have been busy: a task was out and it is not known when it ran.",

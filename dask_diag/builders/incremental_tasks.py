@@ -13,6 +13,7 @@ import numpy as np
 from dask_diag.builders.incremental import Tables, Taken
 from dask_diag.builders.recording import computations_table, pools_table
 from dask_diag.builders.tasks import TASK_LOGS, moved, tasks_of, with_workers_named
+from dask_diag.builders.threads import threads_table
 from dask_diag.capture.computation import (
     ROW,
     Computation,
@@ -89,6 +90,7 @@ class IncrementalTasks:
             **tables,
             "computations": computations_table(seen, now),
             "pools": pools_table(seen),
+            "threads": threads_table(seen),
         }
 
 

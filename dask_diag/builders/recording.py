@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dask_diag.builders.keys import keys_columns
+from dask_diag.builders.threads import threads_table
 from dask_diag.capture.cached_results import CachedResults
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.run_id import run_id
@@ -42,7 +43,7 @@ __all__ = [
 def build_recording(session: Session, notices: Sequence[str], **fields: Any) -> Recording:
     """A Recording of what one diagnostic captured: its times, its computations, and its tables."""
     computations = list(session.computations)
-    starts = [session.start, *(computation.start for computation in computations)]
+    starts = [session.start, *(computation.called for computation in computations)]
     now = perf_counter()
     stops = [session.stop, *(computation.stop or now for computation in computations)]
     start = min((time for time in starts if time is not None), default=now)
@@ -53,7 +54,7 @@ def build_recording(session: Session, notices: Sequence[str], **fields: Any) -> 
         computations=computations_table(computations, now),
         notices=tuple(notices),
         run_id=run_id(),
-        **{"pools": pools_table(computations), **fields},
+        **{"pools": pools_table(computations), "threads": threads_table(computations), **fields},
     )
 
 
@@ -62,7 +63,12 @@ def computations_table(computations: Sequence[Computation], now: float) -> table
     return tables.Computations(
         {
             "computation": Categorical.of(computation.name for computation in computations),
+            "called": np.array([computation.called for computation in computations], dtype=float),
             "start": np.array([computation.start for computation in computations], dtype=float),
+            "prepared": np.array(
+                [computation.prepared or computation.stop or now for computation in computations],
+                dtype=float,
+            ),
             "stop": np.array(
                 [computation.stop or now for computation in computations], dtype=float
             ),

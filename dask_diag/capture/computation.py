@@ -11,9 +11,10 @@ from threading import get_ident
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from dask_diag.capture.dask_internals import annotations_of_graph, scheduler_locals
+from dask_diag.capture.dask_internals import annotations_of_graph, scheduler_locals, when_called
 from dask_diag.capture.run_id import run_id
 from dask_diag.capture.span import current_span
+from dask_diag.capture.system.thread_usage import ThreadUsage
 from dask_diag.capture.system.usage import Pool, Usage, thread_pools
 from dask_diag.capture.tasks.metered import Metered
 from dask_diag.capture.tasks.metering import hear_distributed, listening, stop_hearing_distributed
@@ -71,12 +72,15 @@ class Computation:
     number : int
         What it goes by in this process and, pickled, in its workers: the digits of `run_id` and a
         count, so that no other computation of any process has it.
-    start, stop : float
-        Seconds of ``time.perf_counter()``; `stop` is None while the computation runs.
+    called, start, prepared, stop : float
+        When dask was called, the scheduler started, the graph was in order, and the scheduler
+        returned; seconds of ``time.perf_counter()``. What has not happened yet is None.
     usage_before : Usage
         What this process had used when the computation started.
     usage : Usage or None
         What it used meanwhile, once the computation is done.
+    threads : ThreadUsage
+        The CPU of each thread of this process.
     pools : list of Pool
         The pools of threads of native libraries, if it is done and was not short.
     workers : int
@@ -96,6 +100,7 @@ class Computation:
     __slots__ = (
         "annotated",
         "aside",
+        "called",
         "dependencies",
         "dsk",
         "error",
@@ -109,6 +114,7 @@ class Computation:
         "number",
         "pid",
         "pools",
+        "prepared",
         "probes",
         "remote_threads",
         "rows",
@@ -120,6 +126,7 @@ class Computation:
         "state",
         "stop",
         "thread",
+        "threads",
         "transfers",
         "usage",
         "usage_before",
@@ -131,6 +138,8 @@ class Computation:
 
     def __init__(self, dsk: Any) -> None:
         self.start = perf_counter()
+        self.called = when_called() or self.start
+        self.prepared: float | None = None
         self.stop: float | None = None
         self.number = (int(run_id(), 16) << _BITS_OF_COUNT) + next(_count)
         self.pid = os.getpid()
@@ -138,6 +147,7 @@ class Computation:
         self.workers = int(scheduler_locals().get("num_workers") or 0)
         self.usage_before = Usage.now()
         self.usage: Usage | None = None
+        self.threads = ThreadUsage()
         self.pools: list[Pool] = []
         self.share = 0.0
         self.error = ""
@@ -264,6 +274,7 @@ class Computation:
         if self.stop is not None:
             return
         self.share_done()
+        self.threads.stop()
         self.usage = self.usage_before.until_now()
         self.stop = perf_counter()
         if self.stop - self.start >= WORTH_LISTING_POOLS:

@@ -10,6 +10,9 @@ Dask's local schedulers call callbacks with too little; what they lack is read h
   reads it.
 - Its graph has lost what ``dask.annotate`` said; `annotations_of_graph` finds that in the
   functions of dask that called it.
+- A computation begins, for its user, with the call of ``dask.compute``; callbacks hear of it when
+  its graph is made. While a diagnostic is active, the function that it calls first notes the time
+  (`_noting`).
 - What a worker process was sent, and what it sent back, are local variables of
   ``execute_task`` and ``get_async``: `bytes_of_task` and `bytes_of_result` read their sizes.
 - Between a task and the user's function lie calls of dask's own, which `is_machinery` knows;
@@ -24,10 +27,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import wraps
+from time import perf_counter
 from types import CodeType, FrameType
 from typing import Any
 
 import dask._task_spec
+import dask.base
 import dask.core
 import dask.local
 import dask.optimization
@@ -56,6 +62,7 @@ __all__ = [
     "runs_nothing",
     "scheduler_locals",
     "sees_overlapping_computes",
+    "when_called",
 ]
 
 CallbackTuple = tuple[Callable[..., Any] | None, ...]
@@ -66,6 +73,14 @@ _dasks_own: Callable[..., Any] | None = getattr(dask.local, _NAME, None)
 _activations: dict[CallbackTuple, set[CallbackTuple]] = {}
 _measured_computations = 0
 _in_use_elsewhere: set[CallbackTuple] = set()
+
+_called = threading.local()
+_CALLED_FIRST = {
+    "compute": "unpack_collections",
+    "persist": "unpack_collections",
+    "compute_as_if_collection": "get_scheduler",
+}
+"""Of the functions of ``dask.base`` that run computations, what each calls before all else."""
 
 _GET_ASYNC = dask.local.get_async.__code__
 _EXECUTE_TASK = dask.local.execute_task.__code__
@@ -102,11 +117,19 @@ def release(callback: CallbackTuple) -> None:
 def _install() -> None:
     if _dasks_own is not None:
         setattr(dask.local, _NAME, shared_callbacks)
+    for name, (original, noting) in _replaced.items():
+        if getattr(dask.base, name) is original:
+            setattr(dask.base, name, noting)
 
 
 def _uninstall_if_unused() -> None:
-    if _dasks_own is not None and not _activations and not _measured_computations:
+    if _activations or _measured_computations:
+        return
+    if _dasks_own is not None:
         setattr(dask.local, _NAME, _dasks_own)
+    for name, (original, noting) in _replaced.items():
+        if getattr(dask.base, name) is noting:
+            setattr(dask.base, name, original)
 
 
 @contextmanager
@@ -174,6 +197,66 @@ def _inside_a_compute() -> bool:
         computations += frame.f_code is _GET_ASYNC
         frame = frame.f_back
     return computations > 1
+
+
+def when_called() -> float | None:
+    """When the function of dask was called that runs this computation, ``perf_counter`` seconds.
+
+    None where the scheduler was called without one, as ``dask.get`` is, or before a diagnostic was
+    active.
+    """
+    times = _times_of_calls()
+    for frame in _frames_from(sys._getframe(1)) if times else ():
+        if id(frame) in times and frame.f_code in _CALLERS:
+            return times[id(frame)]
+    return None
+
+
+def _times_of_calls() -> dict[int, float]:
+    """When functions of dask were called that this thread is in, by the ids of their frames."""
+    times: dict[int, float] = _called.__dict__.setdefault("times", {})
+    return times
+
+
+def _note_call(caller: FrameType) -> None:
+    """Note the time for a function of dask that has just been called.
+
+    It goes by the id of its frame: to hold the frame would keep the user's arrays. Ids of frames
+    that are not on the stack any more may be used again.
+    """
+    times = _times_of_calls()
+    for frame in set(times).difference(map(id, _frames_from(caller))):
+        del times[frame]
+    times[id(caller)] = perf_counter()
+
+
+def _noting(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """A function of ``dask.base``, and its like that notes when the function was called first."""
+    original: Callable[..., Any] = getattr(dask.base, name)
+
+    @wraps(original)
+    def noting(*args: Any, **kwargs: Any) -> Any:
+        caller = sys._getframe(1)
+        if _CALLERS.get(caller.f_code) == name:
+            _note_call(caller)
+        return original(*args, **kwargs)
+
+    return original, noting
+
+
+_CALLERS: dict[CodeType, str] = {
+    getattr(dask.base, caller).__code__: first
+    for caller, first in _CALLED_FIRST.items()
+    if hasattr(dask.base, caller) and hasattr(dask.base, first)
+}
+_replaced = {name: _noting(name) for name in set(_CALLERS.values())}
+
+
+def _frames_from(frame: FrameType | None) -> Iterator[FrameType]:
+    """A frame and its callers, from the inside out."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 def scheduler_locals() -> Mapping[str, Any]:

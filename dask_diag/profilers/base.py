@@ -205,6 +205,7 @@ class Diagnostic(Callback):
         if computation is None:
             computation = state[STATE_KEY] = begin(dsk)
             computation.state = state
+            computation.prepared = perf_counter()
 
     def _finish(self, dsk: Any, state: Any, failed: bool) -> None:
         self._guarded("at the end of a computation", self._end, dsk, state, failed)

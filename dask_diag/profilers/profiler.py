@@ -106,7 +106,11 @@ class Profiler(TaskDiagnostic):
 
     def notices(self) -> list[str]:
         """What a reader must know beside the numbers."""
+        from dask_diag.capture.system.thread_clocks import why_not_by_thread
+
         notices = super().notices()
+        if self.session.computations and why_not_by_thread():
+            notices.append(f"CPU is not known by thread: {why_not_by_thread()}")
         if self._why_not:
             notices.append(f"waits=True: what tasks waited for is not told: {self._why_not}")
         return notices

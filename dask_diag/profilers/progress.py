@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from dask.utils import format_time
 
 from dask_diag.capture.computation import ROW, Computation
+from dask_diag.capture.system.own_threads import OwnThread
 from dask_diag.profilers.base import TaskDiagnostic
 from dask_diag.validation import number
 
@@ -57,7 +58,7 @@ class _Timer:
         self._dt = dt
         self._work = work
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="dask_diag-progress", daemon=True)
+        self._thread = OwnThread("progress", self._run)
         self._thread.start()
 
     def is_alive(self) -> bool:

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from dask_diag.capture.system.own_threads import OwnThread
 from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
 from dask_diag.profilers.group import ProfilerGroup
 
@@ -121,7 +122,7 @@ class record(ProfilerGroup):  # noqa: N801
 
     def _start_thread(self) -> None:
         self._stopping.clear()
-        self._thread = threading.Thread(target=self._run, name="dask_diag-record", daemon=True)
+        self._thread = OwnThread("record", self._run)
         self._thread.start()
 
     def _stop_thread(self) -> None:
