@@ -64,7 +64,8 @@ def test_each_computation_is_swept_over_once(calls):
 
 def test_tasks_of_computations_that_were_not_recorded_have_a_summary():
     tasks = example(20)
-    assert len(tasks.dependencies) and not len(tasks.computations)
+    assert len(tasks.dependencies)
+    assert not len(tasks.computations)
     assert "20 tasks" in summary(tasks)
 
 
