@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import add, index
 from typing import Any
@@ -91,8 +91,14 @@ class Categorical:
 
     def where(self, value: object) -> BoolArray:
         """A boolean for each row: whether it holds `value`."""
-        alike = np.array([each == value for each in self.values], dtype=bool)
-        return alike[self.codes] if len(self) else np.zeros(0, dtype=bool)
+        return self.is_in([value])
+
+    def is_in(self, values: Collection[object]) -> BoolArray:
+        """A boolean for each row: whether it holds one of `values`."""
+        if not len(self):
+            return np.zeros(0, dtype=bool)
+        mask: BoolArray = np.array([value in values for value in self.values], dtype=bool)
+        return np.asarray(mask[self.codes])
 
 
 class PrefixStrings:
