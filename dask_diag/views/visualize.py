@@ -11,6 +11,7 @@ from typing import Any
 from bokeh.layouts import column
 from bokeh.models import LayoutDOM
 
+from dask_diag.analysis.analysis import Analysis
 from dask_diag.atomic_files import as_path, check_target
 from dask_diag.errors import DiagnosticError
 from dask_diag.views import display
@@ -181,4 +182,4 @@ def _activities_of(drawings: Sequence[Drawing], options: Options) -> LayoutDOM:
     """
     recordings = list({id(recording): recording for _, recording in drawings}.values())
     with_tasks = [recording for recording in recordings if len(recording.tasks)]
-    return plot_activities(recording_of(with_tasks or recordings), options)
+    return plot_activities(Analysis(recording_of(with_tasks or recordings)), options)

@@ -9,7 +9,7 @@ from math import isnan
 import numpy as np
 
 from dask_diag.analysis.step_functions import ready_tasks, thinned
-from dask_diag.columns import FloatArray
+from dask_diag.columns import Array, FloatArray
 from dask_diag.model.recording import Recording
 from dask_diag.model.tables import Computations, Memory
 from dask_diag.views.escaping import shown
@@ -77,7 +77,7 @@ def _rows_of_spans(recording: Recording) -> Iterator[Interval]:
 def counters(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
     """CPU and memory, and how many tasks were ready to run."""
 
-    def lines(name: str, times: FloatArray, **series: FloatArray) -> Iterator[list[str]]:
+    def lines(name: str, times: FloatArray, **series: Array) -> Iterator[list[str]]:
         head = f'{{"ph":"C","name":{_encode(shown(name))},"pid":{tracks.about},'
         names = [_encode(label) for label in series]
         for first in range(0, len(times), ROWS):

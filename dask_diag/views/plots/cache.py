@@ -7,7 +7,7 @@ from bokeh.models import ColumnDataSource, GlyphRenderer, LegendItem, Range1d
 from bokeh.plotting import figure
 
 from dask_diag.analysis.step_functions import Level, cached_levels
-from dask_diag.columns import Array, FloatArray
+from dask_diag.columns import Array
 from dask_diag.formatting import BYTES
 from dask_diag.model.recording import Recording
 from dask_diag.views.escaping import shown
@@ -108,7 +108,7 @@ def _step(
     return [line, dots]
 
 
-def _compact(amounts: FloatArray) -> Array:
+def _compact(amounts: Array) -> Array:
     """Whole numbers as integers, where they fit: half the size in the page."""
     whole = np.round(amounts)
     fits = np.array_equal(whole, amounts) and np.abs(whole).max(initial=0) < 2**31
