@@ -225,7 +225,7 @@ class Pools(Schema):
 class Threads(Schema):
     """A row per computation and group of threads of the computing process that used CPU.
 
-    They sum to the CPU of that process. A computation of less than about a millisecond has none:
+    They sum to the CPU of that process. A computation of less than one or two milliseconds has none:
     reading the clocks would take too long a part of it.
     """
 
