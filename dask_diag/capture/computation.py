@@ -279,6 +279,7 @@ class Computation:
         self.stop = perf_counter()
         if self.stop - self.start >= WORTH_LISTING_POOLS:
             self.pools = thread_pools()
+        self.threads.name()
         running.pop(self.number, None)
         if not running:
             stop_hearing_distributed()

@@ -9,7 +9,6 @@ import numpy as np
 
 from dask_diag.analysis.activities import activities
 from dask_diag.analysis.call_tree import hottest_lines
-from dask_diag.analysis.cpu_accounting import cpu_of_scheduler, cpu_outside_tasks
 from dask_diag.analysis.critical_path import critical_path
 from dask_diag.analysis.memory import memory_usage
 from dask_diag.analysis.memory_series import series_of
@@ -22,6 +21,7 @@ from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.views.escaping import shown
 from dask_diag.views.text import counted
+from dask_diag.views.thread_lines import thread_lines
 
 __all__ = ["labelled_lines", "shares_of_worker_time"]
 
@@ -31,7 +31,6 @@ Line = tuple[str, str]
 _Key = TypeVar("_Key")
 
 _SMALLEST_SHARE = 0.01
-_LARGE_SHARE = 0.1
 _LARGE_GROWTH = 1e6
 _SERIES_SHOWN = 8
 _METERED_SHOWN = 8
@@ -48,7 +47,7 @@ def labelled_lines(recording: Recording) -> Iterator[Line]:
     yield from _cached_results(recording)
     yield from _hottest_line(recording)
     yield from _metered(recording)
-    yield from _cpu_outside_tasks(recording)
+    yield from thread_lines(recording)
     yield from _outcomes(recording.tasks)
     yield from _computations(recording.computations)
 
@@ -150,27 +149,6 @@ def _computations(computations: Table) -> Iterator[Line]:
     overlapping = int((computations["start"][order][1:] < reached[:-1]).sum())
     if overlapping:
         yield "Overlapping", f"{counted(overlapping, 'computation')} started before another stopped"
-
-
-def _cpu_outside_tasks(recording: Recording) -> Iterator[Line]:
-    if not len(recording.computations):
-        return
-    outside = cpu_outside_tasks(recording)
-    in_tasks = float(np.nansum(recording.tasks["thread_cpu"])) if len(recording.tasks) else 0.0
-    if outside > _LARGE_SHARE * (outside + in_tasks):
-        pools = recording.pools.rows(recording.pools.known > 0)
-        named = {
-            f"{shown(row['library'], 24)} ({row['threads']} threads)" for row in pools.to_dicts()
-        }
-        text = f"{seconds(outside)} of CPU"
-        if named:
-            text += f"; native thread pools: {', '.join(sorted(named))}"
-        elif len(recording.pools):
-            text += ". Install threadpoolctl to see native thread pools"
-        yield "Other threads", text
-    scheduling = cpu_of_scheduler(recording)
-    if scheduling > _LARGE_SHARE * (outside + in_tasks + scheduling):
-        yield "Scheduler", f"{seconds(scheduling)} of CPU"
 
 
 def _hottest_line(recording: Recording) -> Iterator[Line]:

@@ -79,12 +79,6 @@ class Facts:
         outside = cpu_outside_tasks(self.recording)
         return float(np.nan_to_num(max(0.0, outside)))
 
-    @property
-    def pools_unknown(self) -> bool:
-        """Whether native thread pools could not be listed."""
-        pools = self.recording.pools
-        return bool((pools.known == 0).any())
-
     @cached_property
     def wall(self) -> float:
         """Seconds of all computations together."""
