@@ -57,10 +57,9 @@ class RunComparison(NamedTuple):
     runs: tuple[int, int]
 
     def regressions(self, above: float) -> list[str]:
-        """What takes longer, by a share (0.1 is a tenth) or more as far as the runs can say.
+        """What is slower, by an amount whose confidence interval reaches a share (0.1 is a tenth).
 
-        That is what is slower beyond doubt, and by an amount whose confidence interval reaches the
-        share. A point estimate above the share is not asked for: of a slowdown by exactly that
+        A point estimate above the share is not asked for: of a slowdown by exactly that
         share half the estimates are below it. With more runs the interval shrinks to the share.
 
         Returns

@@ -72,8 +72,8 @@ def compare(
     5 tasks never fail.
 
     Of several runs on a side, as `dask-diag run --repeat` records them, the spread between runs
-    decides. --fail-above then counts what is slower beyond that spread, and by that much or more
-    as far as the runs can say.
+    decides. --fail-above then counts what is slower beyond that spread, if the confidence interval
+    of the slowdown reaches that percentage.
     """
     sides = _sides(files, before, after)
     check_page(page, force, *sides[0], *sides[1])

@@ -131,15 +131,14 @@ class record(ProfilerGroup):  # noqa: N801
 
     def _chunk_builder(self) -> ChunkBuilder:
         from dask_diag.builders.chunks import ChunkBuilder
-        from dask_diag.builders.incremental import IncrementalCachedResults, IncrementalResources
+        from dask_diag.builders.incremental_resources import IncrementalResources
+        from dask_diag.builders.incremental_results import IncrementalCachedResults
         from dask_diag.builders.incremental_stacks import IncrementalStacks
         from dask_diag.builders.incremental_tasks import IncrementalTasks
 
         cache, sampling = self.cache, self.stacks
         tasks = IncrementalTasks(self.tasks.session)
-        results = IncrementalCachedResults(
-            cache.session, cache.results_by_computation, tasks.columns_of_keys
-        )
+        results = IncrementalCachedResults(cache.cached_results, tasks.columns_of_keys)
         stacks = IncrementalStacks(sampling.session, sampling.stacks, lambda: sampling.is_active)
         return ChunkBuilder(
             [profiler.session for profiler in self.profilers],

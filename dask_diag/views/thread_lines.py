@@ -4,35 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
-from dask_diag.analysis.cpu_accounting import cpu_of_scheduler, cpu_outside_tasks
-from dask_diag.analysis.thread_groups import ThreadGroup, thread_groups
+from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.thread_groups import ThreadGroup
 from dask_diag.formatting import seconds
-from dask_diag.model.recording import Recording
 from dask_diag.views.escaping import shown
 from dask_diag.views.text import counted
 
 __all__ = ["thread_lines"]
 
+_OTHER_THREADS = ("python", "native", "ended")
 _LARGE_SHARE = 0.1
 """The share of the CPU from which on CPU outside tasks is shown."""
 _SMALLEST_SHARE = 0.01
 _GROUPS_SHOWN = 6
 
 
-def thread_lines(recording: Recording) -> Iterator[tuple[str, str]]:
+def thread_lines(analysis: Analysis) -> Iterator[tuple[str, str]]:
     """A label and a text for other threads and for the scheduler, if they used much."""
-    if not len(recording.computations):
+    if not len(analysis.recording.computations):
         return
-    in_tasks = float(np.nansum(recording.tasks.thread_cpu))
-    outside = float(np.nan_to_num(cpu_outside_tasks(recording)))
-    groups = [g for g in thread_groups(recording) if g.kind in ("python", "native", "ended")]
+    in_tasks, outside = analysis.cpu_in_tasks, analysis.known_cpu_outside_tasks
+    groups = [group for group in analysis.thread_groups if group.kind in _OTHER_THREADS]
     if groups:
         outside = sum(group.cpu for group in groups)
     if outside > _LARGE_SHARE * (outside + in_tasks):
         yield "Other threads", _by_group(groups) or f"{seconds(outside)} of CPU"
-    scheduling = cpu_of_scheduler(recording)
+    scheduling = analysis.cpu_of_scheduler
     if scheduling > _LARGE_SHARE * (outside + in_tasks + scheduling):
         yield "Scheduler", f"{seconds(scheduling)} of CPU"
 

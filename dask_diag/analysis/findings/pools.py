@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dask_diag.analysis.findings.facts import Facts, in_words
+from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.finding import Finding, severity_of_guess, severity_of_share
-from dask_diag.analysis.thread_groups import ThreadGroup, thread_groups
+from dask_diag.analysis.findings.function_names import in_words
+from dask_diag.analysis.thread_groups import ThreadGroup
 from dask_diag.formatting import amount, seconds
 
 __all__ = ["thread_oversubscription"]
@@ -33,24 +34,24 @@ VARIABLES = {
 USUAL = ("openblas", "openmp", "mkl")
 
 
-def thread_oversubscription(facts: Facts) -> Finding | None:
+def thread_oversubscription(analysis: Analysis) -> Finding | None:
     """Native thread pools and workers that compete for the CPUs."""
-    pools = [group for group in thread_groups(facts.recording) if _is_pool(group)]
+    pools = [group for group in analysis.thread_groups if _is_pool(group)]
     used = sum(pool.cpu for pool in pools)
-    if facts.share_at_once < AT_ONCE or used <= OUTSIDE_OF_WALL * facts.wall:
+    if analysis.share_at_once < AT_ONCE or used <= OUTSIDE_OF_WALL * analysis.wall:
         return None
-    if used < OUTSIDE * (used + facts.cpu_in_tasks):
+    if used < OUTSIDE * (used + analysis.cpu_in_tasks):
         return None
     # The thread that calls a library works together with its pool.
     largest = 1 + max(pool.threads for pool in pools)
-    if facts.at_once * largest <= facts.cpus:
+    if analysis.at_once * largest <= analysis.cpus:
         return None
-    if facts.waits:
-        waited, waited_for = facts.waits.get("cpu-wait", 0.0), "waited {} for a CPU"
+    if analysis.seconds_waited:
+        waited, waited_for = analysis.seconds_waited.get("cpu-wait", 0.0), "waited {} for a CPU"
     else:
-        waited = float(np.nansum(facts.recording.tasks.thread_noncpu))
+        waited = float(np.nansum(analysis.recording.tasks.thread_noncpu))
         waited_for = "were off-CPU for {} (Profiler(waits=True) or dask-diag run --waits shows why)"
-    share = waited / facts.in_tasks
+    share = waited / analysis.in_tasks
     if share < WAITED:
         return None
     libraries = sorted(pool.name for pool in pools if pool.name)
@@ -58,10 +59,10 @@ def thread_oversubscription(facts: Facts) -> Finding | None:
     return Finding(
         "thread-oversubscription",
         severity_of_share(share) if libraries else severity_of_guess(share),
-        waited / facts.at_once,
-        f"{amount(facts.at_once)} concurrent tasks called {called} (up to {largest} threads) on "
-        f"{facts.cpus} CPUs. Its threads used {seconds(used)} of CPU time, the tasks' own threads "
-        f"{seconds(facts.cpu_in_tasks)}; tasks {waited_for.format(seconds(waited))}",
+        waited / analysis.at_once,
+        f"{amount(analysis.at_once)} concurrent tasks called {called} (up to {largest} threads) "
+        f"on {analysis.cpus} CPUs. Its threads used {seconds(used)} of CPU time, the tasks' own "
+        f"threads {seconds(analysis.cpu_in_tasks)}; tasks {waited_for.format(seconds(waited))}",
         _advice(libraries),
     )
 

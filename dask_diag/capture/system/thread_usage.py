@@ -41,28 +41,22 @@ class ThreadUsage:
     clock has it, and so `ended` has what all live threads together do not.
     """
 
-    __slots__ = ("_after", "_before", "_named")
+    __slots__ = ("_after", "_before")
 
     def __init__(self) -> None:
         self._before = read_threads()
         self._after: ThreadReading | None = None
-        self._named: list[ThreadCpu] | None = None
 
     def stop(self) -> None:
         """Read the clocks for the last time."""
         self._after = read_threads()
 
-    def name(self) -> None:
-        """Find out what the threads are, while they live: that takes longer than to stop."""
-        self._named = self.threads()
-
     def threads(self) -> list[ThreadCpu]:
         """What each thread used until now, or until it was stopped.
 
-        Empty if that is not known, or if the time was too short to read the clocks twice.
+        Ask while the threads live: what they are is read now. Empty if it is not known, or if the
+        time was too short to read the clocks twice.
         """
-        if self._named is not None:
-            return self._named
         before, after = self._before, self._after or read_threads()
         if before is None or after is None or after is before:
             return []
