@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from dask_diag.columns import BoolArray, Values, concatenate, read_only
+from dask_diag.columns import BoolArray, IntArray, Values, concatenate, read_only
 from dask_diag.errors import DiagnosticError
 from dask_diag.import_optional import import_optional
 
@@ -21,8 +20,8 @@ __all__ = ["NO_ROWS", "Table", "stack"]
 
 T = TypeVar("T", bound="Table")
 
-Rows = slice | BoolArray | npt.NDArray[np.integer]
-"""A slice, a mask, or positions."""
+Several = slice | BoolArray | IntArray
+"""What selects several rows: a slice, a mask or indices."""
 
 ROWS_SHOWN = 10
 ROWS_PRINTED = 40
@@ -66,7 +65,7 @@ class Table:
         except KeyError:
             raise KeyError(f"no column {name!r}; there are {', '.join(self._columns)}") from None
 
-    def rows(self, selection: Rows) -> Self:
+    def rows(self, selection: Several) -> Self:
         """The rows that a slice, a mask or positions select."""
         return type(self)({name: column[selection] for name, column in self._columns.items()})
 
