@@ -16,6 +16,7 @@ from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.views.escaping import shown
 from dask_diag.views.text import counted
+from dask_diag.views.thread_lines import thread_lines
 
 __all__ = ["labelled_lines", "shares_of_worker_time"]
 
@@ -23,7 +24,6 @@ Line = tuple[str, str]
 """A label and a text."""
 
 _SMALLEST_SHARE = 0.01
-_LARGE_SHARE = 0.1
 _LARGE_GROWTH = 1e6
 _SERIES_SHOWN = 8
 _METERED_SHOWN = 8
@@ -41,7 +41,7 @@ def labelled_lines(analysis: Analysis) -> Iterator[Line]:
     yield from _cached_results(analysis)
     yield from _hottest_line(recording)
     yield from _metered(recording)
-    yield from _cpu_outside_tasks(analysis)
+    yield from thread_lines(analysis)
     yield from _outcomes(recording.tasks)
     yield from _computations(recording.computations)
 
@@ -141,27 +141,6 @@ def _computations(computations: Table) -> Iterator[Line]:
     overlapping = int((computations["start"][order][1:] < reached[:-1]).sum())
     if overlapping:
         yield "Overlapping", f"{counted(overlapping, 'computation')} started before another stopped"
-
-
-def _cpu_outside_tasks(analysis: Analysis) -> Iterator[Line]:
-    recording = analysis.recording
-    if not len(recording.computations):
-        return
-    outside, in_tasks = analysis.cpu_outside_tasks, analysis.cpu_in_tasks
-    if outside > _LARGE_SHARE * (outside + in_tasks):
-        pools = recording.pools.rows(recording.pools.known > 0)
-        named = {
-            f"{shown(row['library'], 24)} ({row['threads']} threads)" for row in pools.to_dicts()
-        }
-        text = f"{seconds(outside)} of CPU"
-        if named:
-            text += f"; native thread pools: {', '.join(sorted(named))}"
-        elif len(recording.pools):
-            text += ". Install threadpoolctl to see native thread pools"
-        yield "Other threads", text
-    scheduling = analysis.cpu_of_scheduler
-    if scheduling > _LARGE_SHARE * (outside + in_tasks + scheduling):
-        yield "Scheduler", f"{seconds(scheduling)} of CPU"
 
 
 def _hottest_line(recording: Recording) -> Iterator[Line]:
