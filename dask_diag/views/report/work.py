@@ -27,6 +27,8 @@ __all__ = ["longest_chains", "worker_time"]
 
 _FUNCTIONS = 20
 _CHAIN = 200
+_SMALLEST_SHARE = 0.001
+"""Of worker time, to be named: less is a share of 0.0%."""
 Piece = tuple[str, float, str]
 """Of a bar: a colour, per cent of the longest, and a tooltip."""
 
@@ -47,8 +49,9 @@ def worker_time(analysis: Analysis) -> Iterator[Part]:
         [
             (color_of_activity(name), f"{safe(name, 40)} {seconds(value)}, {percent(share)}")
             for name, value, share in shares
-            if value > 0
+            if share >= _SMALLEST_SHARE
         ],
+        sum(0 < share < _SMALLEST_SHARE for _, _, share in shares),
     )
     yield Bars("Time of tasks by function", list(_bars_by_function(analysis)))
     figure = plot_activities(analysis, Options(width=980))
