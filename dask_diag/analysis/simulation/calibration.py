@@ -60,9 +60,10 @@ class _Recorded:
         return bool(self.computation["scheduler"] == "processes")
 
     @property
-    def before(self) -> float:
-        """Seconds before the first submission."""
-        return max(float(self.moments.submitted[0] - self.computation["start"]), 0.0)
+    def ordered(self) -> float:
+        """When the graph was in order; if that is not known, when the first task was submitted."""
+        first = float(self.moments.submitted[0])
+        return float(np.fmin(self.computation["prepared"], first))
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,8 @@ def _work(recorded: _Recorded, task: IntArray, depends_on: IntArray) -> Work:
     gap = np.maximum(moments.start - np.concatenate([[0.0], moments.stop[:-1]]), 0.0)
     prepare = np.maximum(moments.submitted - steps.before_submission, 0.0)
     seconds = moments.stop - moments.start
+    computation = recorded.computation
+    called = float(np.fmin(computation["called"], computation["start"]))
     return Work(
         rows=recorded.rows,
         seconds=seconds,
@@ -131,9 +134,10 @@ def _work(recorded: _Recorded, task: IntArray, depends_on: IntArray) -> Work:
         notice=collecting.notice,
         submit=collecting.submit,
         startup=startup,
-        before=recorded.before,
-        after=max(float(recorded.computation["stop"] - moments.collected.max()), 0.0),
-        workers=max(int(recorded.computation["workers"]), 1),
+        graph=max(recorded.ordered - called, 0.0),
+        before=float(moments.submitted[0]) - recorded.ordered,
+        after=max(float(computation["stop"] - moments.collected.max()), 0.0),
+        workers=max(int(computation["workers"]), 1),
         batch=int(ordinal.max()) + 1,
         task=task,
         depends_on=depends_on,

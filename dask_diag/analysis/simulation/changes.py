@@ -10,30 +10,24 @@ from typing import Any
 import numpy as np
 
 from dask_diag.analysis.metering import without_metered
-from dask_diag.analysis.simulation.work import Work
+from dask_diag.analysis.simulation.work import STEPS, Work
 from dask_diag.analysis.waits import divided
 from dask_diag.columns import Categorical, FloatArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording
-from dask_diag.schema import TASK_ACTIVITIES
+from dask_diag.schema import ACTIVITIES
 
-__all__ = ["SCHEDULING", "gil_shares", "removable", "seconds_by_activity", "speedups", "without"]
+__all__ = ["gil_shares", "removable", "seconds_by_activity", "speedups", "without"]
 
-SCHEDULING = {
-    "graph": "From the start of a computation to its first task, and from its last task on.",
-    "overhead": "Handing tasks out and collecting their results.",
-    "startup": "Starting the worker processes.",
-}
-"""What can be removed beside activities of tasks."""
 MOVES = ("serialize", "deserialize")
-OUTCOMES = {"failed", "unfinished"}
+NOT_REMOVABLE = {"failed", "unfinished", "idle", "other"}
 
 
 def removable(recording: Recording) -> set[str]:
-    """The names of what can be removed: from these tasks, and from between them."""
+    """The activities that can be removed, those that tasks metered included."""
     metrics = recording.metrics
     metered = set(metrics.activity[metrics.unit.where("seconds")].tolist())
-    return {*SCHEDULING, *TASK_ACTIVITIES, *metered} - OUTCOMES
+    return {*ACTIVITIES, *metered} - NOT_REMOVABLE
 
 
 def seconds_by_activity(recording: Recording) -> dict[str, FloatArray]:
@@ -108,23 +102,14 @@ def speedups(recording: Recording, speedup: Mapping[str, float]) -> FloatArray:
 
 
 def without(work: Work, recording: Recording, remove: Collection[str]) -> Work:
-    """The work without what lies between tasks: see `SCHEDULING`; and without transfers."""
-    nothing = np.zeros(len(work))
+    """The work without what lies between tasks, and without transfers by the scheduler."""
     if "graph" in remove:
-        work = replace(work, before=0.0, after=0.0)
+        work = replace(work, graph=0.0)
     if "startup" in remove:
         work = replace(work, startup=())
     if "overhead" in remove:
-        return replace(
-            work,
-            submit=0.0,
-            prepare=nothing,
-            wake=nothing,
-            gap=nothing,
-            collect=nothing,
-            deliver=nothing,
-            notice=nothing,
-        )
+        steps: dict[str, Any] = dict.fromkeys(STEPS, np.zeros(len(work)))
+        return replace(work, before=0.0, submit=0.0, **steps)
     transfers = recording.transfers
     for activity, part in zip(MOVES, ("prepare", "collect"), strict=True):
         if activity in remove and len(transfers):

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 
 from dask_diag.columns import FloatArray, IntArray
 
-__all__ = ["Work"]
+__all__ = ["STEPS", "Work"]
+
+STEPS = ("prepare", "wake", "gap", "collect", "deliver", "notice")
+"""What is done for each task between tasks: columns of `Work`, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,10 @@ class Work:
         Scheduler: what sending tasks to a worker takes.
     startup : tuple of float
         What the first tasks that a worker is sent take longer to start, worker by worker.
+    graph : float
+        Seconds in which the graph was made, optimized and put in order.
     before, after : float
-        Seconds of the computation before the first submission and after the last collection.
+        Seconds from then to the first submission, and after the last collection.
     workers : int
     batch : int
         How many tasks a worker is sent at once, at most: dask's ``chunksize``.
@@ -62,6 +67,7 @@ class Work:
     notice: FloatArray
     submit: float
     startup: tuple[float, ...]
+    graph: float
     before: float
     after: float
     workers: int
