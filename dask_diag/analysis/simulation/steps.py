@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from dask_diag.analysis.task_times import computation_stops
-from dask_diag.analysis.transfers import transfers_by_task
+from dask_diag.analysis.transfers import transfer_times
 from dask_diag.columns import BoolArray, FloatArray, IntArray
 from dask_diag.model.recording import Recording
 
@@ -65,16 +65,16 @@ class Steps:
 
 def moments_of(recording: Recording) -> Moments:
     """Of all tasks; what was not measured follows from what was."""
-    tasks, moves = recording.tasks, transfers_by_task(recording)
+    tasks, moves = recording.tasks, transfer_times(recording)
     submitted = np.where(np.isnan(tasks.submitted), tasks.start, tasks.submitted)
     submitted = np.where(np.isnan(submitted), recording.start, submitted)
     received = np.full(len(tasks), np.nan)
     if moves.scheduler:
         submitted = np.fmax(submitted, moves.scheduler["serialize"][1])
         received = moves.scheduler["deserialize"][0]
-    start = np.fmax(np.fmin(tasks.start, moves.opened), submitted)
+    start = np.fmax(np.fmin(tasks.start, moves.worker_start), submitted)
     start = np.where(np.isnan(start), submitted, start)
-    stop = np.fmax(np.fmax(tasks.stop, moves.closed), start)
+    stop = np.fmax(np.fmax(tasks.stop, moves.worker_stop), start)
     unfinished = np.isnan(tasks.stop) & ~tasks.outcome.where("ok")
     stop = np.where(unfinished, np.fmax(computation_stops(recording), start), stop)
     return Moments(
