@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dask_diag.analysis.metering import without_metered
+from dask_diag.analysis.simulation.calibration import QUICK
 from dask_diag.analysis.simulation.work import STEPS, Work
 from dask_diag.analysis.waits import divided
 from dask_diag.columns import Categorical, FloatArray
@@ -17,7 +18,14 @@ from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording
 from dask_diag.schema import ACTIVITIES
 
-__all__ = ["gil_shares", "removable", "seconds_by_activity", "speedups", "without"]
+__all__ = [
+    "gil_shares",
+    "removable",
+    "seconds_by_activity",
+    "speedups",
+    "with_fewer_workers",
+    "without",
+]
 
 MOVES = ("serialize", "deserialize")
 NOT_REMOVABLE = {"failed", "unfinished", "idle", "other"}
@@ -101,6 +109,17 @@ def speedups(recording: Recording, speedup: Mapping[str, float]) -> FloatArray:
     return factors
 
 
+def with_fewer_workers(work: Work, workers: int) -> Work:
+    """The work, in which threads that wake up have fewer others to wait for."""
+    others = (workers - 1) / max(work.workers - 1, 1)
+    steps: dict[str, Any] = {}
+    for name in ("wake", "deliver", "notice"):
+        seconds = getattr(work, name)
+        alone = np.quantile(seconds, QUICK)
+        steps[name] = np.where(seconds > alone, alone + (seconds - alone) * others, seconds)
+    return replace(work, **steps)
+
+
 def without(work: Work, recording: Recording, remove: Collection[str]) -> Work:
     """The work without what lies between tasks, and without transfers by the scheduler."""
     if "graph" in remove:
@@ -109,7 +128,7 @@ def without(work: Work, recording: Recording, remove: Collection[str]) -> Work:
         work = replace(work, startup=())
     if "overhead" in remove:
         steps: dict[str, Any] = dict.fromkeys(STEPS, np.zeros(len(work)))
-        return replace(work, before=0.0, submit=0.0, **steps)
+        return replace(work, before=0.0, submit=0.0, switching=0.0, **steps)
     transfers = recording.transfers
     for activity, part in zip(MOVES, ("prepare", "collect"), strict=True):
         if activity in remove and len(transfers):

@@ -16,11 +16,12 @@ from dask_diag.analysis.simulation.changes import (
     removable,
     seconds_by_activity,
     speedups,
+    with_fewer_workers,
     without,
 )
 from dask_diag.analysis.simulation.contention import contention
 from dask_diag.analysis.simulation.merge import merged
-from dask_diag.analysis.simulation.replay import replay
+from dask_diag.analysis.simulation.replay import Timeline, replay
 from dask_diag.analysis.simulation.work import STEPS, Work
 from dask_diag.columns import Categorical, FloatArray
 from dask_diag.errors import DiagnosticError
@@ -125,7 +126,7 @@ class Simulator:
         return float(sum(work.seconds.sum() for work in self._works.values()))
 
     def seconds_of(self, activity: str) -> float:
-        """The seconds of workers and schedulers that an activity has, as far as it can be removed."""
+        """Seconds of workers and schedulers of an activity, those that can be removed."""
         works = self._works.values()
         if activity == "graph":
             return sum(work.graph for work in works)
@@ -202,32 +203,44 @@ class Simulator:
         if change.workers is not None:
             unlimited = max(len(work), recorded)
             workers = unlimited if change.workers == inf else int(change.workers)
-        work = self._changed(work, workers, change)
-        timeline = replay(work, workers)
+        changed = self._changed(work, workers, change)
+        timeline = replay(changed, workers)
         delays = 0.0
         if workers != recorded or change.remove:
-            cpus = max(int(computation["cpus"]), 1)
-            delays = contention(
-                timeline,
-                work.cpu,
-                work.gil,
-                inf if "cpu-wait" in change.remove else cpus,
-                inf if "gil-wait" in change.remove else 1,
-            )
-        preparing = work.graph + work.before + work.after
+            cpus = max(float(computation["cpus"]), 1.0)
+            cpus = inf if "cpu-wait" in change.remove else cpus
+            elsewhere = computation["scheduler"] == "processes"
+            gils = inf if elsewhere or "gil-wait" in change.remove else 1.0
+            delays = contention(timeline, changed, cpus, gils)
+            # As recorded, delays were measured: what the model says of them is its error.
+            delays = max(delays - contention(self._recorded(work), work, cpus, gils), 0.0)
+        preparing = changed.graph + changed.before + changed.after
         return {
             **row,
             "workers": workers,
             "seconds": preparing + timeline.end + delays,
             "preparing": preparing,
             "scheduling": timeline.end - timeline.waiting,
-            "work": float(work.seconds.sum()),
+            "work": float(changed.seconds.sum()),
         }
+
+    def _recorded(self, work: Work) -> Timeline:
+        """The timeline of a computation as it was."""
+        tasks = self.recording.tasks
+        stop = np.fmax(tasks.stop[work.rows], tasks.start[work.rows] + work.seconds)
+        start = np.nan_to_num(stop - work.seconds)
+        stop = start + work.seconds
+        end = float((stop + work.deliver + work.notice).max() - (start - work.wake).min())
+        steps = work.prepare.sum() + work.collect.sum() + work.submit * len(work) / work.batch
+        return Timeline(start, stop, end, max(end - float(steps), 0.0))
 
     def _changed(self, work: Work, workers: int, change: _Change) -> Work:
         seconds, cpu = work.seconds, work.cpu
+        less = set(change.remove)
+        if workers < work.workers:
+            less |= set(CONTENTION)
+            work = with_fewer_workers(work, workers)
         work = without(work, self.recording, change.remove)
-        less = set(change.remove) | (set(CONTENTION) if workers < work.workers else set())
         for activity in less & set(self._activities):
             removed = self._activities[activity][work.rows]
             seconds = seconds - removed

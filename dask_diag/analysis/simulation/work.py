@@ -28,6 +28,8 @@ class Work:
         How long it occupies a worker.
     cpu, gil : array of float
         Seconds among them in which it needs a CPU, and in which it needs the GIL.
+    switching : float
+        CPU seconds of its worker before and after each task, which need the GIL, too.
     prepare : array of float
         Scheduler: from the step before to the task's submission.
     wake : array of float
@@ -59,6 +61,7 @@ class Work:
     seconds: FloatArray
     cpu: FloatArray
     gil: FloatArray
+    switching: float
     prepare: FloatArray
     wake: FloatArray
     gap: FloatArray

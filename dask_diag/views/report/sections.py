@@ -110,6 +110,7 @@ SECTIONS = (
     Section("cache", "Results held", plots.cache),
     Section("flame", "Flame graph", plots.flame),
     Section("critical-path", "Critical path", work.longest_chains),
+    Section("what-if", "What if", work.predictions),
     Section("code", "Calling code", _calling_code),
     Section("environment", "Versions, machine, configuration", _versions),
 )

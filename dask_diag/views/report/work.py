@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.what_if import what_if
 from dask_diag.formatting import amount, count, percent
 from dask_diag.views.escaping import seconds
 from dask_diag.views.plots.activities.plot import plot_activities
@@ -24,11 +25,14 @@ from dask_diag.views.report.components import (
 )
 from dask_diag.views.text import counted
 from dask_diag.views.theme.colors import color_of_activity, stacking_order
+from dask_diag.views.what_if import HEADINGS, prediction_rows
 
-__all__ = ["longest_chains", "worker_time"]
+__all__ = ["longest_chains", "predictions", "worker_time"]
 
 _FUNCTIONS = 20
 _CHAIN = 200
+_TASKS_SIMULATED = 100_000
+"""Up to so many tasks the simulator's dozen replays take a few seconds."""
 
 
 def worker_time(analysis: Analysis) -> Iterator[Part]:
@@ -130,4 +134,23 @@ def longest_chains(analysis: Analysis) -> Iterator[Part]:
                 texts=2,
             )
         ],
+    )
+
+
+def predictions(analysis: Analysis) -> Iterator[Part]:
+    """What the simulator predicts."""
+    tasks = len(analysis.recording.tasks)
+    if not tasks:
+        yield not_there("tasks", "Profiler")
+        return
+    if tasks > _TASKS_SIMULATED:
+        yield Text([f"Not simulated for {counted(tasks, 'task')}; dask-diag what-if does."])
+        return
+    rows = [tuple(map(safe, row)) for row in prediction_rows(what_if(analysis.recording))]
+    yield Grid("Predicted wall time", HEADINGS, rows)
+    yield Text(
+        [
+            "The recorded graph is replayed on the same machine: tasks that need a CPU share those "
+            "that it has. Changes do not add up."
+        ]
     )
