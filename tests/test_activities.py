@@ -246,7 +246,6 @@ def recordings(draw):
     return recording_of(rows, workers, end)
 
 
-@settings(deadline=None)
 @given(recordings())
 def test_any_schedule_adds_up(recording):
     assert_adds_up(recording)
@@ -254,7 +253,7 @@ def test_any_schedule_adds_up(recording):
     assert (values > -1e-6).all()
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     st.lists(st.lists(st.integers(0, 100), max_size=3), min_size=1, max_size=25),
     st.sampled_from(SCHEDULERS[:2]),
