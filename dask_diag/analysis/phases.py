@@ -10,7 +10,7 @@ from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
 from dask_diag.schema import PHASES
 
-__all__ = ["phase_intervals", "phases"]
+__all__ = ["calls", "first_starts", "phase_intervals", "phases", "prepared_times"]
 
 
 def phases(recording: Recording) -> Table:
@@ -78,6 +78,12 @@ def calls(recording: Recording) -> FloatArray:
     """When each computation was called for; if not known, when its scheduler started."""
     computations = recording.computations
     return np.fmin(computations.called, computations.start)
+
+
+def prepared_times(recording: Recording) -> FloatArray:
+    """When the graph of each computation was in order; if not known, when its scheduler started."""
+    computations = recording.computations
+    return np.fmax(computations.prepared, computations.start)
 
 
 def first_starts(recording: Recording) -> FloatArray:
