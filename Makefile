@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
+# Tests and benchmarks start many processes: each would compile the package.
+export PYTHONDONTWRITEBYTECODE =
+
 .PHONY: demo check test test-browser test-truth test-all test-matrix lint lint-js mutate bench docs screenshot clean
 
 # Extras are installed when first needed; a stamp says which are there.

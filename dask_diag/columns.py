@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import add, index
 from typing import Any
@@ -86,10 +86,16 @@ class Categorical:
         values = self.values
         return [values[code] for code in self.codes.tolist()]
 
-    def where(self, value: Any) -> np.ndarray[Any, Any]:
+    def where(self, value: object) -> BoolArray:
         """A boolean for each row: whether it holds `value`."""
-        alike = np.array([known == value for known in self.values], dtype=bool)
-        return alike[self.codes] if len(self) else np.zeros(0, dtype=bool)
+        return self.is_in([value])
+
+    def is_in(self, values: Collection[object]) -> BoolArray:
+        """A boolean for each row: whether it holds one of `values`."""
+        if not len(self):
+            return np.zeros(0, dtype=bool)
+        mask: BoolArray = np.array([value in values for value in self.values], dtype=bool)
+        return np.asarray(mask[self.codes])
 
 
 class PrefixStrings:

@@ -22,6 +22,7 @@ __all__ = [
     "STATES",
     "TABLES",
     "TASK_ACTIVITIES",
+    "THREAD_KINDS",
     "WAITS",
     "WORKER_ACTIVITIES",
     "Column",
@@ -221,6 +222,23 @@ class Pools(Schema):
     known = _integer("0 in the one row of a computation whose pools could not be listed, else 1.")
 
 
+class Threads(Schema):
+    """A row per computation and group of threads of the computing process that used CPU.
+
+    They sum to the CPU of that process. A computation of less than about a millisecond has none:
+    reading the clocks would take too long a part of it.
+    """
+
+    computation = _category("The computation.")
+    kind = _category("What the threads are: see the kinds of threads.")
+    name = _category(
+        "Of Python's threads their name without its number, of native ones the library that "
+        "runs them; empty if not known."
+    )
+    threads = _integer("How many threads; 0 if not known.")
+    cpu_seconds = _seconds("CPU of these threads meanwhile.")
+
+
 class Waits(Schema):
     """A row per thing that a task waited for."""
 
@@ -279,6 +297,7 @@ TABLES: Mapping[str, type[Schema]] = {
     "transfers": Transfers,
     "waits": Waits,
     "pools": Pools,
+    "threads": Threads,
     "frames": Frames,
     "call_tree": CallTree,
     "samples": Samples,
@@ -293,6 +312,16 @@ REFERENCES: Mapping[str, tuple[str, ...]] = {
     "waits": ("task",),
 }
 """The tables that refer to tasks, and which of their columns are rows of `tasks`."""
+
+THREAD_KINDS = {
+    "tasks": "Threads that ran tasks; of a thread that also ran the scheduler, the tasks' part.",
+    "scheduler": "The thread that called the scheduler, without tasks.",
+    "dask_diag": "The profilers' own threads.",
+    "python": "Other threads that Python code started.",
+    "native": "Threads that a native library started, such as BLAS.",
+    "ended": "Threads that ended meanwhile, of whatever kind.",
+}
+"""What a thread of the computing process can be; the CPU of that process is divided into these."""
 
 STATES = {
     "complete": "The writing process closed the file, and it reads as it was written.",

@@ -44,6 +44,7 @@ LAYERS = {
         *BASICS,
     },
     "__main__": {"cli"},
+    "pytest_limits": {"profilers", "views", "analysis", "model", *BASICS},
 }
 """Which rooms each may import, inside functions and for types included. There is no exception."""
 
@@ -153,6 +154,18 @@ def test_importing_the_package_loads_nothing_heavy():
         code + f"print(json.dumps([m for m in {HEAVY} if m in set(sys.modules) - before]))"
     )
     assert loaded == []
+
+
+def test_the_pytest_plugin_loads_the_package_for_recorded_tests_only():
+    tree = ast.parse((PACKAGE.parent / "dask_diag_pytest.py").read_text())
+    # Of the package it knows one module, and imports nothing but pytest before that is needed.
+    everywhere = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+    assert {m for m in everywhere if m.startswith("dask")} == {"dask_diag.pytest_limits"}
+    loaded = run(
+        "import sys, json, pytest; before = set(sys.modules); import dask_diag_pytest; "
+        "print(json.dumps(sorted(set(sys.modules) - before)))"
+    )
+    assert loaded == ["dask_diag_pytest"]
 
 
 def test_profiling_loads_no_views():

@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 
 import dask_diag
+from dask_diag.cli import main
 from dask_diag.storage import save
-from tests.test_cli_run import diag, python
+from tests.test_cli_run import python
 from tests.test_compare import around, recording
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
 
 
-@pytest.fixture
-def files():
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory):
     import dask
 
+    folder = tmp_path_factory.mktemp("recordings")
     with dask_diag.Profiler() as prof, dask_diag.SamplingProfiler() as sprof:
         dask.delayed(sum)([1, 2]).compute(scheduler="sync")
-    save(prof.recording, "run.diag")
-    save(dask_diag.Recording.combine([prof.recording, sprof.recording]), "sampled.diag")
-    save(recording(load=around(1.0, 0.1, 50, 1), add=[1.0] * 9), "before.diag")
-    save(recording(load=around(1.5, 0.1, 50, 2), add=[1.0] * 9), "after.diag")
+    save(prof.recording, folder / "run.diag")
+    save(dask_diag.Recording.combine([prof.recording, sprof.recording]), folder / "sampled.diag")
+    save(recording(load=around(1.0, 0.1, 50, 1), add=[1.0] * 9), folder / "before.diag")
+    save(recording(load=around(1.5, 0.1, 50, 2), add=[1.0] * 9), folder / "after.diag")
+    return folder
+
+
+@pytest.fixture
+def files(recordings):
+    shutil.copytree(recordings, ".", dirs_exist_ok=True)
+
+
+def diag(*arguments):
+    """A command in this process; streams, status and environment of one are in test_cli_output."""
+    done = CliRunner().invoke(main, arguments)
+    return SimpleNamespace(returncode=done.exit_code, stdout=done.stdout, stderr=done.stderr)
 
 
 def test_summary_tells_what_summary_tells(files):

@@ -12,7 +12,14 @@ import numpy as np
 
 from dask_diag.columns import Array
 
-__all__ = ["CONFIDENCE", "MIN_TASKS", "Variation", "half_width", "t_quantile"]
+__all__ = [
+    "CONFIDENCE",
+    "MIN_TASKS",
+    "Variation",
+    "half_width",
+    "half_width_of_means",
+    "t_quantile",
+]
 
 CONFIDENCE = 0.99
 """Of unchanged programs, the share in which nothing is called slower; the same for faster."""
@@ -45,7 +52,29 @@ def half_width(sums: Iterable[Variation], risk: float) -> float:
     risk : float
         The probability that chance alone exceeds it on one side.
     """
-    parts = [(each.size * each.variance, each.size - 1) for each in sums]
+    return _welch([(each.size * each.variance, each.size - 1) for each in sums], risk)
+
+
+def half_width_of_means(means: Iterable[Variation], risk: float) -> float:
+    """The same of a mean, or of the difference of independent means; NaN if nothing repeats.
+
+    Of a mean of one value the variance is taken to be that of the others.
+    """
+    samples = list(means)
+    repeated = [each for each in samples if each.size > 1]
+    if not repeated:
+        return nan
+    freedom = sum(each.size - 1 for each in repeated)
+    pooled = sum((each.size - 1) * each.variance for each in repeated) / freedom
+    if len(repeated) < len(samples):
+        # Student's: what is known of the variance has the degrees of freedom of the others alone.
+        variance = sum(pooled / each.size for each in samples)
+        return t_quantile(risk, freedom) * sqrt(variance)
+    return _welch([(each.variance / each.size, each.size - 1) for each in samples], risk)
+
+
+def _welch(parts: list[tuple[float, int]], risk: float) -> float:
+    """Half the interval of what has these independent parts: their variance and freedom."""
     variance = sum(part for part, _ in parts)
     if variance <= 0:
         return 0.0

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_diag.builders.tasks import times_of_tasks
-from dask_diag.capture.computation import Computation
 from dask_diag.capture.sampling.bins import NOT_SAMPLED
 from dask_diag.capture.sampling.call_tree import Snapshot, Stacks
+from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.columns import Categorical
 from dask_diag.model.table import Table
 
@@ -26,7 +26,7 @@ __all__ = ["stacks_as_seen", "stacks_tables"]
 Array = np.ndarray[Any, Any]
 
 
-def stacks_tables(stacks: Stacks, computations: Sequence[Computation]) -> dict[str, Table]:
+def stacks_tables(stacks: Stacks, computations: Sequence[ComputationSnapshot]) -> dict[str, Table]:
     """`Recording.frames`, `Recording.call_tree` and `Recording.samples`."""
     found = stacks.snapshot()
     return {**_tree(found), "samples": _samples(found, computations)}
@@ -98,7 +98,7 @@ class Tasks(NamedTuple):
     cpu: Array
 
 
-def _samples(found: Snapshot, computations: Sequence[Computation]) -> Table:
+def _samples(found: Snapshot, computations: Sequence[ComputationSnapshot]) -> Table:
     table = times_of_tasks(computations)
     cells, (seen, keys) = _cells(found)
     functions = list(dict.fromkeys([*seen, *table["function"].values]))
@@ -107,18 +107,19 @@ def _samples(found: Snapshot, computations: Sequence[Computation]) -> Table:
     unseen = _unseen(cells, tasks, found.cycle, len(functions))
     cells = Cells(*map(np.concatenate, zip(cells, unseen, strict=True)))
     cells = cells.where(np.lexsort((cells.node, cells.key, cells.function, cells.cycle)))
-    begun = min((computation.start for computation in computations), default=-np.inf)
-    ended = max((computation.stop or np.inf for computation in computations), default=np.inf)
-    return _samples_table(cells, found.cycle, Names(functions, keys), begun, ended)
+    infos = [computation.info for computation in computations]
+    start = min((info.start for info in infos), default=-np.inf)
+    stop = max((info.stop or np.inf for info in infos), default=np.inf)
+    return _samples_table(cells, found.cycle, Names(functions, keys), start, stop)
 
 
 def _samples_table(
-    cells: Cells, cycle: float, names: Names, begun: float = -np.inf, ended: float = np.inf
+    cells: Cells, cycle: float, names: Names, start: float = -np.inf, stop: float = np.inf
 ) -> Table:
     return Table(
         {
-            "start": np.maximum(cells.cycle * cycle, begun),
-            "stop": np.minimum((cells.cycle + 1) * cycle, min(ended, perf_counter())),
+            "start": np.maximum(cells.cycle * cycle, start),
+            "stop": np.minimum((cells.cycle + 1) * cycle, min(stop, perf_counter())),
             "function": Categorical(cells.function, names.functions),
             "key": Categorical(cells.key, names.keys),
             "node": cells.node,
@@ -163,10 +164,13 @@ def _summed(cells: Cells) -> Cells:
     return Cells(cycle, function, key, node, seconds, cpu, looks.astype(np.int64))
 
 
-def _measured(table: Table, computations: Sequence[Computation], names: Sequence[str]) -> Tasks:
+def _measured(
+    table: Table, computations: Sequence[ComputationSnapshot], names: Sequence[str]
+) -> Tasks:
     """One that has not ended stops now, or when its computation did; its CPU time is not known."""
     now = perf_counter()
-    stops = {computation.name: computation.stop or now for computation in computations}
+    infos = [computation.info for computation in computations]
+    stops = {info.name: info.stop or now for info in infos}
     stop = table["stop"]
     if len(stop):
         ends = np.array([stops[name] for name in table["computation"].values], dtype=float)
@@ -174,9 +178,9 @@ def _measured(table: Table, computations: Sequence[Computation], names: Sequence
     number = np.array([names.index(name) for name in table["function"].values], dtype=np.int64)
     function = number[table["function"].codes] if len(stop) else np.zeros(0, dtype=np.int64)
     start = table["start"]
-    begun = ~np.isnan(start)
+    started = ~np.isnan(start)
     columns = function, (start + stop) / 2, stop - start, table["thread_cpu"]
-    return Tasks(*(column[begun] for column in columns))
+    return Tasks(*(column[started] for column in columns))
 
 
 def _scaled(cells: Cells, tasks: Tasks, functions: int) -> Cells:

@@ -14,6 +14,7 @@ import click
 from dask_diag.cli.metric import function_named
 from dask_diag.cli.output import end_as, one_line, print_message, why_failed
 from dask_diag.cli.paths import FilePath, check_free, check_page
+from dask_diag.cli.repeat import numbered, run_repeatedly
 from dask_diag.cli.runner import Program, end_of, print_as_python_does, wait_for_threads
 
 __all__ = ["run"]
@@ -53,6 +54,13 @@ def check_seconds(context: click.Context, option: click.Parameter, value: float)
 @click.option("--unit", help="Its unit, such as bytes.")
 @click.option("--no-code", is_flag=True, help="Leave the program's code out of the recording.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no summary.")
+@click.option(
+    "--repeat",
+    type=click.IntRange(min=1),
+    metavar="RUNS",
+    help="Run it that many times, each in a process and with a recording of its own: NAME-1.diag, "
+    "NAME-2.diag, ...",
+)
 @click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as for python -m.")
 @click.option("-c", "code", is_flag=True, help="PROGRAM is code, as for python -c.")
 @click.argument("program")
@@ -69,6 +77,7 @@ def run(
     unit: str | None,
     no_code: bool,
     quiet: bool,
+    repeat: int | None,
     module: bool,
     code: bool,
     program: str,
@@ -86,10 +95,39 @@ def run(
     kind = "module" if module else "code" if code else "script"
     runs = Program(kind, program, arguments)
     path = output if output is not None else f"{runs.name}.diag"
-    check_free(path, force, runs.path)
-    check_page(report, force, runs.path, path)
+    files: list[tuple[str, str | None]] = [(path, report)]
+    if repeat is not None:
+        pages = numbered(report, repeat) if report is not None else [None] * repeat
+        files = list(zip(numbered(path, repeat), pages, strict=True))
+    for recording, page in files:
+        check_free(recording, force, runs.path)
+        check_page(page, force, runs.path, recording)
+    if repeat is not None:
+        single: dict[str, Any] = {
+            "metric": metric,
+            "metric_name": metric_name,
+            "unit": unit,
+            "no_code": no_code,
+        }
+        single |= {"interval": interval, "force": force, "waits": waits}
+        selected = ["-m"] if module else ["-c"] if code else []
+        run_repeatedly(files, [*_as_options(single), *selected, "--", program, *arguments], quiet)
     options = {"metric": metric, "metric_name": metric_name, "unit": unit, "code": not no_code}
     _run(runs, path, report, quiet, overwrite=force, waits=waits, interval=interval, **options)
+
+
+def _as_options(values: dict[str, Any]) -> list[str]:
+    """Options as they are written on the command line."""
+    texts = []
+    for name, value in values.items():
+        option = f"--{name.replace('_', '-')}"
+        if name == "waits":
+            texts.append(option if value else "--no-waits")
+        elif isinstance(value, bool):
+            texts += [option] if value else []
+        elif value is not None:
+            texts.append(f"{option}={value}")
+    return texts
 
 
 def _run(program: Program, path: str, report: str | None, quiet: bool, **options: Any) -> None:

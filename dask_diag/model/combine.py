@@ -40,9 +40,10 @@ def combined(parts: Sequence[Part]) -> dict[str, Any]:
         start=min(part.start for part in parts),
         stop=max(part.stop for part in parts),
         epoch=parts[0].epoch,
-        # All diagnostics over a block list its computations and pools: that is no repetition.
+        # All diagnostics over a block list its computations and their threads: no repetition.
         computations=_once(parts, [part.computations for part in parts], {}),
         pools=_once(parts, [part.pools for part in parts], {}),
+        threads=_once(parts, [part.threads for part in parts], {}),
         tasks=tasks,
         resources=resources,
         processes=processes,

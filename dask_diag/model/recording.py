@@ -28,6 +28,7 @@ from dask_diag.model.tables import (
     Resources,
     Samples,
     Tasks,
+    Threads,
     Transfers,
     Waits,
 )
@@ -98,6 +99,11 @@ class Recording:
         ``computation``,
         ``library`` (as threadpoolctl names it), ``threads``. Without threadpoolctl they are not
         known: one row, of no name and 0 threads.
+    threads : Table
+        A row per computation and group of threads of the computing process: ``computation``,
+        ``kind`` (``tasks``, ``scheduler``, ``dask_diag``, ``python``, ``native`` or ``ended``),
+        ``name`` (of the threads, without numbers, or the native library), ``threads`` (how many),
+        ``cpu_seconds``.
     waits : Table
         A row for each thing that a task waited for, if it was asked to be explained: ``task``
         (position in `tasks`), ``activity``, ``seconds``, ``samples``. Of ``cpu-wait`` the seconds
@@ -153,6 +159,7 @@ class Recording:
     transfers: Transfers = field(default_factory=Transfers.empty)
     waits: Waits = field(default_factory=Waits.empty)
     pools: Pools = field(default_factory=Pools.empty)
+    threads: Threads = field(default_factory=Threads.empty)
     frames: Frames = field(default_factory=Frames.empty)
     call_tree: CallTree = field(default_factory=CallTree.empty)
     samples: Samples = field(default_factory=Samples.empty)

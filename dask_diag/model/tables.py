@@ -31,6 +31,7 @@ __all__ = [
     "Resources",
     "Samples",
     "Tasks",
+    "Threads",
     "Transfers",
     "Waits",
 ]
@@ -167,6 +168,12 @@ class Pools(schema.Pools, RecordingTable):
     __slots__ = ()
 
 
+class Threads(schema.Threads, RecordingTable):
+    """See `dask_diag.schema.Threads`."""
+
+    __slots__ = ()
+
+
 class Waits(schema.Waits, RecordingTable):
     """See `dask_diag.schema.Waits`."""
 
@@ -209,6 +216,7 @@ TABLES: Mapping[str, type[RecordingTable]] = {
     "transfers": Transfers,
     "waits": Waits,
     "pools": Pools,
+    "threads": Threads,
     "frames": Frames,
     "call_tree": CallTree,
     "samples": Samples,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from dask.callbacks import Callback
 
 from dask_diag.capture import dask_internals as scheduler
-from dask_diag.capture.computation import STATE_KEY, Computation, begin, pack_row
+from dask_diag.capture.computation import STATE_KEY, Computation, begin
+from dask_diag.capture.computation_end import finish
 from dask_diag.capture.session import Session
+from dask_diag.capture.snapshot import ComputationSnapshot
+from dask_diag.capture.tasks.task_row import pack_row
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -114,16 +117,18 @@ class Diagnostic(Callback):
         """
         with self._lock:
             for computation in self.session.computations:
-                if (
-                    computation.stop is not None
-                    and computation.number not in self._numbers_in_results
-                ):
+                snapshot = computation.finished
+                if snapshot is None or computation.number in self._numbers_in_results:
+                    continue
+                results = self._results_of(snapshot)
+                if results is not None:
+                    self._results.extend(results)
                     self._numbers_in_results.add(computation.number)
-                    self._results.extend(self._results_of(computation))
             return self._results
 
-    def _results_of(self, computation: Computation) -> Iterable[Any]:
-        return ()
+    def _results_of(self, computation: ComputationSnapshot) -> list[Any] | None:
+        """The results of a computation that has ended; None if they are not complete yet."""
+        return None
 
     @property
     def recording(self) -> Recording:
@@ -194,8 +199,9 @@ class Diagnostic(Callback):
     def _begin(self, dsk: Any) -> None:
         computation = begin(dsk)
         with self._lock:
+            # In one step: readers, and `clear`, find what a subclass has of it, too.
             self.session.computations.append(computation)
-        self._began(computation)
+            self._began(computation)
 
     def _start_state(self, dsk: Any, state: Any) -> None:
         self._guarded("at the start of a computation", self._meet_state, dsk, state)
@@ -213,14 +219,15 @@ class Diagnostic(Callback):
     def _end(self, dsk: Any, state: Any, failed: bool) -> None:
         computation = state.get(STATE_KEY)
         if computation is None:
-            computation = begin(dsk)
+            # It failed before it had a state: all diagnostics are to end the same one.
+            computation = state[STATE_KEY] = begin(dsk)
         try:
             self._ended(computation, dsk)
         finally:
-            computation.finish(failed)
+            finish(computation, failed)
 
     def _began(self, computation: Computation) -> None:
-        """Do what a subclass has to do when a computation starts."""
+        """Do what a subclass has to do when a computation starts; the lock is held."""
 
     def _ended(self, computation: Computation, dsk: Any) -> None:
         """Do what a subclass has to do when a computation has ended."""
@@ -229,10 +236,9 @@ class Diagnostic(Callback):
 class TaskDiagnostic(Diagnostic):
     """A diagnostic that wants each task measured on the thread that runs it.
 
-    If several are active in one computation, the first measures for all, and whichever is told
-    first
-    that a task is done records it. What is done here is done for
-    every task: it is counted in instructions (``make bench``).
+    If several are active in one computation, the first measures for all, and whichever is called
+    first when a task is done records it. What is done here is done for every task: it is counted in
+    instructions (``make bench``).
     """
 
     def _meet_state(self, dsk: Any, state: Any) -> None:
@@ -247,41 +253,44 @@ class TaskDiagnostic(Diagnostic):
             if computation.measurer is not self:
                 return
             free = computation.free
-            measured = free.pop() if free else computation.wrapper_type(computation)
-            measured.key = key
-            measured.task = dsk[key]
-            measured.start = measured.stop = measured.metered = None
-            dsk[key] = measured
-            measured.submitted = perf_counter()
+            wrapper = free.pop() if free else computation.new_wrapper()
+            wrapper.key = key
+            wrapper.start = wrapper.stop = wrapper.metered = None
+            task = dsk[key]
+            wrapper.submitted = perf_counter()
+            # With a task in it, it is in flight for readers: all else has to be there.
+            wrapper.task = task
+            dsk[key] = wrapper
         except Exception as error:
             self._fault("to measure a task", error)
 
     def _posttask(self, key: Any, value: Any, dsk: Any, state: Any, worker_id: Any) -> None:
         try:
-            measured = dsk[key]
+            wrapper = dsk[key]
             try:
-                computation = measured.computation
-                dsk[key] = measured.task
+                computation = wrapper.computation
+                dsk[key] = wrapper.task
                 ran_on = worker_id if type(worker_id) is int else 0
             except AttributeError:
-                # It is the task itself: its stand-in was put aside, or another has recorded it.
+                # It is the task itself: its wrapper was set aside, or another has recorded it.
                 computation = state[STATE_KEY]
-                measured = computation.take_set_aside(key)
-                if measured is None:
+                wrapper = computation.take_set_aside(key)
+                if wrapper is None:
                     return
-                ran_on = measured.thread
+                ran_on = wrapper.thread
             computation.rows += pack_row(
-                measured.submitted,
-                measured.start,
-                measured.stop,
-                measured.cpu,
+                wrapper.submitted,
+                wrapper.start,
+                wrapper.stop,
+                wrapper.cpu,
                 ran_on,
                 perf_counter(),
             )
-            if measured.metered is not None:
-                computation.log_metered(measured.metered)
+            if wrapper.metered is not None:
+                computation.log_metered(wrapper.metered)
             computation.keys.append(key)
             computation.worker_id = worker_id
-            computation.free.append(measured)
+            wrapper.task = None
+            computation.free.append(wrapper)
         except Exception as error:
             self._fault("to record a task", error)

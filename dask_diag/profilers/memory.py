@@ -139,8 +139,9 @@ class MemorySampler:
         from dask_diag.builders.recording import build_recording, memory_table
 
         with self._lock:
-            series = dict(self._series)
-        return build_recording(self.session, self.notices(), memory=memory_table(series))
+            # Copies: numpy lets other threads run while it reads, and what it reads cannot grow.
+            series = {name: rows[:] for name, rows in self._series.items()}
+        return build_recording(self.session, [], self.notices(), memory=memory_table(series))
 
     def to_pandas(self, *, align: bool = False) -> pandas.DataFrame:
         """Bytes by time, a column for each series.

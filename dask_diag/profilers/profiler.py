@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.sampling.sampler import Subscription, sampler
+from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.tasks.task_info import TaskInfo
 from dask_diag.profilers.base import TaskDiagnostic
 
@@ -70,8 +71,9 @@ class Profiler(TaskDiagnostic):
         from dask_diag.builders.recording import build_recording
         from dask_diag.builders.tasks import tasks_tables
 
+        computations = self.session.snapshots()
         return build_recording(
-            self.session, self.notices(), **tasks_tables(self.session.computations)
+            self.session, computations, self.notices(), **tasks_tables(computations)
         )
 
     @property
@@ -106,25 +108,29 @@ class Profiler(TaskDiagnostic):
 
     def notices(self) -> list[str]:
         """What a reader must know beside the numbers."""
+        from dask_diag.capture.system.thread_clocks import why_not_by_thread
+
         notices = super().notices()
+        if self.session.computations and why_not_by_thread():
+            notices.append(f"CPU is not known by thread: {why_not_by_thread()}")
         if self._why_not:
             notices.append(f"waits=True: what tasks waited for is not told: {self._why_not}")
         return notices
 
-    def _results_of(self, computation: Computation) -> Iterator[TaskData]:
-        from dask_diag.builders.tasks import in_order_of_submission, tasks_tables
+    def _results_of(self, computation: ComputationSnapshot) -> list[TaskData]:
+        return list(_tasks_done(computation))
 
-        table = tasks_tables([computation])["tasks"]
-        keys = list(computation.keys)
-        worker = {"processes": "pid", "threads": "thread"}.get(computation.scheduler)
-        workers = table[worker].tolist() if worker else [None] * len(table)
-        names = ("start", "stop", "function", "collected", "outcome", "submitted")
-        columns = [table[name].tolist() for name in names]
-        for key, (start, stop, function, collected, outcome, _), who in zip(
-            in_order_of_submission(computation, keys),
-            zip(*columns, strict=True),
-            workers,
-            strict=True,
-        ):
-            if outcome == "ok" and not isnan(collected):
-                yield TaskData(key, TaskInfo(key, function), start, stop, who)
+
+def _tasks_done(computation: ComputationSnapshot) -> Iterator[TaskData]:
+    from dask_diag.builders.tasks import in_order_of_submission, tasks_tables
+
+    table = tasks_tables([computation])["tasks"]
+    worker = {"processes": "pid", "threads": "thread"}.get(computation.info.scheduler)
+    worker_ids = table[worker].tolist() if worker else [None] * len(table)
+    names = ("start", "stop", "function", "collected", "outcome")
+    columns = [table[name].tolist() for name in names]
+    keys = in_order_of_submission(computation.tasks)
+    for key, worker_id, row in zip(keys, worker_ids, zip(*columns, strict=True), strict=True):
+        start, stop, function, collected, outcome = row
+        if outcome == "ok" and not isnan(collected):
+            yield TaskData(key, TaskInfo(key, function), start, stop, worker_id)

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from dask.utils import format_time
 
-from dask_diag.capture.computation import ROW, Computation
+from dask_diag.capture.computation import Computation
+from dask_diag.capture.system.own_threads import OwnThread
+from dask_diag.capture.tasks.task_row import ROW
 from dask_diag.profilers.base import TaskDiagnostic
 from dask_diag.validation import number
 
@@ -57,7 +59,7 @@ class _Timer:
         self._dt = dt
         self._work = work
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="dask_diag-progress", daemon=True)
+        self._thread = OwnThread("progress", self._run)
         self._thread.start()
 
     def is_alive(self) -> bool:
@@ -148,8 +150,9 @@ class ProgressBar(TaskDiagnostic):
         from dask_diag.builders.recording import build_recording
         from dask_diag.builders.tasks import tasks_tables
 
+        computations = self.session.snapshots()
         return build_recording(
-            self.session, self.notices(), **tasks_tables(self.session.computations)
+            self.session, computations, self.notices(), **tasks_tables(computations)
         )
 
     @property
@@ -159,7 +162,7 @@ class ProgressBar(TaskDiagnostic):
     def _began(self, computation: Computation) -> None:
         with self._lock:
             self.session.computations = [
-                computation for computation in self.session.computations if computation.stop is None
+                each for each in self.session.computations if each.finished is None
             ]
             self._count += 1
             self._bars[computation.number] = _Running(computation, self._name_of_next())

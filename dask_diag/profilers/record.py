@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from dask_diag.capture.system.own_threads import OwnThread
 from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
 from dask_diag.profilers.group import ProfilerGroup
 
@@ -121,7 +122,7 @@ class record(ProfilerGroup):  # noqa: N801
 
     def _start_thread(self) -> None:
         self._stopping.clear()
-        self._thread = threading.Thread(target=self._run, name="dask_diag-record", daemon=True)
+        self._thread = OwnThread("record", self._run)
         self._thread.start()
 
     def _stop_thread(self) -> None:
@@ -130,15 +131,14 @@ class record(ProfilerGroup):  # noqa: N801
 
     def _chunk_builder(self) -> ChunkBuilder:
         from dask_diag.builders.chunks import ChunkBuilder
-        from dask_diag.builders.incremental import IncrementalCachedResults, IncrementalResources
+        from dask_diag.builders.incremental_resources import IncrementalResources
+        from dask_diag.builders.incremental_results import IncrementalCachedResults
         from dask_diag.builders.incremental_stacks import IncrementalStacks
         from dask_diag.builders.incremental_tasks import IncrementalTasks
 
         cache, sampling = self.cache, self.stacks
         tasks = IncrementalTasks(self.tasks.session)
-        results = IncrementalCachedResults(
-            cache.session, cache.results_by_computation, tasks.columns_of_keys
-        )
+        results = IncrementalCachedResults(cache.cached_results, tasks.columns_of_keys)
         stacks = IncrementalStacks(sampling.session, sampling.stacks, lambda: sampling.is_active)
         return ChunkBuilder(
             [profiler.session for profiler in self.profilers],

@@ -98,8 +98,9 @@ class SamplingProfiler(TaskDiagnostic):
         from dask_diag.builders.recording import build_recording
         from dask_diag.builders.stacks import stacks_tables
 
+        computations = self.session.snapshots()
         return build_recording(
-            self.session, self.notices(), **stacks_tables(self.stacks, self.session.computations)
+            self.session, computations, self.notices(), **stacks_tables(self.stacks, computations)
         )
 
     def tree(
@@ -228,8 +229,7 @@ class SamplingProfiler(TaskDiagnostic):
         other = computation.probes.get(StackProbe)
         if other is not None:
             probe = StackProbe(*map(min, zip(probe, other, strict=True)))
-        with self._lock:
-            computation.stacks += (self.stacks,)
+        computation.stacks += (self.stacks,)
         attach_probe(computation, probe)
         keep_code()
         self._looking[computation.number] = sampler.add(

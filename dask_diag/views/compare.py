@@ -14,7 +14,7 @@ from dask_diag.formatting import amount, count, percent, quantity, size
 from dask_diag.views.escaping import seconds, shown
 from dask_diag.views.text import Summary, counted, table_summary
 
-__all__ = ["comparison_page", "comparison_summary"]
+__all__ = ["comparison_page", "comparison_summary", "page_of_summary"]
 
 _FUNCTIONS_SHOWN = 30
 _HEADINGS = ("function", "tasks", "before", "after", "change", "CPU %", "")
@@ -161,7 +161,13 @@ tr.faster td:last-child {{ color: #1e8449; font-weight: 600; }}
 
 def comparison_page(comparison: Comparison, before: str, after: str) -> str:
     """The same as a page that needs no network."""
-    body = comparison_summary(comparison, before, after)._repr_html_()
+    title = f"{shown(before)} → {shown(after)}"
+    return page_of_summary(comparison_summary(comparison, before, after), title)
+
+
+def page_of_summary(summary: Summary, title: str) -> str:
+    """A page with a table of verdicts, which needs no network."""
+    body = summary._repr_html_()
     # Only the table may be wider than a small screen; the keyboard scrolls what has the focus.
     scroller = '<div role="region" aria-label="Functions" tabindex="0"><table>'
     body = (
@@ -171,8 +177,7 @@ def comparison_page(comparison: Comparison, before: str, after: str) -> str:
     )
     for verdict in ("slower", "faster"):
         body = _marked(body, verdict)
-    title = html.escape(f"{shown(before)} → {shown(after)}")
-    return _PAGE.format(title=title, body=body)
+    return _PAGE.format(title=html.escape(title), body=body)
 
 
 def _marked(body: str, verdict: str) -> str:

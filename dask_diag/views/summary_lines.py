@@ -7,16 +7,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dask_diag.analysis.activities import activities
+from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.call_tree import hottest_lines
-from dask_diag.analysis.cpu_accounting import cpu_of_scheduler, cpu_outside_tasks
-from dask_diag.analysis.critical_path import critical_path
-from dask_diag.analysis.memory import memory_usage
 from dask_diag.analysis.memory_series import series_of
 from dask_diag.analysis.metering import metered_amounts
 from dask_diag.analysis.source_paths import short_path
-from dask_diag.analysis.step_functions import cached_levels
-from dask_diag.analysis.waits import waits
 from dask_diag.formatting import amount, count, percent, quantity, seconds, size
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
@@ -39,30 +34,30 @@ _SHORTEST_FOR_CPU = 0.05
 """Seconds: the kernel counts what other processors do when its clock ticks, each 4 or 10 ms."""
 
 
-def labelled_lines(recording: Recording) -> Iterator[Line]:
+def labelled_lines(analysis: Analysis) -> Iterator[Line]:
     """What is worth knowing of a recording beside its findings and its table."""
-    yield from _critical_path(recording)
-    yield from _off_cpu(recording)
+    recording = analysis.recording
+    yield from _critical_path(analysis)
+    yield from _off_cpu(analysis)
     yield from _resources(recording)
-    yield from _memory(recording)
-    yield from _cached_results(recording)
+    yield from _memory(analysis)
+    yield from _cached_results(analysis)
     yield from _hottest_line(recording)
     yield from _metered(recording)
-    yield from _cpu_outside_tasks(recording)
+    yield from _cpu_outside_tasks(analysis)
     yield from _outcomes(recording.tasks)
     yield from _computations(recording.computations)
 
 
-def shares_of_worker_time(recording: Recording) -> tuple[float, list[tuple[str, float]]]:
+def shares_of_worker_time(analysis: Analysis) -> tuple[float, list[tuple[str, float]]]:
     """The worker-seconds, and the share of each activity that has a hundredth or more."""
-    if not len(recording.tasks):
+    if not len(analysis.recording.tasks):
         return 0.0, []
-    rows = activities(recording).to_dicts()
-    total = sum(row["value"] for row in rows)
+    total = sum(analysis.activities.values())
     return total, [
-        (shown(row["activity"], 24), row["value"] / total)
-        for row in rows
-        if row["value"] >= _SMALLEST_SHARE * total > 0
+        (shown(activity, 24), amount / total)
+        for activity, amount in analysis.activities.items()
+        if amount >= _SMALLEST_SHARE * total > 0
     ]
 
 
@@ -83,9 +78,9 @@ def _metered(recording: Recording) -> Iterator[Line]:
         yield "Metered", ", ".join(parts)
 
 
-def _off_cpu(recording: Recording) -> Iterator[Line]:
+def _off_cpu(analysis: Analysis) -> Iterator[Line]:
     """What tasks waited for, with the standard error of what was sampled."""
-    rows = waits(recording, by="activity").to_dicts()
+    rows = analysis.waits.to_dicts()
     total = sum(row["seconds"] for row in rows)
     if total <= 0:
         return
@@ -96,16 +91,15 @@ def _off_cpu(recording: Recording) -> Iterator[Line]:
         for row in rows
         if row["seconds"] >= 0.01 * total
     ]
-    metrics = recording.metrics
-    metered = len(metrics) and metrics["unit"].where("seconds").any()
+    metered = analysis.recording.metrics.unit.where("seconds").any()
     without = " (without metered code)" if metered else ""
     yield "Off-CPU", f"{seconds(total)} of tasks{without}: {', '.join(parts)}"
 
 
-def _critical_path(recording: Recording) -> Iterator[Line]:
-    if not len(recording.dependencies):
+def _critical_path(analysis: Analysis) -> Iterator[Line]:
+    if not len(analysis.recording.dependencies):
         return
-    path = critical_path(recording)
+    path = analysis.critical_path
     wall = float(path.computations["wall"].sum())
     if path.length:
         names = [shown(name, 24) for name in path.functions["function"].tolist()[:3]]
@@ -152,11 +146,11 @@ def _computations(computations: Table) -> Iterator[Line]:
         yield "Overlapping", f"{counted(overlapping, 'computation')} started before another stopped"
 
 
-def _cpu_outside_tasks(recording: Recording) -> Iterator[Line]:
+def _cpu_outside_tasks(analysis: Analysis) -> Iterator[Line]:
+    recording = analysis.recording
     if not len(recording.computations):
         return
-    outside = cpu_outside_tasks(recording)
-    in_tasks = float(np.nansum(recording.tasks["thread_cpu"])) if len(recording.tasks) else 0.0
+    outside, in_tasks = analysis.cpu_outside_tasks, analysis.cpu_in_tasks
     if outside > _LARGE_SHARE * (outside + in_tasks):
         pools = recording.pools.rows(recording.pools.known > 0)
         named = {
@@ -168,7 +162,7 @@ def _cpu_outside_tasks(recording: Recording) -> Iterator[Line]:
         elif len(recording.pools):
             text += ". Install threadpoolctl to see native thread pools"
         yield "Other threads", text
-    scheduling = cpu_of_scheduler(recording)
+    scheduling = analysis.cpu_of_scheduler
     if scheduling > _LARGE_SHARE * (outside + in_tasks + scheduling):
         yield "Scheduler", f"{seconds(scheduling)} of CPU"
 
@@ -212,11 +206,9 @@ def _resources(recording: Recording) -> Iterator[Line]:
     yield "CPU", _cpu_of_resources(recording)
 
 
-def _memory(recording: Recording) -> Iterator[Line]:
+def _memory(analysis: Analysis) -> Iterator[Line]:
     """What functions took while they ran, and the series of memory samplers."""
-    grown = [
-        row for row in memory_usage(recording).to_dicts() if row["peak_growth"] >= _LARGE_GROWTH
-    ]
+    grown = [row for row in analysis.memory_usage.to_dicts() if row["peak_growth"] >= _LARGE_GROWTH]
     if grown:
         largest = ", ".join(
             f"{shown(row['function'], 24)}{' ' if row['bound'] == 'exact' else ' ≤ '}"
@@ -224,7 +216,7 @@ def _memory(recording: Recording) -> Iterator[Line]:
             for row in grown[:3]
         )
         yield "Memory growth", f"{largest} (largest during a task, sampled)"
-    series = [(label, sizes) for label, _, sizes in series_of(recording) if len(sizes)]
+    series = [(label, sizes) for label, _, sizes in series_of(analysis.recording) if len(sizes)]
     for label, sizes in series[:_SERIES_SHOWN]:
         yield (
             f"Memory in {shown(label, 24)}",
@@ -239,8 +231,9 @@ def _max_delay(resources: Table) -> float:
     return float(np.nanmax(delay)) if not np.isnan(delay).all() else float("nan")
 
 
-def _cached_results(recording: Recording) -> Iterator[Line]:
-    levels, total = cached_levels(recording)
+def _cached_results(analysis: Analysis) -> Iterator[Line]:
+    recording = analysis.recording
+    levels, total = analysis.cached_levels
     if not levels:
         return
     unit = shown(recording.metric_unit, 24)

@@ -18,6 +18,7 @@ from bokeh.models import Plot
 from bokeh.resources import Resources
 from bokeh.util.browser import view
 
+from dask_diag.analysis.analysis import Analysis
 from dask_diag.atomic_files import as_path, check_target, write_text
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording
@@ -215,7 +216,7 @@ def _activities_of(drawings: list[Drawing], options: Options) -> Any:
     """
     recordings = list({id(recording): recording for _, recording in drawings}.values())
     with_tasks = [recording for recording in recordings if len(recording.tasks)]
-    return plot_activities(recording_of(with_tasks or recordings), options)
+    return plot_activities(Analysis(recording_of(with_tasks or recordings)), options)
 
 
 def _notices(drawings: list[Drawing]) -> list[str]:

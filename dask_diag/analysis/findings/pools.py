@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dask_diag.analysis.findings.facts import Facts, in_words
+from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.finding import Finding, severity_of_guess, severity_of_share
+from dask_diag.analysis.findings.function_names import in_words
 from dask_diag.formatting import amount, seconds
 
 __all__ = ["thread_oversubscription"]
@@ -15,7 +16,7 @@ __all__ = ["thread_oversubscription"]
 AT_ONCE = 0.1
 """Least share of the time with tasks in which several ran at once."""
 OUTSIDE_OF_WALL = 0.05
-"""CPU time on other threads than the tasks' must be more than this share of the wall time."""
+"""Least share of the wall time that other threads than the tasks' used a CPU."""
 OUTSIDE = 0.15
 """Least share of the CPU time that other threads than the tasks' used."""
 WAITED = 0.075
@@ -34,37 +35,37 @@ VARIABLES = {
 USUAL = ("openblas", "openmp", "mkl")
 
 
-def thread_oversubscription(facts: Facts) -> Finding | None:
+def thread_oversubscription(analysis: Analysis) -> Finding | None:
     """Native thread pools and workers that compete for the CPUs."""
-    outside = facts.cpu_outside
-    if facts.share_at_once < AT_ONCE or outside <= OUTSIDE_OF_WALL * facts.wall:
+    outside = analysis.known_cpu_outside_tasks
+    if analysis.share_at_once < AT_ONCE or outside <= OUTSIDE_OF_WALL * analysis.wall:
         return None
-    if outside < OUTSIDE * (outside + facts.cpu_in_tasks):
+    if outside < OUTSIDE * (outside + analysis.cpu_in_tasks):
         return None
-    pools = [row for row in facts.recording.pools.to_dicts() if row["threads"] > 1]
+    pools = [row for row in analysis.recording.pools.to_dicts() if row["threads"] > 1]
     largest = max((row["threads"] for row in pools), default=0)
-    if pools and facts.at_once * largest <= facts.cpus:
+    if pools and analysis.at_once * largest <= analysis.cpus:
         return None
-    if not pools and not (facts.pools_unknown and _too_many_without_pools(facts)):
+    if not pools and not (_has_unknown_pools(analysis) and _too_many_without_pools(analysis)):
         return None
-    if facts.waits:
-        waited, waited_for = facts.waits.get("cpu-wait", 0.0), "waited {} for a CPU"
+    if analysis.seconds_waited:
+        waited, waited_for = analysis.seconds_waited.get("cpu-wait", 0.0), "waited {} for a CPU"
     else:
-        waited = float(np.nansum(facts.recording.tasks.thread_noncpu))
+        waited = float(np.nansum(analysis.recording.tasks.thread_noncpu))
         waited_for = "were off-CPU for {} (Profiler(waits=True) or dask-diag run --waits shows why)"
-    share = waited / facts.in_tasks
+    share = waited / analysis.in_tasks
     if share < WAITED:
         return None
     libraries = sorted({row["library"] for row in pools})
     evidence = (
         f"used {seconds(outside)} of CPU time, the tasks' own threads "
-        f"{seconds(facts.cpu_in_tasks)}; tasks {waited_for.format(seconds(waited))}"
+        f"{seconds(analysis.cpu_in_tasks)}; tasks {waited_for.format(seconds(waited))}"
     )
     if pools:
         severity = severity_of_share(share)
         evidence = (
-            f"{amount(facts.at_once)} concurrent tasks called {in_words(libraries)} (a pool of "
-            f"{largest} threads) on {facts.cpus} CPUs. The pools {evidence}"
+            f"{amount(analysis.at_once)} concurrent tasks called {in_words(libraries)} (a pool of "
+            f"{largest} threads) on {analysis.cpus} CPUs. The pools {evidence}"
         )
         advice = (
             f"set {_settings(libraries, ' and ')} before Python starts, or compute inside "
@@ -73,14 +74,14 @@ def thread_oversubscription(facts: Facts) -> Finding | None:
     else:
         severity = severity_of_guess(share)
         evidence = (
-            f"{amount(facts.at_once)} concurrent tasks ran on {facts.cpus} CPUs. Other threads, "
-            f"perhaps a native thread pool (not known without threadpoolctl), {evidence}"
+            f"{amount(analysis.at_once)} concurrent tasks ran on {analysis.cpus} CPUs. Other "
+            f"threads, perhaps a native thread pool (not known without threadpoolctl), {evidence}"
         )
         advice = (
             f"install threadpoolctl to see native thread pools; if there is one, set "
             f"{_settings(USUAL, ' or ')} before Python starts"
         )
-    return Finding("thread-oversubscription", severity, waited / facts.at_once, evidence, advice)
+    return Finding("thread-oversubscription", severity, waited / analysis.at_once, evidence, advice)
 
 
 def _settings(libraries: Sequence[str], between: str) -> str:
@@ -88,13 +89,18 @@ def _settings(libraries: Sequence[str], between: str) -> str:
     return between.join(f"{name}=1" for name in dict.fromkeys(names))
 
 
-def _too_many_without_pools(facts: Facts) -> bool:
+def _has_unknown_pools(analysis: Analysis) -> bool:
+    """Whether the native thread pools of a computation could not be listed."""
+    return bool((analysis.recording.pools.known == 0).any())
+
+
+def _too_many_without_pools(analysis: Analysis) -> bool:
     """Whether there were more threads than CPUs, where the pools are not known."""
-    if facts.waits:
+    if analysis.seconds_waited:
         return True
-    preempted = float(np.nansum(facts.recording.computations.involuntary_switches))
-    used = facts.cpu_in_tasks + facts.cpu_outside
+    preempted = float(np.nansum(analysis.recording.computations.involuntary_switches))
+    used = analysis.cpu_in_tasks + analysis.known_cpu_outside_tasks
     return (
-        used > ALL_BUSY * facts.cpus * facts.busy_wall
-        or preempted > PREEMPTED_A_SECOND * facts.busy_wall
+        used > ALL_BUSY * analysis.cpus * analysis.busy_wall
+        or preempted > PREEMPTED_A_SECOND * analysis.busy_wall
     )

@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from dask_diag.capture.tasks.task_log import text_of_key
+from dask_diag.capture.tasks.keys import text_of_key
 
 __all__ = [
     "LONG",

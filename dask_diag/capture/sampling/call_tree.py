@@ -24,7 +24,7 @@ from dask_diag.capture.sampling.bins import (
     take_from,
 )
 from dask_diag.capture.sampling.stack_walker import Line, Stack
-from dask_diag.capture.tasks.task_log import text_of_key
+from dask_diag.capture.tasks.keys import text_of_key
 
 __all__ = ["Seen", "Snapshot", "Stacks"]
 

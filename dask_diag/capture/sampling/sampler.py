@@ -8,6 +8,8 @@ from collections.abc import Callable
 from time import perf_counter, thread_time
 from typing import NamedTuple
 
+from dask_diag.capture.system.own_threads import OwnThread
+
 __all__ = ["Listener", "Sampler", "Subscription", "sampler", "ticks_until"]
 
 Listener = Callable[[float], None]
@@ -98,9 +100,7 @@ class Sampler:
             if self._thread is None:
                 self._asleep = threading.Lock()
                 self._asleep.acquire()
-                self._thread = threading.Thread(
-                    target=self._run, args=(self._asleep,), name="dask_diag-sampler", daemon=True
-                )
+                self._thread = OwnThread("sampler", self._run, (self._asleep,))
                 self._thread.start()
         return user
 

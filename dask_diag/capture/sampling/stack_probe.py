@@ -22,9 +22,9 @@ from dask_diag.capture.sampling.call_tree import Seen, Stacks
 from dask_diag.capture.sampling.probes import running_tasks
 from dask_diag.capture.sampling.sampler import Listener, ticks_until
 from dask_diag.capture.sampling.stack_walker import Stack, Walker
+from dask_diag.capture.tasks.keys import function_of
 from dask_diag.capture.tasks.metering import ends_a_task, runs_a_task
 from dask_diag.capture.tasks.remote_task import RemoteTask
-from dask_diag.capture.tasks.task_log import function_of
 
 __all__ = ["StackProbe", "forget_code", "keep_code", "sample_stacks"]
 
@@ -125,18 +125,20 @@ class StackTaskProbe:
 class LocalStackTaskProbe(StackTaskProbe):
     """Of a task of this process: what is seen is given to those who keep it."""
 
-    __slots__ = ("_runs",)
+    __slots__ = ("_key", "_runs", "_task")
 
     def __init__(self, task: Any, probe: StackProbe) -> None:
         super().__init__(task, probe)
+        # The wrapper may hold another task by the time the sampler has sampled this one.
+        self._key, self._task = task.key, task.task
         self._runs: dict[Stacks, Run] = {}
 
     def _run(self, stacks: Stacks) -> Run:
         """The run of the task as one of those has it who keep stacks, each by its own cycles."""
         run = self._runs.get(stacks)
         if run is None:
-            key = self.task.key
-            run = self._runs.setdefault(stacks, Run(function_of(key, self.task.task), key))
+            function = function_of(self._key, self._task)
+            run = self._runs.setdefault(stacks, Run(function, self._key))
         return run
 
     def _see(self, now: float, stack: Stack, seconds: float, cpu: float) -> None:

@@ -12,7 +12,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from dask_diag.capture.dask_internals import called_from, is_machinery
-from dask_diag.capture.tasks.task_log import function_name, name_of_function
+from dask_diag.capture.tasks.keys import function_name, name_of_function
 
 __all__ = ["Line", "Stack", "Walker"]
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from math import ceil
 from time import perf_counter
 
+from dask_diag.capture.system.own_threads import OwnThread
+
 __all__ = ["PeriodicThread"]
 
 _SHORTEST_INTERVAL = 0.005
@@ -43,7 +45,7 @@ class PeriodicThread:
         self._start = self._last = perf_counter()
         self._first = min(interval, first)
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"dask_diag-{name}", daemon=True)
+        self._thread = OwnThread(name, self._run)
         self._thread.start()
 
     def stop(self) -> None:

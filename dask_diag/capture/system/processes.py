@@ -1,20 +1,14 @@
-"""One process's numbers, from the operating system.
-
-A thread that reads files gives up the GIL at every step and may wait 5 ms to get it
-back; with a busy thread beside it, psutil takes a second to list the children of a process on
-Linux. There `/proc` is read with the lock held, in microseconds. Elsewhere psutil reads.
-"""
+"""One process's numbers, from the operating system: on Linux from ``/proc``, else from psutil."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
-import time
-from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Protocol
 
 import psutil
+
+from dask_diag.capture.system.linux_processes import Counters, LinuxReader, Memory
 
 __all__ = ["Counters", "Memory", "NoSuchProcess", "ProcessReader", "process_reader"]
 
@@ -22,26 +16,6 @@ NoSuchProcess = (ProcessLookupError, psutil.Error)
 """What reading a process raises that has ended."""
 
 _NAN = float("nan")
-
-
-class Counters(NamedTuple):
-    """Bytes of memory and threads now; bytes read and written since the process began (or NaN)."""
-
-    memory: float
-    threads: float
-    read: float
-    written: float
-
-
-class Memory(NamedTuple):
-    """Bytes of memory: resident, proportional (shared pages divided), and of it alone.
-
-    What cannot be known is NaN.
-    """
-
-    rss: float
-    pss: float
-    uss: float
 
 
 class ProcessReader(Protocol):
@@ -105,91 +79,3 @@ class PsutilReader:
         except (psutil.AccessDenied, NotImplementedError):
             return Memory(self.resident(pid), _NAN, _NAN)
         return Memory(full.rss, getattr(full, "pss", _NAN), getattr(full, "uss", _NAN))
-
-
-class LinuxReader:
-    """Reads ``/proc`` without giving up the GIL.
-
-    Bytes are those that went through read and write calls, caches included.
-    """
-
-    def __init__(self) -> None:
-        self._libc = ctypes.PyDLL(None, use_errno=True)
-        self._libc.read.restype = ctypes.c_ssize_t
-        self._libc.opendir.restype = ctypes.c_void_p
-        self._libc.readdir.restype = ctypes.c_void_p
-        self._libc.readdir.argtypes = self._libc.closedir.argtypes = [ctypes.c_void_p]
-        # It releases the GIL, for what the kernel takes milliseconds to find.
-        self._slow_read = ctypes.CDLL(None, use_errno=True).read
-        self._slow_read.restype = ctypes.c_ssize_t
-        self._buffer = ctypes.create_string_buffer(65536)
-        self._page = os.sysconf("SC_PAGE_SIZE")
-
-    def children(self, pid: int) -> list[int]:
-        """The processes that it started and that have not ended."""
-        return [
-            int(child)
-            for thread in self._entries(f"/proc/{pid}/task")
-            for child in self._text(f"/proc/{pid}/task/{thread}/children", missing=b"").split()
-        ]
-
-    def cpu(self, pid: int) -> float:
-        """CPU seconds since it began, to the nanosecond."""
-        try:
-            # The kernel's clock of that process: see clock_getcpuclockid(3).
-            return time.clock_gettime((~pid << 3) | 2)
-        except OSError as error:
-            raise ProcessLookupError(pid) from error
-
-    def counters(self, pid: int) -> Counters:
-        """Memory, threads, and bytes moved."""
-        memory = self.resident(pid)
-        after_name = self._text(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-        moved = self._text(f"/proc/{pid}/io", missing=b"").split()
-        read, written = (float(moved[1]), float(moved[3])) if len(moved) > 3 else (_NAN, _NAN)
-        return Counters(memory, float(after_name[17]), read, written)
-
-    def resident(self, pid: int) -> float:
-        """Bytes of memory that are resident, shared or not."""
-        return float(int(self._text(f"/proc/{pid}/statm").split()[1]) * self._page)
-
-    def memory(self, pid: int) -> Memory:
-        """Memory, and how much of it is shared: the kernel looks at every page."""
-        rolled_up = self._text(f"/proc/{pid}/smaps_rollup", missing=b"", read=self._slow_read)
-        sizes: dict[bytes, float] = {}
-        for line in rolled_up.splitlines()[1:]:
-            name, size, *_ = line.split()
-            sizes[name] = 1024.0 * int(size)
-        if b"Pss:" not in sizes:
-            return Memory(self.resident(pid), _NAN, _NAN)
-        private = sum(size for name, size in sizes.items() if name.startswith(b"Private_"))
-        return Memory(sizes[b"Rss:"], sizes[b"Pss:"], private)
-
-    def _text(self, path: str, missing: bytes | None = None, read: Any = None) -> bytes:
-        descriptor = self._libc.open(path.encode(), os.O_RDONLY | os.O_CLOEXEC)
-        if descriptor < 0:
-            if missing is not None:
-                return missing
-            raise ProcessLookupError(path)
-        try:
-            length = (read or self._libc.read)(descriptor, self._buffer, len(self._buffer))
-        finally:
-            self._libc.close(descriptor)
-        if length <= 0:
-            if missing is not None:
-                return missing
-            raise ProcessLookupError(path)
-        return self._buffer.raw[:length]
-
-    def _entries(self, path: str) -> Iterator[str]:
-        folder = self._libc.opendir(path.encode())
-        if not folder:
-            raise ProcessLookupError(path)
-        try:
-            while entry := self._libc.readdir(folder):
-                # struct dirent: inode and offset (8 bytes each), length (2), type (1), name.
-                name = ctypes.string_at(entry + 19).decode()
-                if name.isdigit():
-                    yield name
-        finally:
-            self._libc.closedir(folder)

@@ -69,6 +69,7 @@ class TimedTask(GraphNode):
 
     def __init__(self, computation: Owner) -> None:
         self.computation = computation
+        self.task = None
         self.error = ""
         self.thread = 0
         self.transfer = None
@@ -112,9 +113,9 @@ class TimedTask(GraphNode):
         """Take over what was measured in another process."""
         self.computation.remote_threads[measurement.pid] = measurement.thread
         self.thread = measurement.pid
+        self.cpu = measurement.cpu
         self.start = measurement.start
         self.stop = measurement.stop
-        self.cpu = measurement.cpu
         if self.transfer is not None:
             self.transfer.receive(measurement)
         if measurement.metrics or measurement.waits:

@@ -12,6 +12,7 @@ from typing import Any
 from bokeh.document import Document
 from bokeh.resources import Resources
 
+from dask_diag.analysis.analysis import Analysis
 from dask_diag.atomic_files import as_path, check_target, write_text
 from dask_diag.model.recording import Recording
 from dask_diag.views.assets import text_of
@@ -69,13 +70,14 @@ def report(
     """
     path = as_path(filename, "filename")
     check_target(path, overwrite=True)
-    recording = recording_of(profilers)
-    write_text(path, _page(recording, Resources(mode=mode or "inline")))
+    analysis = Analysis(recording_of(profilers))
+    write_text(path, _page(analysis, Resources(mode=mode or "inline")))
     return path
 
 
-def _page(recording: Recording, resources: Resources) -> str:
-    sections = [_made(section, recording) for section in SECTIONS]
+def _page(analysis: Analysis, resources: Resources) -> str:
+    recording = analysis.recording
+    sections = [_made(section, analysis) for section in SECTIONS]
     figures = [figure for section in sections for figure in _figures(section.parts)]
     variables: dict[str, Any] = {
         "sections": sections,
@@ -92,11 +94,11 @@ def _page(recording: Recording, resources: Resources) -> str:
     return page_of(models, resources, _FRAME, "Dask report", **variables)
 
 
-def _made(section: Section, recording: Recording) -> _Made:
+def _made(section: Section, analysis: Analysis) -> _Made:
     """A section; what goes wrong is told in its place."""
     made = _Made(section.name, section.title)
     try:
-        made.parts += section.parts(recording)
+        made.parts += section.parts(analysis)
         for figure in _figures(made.parts):
             _check(figure.model)
     except Exception as error:

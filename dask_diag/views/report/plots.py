@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.analysis.functions import by_function
-from dask_diag.analysis.memory import memory_usage
+from dask_diag.analysis.analysis import Analysis
 from dask_diag.formatting import count, size
 from dask_diag.model.recording import Recording
 from dask_diag.views.plots.cache import measured
@@ -39,8 +38,9 @@ _WHAT_MARKS_TELL = (
 )
 
 
-def tasks(recording: Recording) -> Iterator[Part]:
+def tasks(analysis: Analysis) -> Iterator[Part]:
     """The task stream."""
+    recording = analysis.recording
     plot = _figure("tasks", recording)
     if plot is None:
         yield not_there("tasks", "Profiler")
@@ -52,12 +52,13 @@ def tasks(recording: Recording) -> Iterator[Part]:
         ]
     )
     yield plot
-    names = by_function(recording)["function"].tolist()
+    names = analysis.functions["function"].tolist()
     yield _functions_key(names)
 
 
-def resources(recording: Recording) -> Iterator[Part]:
+def resources(analysis: Analysis) -> Iterator[Part]:
     """CPU and memory over time."""
+    recording = analysis.recording
     plot = _figure("resources", recording)
     if plot is None:
         yield not_there("samples of CPU and memory", "ResourceProfiler")
@@ -69,8 +70,9 @@ def resources(recording: Recording) -> Iterator[Part]:
     yield Key("Lines", lines)
 
 
-def memory(recording: Recording) -> Iterator[Part]:
+def memory(analysis: Analysis) -> Iterator[Part]:
     """Series, extremes, and what functions took."""
+    recording = analysis.recording
     plot = _figure("memory", recording)
     if plot is not None:
         yield plot
@@ -92,7 +94,7 @@ def memory(recording: Recording) -> Iterator[Part]:
         )
     ]
     yield Grid("Resident memory", ("", "at the start", "at most", "at the end"), rows)
-    usage = [row for row in memory_usage(recording).to_dicts() if row["sampled"]]
+    usage = [row for row in analysis.memory_usage.to_dicts() if row["sampled"]]
     if usage:
         yield Grid(
             "Growth while tasks ran" + of_first(len(usage), _FUNCTIONS),
@@ -121,8 +123,9 @@ def _last(values: Any) -> float:
     return float(values[-1])
 
 
-def cache(recording: Recording) -> Iterator[Part]:
+def cache(analysis: Analysis) -> Iterator[Part]:
     """What the scheduler held over time."""
+    recording = analysis.recording
     plot = _figure("cache", recording)
     if plot is None:
         yield not_there("results held by the scheduler", "CacheProfiler")
@@ -138,8 +141,9 @@ def cache(recording: Recording) -> Iterator[Part]:
     yield _functions_key(names)
 
 
-def flame(recording: Recording) -> Iterator[Part]:
+def flame(analysis: Analysis) -> Iterator[Part]:
     """The flame graph and the hottest lines."""
+    recording = analysis.recording
     plot = plot_of("flame", recording, Options())
     if plot is None:
         yield not_there("stacks", "a sampling profiler")

@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterator
 from math import isnan
 from typing import NamedTuple
 
-from dask_diag.analysis.findings import CODES, findings
+from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.findings import CODES, find
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
-from dask_diag.views.escaping import seconds
+from dask_diag.views.escaping import seconds, shown
 from dask_diag.views.report import plots, work
 from dask_diag.views.report.components import Code, Findings, Fold, Grid, Part, Text, safe
-from dask_diag.views.summary import summary_parts
+from dask_diag.views.summary import HEADINGS, function_rows, headline
+from dask_diag.views.summary_lines import labelled_lines
 from dask_diag.views.text import counted
 
 __all__ = ["SECTIONS", "Section"]
@@ -25,11 +27,11 @@ class Section(NamedTuple):
 
     name: str
     title: str
-    parts: Callable[[Recording], Iterator[Part]]
+    parts: Callable[[Analysis], Iterator[Part]]
 
 
-def _findings(recording: Recording) -> Iterator[Part]:
-    found = findings(recording)
+def _findings(analysis: Analysis) -> Iterator[Part]:
+    found = find(analysis)
     if found:
         yield Findings(
             [
@@ -49,17 +51,17 @@ def _findings(recording: Recording) -> Iterator[Part]:
         yield Text([f"Nothing stood out. Looked for: {', '.join(CODES)}."])
 
 
-def _summary(recording: Recording) -> Iterator[Part]:
-    parts = summary_parts(recording)
-    yield Text([f"{parts.headline}."])
-    if parts.rows:
-        yield Grid("Time by function", parts.columns, parts.rows)
-    yield Text([f"{label}: {text}" for label, text in parts.lines], listed=True)
-    yield Text(parts.notices, listed=True)
+def _summary(analysis: Analysis) -> Iterator[Part]:
+    yield Text([f"{headline(analysis)}."])
+    rows = list(function_rows(analysis))
+    if rows:
+        yield Grid("Time by function", HEADINGS, rows)
+    yield Text([f"{label}: {text}" for label, text in labelled_lines(analysis)], listed=True)
+    yield Text([shown(notice, 400) for notice in analysis.recording.notices], listed=True)
 
 
-def _calling_code(recording: Recording) -> Iterator[Part]:
-    rows = _facts(recording, "calling code")
+def _calling_code(analysis: Analysis) -> Iterator[Part]:
+    rows = _facts(analysis.recording, "calling code")
     if not rows:
         yield Text(["The code that computed was not recorded, or its source is not there."])
     for place, text in rows:
@@ -72,7 +74,8 @@ def _lines(text: str) -> str:
     return "\n".join(lines) + ("\n…" if len(text) > _CODE else "")
 
 
-def _versions(recording: Recording) -> Iterator[Part]:
+def _versions(analysis: Analysis) -> Iterator[Part]:
+    recording = analysis.recording
     if not len(recording.environment):
         yield Text(["Where this was recorded is not in the recording."])
         return

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dask_diag.analysis.activities import activities, cells
-from dask_diag.analysis.critical_path import critical_path
+from dask_diag.analysis.analysis import Analysis
 from dask_diag.formatting import amount, count, percent
-from dask_diag.model.recording import Recording
 from dask_diag.views.escaping import seconds
 from dask_diag.views.plots.activities.plot import plot_activities
 from dask_diag.views.plots.figures import Options
@@ -33,17 +31,16 @@ _FUNCTIONS = 20
 _CHAIN = 200
 
 
-def worker_time(recording: Recording) -> Iterator[Part]:
+def worker_time(analysis: Analysis) -> Iterator[Part]:
     """Where worker time went, by activity and by function."""
-    if not len(recording.tasks):
+    if not len(analysis.recording.tasks):
         yield not_there("tasks", "Profiler")
         return
-    whole = activities(recording).to_dicts()
-    total = sum(row["value"] for row in whole)
+    total = sum(analysis.activities.values())
     yield Text(
         [f"{seconds(total)} of worker time: wall time of the computations times their workers."]
     )
-    shares = [(row["activity"], row["value"], row["value"] / total) for row in whole if total]
+    shares = [(name, value, value / total) for name, value in analysis.activities.items() if total]
     yield Bars("Share of each activity", [("all", seconds(total), _pieces(shares))])
     yield Key(
         "Activities",
@@ -53,17 +50,17 @@ def worker_time(recording: Recording) -> Iterator[Part]:
             if value > 0
         ],
     )
-    yield Bars("Time of tasks by function", list(_bars_by_function(recording)))
-    figure = plot_activities(recording, Options(width=980))
+    yield Bars("Time of tasks by function", list(_bars_by_function(analysis)))
+    figure = plot_activities(analysis, Options(width=980))
     yield Fold(
         "With a choice of functions and of the unit, and by worker",
         [Figure("activities", figure, "Where worker time went")],
     )
 
 
-def _bars_by_function(recording: Recording) -> Iterator[tuple[str, str, Any]]:
+def _bars_by_function(analysis: Analysis) -> Iterator[tuple[str, str, Any]]:
     functions: dict[str, dict[str, float]] = {}
-    for row in cells(recording).to_dicts():
+    for row in analysis.cells.to_dicts():
         if row["function"] is not None and row["unit"] == "seconds":
             of_function = functions.setdefault(row["function"], {})
             of_function[row["activity"]] = of_function.get(row["activity"], 0.0) + row["value"]
@@ -86,12 +83,12 @@ def _pieces(shares: list[tuple[str, float, float]]) -> list[tuple[str, float, st
     ]
 
 
-def longest_chains(recording: Recording) -> Iterator[Part]:
+def longest_chains(analysis: Analysis) -> Iterator[Part]:
     """The critical path."""
-    if not len(recording.dependencies):
+    if not len(analysis.recording.dependencies):
         yield Text(["No task needed another one, or that was not recorded."])
         return
-    path = critical_path(recording)
+    path = analysis.critical_path
     yield Grid(
         "Longest chain of each computation",
         ("computation", "wall", "longest chain", "all tasks", "workers", "at most faster by"),

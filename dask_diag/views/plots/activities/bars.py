@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.analysis.activities import UNUSED, cells
-from dask_diag.analysis.functions import by_function
+from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.free_workers import UNUSED
 from dask_diag.analysis.grouping import worker_order
 from dask_diag.formatting import count
-from dask_diag.model.recording import Recording
 from dask_diag.views.theme.colors import stacking_order
 
 __all__ = ["MOST_BARS", "UNUSED_WORKERS", "Numbers", "numbers_of"]
@@ -65,11 +64,10 @@ class Numbers:
         return {**vars(self), "most_bars": MOST_BARS, "unused_workers": UNUSED_WORKERS}
 
 
-def numbers_of(recording: Recording) -> Numbers:
+def numbers_of(analysis: Analysis) -> Numbers:
     """Add up a recording for the page."""
-    table = cells(recording)
-    of_functions = by_function(recording)
-    names = of_functions["function"].tolist() if len(of_functions) else []
+    table, of_functions = analysis.cells, analysis.functions
+    names = of_functions["function"].tolist()
     unlisted = max(len(names) - _MOST_FUNCTIONS, 0)
     functions = names[:_MOST_FUNCTIONS]
     if unlisted:

@@ -9,7 +9,7 @@ from typing import Any
 from bokeh.layouts import column, row
 from bokeh.models import Div
 
-from dask_diag.model.recording import Recording
+from dask_diag.analysis.analysis import Analysis
 from dask_diag.views.assets import callback
 from dask_diag.views.plots.activities.bars import (
     UNUSED_WORKERS,
@@ -33,9 +33,9 @@ _NOTHING = "<i>nothing was measured</i>"
 _HEADING = "Where worker time went"
 
 
-def plot_activities(recording: Recording, options: Options) -> Any:
+def plot_activities(analysis: Analysis, options: Options) -> Any:
     """Draw where worker time went, with a choice of functions and of the unit."""
-    measured = numbers_of(recording)
+    measured = numbers_of(analysis)
     numbers = _as_shown(measured, options)
     colors = [color_of_activity(name, options.palette) for name, _ in measured.activities]
     width = max(int(options.figure.get("width") or _WIDTH), _NARROWEST)

@@ -1,0 +1,188 @@
+"""Several runs before a change and several after it: what takes longer, beyond the runs' spread.
+
+A quantity, such as the wall time or the seconds of a function, has one value for each run. Those
+values are a sample: the same program ran again, on the same machine. So the mean before and the
+mean after are compared by Welch's test, and whatever makes runs differ, busy neighbours included,
+is in the spread. Tasks are never taken for a sample here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from dask_diag.analysis.activities import activities
+from dask_diag.analysis.grouping import rows_by
+from dask_diag.analysis.statistics import Variation, half_width_of_means
+from dask_diag.analysis.step_functions import seconds_computing
+from dask_diag.columns import Categorical, FloatArray
+from dask_diag.errors import DiagnosticError
+from dask_diag.model.recording import Recording, expect_recording
+from dask_diag.model.table import Table
+
+__all__ = ["COMPUTING", "WALL", "RunComparison", "compare_runs"]
+
+WALL = "wall"
+"""The seconds of the recorded block: of a program, all but the start of the interpreter."""
+COMPUTING = "computing"
+"""The seconds in which at least one computation ran."""
+_RISK_OF_RUNS = 0.015
+"""The probability that chance alone makes wall or computing seem slower; and the same of"""
+_RISK_OF_PARTS = 0.005
+"""all functions together, and of all activities together."""
+
+
+class RunComparison(NamedTuple):
+    """What changed from some runs of a program to others. What is not known is NaN.
+
+    Attributes
+    ----------
+    changes : Table
+        A row per quantity. ``kind`` and ``name``: ``run`` (``wall`` and ``computing``),
+        ``function`` (the seconds of its tasks) or ``activity`` (seconds of workers); ``before`` and
+        ``after``, the means of all runs in seconds; ``change``; ``spread``, the change that the
+        differences between runs explain; and ``verdict``: ``slower`` or ``faster`` if the change is
+        more than the spread, ``unchanged`` if not, ``too few runs`` if neither side has two,
+        ``added`` or ``removed``. Of activities more seconds are no verdict but ``more`` or
+        ``less``. The largest changes of functions and of
+        activities come first.
+    runs : tuple of int
+        How many there are, before and after.
+    """
+
+    changes: Table
+    runs: tuple[int, int]
+
+    def regressions(self, above: float) -> list[str]:
+        """What is slower, by an amount whose confidence interval reaches a share (0.1 is a tenth).
+
+        A point estimate above the share is not asked for: of a slowdown by exactly that
+        share half the estimates are below it. With more runs the interval shrinks to the share.
+
+        Returns
+        -------
+        list of str
+            ``"wall"`` and ``"computing"`` first, then names of functions.
+        """
+        return [
+            row["name"]
+            for row in self.changes.to_dicts()
+            if row["verdict"] == "slower" and row["change"] + row["spread"] >= above * row["before"]
+        ]
+
+
+@dataclass(frozen=True)
+class _Change:
+    """One quantity of each run, before and after."""
+
+    name: str
+    before: FloatArray
+    after: FloatArray
+
+    @property
+    def change(self) -> float:
+        return float(self.after.mean() - self.before.mean())
+
+    def spread(self, risk: float) -> float:
+        return half_width_of_means([Variation.of(self.before), Variation.of(self.after)], risk)
+
+    def verdict(self, risk: float, more: str = "slower", less: str = "faster") -> str:
+        if not self.before.any() or not self.after.any():
+            neither = not self.before.any() and not self.after.any()
+            return "unchanged" if neither else "removed" if self.before.any() else "added"
+        spread = self.spread(risk)
+        if np.isnan(spread):
+            return "too few runs"
+        if abs(self.change) <= spread:
+            return "unchanged"
+        return more if self.change > 0 else less
+
+
+def compare_runs(before: Sequence[Recording], after: Sequence[Recording]) -> RunComparison:
+    """Compare runs of a program before a change of it with runs after the change.
+
+    Parameters
+    ----------
+    before, after : sequence of Recording
+        One recording for each run; at least two on one of the sides, or nothing is judged.
+
+    Returns
+    -------
+    RunComparison
+    """
+    for name, recordings in (("before", before), ("after", after)):
+        if not len(recordings):
+            raise DiagnosticError(f"{name}: expected at least one recording, found none")
+        for recording in recordings:
+            expect_recording(recording)
+    runs = _changes([_runs(each) for each in before], [_runs(each) for each in after])
+    parts = {
+        kind: _changes([measure(each) for each in before], [measure(each) for each in after])
+        for kind, measure in (("function", _functions), ("activity", _activities))
+    }
+    rows = [(each, "run", *_judged(each, _risk_of_runs(runs))) for each in runs]
+    for kind, changes in parts.items():
+        words = ("more", "less") if kind == "activity" else ("slower", "faster")
+        risk = _RISK_OF_PARTS / max(1, len(changes))
+        changes.sort(key=lambda each: -abs(each.change))
+        rows += [(each, kind, *_judged(each, risk, *words)) for each in changes]
+    return RunComparison(_table(rows), (len(before), len(after)))
+
+
+def _runs(recording: Recording) -> dict[str, float]:
+    return {
+        WALL: recording.stop - recording.start,
+        COMPUTING: seconds_computing(recording.computations),
+    }
+
+
+def _functions(recording: Recording) -> dict[str, float]:
+    tasks = recording.tasks
+    seconds = tasks.stop - tasks.start
+    return {name: float(np.nansum(seconds[r])) for name, r in rows_by(tasks.function).items()}
+
+
+def _activities(recording: Recording) -> dict[str, float]:
+    table = activities(recording)
+    return dict(zip(table["activity"].tolist(), table["value"].tolist(), strict=True))
+
+
+def _changes(before: list[dict[str, float]], after: list[dict[str, float]]) -> list[_Change]:
+    """One for each name in any of the runs; where it is missing it took no time."""
+    return [
+        _Change(name, *(np.array([run.get(name, 0.0) for run in side]) for side in (before, after)))
+        for name in dict.fromkeys(name for run in (*before, *after) for name in run)
+    ]
+
+
+def _risk_of_runs(changes: list[_Change]) -> float:
+    """The risk at which wall and computing are judged (Hochberg 1988).
+
+    They are nearly the same seconds. Where both changed the same way at the full risk, both are
+    taken at their word; where only one did, it is one of two that might have.
+    """
+    verdicts = {each.verdict(_RISK_OF_RUNS) for each in changes}
+    agree = verdicts in ({"slower"}, {"faster"})
+    return _RISK_OF_RUNS if agree else _RISK_OF_RUNS / len(changes)
+
+
+def _judged(change: _Change, risk: float, *words: str) -> tuple[float, str]:
+    return change.spread(risk), change.verdict(risk, *words)
+
+
+def _table(rows: Iterable[tuple[_Change, str, float, str]]) -> Table:
+    changes, kinds, spreads, verdicts = zip(*rows, strict=True)
+    return Table(
+        {
+            "kind": Categorical.of(kinds),
+            "name": Categorical.of(each.name for each in changes),
+            "before": np.array([each.before.mean() for each in changes], float),
+            "after": np.array([each.after.mean() for each in changes], float),
+            "change": np.array([each.change for each in changes], float),
+            "spread": np.array(spreads, float),
+            "verdict": Categorical.of(verdicts),
+        }
+    )

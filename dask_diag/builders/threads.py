@@ -1,0 +1,82 @@
+"""The table of threads: the CPU of the computing process, divided among groups of its threads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from dask_diag.capture.snapshot import ComputationInfo
+from dask_diag.capture.tasks.task_row import ROW
+from dask_diag.columns import Categorical
+from dask_diag.model import tables
+from dask_diag.schema import THREAD_KINDS
+
+__all__ = ["threads_table"]
+
+_NUMBER = re.compile(r"[-_]\d+(?=$| \()")
+"""What tells threads of one name apart: ``zarr_io_3``, ``Thread-7 (work)``."""
+
+_Groups = dict[tuple[str, str], tuple[int, float]]
+"""By kind and name: how many threads, and their CPU seconds."""
+
+
+def threads_table(computations: Iterable[tuple[ComputationInfo, bytes]]) -> tables.Threads:
+    """`Recording.threads` of computations, each with the rows of its tasks."""
+    rows = [
+        (computation.name, kind, name, *values)
+        for computation, tasks in computations
+        for (kind, name), values in sorted(_groups_of(computation, tasks).items(), key=_order)
+    ]
+    names, kinds, labels, counts, cpu = zip(*rows, strict=True) if rows else ((),) * 5
+    return tables.Threads(
+        {
+            "computation": Categorical.of(names),
+            "kind": Categorical.of(kinds),
+            "name": Categorical.of(labels),
+            "threads": np.array(counts, dtype=np.int64),
+            "cpu_seconds": np.array(cpu, dtype=float),
+        }
+    )
+
+
+def _order(group: tuple[tuple[str, str], Any]) -> tuple[int, str]:
+    (kind, name), _ = group
+    return list(THREAD_KINDS).index(kind), name
+
+
+def _groups_of(computation: ComputationInfo, tasks: bytes) -> _Groups:
+    groups: _Groups = {}
+    if not computation.threads:
+        return groups
+    ran_tasks, cpu_of_tasks = _tasks_in_this_process(computation, tasks)
+    for thread in computation.threads:
+        kind, name, count, cpu = thread.kind, _NUMBER.sub("", thread.name), 1, thread.cpu
+        if thread.ident == computation.thread:
+            kind = "scheduler"
+            if computation.scheduler == "synchronous":
+                _add(groups, ("tasks", name), 1, min(cpu_of_tasks, cpu))
+                cpu = max(0.0, cpu - cpu_of_tasks)
+        elif thread.ident in ran_tasks:
+            kind = "tasks"
+        elif thread.kind == "ended":
+            count = 0
+        _add(groups, (kind, name), count, cpu)
+    return groups
+
+
+def _add(groups: _Groups, group: tuple[str, str], count: int, cpu: float) -> None:
+    count_before, cpu_before = groups.get(group, (0, 0.0))
+    groups[group] = count_before + count, cpu_before + cpu
+
+
+def _tasks_in_this_process(computation: ComputationInfo, tasks: bytes) -> tuple[set[int], float]:
+    """The threads that ran tasks, and the tasks' CPU seconds; neither of worker processes."""
+    if computation.scheduler == "processes":
+        return set(), 0.0
+    rows = np.frombuffer(tasks, dtype=float).reshape(-1, ROW.size // 8)
+    idents = np.unique(np.nan_to_num(rows[:, 4])).astype(np.int64)
+    # 0 is not known, or the thread that called the scheduler.
+    return set(idents[idents != 0].tolist()), float(np.nansum(rows[:, 3]))

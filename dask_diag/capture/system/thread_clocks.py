@@ -1,0 +1,114 @@
+"""CPU seconds of the process and of each of its threads, read at most for a fiftieth of the time.
+
+On Linux every thread has a clock that another thread can read without opening a file, and without
+giving up the GIL; elsewhere psutil reads.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from functools import cache
+from threading import get_native_id
+from time import perf_counter, process_time, thread_time
+from typing import NamedTuple
+
+from dask_diag.capture.system.linux_processes import LinuxReader
+from dask_diag.capture.system.own_threads import OwnThreads
+
+__all__ = ["ThreadReading", "read_threads", "why_not_by_thread"]
+
+_SHARE_OF_TIME = 0.02
+
+
+class ThreadReading(NamedTuple):
+    """CPU seconds so far of the process and of its live threads, by native id, at `time`."""
+
+    time: float
+    process_cpu: float
+    threads: dict[int, float]
+    own: OwnThreads
+
+
+class _LastReading:
+    """The last reading serves again while a new one would cost too much of the time since."""
+
+    def __init__(self) -> None:
+        self.pid = 0
+        self.reading = ThreadReading(0.0, 0.0, {}, OwnThreads({}, {}))
+        self.cost = 0.0
+
+    def is_recent(self, now: float) -> bool:
+        """Whether it is of this process and not yet worth replacing."""
+        return os.getpid() == self.pid and now - self.reading.time < self.cost / _SHARE_OF_TIME
+
+
+_last = _LastReading()
+
+
+def read_threads() -> ThreadReading | None:
+    """CPU seconds up to now, or to a moment ago; None if they are not known by thread."""
+    start = perf_counter()
+    if _last.is_recent(start):
+        return _last.reading
+    cpu_by_thread = _source()
+    if isinstance(cpu_by_thread, str):
+        return None
+    cpu = thread_time()
+    # The process first: a thread that ends in between is then not lost.
+    reading = ThreadReading(start, process_time(), cpu_by_thread(), OwnThreads.now())
+    # CPU, not wall: another process may have taken this CPU meanwhile.
+    _last.cost = thread_time() - cpu
+    _last.pid, _last.reading = os.getpid(), reading
+    return reading
+
+
+def why_not_by_thread() -> str:
+    """Why CPU is not known by thread on this machine; empty if it is."""
+    source = _source()
+    return source if isinstance(source, str) else ""
+
+
+@cache
+def _source() -> Callable[[], dict[int, float]] | str:
+    """The best way to read CPU by thread, or why there is none."""
+    reason = ""
+    import psutil
+
+    for read in (linux_clocks, psutil_clocks) if sys.platform == "linux" else (psutil_clocks,):
+        try:
+            if get_native_id() in read():
+                return read
+            reason = f"on {sys.platform}, threads have other numbers than Python gives them"
+        except (OSError, psutil.Error, AttributeError, NotImplementedError) as error:
+            reason = f"{type(error).__name__}: {error}"
+    return reason
+
+
+def psutil_clocks() -> dict[int, float]:
+    """CPU seconds of each thread, as fine as the platform counts them."""
+    import psutil
+
+    threads = psutil.Process().threads()
+    return {thread.id: thread.user_time + thread.system_time for thread in threads}
+
+
+def linux_clocks() -> dict[int, float]:
+    """CPU seconds of each thread, to the nanosecond."""
+    clock = time.clock_gettime
+    cpu = {}
+    for thread in _reader().own_threads():
+        try:
+            # The kernel's clock of that thread: see pthread_getcpuclockid(3).
+            cpu[thread] = clock((~thread << 3) | 6)
+        except OSError:
+            # It has ended since it was listed.
+            continue
+    return cpu
+
+
+@cache
+def _reader() -> LinuxReader:
+    return LinuxReader()

@@ -1,0 +1,96 @@
+"""Several runs compared with several: a table for a terminal, and a page of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isnan
+from typing import Any
+
+from dask_diag.analysis.compare_runs import COMPUTING, WALL, RunComparison
+from dask_diag.formatting import amount, percent
+from dask_diag.views.compare import page_of_summary
+from dask_diag.views.escaping import seconds, shown
+from dask_diag.views.text import Summary, counted, table_summary
+
+__all__ = ["run_comparison_page", "run_comparison_summary"]
+
+_SHOWN = 20
+"""Functions; of activities all are, since there are few."""
+_HEADINGS = ("mean of the runs", "before", "after", "change", "")
+
+
+def run_comparison_summary(comparison: RunComparison) -> Summary:
+    """What changed from some runs to others, at most 80 columns wide."""
+    rows = comparison.changes.to_dicts()
+    runs = {row["name"]: row for row in rows if row["kind"] == "run"}
+    before, after = comparison.runs
+    wall = runs[WALL]
+    headline = (
+        f"{counted(before, 'run')} before, {counted(after, 'run')} after: "
+        f"wall {seconds(wall['before'])} → {seconds(wall['after'])}, {_verdict(wall)}"
+    )
+    functions = [row for row in rows if row["kind"] == "function"]
+    activities = [row for row in rows if row["kind"] == "activity"]
+    lines = [
+        *(_row(row) for row in functions[:_SHOWN]),
+        *(_row({**row, "name": f"activity {row['name']}"}) for row in activities),
+        _row({**runs[COMPUTING], "name": "computing (seconds with a computation)"}),
+        _row({**wall, "name": "wall (of the recorded block)"}),
+    ]
+    return table_summary(headline, _HEADINGS, lines, list(_notes(len(functions), wall)))
+
+
+def run_comparison_page(comparison: RunComparison) -> str:
+    """The same as a page that needs no network."""
+    before, after = comparison.runs
+    title = f"{counted(before, 'run')} → {counted(after, 'run')}"
+    return page_of_summary(run_comparison_summary(comparison), title)
+
+
+def _verdict(row: dict[str, Any]) -> str:
+    change = _change(row)
+    return f"{row['verdict']} ({change})" if change else str(row["verdict"])
+
+
+def _row(row: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        shown(row["name"]),
+        seconds(row["before"]),
+        seconds(row["after"]),
+        _change(row),
+        row["verdict"],
+    )
+
+
+def _change(row: dict[str, Any]) -> str:
+    """In shares of the seconds before."""
+    before = row["before"]
+    if not before or not row["after"]:
+        return ""
+    spread = "" if isnan(row["spread"]) else f" ±{_share(row['spread'] / before)}"
+    sign = "+" if row["change"] > 0 else ""
+    return f"{sign}{_share(row['change'] / before)}{spread}"
+
+
+def _share(value: float) -> str:
+    return percent(value) if abs(value) < 10 else f"{amount(value)}x"
+
+
+def _notes(functions: int, wall: dict[str, Any]) -> Iterator[str]:
+    if functions > _SHOWN:
+        yield f"{counted(functions - _SHOWN, 'function')} that changed less not shown"
+    if isnan(wall["spread"]):
+        yield (
+            "nothing is judged: one run on each side says nothing of how much runs differ; "
+            "dask-diag run --repeat 5 records several"
+        )
+        return
+    yield (
+        "± is the change that the differences between runs explain; all verdicts together are "
+        "wrong in 2 of 100 comparisons of an unchanged program"
+    )
+    if wall["before"]:
+        yield (
+            f"a change of the wall by less than {percent(wall['spread'] / wall['before'])} looks "
+            "like chance: more runs, or a quieter machine, show smaller ones"
+        )

@@ -1,0 +1,209 @@
+"""The pytest plugin: --dask-diag and the mark, in sessions of their own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from dask_diag import load
+
+pytest_plugins = ["pytester"]
+pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
+
+TESTS = """
+import time
+import dask
+import pytest
+
+def compute(count=3, seconds=0.0):
+    tasks = [dask.delayed(time.sleep)(seconds, dask_key_name=f"sleep-{n}") for n in range(count)]
+    dask.compute(*tasks, scheduler="threads", num_workers=2)
+
+def test_computes():
+    compute()
+
+@pytest.mark.parametrize("name", ["a/b", "ä" * 300])
+def test_parameters(name):
+    compute(1)
+
+def test_computes_nothing():
+    pass
+
+def test_fails():
+    compute(2)
+    assert False
+"""
+
+
+@pytest.fixture
+def session(pytester, monkeypatch):
+    """Run pytest on some tests in a process of its own."""
+    root = str(Path(__file__).parent.parent)
+    monkeypatch.setenv("PYTHONPATH", root)
+
+    def run(source, *arguments):
+        pytester.makepyfile(source)
+        return pytester.runpytest_subprocess(
+            *("-p", "dask_diag_pytest", "-p", "no:cacheprovider", "-q", *arguments)
+        )
+
+    return run
+
+
+def names(folder="dask-diag"):
+    return sorted(path.name for path in Path(folder).iterdir())
+
+
+@pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["alone", "xdist"])
+def test_each_test_that_computes_is_recorded(session, workers):
+    result = session(TESTS, "--dask-diag", *workers)
+    result.assert_outcomes(passed=4, failed=1)
+    files = names()
+    assert len(files) == 4
+    assert [name for name in files if "test_computes-" in name]
+    assert sorted(len(load(f"dask-diag/{name}").tasks) for name in files) == [1, 1, 2, 3]
+    assert all(len(name) < 200 for name in files)
+    result.stdout.fnmatch_lines(["*4 recordings in *dask-diag", "* s computing: *test_*.diag"])
+
+
+def test_the_folder_can_be_named(session):
+    session(TESTS, "--dask-diag", "--dask-diag-dir", "some/where").assert_outcomes(
+        passed=4, failed=1
+    )
+    assert len(names("some/where")) == 4
+    Path("file").write_text("")
+    result = session(TESTS, "--dask-diag", "--dask-diag-dir=file/folder")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--dask-diag-dir: cannot make *file/folder*"])
+
+
+LIMITS = (
+    TESTS
+    + """
+@pytest.mark.dask_diag(max_wall=0.05)
+def test_slow():
+    compute(1, 0.2)
+
+@pytest.mark.dask_diag(max_wall=60, max_memory="20 GB", no=["failed-tasks"])
+def test_within():
+    compute()
+
+def blow():
+    data = bytearray(300_000_000)
+    time.sleep(0.3)
+    return len(data)
+
+@pytest.mark.dask_diag(max_memory="100 MB")
+def test_memory():
+    dask.delayed(blow)().compute(scheduler="threads")
+
+@pytest.mark.dask_diag(no=["failed-tasks"])
+def test_findings():
+    with pytest.raises(ZeroDivisionError):
+        dask.delayed(divmod)(1, 0).compute(scheduler="sync")
+
+@pytest.mark.dask_diag(max_wall=1e-9)
+def test_own_failure_comes_first():
+    raise KeyError("own")
+
+@pytest.mark.dask_diag(max_wall=1e-9)
+def test_skipped():
+    pytest.skip("no")
+"""
+)
+
+
+@pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["alone", "xdist"])
+def test_limits_fail_tests_with_the_summary(session, workers):
+    result = session(
+        LIMITS, "-k", "slow or within or memory or findings or own or skipped", *workers
+    )
+    result.assert_outcomes(passed=1, failed=4, skipped=1)
+    text = result.stdout.str()
+    assert "dask_diag: wall " in text
+    assert "is above max_wall=0.05 s" in text
+    assert "memory grew by 3" in text
+    assert "above max_memory=100 MB" in text
+    assert "dask_diag: it has the finding failed-tasks" in text
+    assert "KeyError: 'own'" in text
+    assert text.count("dask_diag: ") == 3
+    # The summary.
+    assert " in 1 computation: 1 task on 1 worker" in text
+    assert not Path("dask-diag").exists()
+
+
+def test_a_test_above_its_limit_names_its_recording(session):
+    result = session(LIMITS, "-k", "slow", "--dask-diag")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["recording: *test_slow*.diag"])
+    (name,) = names()
+    assert len(load(f"dask-diag/{name}").tasks) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("3", "expected keywords max_wall, max_memory and no, found 3"),
+        ("wall=3", "expected max_wall, max_memory or no, found 'wall'"),
+        ("max_wall='3'", "max_wall: expected seconds, a number above 0, found '3'"),
+        ("max_wall=-1", "max_wall: expected seconds, a number above 0, found -1"),
+        ("max_memory='2 GX'", "max_memory: expected bytes, or text such as '2 GB'"),
+        ("max_memory='1.2.3 GB'", "max_memory: expected bytes, or text such as '2 GB'"),
+        ("no=['slow']", "no: there is no finding 'slow'; there are "),
+        ("no=3", "no: expected codes of findings, such as ['tasks-too-small'], found 3"),
+    ],
+)
+def test_marks_without_meaning_are_errors(session, arguments, message):
+    result = session(
+        f"import pytest\n@pytest.mark.dask_diag({arguments})\ndef test_it():\n    open('ran', 'w')\n"
+    )
+    result.assert_outcomes(errors=1)
+    assert f"mark dask_diag: {message}" in result.stdout.str()
+    assert not Path("ran").exists()
+
+
+def test_the_closest_mark_decides():
+    from dask_diag.pytest_limits import Limits, limits_of
+
+    marks = [
+        pytest.mark.dask_diag(max_wall=2).mark,
+        pytest.mark.dask_diag(max_wall=1, max_memory="1.5 GiB", no="straggler").mark,
+    ]
+    assert limits_of(marks) == Limits(2.0, 1.5 * 2**30, ("straggler",))
+
+
+def test_without_option_and_mark_nothing_is_imported(session):
+    result = session("""
+import sys
+def test_it():
+    assert "dask_diag_pytest" in sys.modules
+    assert not [name for name in sys.modules if name.split(".")[0] in ("dask", "dask_diag", "numpy")]
+""")
+    result.assert_outcomes(passed=1)
+    assert not Path("dask-diag").exists()
+
+
+def test_a_test_that_cannot_be_recorded_runs(session):
+    result = session(
+        """
+import os, shutil
+def test_it():
+    shutil.rmtree("dask-diag")
+def test_other():
+    import dask
+    assert dask.delayed(sum)([1, 2]).compute() == 3
+""",
+        "--dask-diag",
+    )
+    result.assert_outcomes(passed=2, warnings=1)
+    result.stdout.fnmatch_lines(["*dask_diag: not recorded: *"])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="entry points are those of this environment")
+def test_the_entry_point_is_registered():
+    from importlib.metadata import entry_points
+
+    found = {each.name: each.value for each in entry_points(group="pytest11")}
+    assert found["dask_diag_pytest"] == "dask_diag_pytest"
