@@ -222,6 +222,59 @@ def test_each_second_of_a_compute_by_hand():
     assert by_worker["thread-1", "idle"] == pytest.approx(4.5)
 
 
+def in_processes(recording, *, called, prepared, scheduler="processes"):
+    """The same, called for earlier, with its graph in order later."""
+    columns = {name: recording.computations[name] for name in recording.computations.columns}
+    columns.update(called=[called], prepared=[prepared], scheduler=Categorical.of([scheduler]))
+    return dataclasses.replace(recording, computations=filled_table("computations", columns))
+
+
+def test_graph_and_startup_by_hand():
+    # Called at -2, in order at 1. Of two processes one starts its first task at 3, the other at 5;
+    # both tasks could have run from 1 on. They run to 6 and 7; the end is at 10.
+    rows = [(3, 6, 6, "ok", ()), (5, 7, 7, "ok", ())]
+    recording = in_processes(recording_of(rows, 2, 10), called=-2.0, prepared=1.0)
+    assert totals(recording) == {
+        "graph": 2 * 3.0,
+        "startup": 2 + 4,
+        "thread-cpu": 0.75 + 0.5,
+        "thread-noncpu": 2.25 + 1.5,
+        "idle": 4 + 3,
+    }
+    assert_adds_up(recording)
+    # Threads start at once: what keeps their tasks waiting is the scheduler.
+    threads = in_processes(recording, called=-2.0, prepared=1.0, scheduler="threads")
+    assert totals(threads) == {
+        "graph": 2 * 3.0,
+        "overhead": 2 + 4,
+        "thread-cpu": 0.75 + 0.5,
+        "thread-noncpu": 2.25 + 1.5,
+        "idle": 4 + 3,
+    }
+
+
+def test_a_process_without_a_task_to_run_does_not_start_up():
+    # There is one task at first: the second process could not have run any until 6.
+    rows = [(3, 6, 6, "ok", ()), (8, 9, 9, "ok", (0,))]
+    recording = in_processes(recording_of(rows, 2, 10), called=0.0, prepared=1.0)
+    assert totals(recording)["startup"] == 2 + 2
+    assert_adds_up(recording)
+
+
+def test_processes_that_start_are_not_overhead(retried):
+    def measure():
+        with Profiler() as prof:
+            dask.multiprocessing.get({("x", n): (time.sleep, 0.2) for n in range(4)}, [("x", 0)])
+        of = totals(prof.recording)
+        row, tasks = prof.recording.computations, prof.recording.tasks
+        first = tasks.start.min() - row.prepared[0]
+        assert of["startup"] >= first > 0.1
+        assert of.get("overhead", 0.0) < 0.3 * of["startup"]
+        assert_adds_up(prof.recording)
+
+    retried(measure)
+
+
 def test_a_task_of_which_it_is_not_known_when_it_ran_is_other():
     nan = float("nan")
     recording = recording_of([(nan, nan, nan, "failed", ())], 2, 10)

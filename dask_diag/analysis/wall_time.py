@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from dask_diag.analysis.activities import activities
-from dask_diag.analysis.phases import first_starts, phases, prepared_times
+from dask_diag.analysis.phases import first_starts, phases
+from dask_diag.analysis.task_times import prepared_times
 from dask_diag.columns import Categorical
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
@@ -31,7 +32,8 @@ def wall_time(recording: Recording) -> Table:
         ``recording.stop - recording.start``. Phases are in order of time; activities, in place of
         ``tasks``, the largest first.
     """
-    seconds = dict(zip(*(phases(recording)[name].tolist() for name in ("phase", "seconds"))))
+    table = phases(recording)
+    seconds = dict(zip(table["phase"].tolist(), table["seconds"].tolist(), strict=True))
     shares = _shares_while_tasks_run(recording)
     parts: dict[str, float] = {}
     for phase in PHASES:
@@ -62,6 +64,6 @@ def _shares_while_tasks_run(recording: Recording) -> dict[str, float]:
 
 
 def _worker_seconds_before_tasks(recording: Recording) -> float:
-    waited = first_starts(recording) - prepared_times(recording)
+    waited = first_starts(recording) - prepared_times(recording.computations)
     workers = np.maximum(recording.computations.workers, 1)
     return float((np.clip(waited, 0.0, None) * workers).sum())

@@ -37,6 +37,8 @@ _AFTER_METERED = {
     "serialize": "#d9730d",
     "failed": "#cd1a27",
     "unfinished": "#f2a0ab",
+    "graph": "#96704a",
+    "startup": "#b89b7a",
     "overhead": "#656565",
     "other": "#999999",
     "idle": "#e2e2e2",
