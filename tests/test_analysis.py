@@ -10,7 +10,7 @@ from dask_diag.analysis.analysis import Analysis
 from dask_diag.errors import DiagnosticError
 
 from .recordings import example
-from .test_finding_thresholds import chain, run, with_waits
+from .test_finding_thresholds import chain, overlapping, run, with_waits
 
 
 @pytest.fixture
@@ -58,8 +58,15 @@ def test_a_summary_sweeps_over_the_workers_once(calls):
 
 
 def test_each_computation_is_swept_over_once(calls):
-    summary(example(20))
-    assert calls["sweep"] == len(example(20).computations)
+    summary(overlapping(0.5))
+    assert calls["sweep"] == 2
+
+
+def test_tasks_of_computations_that_were_not_recorded_have_a_summary():
+    tasks = example(20)
+    assert len(tasks.dependencies)
+    assert not len(tasks.computations)
+    assert "20 tasks" in summary(tasks)
 
 
 def test_findings_have_the_codes_of_the_schema():
