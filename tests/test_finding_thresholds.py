@@ -376,8 +376,7 @@ def test_the_first_small_task_of_a_process_imports_modules():
 
 @pytest.mark.parametrize(("size", "is_moving"), [(0.9e6, False), (1.1e6, True)])
 def test_time_between_processes_counts_for_large_data(size, is_moving):
-    # The first wait in a process is not for data: its process starts.
-    recording = moved(0.25, size, sent=0.24)
+    recording = moved(0.2, size, sent=0.19)
     assert ("serialization-bound" in found(recording)) == is_moving
 
 

@@ -4,13 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dask_diag import Recording
 from dask_diag.analysis.headline import headline
 from dask_diag.analysis.wall_time import wall_time
-from dask_diag.schema import PHASES, WAITS, WORKER_ACTIVITIES
 from tests.tables import filled_table
 
 

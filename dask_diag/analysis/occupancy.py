@@ -146,7 +146,7 @@ def occupancies(recording: Recording) -> list[Occupancy]:
             computation=name,
             span=computations.span[index],
             graph=(called[[index]], prepared[[index]]),
-            startup=_startups(recording, index, prepared[index], rows, times),
+            startup=_startups(recording, index, times[2][rows], rows),
             stop=float(computations.stop[index]),
             workers=int(computations.workers[index]),
         )
@@ -222,25 +222,24 @@ def sweep(
 
 
 def _startups(
-    recording: Recording,
-    index: int,
-    prepared: float,
-    rows: IntArray,
-    times: tuple[FloatArray, ...],
+    recording: Recording, index: int, worker_start: FloatArray, rows: IntArray
 ) -> Interval:
-    """From the first submission to the first task of each process that ran tasks of a computation.
+    """From the first submission to the first task of each process that joined for a computation.
 
-    Threads start at once.
+    Threads start at once, and processes of a pool that was there before have started.
     """
-    if recording.computations.scheduler[index] != "processes":
-        return np.zeros(0), np.zeros(0)
-    worker_start = times[2][rows]
-    known = ~np.isnan(worker_start)
-    pids = recording.tasks.pid[rows[known]]
-    first = np.full(len(pids.values), np.inf)
-    np.minimum.at(first, pids.codes, worker_start[known])
-    first = first[np.isfinite(first)]
-    return np.full(len(first), prepared), np.maximum(first, prepared)
+    computations, workers = recording.computations, recording.workers
+    prepared = float(prepared_times(computations)[index])
+    called = float(call_times(computations)[index])
+    joined = workers.computation.where(computations.computation[index]) & (workers.joined > called)
+    new = set(workers.pid[joined].tolist())
+    first = {
+        pid: float(np.fmin.reduce(worker_start[of_pid], initial=np.inf))
+        for pid, of_pid in rows_by(recording.tasks.pid[rows]).items()
+        if pid in new
+    }
+    stops = np.array([time for time in first.values() if time < np.inf], dtype=float)
+    return np.full(len(stops), prepared), np.maximum(stops, prepared)
 
 
 def _counts(

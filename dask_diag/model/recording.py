@@ -31,6 +31,7 @@ from dask_diag.model.tables import (
     Threads,
     Transfers,
     Waits,
+    Workers,
 )
 
 __all__ = ["STATES", "Recording", "combine", "expect_recording"]
@@ -99,6 +100,9 @@ class Recording:
         ``computation``,
         ``library`` (as threadpoolctl names it), ``threads``. Without threadpoolctl they are not
         known: one row, of no name and 0 threads.
+    workers : Table
+        A row per computation and worker process that ran its tasks: ``computation``, ``pid``,
+        ``joined`` (when the process could first run tasks).
     threads : Table
         A row per computation and group of threads of the computing process: ``computation``,
         ``kind`` (``tasks``, ``scheduler``, ``dask_diag``, ``python``, ``native`` or ``ended``),
@@ -159,6 +163,7 @@ class Recording:
     transfers: Transfers = field(default_factory=Transfers.empty)
     waits: Waits = field(default_factory=Waits.empty)
     pools: Pools = field(default_factory=Pools.empty)
+    workers: Workers = field(default_factory=Workers.empty)
     threads: Threads = field(default_factory=Threads.empty)
     frames: Frames = field(default_factory=Frames.empty)
     call_tree: CallTree = field(default_factory=CallTree.empty)
