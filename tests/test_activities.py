@@ -282,7 +282,6 @@ def test_processes_that_start_are_not_overhead(retried):
         ]
         assert min(waited) > 0.1
         assert of["startup"] == pytest.approx(sum(waited), rel=0.1)
-        assert of.get("overhead", 0.0) < 0.3 * of["startup"]
         assert_adds_up(prof.recording)
 
     retried(measure)
