@@ -54,11 +54,9 @@ LOCKED = tuple(
 READING = tuple(
     str(Path(PACKAGE) / name)
     for name in (
-        "capture",
-        "profilers",
-        "builders/incremental",
-        "builders/recording",
-        "builders/task",
+        *("capture/cached_results", "capture/computation", "capture/session", "capture/tasks"),
+        *("capture/sampling/call_tree", "profilers/base", "profilers/cache"),
+        *("builders/incremental_results", "builders/incremental_tasks"),
     )
 )
 """Files whose functions read what changes, and not only what they are given."""
