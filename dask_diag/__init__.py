@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dask_diag.analysis.critical_path import critical_path
     from dask_diag.analysis.findings import Finding, findings
     from dask_diag.analysis.memory import memory_usage
+    from dask_diag.analysis.simulation import simulate
     from dask_diag.analysis.waits import waits
     from dask_diag.model.recording import Recording, combine
     from dask_diag.storage import load, save
@@ -55,6 +56,7 @@ __all__ = [
     "record",
     "report",
     "save",
+    "simulate",
     "span",
     "summary",
     "visualize",
@@ -75,6 +77,7 @@ _WHEN_FIRST_USED = {
     "memory_usage": "dask_diag.analysis.memory",
     "report": "dask_diag.views.report.page",
     "save": "dask_diag.storage",
+    "simulate": "dask_diag.analysis.simulation",
     "summary": "dask_diag.views.summary",
     "visualize": "dask_diag.views.visualize",
     "waits": "dask_diag.analysis.waits",

@@ -225,8 +225,8 @@ class Pools(Schema):
 class Threads(Schema):
     """A row per computation and group of threads of the computing process that used CPU.
 
-    They sum to the CPU of that process. A computation of less than about a millisecond has none:
-    reading the clocks would take too long a part of it.
+    They sum to the CPU of that process. A very short computation has none: reading the clocks would
+    take too long a part of it.
     """
 
     computation = _category("The computation.")

@@ -41,7 +41,7 @@ _AFTER_METERED = {
     "other": "#999999",
     "idle": "#e2e2e2",
 }
-"""Neighbours in a stack differ in lightness too: not everyone tells hues apart.
+"""Neighbours in a stack differ in lightness too: not everyone can distinguish hues.
 
 None is too dark for the dark theme: each has a contrast of 3 or more to its background.
 """
