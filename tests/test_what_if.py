@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dask_diag import Recording, report, save, simulate, what_if
-from dask_diag.views.report import work
+from dask_diag.views.report import predictions
 from dask_diag.views.what_if import what_if_summary
 
 from .tables import filled_table
@@ -116,6 +116,6 @@ def test_a_report_shows_the_table(recording, tmp_path, monkeypatch):
     text = report(recording, tmp_path / "report.html", mode="cdn").read_text()
     assert "Predicted wall time" in text
     assert "unlimited workers" in text
-    monkeypatch.setattr(work, "_TASKS_SIMULATED", 10)
+    monkeypatch.setattr(predictions, "_TASKS_SIMULATED", 10)
     text = report(recording, tmp_path / "report.html", mode="cdn").read_text()
     assert "Not simulated for 25 tasks" in text

@@ -17,6 +17,7 @@ from dask_diag.analysis.functions import by_function
 from dask_diag.analysis.memory import memory_usage
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.step_functions import Level, cached_levels, seconds_computing
+from dask_diag.analysis.thread_groups import ThreadGroup, thread_groups
 from dask_diag.analysis.waits import waits
 from dask_diag.columns import FloatArray
 from dask_diag.model.recording import Recording
@@ -101,6 +102,11 @@ class Analysis:
     def cpu_outside_tasks(self) -> float:
         """CPU seconds of threads that are neither a task's nor the scheduler's; NaN if unknown."""
         return cpu_outside_tasks(self.recording)
+
+    @cached_property
+    def thread_groups(self) -> list[ThreadGroup]:
+        """The CPU of groups of threads, those with most first; empty if it is not known."""
+        return thread_groups(self.recording)
 
     @property
     def known_cpu_outside_tasks(self) -> float:

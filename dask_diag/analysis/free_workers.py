@@ -44,6 +44,8 @@ def seconds_blocked_by_transfers(
 def seconds_of_free_workers(division: Division, occupancy: Occupancy) -> Iterator[Sum]:
     """Seconds of a computation's free workers, by why they were free."""
     reasons = {
+        "graph": occupancy.graph,
+        "startup": occupancy.startup,
         "overhead": occupancy.overhead,
         "idle": occupancy.idle,
         "other": occupancy.unknown,

@@ -9,14 +9,14 @@ change from row to row, and nearly vanish when they are compressed.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, reduce
 from itertools import chain, permutations
 from typing import Any
 
 import numpy as np
 
-from dask_diag.columns import Array, Categorical, FloatArray, IntArray, PrefixStrings
+from dask_diag.columns import Array, Categorical, FloatArray, IntArray, PrefixStrings, Values
 from dask_diag.model.table import Table
 from dask_diag.storage.blocks import ByteReader, ByteWriter
 
@@ -315,7 +315,7 @@ def _check_that_texts_decode(lengths: Integers, tails: bytes) -> None:
             raise ValueError("expected texts that end where a character does")
 
 
-_DECODERS = {
+_DECODERS: Mapping[str, Callable[[str, Spec, _Table, ByteReader], Values]] = {
     "integers": _decode_numbers,
     "floats": _decode_floats,
     "labels": _decode_labels,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,16 +16,14 @@ from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.views.escaping import shown
 from dask_diag.views.text import counted
+from dask_diag.views.thread_lines import thread_lines
 
 __all__ = ["labelled_lines", "shares_of_worker_time"]
 
 Line = tuple[str, str]
 """A label and a text."""
 
-_Key = TypeVar("_Key")
-
 _SMALLEST_SHARE = 0.01
-_LARGE_SHARE = 0.1
 _LARGE_GROWTH = 1e6
 _SERIES_SHOWN = 8
 _METERED_SHOWN = 8
@@ -44,7 +41,7 @@ def labelled_lines(analysis: Analysis) -> Iterator[Line]:
     yield from _cached_results(analysis)
     yield from _hottest_line(recording)
     yield from _metered(recording)
-    yield from _cpu_outside_tasks(analysis)
+    yield from thread_lines(analysis)
     yield from _outcomes(recording.tasks)
     yield from _computations(recording.computations)
 
@@ -70,7 +67,7 @@ def _metered(recording: Recording) -> Iterator[Line]:
     }
     parts = [
         f"{shown(activity, 24)} {quantity(value, shown(unit, 24))}"
-        for (activity, unit), value in _first(amounts, _METERED_SHOWN)
+        for (activity, unit), value in list(amounts.items())[:_METERED_SHOWN]
     ]
     if len(amounts) > len(parts):
         parts.append(f"and {count(len(amounts) - len(parts))} more")
@@ -146,27 +143,6 @@ def _computations(computations: Table) -> Iterator[Line]:
         yield "Overlapping", f"{counted(overlapping, 'computation')} started before another stopped"
 
 
-def _cpu_outside_tasks(analysis: Analysis) -> Iterator[Line]:
-    recording = analysis.recording
-    if not len(recording.computations):
-        return
-    outside, in_tasks = analysis.cpu_outside_tasks, analysis.cpu_in_tasks
-    if outside > _LARGE_SHARE * (outside + in_tasks):
-        pools = recording.pools.rows(recording.pools.known > 0)
-        named = {
-            f"{shown(row['library'], 24)} ({row['threads']} threads)" for row in pools.to_dicts()
-        }
-        text = f"{seconds(outside)} of CPU"
-        if named:
-            text += f"; native thread pools: {', '.join(sorted(named))}"
-        elif len(recording.pools):
-            text += ". Install threadpoolctl to see native thread pools"
-        yield "Other threads", text
-    scheduling = analysis.cpu_of_scheduler
-    if scheduling > _LARGE_SHARE * (outside + in_tasks + scheduling):
-        yield "Scheduler", f"{seconds(scheduling)} of CPU"
-
-
 def _hottest_line(recording: Recording) -> Iterator[Line]:
     for line in hottest_lines(recording, 1).to_dicts():
         path = short_path(line["file"])
@@ -237,13 +213,8 @@ def _cached_results(analysis: Analysis) -> Iterator[Line]:
     if not levels:
         return
     unit = shown(recording.metric_unit, 24)
-    top = ", ".join(
-        f"{shown(name, 24)} {quantity(level.peak, unit)}" for name, level in _first(levels, 3)
-    )
+    largest = list(levels.items())[:3]
+    top = ", ".join(f"{shown(name, 24)} {quantity(level.peak, unit)}" for name, level in largest)
     metric = shown(recording.metric, 24)
     measured = "" if (metric, unit) == ("nbytes", "bytes") else f" ({metric})"
     yield "Cached results", f"peak {quantity(total.peak, unit)}{measured}: {top}"
-
-
-def _first(mapping: dict[_Key, Any], count: int) -> list[tuple[_Key, Any]]:
-    return list(mapping.items())[:count]

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dask_diag.formatting import amount, percent
+from dask_diag.formatting import amount, percent, seconds
 from dask_diag.model.table import Table
-from dask_diag.views.escaping import seconds, shown
+from dask_diag.views.escaping import shown
 from dask_diag.views.text import Summary, table_summary
 
-__all__ = ["HEADINGS", "prediction_rows", "what_if_summary"]
+__all__ = ["HEADINGS", "NOTE", "prediction_rows", "what_if_summary"]
 
 HEADINGS = ("what if", "predicted", "gain", "times as fast")
 _NEGLIGIBLE = 0.0005
-_NOTES = (
+NOTE = (
     "The recorded graph is replayed on the same machine: tasks that need a CPU share those that it "
-    "has. Changes do not add up.",
+    "has. Changes do not add up."
 )
 
 
@@ -28,7 +28,7 @@ def what_if_summary(table: Table, measured: float) -> Summary:
         f"Wall time measured: {seconds(measured)}; replayed as recorded: {seconds(recorded)} "
         f"({percent(recorded / measured) if measured else 'unknown'})"
     )
-    return table_summary(heading, HEADINGS, rows, _NOTES if len(rows) > 1 else ())
+    return table_summary(heading, HEADINGS, rows, [NOTE] if len(rows) > 1 else [])
 
 
 def prediction_rows(table: Table) -> Iterator[tuple[str, ...]]:

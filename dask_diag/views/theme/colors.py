@@ -37,11 +37,13 @@ _AFTER_METERED = {
     "serialize": "#d9730d",
     "failed": "#cd1a27",
     "unfinished": "#f2a0ab",
+    "graph": "#96704a",
+    "startup": "#b89b7a",
     "overhead": "#656565",
     "other": "#999999",
     "idle": "#e2e2e2",
 }
-"""Neighbours in a stack differ in lightness too: not everyone tells hues apart.
+"""Neighbours in a stack differ in lightness too: not everyone can distinguish hues.
 
 None is too dark for the dark theme: each has a contrast of 3 or more to its background.
 """
