@@ -344,7 +344,7 @@ def test_plots_are_chosen_by_name():
         ),
         ([], "plots: expected some of .* found none"),
         ([3], "found 3"),
-        (["cache"], "plots: there is nothing to draw of cache; there is of tasks, activities"),
+        (["cache"], "plots: nothing was recorded for cache; choose among tasks, activities"),
     ],
 )
 def test_a_plot_that_there_is_not_is_told(plots, told):

@@ -200,7 +200,12 @@ def test_only_one_file_touches_dasks_internals():
             assert not [name for name in names if name in private], path
 
 
-MOST_ANY = {"dask_diag/storage": 2, "dask_diag": 577}
+MOST_ANY = {
+    "dask_diag/cli": 8,
+    "dask_diag/storage": 2,
+    "dask_diag/views": 12,
+    "dask_diag": 344,
+}
 """How often `Any` may be written: lower it with each that goes (to 150), and never raise it."""
 
 

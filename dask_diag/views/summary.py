@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import isnan
-from typing import Any
 
 import numpy as np
 
@@ -15,9 +14,9 @@ from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.schema import Outcome
 from dask_diag.views.escaping import shown
-from dask_diag.views.sources import recording_of
+from dask_diag.views.sources import Sources, recording_of
 from dask_diag.views.summary_lines import labelled_lines, shares_of_worker_time
-from dask_diag.views.text import Summary, SummaryParts, counted, make_summary
+from dask_diag.views.text import Record, Summary, SummaryParts, counted, make_summary
 
 __all__ = ["HEADINGS", "function_rows", "headline", "summary"]
 
@@ -25,13 +24,13 @@ _FUNCTIONS_SHOWN = 20
 HEADINGS = ("function", "tasks", "wall", "CPU", "non-CPU", "CPU %", "longest")
 
 
-def summary(profilers: Any) -> Summary:
-    """What was measured, by function, with totals, failures and what the reader must know.
+def summary(profilers: Sources) -> Summary:
+    """What was measured, by function, with totals, failures and notices.
 
     Parameters
     ----------
     profilers : diagnostic, Recording, or a list of them
-        Several are combined: they are taken to have watched the same block.
+        Several are combined, as recordings of the same block.
 
     Returns
     -------
@@ -100,7 +99,7 @@ def function_rows(analysis: Analysis) -> Iterator[tuple[str, ...]]:
         yield _row("total", records)
 
 
-def _row(name: str, records: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+def _row(name: str, records: Sequence[Record]) -> tuple[str, ...]:
     tasks = sum(record["tasks"] for record in records)
     wall, cpu, noncpu, longest = (
         [record[column] for record in records if not isnan(record[column])]

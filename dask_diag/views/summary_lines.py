@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,8 +23,6 @@ __all__ = ["labelled_lines", "shares_of_worker_time"]
 
 Line = tuple[str, str]
 """A label and a text."""
-
-_Key = TypeVar("_Key")
 
 _SMALLEST_SHARE = 0.01
 _LARGE_GROWTH = 1e6
@@ -71,7 +68,7 @@ def _metered(recording: Recording) -> Iterator[Line]:
     }
     parts = [
         f"{shown(activity, 24)} {quantity(value, shown(unit, 24))}"
-        for (activity, unit), value in _first(amounts, _METERED_SHOWN)
+        for (activity, unit), value in list(amounts.items())[:_METERED_SHOWN]
     ]
     if len(amounts) > len(parts):
         parts.append(f"and {count(len(amounts) - len(parts))} more")
@@ -217,13 +214,8 @@ def _cached_results(analysis: Analysis) -> Iterator[Line]:
     if not levels:
         return
     unit = shown(recording.metric_unit, 24)
-    top = ", ".join(
-        f"{shown(name, 24)} {quantity(level.peak, unit)}" for name, level in _first(levels, 3)
-    )
+    largest = list(levels.items())[:3]
+    top = ", ".join(f"{shown(name, 24)} {quantity(level.peak, unit)}" for name, level in largest)
     metric = shown(recording.metric, 24)
     measured = "" if (metric, unit) == ("nbytes", "bytes") else f" ({metric})"
     yield "Cached results", f"peak {quantity(total.peak, unit)}{measured}: {top}"
-
-
-def _first(mapping: dict[_Key, Any], count: int) -> list[tuple[_Key, Any]]:
-    return list(mapping.items())[:count]

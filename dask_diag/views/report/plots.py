@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
-
-import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.formatting import count, size
 from dask_diag.model.recording import Recording
+from dask_diag.views.drawings import plot_of
 from dask_diag.views.plots.cache import measured
 from dask_diag.views.plots.figures import Options
 from dask_diag.views.plots.flame.summary import flame_summary_parts
@@ -26,13 +24,12 @@ from dask_diag.views.report.components import (
     safe,
 )
 from dask_diag.views.theme.colors import color_of
-from dask_diag.views.visualize import plot_of
 
 __all__ = ["cache", "flame", "memory", "resources", "tasks"]
 
 _FUNCTIONS = 20
 _MARKS = {"upper": "≤ "}
-_WHAT_MARKS_TELL = (
+_MEANING_OF_MARKS = (
     "≤ is an upper bound: other tasks ran in that process meanwhile, or before. "
     "Without it the amount is exact."
 )
@@ -47,8 +44,8 @@ def tasks(analysis: Analysis) -> Iterator[Part]:
         return
     yield Text(
         [
-            "A lane for each worker, a rectangle for each task, filled as far as its time was CPU "
-            "time. Point at a task to see what it was; drag to move, turn the wheel to zoom."
+            "A lane for each worker, a rectangle for each task; the filled part is its share of "
+            "CPU time. Point at a task for details; drag to move, turn the wheel to zoom."
         ]
     )
     yield plot
@@ -86,7 +83,7 @@ def memory(analysis: Analysis) -> Iterator[Part]:
         return
     own, children = samples["memory"], samples["memory_children"]
     rows = [
-        (name, *(size(of(values)) for of in (_first, np.max, _last)))
+        (name, *map(size, (values[0], values.max(), values[-1])))
         for name, values in (
             ("this process", own),
             ("its descendants", children),
@@ -112,15 +109,7 @@ def memory(analysis: Analysis) -> Iterator[Part]:
                 for row in usage[:_FUNCTIONS]
             ],
         )
-        yield Text([_WHAT_MARKS_TELL])
-
-
-def _first(values: Any) -> float:
-    return float(values[0])
-
-
-def _last(values: Any) -> float:
-    return float(values[-1])
+        yield Text([_MEANING_OF_MARKS])
 
 
 def cache(analysis: Analysis) -> Iterator[Part]:
@@ -158,7 +147,7 @@ def flame(analysis: Analysis) -> Iterator[Part]:
 
 
 def _figure(name: str, recording: Recording) -> Figure | None:
-    """A plot over time, as wide as there is room, without a legend."""
+    """A plot over time, as wide as the page, without a legend."""
     options = Options(
         sizing_mode="stretch_width",
         title=None,

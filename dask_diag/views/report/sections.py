@@ -1,4 +1,4 @@
-"""The sections of a report: each takes a recording and gives what stands in it."""
+"""The sections of a report: each is a function from a recording to its parts."""
 
 from __future__ import annotations
 
@@ -7,12 +7,21 @@ from math import isnan
 from typing import NamedTuple
 
 from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.findings import CODES, find
+from dask_diag.analysis.findings import CODES, Finding, find
+from dask_diag.formatting import seconds
 from dask_diag.model.recording import Recording
-from dask_diag.model.table import Table
-from dask_diag.views.escaping import seconds, shown
+from dask_diag.views.escaping import shown
 from dask_diag.views.report import plots, work
-from dask_diag.views.report.components import Code, Findings, Fold, Grid, Part, Text, safe
+from dask_diag.views.report.components import (
+    Code,
+    Findings,
+    Fold,
+    Grid,
+    Part,
+    ShownFinding,
+    Text,
+    safe,
+)
 from dask_diag.views.summary import HEADINGS, function_rows, headline
 from dask_diag.views.summary_lines import labelled_lines
 from dask_diag.views.text import counted
@@ -31,24 +40,22 @@ class Section(NamedTuple):
 
 
 def _findings(analysis: Analysis) -> Iterator[Part]:
-    found = find(analysis)
+    found = list(map(_shown, find(analysis)))
     if found:
-        yield Findings(
-            [
-                {
-                    "code": finding.code,
-                    "severity": finding.severity,
-                    "lost": ""
-                    if isnan(finding.seconds_lost)
-                    else f"about {seconds(finding.seconds_lost)} lost",
-                    "evidence": safe(finding.evidence, 600),
-                    "advice": safe(finding.advice, 400),
-                }
-                for finding in found
-            ]
-        )
+        yield Findings(found)
     else:
         yield Text([f"Nothing stood out. Looked for: {', '.join(CODES)}."])
+
+
+def _shown(finding: Finding) -> ShownFinding:
+    lost = finding.seconds_lost
+    return ShownFinding(
+        code=finding.code,
+        severity=finding.severity,
+        lost="" if isnan(lost) else f"about {seconds(lost)} lost",
+        evidence=safe(finding.evidence, 600),
+        advice=safe(finding.advice, 400),
+    )
 
 
 def _summary(analysis: Analysis) -> Iterator[Part]:
@@ -64,8 +71,8 @@ def _calling_code(analysis: Analysis) -> Iterator[Part]:
     rows = _facts(analysis.recording, "calling code")
     if not rows:
         yield Text(["The code that computed was not recorded, or its source is not there."])
-    for place, text in rows:
-        yield Code(safe(place), _lines(text))
+    for location, text in rows:
+        yield Code(safe(location), _lines(text))
 
 
 def _lines(text: str) -> str:
@@ -80,24 +87,22 @@ def _versions(analysis: Analysis) -> Iterator[Part]:
         yield Text(["Where this was recorded is not in the recording."])
         return
     for section in ("versions", "machine"):
-        yield Grid(section.capitalize(), ("", ""), _told(recording, section), texts=2)
-    configuration = _told(recording, "configuration")
+        yield Grid(section.capitalize(), ("", ""), _escaped_facts(recording, section), texts=2)
+    configuration = _escaped_facts(recording, "configuration")
     yield Fold(
         f"dask's configuration ({counted(len(configuration), 'entry', 'entries')})",
         [Grid("Configuration", ("name", "value"), configuration, texts=2)],
     )
 
 
-def _told(recording: Recording, section: str) -> list[tuple[str, str]]:
+def _escaped_facts(recording: Recording, section: str) -> list[tuple[str, str]]:
     return [(safe(name), safe(value, 300)) for name, value in _facts(recording, section)]
 
 
 def _facts(recording: Recording, section: str) -> list[tuple[str, str]]:
-    table: Table = recording.environment
-    if not len(table):
-        return []
-    rows = table.rows(table["section"].where(section))
-    return list(zip(rows["name"].tolist(), rows["value"].tolist(), strict=True))
+    table = recording.environment
+    rows = table.rows(table.section.where(section))
+    return list(zip(rows.name.tolist(), rows.value.tolist(), strict=True))
 
 
 SECTIONS = (

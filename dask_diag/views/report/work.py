@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from dask_diag.analysis.analysis import Analysis
-from dask_diag.formatting import amount, count, percent
-from dask_diag.views.escaping import seconds
+from dask_diag.formatting import amount, count, percent, seconds
 from dask_diag.views.plots.activities.plot import plot_activities
 from dask_diag.views.plots.figures import Options
 from dask_diag.views.report.components import (
@@ -29,6 +27,8 @@ __all__ = ["longest_chains", "worker_time"]
 
 _FUNCTIONS = 20
 _CHAIN = 200
+Piece = tuple[str, float, str]
+"""Of a bar: a colour, per cent of the longest, and a tooltip."""
 
 
 def worker_time(analysis: Analysis) -> Iterator[Part]:
@@ -58,7 +58,7 @@ def worker_time(analysis: Analysis) -> Iterator[Part]:
     )
 
 
-def _bars_by_function(analysis: Analysis) -> Iterator[tuple[str, str, Any]]:
+def _bars_by_function(analysis: Analysis) -> Iterator[tuple[str, str, list[Piece]]]:
     functions: dict[str, dict[str, float]] = {}
     for row in analysis.cells.to_dicts():
         if row["function"] is not None and row["unit"] == "seconds":
@@ -72,11 +72,11 @@ def _bars_by_function(analysis: Analysis) -> Iterator[tuple[str, str, Any]]:
         yield safe(name, 40), seconds(sums[name]), _pieces(shares)
     rest = order[_FUNCTIONS:]
     if rest:
-        told = seconds(sum(sums[name] for name in rest))
-        yield f"({counted(len(rest), 'more function')})", told, []
+        total = seconds(sum(sums[name] for name in rest))
+        yield f"({counted(len(rest), 'more function')})", total, []
 
 
-def _pieces(shares: list[tuple[str, float, float]]) -> list[tuple[str, float, str]]:
+def _pieces(shares: list[tuple[str, float, float]]) -> list[Piece]:
     return [
         (color_of_activity(name), 100 * share, f"{safe(name, 40)}: {seconds(value)}")
         for name, value, share in sorted(shares, key=lambda item: stacking_order(item[0]))
@@ -86,12 +86,12 @@ def _pieces(shares: list[tuple[str, float, float]]) -> list[tuple[str, float, st
 def longest_chains(analysis: Analysis) -> Iterator[Part]:
     """The critical path."""
     if not len(analysis.recording.dependencies):
-        yield Text(["No task needed another one, or that was not recorded."])
+        yield Text(["No dependencies between tasks were recorded."])
         return
     path = analysis.critical_path
     yield Grid(
-        "Longest chain of each computation",
-        ("computation", "wall", "longest chain", "all tasks", "workers", "at most faster by"),
+        "Critical path of each computation",
+        ("computation", "wall", "critical path", "all tasks", "workers", "max speedup"),
         [
             (
                 safe(row["computation"], 30),
@@ -99,7 +99,7 @@ def longest_chains(analysis: Analysis) -> Iterator[Part]:
                 seconds(row["length"]),
                 seconds(row["work"]),
                 str(row["workers"]),
-                f"{amount(row['max_speedup'])} times",
+                f"{amount(row['max_speedup'])}×",
             )
             for row in path.computations.to_dicts()
         ],

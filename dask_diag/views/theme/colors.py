@@ -42,7 +42,7 @@ _AFTER_METERED = {
     Activity.OTHER: "#999999",
     Activity.IDLE: "#e2e2e2",
 }
-"""Neighbours in a stack differ in lightness too: not everyone tells hues apart.
+"""Neighbours in a stack differ in lightness too: not everyone can distinguish hues.
 
 None is too dark for the dark theme: each has a contrast of 3 or more to its background.
 """
