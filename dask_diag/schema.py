@@ -225,6 +225,14 @@ class Pools(Schema):
     known = _integer("0 in the one row of a computation whose pools could not be listed, else 1.")
 
 
+class Workers(Schema):
+    """A row per computation and worker process that ran its tasks."""
+
+    computation = _category("The computation.")
+    pid = _category("The process.")
+    joined = _seconds("When the process could first run tasks: before its computation or in it.")
+
+
 class Threads(Schema):
     """A row per computation and group of threads of the computing process that used CPU.
 
@@ -300,6 +308,7 @@ TABLES: Mapping[str, type[Schema]] = {
     "transfers": Transfers,
     "waits": Waits,
     "pools": Pools,
+    "workers": Workers,
     "threads": Threads,
     "frames": Frames,
     "call_tree": CallTree,

@@ -45,6 +45,8 @@ def seconds_blocked_by_transfers(
 def seconds_of_free_workers(division: Division, occupancy: Occupancy) -> Iterator[Sum]:
     """Seconds of a computation's free workers, by why they were free."""
     reasons = {
+        Activity.GRAPH: occupancy.graph,
+        Activity.STARTUP: occupancy.startup,
         Activity.OVERHEAD: occupancy.overhead,
         Activity.IDLE: occupancy.idle,
         Activity.OTHER: occupancy.unknown,

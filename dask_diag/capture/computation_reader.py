@@ -65,7 +65,7 @@ def info_at_end(
         usage=usage,
         threads=tuple(computation.threads.threads()),
         pools=pools,
-        remote_threads=dict(computation.remote_threads),
+        remote_workers=dict(computation.remote_workers),
     )
 
 

@@ -38,6 +38,8 @@ _AFTER_METERED = {
     Activity.SERIALIZE: "#d9730d",
     Activity.FAILED: "#cd1a27",
     Activity.UNFINISHED: "#f2a0ab",
+    Activity.GRAPH: "#96704a",
+    Activity.STARTUP: "#b89b7a",
     Activity.OVERHEAD: "#656565",
     Activity.OTHER: "#999999",
     Activity.IDLE: "#e2e2e2",
