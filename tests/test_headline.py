@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dask_diag import Recording
+from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.headline import headline
 from dask_diag.analysis.wall_time import wall_time
 from tests.tables import filled_table
@@ -93,4 +94,4 @@ def parts_of(measured):
     ],
 )
 def test_the_headline_says_where_most_time_went(measured, sentence):
-    assert headline(measured) == sentence
+    assert headline(Analysis(measured)) == sentence

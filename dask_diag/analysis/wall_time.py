@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
-from dask_diag.analysis.activities import activities
+from dask_diag.analysis.activities import seconds_by_activity
 from dask_diag.analysis.phases import first_starts, phases
 from dask_diag.analysis.task_times import prepared_times
 from dask_diag.columns import Categorical
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
-from dask_diag.schema import PHASES
+from dask_diag.schema import PHASES, Activity
 
 __all__ = ["wall_time"]
 
 
-def wall_time(recording: Recording) -> Table:
+def wall_time(recording: Recording, activities: Mapping[str, float] | None = None) -> Table:
     """Divide the wall time of a recording among phases, and that of tasks among activities.
 
     While tasks run, several workers do different things at once: the wall time of that phase is
@@ -24,6 +26,8 @@ def wall_time(recording: Recording) -> Table:
     Parameters
     ----------
     recording : Recording
+    activities : mapping of str to float, optional
+        The worker-seconds of each activity, if they have been computed.
 
     Returns
     -------
@@ -34,7 +38,8 @@ def wall_time(recording: Recording) -> Table:
     """
     table = phases(recording)
     seconds = dict(zip(table["phase"].tolist(), table["seconds"].tolist(), strict=True))
-    shares = _shares_while_tasks_run(recording)
+    worker_seconds = seconds_by_activity(recording) if activities is None else activities
+    shares = _shares_while_tasks_run(recording, dict(worker_seconds))
     parts: dict[str, float] = {}
     for phase in PHASES:
         if phase == "tasks" and shares:
@@ -44,16 +49,16 @@ def wall_time(recording: Recording) -> Table:
     return Table({"part": Categorical.of(parts), "seconds": np.array([*parts.values()])})
 
 
-def _shares_while_tasks_run(recording: Recording) -> dict[str, float]:
+def _shares_while_tasks_run(
+    recording: Recording, worker_seconds: dict[str, float]
+) -> dict[str, float]:
     """The share of each activity in the worker time from the first task of a computation on."""
     if not len(recording.tasks):
         return {}
-    table = activities(recording)
-    worker_seconds = dict(zip(table["activity"].tolist(), table["value"].tolist(), strict=True))
-    worker_seconds.pop("graph", None)
+    worker_seconds.pop(Activity.GRAPH, None)
     before_the_first = _worker_seconds_before_tasks(recording)
     # Until then each worker was free, though tasks could have run.
-    for activity in ("startup", "overhead", "serialize"):
+    for activity in (Activity.STARTUP, Activity.OVERHEAD, Activity.SERIALIZE):
         here = min(worker_seconds.get(activity, 0.0), before_the_first)
         if here > 0:
             worker_seconds[activity] -= here

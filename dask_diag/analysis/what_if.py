@@ -12,7 +12,7 @@ from dask_diag.analysis.simulation import Simulator
 from dask_diag.columns import Categorical
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
-from dask_diag.schema import WAITS
+from dask_diag.schema import WAITS, Activity
 
 __all__ = ["what_if"]
 
@@ -20,7 +20,8 @@ TIMES_AS_MANY = (2, 4, inf)
 FUNCTIONS = 5
 """How many functions, the longest first, are tried twice as fast."""
 REMOVED = (
-    *("graph", "startup", "overhead", "serialize", "deserialize", "thread-noncpu"),
+    *(Activity.GRAPH, Activity.STARTUP, Activity.OVERHEAD),
+    *(Activity.SERIALIZE, Activity.DESERIALIZE, Activity.NONCPU),
     *WAITS,
 )
 WORTH_TRYING = 0.001

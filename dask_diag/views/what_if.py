@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from dask_diag.formatting import amount, percent, seconds
 from dask_diag.model.table import Table
+from dask_diag.schema import Activity
 from dask_diag.views.escaping import shown
 from dask_diag.views.text import Summary, table_summary
 
@@ -38,14 +38,14 @@ def prediction_rows(table: Table) -> Iterator[tuple[str, ...]]:
         share = row["gain"] / first["seconds"] if first["seconds"] else 0.0
         no_gain = abs(share) < _NEGLIGIBLE
         gain = "none" if no_gain else f"{seconds(row['gain'])} ({percent(share)})"
-        yield _label(row), seconds(row["seconds"]), gain, f"{amount(row['speedup'])}×"
+        label = _label(row["kind"], shown(row["name"], 24))
+        yield label, seconds(row["seconds"]), gain, f"{amount(row['speedup'])}×"
     yield "as recorded", seconds(first["seconds"]), "", ""
 
 
-def _label(row: dict[str, Any]) -> str:
-    name = shown(row["name"], 24)
-    if row["kind"] == "workers":
+def _label(kind: str, name: str) -> str:
+    if kind == "workers":
         return f"{name} worker{'' if name == '1' else 's'}"
-    if row["kind"] == "function":
+    if kind == "function":
         return f"{name} twice as fast"
-    return "no unexplained waits" if row["name"] == "unexplained" else f"no {name}"
+    return "no unexplained waits" if name == Activity.UNEXPLAINED else f"no {name}"

@@ -12,11 +12,12 @@ import numpy as np
 from dask_diag.analysis.metering import without_metered
 from dask_diag.analysis.simulation.calibration import QUICK
 from dask_diag.analysis.simulation.work import STEPS, Work
+from dask_diag.analysis.transfers import TRANSFERS
 from dask_diag.analysis.waits import divided
 from dask_diag.columns import Categorical, FloatArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording
-from dask_diag.schema import ACTIVITIES
+from dask_diag.schema import ACTIVITIES, Activity, Outcome
 
 __all__ = [
     "gil_shares",
@@ -27,8 +28,7 @@ __all__ = [
     "without",
 ]
 
-MOVES = ("serialize", "deserialize")
-NOT_REMOVABLE = {"failed", "unfinished", "idle", "other"}
+NOT_REMOVABLE = {Activity.FAILED, Activity.UNFINISHED, Activity.IDLE, Activity.OTHER}
 
 
 def removable(recording: Recording) -> set[str]:
@@ -41,9 +41,9 @@ def removable(recording: Recording) -> set[str]:
 def seconds_by_activity(recording: Recording) -> dict[str, FloatArray]:
     """Of each task the seconds of each activity, those of its worker's transfers included."""
     rows = len(recording.tasks)
-    ok = recording.tasks.outcome.where("ok")
+    ok = recording.tasks.outcome.where(Outcome.OK)
     cpu, noncpu, metered = without_metered(recording, ok)
-    sums: dict[str, FloatArray] = {"thread-cpu": np.where(ok, np.nan_to_num(cpu), 0.0)}
+    sums: dict[str, FloatArray] = {Activity.CPU: np.where(ok, np.nan_to_num(cpu), 0.0)}
     for activity, seconds, chosen in divided(recording, np.nan_to_num(noncpu), ok):
         sums[activity] = sums.get(activity, np.zeros(rows)) + np.where(chosen, seconds, 0.0)
     if len(metered):
@@ -122,15 +122,15 @@ def with_fewer_workers(work: Work, workers: int) -> Work:
 
 def without(work: Work, recording: Recording, remove: Collection[str]) -> Work:
     """The work without what lies between tasks, and without transfers by the scheduler."""
-    if "graph" in remove:
+    if Activity.GRAPH in remove:
         work = replace(work, graph=0.0)
-    if "startup" in remove:
+    if Activity.STARTUP in remove:
         work = replace(work, startup=())
-    if "overhead" in remove:
+    if Activity.OVERHEAD in remove:
         steps: dict[str, Any] = dict.fromkeys(STEPS, np.zeros(len(work)))
         return replace(work, before=0.0, submit=0.0, switching=0.0, **steps)
     transfers = recording.transfers
-    for activity, part in zip(MOVES, ("prepare", "collect"), strict=True):
+    for activity, part in zip(TRANSFERS, ("prepare", "collect"), strict=True):
         if activity in remove and len(transfers):
             rows = transfers.rows(
                 transfers.side.where("scheduler") & transfers.activity.where(activity)

@@ -27,10 +27,11 @@ from dask_diag.columns import Categorical, FloatArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
+from dask_diag.schema import Activity
 
 __all__ = ["Simulation", "Simulator", "simulate"]
 
-CONTENTION = ("cpu-wait", "gil-wait")
+CONTENTION = (Activity.CPU_WAIT, Activity.GIL_WAIT)
 """Waits that are there because tasks ran at once."""
 
 
@@ -115,7 +116,7 @@ class Simulator:
 
     @cached_property
     def _gil(self) -> FloatArray:
-        waited = self._activities.get("gil-wait")
+        waited = self._activities.get(Activity.GIL_WAIT)
         if waited is None:
             return np.zeros(len(self.recording.tasks))
         return gil_shares(self.recording, waited)
@@ -128,11 +129,11 @@ class Simulator:
     def seconds_of(self, activity: str) -> float:
         """Seconds of workers and schedulers of an activity, those that can be removed."""
         works = self._works.values()
-        if activity == "graph":
+        if activity == Activity.GRAPH:
             return sum(work.graph for work in works)
-        if activity == "startup":
+        if activity == Activity.STARTUP:
             return sum(sum(work.startup) for work in works)
-        if activity == "overhead":
+        if activity == Activity.OVERHEAD:
             steps = (getattr(work, name).sum() for work in works for name in STEPS)
             return float(sum(steps)) + sum(work.before for work in works)
         return float(self._activities.get(activity, np.zeros(0)).sum())
@@ -208,9 +209,9 @@ class Simulator:
         delays = 0.0
         if workers != recorded or change.remove:
             cpus = max(float(computation["cpus"]), 1.0)
-            cpus = inf if "cpu-wait" in change.remove else cpus
+            cpus = inf if Activity.CPU_WAIT in change.remove else cpus
             elsewhere = computation["scheduler"] == "processes"
-            gils = inf if elsewhere or "gil-wait" in change.remove else 1.0
+            gils = inf if elsewhere or Activity.GIL_WAIT in change.remove else 1.0
             delays = contention(timeline, changed, cpus, gils)
             # As recorded, delays were measured: what the model says of them is its error.
             delays = max(delays - contention(self._recorded(work), work, cpus, gils), 0.0)
@@ -244,7 +245,7 @@ class Simulator:
         for activity in less & set(self._activities):
             removed = self._activities[activity][work.rows]
             seconds = seconds - removed
-            cpu = cpu - removed if activity == "thread-cpu" else cpu
+            cpu = cpu - removed if activity == Activity.CPU else cpu
         factors = 1.0 if change.factors is None else change.factors[work.rows]
         seconds = np.maximum(seconds, 0.0) / factors
         cpu = np.minimum(np.maximum(cpu, 0.0) / factors, seconds)
