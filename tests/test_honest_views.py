@@ -150,11 +150,17 @@ def test_the_peak_of_cpu_is_never_below_the_average():
     assert peak is None or int(peak) >= int(average)
 
 
-def test_an_activity_with_no_share_to_speak_of_is_not_in_the_legend(tmp_path):
-    rows = [("f", 0.0, 9.999, 9.999, "thread-0"), ("g", 0.0, 9.99, 9.99, "thread-1")]
+def test_the_legend_of_activities_names_what_can_be_seen(tmp_path):
+    # Of 20 s of two workers 10 s are idle, and 1 ms of a task of 10 s is not CPU.
+    rows = [("f", 0.0, 10.0, 9.999, "thread-0")]
     activities = page_of(recording_of(rows), tmp_path).sections["activities"]
-    assert "<0.1%" not in activities
+    assert "thread-cpu 10.0 s, 50%" in activities
+    assert "thread-noncpu" not in activities
     assert "and 1 more" in activities
+    # The same 1 ms is most of what tasks did here, so it is seen in the bars of functions.
+    rows = [("f", 0.0, 0.0011, 0.0001, "thread-0")]
+    activities = page_of(recording_of(rows), tmp_path).sections["activities"]
+    assert "thread-noncpu 1.00 ms, <0.1%" in activities
 
 
 def test_the_plot_of_a_memory_sampler_has_its_peak_and_fits_the_window():

@@ -62,6 +62,7 @@ def test_what_is_cleared_at_any_line_of_a_computation_goes_on(order):
     def clear():
         if not any(diagnostic._lock.held for diagnostic in diagnostics):
             for diagnostic in diagnostics:
+                assert diagnostic.session.faults == []
                 diagnostic.clear()
                 assert diagnostic.results == []
 
@@ -82,6 +83,7 @@ def test_what_is_cleared_at_any_line_of_the_end_fails_nowhere(order):
     def clear():
         if not any(diagnostic._lock.held for diagnostic in diagnostics):
             for diagnostic in diagnostics:
+                assert diagnostic.session.faults == []
                 diagnostic.clear()
 
     callbacks = [diagnostic._callback for diagnostic in diagnostics][::order]
@@ -232,7 +234,7 @@ def test_a_sample_that_comes_late_counts_for_the_task_that_was_sampled():
     measured.key, measured.task = ("first", 0), object()
     probe = LocalStackTaskProbe(measured, StackProbe(0.01, 1.0))
     measured.key, measured.task = ("second", 0), None
-    probe.look(None, probe._last + 0.02, probe._ticks + 2)
+    probe.sample(None, probe._last + 0.02, probe._ticks + 2)
     assert seen == [Group("first", "('first', 0)")]
     finish(computation, False)
 

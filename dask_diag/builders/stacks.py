@@ -1,9 +1,10 @@
-"""From the stacks that were seen to the tables of a Recording that are about them.
+"""From sampled stacks to the tables of a Recording that are about them.
 
 How long the tasks of each function took, and how much CPU time they had, is known exactly; samples
-tell how these seconds divide among stacks, and among the tasks that are told apart. So what they
-stand for is scaled to what was measured. What was missed because the sampler came too late is one
-of them, called not sampled; and so are all tasks of a function of which no sample was even due.
+show how these seconds divide among stacks, and among the tasks that are tracked individually. So
+the weights of samples are scaled to what was measured. Time that was missed because the sampler
+came too late counts as one more stack, called not sampled; so do all tasks of a function of which
+no sample was due.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Cells(NamedTuple):
     node: Array
     seconds: Array
     cpu: Array
-    looks: Array
+    samples: Array
 
     def where(self, mask: Array) -> Cells:
         """Some of them."""
@@ -125,7 +126,7 @@ def _samples_table(
             "node": cells.node,
             "seconds": cells.seconds,
             "cpu_seconds": cells.cpu,
-            "count": cells.looks,
+            "count": cells.samples,
         }
     )
 
@@ -143,10 +144,10 @@ def _cells(found: Snapshot) -> tuple[Cells, Names]:
             dtype=np.int64,
         ).reshape(-1, 2)[packed.groups]
         nodes = np.array(packed.nodes, dtype=np.int64)
-        looks = np.array(packed.counts, dtype=np.int64)
+        counts = np.array(packed.counts, dtype=np.int64)
         cycle = np.full(len(packed), number, dtype=np.int64)
         seconds, cpu = np.array(packed.seconds), np.array(packed.cpu)
-        columns.append(Cells(cycle, of[:, 0], of[:, 1], nodes, seconds, cpu, looks))
+        columns.append(Cells(cycle, of[:, 0], of[:, 1], nodes, seconds, cpu, counts))
     cells = Cells(*map(np.concatenate, zip(_NO_CELLS, *columns, strict=True)))
     return cells, Names(list(functions), list(keys))
 
@@ -156,12 +157,12 @@ def _summed(cells: Cells) -> Cells:
     places = np.stack([cells.cycle, cells.function, cells.key, cells.node], axis=1)
     distinct, row = np.unique(places, axis=0, return_inverse=True)
     row = row.reshape(-1)
-    seconds, cpu, looks = (
+    seconds, cpu, counts = (
         np.bincount(row, values, minlength=len(distinct))
-        for values in (cells.seconds, cells.cpu, cells.looks)
+        for values in (cells.seconds, cells.cpu, cells.samples)
     )
     cycle, function, key, node = distinct.T
-    return Cells(cycle, function, key, node, seconds, cpu, looks.astype(np.int64))
+    return Cells(cycle, function, key, node, seconds, cpu, counts.astype(np.int64))
 
 
 def _measured(

@@ -17,7 +17,7 @@ from dask_diag.schema import THREAD_KINDS
 __all__ = ["threads_table"]
 
 _NUMBER = re.compile(r"[-_]\d+(?=$| \()")
-"""What tells threads of one name apart: ``zarr_io_3``, ``Thread-7 (work)``."""
+"""What distinguishes threads of one name: ``zarr_io_3``, ``Thread-7 (work)``."""
 
 _Groups = dict[tuple[str, str], tuple[int, float]]
 """By kind and name: how many threads, and their CPU seconds."""

@@ -1,4 +1,4 @@
-"""What all diagnostics have in common: when they are active, and which computations they saw."""
+"""What all diagnostics have in common: when they are active, and their computations."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ class Diagnostic(Callback):
             self.session.stop = perf_counter()
 
     def register(self) -> None:
-        """RunningTask every computation of this process until `unregister`."""
+        """Profile every computation of this process until `unregister`."""
         with self._lock:
             if not self.is_active:
                 self._activate()
             self._registered = True
 
     def unregister(self) -> None:
-        """End what `register` began. A block entered with ``with`` goes on.
+        """End what `register` started. A block entered with ``with`` goes on.
 
         Raises
         ------
@@ -167,12 +167,12 @@ class Diagnostic(Callback):
         scheduler.release(self._callback)
 
     def _fault(self, doing: str, error: BaseException) -> None:
-        """Keep an error of our own, to be told in the summary; the user's computation goes on."""
+        """Note an error of the diagnostic itself; the user's computation goes on."""
         text = f"{type(self).__name__} failed {doing}: {type(error).__name__}: {error}"
         self.session.fault(text)
 
     def notices(self) -> list[str]:
-        """What a reader must know beside the numbers."""
+        """What a reader must know besides the numbers."""
         notices = list(self.session.faults)
         client = scheduler.distributed_client()
         if not self.session.computations and client:

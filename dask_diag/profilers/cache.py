@@ -1,4 +1,4 @@
-"""The profiler of what the scheduler holds: results that are done and still needed."""
+"""The profiler of results that the scheduler caches, as other tasks depend on them."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 __all__ = ["CacheData", "CacheProfiler"]
 
 CacheData = namedtuple("CacheData", ("key", "task", "metric", "cache_time", "free_time"))
-"""A result that the scheduler held, as `CacheProfiler.results` hold it."""
+"""A result that the scheduler cached, as `CacheProfiler.results` hold it."""
 
 _NAN = float("nan")
 
 
 class CacheProfiler(Diagnostic):
-    """Profile what the scheduler holds in memory between tasks.
+    """Profile the results that the scheduler caches in memory between tasks.
 
     Parameters
     ----------
     metric : callable, optional
         Called with each task's result; returns its size as a number. By default each result counts
-        1. ``cachey.nbytes`` measures bytes. An error that it raises is caught, counted and told in
+        1. ``cachey.nbytes`` measures bytes. An error that it raises is caught, counted and shown in
         the summary; that result's size is then not known (NaN).
     metric_name : str, optional
         What the metric measures, for labels; the callable's name by default.
@@ -55,11 +55,11 @@ class CacheProfiler(Diagnostic):
     ----------
     results : list of CacheData
         Key, task, metric, and the times (seconds of ``time.perf_counter()``) at which the scheduler
-        got the result and let it go.
+        got the result and released it.
 
     Notes
     -----
-    The work per task grows with the number of its inputs, not with what has been done or is held.
+    The work per task grows with the number of its inputs, not with what has been done or is cached.
     """
 
     draws = "cache"
@@ -98,7 +98,7 @@ class CacheProfiler(Diagnostic):
 
     @property
     def recording(self) -> Recording:
-        """The results held by all computations so far, those that are held now included."""
+        """The results of all computations so far, those that are cached now included."""
         from dask_diag.builders.recording import build_recording, cached_results_table
 
         now = perf_counter()
@@ -127,7 +127,7 @@ class CacheProfiler(Diagnostic):
         return None if results is None else list(_released_results(results))
 
     def notices(self) -> list[str]:
-        """What a reader must know beside the numbers."""
+        """What a reader must know besides the numbers."""
         return super().notices() + [
             f"CacheProfiler: the metric failed on {count:,} result{'s' * (count != 1)} with "
             f"{error}, which {'counts' if count == 1 else 'count'} as NaN"

@@ -34,9 +34,9 @@ class DeferredInterrupts:
     Attributes
     ----------
     noted : int
-        How many came since the block began, or since `let_through`.
+        How many came since the block started, or since `let_through`.
     most : float
-        With that many the block is interrupted all the same.
+        With that many the block is interrupted nevertheless.
     """
 
     def __init__(self, ended_by: Any = None) -> None:

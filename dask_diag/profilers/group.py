@@ -28,7 +28,7 @@ class ProfilerGroup:
     Parameters
     ----------
     interval, waits, metric, metric_name, unit
-        As the profilers have them; but results that are held are measured in bytes by default.
+        As the profilers have them; but cached results are measured in bytes by default.
     code : bool or str
         Whether to note the code that calls, in which what looks like a secret is masked; or the
         code to note in its place, as that of a notebook's cell.
@@ -92,7 +92,7 @@ class ProfilerGroup:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What kept it from being complete; `recording` tells it in its notices, too."""
+        """What kept it from being complete; also among the notices of `recording`."""
         return tuple(self._faults)
 
     @property
@@ -101,11 +101,11 @@ class ProfilerGroup:
         from dask_diag.builders.recording import environment_table
         from dask_diag.model.recording import Recording
 
-        whole = Recording.combine([profiler.recording for profiler in self.profilers])
+        combined = Recording.combine([profiler.recording for profiler in self.profilers])
         return replace(
-            whole,
+            combined,
             environment=environment_table(self._environment),
-            notices=(*whole.notices, *self._faults),
+            notices=(*combined.notices, *self._faults),
         )
 
     def summary(self) -> Summary:
@@ -124,7 +124,7 @@ class ProfilerGroup:
             self._environment += calling_code(sys._getframe())
 
     def _guarded(self, work: Any, *args: Any) -> None:
-        """Do it, and keep an error to be told: the user's computation comes first."""
+        """Do it, and note an error to show later: the user's computation comes first."""
         try:
             work(*args)
         except Exception as error:

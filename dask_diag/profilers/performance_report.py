@@ -20,9 +20,9 @@ __all__ = ["performance_report"]
 class performance_report(ProfilerGroup):  # noqa: N801
     """Run all profilers over a block and write a page about it.
 
-    The page needs no network. It tells findings first, then what was measured. It is written also
-    if the block raises. What goes wrong with the report once the block has begun is told by a
-    warning, and never raised into it.
+    The page needs no network. It shows findings first, then what was measured. It is written also
+    if the block raises. If the report fails after the block has started, a warning says so; nothing
+    is raised into the block.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class performance_report(ProfilerGroup):  # noqa: N801
         What `CacheProfiler` measures of each result, by default its bytes (``cachey.nbytes``).
     code : bool or str, optional
         Whether to note the code that calls, or a text to note in its place. Literals and comments
-        that look like secrets are masked in it, as far as names and shapes show them.
+        that look like secrets are masked in it, if names or shapes show them.
     mode : str, optional
         ``"inline"``, the default, puts bokeh's own code into the page; ``"cdn"`` makes a small page
         that needs the network.

@@ -13,6 +13,7 @@ from dask_diag.capture.sampling.sampler import Subscription, sampler
 from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.tasks.task_info import TaskInfo
 from dask_diag.profilers.base import TaskDiagnostic
+from dask_diag.schema import Outcome
 
 if TYPE_CHECKING:
     from dask_diag.model.recording import Recording
@@ -27,14 +28,14 @@ class Profiler(TaskDiagnostic):
     """Profile computations task by task, on dask's local schedulers.
 
     Each task's start, stop and CPU time are read on the thread that runs it, in whichever process
-    that is; the scheduler's own two times, submitted and collected, are kept beside them.
+    that is; the scheduler's own two times, submitted and collected, are recorded, too.
 
     Parameters
     ----------
     waits : bool, optional
-        Find out what tasks waited for when they had no CPU time: a processor (exact), the
-        interpreter's lock, another lock, files or sockets, a device, the end of a sleep, or memory
-        (sampled every 10 ms). Only on Linux; elsewhere the summary says why it is not there.
+        Record what tasks waited for when they had no CPU time: a processor (exact), the GIL,
+        another lock, files or sockets, a device, the end of a sleep, or memory (sampled every
+        10 ms). Only on Linux; elsewhere the summary says why it is missing.
 
     Attributes
     ----------
@@ -62,7 +63,7 @@ class Profiler(TaskDiagnostic):
             raise TypeError(f"waits: expected True or False, found {waits!r}")
         super().__init__()
         self._records_waits = waits
-        self._looking: dict[int, Subscription] = {}
+        self._subscriptions: dict[int, Subscription] = {}
         self._why_not = ""
 
     @property
@@ -88,9 +89,9 @@ class Profiler(TaskDiagnostic):
             self._start_wait_probe(computation)
 
     def _ended(self, computation: Computation, dsk: Any) -> None:
-        looking = self._looking.pop(computation.number, None)
-        if looking is not None:
-            sampler.remove(looking)
+        subscription = self._subscriptions.pop(computation.number, None)
+        if subscription is not None:
+            sampler.remove(subscription)
 
     def _start_wait_probe(self, computation: Computation) -> None:
         from dask_diag.capture.sampling.linux_threads import why_not_here
@@ -102,19 +103,19 @@ class Profiler(TaskDiagnostic):
             return
         probe = WaitProbe()
         attach_probe(computation, probe)
-        self._looking[computation.number] = sampler.add(
-            probe.look, probe.interval, partial(self._fault, "to record waits")
+        self._subscriptions[computation.number] = sampler.add(
+            probe.sample, probe.interval, partial(self._fault, "to record waits")
         )
 
     def notices(self) -> list[str]:
-        """What a reader must know beside the numbers."""
+        """What a reader must know besides the numbers."""
         from dask_diag.capture.system.thread_clocks import why_not_by_thread
 
         notices = super().notices()
         if self.session.computations and why_not_by_thread():
             notices.append(f"CPU is not known by thread: {why_not_by_thread()}")
         if self._why_not:
-            notices.append(f"waits=True: what tasks waited for is not told: {self._why_not}")
+            notices.append(f"waits=True: what tasks waited for is not recorded: {self._why_not}")
         return notices
 
     def _results_of(self, computation: ComputationSnapshot) -> list[TaskData]:
@@ -132,5 +133,5 @@ def _tasks_done(computation: ComputationSnapshot) -> Iterator[TaskData]:
     keys = in_order_of_submission(computation.tasks)
     for key, worker_id, row in zip(keys, worker_ids, zip(*columns, strict=True), strict=True):
         start, stop, function, collected, outcome = row
-        if outcome == "ok" and not isnan(collected):
+        if outcome == Outcome.OK and not isnan(collected):
             yield TaskData(key, TaskInfo(key, function), start, stop, worker_id)

@@ -1,4 +1,4 @@
-"""All profilers over one block, written to a file as they go."""
+"""All profilers over one block, written to a file while it runs."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _SHORTEST_PAUSE = 0.3
 
 
 class record(ProfilerGroup):  # noqa: N801
-    """Run all profilers over a block and write what they measure to a file as it goes.
+    """Run all profilers over a block and write what they measure to a file meanwhile.
 
     If this process is killed, the file has all but at most the last second, with the tasks that ran
-    and the results that were held then; its `state` is ``truncated``.
+    and the results that were cached then; its `state` is ``truncated``.
 
     Parameters
     ----------
@@ -43,13 +43,13 @@ class record(ProfilerGroup):  # noqa: N801
         What `CacheProfiler` measures of each result, by default its bytes (``cachey.nbytes``).
     code : bool or str, optional
         Whether to note the code that calls, or a text to note in its place. Literals and comments
-        that look like secrets are masked in it, as far as names and shapes show them.
+        that look like secrets are masked in it, if names or shapes show them.
 
     Raises
     ------
     RecordingFileError
-        On entering, if the file cannot be written. What fails later is never raised: `recording`
-        tells it in its notices.
+        On entering, if the file cannot be written. What fails later is never raised, but is among
+        the notices of `recording`.
 
     Notes
     -----
@@ -103,7 +103,7 @@ class record(ProfilerGroup):  # noqa: N801
                 undo.callback(self._writer.close)
                 super().__enter__()
                 undo.push(super().__exit__)
-                # Opened at once by whoever looks, and with the columns of tables that stay empty.
+                # A reader can open it at once, and finds the columns of tables that stay empty.
                 self._writer.append(without_rows(self.recording))
                 self._chunks = self._chunk_builder()
                 self._start_thread()
@@ -151,16 +151,16 @@ class record(ProfilerGroup):  # noqa: N801
         """Write every now and then, until the block ends or writing fails."""
         pause = _PERIOD
         while not self._faults and not self._stopping.wait(pause):
-            begun = perf_counter()
+            start = perf_counter()
             self._guarded(self._flush)
-            pause = max(_PERIOD - (perf_counter() - begun), _SHORTEST_PAUSE)
+            pause = max(_PERIOD - (perf_counter() - start), _SHORTEST_PAUSE)
 
     def _flush(self) -> None:
         """Write what is new."""
         self._writer.append(*self._chunks.take(self._notices_so_far()))
 
     def _flush_last(self) -> None:
-        """Write what is left."""
+        """Write the remainder."""
         self._writer.append(self._chunks.take_last(self._notices_so_far()))
 
     def _notices_so_far(self) -> list[str]:
@@ -168,7 +168,7 @@ class record(ProfilerGroup):  # noqa: N801
         return [*notices, *self._faults]
 
     def _end(self) -> None:
-        """Write what is left; if writing failed before, write all of it again."""
+        """Write the remainder; if writing failed before, write everything again."""
         from dask_diag.storage import save
 
         if not self._faults:

@@ -14,6 +14,7 @@ from dask_diag.analysis.source_paths import short_path
 from dask_diag.formatting import amount, count, percent, quantity, seconds, size
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.schema import Outcome
 from dask_diag.views.escaping import shown
 from dask_diag.views.text import Record, counted
 from dask_diag.views.thread_lines import thread_lines
@@ -113,7 +114,7 @@ def _critical_path(analysis: Analysis) -> Iterator[Line]:
 def _outcomes(tasks: Table) -> Iterator[Line]:
     if not len(tasks):
         return
-    failed = tasks.rows(tasks["outcome"].where("failed"))
+    failed = tasks.rows(tasks["outcome"].where(Outcome.FAILED))
     if len(failed):
         first = failed.rows(slice(1)).to_dicts()[0]
         yield (
@@ -121,7 +122,7 @@ def _outcomes(tasks: Table) -> Iterator[Line]:
             f"{counted(len(failed), 'task')}, first {shown(first['key'])} with "
             f"{shown(first['error'])}",
         )
-    unfinished = tasks.rows(tasks["outcome"].where("unfinished"))
+    unfinished = tasks.rows(tasks["outcome"].where(Outcome.UNFINISHED))
     if len(unfinished):
         started = int((~np.isnan(unfinished["start"])).sum())
         yield (
@@ -207,7 +208,7 @@ def _memory(analysis: Analysis) -> Iterator[Line]:
 
 
 def memory_growth(analysis: Analysis) -> list[Record]:
-    """By how much memory grew during tasks, by function; none if no number tells functions apart.
+    """By how much memory grew during tasks, by function; none if the numbers are all alike.
 
     An upper bound of few samples is little but the memory of the process, which is the same for
     all functions.

@@ -1,4 +1,4 @@
-"""For how long each stack was seen in a cycle, by the tasks that had it."""
+"""For how long each stack was sampled in a cycle, by the tasks that had it."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def spread(time: float, seconds: float, cycle: float) -> list[tuple[float, float
 
 
 def add_to(cells: dict[Any, list[float]], place: Any, values: Sequence[float]) -> None:
-    """Add seconds, CPU seconds and looks to those of a place."""
+    """Add seconds, CPU seconds and a number of samples to those of a place."""
     cell = cells.get(place)
     if cell is None:
         cells[place] = list(values)

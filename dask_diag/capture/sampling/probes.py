@@ -1,9 +1,8 @@
-"""Tasks that are looked at while they run, by one or several probes, from the sampler's thread.
+"""Tasks that are sampled while they run, by one or several probes, from the sampler's thread.
 
-A probe is what wants to look: it is pickled along with tasks for other processes. For each run of
-a task it makes a task_probe, on the thread that runs it; the sampler's thread finds the task_probes
-of all
-tasks that run now in `running_tasks`.
+A probe is pickled along with tasks for other processes. For each run of a task it makes a task
+probe, on the thread that runs it; the sampler's thread finds the task probes of all tasks that run
+now in `running_tasks`.
 """
 
 from __future__ import annotations
@@ -31,31 +30,31 @@ class TaskProbe(Protocol):
     """One run of a task, as one probe sees it."""
 
     def end(self) -> None:
-        """Hand what was seen to the task; called on its thread when it has ended."""
+        """Hand the samples to the task; called on its thread when it has stopped."""
 
 
 class Probe(Protocol):
-    """What wants to look at the tasks of a computation, every `interval` seconds."""
+    """What samples the tasks of a computation, every `interval` seconds."""
 
     @property
     def interval(self) -> float:
-        """Seconds between looks."""
+        """Seconds between samples."""
 
     @property
-    def look(self) -> Listener:
+    def sample(self) -> Listener:
         """What the sampler calls; all probes of a kind share it."""
 
     def task_probe(self, task: Any) -> TaskProbe:
-        """A task_probe of the task that begins on this thread."""
+        """The task probe of the task that starts on this thread."""
 
 
 class RunningTask:
-    """One run of a task, from the thread that runs it; it can be looked at from another.
+    """One run of a task, from the thread that runs it; it can be sampled from another.
 
     Attributes
     ----------
     task_probes : dict
-        The task_probe of each probe, by the probe's type.
+        The task probe of each probe, by the probe's type.
     """
 
     __slots__ = ("_outer", "task_probes")
@@ -69,7 +68,7 @@ class RunningTask:
         running_tasks[ident] = self
 
     def end(self) -> None:
-        """Be looked at no more."""
+        """Be sampled no more."""
         ident = get_ident()
         if self._outer is None:
             running_tasks.pop(ident, None)
@@ -84,7 +83,7 @@ running_tasks: dict[int, RunningTask] = {}
 
 
 def attach_probe(computation: Computation, probe: Probe) -> None:
-    """Have every task of a computation looked at, in whichever process it runs.
+    """Have every task of a computation sampled, in whichever process it runs.
 
     A probe takes the place of one of its type.
     """
@@ -93,7 +92,7 @@ def attach_probe(computation: Computation, probe: Probe) -> None:
 
 
 class ProbedTask(TimedTask):
-    """A measured task that is looked at while it runs."""
+    """A timed task that is sampled while it runs."""
 
     __slots__ = ()
 
@@ -117,7 +116,7 @@ class ProbedTask(TimedTask):
 
 
 class RemoteProbedTask(RemoteTask):
-    """A task in a worker process that is looked at while it runs."""
+    """A task in a worker process that is sampled while it runs."""
 
     __slots__ = ("_probes", "_run")
 
@@ -134,7 +133,7 @@ class RemoteProbedTask(RemoteTask):
         return RemoteTask.__call__(self, values)
 
     def ended(self) -> None:
-        """Take over what was seen."""
+        """Take the samples."""
         self._run.end()
 
 
@@ -150,7 +149,7 @@ def _sample_for_a_while(probes: tuple[Probe, ...]) -> None:
         _idle_for = 0.0
         for listener, interval in (
             (_end_if_idle, _IDLE / 4),
-            *((x.look, x.interval) for x in probes),
+            *((probe.sample, probe.interval) for probe in probes),
         ):
             if (listener, interval) not in _users:
                 _users[listener, interval] = sampler.add(listener, interval, _ignore)

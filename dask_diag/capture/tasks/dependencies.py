@@ -12,11 +12,19 @@ __all__ = ["Dependencies"]
 
 
 class Dependencies:
-    """Which tasks need which: how many each row needs, and then the rows that they are.
+    """On which tasks each task depends, in the order of rows.
 
-    It grows with the rows of a computation: who writes a recording while the computation runs does
-    in its
-    own thread what else would be done at the end.
+    It grows with the rows of a computation: the thread that writes a recording while the
+    computation runs does work that would otherwise be done at the end.
+
+    Attributes
+    ----------
+    counts : array of int
+        On how many tasks each row depends.
+    rows : array of int
+        The rows of these tasks, row after row.
+    closed : bool
+        Whether it is complete.
     """
 
     def __init__(self) -> None:
@@ -28,7 +36,7 @@ class Dependencies:
         self._lock = threading.Lock()
 
     def extend(self, keys: Sequence[Any], dependencies: Mapping[Any, Any]) -> None:
-        """Take up those of `keys`, which are all that have a row, that are new."""
+        """Add those of new tasks; `keys` are those of all rows."""
         with self._lock:
             if self.closed:
                 return
@@ -43,7 +51,7 @@ class Dependencies:
                 self.counts.extend(counts)
 
     def of(self, keys: Sequence[Any]) -> tuple[list[int], list[int]]:
-        """How many rows each task needs, and which, of tasks that need not have a row yet."""
+        """On how many rows each task depends, and on which; a task itself may have no row yet."""
         dependencies, row_of = self._dependencies or {}, self._row_of
         try:
             needed = list(map(dependencies.__getitem__, keys))
@@ -51,18 +59,18 @@ class Dependencies:
             needed = [dependencies.get(key, ()) for key in keys]
         rows = list(map(row_of.get, chain.from_iterable(needed)))
         if None in rows:
-            # Data that is no task's result.
-            needed = [[need for need in each if need in row_of] for each in needed]
+            # Data that is not the result of a task.
+            needed = [[key for key in each if key in row_of] for each in needed]
             rows = [row for row in rows if row is not None]
         return list(map(len, needed)), rows  # type: ignore[return-value]
 
     def rows_of(self, keys: Iterable[Any]) -> list[int]:
-        """The rows of tasks by their keys, as far as all are known; none once it is closed."""
+        """The rows of tasks by their keys, up to the first without; none once it is closed."""
         rows = list(map(self._row_of.get, keys))
         return rows[: rows.index(None)] if None in rows else rows  # type: ignore[return-value]
 
     def close(self) -> None:
-        """Let go of the keys; it grows no more."""
+        """Release the keys; it grows no more."""
         with self._lock:
             self.closed = True
             self._dependencies = None

@@ -47,17 +47,17 @@ class Metered:
         self.open: list[Block] = []
 
     def add(self, label: Hashable, value: float, unit: str) -> None:
-        """Keep a metric; one that is no amount is left out, with a warning: a task goes on."""
+        """Record a metric; one that is no amount is left out, with a warning: a task goes on."""
         try:
             metric = str(label), str(unit), float(value), _NAN
             if not (isfinite(metric[2]) and (metric[2] >= 0 or unit != "seconds")):
                 raise ValueError
         except Exception:
             what = "seconds of 0 or more" if unit == "seconds" else "a finite number"
-            told = f"context_meter: expected {what}, found {_shown(value)}; it is left out"
+            message = f"context_meter: expected {what}, found {_shown(value)}; it is left out"
             with suppress(RuntimeWarning):
                 # Where warnings are errors, too, the task goes on.
-                warnings.warn(told, RuntimeWarning, stacklevel=3)
+                warnings.warn(message, RuntimeWarning, stacklevel=3)
             return
         self.metrics.append(metric)
         if unit == "seconds" and self.open:
