@@ -234,9 +234,16 @@ def test_a_disk_that_stays_full_leaves_what_was_written(often, monkeypatch):
         return real(file, data)
 
     monkeypatch.setattr(os, "write", write)
+    flushed = threading.Semaphore(0)
+    flush = record._flush
+    monkeypatch.setattr(record, "_flush", lambda run: (flush(run), flushed.release()))
     with record("run.diag") as run:
         dask.threaded.get(graph(), "c")
-        time.sleep(0.05)
+        while flushed.acquire(blocking=False):
+            pass
+        # One may have been at work; the one after it has everything.
+        assert flushed.acquire(timeout=30)
+        assert flushed.acquire(timeout=30)
         full.set()
         assert dask.threaded.get(graph(), "c") == 1
     full.clear()
