@@ -13,6 +13,7 @@ from dask_diag.capture.tasks.in_flight import InFlight
 from dask_diag.capture.tasks.keys import NamesOfPlainKeys
 from dask_diag.capture.tasks.task_log import SpansOfTasks
 from dask_diag.capture.tasks.task_row import ROW
+from dask_diag.schema import Outcome
 
 __all__ = ["info_at_end", "info_of", "rows_of", "snapshot_of"]
 
@@ -63,7 +64,7 @@ def info_at_end(
         usage=usage,
         threads=tuple(computation.threads.threads()),
         pools=pools,
-        remote_threads=dict(computation.remote_threads),
+        remote_workers=dict(computation.remote_workers),
     )
 
 
@@ -81,7 +82,7 @@ def rows_of(
     transfers = computation.transfers.of_first(done)
     waits = computation.waits.of_first(done)
     for row, task in enumerate(in_flight, done):
-        if task.outcome.outcome != "ok":
+        if task.outcome.outcome != Outcome.OK:
             exceptional[row] = task.outcome
         if task.transfer is not None:
             transfers.add(row, task.transfer)

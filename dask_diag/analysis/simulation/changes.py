@@ -11,22 +11,22 @@ import numpy as np
 
 from dask_diag.analysis.metering import without_metered
 from dask_diag.analysis.simulation.work import Work
+from dask_diag.analysis.transfers import TRANSFERS
 from dask_diag.analysis.waits import divided
 from dask_diag.columns import Categorical, FloatArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording
-from dask_diag.schema import TASK_ACTIVITIES
+from dask_diag.schema import TASK_ACTIVITIES, Activity, Outcome
 
 __all__ = ["SCHEDULING", "gil_shares", "removable", "seconds_by_activity", "speedups", "without"]
 
 SCHEDULING = {
-    "graph": "From the start of a computation to its first task, and from its last task on.",
-    "overhead": "Handing tasks out and collecting their results.",
-    "startup": "Starting the worker processes.",
+    Activity.GRAPH: "From the start of a computation to its first task, and from its last task on.",
+    Activity.OVERHEAD: "Handing tasks out and collecting their results.",
+    Activity.STARTUP: "Starting the worker processes.",
 }
 """What can be removed beside activities of tasks."""
-MOVES = ("serialize", "deserialize")
-OUTCOMES = {"failed", "unfinished"}
+OUTCOMES = {Outcome.FAILED, Outcome.UNFINISHED}
 
 
 def removable(recording: Recording) -> set[str]:
@@ -39,9 +39,9 @@ def removable(recording: Recording) -> set[str]:
 def seconds_by_activity(recording: Recording) -> dict[str, FloatArray]:
     """Of each task the seconds of each activity, those of its worker's transfers included."""
     rows = len(recording.tasks)
-    ok = recording.tasks.outcome.where("ok")
+    ok = recording.tasks.outcome.where(Outcome.OK)
     cpu, noncpu, metered = without_metered(recording, ok)
-    sums: dict[str, FloatArray] = {"thread-cpu": np.where(ok, np.nan_to_num(cpu), 0.0)}
+    sums: dict[str, FloatArray] = {Activity.CPU: np.where(ok, np.nan_to_num(cpu), 0.0)}
     for activity, seconds, chosen in divided(recording, np.nan_to_num(noncpu), ok):
         sums[activity] = sums.get(activity, np.zeros(rows)) + np.where(chosen, seconds, 0.0)
     if len(metered):
@@ -110,11 +110,11 @@ def speedups(recording: Recording, speedup: Mapping[str, float]) -> FloatArray:
 def without(work: Work, recording: Recording, remove: Collection[str]) -> Work:
     """The work without what lies between tasks: see `SCHEDULING`; and without transfers."""
     nothing = np.zeros(len(work))
-    if "graph" in remove:
+    if Activity.GRAPH in remove:
         work = replace(work, before=0.0, after=0.0)
-    if "startup" in remove:
+    if Activity.STARTUP in remove:
         work = replace(work, startup=())
-    if "overhead" in remove:
+    if Activity.OVERHEAD in remove:
         return replace(
             work,
             submit=0.0,
@@ -126,7 +126,7 @@ def without(work: Work, recording: Recording, remove: Collection[str]) -> Work:
             notice=nothing,
         )
     transfers = recording.transfers
-    for activity, part in zip(MOVES, ("prepare", "collect"), strict=True):
+    for activity, part in zip(TRANSFERS, ("prepare", "collect"), strict=True):
         if activity in remove and len(transfers):
             rows = transfers.rows(
                 transfers.side.where("scheduler") & transfers.activity.where(activity)

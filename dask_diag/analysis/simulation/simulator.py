@@ -26,10 +26,11 @@ from dask_diag.columns import Categorical, FloatArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
+from dask_diag.schema import Activity
 
 __all__ = ["Simulation", "Simulator", "simulate"]
 
-CONTENTION = ("cpu-wait", "gil-wait")
+CONTENTION = (Activity.CPU_WAIT, Activity.GIL_WAIT)
 """Waits that are there because tasks ran at once."""
 
 
@@ -106,7 +107,7 @@ class Simulator:
 
     @cached_property
     def _gil(self) -> FloatArray:
-        waited = self._activities.get("gil-wait")
+        waited = self._activities.get(Activity.GIL_WAIT)
         if waited is None:
             return np.zeros(len(self.recording.tasks))
         return gil_shares(self.recording, waited)
@@ -185,8 +186,8 @@ class Simulator:
                 timeline,
                 work.cpu,
                 work.gil,
-                inf if "cpu-wait" in change.remove else cpus,
-                inf if "gil-wait" in change.remove else 1,
+                inf if Activity.CPU_WAIT in change.remove else cpus,
+                inf if Activity.GIL_WAIT in change.remove else 1,
             )
         preparing = work.before + work.after
         return {
@@ -205,7 +206,7 @@ class Simulator:
         for activity in less & set(self._activities):
             removed = self._activities[activity][work.rows]
             seconds = seconds - removed
-            cpu = cpu - removed if activity == "thread-cpu" else cpu
+            cpu = cpu - removed if activity == Activity.CPU else cpu
         factors = 1.0 if change.factors is None else change.factors[work.rows]
         seconds = np.maximum(seconds, 0.0) / factors
         cpu = np.minimum(np.maximum(cpu, 0.0) / factors, seconds)
