@@ -22,6 +22,7 @@ from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.tasks.task_info import TaskInfo
 from dask_diag.formatting import BYTES
 from dask_diag.profilers.base import Diagnostic
+from dask_diag.profilers.hook_cost import seconds_per_task
 from dask_diag.validation import text
 
 if TYPE_CHECKING:
@@ -134,6 +135,9 @@ class CacheProfiler(Diagnostic):
             for error, count in tuple(self._metric_errors.items())
         ]
 
+    def _calibrate(self) -> None:
+        self._hooks["results"] = seconds_per_task("results", _rehearse_results)
+
     def _began(self, computation: Computation) -> None:
         self._results_by_computation[computation.number] = CachedResults(computation.dsk)
 
@@ -166,6 +170,21 @@ class CacheProfiler(Diagnostic):
         if results is not None:
             # Else it was cleared: for another diagnostic the computation had ended already.
             results.finish(perf_counter())
+
+
+def _rehearse_results() -> Callable[[int], None]:
+    """What is done for each result, except for the user's metric."""
+    profiler = CacheProfiler()
+    computation = Computation({})
+    profiler._results_by_computation[computation.number] = CachedResults({})
+    state: dict[str, Any] = {STATE_KEY: computation, "released": {-1}, "dependencies": {0: ()}}
+
+    def work(number: int) -> None:
+        state["released"].add(number - 1)
+        state["dependencies"][number] = (number - 1,)
+        profiler._posttask(number, None, {}, state, 0)
+
+    return work
 
 
 def _released_results(results: CachedResultsSnapshot) -> Iterator[CacheData]:

@@ -16,7 +16,7 @@ from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.views.escaping import shown
 from dask_diag.views.text import counted
-from dask_diag.views.thread_lines import thread_lines
+from dask_diag.views.thread_lines import profiling_line, thread_lines
 
 __all__ = ["labelled_lines", "shares_of_worker_time"]
 
@@ -44,6 +44,7 @@ def labelled_lines(analysis: Analysis) -> Iterator[Line]:
     yield from thread_lines(analysis)
     yield from _outcomes(recording.tasks)
     yield from _computations(recording.computations)
+    yield from profiling_line(analysis)
 
 
 def shares_of_worker_time(analysis: Analysis) -> tuple[float, list[tuple[str, float]]]:
