@@ -464,7 +464,7 @@ def test_nothing_in_csv_starts_a_formula(tmp_path):
     assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(TEXT, TEXT, TEXT), min_size=1, max_size=8))
 def test_any_text_comes_back_from_csv_and_json(tmp_path_factory, rows):
     keys, functions, spans = map(list, zip(*rows))
@@ -730,7 +730,7 @@ def test_tasks_are_ready_from_when_their_needs_were_collected():
     assert (times[-1], amounts[-1], amounts[-2]) == (4.0, 0, 1)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.integers(0, 50), min_size=2, max_size=300), st.integers(2, 40))
 def test_thinning_keeps_the_highest_of_each_part_and_the_end(amounts, steps):
     level = Level(np.arange(len(amounts)) ** 1.5, np.array(amounts))

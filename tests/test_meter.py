@@ -449,7 +449,7 @@ def seconds_by_block(turns):
     return found
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(st.permutations([*"aabbccdd"]))
 @example(["a", "b", "c", "a", "c", "b", "d", "d"])
 def test_seconds_of_coroutines_that_take_turns_are_counted_once(turns):

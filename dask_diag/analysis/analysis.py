@@ -20,6 +20,7 @@ from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.step_functions import Level, cached_levels, seconds_computing
 from dask_diag.analysis.thread_groups import ThreadGroup, thread_groups
 from dask_diag.analysis.waits import waits
+from dask_diag.analysis.wall_time import wall_time
 from dask_diag.columns import FloatArray
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
@@ -47,6 +48,11 @@ class Analysis:
     def activities(self) -> dict[str, float]:
         """Worker-seconds of each activity, the largest first."""
         return seconds_by_activity(self.recording, self.occupancies)
+
+    @cached_property
+    def wall_time(self) -> Table:
+        """The wall time, divided among phases and, while tasks ran, among activities."""
+        return wall_time(self.recording, self.activities)
 
     @cached_property
     def cells(self) -> Table:

@@ -14,7 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from dask_diag.analysis.grouping import rows_by
-from dask_diag.analysis.task_times import computation_starts, stop_times
+from dask_diag.analysis.task_times import (
+    call_times,
+    preparation_stops,
+    prepared_times,
+    stop_times,
+)
 from dask_diag.analysis.transfers import Interval, TransferTimes, transfer_times
 from dask_diag.columns import FloatArray, IntArray
 from dask_diag.model.recording import Recording
@@ -68,6 +73,10 @@ class Occupancy:
     blocked : dict of str to array of int
         Workers that would be in `overhead`, had the scheduler not been busy with ``serialize`` or
         ``deserialize``; empty where nothing is moved between processes.
+    graph : array of int, shape (steps,)
+        Workers that were free while the graph was made, optimized and put in order.
+    startup : array of int, shape (steps,)
+        Workers that would be in `overhead`, had their process started its first task.
     """
 
     computation: str
@@ -79,6 +88,8 @@ class Occupancy:
     overhead: IntArray
     unknown: IntArray
     blocked: dict[str, IntArray]
+    graph: IntArray
+    startup: IntArray
 
     @property
     def wall(self) -> float:
@@ -88,7 +99,7 @@ class Occupancy:
     @property
     def idle(self) -> IntArray:
         """Workers that were free while there was nothing to run."""
-        free = self.workers - self.busy - self.overhead - self.unknown
+        free = self.workers - self.busy - self.graph - self.startup - self.overhead - self.unknown
         return np.asarray(free - sum(self.blocked.values()))
 
     def seconds(self, workers: IntArray) -> float:
@@ -113,7 +124,7 @@ class Occupancy:
 
 def ready_times(recording: Recording) -> FloatArray:
     """When each task could start: with its computation, or once its dependencies are collected."""
-    ready = computation_starts(recording)
+    ready = preparation_stops(recording)
     dependencies = recording.dependencies
     collected = recording.tasks.collected[dependencies.depends_on]
     np.fmax.at(ready, dependencies.task, collected)
@@ -127,13 +138,15 @@ def occupancies(recording: Recording) -> list[Occupancy]:
     rows_of = rows_by(recording.tasks.computation)
     no_rows = np.zeros(0, np.int64)
     computations = recording.computations
+    called, prepared = call_times(computations), prepared_times(computations)
     return [
         sweep(
             TaskTimes(rows, *(column[rows] for column in times)),
             transfers.by_scheduler(rows),
             computation=name,
             span=computations.span[index],
-            start=float(computations.start[index]),
+            graph=(called[[index]], prepared[[index]]),
+            startup=_startups(recording, index, times[2][rows], rows),
             stop=float(computations.stop[index]),
             workers=int(computations.workers[index]),
         )
@@ -159,11 +172,16 @@ def sweep(
     *,
     computation: str,
     span: str,
-    start: float,
+    graph: Interval,
+    startup: Interval,
     stop: float,
     workers: int,
 ) -> Occupancy:
-    """The occupancy of one computation, of its tasks and the scheduler's transfers."""
+    """The occupancy of one computation, of its tasks and the scheduler's transfers.
+
+    `graph` is the time from the call of dask to the first submission, `startup` that from there to
+    the first task of each worker process.
+    """
     known = ~np.isnan(tasks.worker_start)
     worker_start, worker_stop = tasks.worker_start[known], tasks.worker_stop[known]
     running = worker_start, worker_stop
@@ -171,13 +189,19 @@ def sweep(
     collecting = worker_stop, np.fmax(worker_stop, tasks.collected[known])
     perhaps_running = tasks.ready[~known], np.full((~known).sum(), stop)
     times, counts = _counts(
-        [running, waiting, collecting, perhaps_running, *transfers.values()], start, stop
+        [running, waiting, collecting, perhaps_running, graph, startup, *transfers.values()],
+        float(graph[0].min()),
+        stop,
     )
-    busy, ready, done, unknown, *moving = counts
+    busy, ready, done, unknown, in_graph, starting, *moving = counts
     workers = max(workers, int(busy.max(initial=0)), 1)
     free = workers - busy
+    in_graph = np.where(in_graph > 0, free, 0)
+    free = free - in_graph
     overhead = np.minimum(free, ready + done)
+    starting = np.minimum(overhead, starting)
     unknown = np.minimum(free - overhead, unknown)
+    overhead = overhead - starting
     blocked = {}
     for activity, scheduler_moves in zip(transfers, moving, strict=True):
         blocked[activity] = np.where(scheduler_moves > 0, overhead, 0)
@@ -192,7 +216,30 @@ def sweep(
         overhead=overhead,
         unknown=unknown,
         blocked=blocked,
+        graph=in_graph,
+        startup=starting,
     )
+
+
+def _startups(
+    recording: Recording, index: int, worker_start: FloatArray, rows: IntArray
+) -> Interval:
+    """From the first submission to the first task of each process that joined for a computation.
+
+    Threads start at once, and processes of a pool that was there before have started.
+    """
+    computations, workers = recording.computations, recording.workers
+    prepared = float(prepared_times(computations)[index])
+    called = float(call_times(computations)[index])
+    joined = workers.computation.where(computations.computation[index]) & (workers.joined > called)
+    new = set(workers.pid[joined].tolist())
+    first = {
+        pid: float(np.fmin.reduce(worker_start[of_pid], initial=np.inf))
+        for pid, of_pid in rows_by(recording.tasks.pid[rows]).items()
+        if pid in new
+    }
+    stops = np.array([time for time in first.values() if time < np.inf], dtype=float)
+    return np.full(len(stops), prepared), np.maximum(stops, prepared)
 
 
 def _counts(

@@ -16,7 +16,7 @@ from dask_diag.builders.recording import computations_table, pools_table
 from dask_diag.builders.task_logs import log_tables
 from dask_diag.builders.tasks import moved, remember_functions, tasks_of, with_workers_named
 from dask_diag.builders.threads import threads_table
-from dask_diag.builders.workers import Workers
+from dask_diag.builders.workers import Workers, workers_table
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.computation_reader import info_of
 from dask_diag.capture.session import Session
@@ -92,6 +92,7 @@ class IncrementalTasks:
             **tables,
             "computations": computations_table(infos, now),
             "pools": pools_table(infos),
+            "workers": workers_table(infos),
             "threads": threads_table((part.info, each.rows()) for each, part in computations),
         }
 

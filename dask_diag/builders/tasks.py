@@ -15,7 +15,7 @@ from dask_diag.capture.snapshot import ComputationInfo, ComputationSnapshot, Tas
 from dask_diag.capture.tasks.task_row import ROW
 from dask_diag.columns import Categorical, FloatArray, PrefixStrings
 from dask_diag.model.table import Table, stack
-from dask_diag.schema import REFERENCES
+from dask_diag.schema import REFERENCES, Outcome
 
 __all__ = [
     "in_order_of_submission",
@@ -170,7 +170,7 @@ def tasks_of(computation: ComputationInfo, tasks: TaskRows, workers: Workers) ->
             "worker": worker_codes(computation, ran_on, start, workers),
             "computation": Categorical(np.zeros(count, np.uint8), [computation.name]),
             "span": _spans_of(computation, tasks, count),
-            "outcome": _mostly("ok", outcomes, count),
+            "outcome": _mostly(Outcome.OK, outcomes, count),
             "error": _mostly("", errors, count),
         }
     )

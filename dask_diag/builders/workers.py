@@ -7,9 +7,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from dask_diag.capture.snapshot import ComputationInfo
-from dask_diag.columns import Array, FloatArray, smallest_integers
+from dask_diag.columns import Array, Categorical, FloatArray, smallest_integers
+from dask_diag.model import tables
 
-__all__ = ["Workers", "worker_codes", "worker_names"]
+__all__ = ["Workers", "worker_codes", "worker_names", "workers_table"]
 
 Workers = dict[tuple[int, int, str], int]
 """The number of each worker by its pid, its thread and its kind; it grows."""
@@ -34,12 +35,29 @@ def worker_codes(
 
 def _worker_of(computation: ComputationInfo, ident: int) -> tuple[int, int, str]:
     """The pid, the thread and the kind of what a row says ran its task."""
-    if ident in computation.remote_threads:
-        return ident, computation.remote_threads[ident], "process"
+    if ident in computation.remote_workers:
+        return ident, computation.remote_workers[ident].thread, "process"
     synchronous = computation.scheduler == "synchronous" and computation.workers <= 1
     if synchronous and ident in (0, computation.thread):
         return computation.pid, computation.thread, "caller"
     return (computation.pid, ident, "thread") if ident else (0, 0, "unknown")
+
+
+def workers_table(computations: Iterable[ComputationInfo]) -> tables.Workers:
+    """`Recording.workers`."""
+    rows = [
+        (computation.name, pid, worker.joined)
+        for computation in computations
+        for pid, worker in computation.remote_workers.items()
+    ]
+    names, pids, joined = zip(*rows, strict=True) if rows else ((),) * 3
+    return tables.Workers(
+        {
+            "computation": Categorical.of(names),
+            "pid": Categorical.of(pids),
+            "joined": np.array(joined, dtype=float),
+        }
+    )
 
 
 def worker_names(workers: Iterable[tuple[int, int, str]]) -> list[str]:

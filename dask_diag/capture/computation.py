@@ -20,7 +20,7 @@ from dask_diag.capture.tasks.dependencies import Dependencies
 from dask_diag.capture.tasks.in_flight import InFlight, in_flight_of, outcome_of
 from dask_diag.capture.tasks.keys import function_of, keys_since
 from dask_diag.capture.tasks.metered import Metered
-from dask_diag.capture.tasks.remote_task import Measurement
+from dask_diag.capture.tasks.remote_task import Measurement, RemoteWorker
 from dask_diag.capture.tasks.task_log import Metrics, Transfers, Waits
 from dask_diag.capture.tasks.task_row import ROW, Exceptional
 from dask_diag.capture.tasks.timed_task import TimedTask, threads_of_tasks
@@ -97,7 +97,7 @@ class Computation:
         "pid",
         "prepared",
         "probes",
-        "remote_threads",
+        "remote_workers",
         "rows",
         "share",
         "span",
@@ -145,7 +145,7 @@ class Computation:
         self.stacks: tuple[Any, ...] = ()
         self.span = current_span()
         self.annotated: Mapping[Any, Any] = annotations_of_graph("span")
-        self.remote_threads: dict[int, int] = {}
+        self.remote_workers: dict[int, RemoteWorker] = {}
         self.dsk = dsk
         self.state: Any = {}
 
@@ -164,7 +164,7 @@ class Computation:
     @property
     def scheduler(self) -> str:
         """What kind of scheduler ran it: ``processes``, ``threads`` or ``synchronous``."""
-        if self.remote_threads:
+        if self.remote_workers:
             return "processes"
         return "synchronous" if self.worker_id is None else "threads"
 

@@ -14,6 +14,7 @@ from dask_diag.capture.tasks.in_flight import InFlight
 from dask_diag.capture.tasks.keys import NamesOfPlainKeys
 from dask_diag.capture.tasks.task_log import SpansOfTasks
 from dask_diag.capture.tasks.task_row import ROW
+from dask_diag.schema import Outcome
 
 __all__ = ["info_at_end", "info_of", "rows_of", "snapshot_of"]
 
@@ -65,7 +66,7 @@ def info_at_end(
         threads=tuple(computation.threads.threads()),
         hooks_cpu=hooks_cpu_of(computation),
         pools=pools,
-        remote_threads=dict(computation.remote_threads),
+        remote_workers=dict(computation.remote_workers),
     )
 
 
@@ -92,7 +93,7 @@ def rows_of(
     transfers = computation.transfers.of_first(done)
     waits = computation.waits.of_first(done)
     for row, task in enumerate(in_flight, done):
-        if task.outcome.outcome != "ok":
+        if task.outcome.outcome != Outcome.OK:
             exceptional[row] = task.outcome
         if task.transfer is not None:
             transfers.add(row, task.transfer)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from dask_diag.capture.system.thread_usage import ThreadCpu
 from dask_diag.capture.system.usage import Pool, Usage
 from dask_diag.capture.tasks.dependencies import Dependencies
+from dask_diag.capture.tasks.remote_task import RemoteWorker
 from dask_diag.capture.tasks.task_log import Metrics, SpansOfTasks, Transfers, Waits
 from dask_diag.capture.tasks.task_row import Exceptional
 
@@ -44,8 +45,8 @@ class ComputationInfo(NamedTuple):
         CPU seconds of the hooks of profilers, calibrated per task; NaN if it is not known.
     pools : tuple of Pool
         The pools of threads of native libraries, if it has ended and was not short.
-    remote_threads : mapping
-        The thread that ran the tasks of each worker process, by pid.
+    remote_workers : mapping
+        The worker processes that ran tasks, by pid.
     """
 
     number: int
@@ -64,7 +65,7 @@ class ComputationInfo(NamedTuple):
     threads: tuple[ThreadCpu, ...]
     hooks_cpu: float
     pools: tuple[Pool, ...]
-    remote_threads: Mapping[int, int]
+    remote_workers: Mapping[int, RemoteWorker]
 
 
 class TaskRows(NamedTuple):

@@ -27,6 +27,7 @@ from dask_diag.model.tables import (
     Threads,
     Transfers,
     Waits,
+    Workers,
 )
 
 __all__ = ["STATES", "Measurements"]
@@ -61,6 +62,7 @@ class Measurements:
     transfers: Transfers = field(default_factory=Transfers.empty)
     waits: Waits = field(default_factory=Waits.empty)
     pools: Pools = field(default_factory=Pools.empty)
+    workers: Workers = field(default_factory=Workers.empty)
     threads: Threads = field(default_factory=Threads.empty)
     frames: Frames = field(default_factory=Frames.empty)
     call_tree: CallTree = field(default_factory=CallTree.empty)

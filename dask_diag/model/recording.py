@@ -53,6 +53,8 @@ class Recording(Measurements):
     pools : Table
         A row per native thread pool at the end of a computation. Without threadpoolctl they are not
         known: one row, without a name and with 0 threads.
+    workers : Table
+        A row per computation and worker process that ran its tasks.
     threads : Table
         A row per computation and group of threads of the computing process.
     waits : Table

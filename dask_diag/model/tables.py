@@ -34,6 +34,7 @@ __all__ = [
     "Threads",
     "Transfers",
     "Waits",
+    "Workers",
 ]
 
 _NUMBERS = {"float": "f", "integer": "biu"}
@@ -168,6 +169,12 @@ class Pools(schema.Pools, RecordingTable):
     __slots__ = ()
 
 
+class Workers(schema.Workers, RecordingTable):
+    """See `dask_diag.schema.Workers`."""
+
+    __slots__ = ()
+
+
 class Threads(schema.Threads, RecordingTable):
     """See `dask_diag.schema.Threads`."""
 
@@ -216,6 +223,7 @@ TABLES: Mapping[str, type[RecordingTable]] = {
     "transfers": Transfers,
     "waits": Waits,
     "pools": Pools,
+    "workers": Workers,
     "threads": Threads,
     "frames": Frames,
     "call_tree": CallTree,

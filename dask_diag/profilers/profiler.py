@@ -13,6 +13,7 @@ from dask_diag.capture.sampling.sampler import Subscription, sampler
 from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.tasks.task_info import TaskInfo
 from dask_diag.profilers.base import TaskDiagnostic
+from dask_diag.schema import Outcome
 
 if TYPE_CHECKING:
     from dask_diag.model.recording import Recording
@@ -141,5 +142,5 @@ def _tasks_done(computation: ComputationSnapshot) -> Iterator[TaskData]:
     keys = in_order_of_submission(computation.tasks)
     for key, worker_id, row in zip(keys, worker_ids, zip(*columns, strict=True), strict=True):
         start, stop, function, collected, outcome = row
-        if outcome == "ok" and not isnan(collected):
+        if outcome == Outcome.OK and not isnan(collected):
             yield TaskData(key, TaskInfo(key, function), start, stop, worker_id)

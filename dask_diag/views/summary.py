@@ -12,6 +12,7 @@ from dask_diag.analysis.findings import Finding, find
 from dask_diag.formatting import count, percent, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.schema import Outcome
 from dask_diag.views.escaping import shown
 from dask_diag.views.sources import Sources, recording_of
 from dask_diag.views.summary_lines import labelled_lines, shares_of_worker_time
@@ -76,7 +77,9 @@ def headline(analysis: Analysis) -> str:
 
 def _outcome(recording: Recording) -> str:
     outcomes = recording.tasks.outcome
-    counts = {name: int(outcomes.where(name).sum()) for name in ("failed", "unfinished")}
+    counts = {
+        name: int(outcomes.where(name).sum()) for name in (Outcome.FAILED, Outcome.UNFINISHED)
+    }
     return ", ".join(f"{count(n)} {name}" for name, n in counts.items() if n) or "all done"
 
 

@@ -14,6 +14,7 @@ from dask_diag.analysis.source_paths import short_path
 from dask_diag.formatting import amount, count, percent, quantity, seconds, size
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.schema import Outcome
 from dask_diag.views.escaping import shown
 from dask_diag.views.text import counted
 from dask_diag.views.thread_lines import profiling_line, thread_lines
@@ -112,7 +113,7 @@ def _critical_path(analysis: Analysis) -> Iterator[Line]:
 def _outcomes(tasks: Table) -> Iterator[Line]:
     if not len(tasks):
         return
-    failed = tasks.rows(tasks["outcome"].where("failed"))
+    failed = tasks.rows(tasks["outcome"].where(Outcome.FAILED))
     if len(failed):
         first = failed.rows(slice(1)).to_dicts()[0]
         yield (
@@ -120,7 +121,7 @@ def _outcomes(tasks: Table) -> Iterator[Line]:
             f"{counted(len(failed), 'task')}, first {shown(first['key'])} with "
             f"{shown(first['error'])}",
         )
-    unfinished = tasks.rows(tasks["outcome"].where("unfinished"))
+    unfinished = tasks.rows(tasks["outcome"].where(Outcome.UNFINISHED))
     if len(unfinished):
         started = int((~np.isnan(unfinished["start"])).sum())
         yield (

@@ -18,6 +18,7 @@ from dask_diag.capture.sampling.linux_threads import LinuxThread
 from dask_diag.capture.sampling.probes import running_tasks
 from dask_diag.capture.sampling.sampler import Listener
 from dask_diag.capture.tasks.metered import Metered, Wait
+from dask_diag.schema import Activity
 
 __all__ = ["INTERVAL", "WaitProbe", "sample_waits"]
 
@@ -86,7 +87,7 @@ class WaitTaskProbe:
         if not activity or (metered is not None and metered.open):
             return
         seen = self._tally.setdefault(activity, [0.0, 0])
-        seen[0] += 0.0 if activity == "gil-wait" and ran else passed
+        seen[0] += 0.0 if activity == Activity.GIL_WAIT and ran else passed
         seen[1] += 1
 
     def end(self) -> None:
@@ -95,7 +96,7 @@ class WaitTaskProbe:
         if self._task.metered is None:
             self._task.metered = Metered()
         self._task.metered.waits = [
-            Wait("cpu-wait", waited, 0),
+            Wait(Activity.CPU_WAIT, waited, 0),
             *(Wait(activity, seen[0], int(seen[1])) for activity, seen in self._tally.items()),
         ]
 

@@ -17,7 +17,7 @@ from dask_diag.capture.dask_internals import bytes_of_result, bytes_of_task
 from dask_diag.capture.tasks.metered import Metered
 from dask_diag.capture.tasks.metering import ends_a_task, hear_distributed, listening, runs_a_task
 
-__all__ = ["Measurement", "RemoteTask", "Transfer", "running", "take_measurement"]
+__all__ = ["Measurement", "RemoteTask", "RemoteWorker", "Transfer", "running", "take_measurement"]
 
 # A failed task returns no result that could carry its measurement, so the exception carries it. It
 # is removed before the user's code sees the exception.
@@ -36,9 +36,30 @@ running: dict[int, Receiver] = {}
 """The computations that are running in this process, by number: where results may land."""
 
 
+_joined = perf_counter()
+"""When this process could first run tasks: when it was forked, or imported this module."""
+
+
+def _join() -> None:
+    global _joined
+    _joined = perf_counter()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_join)
+
+
+class RemoteWorker(NamedTuple):
+    """A worker process: the thread of it that ran tasks, and when it joined, ``perf_counter``."""
+
+    thread: int
+    joined: float
+
+
 class Measurement(NamedTuple):
     """What a worker in another process sends back with a result.
 
+    `thread` ran the task in the process `pid`, which `joined` when it could first run tasks.
     `opened` is when it started to rebuild the task and its inputs, `closed` when it had pickled the
     result; `bytes_in` is what it was sent.
     """
@@ -47,6 +68,7 @@ class Measurement(NamedTuple):
     key: Any
     pid: int
     thread: int
+    joined: float
     opened: float
     start: float
     stop: float
@@ -178,6 +200,7 @@ class RemoteTask:
             key=self.key,
             pid=os.getpid(),
             thread=get_ident(),
+            joined=_joined,
             opened=self.opened,
             start=self.start,
             stop=self.stop,

@@ -12,7 +12,13 @@ from typing import Any, Protocol
 from dask_diag.capture.dask_internals import GraphNode
 from dask_diag.capture.tasks.metered import Metered, Wait
 from dask_diag.capture.tasks.metering import runs_a_task
-from dask_diag.capture.tasks.remote_task import Departure, Measurement, RemoteTask, Transfer
+from dask_diag.capture.tasks.remote_task import (
+    Departure,
+    Measurement,
+    RemoteTask,
+    RemoteWorker,
+    Transfer,
+)
 
 __all__ = ["TimedTask", "threads_of_tasks"]
 
@@ -22,7 +28,7 @@ class Owner(Protocol):
 
     number: int
     probes: Mapping[type[Any], Any]
-    remote_threads: dict[int, int]
+    remote_workers: dict[int, RemoteWorker]
     stacks: tuple[Any, ...]
 
     def set_aside(self, wrapper: TimedTask) -> None:
@@ -111,7 +117,9 @@ class TimedTask(GraphNode):
 
     def receive(self, measurement: Measurement) -> None:
         """Record what was measured in another process."""
-        self.computation.remote_threads[measurement.pid] = measurement.thread
+        self.computation.remote_workers[measurement.pid] = RemoteWorker(
+            measurement.thread, measurement.joined
+        )
         self.thread = measurement.pid
         self.cpu = measurement.cpu
         self.start = measurement.start

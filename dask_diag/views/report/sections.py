@@ -22,6 +22,7 @@ from dask_diag.views.report.components import (
     Text,
     safe,
 )
+from dask_diag.views.report.predictions import predictions
 from dask_diag.views.summary import HEADINGS, function_rows, headline
 from dask_diag.views.summary_lines import labelled_lines
 from dask_diag.views.text import counted
@@ -115,6 +116,7 @@ SECTIONS = (
     Section("cache", "Results held", plots.cache),
     Section("flame", "Flame graph", plots.flame),
     Section("critical-path", "Critical path", work.longest_chains),
+    Section("what-if", "What if", predictions),
     Section("code", "Calling code", _calling_code),
     Section("environment", "Versions, machine, configuration", _versions),
 )
