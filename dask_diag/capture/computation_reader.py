@@ -72,7 +72,7 @@ def info_at_end(
 
 def hooks_cpu_of(computation: Computation) -> float:
     """CPU seconds of the hooks of profilers; NaN if it is not known: in worker processes."""
-    if computation.remote_threads:
+    if computation.remote_workers:
         return _NAN
     # A profiler that does not measure tasks has no rows of them.
     tasks = max(computation.done, len(computation.state.get("finished", ())))
