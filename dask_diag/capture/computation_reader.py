@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from threading import get_ident
-from typing import Any
 
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.snapshot import ComputationInfo, ComputationSnapshot, TaskRows
@@ -81,7 +80,7 @@ def hooks_cpu_of(computation: Computation) -> float:
 
 def rows_of(
     computation: Computation,
-    keys: Sequence[Any],
+    keys: Sequence[Hashable],
     in_flight: Sequence[InFlight],
     dependencies: Dependencies,
 ) -> TaskRows:
@@ -100,8 +99,7 @@ def rows_of(
         if task.metered is not None:
             metrics.add(row, tuple(task.metered.metrics))
             waits.add(row, tuple(task.metered.waits))
-    needed: Mapping[Any, Any] = computation.state.get("dependencies", {})
-    dependencies.extend(all_keys, needed)
+    dependencies.extend(all_keys, computation.state.get("dependencies", {}))
     return TaskRows(
         rows=b"".join([computation.rows[: done * ROW.size], *(task.row() for task in in_flight)]),
         keys=all_keys,

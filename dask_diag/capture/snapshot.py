@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dask_diag.capture.system.thread_usage import ThreadCpu
 from dask_diag.capture.system.usage import Pool, Usage
@@ -86,7 +86,7 @@ class TaskRows(NamedTuple):
     """
 
     rows: bytes
-    keys: Iterable[Any]
+    keys: Iterable[Hashable]
     names: Iterable[tuple[int, str]]
     exceptional: Mapping[int, Exceptional]
     spans: SpansOfTasks

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import thread_time
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dask_diag.capture.computation import STATE_KEY, Computation
+from dask_diag.capture.dask_internals import Graph
+
+if TYPE_CHECKING:
+    from dask_diag.capture.sampling.probes import Probe
 
 __all__ = ["rehearse_tasks", "seconds_per_task"]
 
@@ -47,10 +51,10 @@ def _repeat(work: Callable[[int], object]) -> float:
 
 
 def rehearse_tasks(
-    diagnostic: Any, pretask: Hook, posttask: Hook, probe: Any = None
+    diagnostic: object, pretask: Hook, posttask: Hook, probe: Probe | None = None
 ) -> Callable[[int], None]:
     """What hooks of a diagnostic do for each task, sampled by a probe or not."""
-    dsk: dict[Any, Any] = {}
+    dsk: Graph = {}
     computation = Computation(dsk)
     computation.measurer = diagnostic
     state = {STATE_KEY: computation}
@@ -69,5 +73,5 @@ def rehearse_tasks(
     return work
 
 
-def _no_task(values: Any) -> None:
+def _no_task(values: object) -> None:
     """Do nothing: what takes time is around it."""

@@ -6,9 +6,10 @@ from collections import namedtuple
 from collections.abc import Iterator
 from functools import partial
 from math import isnan
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dask_diag.capture.computation import Computation
+from dask_diag.capture.dask_internals import Graph
 from dask_diag.capture.sampling.sampler import Subscription, sampler
 from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.tasks.task_info import TaskInfo
@@ -97,7 +98,7 @@ class Profiler(TaskDiagnostic):
         if self._records_waits:
             self._start_wait_probe(computation)
 
-    def _ended(self, computation: Computation, dsk: Any) -> None:
+    def _ended(self, computation: Computation, dsk: Graph) -> None:
         subscription = self._subscriptions.pop(computation.number, None)
         if subscription is not None:
             sampler.remove(subscription)

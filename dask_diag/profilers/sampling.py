@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from functools import partial
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import dask.config
 from dask.utils import parse_timedelta
 
 from dask_diag.capture.computation import Computation
+from dask_diag.capture.dask_internals import Graph
 from dask_diag.capture.sampling.sampler import Subscription, sampler
 from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import seconds
@@ -241,7 +242,7 @@ class SamplingProfiler(TaskDiagnostic):
             probe.sample, probe.interval, partial(self._fault, "to sample stacks")
         )
 
-    def _ended(self, computation: Computation, dsk: Any) -> None:
+    def _ended(self, computation: Computation, dsk: Graph) -> None:
         from dask_diag.capture.sampling.stack_probe import forget_code
 
         subscription = self._subscriptions.pop(computation.number, None)
