@@ -19,7 +19,7 @@ from dask_diag.model.tables import Computations
 from dask_diag.schema import Outcome
 from dask_diag.views.escaping import shown
 from dask_diag.views.text import counted
-from dask_diag.views.thread_lines import thread_lines
+from dask_diag.views.thread_lines import profiling_line, thread_lines
 
 __all__ = ["labelled_lines", "shares_of_worker_time"]
 
@@ -47,6 +47,7 @@ def labelled_lines(analysis: Analysis) -> Iterator[Line]:
     yield from thread_lines(analysis)
     yield from _outcomes(recording.tasks)
     yield from _computations(recording.computations)
+    yield from profiling_line(analysis)
 
 
 def shares_of_worker_time(analysis: Analysis) -> tuple[float, list[tuple[str, float]]]:
