@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dask_diag.analysis.waits import waits
     from dask_diag.model.recording import Recording, combine
     from dask_diag.storage import load, save
+    from dask_diag.tuning.tune import tune
     from dask_diag.views.exports import export
     from dask_diag.views.report.page import report
     from dask_diag.views.summary import summary
@@ -57,6 +58,7 @@ __all__ = [
     "save",
     "span",
     "summary",
+    "tune",
     "visualize",
     "waits",
 ]
@@ -76,6 +78,7 @@ _WHEN_FIRST_USED = {
     "report": "dask_diag.views.report.page",
     "save": "dask_diag.storage",
     "summary": "dask_diag.views.summary",
+    "tune": "dask_diag.tuning.tune",
     "visualize": "dask_diag.views.visualize",
     "waits": "dask_diag.analysis.waits",
 }
