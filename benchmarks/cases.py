@@ -1,7 +1,7 @@
-"""The measurements, each run in a process of its own: ``python -m benchmarks.cases CASE WHO``.
+"""The measurements, each run in a process of its own: ``python -m benchmarks.cases CASE PACKAGE``.
 
-WHO is ``ours``, ``dask`` (dask.diagnostics), ``distributed`` or ``none``. The numbers are printed
-as JSON.
+PACKAGE is ``dask_diag``, ``dask`` (dask.diagnostics), ``distributed`` or ``none``. The numbers are
+printed as JSON.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from statistics import median
 from typing import Any
 
 
-def diagnostics_of(who: str) -> Any:
+def diagnostics_of(package: str) -> Any:
     """The module under test."""
-    if who == "ours":
+    if package == "dask_diag":
         import dask_diag
 
         return dask_diag
@@ -33,11 +33,11 @@ def diagnostics_of(who: str) -> Any:
     return dask.diagnostics
 
 
-def profiler(who: str, name: str = "Profiler", **kwargs: Any) -> Any:
+def profiler(package: str, name: str = "Profiler", **kwargs: Any) -> Any:
     """A profiler, or nothing in its place."""
-    if who == "none":
+    if package == "none":
         return contextlib.nullcontext()
-    return getattr(diagnostics_of(who), name)(**kwargs)
+    return getattr(diagnostics_of(package), name)(**kwargs)
 
 
 def no_op() -> None:
@@ -49,43 +49,43 @@ def no_ops(tasks: int) -> dict[Any, Any]:
     return {("no-op", n): (no_op,) for n in range(tasks)}
 
 
-def run_no_ops(who: str, tasks: str) -> dict[str, float]:
-    """Computation a graph of no-ops; valgrind counts the instructions of the process."""
+def run_no_ops(package: str, tasks: str) -> dict[str, float]:
+    """Compute a graph of no-ops; valgrind counts the instructions of the process."""
     from dask.local import get_sync
 
     graph = no_ops(int(tasks))
-    with profiler(who):
+    with profiler(package):
         get_sync(graph, list(graph))
     return {}
 
 
-def cache_of_many(who: str) -> dict[str, float]:
-    """Computation 40,001 tasks while 20,000 of their results are held."""
+def cache_of_many(package: str) -> dict[str, float]:
+    """Compute 40,001 tasks while 20,000 of their results are held."""
     from dask.local import get_sync
 
     half = 20_000
     graph: dict[Any, Any] = {("first", n): (no_op,) for n in range(half)}
     graph |= {("second", n): (id, ("first", n)) for n in range(half)}
     graph["end-0"] = (len, [("second", n) for n in range(half)])
-    begun = time.perf_counter()
-    with profiler(who, "CacheProfiler"):
+    start = time.perf_counter()
+    with profiler(package, "CacheProfiler"):
         get_sync(graph, "end-0")
-    return {"seconds": time.perf_counter() - begun}
+    return {"seconds": time.perf_counter() - start}
 
 
-def retained(who: str) -> dict[str, float]:
-    """Bytes that a profiler keeps per task when the graph has been let go."""
+def retained(package: str) -> dict[str, float]:
+    """Bytes that a profiler retains per task when the graph has been released."""
     from dask.local import get_sync
 
     tasks = 20_000
-    kept = profiler(who)
-    with kept:
+    recorder = profiler(package)
+    with recorder:
         get_sync(no_ops(10), ("no-op", 0))
     tracemalloc.start()
     gc.collect()
     before = tracemalloc.get_traced_memory()[0]
     graph = no_ops(tasks)
-    with kept:
+    with recorder:
         get_sync(graph, list(graph))
     del graph
     gc.collect()
@@ -99,34 +99,34 @@ def sum_of_blocks(blocks: int) -> Any:
     return (da.ones(10 * blocks, chunks=10) + 1).sum(split_every=8)
 
 
-def plot(who: str, name: str, blocks: int) -> dict[str, float]:
+def plot(package: str, name: str, blocks: int) -> dict[str, float]:
     """Seconds and megabytes of a plot; the page refers to bokeh's runtime and does not hold it."""
     array = sum_of_blocks(blocks)
-    with profiler(who, name) as profiled:
+    with profiler(package, name) as profiled:
         array.compute(scheduler="threads", optimize_graph=False)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "plot.html"
         # bokeh is loaded by a first plot, which is not counted.
-        profiler(who, name).visualize(show=False, save=True, filename=str(path), mode="cdn")
-        begun = time.perf_counter()
+        profiler(package, name).visualize(show=False, save=True, filename=str(path), mode="cdn")
+        start = time.perf_counter()
         profiled.visualize(show=False, save=True, filename=str(path), mode="cdn")
         return {
-            "seconds": time.perf_counter() - begun,
+            "seconds": time.perf_counter() - start,
             "megabytes": path.stat().st_size / 1e6,
         }
 
 
-def cache_plot(who: str) -> dict[str, float]:
+def cache_plot(package: str) -> dict[str, float]:
     """The cache plot of 1,573 tasks."""
-    return plot(who, "CacheProfiler", 500)
+    return plot(package, "CacheProfiler", 500)
 
 
-def task_plot(who: str) -> dict[str, float]:
+def task_plot(package: str) -> dict[str, float]:
     """The task plot of 157,147 tasks."""
-    return plot(who, "Profiler", 50_000)
+    return plot(package, "Profiler", 50_000)
 
 
-def task_stream(who: str) -> dict[str, float]:
+def task_stream(package: str) -> dict[str, float]:
     """The task plot of 1,000,000 tasks on 16 workers, from file to first paint in Chromium."""
     from benchmarks.made_up import many_tasks
     from dask_diag import visualize
@@ -136,9 +136,9 @@ def task_stream(who: str) -> dict[str, float]:
         path = Path(folder) / "plot.html"
         visualize(many_tasks(16), filename=path, plots=["tasks"], show=False)
         runtime = path.stat().st_size
-        begun = time.perf_counter()
+        start = time.perf_counter()
         visualize(recording, filename=path, plots=["tasks"], show=False)
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - start
         return {
             "seconds": seconds,
             "megabytes": (path.stat().st_size - runtime) / 1e6,
@@ -176,18 +176,18 @@ def first_paint(path: Path) -> float:
     return float(milliseconds) / 1e3
 
 
-def importing(who: str) -> dict[str, float]:
+def importing(package: str) -> dict[str, float]:
     """Seconds to import the package once dask has been imported."""
     import dask  # noqa: F401
 
-    begun = time.perf_counter()
-    diagnostics_of(who)
-    return {"seconds": time.perf_counter() - begun}
+    start = time.perf_counter()
+    diagnostics_of(package)
+    return {"seconds": time.perf_counter() - start}
 
 
-def metering(who: str) -> dict[str, float]:
+def metering(package: str) -> dict[str, float]:
     """Microseconds of a call of `context_meter.meter` that is heard, and of one that is not."""
-    if who == "distributed":
+    if package == "distributed":
         from distributed.metrics import context_meter
     else:
         from dask_diag import context_meter
@@ -195,33 +195,33 @@ def metering(who: str) -> dict[str, float]:
 
     def call(times: int) -> float:
         meter = context_meter.meter
-        begun = time.perf_counter()
+        start = time.perf_counter()
         for _ in range(times):
             with meter("I/O"):
                 pass
-        return 1e6 * (time.perf_counter() - begun) / times
+        return 1e6 * (time.perf_counter() - start) / times
 
     unheard = min(call(20_000) for _ in range(5))
-    if who == "distributed":
-        told: list[Any] = []
-        with context_meter.add_callback(lambda *metric: told.append(metric)):
+    if package == "distributed":
+        metrics: list[Any] = []
+        with context_meter.add_callback(lambda *metric: metrics.append(metric)):
             heard = min(call(20_000) for _ in range(5))
     else:
         graph: dict[Any, Any] = {("meter", n): (call, 20_000) for n in range(5)}
-        with profiler(who):
+        with profiler(package):
             heard = min(dask.local.get_sync(graph, list(graph)))
     return {"heard": heard, "unheard": unheard}
 
 
-def analysing(who: str, name: str) -> dict[str, float]:
+def analysing(package: str, name: str) -> dict[str, float]:
     """Seconds to analyse 1,000,000 tasks, and the most memory that the process had in megabytes."""
     from benchmarks.measured import recording_of
     from dask_diag import Profiler, activities, critical_path
 
     recording = recording_of(1_000_000, Profiler())
-    begun = time.perf_counter()
+    start = time.perf_counter()
     {"breakdown": activities, "critical": critical_path}[name](recording)
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - start
     # In kilobytes on Linux.
     return {
         "seconds": seconds,
@@ -229,18 +229,18 @@ def analysing(who: str, name: str) -> dict[str, float]:
     }
 
 
-def breakdown(who: str) -> dict[str, float]:
+def breakdown(package: str) -> dict[str, float]:
     """The breakdown by function."""
-    return analysing(who, "breakdown")
+    return analysing(package, "breakdown")
 
 
-def longest_chain(who: str) -> dict[str, float]:
+def longest_path(package: str) -> dict[str, float]:
     """The critical path."""
-    return analysing(who, "critical")
+    return analysing(package, "critical")
 
 
 def python_loop(times: int) -> int:
-    """Count, with the interpreter's lock."""
+    """Count, with the GIL."""
     total = 0
     for n in range(times):
         total += n
@@ -248,36 +248,36 @@ def python_loop(times: int) -> int:
 
 
 def checksums(times: int) -> None:
-    """Computation checksums, without the interpreter's lock."""
+    """Compute checksums, without the GIL."""
     data = bytes(4_000_000)
     for _ in range(times):
         hashlib.sha256(data).digest()
 
 
-def explained(who: str) -> dict[str, float]:
+def explained(package: str) -> dict[str, float]:
     """How much more a computation on 4 threads takes with ``waits=True``, the median of pairs.
 
-    CPU seconds are told beside wall seconds: other processes disturb them less.
+    CPU seconds are measured as well as wall seconds: other processes disturb them less.
     """
     import dask.threaded
 
     def taken(function: Any, times: int, waits: bool) -> tuple[float, float]:
         graph = {("work", n): (function, times) for n in range(40)}
         wall, cpu = time.perf_counter(), time.process_time()
-        with profiler(who, waits=waits):
+        with profiler(package, waits=waits):
             dask.threaded.get(graph, list(graph), num_workers=4)
         return time.perf_counter() - wall, time.process_time() - cpu
 
-    found = {}
+    ratio = {}
     for function, name, times in (
         (python_loop, "Python code", 500_000),
         (checksums, "without the GIL", 6),
     ):
         pairs = [(taken(function, times, True), taken(function, times, False)) for _ in range(15)]
-        for place, clock in enumerate(("wall time", "CPU time")):
-            ratios = [with_it[place] / without[place] for with_it, without in pairs]
-            found[f"{name}, {clock}"] = median(ratios)
-    return found
+        for index, clock in enumerate(("wall time", "CPU time")):
+            ratios = [with_it[index] / without[index] for with_it, without in pairs]
+            ratio[f"{name}, {clock}"] = median(ratios)
+    return ratio
 
 
 CASES: dict[str, Callable[..., dict[str, float]]] = {
@@ -292,7 +292,7 @@ CASES: dict[str, Callable[..., dict[str, float]]] = {
         importing,
         metering,
         breakdown,
-        longest_chain,
+        longest_path,
         explained,
     )
 }

@@ -31,14 +31,14 @@ PATHS = (
 Row = tuple[str, str, str]
 
 
-def write(recording: Recording, path: Path, told: Any) -> None:
-    """Export in a process of its own, and tell seconds and bytes."""
+def write(recording: Recording, path: Path, results: Any) -> None:
+    """Export in a process of its own, and send seconds and bytes."""
     before = resident()
-    begun = time.perf_counter()
+    start = time.perf_counter()
     export(recording, path)
-    took = time.perf_counter() - begun
+    took = time.perf_counter() - start
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    told.send((took, most - before, path.stat().st_size))
+    results.send((took, most - before, path.stat().st_size))
 
 
 def resident() -> int:
@@ -51,7 +51,7 @@ def rows() -> Iterator[Row]:
     """What was measured, the figure, and its bar."""
     recording = recording_of(TASKS, Profiler(), ResourceProfiler(0.01))
     gc.collect()
-    # What the allocator keeps would be taken again, and not be seen to be needed.
+    # What the allocator retains would be used again, and not be counted.
     ctypes.CDLL(None).malloc_trim(0)
     context = multiprocessing.get_context("fork")
     yield "tasks", f"{len(recording.tasks):,}", ""
@@ -63,13 +63,13 @@ def rows() -> Iterator[Row]:
                 yield name, "pyarrow is missing", ""
                 continue
             path = Path(folder) / name
-            hear, tell = context.Pipe(duplex=False)
+            receiver, sender = context.Pipe(duplex=False)
             # A forked process has the recording, and a peak of memory that begins here.
-            child = context.Process(target=write, args=(recording, path, tell))
+            child = context.Process(target=write, args=(recording, path, sender))
             child.start()
-            tell.close()
+            sender.close()
             try:
-                took, memory, size = hear.recv()
+                took, memory, size = receiver.recv()
             except EOFError:
                 yield name, "failed", ""
                 continue

@@ -22,7 +22,7 @@ from dask.local import get_sync
 from benchmarks.measured import NAME, graph, recording_of
 from dask_diag import Profiler, Recording
 from dask_diag.capture import computation
-from dask_diag.capture.tasks.task_log import Dependencies
+from dask_diag.capture.tasks.dependencies import Dependencies
 from dask_diag.profilers.group import ProfilerGroup
 from dask_diag.profilers.record import record
 from dask_diag.storage import load, save

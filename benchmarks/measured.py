@@ -17,9 +17,9 @@ CLOCKS = {"start", "stop", "submitted", "collected", "time"}
 
 def graph(blocks: int) -> dict[Any, Any]:
     """Two layers of blocks and a sum over each of their rows of 500."""
-    places = [(n // 500, n % 500) for n in range(blocks)]
-    dsk: dict[Any, Any] = {("ones-" + NAME, *place): (int,) for place in places}
-    dsk |= {("add-" + NAME, *place): (abs, ("ones-" + NAME, *place)) for place in places}
+    indices = [(n // 500, n % 500) for n in range(blocks)]
+    dsk: dict[Any, Any] = {("ones-" + NAME, *index): (int,) for index in indices}
+    dsk |= {("add-" + NAME, *index): (abs, ("ones-" + NAME, *index)) for index in indices}
     for row in range(blocks // 500):
         dsk["sum-" + NAME, row] = (len, [("add-" + NAME, row, n) for n in range(500)])
     dsk["total-" + NAME, 0] = (sum, [("sum-" + NAME, row) for row in range(blocks // 500)])

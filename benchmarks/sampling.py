@@ -1,9 +1,9 @@
-"""What looking at stacks costs, beside py-spy and pyinstrument: ``python -m benchmarks.sampling``.
+"""What sampling costs, compared with py-spy and pyinstrument: ``python -m benchmarks.sampling``.
 
 A fixed amount of work, about a second on four threads, is done in turn with and without a profiler.
 Whatever else the machine does only makes it slower, so lower quartiles are compared: of wall time,
 and of the CPU time of the process. There are two kinds of work: Python code, which needs the
-interpreter's lock, and hashing, which gives it up.
+GIL, and hashing, which releases it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 THREADS = 4
 ROUNDS = 8
 BARS = {"SamplingProfiler, 10ms": "≤ 1%", "SamplingProfiler, 1ms": "≤ 3%"}
-NOT_HERE = "not measured: "
+NOT_MEASURED = "not measured: "
 
 Row = tuple[str, str, str]
 """What was measured, the figure, and the bar that it should keep."""
@@ -33,7 +33,7 @@ Run = tuple[float, float]
 
 
 def count(rounds: int) -> int:
-    """Computation in Python, some calls deep."""
+    """Compute in Python, some calls deep."""
     return sum(_count_some(n) for n in range(rounds))
 
 
@@ -45,7 +45,7 @@ def _count_some(n: int) -> int:
 
 
 def hash_blocks(rounds: int) -> str:
-    """Computation without the interpreter's lock."""
+    """Compute without the GIL."""
     block = bytes(1_000_000)
     digest = hashlib.sha256()
     for _ in range(rounds):
@@ -74,13 +74,13 @@ def slow_downs(name: str, profiled: dict[str, Callable[[], Any]]) -> dict[str, s
     """What each of several profilers adds to a work."""
     run(name)
     plain: list[Run] = []
-    within: dict[str, list[Run]] = {who: [] for who in profiled}
+    within: dict[str, list[Run]] = {label: [] for label in profiled}
     for _ in range(ROUNDS):
         plain.append(run(name))
-        for who, profiler in profiled.items():
+        for label, profiler in profiled.items():
             with profiler():
-                within[who].append(run(name))
-    return {who: slower(found, plain) for who, found in within.items()}
+                within[label].append(run(name))
+    return {label: slower(runs, plain) for label, runs in within.items()}
 
 
 def slower(within: list[Run], plain: list[Run]) -> str:
@@ -95,7 +95,7 @@ def slower(within: list[Run], plain: list[Run]) -> str:
 
 
 def pyinstrument(interval: float) -> Any:
-    """Pyinstrument, which looks at the thread that starts it."""
+    """Pyinstrument, which samples the thread that starts it."""
     from pyinstrument import Profiler
 
     return Profiler(interval=interval)
@@ -114,20 +114,24 @@ def rows() -> Iterator[Row]:
         profiled["pyinstrument, 10ms (only the calling thread)"] = lambda: pyinstrument(0.01)
         profiled["pyinstrument, 1ms (only the calling thread)"] = lambda: pyinstrument(0.001)
     else:
-        yield "pyinstrument", NOT_HERE + "pip install pyinstrument", ""
+        yield "pyinstrument", NOT_MEASURED + "pip install pyinstrument", ""
     for name in WORK:
-        for who, figure in slow_downs(name, profiled).items():
-            yield f"{name}, {THREADS} threads: {who}", figure, BARS.get(who, "")
+        for label, figure in slow_downs(name, profiled).items():
+            yield (
+                f"{name}, {THREADS} threads: {label}",
+                figure,
+                BARS.get(label, ""),
+            )
         yield from py_spy(name)
 
 
 def py_spy(name: str) -> Iterator[Row]:
-    """What py-spy adds, which looks from another process."""
+    """What py-spy adds, which samples from another process."""
     command = shutil.which("py-spy") or str(Path(sys.executable).with_name("py-spy"))
     for rate, interval in ((100, "10ms"), (1000, "1ms")):
         what = f"{name}, {THREADS} threads: py-spy, {interval}"
         if not Path(command).exists():
-            yield what, NOT_HERE + "pip install py-spy", ""
+            yield what, NOT_MEASURED + "pip install py-spy", ""
             continue
         within: list[Run] = []
         plain: list[Run] = []
@@ -136,8 +140,8 @@ def py_spy(name: str) -> Iterator[Row]:
                 plain += runs_of_child(name)
                 within += runs_of_child(name, command, rate)
         except subprocess.CalledProcessError as error:
-            told = (error.stderr or "").strip().splitlines()[-1:] or ["it failed"]
-            yield what, NOT_HERE + told[0][:60], ""
+            reason = (error.stderr or "").strip().splitlines()[-1:] or ["it failed"]
+            yield what, NOT_MEASURED + reason[0][:60], ""
             continue
         yield what, slower(within, plain), ""
 
@@ -150,8 +154,8 @@ def runs_of_child(name: str, py_spy: str = "", rate: int = 0) -> list[Run]:
         command = [py_spy, *record, "--", *work] if py_spy else work
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     # py-spy writes to the same stream.
-    (told,) = (line for line in done.stdout.splitlines() if line.startswith("[["))
-    return [(wall, cpu) for wall, cpu in json.loads(told)]
+    (output,) = (line for line in done.stdout.splitlines() if line.startswith("[["))
+    return [(wall, cpu) for wall, cpu in json.loads(output)]
 
 
 def main() -> None:

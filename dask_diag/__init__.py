@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from dask_diag.analysis.critical_path import critical_path
     from dask_diag.analysis.findings import Finding, findings
     from dask_diag.analysis.memory import memory_usage
+    from dask_diag.analysis.simulation import simulate
     from dask_diag.analysis.waits import waits
+    from dask_diag.analysis.what_if import what_if
     from dask_diag.model.recording import Recording, combine
     from dask_diag.storage import load, save
     from dask_diag.tuning.tune import tune
@@ -56,11 +58,13 @@ __all__ = [
     "record",
     "report",
     "save",
+    "simulate",
     "span",
     "summary",
     "tune",
     "visualize",
     "waits",
+    "what_if",
 ]
 
 load_defaults()
@@ -77,10 +81,12 @@ _WHEN_FIRST_USED = {
     "memory_usage": "dask_diag.analysis.memory",
     "report": "dask_diag.views.report.page",
     "save": "dask_diag.storage",
+    "simulate": "dask_diag.analysis.simulation",
     "summary": "dask_diag.views.summary",
     "tune": "dask_diag.tuning.tune",
     "visualize": "dask_diag.views.visualize",
     "waits": "dask_diag.analysis.waits",
+    "what_if": "dask_diag.analysis.what_if",
 }
 
 

@@ -17,7 +17,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from dask_diag.errors import DiagnosticError
 
@@ -43,7 +43,7 @@ _COMPRESSION = 1
 Error = type[DiagnosticError]
 
 
-def as_path(value: Any, argument: str = "path", error: Error = DiagnosticError) -> Path:
+def as_path(value: object, argument: str = "path", error: Error = DiagnosticError) -> Path:
     """The value of an argument as a path.
 
     Raises
@@ -100,7 +100,7 @@ def atomic_file(
     *,
     overwrite: bool = False,
     error: Error = DiagnosticError,
-    while_replacing: Callable[[Path], AbstractContextManager[Any]] = contextlib.nullcontext,
+    while_replacing: Callable[[Path], AbstractContextManager[object]] = contextlib.nullcontext,
 ) -> Iterator[Path]:
     """A temporary path to write to, which becomes `path` at the end of the block.
 
@@ -269,13 +269,15 @@ def _placed(temporary: Path, target: Path) -> bool:
     return True
 
 
-def _cannot(action: str, path: Any, reason: Exception, error: Error) -> DiagnosticError:
+def _cannot(
+    action: str, path: str | os.PathLike[str], reason: Exception, error: Error
+) -> DiagnosticError:
     # Without the name in the reason, which may be a temporary one.
     why = getattr(reason, "strerror", None) or str(reason)
     return error(f"cannot {action} {_shown(path)}: {why}{_advice(action, path, reason)}")
 
 
-def _advice(action: str, path: Any, reason: Exception) -> str:
+def _advice(action: str, path: str | os.PathLike[str], reason: Exception) -> str:
     if isinstance(reason, IsADirectoryError):
         return "; name a file in it"
     if isinstance(reason, PermissionError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import add, index
 from typing import Any
@@ -17,17 +17,20 @@ __all__ = [
     "FloatArray",
     "IntArray",
     "PrefixStrings",
+    "Rows",
     "Values",
     "concatenate",
     "read_only",
     "smallest_integers",
 ]
 
-Array = np.ndarray[Any, Any]
+Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 """Whole numbers; columns may hold them in fewer bytes."""
 BoolArray = npt.NDArray[np.bool_]
+Rows = int | slice | IntArray | BoolArray
+"""What selects rows: one, or several, as a slice, a mask or indices."""
 
 
 _SHOWN = 3
@@ -36,14 +39,14 @@ _BLOCK = 1024
 """Rows of texts from one remembered offset to the next: what one text costs, and 8 bytes each."""
 
 
-def read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def read_only(array: Array) -> Array:
     """A view that cannot be written to; the array itself stays as its owner has it."""
     view = array.view()
     view.flags.writeable = False
     return view
 
 
-def smallest_integers(values: Any, largest: int) -> np.ndarray[Any, Any]:
+def smallest_integers(values: npt.ArrayLike, largest: int) -> Array:
     """`values` in the smallest unsigned type that holds `largest`."""
     return np.asarray(values, dtype=np.min_scalar_type(max(largest, 0)))
 
@@ -61,35 +64,41 @@ class Categorical:
 
     __slots__ = ("codes", "values")
 
-    def __init__(self, codes: Any, values: Sequence[Any]) -> None:
+    def __init__(self, codes: npt.ArrayLike, values: Sequence[Any]) -> None:
         self.codes = read_only(smallest_integers(codes, len(values)))
         self.values = tuple(values)
 
     @classmethod
-    def of(cls, items: Iterable[Any]) -> Categorical:
+    def of(cls, items: Iterable[Hashable]) -> Categorical:
         """Encode a sequence of values; those of different types stay apart, equal or not."""
         return cls(*_encode(list(items)))
 
     def __len__(self) -> int:
         return len(self.codes)
 
-    def __getitem__(self, rows: Any) -> Any:
+    def __getitem__(self, rows: Rows) -> Any:
         if isinstance(rows, (int, np.integer)):
             return self.values[self.codes[rows]]
         return Categorical(self.codes[rows], self.values)
 
     def __repr__(self) -> str:
-        return _told(self)
+        return _described(self)
 
     def tolist(self) -> list[Any]:
         """The value of every row."""
         values = self.values
         return [values[code] for code in self.codes.tolist()]
 
-    def where(self, value: Any) -> np.ndarray[Any, Any]:
+    def where(self, value: object) -> BoolArray:
         """A boolean for each row: whether it holds `value`."""
-        alike = np.array([known == value for known in self.values], dtype=bool)
-        return alike[self.codes] if len(self) else np.zeros(0, dtype=bool)
+        return self.is_in([value])
+
+    def is_in(self, values: Collection[object]) -> BoolArray:
+        """A boolean for each row: whether it holds one of `values`."""
+        if not len(self):
+            return np.zeros(0, dtype=bool)
+        mask: BoolArray = np.array([value in values for value in self.values], dtype=bool)
+        return np.asarray(mask[self.codes])
 
 
 class PrefixStrings:
@@ -105,20 +114,20 @@ class PrefixStrings:
         self._set(heads, [len(tail) for tail in encoded], b"".join(encoded))
 
     @classmethod
-    def from_encoded(cls, heads: Categorical, lengths: Any, tails: bytes) -> PrefixStrings:
-        """What `encoded` told of a column, and its heads, made a column again."""
+    def from_encoded(cls, heads: Categorical, lengths: Array, tails: bytes) -> PrefixStrings:
+        """The column of which `encoded` returned the lengths and tails."""
         column = cls.__new__(cls)
         column._set(heads, lengths, tails)
         return column
 
-    def _set(self, heads: Categorical, lengths: Any, tails: bytes) -> None:
+    def _set(self, heads: Categorical, lengths: npt.ArrayLike, tails: bytes) -> None:
         self.heads = heads
         self._lengths = read_only(smallest_integers(lengths, int(np.max(lengths, initial=0))))
         self._tails = tails
         self._offsets: list[int] | None = None
 
     @property
-    def encoded(self) -> tuple[np.ndarray[Any, Any], bytes]:
+    def encoded(self) -> tuple[Array, bytes]:
         """How many bytes the tail of each row has, and all of them (UTF-8, ``surrogatepass``)."""
         return self._lengths, self._tails
 
@@ -131,17 +140,17 @@ class PrefixStrings:
     def __len__(self) -> int:
         return len(self._lengths)
 
-    def __getitem__(self, rows: Any) -> Any:
+    def __getitem__(self, rows: Rows) -> Any:
         if isinstance(rows, (int, np.integer)):
             return self._text(index(rows))
-        places = np.arange(len(self))[rows]
-        lengths = self._lengths[places].astype(np.int64)
-        starts = (np.cumsum(self._lengths, dtype=np.int64) - self._lengths)[places]
-        # Of each byte that is kept, where it is in the tails of all rows.
+        indices = np.arange(len(self))[rows]
+        lengths = self._lengths[indices].astype(np.int64)
+        starts = (np.cumsum(self._lengths, dtype=np.int64) - self._lengths)[indices]
+        # The index of each selected byte in the tails of all rows.
         stops = np.cumsum(lengths)
-        kept = np.repeat(starts - (stops - lengths), lengths) + np.arange(lengths.sum())
-        tails = np.frombuffer(self._tails, dtype=np.uint8)[kept].tobytes()
-        return PrefixStrings.from_encoded(self.heads[places], lengths, tails)
+        selected = np.repeat(starts - (stops - lengths), lengths) + np.arange(lengths.sum())
+        tails = np.frombuffer(self._tails, dtype=np.uint8)[selected].tobytes()
+        return PrefixStrings.from_encoded(self.heads[indices], lengths, tails)
 
     def _text(self, row: int) -> str:
         """The text of one row; no other is decoded."""
@@ -162,7 +171,7 @@ class PrefixStrings:
         return self._offsets[block // _BLOCK]
 
     def __repr__(self) -> str:
-        return _told(self)
+        return _described(self)
 
     def tails(self) -> list[str]:
         """What follows the head, for every row."""
@@ -189,18 +198,19 @@ class PrefixStrings:
             yield list(map(add, heads, tails))
 
 
-def _encode(items: list[Any]) -> tuple[list[int], list[Any]]:
+def _encode(items: list[Hashable]) -> tuple[list[int], list[Hashable]]:
     """The position of each item among the distinct ones, and these in order of appearance."""
-    positions: dict[Any, int] = {}
+    positions: dict[Hashable, int] = {}
     if len(set(map(type, items))) < 2:
         codes = [positions.setdefault(item, len(positions)) for item in items]
         return codes, list(positions)
     # 1, True and 1.0 are equal, and would all become the first of them.
-    codes = [positions.setdefault((type(item), item), len(positions)) for item in items]
-    return codes, [value for _, value in positions]
+    distinct: dict[tuple[type, Hashable], int] = {}
+    codes = [distinct.setdefault((type(item), item), len(distinct)) for item in items]
+    return codes, [value for _, value in distinct]
 
 
-def _told(column: Categorical | PrefixStrings) -> str:
+def _described(column: Categorical | PrefixStrings) -> str:
     """The kind of a column, its length and its first values, in one line."""
     values = [repr(value) for value in column[:_SHOWN].tolist()]
     short = [text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..." for text in values]

@@ -29,7 +29,7 @@ class SchemaError(DiagnosticError, ValueError):
 
 
 class TaskNotRetainedError(DiagnosticError, TypeError):
-    """A described task was called; its arguments were let go when its computation ended."""
+    """A described task was called; its arguments were released when its computation stopped."""
 
 
 class UnknownKeywordError(DiagnosticError, AttributeError):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 from dask_diag.analysis.findings import CODES, findings
-from dask_diag.analysis.memory import together
+from dask_diag.analysis.memory import memory_of_all
 from dask_diag.analysis.step_functions import seconds_computing
 from dask_diag.formatting import seconds, size
 from dask_diag.profilers.group import ProfilerGroup
@@ -60,7 +60,7 @@ class Limits:
         if self.max_wall is not None and wall > self.max_wall:
             reasons.append(f"wall {seconds(wall)} is above max_wall={self.max_wall:g} s")
         if self.max_memory is not None:
-            sizes = together(recording).sizes
+            sizes = memory_of_all(recording).sizes
             grown = float(sizes.max() - sizes[0]) if len(sizes) else 0.0
             if grown > self.max_memory:
                 reasons.append(

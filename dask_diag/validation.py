@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from math import isfinite
-from typing import Any
 
 __all__ = ["number", "text"]
 
 
-def number(name: str, value: Any, meaning: str, above: float, or_equal: bool = False) -> float:
+def number(name: str, value: float, meaning: str, above: float, or_equal: bool = False) -> float:
     """`value`, if it is a finite number above a bound.
 
     Raises
@@ -19,17 +18,17 @@ def number(name: str, value: Any, meaning: str, above: float, or_equal: bool = F
         If it is not finite, or not above the bound.
     """
     bound = f"{'at least' if or_equal else 'above'} {above:g}"
-    said = f"{name}: expected {meaning}, a number {bound}, found {value!r}"
+    message = f"{name}: expected {meaning}, a number {bound}, found {value!r}"
     try:
         fits = isfinite(value) and (value >= above if or_equal else value > above)
     except (TypeError, OverflowError):
-        raise TypeError(said) from None
+        raise TypeError(message) from None
     if not fits:
-        raise ValueError(said)
-    return value  # type: ignore[no-any-return]
+        raise ValueError(message)
+    return value
 
 
-def text(name: str, value: Any, example: str) -> str:
+def text(name: str, value: object, example: str) -> str:
     """`value`, if it is text.
 
     Raises

@@ -12,6 +12,13 @@ import dask
 import dask.local
 import pytest
 from dask.callbacks import Callback
+from hypothesis import settings
+
+# The same examples each time, however long one of them takes beside other processes;
+# HYPOTHESIS_PROFILE=search looks for new ones.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("search", deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 ATTEMPTS = 3
 """How often a truth is measured until it fails: a neighbour may spoil one measurement."""

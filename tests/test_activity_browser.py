@@ -8,6 +8,7 @@ import dask.local
 import pytest
 
 from dask_diag import Profiler, activities, context_meter, visualize
+from dask_diag.analysis.analysis import Analysis
 from dask_diag.views.plots.activities.bars import numbers_of
 
 from .javascript import needs_node
@@ -81,7 +82,7 @@ def test_the_page_opens_and_changes_as_it_is_laid_out(opened, recording):  # noq
     if recording == "many":
         rows = [(f"f{n:03d}", 0.0, 1.0 + n / 99, 0.5, f"thread-{n % 40}") for n in range(400)]
         recording = recording_of(rows)
-    numbers = numbers_of(recording)
+    numbers = numbers_of(Analysis(recording))
     page = panel(opened, recording)
     for index, unit in [(0, None), *enumerate(numbers.units), (0, "seconds")]:
         if unit is not None:

@@ -22,7 +22,9 @@ from dask_diag import (
     visualize,
 )
 from dask_diag.analysis.activities import cells, execute_metrics
+from dask_diag.analysis.analysis import Analysis
 from dask_diag.columns import Categorical
+from dask_diag.schema import WORKER_ACTIVITIES
 from dask_diag.views.assets import text_of
 from dask_diag.views.plots.activities.bars import numbers_of
 from dask_diag.views.theme.colors import (
@@ -99,7 +101,7 @@ def values_of_activities(recording, by, unit):
 @needs_node
 @pytest.mark.parametrize("unit", ["seconds", "bytes", "dollars"])
 def test_bars_are_worth_what_activities_says(unit):
-    numbers = numbers_of(SEVERAL)
+    numbers = numbers_of(Analysis(SEVERAL))
     assert numbers.units == ["seconds", "bytes", "dollars"]
     pictures = laid_out(numbers, numbers.units.index(unit))
     of_functions = {
@@ -124,7 +126,7 @@ def test_cells_divide_by_everything_at_once_and_add_up():
     in_seconds = [row["value"] for row in rows if row["unit"] == "seconds"]
     assert sum(in_seconds) == pytest.approx(activities(SEVERAL)["value"].sum())
     free = {row["activity"] for row in rows if row["function"] is None}
-    assert free == {"overhead", "idle", "other"}
+    assert free == set(WORKER_ACTIVITIES)
     (read,) = (r for r in rows if (r["function"], r["activity"]) == ("g", "read"))
     assert (read["worker"], read["value"]) == ("thread-1", 1e6)
 
@@ -135,13 +137,13 @@ def test_a_function_without_a_name_is_not_taken_for_free_workers():
         ("execute", "", "thread-cpu", "seconds"): 0.25,
         ("execute", "", "thread-noncpu", "seconds"): 0.75,
     }
-    cells = numbers_of(recording).cells
+    cells = numbers_of(Analysis(recording)).cells
     assert cells["value"][cells["function"] == 0].sum() == 1.0
 
 
 @needs_node
 def test_the_longest_come_first_and_pieces_follow_one_another():
-    numbers = numbers_of(SEVERAL)
+    numbers = numbers_of(Analysis(SEVERAL))
     rows, pieces = map(laid_out(numbers)["by_function"].get, ("rows", "pieces"))
     assert rows["name"] == rows["label"] == ["g", "f"]
     assert rows["total"] == pytest.approx([4.0, 3.5])
@@ -160,7 +162,7 @@ def test_the_longest_come_first_and_pieces_follow_one_another():
 
 @needs_node
 def test_only_functions_that_are_chosen_are_laid_out_and_free_workers_with_all_of_them():
-    numbers = numbers_of(SEVERAL)
+    numbers = numbers_of(Analysis(SEVERAL))
     of_f = laid_out(numbers, chosen=[numbers.functions.index("f")])
     assert of_f["by_function"]["rows"]["name"] == of_f["of_cpu"]["rows"]["name"] == ["f"]
     assert of_f["by_worker"]["rows"]["name"] == ["thread-0"]
@@ -175,7 +177,7 @@ def test_only_functions_that_are_chosen_are_laid_out_and_free_workers_with_all_o
 
 @needs_node
 def test_free_workers_are_rows_of_their_own_and_come_last():
-    rows = laid_out(numbers_of(SEVERAL))["by_activity"]["rows"]
+    rows = laid_out(numbers_of(Analysis(SEVERAL)))["by_activity"]["rows"]
     assert rows["name"][-2:] == ["idle (no task ran)", "overhead (no task ran)"]
     assert rows["total"][:-2] == sorted(rows["total"][:-2], reverse=True)
     assert sum(rows["share_of_all"]) == pytest.approx(1.0)
@@ -184,7 +186,7 @@ def test_free_workers_are_rows_of_their_own_and_come_last():
 
 @needs_node
 def test_the_share_of_cpu_counts_what_was_metered():
-    picture = laid_out(numbers_of(SEVERAL))["of_cpu"]
+    picture = laid_out(numbers_of(Analysis(SEVERAL)))["of_cpu"]
     shares = dict(zip(picture["rows"]["name"], picture["rows"]["share"], strict=True))
     assert shares == pytest.approx({"g": 1.0 / 4.0, "f": 2.6 / 3.5})
     assert picture["rows"]["text"] == ["25% CPU", "74% CPU"]
@@ -193,12 +195,12 @@ def test_the_share_of_cpu_counts_what_was_metered():
 
 @needs_node
 def test_values_below_zero_are_stacked_to_the_left():
-    numbers = numbers_of(SEVERAL)
+    numbers = numbers_of(Analysis(SEVERAL))
     picture = laid_out(numbers, numbers.units.index("dollars"))["by_function"]
     rows, pieces = picture["rows"], picture["pieces"]
     assert (pieces["left"], pieces["right"]) == ([0.0, -2.0], [7.0, 0.0])
     assert (rows["left"], rows["right"], rows["total"]) == ([-2.0], [7.0], [5.0])
-    barely = laid_out(numbers_of(recording_of([("f", 0.0, 1.0, 1.000003, "thread-0")])))
+    barely = laid_out(numbers_of(Analysis(recording_of([("f", 0.0, 1.0, 1.000003, "thread-0")]))))
     assert barely["by_function"]["rows"]["total"] == pytest.approx([1.0])
     assert barely["of_cpu"]["rows"]["share"] == [1.0]
 
@@ -207,7 +209,7 @@ def test_values_below_zero_are_stacked_to_the_left():
 def test_a_share_of_no_seconds_is_not_known():
     rows = [("f", 0.0, 1.0, np.nan, "thread-0")]
     recording = metered(rows, [(0, "read", "bytes", 1e6, np.nan)])
-    picture = laid_out(numbers_of(recording), 1)["of_cpu"]
+    picture = laid_out(numbers_of(Analysis(recording)), 1)["of_cpu"]
     assert picture["rows"]["text"] == ["unknown"]
     assert picture["pieces"]["y"] == []
 
@@ -215,7 +217,9 @@ def test_a_share_of_no_seconds_is_not_known():
 @needs_node
 def test_long_names_are_shortened_at_the_axis_only():
     name = "a-name-of-a-function-that-is-far-too-long-🎉-for-its-axis"
-    rows = laid_out(numbers_of(recording_of([(name, 0.0, 1.0, 0.5, "w")])))["by_function"]["rows"]
+    rows = laid_out(numbers_of(Analysis(recording_of([(name, 0.0, 1.0, 0.5, "w")]))))[
+        "by_function"
+    ]["rows"]
     assert rows["name"] == [name]
     assert len(rows["label"][0]) == 34
     start, end = rows["label"][0].split("…")
@@ -228,14 +232,14 @@ def test_what_is_not_a_number_is_not_drawn():
     recording = metered(
         given=[(0, "x", "count", np.nan, np.nan), (0, "y", "count", np.inf, np.nan)]
     )
-    assert numbers_of(recording).units == ["seconds", "count"]
-    assert laid_out(numbers_of(recording), 1)["by_function"]["rows"]["y"] == []
+    assert numbers_of(Analysis(recording)).units == ["seconds", "count"]
+    assert laid_out(numbers_of(Analysis(recording)), 1)["by_function"]["rows"]["y"] == []
 
 
 @needs_node
 def test_of_200_functions_30_bars_are_drawn_and_the_rest_is_one():
     rows = [(f"f{n:03d}", 0.0, 1.0 + n / 100, 0.5, "thread-0") for n in range(200)]
-    drawn_rows = laid_out(numbers_of(recording_of(rows)))["by_function"]["rows"]
+    drawn_rows = laid_out(numbers_of(Analysis(recording_of(rows))))["by_function"]["rows"]
     assert len(drawn_rows["y"]) == 30
     assert drawn_rows["name"][0] == "f199"
     assert drawn_rows["name"][-1] == "(171 more functions) not to scale"
@@ -246,7 +250,7 @@ def test_of_200_functions_30_bars_are_drawn_and_the_rest_is_one():
 @needs_node
 def test_functions_beyond_those_that_can_be_chosen_are_counted():
     rows = [(f"f{n:03d}", 0.0, 1.0 + n / 1000, 0.5, "thread-0") for n in range(500)]
-    numbers = numbers_of(recording_of(rows))
+    numbers = numbers_of(Analysis(recording_of(rows)))
     assert len(numbers.functions) == 300
     assert numbers.functions[-1] == "(201 more functions)"
     drawn_rows = laid_out(numbers)["by_function"]["rows"]
@@ -262,7 +266,7 @@ def test_unused_workers_do_not_dwarf_the_others():
         recording,
         computations=filled_table("computations", {**computations, "workers": np.array([50])}),
     )
-    rows = laid_out(numbers_of(recording))["by_worker"]["rows"]
+    rows = laid_out(numbers_of(Analysis(recording)))["by_worker"]["rows"]
     assert rows["name"] == ["thread-0", "unused workers not to scale"]
     assert rows["total"] == pytest.approx([10.0, 490.0])
     assert rows["right"] == pytest.approx([10.0, 10.0])
@@ -270,7 +274,7 @@ def test_unused_workers_do_not_dwarf_the_others():
 
 @needs_node
 def test_nothing_recorded_makes_no_bars():
-    numbers = numbers_of(recording_of([], computations=()))
+    numbers = numbers_of(Analysis(recording_of([], computations=())))
     assert numbers.units == ["seconds"]
     for picture in laid_out(numbers).values():
         assert picture["rows"]["y"] == picture["pieces"]["y"] == []
@@ -298,7 +302,7 @@ def test_no_fixed_colour_is_lost_on_the_dark_paper_of_a_page():
 
 def test_a_label_named_as_an_activity_of_free_workers_is_another_one():
     recording = metered(given=[(0, "idle", "seconds", 0.25, 0.0)])
-    numbers = numbers_of(recording)
+    numbers = numbers_of(Analysis(recording))
     assert {("idle", True), ("idle", False)} <= set(numbers.activities)
     panel = visualize(recording, plots=["activities"], show=False, save=False)
     (legend,) = (d for d in panel.select({"type": bm.Div}) if "thread-cpu" in d.text)
@@ -341,7 +345,7 @@ def test_plots_are_chosen_by_name():
         ),
         ([], "plots: expected some of .* found none"),
         ([3], "found 3"),
-        (["cache"], "plots: there is nothing to draw of cache; there is of tasks, activities"),
+        (["cache"], "plots: nothing was recorded for cache; choose among tasks, activities"),
     ],
 )
 def test_a_plot_that_there_is_not_is_told(plots, told):
@@ -410,6 +414,6 @@ def test_two_hundred_thousand_tasks_are_added_up_in_a_moment():
     rows = list(zip(start, start + 5e-4, start + 7e-4, ["ok"] * count, [()] * count))
     recording = scheduled(rows, 4, count * 1e-3 + 1)
     begun = time.perf_counter()
-    numbers = numbers_of(recording)
+    numbers = numbers_of(Analysis(recording))
     assert time.perf_counter() - begun < 5
     assert numbers.cells["value"].sum() == pytest.approx(activities(recording)["value"].sum())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
@@ -104,3 +105,19 @@ def test_comments_refer_to_files_that_are_there():
             comment = line.partition("//")[2]
             for name in re.findall(r"[\w/]+\.(?:py|js|json|css)\b", comment):
                 assert name.rpartition("/")[2] in names, (path, name)
+
+
+def test_an_installed_package_has_every_file_that_pages_are_made_of():
+    root = Path(__file__).parents[1]
+    configuration = ConfigParser()
+    configuration.read(root / "setup.cfg")
+    patterns = configuration["options.package_data"]["dask_diag"].split(", ")
+    package = root / "dask_diag"
+    installed = {path for pattern in patterns for path in package.glob(pattern)}
+    data = {
+        path
+        for path in package.rglob("*.*")
+        if path.suffix not in (".py", ".pyc", ".pyo") and "__pycache__" not in path.parts
+    }
+    assert len(data) > 20
+    assert data <= installed

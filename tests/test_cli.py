@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 import dask_diag
+from dask_diag.analysis.findings import Finding
 from dask_diag.cli import main
+from dask_diag.cli.report import in_short
 from dask_diag.storage import save
 from tests.test_cli_run import python
 from tests.test_compare import around, recording
@@ -47,6 +50,70 @@ def test_summary_tells_what_summary_tells(files):
     done = diag("summary", "run.diag")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"{dask_diag.summary(dask_diag.load('run.diag'))}\n"
+
+
+HOSTILE_ARGUMENTS = [
+    (["nosuch"], "No such command"),
+    ([""], "No such command"),
+    (["-h"], "No such option"),
+    *(([command], "Missing argument") for command in ("run", "summary", "report", "export")),
+    (["compare", "run.diag"], "expected two recordings, BEFORE and AFTER"),
+    *(([command, "--x"], "No such option") for command in ("run", "summary", "report", "export")),
+    *(([command, ""], "expected the name of a file") for command in ("summary", "report")),
+    (["report", "run.diag", "-o", ""], "expected the name of a file"),
+    (["export", "run.diag"], "--format"),
+    (["export", "run.diag", "--format", "x"], "'perfetto', 'speedscope', "),
+    (["export", "run.diag", "-o", "x.y"], "or name the format: 'perfetto', "),
+    *(
+        (["compare", "run.diag", "run.diag", "--fail-above", text], "expected a share")
+        for text in ("", "%", "nan%", "-5%", "10", "inf%", "\x1b[2J", "10%%", "--", "1e999%")
+    ),
+    *(
+        (["run", "--interval", text, "-c", "1"], "expected seconds above 0, such as 0.5, found ")
+        for text in ("", "0", "-1", "nan", "inf", "x", "1e400", "\x1b[2J", "½")
+    ),
+    *(
+        (["run", "--metric", text, "-c", "1"], "expected MODULE:FUNCTION")
+        for text in ("", ":", "os", "os:", ":path")
+    ),
+    (["run", "--metric", "os:no\x1b", "-c", "1"], "cannot import os:no\\x1b"),
+    (["run", "-m", ""], "cannot run the module ''"),
+    (["run", ""], "cannot run ''"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "expected"), HOSTILE_ARGUMENTS)
+def test_wrong_arguments_are_a_line_that_says_what_was_expected(
+    files, arguments, expected, monkeypatch
+):
+    # `run` sets both for its program.
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    before = sorted(Path().iterdir())
+    done = CliRunner().invoke(main, arguments, prog_name="dask-diag")
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("Error: ")
+    assert expected in line
+    assert line.isprintable()
+    assert sorted(Path().iterdir()) == before
+
+
+def test_the_line_about_a_wrong_option_names_the_help():
+    done = CliRunner().invoke(main, ["run", "--no-such-option"], prog_name="dask-diag")
+    assert done.stderr.endswith("; see dask-diag run --help\n")
+
+
+def test_without_a_command_the_help_is_printed():
+    done = CliRunner().invoke(main, [], prog_name="dask-diag")
+    assert "Usage: dask-diag" in done.output
+    assert "compare" in done.output
+
+
+def test_what_is_lost_by_a_finding_is_formatted_as_everywhere():
+    finding = Finding("straggler", "low", 0.0123, "it ran alone", "split it")
+    assert in_short(finding) == "straggler: about 12.3 ms lost. To do: split it."
 
 
 def test_report_writes_a_page_and_replaces_none_unasked(files):
@@ -95,7 +162,7 @@ def test_export_says_that_there_is_nothing_to_write(files):
     for name in ("speedscope", "collapsed"):
         done = diag("export", "run.diag", "--format", name)
         assert (done.returncode, done.stdout) == (2, "")
-        assert "there are no samples" in done.stderr
+        assert "no stack samples to write" in done.stderr
         assert "dask-diag run" in done.stderr
         assert len(done.stderr.splitlines()) == 1
     with dask_diag.Profiler() as prof:
@@ -103,7 +170,7 @@ def test_export_says_that_there_is_nothing_to_write(files):
     save(prof.recording, "empty.diag")
     done = diag("export", "empty.diag", "--format", "csv")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "tasks, which such a file has, were not measured" in done.stderr
+    assert "no tasks were recorded" in done.stderr
 
 
 def test_export_says_what_it_needs(files):

@@ -7,7 +7,7 @@ import zlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -83,7 +83,6 @@ def tables(draw):
     return Table({name: draw(columns) for name in names})
 
 
-@settings(deadline=None)
 @given(tables())
 def test_any_table_comes_back(table):
     assert_comes_back(table)

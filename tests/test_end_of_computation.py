@@ -8,8 +8,9 @@ import dask.threaded
 import pytest
 
 from dask_diag import Profiler, SamplingProfiler, combine
-from dask_diag.capture.computation import Computation
-from dask_diag.capture.tasks.task_log import Dependencies, NamesOfPlainKeys
+from dask_diag.capture import computation_end
+from dask_diag.capture.tasks.dependencies import Dependencies
+from dask_diag.capture.tasks.keys import NamesOfPlainKeys
 
 
 def fail(first, started, _release):
@@ -25,11 +26,11 @@ def wait(started, release):
 @pytest.mark.parametrize(
     ("owner", "step"),
     [
-        (Computation, "_note_failure"),
-        (Computation, "_record_in_flight"),
+        (computation_end, "_failure_of"),
+        (computation_end, "rows_of"),
         (NamesOfPlainKeys, "__init__"),
         (Dependencies, "close"),
-        (Computation, "_release"),
+        (computation_end, "_release"),
     ],
 )
 def test_a_recording_made_in_the_middle_of_an_end_spoils_none(owner, step, monkeypatch):
@@ -55,14 +56,14 @@ def test_a_recording_made_in_the_middle_of_an_end_spoils_none(owner, step, monke
 
     original = getattr(owner, step)
 
-    def with_a_reader(self, *args):
+    def with_a_reader(*args):
         if running:
             running.clear()
             ask_elsewhere()
-            result = original(self, *args)
+            result = original(*args)
             ask_elsewhere()
             return result
-        return original(self, *args)
+        return original(*args)
 
     running = [True]
     with Profiler() as prof, SamplingProfiler() as sprof:

@@ -464,7 +464,7 @@ def test_nothing_in_csv_starts_a_formula(tmp_path):
     assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(TEXT, TEXT, TEXT), min_size=1, max_size=8))
 def test_any_text_comes_back_from_csv_and_json(tmp_path_factory, rows):
     keys, functions, spans = map(list, zip(*rows))
@@ -596,7 +596,7 @@ def test_names_of_unfinished_files_are_told_to_nobody(recording):
 
 @pytest.mark.parametrize("name", ["x.csv", "x.parquet", "x.collapsed", "x.speedscope.json"])
 def test_what_was_not_measured_is_told_and_no_empty_file_is_written(name, tmp_path):
-    with pytest.raises(DiagnosticError, match=r"not measured: name a folder|there are no samples"):
+    with pytest.raises(DiagnosticError, match=r"no tasks were recorded|no stack samples to write"):
         export(ResourceProfiler(), tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
@@ -730,7 +730,7 @@ def test_tasks_are_ready_from_when_their_needs_were_collected():
     assert (times[-1], amounts[-1], amounts[-2]) == (4.0, 0, 1)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.integers(0, 50), min_size=2, max_size=300), st.integers(2, 40))
 def test_thinning_keeps_the_highest_of_each_part_and_the_end(amounts, steps):
     level = Level(np.arange(len(amounts)) ** 1.5, np.array(amounts))

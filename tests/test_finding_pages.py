@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from dask_diag.analysis import findings
-from dask_diag.analysis.findings import CODES, facts, finding
+from dask_diag.analysis.findings import CODES, finding, function_names
 
 PAGES = Path(__file__).parent.parent / "docs" / "findings"
 MODULES = sorted(Path(findings.__file__).parent.glob("*.py"))
-FINDERS = {**findings._ON_TIME, **findings._ON_STATE}
+RULES = (*findings.RULES_ON_TIME, *findings.RULES_ON_STATE)
+FINDERS = {rule.__name__.replace("_", "-"): rule for rule in RULES}
 UNITS = {"%": 0.01, "ms": 1e-3, "MB": 1e6, "GB": 1e9, "s": 1.0, "": 1.0}
 # What a number is that is no threshold: an index, a digit, half of something.
 PLAIN_NUMBERS = {0, 1, 2, 10}
@@ -44,7 +45,7 @@ def thresholds_of(finder):
     return {
         name: value
         for name, value in constants.items()
-        if name not in vars(finding) and name not in vars(facts)
+        if name not in vars(finding) and name not in vars(function_names)
     }
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from dask_diag import Recording, findings
+from dask_diag.analysis.cpu_accounting import cpu_outside_tasks
 
 from .stacks import LEAF, MAIN, recording_of_stacks
 from .tables import filled_table
@@ -427,12 +428,19 @@ def test_computations_overlap_where_their_workers_outnumber_the_cpus():
     assert "overlapping-computations" in found(overlapping(0.5, cpus=3))
 
 
-def with_pools(outside, waited=0.12, threads=2, known=1, activity="cpu-wait", **kwargs):
-    """Two tasks of a second at once, and CPU time of other threads."""
+def with_threads(outside, waited=0.12, name="openblas", kind="native", threads=1, **kwargs):
+    """Two tasks of a second at once that waited for CPUs, and CPU time of other threads."""
+    activity = kwargs.pop("activity", "cpu-wait")
     cpu = 1 - waited
     recording = two_at_once(cpu=cpu, process_cpu=2 * cpu + outside, **kwargs)
-    pools = {"computation": ["c"], "library": ["openblas"], "threads": [threads], "known": [known]}
-    recording = replace(recording, pools=filled_table("pools", pools))
+    groups = {
+        "computation": ["c", "c"],
+        "kind": ["tasks", kind],
+        "name": ["pool", name],
+        "threads": [2, threads],
+        "cpu_seconds": [2 * cpu, outside],
+    }
+    recording = replace(recording, threads=filled_table("threads", groups))
     return with_waits(recording, activity) if activity else recording
 
 
@@ -442,37 +450,66 @@ def with_pools(outside, waited=0.12, threads=2, known=1, activity="cpu-wait", **
     [
         ({"outside": 0.32}, "medium"),
         ({"outside": 0.3}, None),
-        ({"outside": 1.0, "threads": 1}, None),
         ({"outside": 1.0, "cpus": 3}, "medium"),
         ({"outside": 1.0, "cpus": 4}, None),
+        ({"outside": 1.0, "cpus": 4, "threads": 2}, "medium"),
         ({"outside": 1.0, "waited": 0.07}, None),
         ({"outside": 1.0, "waited": 0.08}, "low"),
         ({"outside": 1.0, "waited": 0.31}, "high"),
         ({"outside": 1.0, "waited": 0.31, "activity": "sleep"}, None),
         ({"outside": 1.0, "waited": 0.31, "activity": None}, "high"),
-        # Without threadpoolctl.
-        ({"outside": 1.0, "waited": 0.31, "threads": 0, "known": 0}, "medium"),
-        ({"outside": 0.33, "threads": 0, "known": 0, "activity": None}, "medium"),
-        ({"outside": 0.33, "threads": 0, "known": 0, "activity": None, "cpus": 3}, None),
-        ({"outside": 0.33, "threads": 0, "known": 0, "activity": None, "cpus": 3,
-          "involuntary_switches": 101.0}, "medium"),
-        ({"outside": 0.33, "threads": 0, "known": 0, "activity": None, "cpus": 3,
-          "involuntary_switches": 99.0}, None),
+        # The library is not known.
+        ({"outside": 1.0, "waited": 0.31, "name": ""}, "medium"),
+        ({"outside": 0.33, "name": "", "activity": None}, "medium"),
+        # Threads that no such variable limits.
+        ({"outside": 1.0, "waited": 0.31, "name": "jemalloc"}, None),
+        ({"outside": 1.0, "waited": 0.31, "kind": "python", "name": "zarr_io"}, None),
+        ({"outside": 1.0, "waited": 0.31, "kind": "python", "name": ""}, None),
+        ({"outside": 1.0, "waited": 0.31, "kind": "ended", "name": ""}, None),
+        ({"outside": 1.0, "waited": 0.31, "kind": "dask_diag", "name": "dask_diag-x"}, None),
     ],
-)  # fmt: skip
+)
 def test_thread_oversubscription(arguments, severity):
-    finding = found(with_pools(**arguments)).get("thread-oversubscription")
+    finding = found(with_threads(**arguments)).get("thread-oversubscription")
     assert (finding and finding.severity) == severity
     if finding:
         assert finding.seconds_lost == pytest.approx(arguments.get("waited", 0.12))
         assert "OPENBLAS_NUM_THREADS=1" in finding.advice
-        assert ("threadpoolctl to see" in finding.advice) == (arguments.get("known") == 0)
+        assert ("find out which library" in finding.advice) == (arguments.get("name") == "")
 
 
-def test_thread_oversubscription_needs_cpu_time_beside_the_tasks():
+def test_thread_oversubscription_needs_cpu_time_of_the_pool():
     # Of tasks that hardly compute it is little, whatever its share.
-    assert "thread-oversubscription" not in found(with_pools(0.04, waited=0.9))
-    assert "thread-oversubscription" in found(with_pools(0.06, waited=0.9))
+    assert "thread-oversubscription" not in found(with_threads(0.04, waited=0.9))
+    assert "thread-oversubscription" in found(with_threads(0.06, waited=0.9))
+
+
+def test_thread_oversubscription_is_not_found_where_threads_are_not_known():
+    unknown = replace(with_threads(1.0, waited=0.31), threads=filled_table("threads", {}))
+    assert "thread-oversubscription" not in found(unknown)
+
+
+@pytest.mark.parametrize(
+    ("library", "advice"),
+    [
+        ("mkl", "set MKL_NUM_THREADS=1 before Python starts, or compute inside threadpoolctl"),
+        ("openmp", "set OMP_NUM_THREADS=1 before"),
+        ("arrow", "set OMP_NUM_THREADS=1 before Python starts, or call pyarrow.set_cpu_count(1)"),
+    ],
+)
+def test_thread_oversubscription_advises_what_limits_the_library(library, advice):
+    finding = found(with_threads(1.0, waited=0.31, name=library))["thread-oversubscription"]
+    assert finding.advice.startswith(advice)
+    assert f"called {library} (up to 2 threads) on 2 CPUs" in finding.evidence
+
+
+def test_the_profilers_own_threads_are_no_cpu_of_the_program():
+    """A task that waits for files is found also if profilers are busy beside it."""
+    own = with_threads(0.3, 0.99, name="dask_diag-x", kind="dask_diag", activity="io-wait")
+    other = with_threads(0.3, 0.99, name="x", kind="python", activity="io-wait")
+    assert "io-bound" in found(own)
+    assert cpu_outside_tasks(own) == pytest.approx(0.0)
+    assert cpu_outside_tasks(other) == pytest.approx(0.3)
 
 
 def growing(step, samples=10, at_first=100 * MB, held=None, steps=None):

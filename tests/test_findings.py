@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from dask_diag import (
     SamplingProfiler,
     activities,
     findings,
+    summary,
 )
 from dask_diag.analysis.findings import CODES
 from dask_diag.formatting import seconds
@@ -659,31 +661,35 @@ def nested(threads, before=""):
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
-def test_nested_threads(retried):
-    pytest.importorskip("threadpoolctl")
-
+@pytest.mark.parametrize("before", ["", "import sys; sys.modules['threadpoolctl'] = None"])
+def test_nested_threads(before, retried):
     def measure():
-        for advice, _ in nested(2):
+        for advice, _ in nested(2, before):
             assert "OPENBLAS_NUM_THREADS=1" in advice["thread-oversubscription"]
-        for advice, _ in nested(1):
+        for advice, _ in nested(1, before):
             assert "thread-oversubscription" not in advice
 
     retried(measure)
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
-def test_nested_threads_without_what_lists_them(retried):
-    without = "import sys; sys.modules['threadpoolctl'] = None"
+def spin_on(pool):
+    list(pool.map(spin, [0.05] * 4))
+
+
+def test_a_python_thread_pool_of_tasks_is_no_native_one(retried):
+    """Its threads are named, and no library is blamed for them."""
 
     def measure():
-        for advice, summary in nested(2, without):
-            for words in ("install threadpoolctl", "OPENBLAS", "OMP", "MKL"):
-                assert words in advice["thread-oversubscription"]
-            assert "thread-oversubscription (high" not in summary
-            assert "not known without threadpoolctl" in summary
-        for advice, _ in nested(1, without):
-            assert "thread-oversubscription" not in advice
+        with ThreadPoolExecutor(4, thread_name_prefix="pool-x") as pool:
+            recording = recorded(independent((spin_on, pool), 8))
+        assert "thread-oversubscription" not in codes(recording)
+        text = " ".join(str(summary(recording)).split())
+        named = re.search(r"4 Python threads pool-x ([\d.]+) s", text)
+        assert named, text
+        assert float(named[1]) == pytest.approx(1.6, rel=0.1)
 
+    matrix = np.ones((300, 300))
+    matrix @ matrix
     retried(measure)
 
 

@@ -34,8 +34,8 @@ from dask_diag.analysis.memory_baseline import cached_at
 from dask_diag.formatting import quantity
 from dask_diag.storage import save
 from dask_diag.views.compare import comparison_summary
+from dask_diag.views.drawings import plot_of
 from dask_diag.views.plots.figures import Options
-from dask_diag.views.visualize import plot_of
 
 pytestmark = pytest.mark.leaves_files
 

@@ -232,7 +232,8 @@ def test_nothing_is_written_but_what_is_asked_for(shell, monkeypatch, tmp_path):
         ("1x", "name of a variable"),
         ("class", "name of a variable, found 'class'"),
         ("None", "name of a variable, found 'None'"),
-        ("--interval 0", "dt"),
+        ("--interval 0", "--interval: expected seconds between samples"),
+        ("--interval nan", "--interval: expected seconds between samples"),
         ("-o no/where.diag", "make the dir"),
     ],
 )

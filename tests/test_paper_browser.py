@@ -131,7 +131,7 @@ def test_plots_of_different_times_are_told(opened, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         visualize([tasks, at_once], filename=tmp_path / "once.html", show=False)
-    with pytest.warns(RuntimeWarning, match="not measured at the same time: tasks and resources"):
+    with pytest.warns(RuntimeWarning, match="plots of tasks and resources cover different times"):
         visualize([tasks, apart], filename=tmp_path / "apart.html", show=False)
     notice = opened(tmp_path / "apart.html").query_selector(".notice")
     assert "90.0 s apart" in notice.inner_text()

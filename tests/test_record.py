@@ -23,10 +23,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_diag import CacheProfiler, Profiler, Recording, context_meter, load, record
-from dask_diag.builders.incremental import IncrementalCachedResults
+from dask_diag.builders.incremental_results import IncrementalCachedResults
 from dask_diag.builders.incremental_tasks import IncrementalTasks
 from dask_diag.builders.keys import function_of_key, keys_columns
-from dask_diag.capture import computation as computation
+from dask_diag.capture import computation_end
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.errors import RecordingFileError
 from dask_diag.model.table import Table
@@ -116,7 +116,7 @@ def assert_alike(loaded, recording):
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_the_file_has_what_was_measured(scheduler, often, monkeypatch):
-    monkeypatch.setattr(computation, "WORTH_LISTING_POOLS", 0)
+    monkeypatch.setattr(computation_end, "WORTH_LISTING_POOLS", 0)
     with record("run.diag", interval=0.01, waits=sys.platform == "linux") as run:
         for _ in range(2):
             SCHEDULERS[scheduler](graph(), "c")
@@ -234,9 +234,16 @@ def test_a_disk_that_stays_full_leaves_what_was_written(often, monkeypatch):
         return real(file, data)
 
     monkeypatch.setattr(os, "write", write)
+    flushed = threading.Semaphore(0)
+    flush = record._flush
+    monkeypatch.setattr(record, "_flush", lambda run: (flush(run), flushed.release()))
     with record("run.diag") as run:
         dask.threaded.get(graph(), "c")
-        time.sleep(0.05)
+        while flushed.acquire(blocking=False):
+            pass
+        # One may have been at work; the one after it has everything.
+        assert flushed.acquire(timeout=30)
+        assert flushed.acquire(timeout=30)
         full.set()
         assert dask.threaded.get(graph(), "c") == 1
     full.clear()
@@ -263,7 +270,7 @@ def test_a_computation_may_end_while_its_results_are_written():
         computing = threading.Thread(target=dask.threaded.get, args=({"plain": (wait,)}, "plain"))
         computing.start()
         assert started.wait(30)
-        stream = IncrementalCachedResults(cprof.session, cprof.results_by_computation, end_it_now)
+        stream = IncrementalCachedResults(cprof.cached_results, end_it_now)
         tables = [stream.take()[0]["cached_results"] for _ in range(2)]
     assert [len(table) for table in tables] == [0, 1]
     assert tables[1]["function"].tolist() == ["wait"]
@@ -375,7 +382,7 @@ def test_no_key_is_kept_once_a_block_has_ended():
     del argument
     gc.collect()
     assert reference() is None
-    assert run._chunks is None
+    assert not hasattr(run, "_chunks")
 
 
 any_key = st.one_of(

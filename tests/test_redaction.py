@@ -221,7 +221,7 @@ PIECES = [
 ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.sampled_from(PIECES), max_size=30))
 def test_any_text_can_be_masked_and_keeps_its_lines(pieces):
     text = "".join(pieces)

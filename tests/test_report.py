@@ -106,7 +106,7 @@ def test_all_sections_are_there_findings_first(page_of_a_block):
     assert " in 1 computation: 2 tasks on " in page.sections["summary"]
     assert "thread-cpu" in page.sections["activities"]
     assert "this process" in page.sections["memory"]
-    assert "Longest chain" in page.sections["critical-path"]
+    assert "Critical path of each computation" in page.sections["critical-path"]
     assert "dask.threaded.get(GRAPH" in page.sections["code"]
     assert dask.__version__ in page.sections["environment"]
     assert np.__version__ in page.sections["environment"]

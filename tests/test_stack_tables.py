@@ -11,7 +11,8 @@ from dask_diag.builders import stacks as builder
 from dask_diag.capture.sampling import call_tree
 from dask_diag.capture.sampling.bins import NOT_SAMPLED, Run
 from dask_diag.capture.sampling.call_tree import Stacks
-from dask_diag.capture.sampling.stack_walker import Line, Stack
+from dask_diag.capture.sampling.stack_sample import Line
+from dask_diag.capture.sampling.stack_walker import Stack
 from dask_diag.columns import Categorical
 from dask_diag.model.table import Table
 
@@ -50,7 +51,7 @@ def built(monkeypatch, wall, cpu, seen, cpu_seen, missed):
     stacks, run = Stacks(10.0), Run("work", 0)
     stacks.see(1.0, run, a_stack("main"), seen, cpu_seen)
     stacks.miss(2.0, run, missed)
-    computation = SimpleNamespace(name="c", start=0.0, stop=wall)
+    computation = SimpleNamespace(info=SimpleNamespace(name="c", start=0.0, stop=wall))
     rows = builder.stacks_tables(stacks, [computation])["samples"].to_dicts()
     by_node = {row["node"]: (row["seconds"], row["cpu_seconds"]) for row in rows}
     return by_node[0], by_node[NOT_SAMPLED]

@@ -69,7 +69,7 @@ def recordings(draw):
     )
 
 
-@settings(suppress_health_check=list(HealthCheck), deadline=None, max_examples=50)
+@settings(suppress_health_check=list(HealthCheck), max_examples=50)
 @given(recordings())
 def test_what_is_saved_is_loaded_to_the_bit(tmp_path, recording):
     path = tmp_path / "any.diag"
@@ -78,7 +78,7 @@ def test_what_is_saved_is_loaded_to_the_bit(tmp_path, recording):
     assert os.listdir(tmp_path) == ["any.diag"]
 
 
-@settings(suppress_health_check=list(HealthCheck), deadline=None, max_examples=50)
+@settings(suppress_health_check=list(HealthCheck), max_examples=50)
 @given(recording_tables("tasks"), st.lists(st.integers(0, 12), max_size=4))
 def test_what_is_written_in_chunks_is_loaded_as_one(tmp_path, table, stops):
     path = tmp_path / "any.diag"

@@ -97,7 +97,7 @@ def test_tasks_and_scheduler(get, retried):
         if get is dask.local.get_sync:
             in_scheduler -= in_tasks
         assert kinds["scheduler"] == pytest.approx(in_scheduler, abs=0.01)
-        assert set(kinds) <= {"tasks", "scheduler", "ended"}
+        assert set(kinds) - {"python"} <= {"tasks", "scheduler", "ended"}
 
     retried(measure)
 
@@ -315,7 +315,7 @@ def test_reading_takes_at_most_a_fiftieth_of_the_time(clocks):
     for _ in range(1000):
         thread_clocks.read_threads()
         clocks.now += 0.0005
-    assert clocks.reads <= 1 + 0.02 * (clocks.now - 100.0) / 0.001
+    assert clocks.reads <= 1 + 0.01 * (clocks.now - 100.0) / 0.001
     assert clocks.reads >= 5
 
 
@@ -325,7 +325,7 @@ def test_a_computation_that_is_too_short_for_it_has_no_threads(clocks):
     usage.stop()
     assert usage.threads() == []
     usage = ThreadUsage()
-    clocks.now += 0.1
+    clocks.now += 0.2
     clocks.cpu += 0.06
     usage.stop()
     assert [(thread.kind, thread.name) for thread in usage.threads()] == [("python", "MainThread")]

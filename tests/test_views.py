@@ -20,10 +20,12 @@ from dask.diagnostics import Profiler as DasksProfiler
 from dask_diag import (
     CacheProfiler,
     DiagnosticError,
+    MemorySampler,
     Profiler,
     ProgressBar,
     Recording,
     ResourceProfiler,
+    SamplingProfiler,
     summary,
     visualize,
 )
@@ -263,6 +265,28 @@ def test_a_plot_of_resources_is_as_long_as_what_it_shows():
     assert (figure.x_range.start, figure.x_range.end) == (0, 0.05)
 
 
+def test_every_field_of_a_tooltip_is_a_column_of_what_it_is_over():
+    memory = MemorySampler()
+    with memory.sample("block", interval=0.01):
+        profilers = run(Profiler(), ResourceProfiler(0.01), CacheProfiler(), SamplingProfiler())
+        time.sleep(0.03)
+    picture = visualize(
+        [*profilers, memory],
+        plots=["tasks", "resources", "cache", "memory", "flame", "activities"],
+        show=False,
+        save=False,
+    )
+    checked = 0
+    for hover in picture.select({"type": bm.HoverTool}):
+        fields = {
+            field for _, text in hover.tooltips or [] for field in re.findall("@([a-z_]+)", text)
+        }
+        for renderer in hover.renderers if hover.renderers != "auto" else []:
+            assert fields <= set(renderer.data_source.column_names)
+            checked += 1
+    assert checked >= 8
+
+
 @pytest.mark.parametrize("make", [Profiler, CacheProfiler, ResourceProfiler, ProgressBar])
 def test_nothing_measured_draws_an_empty_labelled_plot(make):
     with warnings.catch_warnings():
@@ -311,7 +335,7 @@ def test_show_false_touches_no_browser(monkeypatch, tmp_path):
     (prof,) = run(Profiler())
     prof.visualize(filename=tmp_path / "page.html", show=False)
     assert opened == []
-    monkeypatch.setattr("dask_diag.views.visualize.view", opened.append)
+    monkeypatch.setattr("dask_diag.views.display.view", opened.append)
     prof.visualize(filename=tmp_path / "page.html")
     assert opened == [(tmp_path / "page.html").as_uri()]
     (tmp_path / "page.html").unlink()
@@ -319,9 +343,9 @@ def test_show_false_touches_no_browser(monkeypatch, tmp_path):
 
 def test_in_a_notebook_the_figure_shows_inline_and_no_file_is_written(monkeypatch, tmp_path):
     shown_in = []
-    monkeypatch.setattr("dask_diag.views.visualize._in_notebook", lambda: True)
-    monkeypatch.setattr("dask_diag.views.visualize.output_notebook", lambda **k: shown_in.append(k))
-    monkeypatch.setattr("dask_diag.views.visualize.bokeh_show", shown_in.append)
+    monkeypatch.setattr("dask_diag.views.display.in_notebook", lambda: True)
+    monkeypatch.setattr("dask_diag.views.display.output_notebook", lambda **k: shown_in.append(k))
+    monkeypatch.setattr("dask_diag.views.display.bokeh_show", shown_in.append)
     (prof,) = run(Profiler())
     figure = prof.visualize()
     assert shown_in[-1].children[0] is figure
@@ -336,7 +360,7 @@ def test_what_is_shown_and_not_saved_is_in_no_folder_of_the_users(monkeypatch, t
     monkeypatch.chdir(tmp_path / "script")
     monkeypatch.setattr("sys.argv", [str(tmp_path / "script" / "mine.py")])
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    monkeypatch.setattr("dask_diag.views.visualize.view", shown_in.append)
+    monkeypatch.setattr("dask_diag.views.display.view", shown_in.append)
     (prof,) = run(Profiler())
     prof.visualize(save=False)
     assert list((tmp_path / "script").iterdir()) == []

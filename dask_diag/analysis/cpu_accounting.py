@@ -1,4 +1,4 @@
-"""CPU time that the tasks' own threads did not have: that of BLAS and other pools of threads."""
+"""CPU that the tasks' threads did not have: that of BLAS and of other pools of threads."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ __all__ = ["cpu_of_scheduler", "cpu_outside_tasks"]
 
 def cpu_outside_tasks(recording: Recording) -> float:
     """CPU of the computing process while computations ran, less that of tasks and scheduler.
+
+    The threads of profilers are left out, too, where they are known.
 
     As several clocks are read it may be below zero by a little. NaN
     where it cannot be known: computations that overlap have the process's CPU time in common.
@@ -29,7 +31,9 @@ def cpu_outside_tasks(recording: Recording) -> float:
     names = tasks["computation"]
     here = ~np.isin(names.codes, [n for n, name in enumerate(names.values) if name in elsewhere])
     process = float(computations["process_cpu"].sum())
-    return process - float(np.nansum(tasks["thread_cpu"][here])) - cpu_of_scheduler(recording)
+    own = float(recording.threads.cpu_seconds[recording.threads.kind.where("dask_diag")].sum())
+    in_tasks = float(np.nansum(tasks["thread_cpu"][here]))
+    return process - in_tasks - cpu_of_scheduler(recording) - own
 
 
 def cpu_of_scheduler(recording: Recording) -> float:

@@ -1,57 +1,59 @@
-"""The longest chain of tasks that waited for one another, and how much the others could slip."""
+"""The critical path: the chain of dependent tasks that takes longest, and the slack of the others.
+
+Tasks are put in an order in which each follows its dependencies. One pass in that order finds the
+longest chain that ends before each task, one pass backwards the longest that starts after it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.grouping import rows_by
-from dask_diag.columns import Array, Categorical
+from dask_diag.analysis.grouping import counts_by, present_by_size, rows_by, sums_by
+from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
+from dask_diag.model.tables import Dependencies
 
 __all__ = ["CriticalPath", "critical_path"]
 
 
 @dataclass(frozen=True)
 class CriticalPath:
-    """The longest chains of a recording's computations, by measured seconds.
+    """The critical paths of a recording's computations, by measured seconds.
 
-    The seconds are those measured: of tasks that hindered each other they are more than they would
-    be on workers without end.
+    Tasks that slowed each other down took more seconds than they would on unlimited workers.
 
     Attributes
     ----------
     computations : Table
         A row per computation that ran tasks: ``computation``, ``wall`` (s), ``length`` of its
-        longest chain
-        (s), ``max_speedup`` (``wall / length``: what workers without end could give at most),
-        ``work``
-        (s, of all tasks), ``workers``.
+        critical path (s), ``max_speedup`` (``wall / length``: the most that unlimited workers could
+        give), ``work`` (s, of all tasks), ``workers``.
     tasks : Table
-        A row per task on such a chain, in order: ``task`` (position in `Recording.tasks`),
+        A row per task on a critical path, in order: ``task`` (position in `Recording.tasks`),
         ``key``, ``function``, ``computation``, ``seconds``.
     functions : Table
         The functions of those tasks, the longest first: ``function``, ``tasks``, ``seconds``,
         ``share`` (of the length).
     slack : array of float, shape (tasks,)
-        Seconds by which each task of the recording could take longer before its computation's
-        longest
-        chain does; NaN for tasks of which it is not known how long they took.
+        Seconds by which each task of the recording could take longer without making the critical
+        path of its computation longer; NaN for tasks whose duration is not known.
     """
 
     computations: Table
     tasks: Table
     functions: Table
-    slack: Array
+    slack: FloatArray
 
     @property
     def length(self) -> float:
-        """Seconds of the longest chains of all computations together."""
-        return float(self.computations["length"].sum()) if len(self.computations) else 0.0
+        """Seconds of the critical paths of all computations together."""
+        return float(self.computations["length"].sum())
 
     def __str__(self) -> str:
         return f"{self.computations}\n\n{self.functions}"
@@ -60,8 +62,19 @@ class CriticalPath:
         return self.computations._repr_html_() + self.functions._repr_html_()
 
 
+class _Computation(NamedTuple):
+    """A row of `CriticalPath.computations`."""
+
+    computation: str
+    wall: float
+    length: float
+    max_speedup: float
+    work: float
+    workers: int
+
+
 def critical_path(recording: Recording) -> CriticalPath:
-    """Find the longest chain of each computation through its tasks' dependencies.
+    """Find the longest chain of dependent tasks in each computation.
 
     Parameters
     ----------
@@ -74,134 +87,133 @@ def critical_path(recording: Recording) -> CriticalPath:
     Raises
     ------
     DiagnosticError
-        If tasks need each other in a circle.
+        If the dependencies have a cycle.
     """
     expect_recording(recording)
     tasks = recording.tasks
-    if not len(tasks):
-        return CriticalPath(Table({}), Table({}), Table({}), np.zeros(0))
-    took = tasks["stop"] - tasks["start"]
-    known = np.nan_to_num(np.maximum(took, 0.0))
-    before, after, longest_need = _longest_chains(recording, known)
-    through = before + known + after
+    took = tasks.stop - tasks.start
+    seconds = np.nan_to_num(np.maximum(took, 0.0))
+    before, after, previous = _longest_chains(recording.dependencies, seconds)
+    until = before + seconds
     slack = np.full(len(tasks), np.nan)
-    computations: list[dict[str, Any]] = []
+    computations: list[_Computation] = []
     on_path: list[int] = []
-    rows_of = rows_by(tasks["computation"])
-    for computation in recording.computations.to_dicts():
-        rows = rows_of.get(computation["computation"])
-        if rows is None or not len(rows):
-            continue
-        last = rows[np.argmax((before + known)[rows])]
-        length, wall = float((before + known)[last]), computation["stop"] - computation["start"]
-        slack[rows] = length - through[rows]
-        on_path += _chain_to(int(last), longest_need)
+    for index, rows in _rows_of_computations(recording):
+        last = int(rows[np.argmax(until[rows])])
+        length = float(until[last])
+        slack[rows] = length - (until + after)[rows]
+        on_path += _chain_to(last, previous)
+        row = recording.computations
+        wall = float(row.stop[index] - row.start[index])
         computations.append(
-            {
-                "computation": computation["computation"],
-                "wall": wall,
-                "length": length,
-                "max_speedup": wall / length if length else float("nan"),
-                "work": float(known[rows].sum()),
-                "workers": computation["workers"],
-            }
+            _Computation(
+                computation=row.computation[index],
+                wall=wall,
+                length=length,
+                max_speedup=wall / length if length else float("nan"),
+                work=float(seconds[rows].sum()),
+                workers=int(row.workers[index]),
+            )
         )
     slack[np.isnan(took)] = np.nan
-    path = _path_table(recording, np.array(on_path, dtype=np.int64), known)
-    return CriticalPath(_computes_table(computations), path, _by_function(path), slack)
+    path = _path_table(recording, np.array(on_path, dtype=np.int64), seconds)
+    return CriticalPath(_computations_table(computations), path, _by_function(path), slack)
 
 
-def _longest_chains(recording: Recording, seconds: Array) -> tuple[Array, Array, list[int]]:
-    """Seconds of the longest chain before and after each task, and which need is last before it."""
+def _rows_of_computations(recording: Recording) -> Iterator[tuple[int, IntArray]]:
+    """The position of each computation that ran tasks, and the rows of these."""
+    rows_of = rows_by(recording.tasks.computation)
+    for index, name in enumerate(recording.computations.computation.tolist()):
+        if name in rows_of:
+            yield index, rows_of[name]
+
+
+def _longest_chains(
+    dependencies: Dependencies, seconds: FloatArray
+) -> tuple[FloatArray, FloatArray, list[int]]:
+    """Seconds of the longest chain before and after each task, and the task before it in one."""
     before, after = [0.0] * len(seconds), [0.0] * len(seconds)
-    longest_need = [-1] * len(seconds)
-    dependencies = recording.dependencies
-    if len(dependencies):
-        takes = seconds.tolist()
-        rank = _ranks(len(seconds), dependencies["task"], dependencies["depends_on"])
-        # A task's chain is final once all edges into it have been seen: edges in order of its rank.
-        forward = np.argsort(rank[dependencies["task"]], kind="stable")
-        edges = zip(
-            dependencies["task"][forward].tolist(),
-            dependencies["depends_on"][forward].tolist(),
-            strict=True,
-        )
-        for task, need in edges:
-            reached = before[need] + takes[need]
-            if reached > before[task] or longest_need[task] < 0:
-                before[task] = reached
-                longest_need[task] = need
-        backward = np.argsort(-rank[dependencies["depends_on"]], kind="stable")
-        edges = zip(
-            dependencies["task"][backward].tolist(),
-            dependencies["depends_on"][backward].tolist(),
-            strict=True,
-        )
-        for task, need in edges:
-            left = after[task] + takes[task]
-            after[need] = max(after[need], left)
-    return np.array(before), np.array(after), longest_need
+    previous = [-1] * len(seconds)
+    takes = seconds.tolist()
+    rank = _ranks(len(seconds), dependencies)
+    # A task's chain is final once all edges into it have been seen: edges in order of its rank.
+    forward = np.argsort(rank[dependencies.task], kind="stable")
+    for task, dependency in _edges(dependencies.rows(forward)):
+        reached = before[dependency] + takes[dependency]
+        if reached > before[task] or previous[task] < 0:
+            before[task] = reached
+            previous[task] = dependency
+    backward = np.argsort(-rank[dependencies.depends_on], kind="stable")
+    for task, dependency in _edges(dependencies.rows(backward)):
+        after[dependency] = max(after[dependency], after[task] + takes[task])
+    return np.array(before), np.array(after), previous
 
 
-def _ranks(rows: int, task: Array, dependencies: Array) -> Array:
-    """A number for each task that is larger than those of all tasks it dependencies."""
-    if (dependencies < task).all():
+def _edges(dependencies: Dependencies) -> Iterable[tuple[int, int]]:
+    return zip(dependencies.task.tolist(), dependencies.depends_on.tolist(), strict=True)
+
+
+def _ranks(tasks: int, dependencies: Dependencies) -> IntArray:
+    """A number for each task that is larger than those of all its dependencies."""
+    if (dependencies.depends_on < dependencies.task).all():
         # Schedulers that submit a task when it can be run record them in such an order.
-        return np.arange(rows)
-    order = np.argsort(dependencies, kind="stable")
-    cuts = np.searchsorted(dependencies[order], np.arange(rows + 1)).tolist()
-    dependents = task[order].tolist()
-    waiting = np.bincount(task, minlength=rows).tolist()
-    ready = [row for row in range(rows) if not waiting[row]]
-    for row in ready:
+        return np.arange(tasks)
+    # Kahn's algorithm: a task is ranked when all its dependencies are.
+    order = np.argsort(dependencies.depends_on, kind="stable")
+    cuts = np.searchsorted(dependencies.depends_on[order], np.arange(tasks + 1)).tolist()
+    dependents = dependencies.task[order].tolist()
+    waiting = np.bincount(dependencies.task, minlength=tasks).tolist()
+    ranked = [row for row in range(tasks) if not waiting[row]]
+    for row in ranked:
         for dependent in dependents[cuts[row] : cuts[row + 1]]:
             waiting[dependent] -= 1
             if not waiting[dependent]:
-                ready.append(dependent)
-    if len(ready) < rows:
+                ranked.append(dependent)
+    if len(ranked) < tasks:
         raise DiagnosticError(
-            f"expected dependencies without cycles, found {rows - len(ready)} tasks in or after a "
-            "cycle; this recording's dependencies are damaged"
+            f"expected dependencies without cycles, found {tasks - len(ranked)} tasks in or after "
+            "a cycle; this recording's dependencies are damaged"
         )
-    ranks = np.empty(rows, dtype=np.int64)
-    ranks[ready] = np.arange(rows)
+    ranks = np.empty(tasks, dtype=np.int64)
+    ranks[ranked] = np.arange(tasks)
     return ranks
 
 
-def _chain_to(last: int, longest_need: list[int]) -> list[int]:
+def _chain_to(last: int, previous: Sequence[int]) -> list[int]:
+    """The tasks of a longest chain, the first one first."""
     chain = []
     while last >= 0:
         chain.append(last)
-        last = longest_need[last]
+        last = previous[last]
     return chain[::-1]
 
 
-def _computes_table(computations: list[dict[str, Any]]) -> Table:
-    if not computations:
-        return Table({})
-    names = Categorical.of(row["computation"] for row in computations)
-    numbers = {name: np.array([row[name] for row in computations]) for name in computations[0]}
-    return Table({**numbers, "computation": names})
+def _computations_table(rows: Sequence[_Computation]) -> Table:
+    columns: dict[str, Categorical | FloatArray | IntArray] = {
+        name: np.array([getattr(row, name) for row in rows], dtype=float)
+        for name in _Computation._fields
+        if name not in ("computation", "workers")
+    }
+    columns["computation"] = Categorical.of(row.computation for row in rows)
+    columns["workers"] = np.array([row.workers for row in rows], dtype=np.int64)
+    return Table({name: columns[name] for name in _Computation._fields})
 
 
-def _path_table(recording: Recording, path: Array, seconds: Array) -> Table:
-    chosen = recording.tasks.rows(path)
-    names = {name: chosen[name] for name in ("key", "function", "computation")}
+def _path_table(recording: Recording, path: IntArray, seconds: FloatArray) -> Table:
+    tasks = recording.tasks.rows(path)
+    names = {name: tasks[name] for name in ("key", "function", "computation")}
     return Table({"task": path, **names, "seconds": seconds[path]})
 
 
 def _by_function(path: Table) -> Table:
-    function: Categorical = path["function"]
-    sums = np.bincount(function.codes, path["seconds"], minlength=len(function.values))
-    counts = np.bincount(function.codes, minlength=len(function.values))
-    order = np.flatnonzero(counts)
-    order = order[np.argsort(-sums[order], kind="stable")]
-    whole = sums.sum() or 1.0
+    labels: Categorical = path["function"]
+    counts, sums = counts_by(labels), sums_by(labels, path["seconds"])
+    order = present_by_size(counts, sums)
     return Table(
         {
-            "function": Categorical(order, function.values),
+            "function": Categorical(order, labels.values),
             "tasks": counts[order],
             "seconds": sums[order],
-            "share": sums[order] / whole,
+            "share": sums[order] / (sums.sum() or 1.0),
         }
     )

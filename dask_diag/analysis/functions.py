@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
-from dask_diag.columns import Categorical
+from dask_diag.analysis.grouping import counts_by, extremes_by, present_by_size, sums_by
+from dask_diag.columns import Categorical, FloatArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import count
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.schema import Outcome
 
 __all__ = ["by_function", "expect_functions"]
 
@@ -29,58 +30,47 @@ def by_function(recording: Recording) -> Table:
         there are none).
     """
     tasks = recording.tasks
-    if not len(tasks):
-        return Table({})
-    function: Categorical = tasks["function"]
-    wall = tasks["stop"] - tasks["start"]
-    columns: dict[str, Any] = {
-        "tasks": _count(function, np.ones(len(tasks), bool)),
-        "failed": _count(function, tasks["outcome"].where("failed")),
-        "unfinished": _count(function, tasks["outcome"].where("unfinished")),
-        "wall": _sum(function, wall),
-        "thread_cpu": _sum(function, tasks["thread_cpu"]),
-        "thread_noncpu": _sum(function, tasks["thread_noncpu"]),
-        "longest": _largest(function, wall),
+    labels = tasks.function
+    wall = tasks.stop - tasks.start
+    tasks_of = counts_by(labels)
+    seconds = _known_sums(labels, wall)
+    columns = {
+        "tasks": tasks_of,
+        "failed": counts_by(labels, tasks.outcome.where(Outcome.FAILED)),
+        "unfinished": counts_by(labels, tasks.outcome.where(Outcome.UNFINISHED)),
+        "wall": seconds,
+        "thread_cpu": _known_sums(labels, tasks.thread_cpu),
+        "thread_noncpu": _known_sums(labels, tasks.thread_noncpu),
+        "longest": extremes_by(np.fmax, labels, wall),
     }
-    present = columns["tasks"] > 0
-    order = np.flatnonzero(present)
-    order = order[np.argsort(-np.nan_to_num(columns["wall"][order]), kind="stable")]
-    names = Categorical(order, function.values)
-    return Table({"function": names, **{name: column[order] for name, column in columns.items()}})
+    order = present_by_size(tasks_of, np.nan_to_num(seconds))
+    rows = {name: column[order] for name, column in columns.items()}
+    return Table({"function": Categorical(order, labels.values), **rows})
 
 
-def _count(labels: Categorical, chosen: Any) -> Any:
-    return np.bincount(labels.codes[chosen], minlength=len(labels.values))
-
-
-def _sum(labels: Categorical, seconds: Any) -> Any:
+def _known_sums(labels: Categorical, seconds: FloatArray) -> FloatArray:
+    """The sum of what is known of each function; NaN where nothing is."""
     known = ~np.isnan(seconds)
-    sums = np.bincount(labels.codes[known], seconds[known], minlength=len(labels.values))
-    return np.where(_count(labels, known) > 0, sums, np.nan)
+    sums = sums_by(labels, np.where(known, seconds, 0.0))
+    return np.where(counts_by(labels, known) > 0, sums, np.nan)
 
 
-def _largest(labels: Categorical, seconds: Any) -> Any:
-    largest = np.full(len(labels.values), np.nan)
-    np.fmax.at(largest, labels.codes, seconds)
-    return largest
-
-
-def expect_functions(asked: Any, labels: Categorical, argument: str) -> list[str]:
-    """The functions that are asked for, each of which labels a row.
+def expect_functions(names: object, labels: Categorical, argument: str) -> list[str]:
+    """The names of functions as a list, if each labels a row.
 
     Raises
     ------
     DiagnosticError
-        If `asked` is no collection of names, or one of them labels none.
+        If `names` is no collection of names, or one of them labels none.
     """
-    if not isinstance(asked, Iterable):
-        raise DiagnosticError(f"{argument}: expected names of functions, found {asked!r}")
+    if not isinstance(names, Iterable):
+        raise DiagnosticError(f"{argument}: expected names of functions, found {names!r}")
     present = [labels.values[code] for code in np.unique(labels.codes).tolist()]
-    names: list[str] = list(asked)
-    for name in names:
+    functions: list[str] = list(names)
+    for name in functions:
         if name not in present:
             listed = ", ".join(map(repr, present[:_LISTED]))
             more = f" and {count(len(present) - _LISTED)} more" if len(present) > _LISTED else ""
             expected = f"one of {listed}{more}" if present else "no function (there are no tasks)"
             raise DiagnosticError(f"{argument}: expected {expected}, found {name!r}")
-    return names
+    return functions

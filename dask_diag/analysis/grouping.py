@@ -1,17 +1,33 @@
-"""Rows of a table by label or by pairs of labels, and the order in which workers are listed."""
+"""What the rows of a table have by label: which they are, how many, sums and extremes.
+
+Sums and counts have a number for each value of the labels, in the order of their codes.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from dask_diag.columns import Array, Categorical, IntArray
+from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 
-__all__ = ["distinct_pairs", "rows_by", "rows_by_code", "worker_order"]
+__all__ = [
+    "counts_by",
+    "distinct_pairs",
+    "extremes_by",
+    "present_by_size",
+    "rows_by",
+    "rows_by_code",
+    "sums_by",
+    "worker_order",
+]
+
+Number = TypeVar("Number", bound=np.generic)
+Other = TypeVar("Other", bound=np.generic)
 
 
-def rows_by_code(codes: Array) -> dict[int, IntArray]:
+def rows_by_code(codes: npt.NDArray[np.integer]) -> dict[int, IntArray]:
     """The rows of each code that occurs, ascending."""
     if not len(codes):
         return {}
@@ -20,12 +36,38 @@ def rows_by_code(codes: Array) -> dict[int, IntArray]:
     return dict(zip(present.tolist(), np.split(order, first[1:]), strict=True))
 
 
-def rows_by(labels: Categorical) -> dict[Any, IntArray]:
+def rows_by(labels: Categorical) -> dict[str, IntArray]:
     """The rows of each value that occurs, ascending."""
     return {labels.values[code]: rows for code, rows in rows_by_code(labels.codes).items()}
 
 
-def distinct_pairs(first: Array, second: Array) -> tuple[Array, Array, IntArray]:
+def counts_by(labels: Categorical, mask: BoolArray | None = None) -> IntArray:
+    """How many rows have each value, or how many of those in the mask."""
+    codes = labels.codes if mask is None else labels.codes[mask]
+    return np.bincount(codes, minlength=len(labels.values))
+
+
+def sums_by(labels: Categorical, amounts: FloatArray) -> FloatArray:
+    """The sum of the amounts of each value's rows."""
+    return np.bincount(labels.codes, amounts, minlength=len(labels.values)).astype(np.float64)
+
+
+def extremes_by(of: np.ufunc, labels: Categorical, amounts: FloatArray) -> FloatArray:
+    """The maximum or minimum (``np.fmax``, ``np.fmin``) of each value's rows; NaN if unknown."""
+    extremes = np.full(len(labels.values), np.nan)
+    of.at(extremes, labels.codes, amounts)
+    return extremes
+
+
+def present_by_size(counts: IntArray, sizes: FloatArray) -> IntArray:
+    """The codes that occur, the largest size first."""
+    present = np.flatnonzero(counts)
+    return present[np.argsort(-sizes[present], kind="stable")]
+
+
+def distinct_pairs(
+    first: npt.NDArray[Number], second: npt.NDArray[Other]
+) -> tuple[npt.NDArray[Number], npt.NDArray[Other], IntArray]:
     """The pairs that occur, in order, as two arrays, and which of them each row is."""
     # One number for a pair sorts ten times as fast as rows of two.
     left, left_code = np.unique(first, return_inverse=True)

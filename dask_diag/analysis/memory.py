@@ -1,4 +1,4 @@
-"""How much memory tasks took while they ran, from samples of the processes that ran them."""
+"""How much memory tasks used while they ran, from samples of the processes that ran them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dask_diag.analysis.grouping import counts_by, extremes_by, present_by_size, rows_by, sums_by
+from dask_diag.analysis.step_functions import running_computations
 from dask_diag.analysis.task_times import start_times, stop_times
-from dask_diag.columns import Array, Categorical
+from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
+from dask_diag.model.tables import Computations
 
-__all__ = ["memory_usage", "together"]
+__all__ = ["memory_of_all", "memory_usage"]
 
 
 def memory_usage(recording: Recording, by: str = "function") -> Table:
-    """What memory was seen while tasks ran, and by how much it grew.
+    """What memory was sampled while tasks ran, and by how much it grew.
 
     Parameters
     ----------
@@ -29,8 +32,8 @@ def memory_usage(recording: Recording, by: str = "function") -> Table:
     -------
     Table
         By function, the largest growth first: ``function``; ``tasks``, ``sampled`` (how many of
-        them a sample fell into), ``exact`` (of how many the growth is theirs alone);
-        ``min_memory``, ``max_memory`` (bytes: the least and most that was seen while one ran);
+        them a sample fell into), ``exact`` (of how many no other task had a part in the growth);
+        ``min_memory``, ``max_memory`` (bytes: minimum and maximum of the samples while one ran);
         ``peak_growth``, ``mean_growth`` (bytes: the largest growth of its tasks, and their mean);
         ``bound``: ``exact`` if they all are, else ``upper``; empty if none was sampled.
 
@@ -45,75 +48,75 @@ def memory_usage(recording: Recording, by: str = "function") -> Table:
 
     Notes
     -----
-    The memory of a task is that of the process which ran it; if that computes itself, the tasks
-    of
-    its threads share it, and its descendants count in it. ``growth`` is **exact** if no other task
-    ran there from the sample before the task until its end: the most that was seen less that
-    sample. Else it is an **upper bound**: the most that was seen less the least that had been seen
-    since no computation ran, as if all in between were this task's. What is between two samples is
-    not seen: choose a short ``dt``, and mind ``sampled``.
+    The memory of a task is that of the process which ran it; if that is the computing process, the
+    tasks of its threads share it, and its descendants count in it. ``growth`` is **exact** if no
+    other task ran there from the sample before the task until its end: the maximum less that
+    sample. Else it is an **upper bound**: the maximum less the minimum since no computation ran, as
+    if all in between were this task's. What happens between two samples is not known: choose a
+    short ``dt``, and mind ``sampled``.
     """
     expect_recording(recording)
     if by not in ("function", "task"):
         raise DiagnosticError(f"by: expected 'function' or 'task', found {by!r}")
     tasks = recording.tasks
-    if not len(tasks):
-        return Table({})
-    seen = _Seen.nothing(len(tasks))
+    memory = _TaskMemory.unknown(len(tasks))
     start, stop = start_times(recording), stop_times(recording)
-    for rows, sampled, others in _scopes(recording):
-        seen.put(rows, sampled, start, stop, others)
+    for rows, samples, others in _scopes(recording):
+        memory.fill_in(rows, samples, start, stop, others)
     if by == "task":
-        names = ("samples", "min_memory", "max_memory", "growth", "exact")
-        columns = {name: getattr(seen, name) for name in names}
-        return Table({"key": tasks["key"], "function": tasks["function"], **columns})
-    return _by_function(tasks["function"], seen)
+        return Table({"key": tasks.key, "function": tasks.function, **vars(memory)})
+    return _by_function(tasks.function, memory)
 
 
 @dataclass(frozen=True)
 class Samples:
     """The memory of one process, or several: bytes at ascending times.
 
-    `least` is the least since the last sample at which no computation ran, that one included.
+    `lowest` is the minimum since the last sample at which no computation ran, that one included.
     """
 
-    times: Array
-    sizes: Array
-    least: Array
+    times: FloatArray
+    sizes: FloatArray
+    lowest: FloatArray
 
     @classmethod
-    def of(cls, times: Array, sizes: Array, computations: Table) -> Samples:
+    def of(cls, times: FloatArray, sizes: FloatArray, computations: Computations) -> Samples:
         """From samples in any order."""
         order = np.argsort(times, kind="stable")
         times, sizes = times[order], sizes[order]
-        begun = np.searchsorted(np.sort(computations["start"]), times, "right")
-        ended = np.searchsorted(np.sort(computations["stop"]), times)
-        period = np.cumsum(begun == ended)
+        period = np.cumsum(running_computations(computations, times) == 0)
         by_size = np.argsort(sizes, kind="stable")
         rank = np.empty(len(sizes), np.int64)
         rank[by_size] = np.arange(len(sizes))
-        # Each period has lower numbers than all before it: so one running minimum does for all.
+        # Each period has lower numbers than all before it: so one running minimum serves all.
         lowest = np.minimum.accumulate(rank - period * len(sizes)) + period * len(sizes)
         return cls(times, sizes, sizes[by_size[lowest]])
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """What was seen while each task ran."""
+class _TaskMemory:
+    """The columns of the table by task: what was sampled while each ran."""
 
-    samples: Array
-    min_memory: Array
-    max_memory: Array
-    growth: Array
-    exact: Array
+    samples: IntArray
+    min_memory: FloatArray
+    max_memory: FloatArray
+    growth: FloatArray
+    exact: BoolArray
 
     @classmethod
-    def nothing(cls, count: int) -> _Seen:
-        least, most, growth = np.full((3, count), np.nan)
-        return cls(np.zeros(count, np.int64), least, most, growth, np.zeros(count, bool))
+    def unknown(cls, count: int) -> _TaskMemory:
+        lowest, highest, growth = np.full((3, count), np.nan)
+        return cls(np.zeros(count, np.int64), lowest, highest, growth, np.zeros(count, bool))
 
-    def put(self, rows: Array, sampled: Samples, start: Array, stop: Array, others: Array) -> None:
-        """Fill in the tasks in `rows`, which ran where `sampled` was seen, as `others` did."""
+    def fill_in(
+        self,
+        rows: IntArray,
+        sampled: Samples,
+        start: FloatArray,
+        stop: FloatArray,
+        others: IntArray,
+    ) -> None:
+        """Fill in the tasks in `rows`, which ran where `sampled` was taken, as `others` did."""
         times, sizes = sampled.times, sampled.sizes
         first = np.searchsorted(times, start[rows])
         last = np.searchsorted(times, stop[rows], "right") - 1
@@ -122,100 +125,88 @@ class _Seen:
         if not len(rows):
             return
         before = np.maximum(first - 1, 0)
-        # Of those that began before its end, all but itself had ended by the sample before it.
-        begun = np.searchsorted(np.sort(start[others]), stop[rows])
-        ended = np.searchsorted(np.sort(stop[others]), times[before], "right")
-        exact = (first > 0) & (begun - ended == 1)
-        most = _extreme(np.maximum, sizes, first, last)
-        base = np.where(exact, sizes[before], sampled.least[last])
+        # A task was alone if all others that started before its end had stopped by the sample
+        # before it.
+        started = np.searchsorted(np.sort(start[others]), stop[rows])
+        stopped = np.searchsorted(np.sort(stop[others]), times[before], "right")
+        exact = (first > 0) & (started - stopped == 1)
+        # What a concurrent task started with is not known: the sample before it may include memory
+        # of others. The minimum since no computation ran cannot.
+        base = np.where(exact, sizes[before], sampled.lowest[last])
+        highest = _extremes(np.maximum, sizes, first, last)
         self.samples[rows] = last - first + 1
-        self.min_memory[rows] = _extreme(np.minimum, sizes, first, last)
-        self.max_memory[rows] = most
+        self.min_memory[rows] = _extremes(np.minimum, sizes, first, last)
+        self.max_memory[rows] = highest
         # Without a sample before it, not even a bound is known.
-        self.growth[rows] = np.where(first > 0, np.maximum(most - base, 0.0), np.nan)
+        self.growth[rows] = np.where(first > 0, np.maximum(highest - base, 0.0), np.nan)
         self.exact[rows] = exact
 
 
-def _extreme(of: np.ufunc, values: Array, first: Array, last: Array) -> Array:
-    """The largest or smallest of each range of `values`, ends included.
+def _extremes(of: np.ufunc, values: FloatArray, first: IntArray, last: IntArray) -> FloatArray:
+    """The maximum or minimum of each range of `values`, ends included.
 
-    Each range is covered by two, that may overlap, of a length that is a power of two.
+    Two ranges of a length that is a power of two cover each, and may overlap.
     """
     power = np.frexp(last - first + 1)[1] - 1
-    found = np.empty(len(first))
+    extremes = np.empty(len(first))
+    # `level` has the extreme of the `length` values from each index on.
     level, length = values, 1
     for exponent in range(int(power.max(initial=0)) + 1):
-        here = power == exponent
-        found[here] = of(level[first[here]], level[last[here] - length + 1])
+        rows = power == exponent
+        extremes[rows] = of(level[first[rows]], level[last[rows] - length + 1])
         level = of(level[:-length], level[length:])
         length *= 2
-    return found
+    return extremes
 
 
-def _scopes(recording: Recording) -> Iterator[tuple[Array, Samples, Array]]:
-    """Tasks, the samples of where they ran, and all tasks that count there.
+def _scopes(recording: Recording) -> Iterator[tuple[IntArray, Samples, IntArray]]:
+    """Tasks, the samples of where they ran, and all tasks that ran there.
 
     A task in a sampled child has that process alone, any other has all processes together.
     """
     tasks, processes = recording.tasks, recording.processes
-    known = ~np.isnan(tasks["start"])
-    elsewhere = np.zeros(len(tasks), bool)
-    if len(processes):
-        children = np.unique(processes["pid"][processes["is_child"] > 0])
-        for code, pid in enumerate(tasks["pid"].values):
-            if pid in children:
-                there = tasks["pid"].codes == code
-                elsewhere |= there
-                own = processes.rows(processes["pid"] == pid)
-                sampled = Samples.of(own["time"], own["memory"], recording.computations)
-                yield np.flatnonzero(there & known), sampled, np.flatnonzero(there)
-    yield np.flatnonzero(~elsewhere & known), together(recording), np.arange(len(tasks))
+    known = ~np.isnan(tasks.start)
+    in_children = np.zeros(len(tasks), bool)
+    children = set(np.unique(processes.pid[processes.is_child > 0]).tolist())
+    for pid, rows in rows_by(tasks.pid).items():
+        if pid in children:
+            in_children[rows] = True
+            of_process = processes.rows(processes.pid == pid)
+            samples = Samples.of(of_process.time, of_process.memory, recording.computations)
+            yield rows[known[rows]], samples, rows
+    yield np.flatnonzero(~in_children & known), memory_of_all(recording), np.arange(len(tasks))
 
 
-def together(recording: Recording) -> Samples:
-    """The memory of all processes."""
+def memory_of_all(recording: Recording) -> Samples:
+    """The memory of all processes together."""
     processes, resources = recording.processes, recording.resources
     if not len(processes):
-        if not len(resources):
-            return Samples.of(np.zeros(0), np.zeros(0), recording.computations)
-        memory = resources["memory"] + resources["memory_children"]
-        return Samples.of(resources["time"], memory, recording.computations)
-    times, at = np.unique(processes["time"], return_inverse=True)
+        memory = resources.memory + resources.memory_children
+        return Samples.of(resources.time, memory, recording.computations)
+    times, index = np.unique(processes.time, return_inverse=True)
     # Each reading has the computing process once: recordings of the same samples count once.
-    readings = np.bincount(at, processes["is_child"] == 0, minlength=len(times))
-    sizes = np.bincount(at, processes["memory"], minlength=len(times))
-    read = readings > 0
-    return Samples.of(times[read], sizes[read] / readings[read], recording.computations)
+    readings = np.bincount(index, processes.is_child == 0, minlength=len(times))
+    sizes = np.bincount(index, processes.memory, minlength=len(times))
+    complete = readings > 0
+    return Samples.of(times[complete], sizes[complete] / readings[complete], recording.computations)
 
 
-def _by_function(function: Categorical, seen: _Seen) -> Table:
-    """A row for each function, the largest growth first, those not seen last."""
-    width = len(function.values)
-
-    def count(chosen: Array) -> Array:
-        return np.bincount(function.codes[chosen], minlength=width)
-
-    def extreme(of: np.ufunc, values: Array) -> Array:
-        found = np.full(width, np.nan)
-        of.at(found, function.codes, values)
-        return found
-
-    known = ~np.isnan(seen.growth)
-    sums = np.bincount(function.codes[known], seen.growth[known], minlength=width)
+def _by_function(labels: Categorical, memory: _TaskMemory) -> Table:
+    """A row for each function, the largest growth first, those not sampled last."""
+    known = ~np.isnan(memory.growth)
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean = sums / count(known)
+        mean = sums_by(labels, np.where(known, memory.growth, 0.0)) / counts_by(labels, known)
     columns = {
-        "tasks": count(np.ones(len(function), bool)),
-        "sampled": count(seen.samples > 0),
-        "exact": count(seen.exact),
-        "min_memory": extreme(np.fmin, seen.min_memory),
-        "max_memory": extreme(np.fmax, seen.max_memory),
-        "peak_growth": extreme(np.fmax, seen.growth),
+        "tasks": counts_by(labels),
+        "sampled": counts_by(labels, memory.samples > 0),
+        "exact": counts_by(labels, memory.exact),
+        "min_memory": extremes_by(np.fmin, labels, memory.min_memory),
+        "max_memory": extremes_by(np.fmax, labels, memory.max_memory),
+        "peak_growth": extremes_by(np.fmax, labels, memory.growth),
         "mean_growth": mean,
     }
-    order = np.flatnonzero(columns["tasks"])
-    order = order[np.argsort(-np.nan_to_num(columns["peak_growth"][order], nan=-1), kind="stable")]
-    chosen = {name: column[order] for name, column in columns.items()}
-    all_exact = (chosen["exact"] == chosen["sampled"]) & (chosen["sampled"] > 0)
-    bound = Categorical(np.where(chosen["sampled"] == 0, 2, ~all_exact), ["exact", "upper", ""])
-    return Table({"function": Categorical(order, function.values), **chosen, "bound": bound})
+    order = present_by_size(counts_by(labels), np.nan_to_num(columns["peak_growth"], nan=-1))
+    rows = {name: column[order] for name, column in columns.items()}
+    all_exact = (rows["exact"] == rows["sampled"]) & (rows["sampled"] > 0)
+    bound = Categorical(np.where(rows["sampled"] == 0, 2, ~all_exact), ["exact", "upper", ""])
+    return Table({"function": Categorical(order, labels.values), **rows, "bound": bound})

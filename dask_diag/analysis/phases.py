@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from dask_diag.analysis.grouping import rows_by
+from dask_diag.analysis.task_times import call_times
 from dask_diag.columns import BoolArray, Categorical, FloatArray
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
 from dask_diag.schema import PHASES
 
-__all__ = ["phase_intervals", "phases"]
+__all__ = ["first_starts", "phase_intervals", "phases"]
 
 
 def phases(recording: Recording) -> Table:
@@ -51,7 +52,7 @@ def phase_intervals(recording: Recording) -> Table:
     computations = recording.computations
     called, first, stop = (
         np.clip(times, recording.start, recording.stop)
-        for times in (calls(recording), first_starts(recording), computations.stop)
+        for times in (call_times(computations), first_starts(recording), computations.stop)
     )
     edges = np.unique(np.concatenate([[recording.start, recording.stop], called, first, stop]))
     starts, stops = edges[:-1], edges[1:]
@@ -72,12 +73,6 @@ def phase_intervals(recording: Recording) -> Table:
             "stop": stops[last],
         }
     )
-
-
-def calls(recording: Recording) -> FloatArray:
-    """When each computation was called for; if not known, when its scheduler started."""
-    computations = recording.computations
-    return np.fmin(computations.called, computations.start)
 
 
 def first_starts(recording: Recording) -> FloatArray:

@@ -5,15 +5,23 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from dask_diag.analysis.grouping import rows_by
-from dask_diag.analysis.occupancy import when_ready
+from dask_diag.analysis.occupancy import ready_times
 from dask_diag.analysis.task_times import computation_stops
-from dask_diag.columns import Array, FloatArray
+from dask_diag.columns import FloatArray, IntArray
 from dask_diag.model.recording import Recording
 from dask_diag.model.tables import CachedResults, Computations
 
-__all__ = ["Level", "cached_levels", "ready_tasks", "seconds_computing", "thinned"]
+__all__ = [
+    "Level",
+    "cached_levels",
+    "ready_tasks",
+    "running_computations",
+    "seconds_computing",
+    "thinned",
+]
 
 
 class Level(NamedTuple):
@@ -23,7 +31,7 @@ class Level(NamedTuple):
     """
 
     times: FloatArray
-    amounts: Array
+    amounts: npt.NDArray[np.number]
 
     @property
     def peak(self) -> float:
@@ -67,7 +75,7 @@ def ready_tasks(recording: Recording) -> Level:
     tasks = recording.tasks
     if not len(tasks):
         return Level(np.zeros(0), np.zeros(0))
-    ready = when_ready(recording)
+    ready = ready_times(recording)
     start = np.where(np.isnan(tasks.start), computation_stops(recording), tasks.start)
     moments = np.concatenate([ready, np.maximum(start, ready)])
     order = np.argsort(moments, kind="stable")
@@ -85,16 +93,24 @@ def thinned(level: Level, steps: int) -> Level:
     parts = max(steps // 2, 1)
     part = ((times - times[0]) * (parts / (times[-1] - times[0]))).astype(np.int64)
     last = np.append(np.flatnonzero(part[1:] != part[:-1]), len(times) - 1)
+    # Sorted by part and then by amount, the last one of each part is its highest.
     by_height = np.lexsort((amounts, part))
     highest = by_height[np.append(np.flatnonzero(np.diff(part[by_height])), len(times) - 1)]
     retained = np.unique(np.concatenate([last, highest]))
     return Level(times[retained], amounts[retained])
 
 
+def running_computations(computations: Computations, times: FloatArray) -> IntArray:
+    """How many computations ran at each of these times, those included that started or stopped."""
+    started = np.searchsorted(np.sort(computations.start), times, "right")
+    return started - np.searchsorted(np.sort(computations.stop), times, "left")
+
+
 def seconds_computing(computations: Computations) -> float:
     """Seconds in which at least one computation ran."""
     if not len(computations):
         return 0.0
+    # What a computation adds is its time after all that started before it had stopped.
     order = np.argsort(computations.start)
     starts, stops = computations.start[order], computations.stop[order]
     reached = np.maximum.accumulate(stops)

@@ -6,15 +6,33 @@ import numpy as np
 
 from dask_diag.columns import Categorical, FloatArray
 from dask_diag.model.recording import Recording
+from dask_diag.model.tables import Computations
 
-__all__ = ["computation_starts", "computation_stops", "start_times", "stop_times"]
+__all__ = [
+    "call_times",
+    "computation_stops",
+    "preparation_stops",
+    "prepared_times",
+    "start_times",
+    "stop_times",
+]
 
 
-def computation_starts(recording: Recording) -> FloatArray:
-    """When the computation of each task started; if not known, when the recording did."""
+def call_times(computations: Computations) -> FloatArray:
+    """When each computation was called for; if not known, when its scheduler started."""
+    return np.fmin(computations.called, computations.start)
+
+
+def prepared_times(computations: Computations) -> FloatArray:
+    """When the graph of each computation was in order; if not known, when its scheduler started."""
+    return np.fmax(computations.prepared, computations.start)
+
+
+def preparation_stops(recording: Recording) -> FloatArray:
+    """When the graph of each task was in order; if not known, when the recording started."""
     computations = recording.computations
     return _of_computations(
-        recording, computations.computation, computations.start, recording.start
+        recording, computations.computation, prepared_times(computations), recording.start
     )
 
 

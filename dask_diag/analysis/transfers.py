@@ -1,62 +1,65 @@
-"""What moving tasks and results between processes took, task by task."""
+"""When tasks and results were moved between processes, task by task."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from dask_diag.columns import Array
+from dask_diag.columns import FloatArray, IntArray
 from dask_diag.model.recording import Recording
+from dask_diag.schema import Activity
 
-__all__ = ["Interval", "Moves", "transfers_by_task"]
+__all__ = ["TRANSFERS", "Interval", "TransferTimes", "transfer_times"]
 
-Interval = tuple[Array, Array]
-ACTIVITIES = ("serialize", "deserialize")
+Interval = tuple[FloatArray, FloatArray]
+"""Starts and stops."""
+TRANSFERS = (Activity.SERIALIZE, Activity.DESERIALIZE)
+"""The activities of transfers."""
 
 
 @dataclass(frozen=True)
-class Moves:
+class TransferTimes:
     """Times of the transfers of each task, in the order of `Recording.tasks`; NaN if not known.
 
     Attributes
     ----------
-    opened, closed : array of float
-        When the worker began to rebuild the task, and when it had pickled its result.
+    worker_start, worker_stop : array of float
+        When the worker started to rebuild the task's inputs, and when it had pickled its result.
     scheduler : dict of str to pair of arrays of float
-        For ``serialize`` and ``deserialize``, from when to when the scheduler was at it; empty if
-        it never was.
+        For ``serialize`` and ``deserialize``: when the scheduler started it and when it stopped.
+        Empty if nothing was moved.
     """
 
-    opened: Array
-    closed: Array
+    worker_start: FloatArray
+    worker_stop: FloatArray
     scheduler: dict[str, Interval]
 
-    def by_scheduler(self, rows: Array) -> dict[str, Interval]:
-        """From when to when the scheduler moved some of the tasks."""
-        found = {}
+    def by_scheduler(self, rows: IntArray) -> dict[str, Interval]:
+        """The intervals in which the scheduler moved some of the tasks or their results."""
+        intervals = {}
         for activity, (start, stop) in self.scheduler.items():
             known = ~np.isnan(start[rows])
-            found[activity] = (start[rows][known], stop[rows][known])
-        return found
+            intervals[activity] = (start[rows][known], stop[rows][known])
+        return intervals
 
 
-def transfers_by_task(recording: Recording) -> Moves:
-    """The transfers of each task."""
-    transfers, rows = recording.transfers, len(recording.tasks)
+def transfer_times(recording: Recording) -> TransferTimes:
+    """The times of the transfers of each task."""
+    transfers, tasks = recording.transfers, len(recording.tasks)
 
-    def of(by: str, activity: str, column: str) -> Array:
-        times = np.full(rows, np.nan)
-        if len(transfers):
-            chosen = transfers["side"].where(by) & transfers["activity"].where(activity)
-            times[transfers["task"][chosen]] = transfers[column][chosen]
-        return times
+    def times(side: str, activity: str, bound: Literal["start", "stop"]) -> FloatArray:
+        of_tasks = np.full(tasks, np.nan)
+        rows = transfers.side.where(side) & transfers.activity.where(activity)
+        of_tasks[transfers.task[rows]] = getattr(transfers, bound)[rows]
+        return of_tasks
 
-    return Moves(
-        opened=of("worker", "deserialize", "start"),
-        closed=of("worker", "serialize", "stop"),
+    return TransferTimes(
+        worker_start=times("worker", Activity.DESERIALIZE, "start"),
+        worker_stop=times("worker", Activity.SERIALIZE, "stop"),
         scheduler={
-            activity: (of("scheduler", activity, "start"), of("scheduler", activity, "stop"))
-            for activity in (ACTIVITIES if len(transfers) else ())
+            activity: (times("scheduler", activity, "start"), times("scheduler", activity, "stop"))
+            for activity in (TRANSFERS if len(transfers) else ())
         },
     )

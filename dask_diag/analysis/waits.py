@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from dask_diag.analysis.grouping import rows_by_code
+from dask_diag.analysis.grouping import distinct_pairs, rows_by, rows_by_code
 from dask_diag.analysis.metering import without_metered
-from dask_diag.columns import Array, Categorical
+from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
+from dask_diag.model.tables import Waits
+from dask_diag.schema import Activity, Outcome
 
 __all__ = ["divided", "waits"]
 
-EXACT = "cpu-wait"
-THE_REST = "gil-wait"
-"""What explains seconds that no sample stands for, where a task was seen to wait for it at all."""
-NOT_KNOWN = "unexplained"
+EXACT = Activity.CPU_WAIT
+REMAINDER = Activity.GIL_WAIT
+"""What explains seconds that no sample represents, if the tasks were seen to wait for it at all.
+
+The sampler needs the GIL itself, so it is late where tasks wait for it."""
+NOT_KNOWN = Activity.UNEXPLAINED
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
 class _Pool:
-    """The tasks of one function in one computation: they are taken to wait alike.
+    """The tasks of one function in one computation: they are assumed to wait alike.
+
+    A task has few samples or none, so those of all tasks of a pool divide the seconds of each.
 
     Attributes
     ----------
@@ -38,10 +44,24 @@ class _Pool:
         The standard error of each share from sampling.
     """
 
-    tasks: Array
-    shares: dict[str, float]
-    samples: dict[str, int]
-    errors: dict[str, float]
+    tasks: IntArray
+    shares: Mapping[str, float]
+    samples: Mapping[str, int]
+    errors: Mapping[str, float]
+
+
+@dataclass
+class _Total:
+    """What one function's tasks, or all, waited for one thing."""
+
+    seconds: float = 0.0
+    samples: int = 0
+    variance: float = 0.0
+
+    def add(self, seconds: float, samples: int = 0, error: float = 0.0) -> None:
+        self.seconds += seconds
+        self.samples += samples
+        self.variance += error**2
 
 
 def waits(recording: Recording, by: str = "function") -> Table:
@@ -68,134 +88,133 @@ def waits(recording: Recording, by: str = "function") -> Table:
 
     Notes
     -----
-    A sample stands for the time since the one before. Seconds that no sample stands for are those
-    of ``gil-wait``, where the task was seen to wait for the interpreter's lock, else
-    ``unexplained``.
+    A sample represents the time since the previous one. Seconds that no sample represents count as
+    ``gil-wait`` if the task was seen to wait for the GIL, else as ``unexplained``.
     """
     expect_recording(recording)
     if by not in ("function", "activity"):
         raise DiagnosticError(f"by: expected 'function' or 'activity', found {by!r}")
-    sums: dict[tuple[str, str], list[float]] = {}
-    if len(recording.waits):
-        ok = recording.tasks.outcome.where("ok")
-        noncpu = np.nan_to_num(without_metered(recording, ok)[1])
-        names: Categorical = recording.tasks.function
-        exact, pools = _explained(recording, noncpu, ok)
-        blocked = noncpu - exact
-        for pool in pools:
-            name = names[int(pool.tasks[0])] if by == "function" else ""
-            _add(sums, (name, EXACT), float(exact[pool.tasks].sum()), 0, 0.0)
-            seconds = float(blocked[pool.tasks].sum())
-            for activity, share in pool.shares.items():
-                samples, error = pool.samples.get(activity, 0), pool.errors.get(activity, 0.0)
-                _add(sums, (name, activity), share * seconds, samples, (error * seconds) ** 2)
-    rows = sorted(sums.items(), key=lambda item: -item[1][0])
-    columns: dict[str, Any] = {
-        "activity": Categorical.of(activity for (_, activity), _ in rows),
-        "seconds": np.array([seconds for _, (seconds, _, _) in rows], dtype=float),
-        "samples": np.array([samples for _, (_, samples, _) in rows], dtype=np.int64),
-        "error": np.sqrt(np.array([variance for _, (_, _, variance) in rows], dtype=float)),
-    }
-    if by == "function":
-        columns = {"function": Categorical.of(name for (name, _), _ in rows), **columns}
-    return Table(columns)
+    totals = _totals(recording, by == "function") if len(recording.waits) else {}
+    rows = sorted(totals.items(), key=lambda item: -item[1].seconds)
+    sums = [total for _, total in rows]
+    functions = {"function": Categorical.of(function for (function, _), _ in rows)}
+    return Table(
+        {
+            **(functions if by == "function" else {}),
+            "activity": Categorical.of(activity for (_, activity), _ in rows),
+            "seconds": np.array([total.seconds for total in sums], dtype=float),
+            "samples": np.array([total.samples for total in sums], dtype=np.int64),
+            "error": np.sqrt(np.array([total.variance for total in sums], dtype=float)),
+        }
+    )
 
 
-def _add(sums: dict[Any, list[float]], where: Any, *numbers: float) -> None:
-    before = sums.setdefault(where, [0.0, 0, 0.0])
-    for position, number in enumerate(numbers):
-        before[position] += number
+def _totals(recording: Recording, by_function: bool) -> dict[tuple[str, str], _Total]:
+    """What was waited for, by function (or ``""`` for all) and activity."""
+    ok = recording.tasks.outcome.where(Outcome.OK)
+    noncpu = np.nan_to_num(without_metered(recording, ok)[1])
+    exact, pools = _explained(recording, noncpu, ok)
+    blocked = noncpu - exact
+    totals: dict[tuple[str, str], _Total] = {}
+    for pool in pools:
+        name = recording.tasks.function[int(pool.tasks[0])] if by_function else ""
+        totals.setdefault((name, EXACT), _Total()).add(float(exact[pool.tasks].sum()))
+        seconds = float(blocked[pool.tasks].sum())
+        for activity, share in pool.shares.items():
+            total = totals.setdefault((name, activity), _Total())
+            error = pool.errors.get(activity, 0.0) * seconds
+            total.add(share * seconds, pool.samples.get(activity, 0), error)
+    return totals
 
 
 def divided(
-    recording: Recording, noncpu: Array, chosen: Array
-) -> Iterator[tuple[str, Array, Array]]:
-    """The non-CPU seconds of each chosen task, divided among activities as far as is known.
+    recording: Recording, noncpu: FloatArray, mask: BoolArray
+) -> Iterator[tuple[str, FloatArray, BoolArray]]:
+    """The non-CPU seconds of the tasks in the mask, divided among activities.
 
     With each activity come the seconds of all tasks, and which of the tasks have any of it. Those
-    of tasks that nobody looked at stay ``thread-noncpu``.
+    of tasks that were not sampled stay ``thread-noncpu``.
     """
-    not_looked_at = chosen.copy()
+    undivided = mask.copy()
     if len(recording.waits):
-        exact, pools = _explained(recording, noncpu, chosen)
-        parts: dict[str, Array] = {EXACT: exact}
+        exact, pools = _explained(recording, noncpu, mask)
+        parts: dict[str, FloatArray] = {EXACT: exact}
         for pool in pools:
             blocked = noncpu[pool.tasks] - exact[pool.tasks]
             for activity, share in pool.shares.items():
                 part = parts.setdefault(activity, np.zeros(len(noncpu)))
                 part[pool.tasks] = share * blocked
-            not_looked_at[pool.tasks] = False
+            undivided[pool.tasks] = False
         for activity, seconds in parts.items():
             yield activity, seconds, seconds != 0
-    yield "thread-noncpu", noncpu, not_looked_at
+    yield Activity.NONCPU, noncpu, undivided
 
 
-def _explained(recording: Recording, noncpu: Array, chosen: Array) -> tuple[Array, list[_Pool]]:
-    """Seconds that each task waited for a processor, and what the others divide into."""
-    table = recording.waits.rows(chosen[recording.waits.task])
-    activity: Categorical = table["activity"]
-    is_exact = activity.where(EXACT)
+def _explained(
+    recording: Recording, noncpu: FloatArray, mask: BoolArray
+) -> tuple[FloatArray, list[_Pool]]:
+    """Seconds that each task waited for a CPU, and what the others divide into."""
+    table = recording.waits.rows(mask[recording.waits.task])
+    is_exact = table.activity.where(EXACT)
     exact = np.zeros(len(noncpu))
-    np.add.at(exact, table["task"][is_exact], np.nan_to_num(table["seconds"][is_exact]))
+    np.add.at(exact, table.task[is_exact], np.nan_to_num(table.seconds[is_exact]))
     exact = np.clip(exact, 0.0, np.fmax(noncpu, 0.0))
-    looked_at = np.unique(table["task"][is_exact])
-    pool_of = _pool_codes(recording)
+    # Every task that a wait probe was attached to has an exact row, sampled or not.
+    probed = np.unique(table.task[is_exact])
     sampled = table.rows(~is_exact)
-    rows_of = rows_by_code(pool_of[sampled["task"]])
+    pool_of = _pool_codes(recording)
+    rows_of = rows_by_code(pool_of[sampled.task])
     wall = recording.tasks.stop - recording.tasks.start
     pools = []
-    for code, positions in rows_by_code(pool_of[looked_at]).items():
-        tasks = looked_at[positions]
+    for code, positions in rows_by_code(pool_of[probed]).items():
+        tasks = probed[positions]
         blocked = float((noncpu[tasks] - exact[tasks]).sum())
         rows = sampled.rows(rows_of.get(code, slice(0)))
         pools.append(_pool(tasks, blocked, float(np.nansum(wall[tasks])), rows))
     return exact, pools
 
 
-def _pool_codes(recording: Recording) -> Array:
+def _pool_codes(recording: Recording) -> IntArray:
     """A number for each task, the same for those of one function in one computation."""
-    function, computation = recording.tasks.function, recording.tasks.computation
-    codes = function.codes.astype(np.int64) * len(computation.values) + computation.codes
-    return np.asarray(codes)
+    tasks = recording.tasks
+    return distinct_pairs(tasks.function.codes, tasks.computation.codes)[2]
 
 
-def _pool(tasks: Array, blocked: float, wall: float, sampled: Table) -> _Pool:
-    seconds: dict[str, float] = {}
-    samples: dict[str, int] = {}
-    names: Categorical = sampled["activity"]
-    for activity in names.values:
-        rows = names.where(activity)
-        if rows.any():
-            seconds[activity] = float(sampled["seconds"][rows].sum())
-            samples[activity] = int(sampled["samples"][rows].sum())
+def _pool(tasks: IntArray, blocked: float, wall: float, sampled: Waits) -> _Pool:
+    """How the seconds in which these tasks were blocked divide."""
+    rows_of = rows_by(sampled.activity)
+    seconds = {name: float(sampled.seconds[rows].sum()) for name, rows in rows_of.items()}
+    samples = {name: int(sampled.samples[rows].sum()) for name, rows in rows_of.items()}
     if blocked <= 0:
         return _Pool(tasks, {NOT_KNOWN: 1.0}, samples, {})
-    stands_for = sum(seconds.values())
-    shares = {name: value / max(stands_for, blocked) for name, value in seconds.items()}
-    left = 1.0 - sum(shares.values())
-    if left > 1e-12:
-        rest = THE_REST if samples.get(THE_REST) else NOT_KNOWN
-        shares[rest] = shares.get(rest, 0.0) + left
+    # Samples may represent more than was measured: then their proportions count.
+    whole = max(sum(seconds.values()), blocked)
+    shares = {name: value / whole for name, value in seconds.items()}
+    remainder = 1.0 - sum(shares.values())
+    if remainder > _ROUNDING:
+        name = REMAINDER if samples.get(REMAINDER) else NOT_KNOWN
+        shares[name] = shares.get(name, 0.0) + remainder
     return _Pool(tasks, shares, samples, _errors(seconds, samples, blocked, wall, shares))
 
 
 def _errors(
-    seconds: dict[str, float],
-    samples: dict[str, int],
+    seconds: Mapping[str, float],
+    samples: Mapping[str, int],
     blocked: float,
     wall: float,
-    shares: dict[str, float],
+    shares: Mapping[str, float],
 ) -> dict[str, float]:
-    """Standard errors of shares, as if each sample were a chance of its own.
+    """Standard errors of shares, as if samples were independent of each other.
 
-    What explains the rest has the error of all else together.
+    What explains the remainder has the error of all else together.
     """
     variances = {}
     for name, value in seconds.items():
-        if name != THE_REST and samples[name]:
-            seen = min(value / wall, 1.0) if wall else 1.0
-            variances[name] = min(value / blocked, 1.0) ** 2 * (1 - seen) / samples[name]
-    total = sum(variances.values())
+        if name != REMAINDER and samples[name]:
+            # The share of samples with this answer is binomial; the fewer, the larger its error.
+            frequency = min(value / wall, 1.0) if wall else 1.0
+            variances[name] = min(value / blocked, 1.0) ** 2 * (1 - frequency) / samples[name]
+    of_remainder = sum(variances.values()) ** 0.5
     errors = {name: variance**0.5 for name, variance in variances.items()}
-    errors.update({name: total**0.5 for name in (THE_REST, NOT_KNOWN) if name in shares})
+    errors.update({name: of_remainder for name in (REMAINDER, NOT_KNOWN) if name in shares})
     return errors

@@ -1,1 +1,1 @@
-"""From what was captured to the tables of a Recording: at the end, or as it goes."""
+"""From what was captured to the tables of a Recording: at the end, or incrementally."""

@@ -7,14 +7,18 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any, Protocol
 
-from dask_diag.builders.incremental import Tables, Taken
 from dask_diag.capture.run_id import run_id
 from dask_diag.capture.session import Session
 from dask_diag.model.recording import Recording
-from dask_diag.model.table import stack
+from dask_diag.model.table import Table, stack
 from dask_diag.model.tables import TABLES
 
-__all__ = ["ChunkBuilder", "without_rows"]
+__all__ = ["ChunkBuilder", "Source", "Tables", "Taken", "without_rows"]
+
+Tables = dict[str, Table]
+Taken = tuple[Tables, Tables]
+"""What is new for good, and what is so only now and will be written again: what runs or is cached.
+"""
 
 
 class Source(Protocol):

@@ -1,10 +1,10 @@
-"""The call stacks sampled so far, while computations run; see incremental.py."""
+"""The call stacks sampled so far, while computations run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from dask_diag.builders.incremental import Taken
+from dask_diag.builders.chunks import Taken
 from dask_diag.builders.stacks import stacks_as_seen, stacks_tables
 from dask_diag.capture.sampling.call_tree import Stacks
 from dask_diag.capture.session import Session
@@ -38,4 +38,4 @@ class IncrementalStacks:
         """Nothing for good, and all samples so far; final once the profiler has ended."""
         if self._is_active():
             return {}, stacks_as_seen(self._stacks, _MOST_CELLS)
-        return {}, stacks_tables(self._stacks, self._session.computations)
+        return {}, stacks_tables(self._stacks, self._session.snapshots())

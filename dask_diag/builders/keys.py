@@ -1,26 +1,39 @@
-"""From keys to columns: their texts, and the functions that they name."""
+"""From keys to columns: their texts, and the functions that they name.
+
+Each text is a head, which names the function, and a tail: see `PrefixStrings`. Keys of a common
+kind are made into text many at once: one by one, it would take longer than everything else, and
+thousands go through one call of a builtin. Each release of the GIL between calls would make the
+computation's threads wait to get it back, and that costs more than the work.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import re
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import chain
+from operator import itemgetter
+from typing import Any, TypeVar
 
 import numpy as np
 
-from dask_diag.builders.many_keys import codes_of, texts_of_texts, texts_of_tuples
-from dask_diag.capture.tasks.task_log import function_of_key, text_of_key
-from dask_diag.columns import Categorical, PrefixStrings, concatenate
+from dask_diag.capture.tasks.keys import function_of_key, text_of_key
+from dask_diag.columns import Categorical, IntArray, PrefixStrings, concatenate
 
-__all__ = ["keys_columns", "recoded"]
+__all__ = ["KeyColumns", "keys_columns", "recoded"]
+
+H = TypeVar("H", bound=Hashable)
 
 _KEYS_AT_ONCE = 2048
-"""So that an odd one slows down few, and all are near while they are looked at."""
+"""So that an odd one slows down few, and all are in the processor's cache while they are read."""
 _NO_NAME = ""
+_WORDS = re.compile(r"^(?:[^-\n]*-(?:[A-Za-z]+(?:-|$))*)?", re.MULTILINE)
+"""What `key_split` reads of a text with a dash: words of letters, and none after any other."""
 
-Columns = tuple[PrefixStrings, Categorical]
+KeyColumns = tuple[PrefixStrings, Categorical]
+"""Keys as text, and the function of each."""
 
 
-def keys_columns(keys: Sequence[Any], named: Mapping[int, str]) -> Columns:
+def keys_columns(keys: Sequence[Hashable], named: Mapping[int, str]) -> KeyColumns:
     """Keys as text, as ``str`` gives it, and the function of each.
 
     That is the one that `named` has by position, else the prefix of the key.
@@ -33,10 +46,10 @@ def keys_columns(keys: Sequence[Any], named: Mapping[int, str]) -> Columns:
     return texts, _renamed(functions, {**names, **named})
 
 
-def _columns_of_few(keys: Sequence[Any]) -> Columns:
+def _columns_of_few(keys: Sequence[Hashable]) -> KeyColumns:
     if len(set(map(type, keys))) < 2:
         return _columns_of_a_kind(keys)
-    kinds, distinct = codes_of(list(map(type, keys)))
+    kinds, distinct = _codes_of(list(map(type, keys)))
     alike = [np.flatnonzero(kinds == kind) for kind in range(len(distinct))]
     columns = [_columns_of_a_kind([keys[row] for row in rows.tolist()]) for rows in alike]
     place = np.argsort(np.concatenate(alike))
@@ -44,19 +57,19 @@ def _columns_of_few(keys: Sequence[Any]) -> Columns:
     return texts, functions
 
 
-def _columns_of_a_kind(keys: Sequence[Any]) -> Columns:
+def _columns_of_a_kind(keys: Sequence[Hashable]) -> KeyColumns:
     kind = type(keys[0]) if keys else None
-    if kind is str and (found := texts_of_texts(keys)):
+    if kind is str and (found := _texts_of_texts(keys)):
         texts, heads = found
         return texts, recoded(texts.heads.codes, [head and function_of_key(head) for head in heads])
-    if kind is tuple and (found := texts_of_tuples(keys)):
+    if kind is tuple and (found := _texts_of_tuples(keys)):
         texts, names = found
         return texts, recoded(texts.heads.codes, [function_of_key((name,)) for name in names])
     return PrefixStrings.of(map(text_of_key, keys)), _functions_one_by_one(keys)
 
 
-def _functions_one_by_one(keys: Sequence[Any]) -> Categorical:
-    known: dict[Any, str] = {}
+def _functions_one_by_one(keys: Sequence[Hashable]) -> Categorical:
+    known: dict[Hashable, str] = {}
     names: list[str] = []
     for key in keys:
         head = key[0] if type(key) is tuple and key else key
@@ -69,8 +82,8 @@ def _functions_one_by_one(keys: Sequence[Any]) -> Categorical:
     return Categorical.of(names)
 
 
-def recoded(codes: np.ndarray[Any, Any], values: Sequence[str]) -> Categorical:
-    """A column of these values, each once, where several codes may stand for one."""
+def recoded(codes: IntArray, values: Sequence[str]) -> Categorical:
+    """A column of these values, each once, where several codes may mean one."""
     place = {value: code for code, value in enumerate(dict.fromkeys(values))}
     code_of = np.array([place[value] for value in values], dtype=np.int64)
     return Categorical(code_of[codes], list(place))
@@ -86,3 +99,47 @@ def _renamed(column: Categorical, names: Mapping[int, str]) -> Categorical:
     used, codes = np.unique(codes, return_inverse=True)
     values = list(place)
     return Categorical(codes.reshape(-1), [values[code] for code in used.tolist()])
+
+
+def _texts_of_tuples(keys: Sequence[Any]) -> tuple[PrefixStrings, list[str]] | None:
+    """Keys such as ``("x", 1, 2)`` as ``str`` writes them, and the heads' names.
+
+    None if not all are of that shape.
+    """
+    lengths, items = list(map(len, keys)), list(chain.from_iterable(keys))
+    if min(lengths) < 2 or set(map(type, items)) != {str, int}:
+        return None
+    # The name itself is left out: each head is there once.
+    patterns = {length: f"%.0s{', '.join(['%d'] * (length - 1))})" for length in set(lengths)}
+    whole = "".join(map(patterns.__getitem__, lengths))
+    try:
+        tails = (whole % tuple(items)).encode()
+        codes, names = _codes_of(list(map(itemgetter(0), keys)))
+        heads = Categorical(codes, [f"({name!r}, " for name in names])
+    except (TypeError, ValueError):
+        # A text where a number was expected, or one of more digits than Python writes.
+        return None
+    ends = np.flatnonzero(np.frombuffer(tails, np.uint8) == ord(")"))
+    return PrefixStrings.from_encoded(heads, np.diff(ends, prepend=-1), tails), names
+
+
+def _texts_of_texts(keys: Sequence[Any]) -> tuple[PrefixStrings, list[str]] | None:
+    """PrefixStrings such as ``"x-1"``, and their heads, of which ``""`` names no function.
+
+    None if they hold characters that would make it difficult.
+    """
+    whole = "\n".join(keys)
+    if not whole.isascii() or whole.count("\n") != len(keys) - 1:
+        return None
+    codes, heads = _codes_of(_WORDS.findall(whole))
+    cuts = np.array(list(map(len, heads)))[codes]
+    lengths = np.fromiter(map(len, keys), np.int64, len(keys)) - cuts
+    tails = "".join([key[cut:] for key, cut in zip(keys, cuts.tolist(), strict=True)])
+    return PrefixStrings.from_encoded(Categorical(codes, heads), lengths, tails.encode()), heads
+
+
+def _codes_of(items: Sequence[H]) -> tuple[IntArray, list[H]]:
+    """For each item its position among the distinct ones, and those."""
+    distinct = list(dict.fromkeys(items))
+    position = {item: place for place, item in enumerate(distinct)}
+    return np.fromiter(map(position.__getitem__, items), np.int64, len(items)), distinct

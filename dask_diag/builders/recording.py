@@ -1,13 +1,9 @@
-"""From what capture collected to the frozen tables of a Recording.
-
-What is about tasks is in `tasks`, what is about stacks in `stacks`.
-"""
+"""From what capture collected to a Recording; see `tasks` and `stacks` for their tables."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from threading import get_ident
 from time import perf_counter
 from typing import Any
 
@@ -15,14 +11,15 @@ import numpy as np
 
 from dask_diag.builders.keys import keys_columns
 from dask_diag.builders.threads import threads_table
-from dask_diag.capture.cached_results import CachedResults
-from dask_diag.capture.computation import Computation
+from dask_diag.builders.workers import workers_table
+from dask_diag.capture.cached_results import CachedResultsSnapshot
 from dask_diag.capture.run_id import run_id
 from dask_diag.capture.session import Session
+from dask_diag.capture.snapshot import ComputationInfo, ComputationSnapshot
 from dask_diag.capture.system.memory_sampler import MEMORY_COLUMNS
 from dask_diag.capture.system.resource_sampler import PROCESS_COLUMNS, SAMPLE_COLUMNS
 from dask_diag.capture.system.usage import NOT_LISTED, processors
-from dask_diag.columns import Categorical, PrefixStrings
+from dask_diag.columns import Categorical, FloatArray, PrefixStrings
 from dask_diag.model import tables
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import stack
@@ -40,25 +37,33 @@ __all__ = [
 ]
 
 
-def build_recording(session: Session, notices: Sequence[str], **fields: Any) -> Recording:
+def build_recording(
+    session: Session,
+    computations: Sequence[ComputationSnapshot],
+    notices: Sequence[str],
+    **fields: Any,
+) -> Recording:
     """A Recording of what one diagnostic captured: its times, its computations, and its tables."""
-    computations = list(session.computations)
-    starts = [session.start, *(computation.called for computation in computations)]
+    infos = [computation.info for computation in computations]
     now = perf_counter()
-    stops = [session.stop, *(computation.stop or now for computation in computations)]
+    starts = [session.start, *(info.called for info in infos)]
+    stops = [session.stop, *(info.stop or now for info in infos)]
     start = min((time for time in starts if time is not None), default=now)
     return Recording(
         start=start,
         stop=max((time for time in stops if time is not None), default=now),
         epoch=session.epoch,
-        computations=computations_table(computations, now),
+        computations=computations_table(infos, now),
         notices=tuple(notices),
         run_id=run_id(),
-        **{"pools": pools_table(computations), "threads": threads_table(computations), **fields},
+        pools=pools_table(infos),
+        workers=workers_table(each.info for each in computations),
+        threads=threads_table((each.info, each.tasks.rows) for each in computations),
+        **fields,
     )
 
 
-def computations_table(computations: Sequence[Computation], now: float) -> tables.Computations:
+def computations_table(computations: Sequence[ComputationInfo], now: float) -> tables.Computations:
     """`Recording.computations`; a computation that still runs stops `now`."""
     return tables.Computations(
         {
@@ -85,28 +90,28 @@ def computations_table(computations: Sequence[Computation], now: float) -> table
 
 
 def cached_results_table(
-    cached_results: Iterable[tuple[Computation, CachedResults]],
+    cached_results: Iterable[tuple[str, CachedResultsSnapshot]],
 ) -> tables.CachedResults:
-    """`Recording.cached_results`, in the order in which results were let go."""
+    """`Recording.cached_results` of computations by name, in the order of release."""
     parts = [
         cached_results_of(
-            computation, bytes(held.rows), *keys_columns(list(held.keys), dict(held.names))
+            computation, results.rows, *keys_columns(list(results.keys), dict(results.names))
         )
-        for computation, held in cached_results
+        for computation, results in cached_results
     ]
     return stack([*parts, tables.CachedResults.empty()])
 
 
 def cached_results_of(
-    computation: Computation, rows: bytes, keys: PrefixStrings, functions: Categorical
+    computation: str, rows: bytes, keys: PrefixStrings, functions: Categorical
 ) -> tables.CachedResults:
-    """`Recording.cached_results` of results that one computation held."""
+    """`Recording.cached_results` of results that one computation cached."""
     numbers = np.frombuffer(rows, dtype=float).reshape(-1, 3)
     return tables.CachedResults(
         {
             "key": keys,
             "function": functions,
-            "computation": Categorical(np.zeros(len(keys), np.uint8), [computation.name]),
+            "computation": Categorical(np.zeros(len(keys), np.uint8), [computation]),
             "metric": numbers[:, 0].copy(),
             "start": numbers[:, 1].copy(),
             "stop": numbers[:, 2].copy(),
@@ -114,31 +119,17 @@ def cached_results_of(
     )
 
 
-def _usage_columns(computations: Sequence[Computation]) -> dict[str, Any]:
-    finished = [computation.usage for computation in computations]
-    usages = [
-        usage or computation.usage_before.until_now()
-        for usage, computation in zip(finished, computations, strict=True)
-    ]
-    on_its_thread = [
-        usage is not None or computation.thread == get_ident()
-        for usage, computation in zip(finished, computations, strict=True)
-    ]
+def _usage_columns(computations: Sequence[ComputationInfo]) -> dict[str, FloatArray]:
+    usages = [computation.usage for computation in computations]
     return {
         "process_cpu": np.array([usage.process_cpu for usage in usages], dtype=float),
-        "scheduler_cpu": np.array(
-            [
-                usage.thread_cpu if known else np.nan
-                for usage, known in zip(usages, on_its_thread, strict=True)
-            ],
-            dtype=float,
-        ),
-        "voluntary_switches": np.array([usage.blocked for usage in usages], dtype=float),
-        "involuntary_switches": np.array([usage.preempted for usage in usages], dtype=float),
+        "scheduler_cpu": np.array([usage.thread_cpu for usage in usages], dtype=float),
+        "voluntary_switches": np.array([usage.voluntary for usage in usages], dtype=float),
+        "involuntary_switches": np.array([usage.involuntary for usage in usages], dtype=float),
     }
 
 
-def pools_table(computations: Iterable[Computation]) -> tables.Pools:
+def pools_table(computations: Iterable[ComputationInfo]) -> tables.Pools:
     """`Recording.pools`."""
     pools = [(computation, pool) for computation in computations for pool in computation.pools]
     return tables.Pools(

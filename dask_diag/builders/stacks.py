@@ -1,32 +1,31 @@
-"""From the stacks that were seen to the tables of a Recording that are about them.
+"""From sampled stacks to the tables of a Recording that are about them.
 
 How long the tasks of each function took, and how much CPU time they had, is known exactly; samples
-tell how these seconds divide among stacks, and among the tasks that are told apart. So what they
-stand for is scaled to what was measured. What was missed because the sampler came too late is one
-of them, called not sampled; and so are all tasks of a function of which no sample was even due.
+show how these seconds divide among stacks, and among the tasks that are tracked individually. So
+the weights of samples are scaled to what was measured. Time that was missed because the sampler
+came too late counts as one more stack, called not sampled; so do all tasks of a function of which
+no sample was due.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dask_diag.builders.tasks import times_of_tasks
-from dask_diag.capture.computation import Computation
 from dask_diag.capture.sampling.bins import NOT_SAMPLED
 from dask_diag.capture.sampling.call_tree import Snapshot, Stacks
-from dask_diag.columns import Categorical
+from dask_diag.capture.snapshot import ComputationSnapshot
+from dask_diag.columns import Array, Categorical
 from dask_diag.model.table import Table
 
 __all__ = ["stacks_as_seen", "stacks_tables"]
 
-Array = np.ndarray[Any, Any]
 
-
-def stacks_tables(stacks: Stacks, computations: Sequence[Computation]) -> dict[str, Table]:
+def stacks_tables(stacks: Stacks, computations: Sequence[ComputationSnapshot]) -> dict[str, Table]:
     """`Recording.frames`, `Recording.call_tree` and `Recording.samples`."""
     found = stacks.snapshot()
     return {**_tree(found), "samples": _samples(found, computations)}
@@ -79,7 +78,7 @@ class Cells(NamedTuple):
     node: Array
     seconds: Array
     cpu: Array
-    looks: Array
+    samples: Array
 
     def where(self, mask: Array) -> Cells:
         """Some of them."""
@@ -98,7 +97,7 @@ class Tasks(NamedTuple):
     cpu: Array
 
 
-def _samples(found: Snapshot, computations: Sequence[Computation]) -> Table:
+def _samples(found: Snapshot, computations: Sequence[ComputationSnapshot]) -> Table:
     table = times_of_tasks(computations)
     cells, (seen, keys) = _cells(found)
     functions = list(dict.fromkeys([*seen, *table["function"].values]))
@@ -107,24 +106,25 @@ def _samples(found: Snapshot, computations: Sequence[Computation]) -> Table:
     unseen = _unseen(cells, tasks, found.cycle, len(functions))
     cells = Cells(*map(np.concatenate, zip(cells, unseen, strict=True)))
     cells = cells.where(np.lexsort((cells.node, cells.key, cells.function, cells.cycle)))
-    begun = min((computation.start for computation in computations), default=-np.inf)
-    ended = max((computation.stop or np.inf for computation in computations), default=np.inf)
-    return _samples_table(cells, found.cycle, Names(functions, keys), begun, ended)
+    infos = [computation.info for computation in computations]
+    start = min((info.start for info in infos), default=-np.inf)
+    stop = max((info.stop or np.inf for info in infos), default=np.inf)
+    return _samples_table(cells, found.cycle, Names(functions, keys), start, stop)
 
 
 def _samples_table(
-    cells: Cells, cycle: float, names: Names, begun: float = -np.inf, ended: float = np.inf
+    cells: Cells, cycle: float, names: Names, start: float = -np.inf, stop: float = np.inf
 ) -> Table:
     return Table(
         {
-            "start": np.maximum(cells.cycle * cycle, begun),
-            "stop": np.minimum((cells.cycle + 1) * cycle, min(ended, perf_counter())),
+            "start": np.maximum(cells.cycle * cycle, start),
+            "stop": np.minimum((cells.cycle + 1) * cycle, min(stop, perf_counter())),
             "function": Categorical(cells.function, names.functions),
             "key": Categorical(cells.key, names.keys),
             "node": cells.node,
             "seconds": cells.seconds,
             "cpu_seconds": cells.cpu,
-            "count": cells.looks,
+            "count": cells.samples,
         }
     )
 
@@ -142,10 +142,10 @@ def _cells(found: Snapshot) -> tuple[Cells, Names]:
             dtype=np.int64,
         ).reshape(-1, 2)[packed.groups]
         nodes = np.array(packed.nodes, dtype=np.int64)
-        looks = np.array(packed.counts, dtype=np.int64)
+        counts = np.array(packed.counts, dtype=np.int64)
         cycle = np.full(len(packed), number, dtype=np.int64)
         seconds, cpu = np.array(packed.seconds), np.array(packed.cpu)
-        columns.append(Cells(cycle, of[:, 0], of[:, 1], nodes, seconds, cpu, looks))
+        columns.append(Cells(cycle, of[:, 0], of[:, 1], nodes, seconds, cpu, counts))
     cells = Cells(*map(np.concatenate, zip(_NO_CELLS, *columns, strict=True)))
     return cells, Names(list(functions), list(keys))
 
@@ -155,18 +155,21 @@ def _summed(cells: Cells) -> Cells:
     places = np.stack([cells.cycle, cells.function, cells.key, cells.node], axis=1)
     distinct, row = np.unique(places, axis=0, return_inverse=True)
     row = row.reshape(-1)
-    seconds, cpu, looks = (
+    seconds, cpu, counts = (
         np.bincount(row, values, minlength=len(distinct))
-        for values in (cells.seconds, cells.cpu, cells.looks)
+        for values in (cells.seconds, cells.cpu, cells.samples)
     )
     cycle, function, key, node = distinct.T
-    return Cells(cycle, function, key, node, seconds, cpu, looks.astype(np.int64))
+    return Cells(cycle, function, key, node, seconds, cpu, counts.astype(np.int64))
 
 
-def _measured(table: Table, computations: Sequence[Computation], names: Sequence[str]) -> Tasks:
+def _measured(
+    table: Table, computations: Sequence[ComputationSnapshot], names: Sequence[str]
+) -> Tasks:
     """One that has not ended stops now, or when its computation did; its CPU time is not known."""
     now = perf_counter()
-    stops = {computation.name: computation.stop or now for computation in computations}
+    infos = [computation.info for computation in computations]
+    stops = {info.name: info.stop or now for info in infos}
     stop = table["stop"]
     if len(stop):
         ends = np.array([stops[name] for name in table["computation"].values], dtype=float)
@@ -174,15 +177,15 @@ def _measured(table: Table, computations: Sequence[Computation], names: Sequence
     number = np.array([names.index(name) for name in table["function"].values], dtype=np.int64)
     function = number[table["function"].codes] if len(stop) else np.zeros(0, dtype=np.int64)
     start = table["start"]
-    begun = ~np.isnan(start)
+    started = ~np.isnan(start)
     columns = function, (start + stop) / 2, stop - start, table["thread_cpu"]
-    return Tasks(*(column[begun] for column in columns))
+    return Tasks(*(column[started] for column in columns))
 
 
 def _scaled(cells: Cells, tasks: Tasks, functions: int) -> Cells:
     """The cells, whose seconds sum for each function to what was measured, if that is known."""
 
-    def sums(of: Any, values: Array) -> Array:
+    def sums(of: Cells | Tasks, values: Array) -> Array:
         return np.bincount(of.function, values, minlength=functions)
 
     missed = cells.node == NOT_SAMPLED

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
-from dask_diag.capture.computation import ROW, Computation
+from dask_diag.capture.snapshot import ComputationInfo
+from dask_diag.capture.tasks.task_row import ROW
 from dask_diag.columns import Categorical
 from dask_diag.model import tables
 from dask_diag.schema import THREAD_KINDS
@@ -16,18 +16,18 @@ from dask_diag.schema import THREAD_KINDS
 __all__ = ["threads_table"]
 
 _NUMBER = re.compile(r"[-_]\d+(?=$| \()")
-"""What tells threads of one name apart: ``zarr_io_3``, ``Thread-7 (work)``."""
+"""What distinguishes threads of one name: ``zarr_io_3``, ``Thread-7 (work)``."""
 
 _Groups = dict[tuple[str, str], tuple[int, float]]
 """By kind and name: how many threads, and their CPU seconds."""
 
 
-def threads_table(computations: Iterable[Computation]) -> tables.Threads:
-    """`Recording.threads`."""
+def threads_table(computations: Iterable[tuple[ComputationInfo, bytes]]) -> tables.Threads:
+    """`Recording.threads` of computations, each with the rows of its tasks."""
     rows = [
         (computation.name, kind, name, *values)
-        for computation in computations
-        for (kind, name), values in sorted(_groups_of(computation).items(), key=_order)
+        for computation, tasks in computations
+        for (kind, name), values in sorted(_groups_of(computation, tasks).items(), key=_order)
     ]
     names, kinds, labels, counts, cpu = zip(*rows, strict=True) if rows else ((),) * 5
     return tables.Threads(
@@ -41,18 +41,17 @@ def threads_table(computations: Iterable[Computation]) -> tables.Threads:
     )
 
 
-def _order(group: tuple[tuple[str, str], Any]) -> tuple[int, str]:
+def _order(group: tuple[tuple[str, str], object]) -> tuple[int, str]:
     (kind, name), _ = group
     return list(THREAD_KINDS).index(kind), name
 
 
-def _groups_of(computation: Computation) -> _Groups:
+def _groups_of(computation: ComputationInfo, tasks: bytes) -> _Groups:
     groups: _Groups = {}
-    threads = computation.threads.threads()
-    if not threads:
+    if not computation.threads:
         return groups
-    ran_tasks, cpu_of_tasks = _tasks_in_this_process(computation)
-    for thread in threads:
+    ran_tasks, cpu_of_tasks = _tasks_in_this_process(computation, tasks)
+    for thread in computation.threads:
         kind, name, count, cpu = thread.kind, _NUMBER.sub("", thread.name), 1, thread.cpu
         if thread.ident == computation.thread:
             kind = "scheduler"
@@ -72,11 +71,11 @@ def _add(groups: _Groups, group: tuple[str, str], count: int, cpu: float) -> Non
     groups[group] = count_before + count, cpu_before + cpu
 
 
-def _tasks_in_this_process(computation: Computation) -> tuple[set[int], float]:
+def _tasks_in_this_process(computation: ComputationInfo, tasks: bytes) -> tuple[set[int], float]:
     """The threads that ran tasks, and the tasks' CPU seconds; neither of worker processes."""
     if computation.scheduler == "processes":
         return set(), 0.0
-    rows = np.frombuffer(bytes(computation.rows), dtype=float).reshape(-1, ROW.size // 8)
+    rows = np.frombuffer(tasks, dtype=float).reshape(-1, ROW.size // 8)
     idents = np.unique(np.nan_to_num(rows[:, 4])).astype(np.int64)
     # 0 is not known, or the thread that called the scheduler.
     return set(idents[idents != 0].tolist()), float(np.nansum(rows[:, 3]))

@@ -1,4 +1,4 @@
-"""What tells the runs of programs apart: a random text for each process that records."""
+"""The identity of a run: random text, for each process that records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _drawn: dict[str, str] = {}
 def run_id() -> str:
     """16 hexadecimal digits, drawn when first asked for; a forked child draws its own.
 
-    A pid does not tell runs apart: in containers every program has pid 1. The digits are the
+    A pid does not identify a run: in containers every program has pid 1. The digits are the
     operating system's, so that a program which seeds `random` does not repeat them.
     """
     if not _drawn:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from time import perf_counter, time
 
 from dask_diag.capture.computation import Computation
+from dask_diag.capture.computation_reader import snapshot_of
+from dask_diag.capture.snapshot import ComputationSnapshot
 
 __all__ = ["Session"]
 
@@ -20,9 +22,9 @@ class Session:
     epoch : float
         What to add to these to get seconds since 1970.
     computations : list of Computation
-        The computations that were heard since it was cleared.
+        Those that the diagnostic took part in since it was cleared.
     faults : list of str
-        Errors of the diagnostic's own, each once. They are shown to the user and never raised.
+        Errors of the diagnostic itself, each once. They are shown to the user and never raised.
     """
 
     def __init__(self) -> None:
@@ -39,12 +41,16 @@ class Session:
 
     def clear(self, start: float | None) -> None:
         """Forget all but the computations that run now, and start again."""
-        self.computations = [each for each in self.computations if each.stop is None]
+        self.computations = [each for each in self.computations if each.finished is None]
         self.faults = []
         self.start = start
         self.stop = None
 
     def fault(self, text: str) -> None:
-        """Note an error of the diagnostic's own."""
+        """Note an error of the diagnostic itself."""
         if text not in self.faults:
             self.faults.append(text)
+
+    def snapshots(self) -> list[ComputationSnapshot]:
+        """The computations, as they are now."""
+        return [snapshot_of(computation) for computation in tuple(self.computations)]

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from keyword import iskeyword
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 from IPython.core.error import UsageError
@@ -22,8 +22,18 @@ from IPython.display import display
 from dask_diag.cli.output import print_message, why_failed
 from dask_diag.cli.paths import check_free, check_page
 from dask_diag.errors import DiagnosticError
+from dask_diag.validation import number
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from dask_diag.model.recording import Recording
+    from dask_diag.profilers.group import ProfilerGroup
 
 __all__ = ["DiagMagics"]
+
+Names = dict[str, object]
+"""A namespace of a cell."""
 
 _NAME = "_diag"
 _NO_AWAIT = (
@@ -32,7 +42,7 @@ _NO_AWAIT = (
 )
 
 
-def _started(arguments: Any, cell: str) -> Any:
+def _started(arguments: Namespace, cell: str) -> ProfilerGroup:
     from dask_diag.profilers.group import ProfilerGroup
     from dask_diag.profilers.record import record
 
@@ -40,14 +50,20 @@ def _started(arguments: Any, cell: str) -> Any:
         check_free(arguments.output, arguments.force)
         check_page(arguments.report, arguments.force, arguments.output)
         if arguments.report is not None:
-            # Where it is now: the cell may go elsewhere.
+            # Absolute, because the cell may change its folder.
             arguments.report = os.path.abspath(arguments.report)
         code = False if arguments.no_code else cell
         waits = not arguments.no_waits
-        options = {"interval": arguments.interval, "waits": waits, "code": code}
+        interval = number("--interval", arguments.interval, "seconds between samples", above=0)
         if arguments.output is None:
-            return ProfilerGroup(**options).__enter__()
-        return record(arguments.output, overwrite=arguments.force, **options).__enter__()
+            return ProfilerGroup(interval=interval, waits=waits, code=code).__enter__()
+        return record(
+            arguments.output,
+            overwrite=arguments.force,
+            interval=interval,
+            waits=waits,
+            code=code,
+        ).__enter__()
     except (click.ClickException, DiagnosticError, ValueError, TypeError) as error:
         why = error.message if isinstance(error, click.ClickException) else str(error)
         raise UsageError(why) from None
@@ -55,7 +71,7 @@ def _started(arguments: Any, cell: str) -> Any:
 
 @contextlib.contextmanager
 def _reported(failing: str) -> Iterator[None]:
-    """Report an error of ours in a line: it is not what the cell ends by."""
+    """Report an error of dask_diag in a line; the cell does not end by it."""
     try:
         yield
     except Exception as error:
@@ -70,7 +86,7 @@ def _in_event_loop() -> bool:
     return True
 
 
-async def _awaited(codes: list[CodeType], *names: Any) -> tuple[Any, Exception | None]:
+async def _awaited(codes: list[CodeType], *names: Names | None) -> tuple[object, Exception | None]:
     """The value of the last, or the error that ended them.
 
     Raised outside, that has no frames of an event loop in its traceback.
@@ -94,7 +110,7 @@ class DiagMagics(Magics):
     @cell_magic
     @magic_arguments()
     @argument("name", nargs="?", default=_NAME, help="the variable that gets the recording")
-    @argument("-o", "--output", help="write the recording to this file as it goes")
+    @argument("-o", "--output", help="write the recording to this file while the cell runs")
     @argument("--report", help="write a page about it to this file")
     @argument("-f", "--force", action="store_true", help="replace files that are there")
     @argument("--no-waits", action="store_true", help="do not record what tasks wait for")
@@ -104,7 +120,7 @@ class DiagMagics(Magics):
     @argument("-q", "--quiet", action="store_true", help="show nothing")
     @argument("-h", "--help", action="store_true", help="show this, and run nothing")
     @needs_local_scope
-    def diag(self, line: str, cell: str, local_ns: Any = None) -> Any:
+    def diag(self, line: str, cell: str, local_ns: Names | None = None) -> object:
         """Record all that a cell computes on Dask's local schedulers, and show it.
 
         The value of the cell's last expression is shown as without it.
@@ -113,9 +129,9 @@ class DiagMagics(Magics):
         __tracebackhide__ = True
         arguments = parse_argstring(self.diag, line)
         if arguments.help:
-            # As argparse tells it of a line magic; `::` is for documents.
-            told = self.diag.parser.format_help()
-            print(told.replace("::\n\n  %diag", "%%diag", 1))  # noqa: T201
+            # As argparse describes a line magic; `::` is for documents.
+            text = self.diag.parser.format_help()
+            print(text.replace("::\n\n  %diag", "%%diag", 1))  # noqa: T201
             return None
         if not arguments.name.isidentifier() or iskeyword(arguments.name):
             raise UsageError(f"expected the name of a variable, found {arguments.name!r}")
@@ -134,7 +150,7 @@ class DiagMagics(Magics):
         self._finish(recorder, arguments, None, None, None)
         return value
 
-    def _value(self, codes: list[CodeType], awaits: bool, local_ns: Any) -> Any:
+    def _value(self, codes: list[CodeType], awaits: bool, local_ns: Names | None) -> object:
         """Run a cell; its value is that of the last expression."""
         __tracebackhide__ = True
         names = self.shell.user_ns, local_ns
@@ -165,7 +181,7 @@ class DiagMagics(Magics):
         """Whether someone looks: a shell within a program has nobody to show plots to."""
         return type(self.shell).__module__.startswith(("ipykernel", "IPython.terminal"))
 
-    def _finish(self, recorder: Any, arguments: Any, *ended_by: Any) -> None:
+    def _finish(self, recorder: ProfilerGroup, arguments: Namespace, *ended_by: object) -> None:
         """End the recording and show it; what fails is a line, and nothing else of it is lost."""
         from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
 
@@ -181,7 +197,7 @@ class DiagMagics(Magics):
             with _reported("the recording could not be shown"):
                 self._show(recording, arguments)
 
-    def _show(self, recording: Any, arguments: Any) -> None:
+    def _show(self, recording: Recording, arguments: Namespace) -> None:
         from dask_diag.views.report.page import report
         from dask_diag.views.summary import summary
         from dask_diag.views.visualize import visualize

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import cast
 
 from dask_diag.cli.output import Failure, one_line
 
 __all__ = ["function_named"]
 
 
-def function_named(text: str) -> Callable[[Any], Any]:
+def function_named(text: str) -> Callable[[object], float]:
     """The function of a module, named as ``module:function``; the module is imported.
 
     Raises
@@ -23,10 +23,10 @@ def function_named(text: str) -> Callable[[Any], Any]:
     if not module or not path:
         raise Failure(
             f"--metric: expected MODULE:FUNCTION, such as dask.sizeof:sizeof, found "
-            f"{one_line(text)}"
+            f"{one_line(repr(text))}"
         )
     try:
-        value: Any = importlib.import_module(module)
+        value: object = importlib.import_module(module)
         for name in path.split("."):
             value = getattr(value, name)
     except Exception as error:
@@ -38,4 +38,4 @@ def function_named(text: str) -> Callable[[Any], Any]:
             f"--metric: {one_line(text)} is not callable; name a function that takes a result and "
             "returns a number"
         )
-    return value  # type: ignore[no-any-return]
+    return cast("Callable[[object], float]", value)

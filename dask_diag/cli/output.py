@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import io
 import os
 import signal
 import sys
@@ -84,7 +83,7 @@ def _errors_in_one_line() -> Iterator[None]:
         except DiagnosticError as error:
             raise Failure(one_line(error)) from None
         except BrokenPipeError:
-            # Whoever reads a command's --help has had enough, as head does.
+            # The reader of a command's --help has had enough, as head does.
             _discard(sys.stdout)
             raise click.exceptions.Exit(0) from None
         except OSError as error:
@@ -103,14 +102,25 @@ def _errors_in_one_line() -> Iterator[None]:
                 "this is a defect of dask-diag; please report it with the lines above"
             ) from None
     except click.ClickException as error:
-        message = io.StringIO()
-        error.show(message)
-        print_message("\n".join(map(_visible, message.getvalue().rstrip("\n").split("\n"))))
+        print_message("\n".join(map(_visible, _text_of(error).split("\n"))))
         raise click.exceptions.Exit(error.exit_code) from None
 
 
+def _text_of(error: click.ClickException) -> str:
+    """A line, with the command whose help says more; without any arguments, that help."""
+    if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
+        return error.format_message()
+    message = f"Error: {' '.join(error.format_message().split())}"
+    # What is wrong with a value has been said; of what else there is, the help has a list.
+    is_value = isinstance(error, click.BadParameter) and not isinstance(
+        error, click.MissingParameter
+    )
+    context = error.ctx if isinstance(error, click.UsageError) and not is_value else None
+    return f"{message.rstrip('.')}; see {context.command_path} --help" if context else message
+
+
 def end_as(signal_number: int) -> NoReturn:
-    """End this process as that signal ends one, so that who waits for it is told the truth."""
+    """End this process as that signal ends one, which its parent can see."""
     # As the interpreter does, which is not to end it.
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -133,7 +143,7 @@ def _visible(line: str) -> str:
 
 
 def why_failed(error: BaseException) -> str:
-    """What an error says, in a line: with its type, if it is not one of ours."""
+    """What an error says, in a line: with its type, unless dask_diag raised it."""
     try:
         return one_line(error if isinstance(error, DiagnosticError) else repr(error))
     except Exception:

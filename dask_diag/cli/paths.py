@@ -14,13 +14,15 @@ __all__ = ["FilePath", "beside", "check_free", "check_page", "reason"]
 
 
 class FilePath(click.Path):
-    """A path as it is given, which shells complete; whoever opens it says what is wrong with it.
+    """A path as it is given, which shells complete; what is wrong with it is found by opening it.
 
     click looks at files itself, and knows nothing of names that no file can have.
     """
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Take it as it is."""
+        """Take any but the empty one as it is."""
+        if value == "":
+            self.fail("expected the name of a file, found ''", param, ctx)
         return value
 
 
@@ -92,5 +94,5 @@ def _are_the_same(path: str, other: str) -> bool:
     try:
         return os.path.realpath(path) == os.path.realpath(other)
     except (OSError, ValueError):
-        # No file can be at one of them; whoever opens it says so.
+        # No file can be at one of them: opening it fails with the reason.
         return False

@@ -9,6 +9,7 @@ import click
 
 from dask_diag.cli.output import one_line, print_result
 from dask_diag.cli.paths import FilePath, beside, check_page
+from dask_diag.formatting import seconds
 
 if TYPE_CHECKING:
     from dask_diag.analysis.findings import Finding
@@ -21,7 +22,7 @@ __all__ = ["report"]
 @click.option("-o", "--output", type=FilePath(), help="The page; by default FILE with .html.")
 @click.option("-f", "--force", is_flag=True, help="Replace the page if it is there.")
 def report(file: str, output: str | None, force: bool) -> None:
-    """Write a page about a recording, which needs no network, and tell what costs most time."""
+    """Write a page about a recording, which needs no network, and print the largest finding."""
     from dask_diag.analysis.findings import findings
     from dask_diag.storage import load
     from dask_diag.views.report.page import report as write_report
@@ -31,11 +32,11 @@ def report(file: str, output: str | None, force: bool) -> None:
     recording = load(file)
     print_result(f"report: {one_line(write_report(recording, page))}")
     found = findings(recording)
-    print_result(_in_short(found[0]) if found else "no findings")
+    print_result(in_short(found[0]) if found else "no findings")
 
 
-def _in_short(finding: Finding) -> str:
+def in_short(finding: Finding) -> str:
     """What, how bad, and what to do, in a line."""
     lost = finding.seconds_lost
-    cost = "" if isnan(lost) else f"about {lost:.1f} s lost. "
+    cost = "" if isnan(lost) else f"about {seconds(lost)} lost. "
     return one_line(f"{finding.code}: {cost}To do: {finding.advice}.")

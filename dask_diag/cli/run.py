@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -17,14 +17,21 @@ from dask_diag.cli.paths import FilePath, check_free, check_page
 from dask_diag.cli.repeat import numbered, run_repeatedly
 from dask_diag.cli.runner import Program, end_of, print_as_python_does, wait_for_threads
 
+if TYPE_CHECKING:
+    from dask_diag.profilers.record import record
+
 __all__ = ["run"]
 
 
-def check_seconds(context: click.Context, option: click.Parameter, value: float) -> float:
-    """The value, if it can be a time to wait."""
-    if not 0 < value < float("inf"):
-        raise click.BadParameter(f"expected seconds, more than 0, found {value}")
-    return value
+def seconds_between(context: click.Context, option: click.Parameter, value: str) -> float:
+    """The seconds from one sample to the next."""
+    try:
+        interval = float(value)
+    except ValueError:
+        interval = 0.0
+    if not 0 < interval < float("inf"):
+        raise click.BadParameter(f"expected seconds above 0, such as 0.5, found {value!r}")
+    return interval
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -39,9 +46,9 @@ def check_seconds(context: click.Context, option: click.Parameter, value: float)
 )
 @click.option(
     "--interval",
-    type=float,
-    callback=check_seconds,
-    default=0.5,
+    callback=seconds_between,
+    metavar="SECONDS",
+    default="0.5",
     show_default=True,
     help="Seconds between samples of CPU and memory.",
 )
@@ -86,37 +93,59 @@ def run(
     """Run a program and record all that it computes on Dask's local schedulers.
 
     The program finds its arguments, stdout, __main__ and everything else as if run by python, and
-    the exit status is its own. The recording is written as it goes, and the summary to stderr when
-    it ends: by itself, by an error, by sys.exit or by Ctrl-C. os._exit, SIGTERM and SIGKILL leave
-    no time for a summary; the recording is there, and says that it is truncated.
+    the exit status is its own. The recording is written while it runs, and the summary is printed
+    to stderr when it ends: by itself, by an error, by sys.exit or by Ctrl-C. After os._exit,
+    SIGTERM or SIGKILL there is no summary, and the recording is marked as truncated.
     """
+    from dask_diag.profilers.record import record
+
     if module and code:
-        raise click.UsageError("-m and -c: only one of them can be")
+        raise click.UsageError("use either -m or -c, not both")
     kind = "module" if module else "code" if code else "script"
     runs = Program(kind, program, arguments)
     path = output if output is not None else f"{runs.name}.diag"
-    files: list[tuple[str, str | None]] = [(path, report)]
-    if repeat is not None:
-        pages = numbered(report, repeat) if report is not None else [None] * repeat
-        files = list(zip(numbered(path, repeat), pages, strict=True))
+    files = _files(path, report, repeat)
     for recording, page in files:
         check_free(recording, force, runs.path)
         check_page(page, force, runs.path, recording)
     if repeat is not None:
-        single: dict[str, Any] = {
+        single: dict[str, str | float | None] = {
             "metric": metric,
             "metric_name": metric_name,
             "unit": unit,
             "no_code": no_code,
+            "interval": interval,
+            "force": force,
+            "waits": waits,
         }
-        single |= {"interval": interval, "force": force, "waits": waits}
         selected = ["-m"] if module else ["-c"] if code else []
         run_repeatedly(files, [*_as_options(single), *selected, "--", program, *arguments], quiet)
-    options = {"metric": metric, "metric_name": metric_name, "unit": unit, "code": not no_code}
-    _run(runs, path, report, quiet, overwrite=force, waits=waits, interval=interval, **options)
+    # Absolute, because the program may change its folder.
+    path, report = os.path.abspath(path), report and os.path.abspath(report)
+    runs.prepare()
+    recorder = record(
+        path,
+        overwrite=force,
+        interval=interval,
+        waits=waits,
+        # It is imported from where the program finds its modules; `prepare` has just set it.
+        metric=None if metric is None else function_named(metric),
+        metric_name=metric_name,
+        unit=unit,
+        code=not no_code,
+    )
+    _run(runs, recorder, lambda: _report(recorder, path, report, quiet))
 
 
-def _as_options(values: dict[str, Any]) -> list[str]:
+def _files(path: str, report: str | None, repeat: int | None) -> list[tuple[str, str | None]]:
+    """The recording of each run, and its page."""
+    if repeat is None:
+        return [(path, report)]
+    pages = numbered(report, repeat) if report is not None else [None] * repeat
+    return list(zip(numbered(path, repeat), pages, strict=True))
+
+
+def _as_options(values: dict[str, str | float | None]) -> list[str]:
     """Options as they are written on the command line."""
     texts = []
     for name, value in values.items():
@@ -130,19 +159,12 @@ def _as_options(values: dict[str, Any]) -> list[str]:
     return texts
 
 
-def _run(program: Program, path: str, report: str | None, quiet: bool, **options: Any) -> None:
+def _run(program: Program, recorder: record, report: Callable[[], None]) -> NoReturn:
+    """Run the program, recorded, and end as it does."""
     from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
-    from dask_diag.profilers.record import record
 
-    # Where it is now: the program may go elsewhere.
-    path, report = os.path.abspath(path), report and os.path.abspath(report)
-    program.prepare()
-    if options["metric"] is not None:
-        # Where the program finds its modules; `prepare` has just set it.
-        options["metric"] = function_named(options["metric"])
-    recorder = record(path, **options)
     process = os.getpid()
-    # Only what is the program's can be interrupted: what is ours is closed first.
+    # Only the program can be interrupted: its recording is closed first.
     with DeferredInterrupts() as interrupts:
         with recorder:
             error = end_of(program.run, interrupts)
@@ -150,10 +172,10 @@ def _run(program: Program, path: str, report: str | None, quiet: bool, **options
                 print_as_python_does(error)
             wait_for_threads(interrupts)
         if os.getpid() == process:
-            # A child that the program forked comes here too; its parent tells.
-            # It may take long, and the recording is safe: who insists may end it.
+            # A child that the program forked comes here too; only its parent reports.
+            # It may take long, and the recording is safe: a second Ctrl-C ends it.
             interrupts.most = 2
-            _report(recorder, path, report, quiet)
+            report()
         if isinstance(error, KeyboardInterrupt) or interrupts.noted:
             end_as(signal.SIGINT)
     if isinstance(error, SystemExit):
@@ -161,7 +183,7 @@ def _run(program: Program, path: str, report: str | None, quiet: bool, **options
     sys.exit(0 if error is None else 1)
 
 
-def _report(recorder: Any, path: str, report: str | None, quiet: bool) -> None:
+def _report(recorder: record, path: str, report: str | None, quiet: bool) -> None:
     """The summary and the page; what fails is a line, and changes nothing of how it ends."""
     _guarded("stdout could not be written", _flush_stdout)
     if not quiet:
@@ -183,7 +205,7 @@ def _flush_stdout() -> None:
         sys.stdout.flush()
 
 
-def _write_report(recorder: Any, path: str) -> None:
+def _write_report(recorder: record, path: str) -> None:
     from dask_diag.views.report.page import report
 
     report(recorder.recording, path)

@@ -15,17 +15,19 @@ import threading
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from dask_diag.cli.output import Failure, one_line
 from dask_diag.cli.paths import reason
 
 if TYPE_CHECKING:
+    from importlib.abc import InspectLoader
+
     from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
 
 __all__ = ["Program", "end_of", "print_as_python_does", "wait_for_threads"]
 
-_OURS = (
+_OWN_MODULES = (
     "dask_diag.profilers.deferred_interrupts",
     "dask_diag.cli",
     "dask_diag.capture.tasks.timed_task",
@@ -109,14 +111,14 @@ class Program:
         return compile(self._what, "<string>", "exec", dont_inherit=True)
 
     def _module(self, main: ModuleType) -> CodeType:
-        spec: Any = self._spec
+        spec = self._spec
         main.__spec__ = spec
         main.__loader__ = spec.loader
         main.__package__ = spec.parent
         if spec.origin is not None:
             main.__file__ = sys.argv[0] = spec.origin
-        code: CodeType = spec.loader.get_code(spec.name)
-        return code
+        # `_found` refuses what has no code.
+        return cast("CodeType", cast("InspectLoader", spec.loader).get_code(spec.name))
 
 
 def _check_readable(path: str) -> None:
@@ -125,7 +127,7 @@ def _check_readable(path: str) -> None:
         if stat.S_ISREG(status.st_mode):
             with open(path, "rb"):
                 return
-        # A pipe would be emptied by whoever looks into it, and waits for its writer.
+        # Reading a pipe would empty it, and would wait for its writer.
         why = "it is not a regular file"
     except FileNotFoundError:
         why = "there is no such file"
@@ -138,6 +140,7 @@ def _check_readable(path: str) -> None:
 
 def _found(name: str) -> ModuleSpec:
     """The spec of a module, or of the ``__main__`` of a package."""
+    shown = one_line(name) or repr(name)
     try:
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.submodule_search_locations is not None:
@@ -145,11 +148,11 @@ def _found(name: str) -> ModuleSpec:
     except Exception as error:
         # Packages are imported to look into them, and may raise anything.
         why = f"{type(error).__name__}: {error}"
-        raise Failure(f"cannot run the module {one_line(name)}: {one_line(why)}") from None
+        raise Failure(f"cannot run the module {shown}: {one_line(why)}") from None
     if spec is None or not hasattr(spec.loader, "get_code"):
         raise Failure(
-            f"cannot run the module {one_line(name)}: there is none that can be run; install it, "
-            "or name a script"
+            f"cannot run the module {shown}: there is none that can be run; install it, or name a "
+            "script"
         )
     return spec
 
@@ -160,12 +163,12 @@ def print_as_python_does(error: BaseException) -> None:
     linked: BaseException | None = error
     while linked is not None and id(linked) not in seen:
         seen.add(id(linked))
-        linked.__traceback__ = _without_ours(linked.__traceback__)
+        linked.__traceback__ = _without_own_frames(linked.__traceback__)
         linked = linked.__cause__ or linked.__context__
     sys.excepthook(type(error), error, error.__traceback__)
 
 
-def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
+def _without_own_frames(traceback: TracebackType | None) -> TracebackType | None:
     steps = []
     while traceback is not None:
         steps.append(traceback)
@@ -173,7 +176,7 @@ def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
     rest: TracebackType | None = None
     for step in reversed(steps):
         name = str(step.tb_frame.f_globals.get("__name__", ""))
-        if not name.startswith(_OURS):
+        if not name.startswith(_OWN_MODULES):
             # Instructions that the compiler added are on no line.
             line = step.tb_lineno or step.tb_frame.f_code.co_firstlineno
             rest = TracebackType(rest, step.tb_frame, step.tb_lasti, line)
@@ -181,7 +184,7 @@ def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
 
 
 def end_of(work: Callable[[], object], interrupts: DeferredInterrupts) -> BaseException | None:
-    """Do what is the program's, which Ctrl-C may interrupt, and tell by what error it ended."""
+    """Do work of the program, which Ctrl-C may interrupt; return the error that ended it."""
     try:
         try:
             interrupts.let_through()
@@ -198,15 +201,15 @@ def end_of(work: Callable[[], object], interrupts: DeferredInterrupts) -> BaseEx
 def wait_for_threads(interrupts: DeferredInterrupts) -> None:
     """Wait for the program's threads as the interpreter does before it ends.
 
-    It is the interpreter's own function, which does nothing when the interpreter calls it again: it
-    first tells executors to end theirs, for which a mere join would wait forever.
+    It calls the interpreter's own function, which first lets executors end their threads (a join
+    alone would wait for them forever), and which does nothing when the interpreter calls it again.
     """
-    # It refuses to import them from then on, and what tells of the recording may need them.
+    # From then on they cannot be imported, and the summary and the report may need them.
     importlib.import_module("concurrent.futures.thread")
     importlib.import_module("concurrent.futures.process")
     error = end_of(getattr(threading, "_shutdown", _join_threads), interrupts)
     if error is not None:
-        # Ctrl-C: whoever interrupts the wait does not want it; the exit status stays.
+        # Ctrl-C ends the wait; the exit status stays.
         print_as_python_does(error)
 
 

@@ -13,7 +13,7 @@ __all__ = ["summary"]
 @click.command()
 @click.argument("file", type=FilePath())
 def summary(file: str) -> None:
-    """Tell what is in a recording, by function."""
+    """Show what is in a recording, by function."""
     from dask_diag.storage import load
     from dask_diag.views.summary import summary as summary_of
 

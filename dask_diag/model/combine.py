@@ -7,21 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.columns import BoolArray, Categorical
+from dask_diag.columns import BoolArray, Categorical, IntArray
 from dask_diag.model.combine_resources import combined_resources, runs_of
+from dask_diag.model.measurements import Measurements
 from dask_diag.model.table import NO_ROWS, Table, stack
 from dask_diag.schema import REFERENCES, STATES
 
 __all__ = ["combined", "worst_state"]
 
-Part = Any
-"""A `Recording`. Its module imports this one, and imports run in no circle."""
 Mask = BoolArray
 Repeats = dict[str, set[int]]
 """The computations of which several parts have rows, and which parts these are."""
 
 
-def combined(parts: Sequence[Part]) -> dict[str, Any]:
+def combined(parts: Sequence[Measurements]) -> dict[str, Any]:
     """The fields of the recording that `Recording.combine` makes of these."""
     repeats: Repeats = {}
     tasks, references = _combined_tasks(parts, repeats)
@@ -43,6 +42,7 @@ def combined(parts: Sequence[Part]) -> dict[str, Any]:
         # All diagnostics over a block list its computations and their threads: no repetition.
         computations=_once(parts, [part.computations for part in parts], {}),
         pools=_once(parts, [part.pools for part in parts], {}),
+        workers=_once(parts, [part.workers for part in parts], {}),
         threads=_once(parts, [part.threads for part in parts], {}),
         tasks=tasks,
         resources=resources,
@@ -62,14 +62,14 @@ def combined(parts: Sequence[Part]) -> dict[str, Any]:
     )
 
 
-def _once(parts: Sequence[Part], tables: Sequence[Table], repeats: Repeats) -> Table:
+def _once(parts: Sequence[Measurements], tables: Sequence[Table], repeats: Repeats) -> Table:
     """The rows of all tables, of which each computation's are those of one part."""
     masks = _masks_of_computations(parts, tables, repeats)
     return stack([table.rows(mask) for table, mask in zip(tables, masks, strict=True)])
 
 
 def _masks_of_computations(
-    parts: Sequence[Part], tables: Sequence[Table], repeats: Repeats
+    parts: Sequence[Measurements], tables: Sequence[Table], repeats: Repeats
 ) -> list[Mask]:
     """Which rows of each part's table to take: each computation's from the part with most.
 
@@ -112,7 +112,9 @@ def _notices_on_repeats(repeats: Repeats) -> Iterable[str]:
         yield f"{parts} recordings recorded the same {len(repeats):,} {what} counted once"
 
 
-def _combined_tasks(parts: Sequence[Part], repeats: Repeats) -> tuple[Table, dict[str, Table]]:
+def _combined_tasks(
+    parts: Sequence[Measurements], repeats: Repeats
+) -> tuple[Table, dict[str, Table]]:
     """The tasks of all parts, and the tables that refer to them."""
     tables: list[Table] = []
     references: dict[str, list[Table]] = {name: [] for name in REFERENCES}
@@ -127,7 +129,7 @@ def _combined_tasks(parts: Sequence[Part], repeats: Repeats) -> tuple[Table, dic
     return stack(tables), {name: stack(tables) for name, tables in references.items()}
 
 
-def _moved(table: Table, columns: tuple[str, ...], mask: Mask, position: Any) -> Table:
+def _moved(table: Table, columns: tuple[str, ...], mask: Mask, position: IntArray) -> Table:
     """The rows that refer to tasks in the mask, with the tasks' new positions."""
     if not len(table):
         return table
@@ -138,7 +140,7 @@ def _moved(table: Table, columns: tuple[str, ...], mask: Mask, position: Any) ->
 
 
 def _combined_cache(
-    parts: Sequence[Part], repeats: Repeats
+    parts: Sequence[Measurements], repeats: Repeats
 ) -> tuple[Table, tuple[str, str], list[str]]:
     """The cached results of one metric, its name and unit, and notices that name the others."""
     filled = [part for part in parts if len(part.cached_results)]
@@ -161,7 +163,7 @@ def _combined_cache(
     return _once(parts, tables, repeats), (metric, measured.metric_unit), notices
 
 
-def _combined_memory(parts: Sequence[Part]) -> Table:
+def _combined_memory(parts: Sequence[Measurements]) -> Table:
     """The series of all parts. What starts at the same time with the same label is the same."""
     longest: dict[tuple[str, float], Table] = {}
     for part in parts:
@@ -194,7 +196,9 @@ def _unused(label: str, used: Container[str]) -> str:
     return name
 
 
-def _combined_samples(parts: Sequence[Part], repeats: Repeats) -> tuple[Table, Table, Table]:
+def _combined_samples(
+    parts: Sequence[Measurements], repeats: Repeats
+) -> tuple[Table, Table, Table]:
     """The frames, stacks and samples of all parts, without time that an earlier part sampled."""
     frames, stacks, samples = [], [], []
     frames_before = stacks_before = 0
@@ -221,7 +225,7 @@ def _shifted(table: Table, columns: Mapping[str, int]) -> Table:
     )
 
 
-def _masks_of_samples(parts: Sequence[Part], repeats: Repeats) -> list[Mask]:
+def _masks_of_samples(parts: Sequence[Measurements], repeats: Repeats) -> list[Mask]:
     """Which stack samples to take: not those of time that an earlier part has."""
     masks: list[Mask] = []
     earlier: list[tuple[int, set[str], float, float]] = []
@@ -243,7 +247,7 @@ def _masks_of_samples(parts: Sequence[Part], repeats: Repeats) -> list[Mask]:
     return masks
 
 
-def _combined_environment(parts: Sequence[Part]) -> tuple[Table, list[str]]:
+def _combined_environment(parts: Sequence[Measurements]) -> tuple[Table, list[str]]:
     """Where the first part was made that says so, and a notice if others were made elsewhere."""
     tables = [part.environment for part in parts if len(part.environment)]
     facts = [{tuple(row.values()) for row in table.to_dicts()} for table in tables]

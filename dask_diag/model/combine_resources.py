@@ -7,21 +7,23 @@ not taken from another; those of different runs have nothing to do with each oth
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from dask_diag.columns import BoolArray, FloatArray
+from dask_diag.model.measurements import Measurements
 from dask_diag.model.table import Table, stack
 
 __all__ = ["combined_resources", "runs_of"]
 
-Array = np.ndarray[Any, Any]
+T = TypeVar("T", bound=Table)
 
 _PAUSE = 2.0
 """Between samples that are so many times the usual interval apart nothing was sampled."""
 
 
-def combined_resources(parts: Sequence[Any]) -> tuple[Table, Table, list[str]]:
+def combined_resources(parts: Sequence[Measurements]) -> tuple[Table, Table, list[str]]:
     """`Recording.resources` and `Recording.processes` of all parts, and notices."""
     covers: list[_Cover] = []
     runs = [set(runs_of(part)) for part in parts]
@@ -45,19 +47,19 @@ def combined_resources(parts: Sequence[Any]) -> tuple[Table, Table, list[str]]:
     return _in_order(stack(resources)), _in_order(stack(processes)), notices
 
 
-def runs_of(part: Any) -> tuple[str, ...]:
+def runs_of(part: Measurements) -> tuple[str, ...]:
     """The ids of the runs that a recording is of; none if that is not known."""
     return tuple(filter(None, part.run_id.split(",")))
 
 
 class _Cover(NamedTuple):
-    """The stretches of time that samples stand for: each the time since the one before it."""
+    """The stretches of time that samples represent: each the time since the one before it."""
 
-    starts: Array
-    stops: Array
+    starts: FloatArray
+    stops: FloatArray
 
     @classmethod
-    def of(cls, part: Any) -> _Cover:
+    def of(cls, part: Measurements) -> _Cover:
         times = np.sort(part.resources["time"]) if len(part.resources) else np.zeros(0)
         readings = np.sort(part.processes["time"]) if len(part.processes) else np.zeros(0)
         before = np.append(-np.inf, times[:-1]) if len(times) else times
@@ -69,7 +71,7 @@ class _Cover(NamedTuple):
         starts = np.where(lasted > _PAUSE * usual, np.minimum(resumed, times), before)
         return cls(starts, times)
 
-    def without(self, times: Array) -> _Cover:
+    def without(self, times: FloatArray) -> _Cover:
         """The same without the samples of these times."""
         stay = ~np.isin(self.stops, times)
         return _Cover(self.starts[stay], self.stops[stay])
@@ -83,14 +85,16 @@ class _Cover(NamedTuple):
             and other.starts[0] <= self.stops[-1]
         )
 
-    def has(self, moments: Array) -> Array:
+    def has(self, moments: FloatArray) -> BoolArray:
         """Whether each moment is in one of the stretches."""
         index = np.searchsorted(self.stops, moments)
         starts = np.append(self.starts, np.inf)
         return starts[index] <= moments
 
 
-def _sampled_before(part: Any, own: _Cover, others: Sequence[_Cover]) -> tuple[Array, Array]:
+def _sampled_before(
+    part: Measurements, own: _Cover, others: Sequence[_Cover]
+) -> tuple[BoolArray, BoolArray]:
     """Which rows of a part's resources, and which of its processes, are of time that others have.
 
     The memory of processes goes with the sample in whose stretch of time it was read.
@@ -112,7 +116,7 @@ def _sampled_before(part: Any, own: _Cover, others: Sequence[_Cover]) -> tuple[A
     return samples, processes
 
 
-def _without_copies(tables: Sequence[Table]) -> list[Table]:
+def _without_copies(tables: Sequence[T]) -> list[T]:
     """The tables without the rows that an earlier one has, as of a file that was copied.
 
     So nothing is counted twice of runs that are not known either, nor of a child that was forked
@@ -140,14 +144,14 @@ def _without_copies(tables: Sequence[Table]) -> list[Table]:
     return [table.rows(next(masks)) if len(table) else table for table in tables]
 
 
-def _in_order(table: Table) -> Table:
+def _in_order(table: T) -> T:
     if not len(table) or (np.diff(table["time"]) >= 0).all():
         return table
     return table.rows(np.argsort(table["time"], kind="stable"))
 
 
 def _notices_on_rows_left_out(
-    parts: Sequence[Any], resources: Sequence[Table], processes: Sequence[Table]
+    parts: Sequence[Measurements], resources: Sequence[Table], processes: Sequence[Table]
 ) -> Iterator[str]:
     left_out = (
         (sum(len(part.resources) for part in parts) - sum(map(len, resources)), "resource"),
@@ -158,7 +162,9 @@ def _notices_on_rows_left_out(
         yield f"left out {' and '.join(counts)}: another recording has samples of that time"
 
 
-def _notices_on_different_runs(parts: Sequence[Any], resources: Sequence[Table]) -> Iterator[str]:
+def _notices_on_different_runs(
+    parts: Sequence[Measurements], resources: Sequence[Table]
+) -> Iterator[str]:
     stops: dict[tuple[str, ...], float] = {}
     for start, stop, runs in sorted(
         (float(table["time"].min()), float(table["time"].max()), runs_of(part))

@@ -1,4 +1,4 @@
-"""The noun in the middle: what was measured, in frozen columns, without user data.
+"""The data model: what was measured, in frozen columns, without user data.
 
 Capture makes a `Recording`, analysis and views read one. Nothing here measures, draws or reads a
 file.
@@ -7,174 +7,87 @@ file.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
-from dask_diag import schema
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.combine import combined
-from dask_diag.model.tables import (
-    TABLES,
-    CachedResults,
-    CallTree,
-    Computations,
-    Dependencies,
-    Environment,
-    Frames,
-    Memory,
-    Metrics,
-    Pools,
-    Processes,
-    RecordingTable,
-    Resources,
-    Samples,
-    Tasks,
-    Threads,
-    Transfers,
-    Waits,
-)
+from dask_diag.model.measurements import STATES, Measurements
+from dask_diag.model.tables import TABLES, RecordingTable
 
 __all__ = ["STATES", "Recording", "combine", "expect_recording"]
 
-STATES = tuple(schema.STATES)
-"""What `Recording.state` may be, from good to bad."""
 
-
-@dataclass(frozen=True, repr=False)
-class Recording:
+class Recording(Measurements):
     """What was measured in one block, or by one profiler since it was cleared.
 
     Times are seconds of ``time.perf_counter()``; add `epoch` for seconds since 1970. What could not
     be known is NaN.
 
+    Each table is empty if nothing that was recorded fills it. Their columns, with units and
+    meanings, are in ``dask_diag.schema`` and on the documentation's page of columns.
+
     Attributes
     ----------
     start, stop : float
-        When recording began and ended.
+        When recording started and stopped.
     epoch : float
         What to add to a time to get seconds since the epoch.
     computations : Table
-        A row per computation: ``computation`` (its name: `run_id` and a number, so that no two have
-        the
-        same), ``start``, ``stop``, ``workers``, ``process_cpu`` and ``scheduler_cpu`` (CPU seconds
-        of the computing process, all threads, and of the thread that called for it),
-        ``voluntary_switches``
-        and ``involuntary_switches`` (how often a thread of that process lost its processor, to wait
-        or though
-        it could have gone on), ``cpus`` (as many as it may use), ``span``, ``scheduler``,
-        ``error`` (the exception's type, or empty).
+        A row per computation.
     tasks : Table
-        A row per task: ``key`` (text), ``function``, ``start``, ``stop``, ``thread_cpu``,
-        ``thread_noncpu``, ``submitted``, ``collected`` (seconds), ``worker``, ``pid``, ``thread``,
-        ``computation``, ``span``, ``outcome`` (``ok``, ``failed`` or ``unfinished``), ``error``.
+        A row per task that was submitted.
     dependencies : Table
-        A row per dependency: ``task`` and ``depends_on``, positions in `tasks` of a task and of one
-        whose result it takes.
+        A row per dependency of a task on another task's result.
     metrics : Table
-        A row per metric that a task gave: ``task`` (position in `tasks`), ``activity``, ``unit``,
-        ``value``, and ``cpu``: of seconds, how many were CPU seconds (NaN if not known).
+        A row per metric that a task reported through `context_meter`.
     resources : Table
-        A row per sample: ``time`` (s), ``cpu`` (%), ``memory``, ``memory_children`` (bytes),
-        ``read``, ``written`` (bytes since the first sample), ``threads``, ``delay`` (s).
+        A row per sample of a `ResourceProfiler`.
     processes : Table
-        A row per sample of `resources` and process, and more from when sampling began and from
-        between tasks, when none ran: ``time`` (s), ``pid``, ``is_child`` (0 for the computing
-        process, 1 for others), ``memory`` (resident bytes).
+        A row per process and sample of `resources`, and more from when sampling started and from
+        between tasks, when none ran.
     memory : Table
-        A row per sample of a `MemorySampler`: ``label`` (of its series, a block of the program),
-        ``time`` (s), ``rss``, ``pss``, ``uss`` (bytes of this process and all its descendants:
-        resident; with pages that several share counted in parts that sum to one; and pages of one
-        alone. The latter two are NaN where they were not read), ``processes`` (how many), ``delay``
-        (s).
+        A row per sample of a `MemorySampler`.
     cached_results : Table
-        A row per result that the scheduler held: ``key``, ``function``, ``computation``,
-        ``metric``,
-        ``start``, ``stop`` (s).
+        A row per result that the scheduler cached.
     transfers : Table
-        A row each time that a task with its inputs, or its result, was pickled or rebuilt to pass
-        between processes: ``task`` (position in `tasks`), ``activity`` (``serialize`` or
-        ``deserialize``), ``side`` (``scheduler`` or ``worker``), ``start``, ``stop`` (s),
-        ``bytes``.
+        A row each time that a task or a result was pickled or rebuilt between processes.
     pools : Table
-        A row per pool of threads that a native library had at the end of a computation:
-        ``computation``,
-        ``library`` (as threadpoolctl names it), ``threads``. Without threadpoolctl they are not
-        known: one row, of no name and 0 threads.
+        A row per native thread pool at the end of a computation. Without threadpoolctl they are not
+        known: one row, without a name and with 0 threads.
+    workers : Table
+        A row per computation and worker process that ran its tasks.
     threads : Table
-        A row per computation and group of threads of the computing process: ``computation``,
-        ``kind`` (``tasks``, ``scheduler``, ``dask_diag``, ``python``, ``native`` or ``ended``),
-        ``name`` (of the threads, without numbers, or the native library), ``threads`` (how many),
-        ``cpu_seconds``.
+        A row per computation and group of threads of the computing process.
     waits : Table
-        A row for each thing that a task waited for, if it was asked to be explained: ``task``
-        (position in `tasks`), ``activity``, ``seconds``, ``samples``. Of ``cpu-wait`` the seconds
-        are exact and no samples were needed; of the others they are what the samples stand for.
-        Samples in which a task was seen to wait for the interpreter's lock, but had run shortly
-        before, stand for none: the sampler may have taken the lock from it.
+        A row per thing that a task waited for, with ``Profiler(waits=True)``. The seconds of
+        ``cpu-wait`` are exact; of the others they are what the samples represent. Samples in which
+        a task waited for the GIL, but had run shortly before, represent none: the sampler may have
+        taken the GIL from it.
     frames : Table
-        A row per line of code that was seen running: ``name`` (its function's qualified name),
-        ``file``, ``line``, and ``first_line``, the line where the function starts (0 if not known,
-        as of
-        functions written in C).
+        A row per line of code that was sampled.
     call_tree : Table
-        A row per node of the tree of calls: ``parent``, the position in `call_tree` of its caller,
-        which comes before it (-1 of an outermost one), and ``frame``, a position in `frames`.
+        A row per node of the tree of calls.
     samples : Table
-        A row per cycle, function of tasks, key and stack: ``start``, ``stop`` (of the cycle, s),
-        ``function``, ``key`` (of a task of which a quarter of a cycle or more was seen; of shorter
-        tasks, which go together, it is empty), ``node`` (position in `call_tree`; -1 for time that
-        could not be sampled), ``seconds``, ``cpu_seconds`` (seconds for which the stack stands, its
-        callees'
-        not counted), ``count`` (samples).
+        A row per cycle, function, key and call stack. A task has its own rows if a quarter of a
+        cycle or more of it was sampled; those of shorter tasks are summed up under an empty key.
     environment : Table
-        Where it was made, a row per fact: ``section`` (``versions``, ``machine``,
-        ``configuration``, ``calling code``), ``name``, ``value``, all text. Empty unless it was
-        asked for. Entries of the configuration that look like secrets are left out; in values and
-        in the calling code, text that looks like a secret is masked (``'…'``).
+        A row per fact about where it was made. Entries of the configuration that look like secrets
+        are left out; in values and in the calling code, text that looks like a secret is masked
+        (``'…'``).
     metric : str
-        What ``cache.metric`` measures.
+        What ``cached_results.metric`` measures.
     metric_unit : str
-        The unit of ``cache.metric``, such as ``bytes``; empty for a number without one.
+        The unit of ``cached_results.metric``, such as ``bytes``; empty for a number without one.
     notices : tuple of str
         What a reader must know beside the numbers.
     run_id : str
         Which run it is of: random digits of the process that recorded, the same for all recordings
         that it made. Of a combination of several runs: their ids, separated by commas.
     state : {"complete", "truncated", "damaged"}
-        Whether it has all that was measured. `load` finds a file ``truncated`` that its writer did
-        not close (it was killed, or writes still), and ``damaged`` if it has changed since it was
-        closed; either way the rest is missing. Of a combination: the worst of its parts.
+        Whether it has all that was measured. `load` reports a file as ``truncated`` that its writer
+        did not close (it was killed, or is still writing), and as ``damaged`` if it has changed
+        since it was closed; either way the remaining data is missing. Of a combination: the worst
+        of its parts.
     """
-
-    start: float
-    stop: float
-    epoch: float
-    computations: Computations = field(default_factory=Computations.empty)
-    tasks: Tasks = field(default_factory=Tasks.empty)
-    dependencies: Dependencies = field(default_factory=Dependencies.empty)
-    metrics: Metrics = field(default_factory=Metrics.empty)
-    resources: Resources = field(default_factory=Resources.empty)
-    cached_results: CachedResults = field(default_factory=CachedResults.empty)
-    processes: Processes = field(default_factory=Processes.empty)
-    memory: Memory = field(default_factory=Memory.empty)
-    transfers: Transfers = field(default_factory=Transfers.empty)
-    waits: Waits = field(default_factory=Waits.empty)
-    pools: Pools = field(default_factory=Pools.empty)
-    threads: Threads = field(default_factory=Threads.empty)
-    frames: Frames = field(default_factory=Frames.empty)
-    call_tree: CallTree = field(default_factory=CallTree.empty)
-    samples: Samples = field(default_factory=Samples.empty)
-    environment: Environment = field(default_factory=Environment.empty)
-    metric: str = ""
-    metric_unit: str = ""
-    notices: tuple[str, ...] = ()
-    run_id: str = ""
-    state: str = STATES[0]
-
-    def __post_init__(self) -> None:
-        for name, kind in TABLES.items():
-            object.__setattr__(self, name, kind.of(getattr(self, name)))
-        if self.state not in STATES:
-            raise DiagnosticError(f"state: expected one of {STATES}, found {self.state!r}")
 
     @classmethod
     def combine(cls, recordings: Iterable[Recording]) -> Recording:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from dask_diag.columns import concatenate, read_only
+from dask_diag.columns import BoolArray, IntArray, Values, concatenate, read_only
 from dask_diag.errors import DiagnosticError
 from dask_diag.import_optional import import_optional
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["NO_ROWS", "Table", "stack"]
 
 T = TypeVar("T", bound="Table")
+
+Several = slice | BoolArray | IntArray
+"""What selects several rows: a slice, a mask or indices."""
 
 ROWS_SHOWN = 10
 ROWS_PRINTED = 40
@@ -35,17 +38,17 @@ class Table:
 
     __slots__ = ("_columns",)
 
-    def __init__(self, columns: Mapping[str, Any]) -> None:
+    def __init__(self, columns: Mapping[str, Values]) -> None:
         self._check(columns)
         lengths = {name: len(column) for name, column in columns.items()}
         if len(set(lengths.values())) > 1:
             raise DiagnosticError(f"expected columns of one length, found {lengths}")
-        self._columns = {
+        self._columns: dict[str, Values] = {
             name: read_only(column) if isinstance(column, np.ndarray) else column
             for name, column in columns.items()
         }
 
-    def _check(self, columns: Mapping[str, Any]) -> None:
+    def _check(self, columns: Mapping[str, Values]) -> None:
         """Refuse what is no such table; any columns make a plain one."""
 
     @property
@@ -62,7 +65,7 @@ class Table:
         except KeyError:
             raise KeyError(f"no column {name!r}; there are {', '.join(self._columns)}") from None
 
-    def rows(self, selection: Any) -> Self:
+    def rows(self, selection: Several) -> Self:
         """The rows that a slice, a mask or positions select."""
         return type(self)({name: column[selection] for name, column in self._columns.items()})
 
@@ -99,7 +102,7 @@ class Table:
             text.append(f"... {len(self) - ROWS_PRINTED:,} more rows")
         return "\n".join(text)
 
-    def _first_rows(self, count: int) -> list[Iterable[Any]]:
+    def _first_rows(self, count: int) -> list[Iterable[object]]:
         return [self.columns, *(row.values() for row in self.rows(slice(count)).to_dicts())]
 
     def _repr_html_(self) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from dask_diag import schema
-from dask_diag.columns import Categorical, PrefixStrings
+from dask_diag.columns import Categorical, PrefixStrings, Values
 from dask_diag.errors import SchemaError
 from dask_diag.model.table import Table
 
@@ -34,6 +34,7 @@ __all__ = [
     "Threads",
     "Transfers",
     "Waits",
+    "Workers",
 ]
 
 _NUMBERS = {"float": "f", "integer": "biu"}
@@ -74,7 +75,7 @@ class RecordingTable(schema.Schema, Table):
     def __getitem__(self, name: str) -> Any:
         return Table.__getitem__(self, name)
 
-    def _check(self, columns: Mapping[str, Any]) -> None:
+    def _check(self, columns: Mapping[str, Values]) -> None:
         expected = type(self).schema
         if columns.keys() != expected.keys():
             missing = ", ".join(name for name in expected if name not in columns) or "none"
@@ -100,7 +101,7 @@ def _is_of(kind: str, column: object) -> bool:
     )
 
 
-def _no_values(kind: str) -> Any:
+def _no_values(kind: str) -> Values:
     if kind == "text":
         return PrefixStrings.of([])
     if kind == "category":
@@ -168,6 +169,12 @@ class Pools(schema.Pools, RecordingTable):
     __slots__ = ()
 
 
+class Workers(schema.Workers, RecordingTable):
+    """See `dask_diag.schema.Workers`."""
+
+    __slots__ = ()
+
+
 class Threads(schema.Threads, RecordingTable):
     """See `dask_diag.schema.Threads`."""
 
@@ -216,6 +223,7 @@ TABLES: Mapping[str, type[RecordingTable]] = {
     "transfers": Transfers,
     "waits": Waits,
     "pools": Pools,
+    "workers": Workers,
     "threads": Threads,
     "frames": Frames,
     "call_tree": CallTree,

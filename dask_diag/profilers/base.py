@@ -1,17 +1,21 @@
-"""What all diagnostics have in common: when they are active, and which computations they saw."""
+"""What all diagnostics have in common: when they are active, and their computations."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from dask.callbacks import Callback
 
 from dask_diag.capture import dask_internals as scheduler
-from dask_diag.capture.computation import STATE_KEY, Computation, begin, pack_row
+from dask_diag.capture.computation import STATE_KEY, Computation, begin
+from dask_diag.capture.computation_end import finish
+from dask_diag.capture.dask_internals import Graph, SchedulerState
 from dask_diag.capture.session import Session
+from dask_diag.capture.snapshot import ComputationSnapshot
+from dask_diag.capture.tasks.task_row import pack_row
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
     from dask_diag.views.text import Summary
 
 __all__ = ["Diagnostic", "TaskDiagnostic"]
+
+P = ParamSpec("P")
 
 
 class Diagnostic(Callback):
@@ -76,14 +82,14 @@ class Diagnostic(Callback):
             self.session.stop = perf_counter()
 
     def register(self) -> None:
-        """RunningTask every computation of this process until `unregister`."""
+        """Profile every computation of this process until `unregister`."""
         with self._lock:
             if not self.is_active:
                 self._activate()
             self._registered = True
 
     def unregister(self) -> None:
-        """End what `register` began. A block entered with ``with`` goes on.
+        """End what `register` started. A block entered with ``with`` goes on.
 
         Raises
         ------
@@ -114,16 +120,18 @@ class Diagnostic(Callback):
         """
         with self._lock:
             for computation in self.session.computations:
-                if (
-                    computation.stop is not None
-                    and computation.number not in self._numbers_in_results
-                ):
+                snapshot = computation.finished
+                if snapshot is None or computation.number in self._numbers_in_results:
+                    continue
+                results = self._results_of(snapshot)
+                if results is not None:
+                    self._results.extend(results)
                     self._numbers_in_results.add(computation.number)
-                    self._results.extend(self._results_of(computation))
             return self._results
 
-    def _results_of(self, computation: Computation) -> Iterable[Any]:
-        return ()
+    def _results_of(self, computation: ComputationSnapshot) -> list[Any] | None:
+        """The results of a computation that has ended; None if they are not complete yet."""
+        return None
 
     @property
     def recording(self) -> Recording:
@@ -162,12 +170,12 @@ class Diagnostic(Callback):
         scheduler.release(self._callback)
 
     def _fault(self, doing: str, error: BaseException) -> None:
-        """Keep an error of our own, to be told in the summary; the user's computation goes on."""
+        """Note an error of the diagnostic itself; the user's computation goes on."""
         text = f"{type(self).__name__} failed {doing}: {type(error).__name__}: {error}"
         self.session.fault(text)
 
     def notices(self) -> list[str]:
-        """What a reader must know beside the numbers."""
+        """What a reader must know besides the numbers."""
         notices = list(self.session.faults)
         client = scheduler.distributed_client()
         if not self.session.computations and client:
@@ -182,106 +190,114 @@ class Diagnostic(Callback):
             )
         return notices
 
-    def _guarded(self, doing: str, work: Callable[..., None], *args: Any) -> None:
+    def _guarded(
+        self, doing: str, work: Callable[P, None], *args: P.args, **kwargs: P.kwargs
+    ) -> None:
         try:
-            work(*args)
+            work(*args, **kwargs)
         except Exception as error:
             self._fault(doing, error)
 
-    def _start(self, dsk: Any) -> None:
+    def _start(self, dsk: Graph) -> None:
         self._guarded("at the start of a computation", self._begin, dsk)
 
-    def _begin(self, dsk: Any) -> None:
+    def _begin(self, dsk: Graph) -> None:
         computation = begin(dsk)
         with self._lock:
+            # In one step: readers, and `clear`, find what a subclass has of it, too.
             self.session.computations.append(computation)
-        self._began(computation)
+            self._began(computation)
 
-    def _start_state(self, dsk: Any, state: Any) -> None:
+    def _start_state(self, dsk: Graph, state: SchedulerState) -> None:
         self._guarded("at the start of a computation", self._meet_state, dsk, state)
 
-    def _meet_state(self, dsk: Any, state: Any) -> None:
+    def _meet_state(self, dsk: Graph, state: SchedulerState) -> None:
         computation = state.get(STATE_KEY)
         if computation is None:
             computation = state[STATE_KEY] = begin(dsk)
             computation.state = state
             computation.prepared = perf_counter()
 
-    def _finish(self, dsk: Any, state: Any, failed: bool) -> None:
+    def _finish(self, dsk: Graph, state: SchedulerState, failed: bool) -> None:
         self._guarded("at the end of a computation", self._end, dsk, state, failed)
 
-    def _end(self, dsk: Any, state: Any, failed: bool) -> None:
+    def _end(self, dsk: Graph, state: SchedulerState, failed: bool) -> None:
         computation = state.get(STATE_KEY)
         if computation is None:
-            computation = begin(dsk)
+            # It failed before it had a state: all diagnostics are to end the same one.
+            computation = state[STATE_KEY] = begin(dsk)
         try:
             self._ended(computation, dsk)
         finally:
-            computation.finish(failed)
+            finish(computation, failed)
 
     def _began(self, computation: Computation) -> None:
-        """Do what a subclass has to do when a computation starts."""
+        """Do what a subclass has to do when a computation starts; the lock is held."""
 
-    def _ended(self, computation: Computation, dsk: Any) -> None:
+    def _ended(self, computation: Computation, dsk: Graph) -> None:
         """Do what a subclass has to do when a computation has ended."""
 
 
 class TaskDiagnostic(Diagnostic):
     """A diagnostic that wants each task measured on the thread that runs it.
 
-    If several are active in one computation, the first measures for all, and whichever is told
-    first
-    that a task is done records it. What is done here is done for
-    every task: it is counted in instructions (``make bench``).
+    If several are active in one computation, the first measures for all, and whichever is called
+    first when a task is done records it. What is done here is done for every task: it is counted in
+    instructions (``make bench``).
     """
 
-    def _meet_state(self, dsk: Any, state: Any) -> None:
+    def _meet_state(self, dsk: Graph, state: SchedulerState) -> None:
         super()._meet_state(dsk, state)
         computation = state[STATE_KEY]
         if computation.measurer is None:
             computation.measurer = self
 
-    def _pretask(self, key: Any, dsk: Any, state: Any) -> None:
+    def _pretask(self, key: Hashable, dsk: Graph, state: SchedulerState) -> None:
         try:
             computation = state[STATE_KEY]
             if computation.measurer is not self:
                 return
             free = computation.free
-            measured = free.pop() if free else computation.wrapper_type(computation)
-            measured.key = key
-            measured.task = dsk[key]
-            measured.start = measured.stop = measured.metered = None
-            dsk[key] = measured
-            measured.submitted = perf_counter()
+            wrapper = free.pop() if free else computation.new_wrapper()
+            wrapper.key = key
+            wrapper.start = wrapper.stop = wrapper.metered = None
+            task = dsk[key]
+            wrapper.submitted = perf_counter()
+            # With a task in it, it is in flight for readers: all else has to be there.
+            wrapper.task = task
+            dsk[key] = wrapper
         except Exception as error:
             self._fault("to measure a task", error)
 
-    def _posttask(self, key: Any, value: Any, dsk: Any, state: Any, worker_id: Any) -> None:
+    def _posttask(
+        self, key: Hashable, value: object, dsk: Graph, state: SchedulerState, worker_id: object
+    ) -> None:
         try:
-            measured = dsk[key]
+            wrapper = dsk[key]
             try:
-                computation = measured.computation
-                dsk[key] = measured.task
+                computation = wrapper.computation
+                dsk[key] = wrapper.task
                 ran_on = worker_id if type(worker_id) is int else 0
             except AttributeError:
-                # It is the task itself: its stand-in was put aside, or another has recorded it.
+                # It is the task itself: its wrapper was set aside, or another has recorded it.
                 computation = state[STATE_KEY]
-                measured = computation.take_set_aside(key)
-                if measured is None:
+                wrapper = computation.take_set_aside(key)
+                if wrapper is None:
                     return
-                ran_on = measured.thread
+                ran_on = wrapper.thread
             computation.rows += pack_row(
-                measured.submitted,
-                measured.start,
-                measured.stop,
-                measured.cpu,
+                wrapper.submitted,
+                wrapper.start,
+                wrapper.stop,
+                wrapper.cpu,
                 ran_on,
                 perf_counter(),
             )
-            if measured.metered is not None:
-                computation.log_metered(measured.metered)
+            if wrapper.metered is not None:
+                computation.log_metered(wrapper.metered)
             computation.keys.append(key)
             computation.worker_id = worker_id
-            computation.free.append(measured)
+            wrapper.task = None
+            computation.free.append(wrapper)
         except Exception as error:
             self._fault("to record a task", error)

@@ -1,18 +1,25 @@
-"""The profiler of what the scheduler holds: results that are done and still needed."""
+"""The profiler of results that the scheduler caches, as other tasks depend on them."""
 
 from __future__ import annotations
 
 import sys
 from collections import namedtuple
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from math import isfinite, isnan
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from dask.utils import funcname
 
-from dask_diag.capture.cached_results import CACHED_RESULT, CachedResults
+from dask_diag.capture.cached_results import (
+    CACHED_RESULT,
+    CachedResults,
+    CachedResultsSnapshot,
+)
 from dask_diag.capture.computation import STATE_KEY, Computation
+from dask_diag.capture.computation_reader import snapshot_of
+from dask_diag.capture.dask_internals import Graph, SchedulerState
+from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.tasks.task_info import TaskInfo
 from dask_diag.formatting import BYTES
 from dask_diag.profilers.base import Diagnostic
@@ -21,22 +28,25 @@ from dask_diag.validation import text
 if TYPE_CHECKING:
     from dask_diag.model.recording import Recording
 
-__all__ = ["CacheData", "CacheProfiler"]
+__all__ = ["CacheData", "CacheProfiler", "ResultMetric"]
 
 CacheData = namedtuple("CacheData", ("key", "task", "metric", "cache_time", "free_time"))
-"""A result that the scheduler held, as `CacheProfiler.results` hold it."""
+"""A result that the scheduler cached, as `CacheProfiler.results` hold it."""
+
+ResultMetric = Callable[[Any], Any]
+"""The user's function that measures a result."""
 
 _NAN = float("nan")
 
 
 class CacheProfiler(Diagnostic):
-    """Profile what the scheduler holds in memory between tasks.
+    """Profile the results that the scheduler caches in memory between tasks.
 
     Parameters
     ----------
     metric : callable, optional
         Called with each task's result; returns its size as a number. By default each result counts
-        1. ``cachey.nbytes`` measures bytes. An error that it raises is caught, counted and told in
+        1. ``cachey.nbytes`` measures bytes. An error that it raises is caught, counted and shown in
         the summary; that result's size is then not known (NaN).
     metric_name : str, optional
         What the metric measures, for labels; the callable's name by default.
@@ -49,18 +59,18 @@ class CacheProfiler(Diagnostic):
     ----------
     results : list of CacheData
         Key, task, metric, and the times (seconds of ``time.perf_counter()``) at which the scheduler
-        got the result and let it go.
+        got the result and released it.
 
     Notes
     -----
-    The work per task grows with the number of its inputs, not with what has been done or is held.
+    The work per task grows with the number of its inputs, not with what has been done or is cached.
     """
 
     draws = "cache"
 
     def __init__(
         self,
-        metric: Callable[[Any], Any] | None = None,
+        metric: ResultMetric | None = None,
         metric_name: str | None = None,
         unit: str | None = None,
     ) -> None:
@@ -69,7 +79,7 @@ class CacheProfiler(Diagnostic):
                 f"metric: expected a callable that takes a result and returns a number, found "
                 f"{metric!r}; leave it out to count results"
             )
-        self.results_by_computation: dict[int, CachedResults] = {}
+        self._results_by_computation: dict[int, CachedResults] = {}
         self._metric_errors: dict[str, int] = {}
         super().__init__()
         self._metric = metric
@@ -85,94 +95,101 @@ class CacheProfiler(Diagnostic):
         """Forget what was recorded, except of computations that are running now."""
         with self._lock:
             super().clear()
-            kept = {computation.number for computation in self.session.computations}
-            for number in set(self.results_by_computation) - kept:
-                del self.results_by_computation[number]
+            running = {computation.number for computation in self.session.computations}
+            for number in set(self._results_by_computation) - running:
+                del self._results_by_computation[number]
             self._metric_errors = {}
 
     @property
     def recording(self) -> Recording:
-        """The results held by all computations so far, those that are held now included."""
+        """The results of all computations so far, those that are cached now included."""
         from dask_diag.builders.recording import build_recording, cached_results_table
 
         now = perf_counter()
-        cached_results = [
-            (computation, self._cached_results_until(computation, now))
-            for computation in list(self.session.computations)
-        ]
-        cache = cached_results_table(cached_results)
+        cached_results = self.cached_results()
         return build_recording(
             self.session,
+            [snapshot_of(computation) for computation, _ in cached_results],
             self.notices(),
-            cached_results=cache,
+            cached_results=cached_results_table(
+                (computation.name, results.snapshot(now)) for computation, results in cached_results
+            ),
             metric=self.metric_name,
             metric_unit=self.metric_unit,
         )
 
-    def _cached_results_until(self, computation: Computation, now: float) -> CachedResults:
-        cached_results = self.results_by_computation[computation.number]
-        return (
-            cached_results
-            if computation.stop is not None
-            else cached_results.snapshot(computation.dsk, now)
-        )
+    def cached_results(self) -> list[tuple[Computation, CachedResults]]:
+        """The computations seen so far, each with its results."""
+        with self._lock:
+            return [
+                (computation, self._results_by_computation[computation.number])
+                for computation in self.session.computations
+            ]
 
-    def _results_of(self, computation: Computation) -> Iterator[CacheData]:
-        from dask_diag.builders.keys import keys_columns
-
-        cached_results = self.results_by_computation[computation.number]
-        functions = keys_columns(list(cached_results.keys), dict(cached_results.names))[1].tolist()
-        rows = CACHED_RESULT.iter_unpack(cached_results.rows)
-        for key, function, (metric, start, stop) in zip(
-            cached_results.keys, functions, rows, strict=True
-        ):
-            size = int(metric) if cached_results.whole and not isnan(metric) else metric
-            yield CacheData(key, TaskInfo(key, function), size, start, stop)
+    def _results_of(self, computation: ComputationSnapshot) -> list[CacheData] | None:
+        results = self._results_by_computation[computation.info.number].finished
+        return None if results is None else list(_released_results(results))
 
     def notices(self) -> list[str]:
-        """What a reader must know beside the numbers."""
+        """What a reader must know besides the numbers."""
         return super().notices() + [
             f"CacheProfiler: the metric failed on {count:,} result{'s' * (count != 1)} with "
             f"{error}, which {'counts' if count == 1 else 'count'} as NaN"
-            for error, count in self._metric_errors.items()
+            for error, count in tuple(self._metric_errors.items())
         ]
 
     def _began(self, computation: Computation) -> None:
-        self.results_by_computation[computation.number] = CachedResults()
+        self._results_by_computation[computation.number] = CachedResults(computation.dsk)
 
-    def _posttask(self, key: Any, value: Any, dsk: Any, state: Any, worker_id: Any) -> None:
+    def _posttask(
+        self, key: Hashable, value: object, dsk: Graph, state: SchedulerState, worker_id: object
+    ) -> None:
         try:
-            cached_results = self.results_by_computation[state[STATE_KEY].number]
+            cached_results = self._results_by_computation[state[STATE_KEY].number]
             metric = 1 if self._metric is None else self._measure(value)
             now = perf_counter()
-            held = cached_results.held
-            held[key] = (metric, now)
-            released = state["released"]
+            cached_results.add(key, metric, now)
+            cached, released = cached_results.cached, state["released"]
             for dependency in state["dependencies"][key]:
-                if dependency in released and dependency in held:
+                if dependency in released and dependency in cached:
                     cached_results.release(dependency, now)
         except Exception as error:
             self._fault("to record a result", error)
 
-    def _measure(self, value: Any) -> Any:
+    def _measure(self, value: object) -> float:
         try:
             metric = self._metric(value)  # type: ignore[misc]
             if not isfinite(metric):
                 raise ValueError(f"expected a finite number, found {metric}")
-            return metric.__index__() if hasattr(metric, "__index__") else float(metric)
+            size: float = metric.__index__() if hasattr(metric, "__index__") else float(metric)
+            return size
         except Exception as error:
-            told = f"{type(error).__name__}: {error}"[:200]
-            self._metric_errors[told] = self._metric_errors.get(told, 0) + 1
+            message = f"{type(error).__name__}: {error}"[:200]
+            self._metric_errors[message] = self._metric_errors.get(message, 0) + 1
             return _NAN
 
-    def _ended(self, computation: Computation, dsk: Any) -> None:
-        self.results_by_computation[computation.number].finish(dsk, perf_counter())
+    def _ended(self, computation: Computation, dsk: Graph) -> None:
+        results = self._results_by_computation.get(computation.number)
+        if results is not None:
+            # Else it was cleared: for another diagnostic the computation had ended already.
+            results.finish(perf_counter())
+
+
+def _released_results(results: CachedResultsSnapshot) -> Iterator[CacheData]:
+    from dask_diag.builders.keys import keys_columns
+
+    keys = list(results.keys)
+    functions = keys_columns(keys, dict(results.names))[1].tolist()
+    rows = CACHED_RESULT.iter_unpack(results.rows)
+    for key, function, (metric, start, stop) in zip(keys, functions, rows, strict=True):
+        size = int(metric) if results.integers and not isnan(metric) else metric
+        yield CacheData(key, TaskInfo(key, function), size, start, stop)
 
 
 _MEASURE_BYTES = (("sys", "getsizeof"), ("dask.sizeof", "sizeof"), ("cachey", "nbytes"))
 
 
-def _unit_of(metric: Any) -> str:
+def _unit_of(metric: ResultMetric | None) -> str:
     """The unit of a metric that is known; a name like ``megabytes`` says nothing for sure."""
     for module, name in _MEASURE_BYTES:
         # What was never imported cannot have been passed.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ParamSpec
 
 from dask_diag.profilers.base import Diagnostic
-from dask_diag.profilers.cache import CacheProfiler
+from dask_diag.profilers.cache import CacheProfiler, ResultMetric
 from dask_diag.profilers.profiler import Profiler
 from dask_diag.profilers.resources import ResourceProfiler
 from dask_diag.profilers.sampling import SamplingProfiler
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ProfilerGroup"]
 
+P = ParamSpec("P")
+
 
 class ProfilerGroup:
     """Runs all profilers over a block, and notes where.
@@ -28,7 +31,7 @@ class ProfilerGroup:
     Parameters
     ----------
     interval, waits, metric, metric_name, unit
-        As the profilers have them; but results that are held are measured in bytes by default.
+        As the profilers have them; but cached results are measured in bytes by default.
     code : bool or str
         Whether to note the code that calls, in which what looks like a secret is masked; or the
         code to note in its place, as that of a notebook's cell.
@@ -45,7 +48,7 @@ class ProfilerGroup:
         *,
         interval: float = 0.5,
         waits: bool = False,
-        metric: Any = None,
+        metric: ResultMetric | None = None,
         metric_name: str | None = None,
         unit: str | None = None,
         code: bool | str = True,
@@ -92,7 +95,7 @@ class ProfilerGroup:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What kept it from being complete; `recording` tells it in its notices, too."""
+        """What kept it from being complete; also among the notices of `recording`."""
         return tuple(self._faults)
 
     @property
@@ -101,11 +104,11 @@ class ProfilerGroup:
         from dask_diag.builders.recording import environment_table
         from dask_diag.model.recording import Recording
 
-        whole = Recording.combine([profiler.recording for profiler in self.profilers])
+        combined = Recording.combine([profiler.recording for profiler in self.profilers])
         return replace(
-            whole,
+            combined,
             environment=environment_table(self._environment),
-            notices=(*whole.notices, *self._faults),
+            notices=(*combined.notices, *self._faults),
         )
 
     def summary(self) -> Summary:
@@ -123,10 +126,10 @@ class ProfilerGroup:
         elif self._code:
             self._environment += calling_code(sys._getframe())
 
-    def _guarded(self, work: Any, *args: Any) -> None:
-        """Do it, and keep an error to be told: the user's computation comes first."""
+    def _guarded(self, work: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Do it, and note an error to show later: the user's computation comes first."""
         try:
-            work(*args)
+            work(*args, **kwargs)
         except Exception as error:
             text = f"{type(self).__name__}: {self._failed}: {error}"
             if text not in self._faults:

@@ -1,4 +1,4 @@
-"""The sampler of memory: named series over parts of a program, to be laid beside each other."""
+"""The sampler of memory: named series over parts of a program, to be compared."""
 
 from __future__ import annotations
 
@@ -36,13 +36,12 @@ class MemorySampler:
     Notes
     -----
     Any number of blocks may run at the same time, in any threads; each has a thread that samples.
-    Categorical name series, and a series is one block: where a label is used again, a number is
-    added,
+    Labels name series, and a series is one block: where a label is used again, a number is added,
     ``"load (2)"`` for the second block of ``"load"``, in the order in which they are entered.
 
     Resident memory (RSS) counts pages that processes share in each of them; the proportional one
     (PSS) in parts that sum to what there is, and the unique one (USS) only pages of one process
-    alone. On Linux all are read; elsewhere what psutil tells. It takes the kernel long to tell what
+    alone. On Linux all are read; elsewhere what psutil knows. It takes the kernel long to find what
     is shared, so that is read in as many samples as fit into a fiftieth of the time.
 
     Examples
@@ -76,9 +75,9 @@ class MemorySampler:
         label : str, optional
             The name of the series; by default a new one.
         measure : {"process", "rss", "pss", "uss"}, optional
-            What `samples`, `to_pandas` and `plot` tell of the series; the recording has all.
+            What `samples`, `to_pandas` and `plot` show of the series; the recording has all.
             ``"process"`` is the resident memory, or, if there were several processes, the
-            proportional one, where that can be told.
+            proportional one, where that is known.
         interval : float, optional
             Seconds between samples. The first is taken on entering, the last on leaving.
 
@@ -139,8 +138,9 @@ class MemorySampler:
         from dask_diag.builders.recording import build_recording, memory_table
 
         with self._lock:
-            series = dict(self._series)
-        return build_recording(self.session, self.notices(), memory=memory_table(series))
+            # Copies: numpy lets other threads run while it reads, and what it reads cannot grow.
+            series = {name: rows[:] for name, rows in self._series.items()}
+        return build_recording(self.session, [], self.notices(), memory=memory_table(series))
 
     def to_pandas(self, *, align: bool = False) -> pandas.DataFrame:
         """Bytes by time, a column for each series.
@@ -191,10 +191,10 @@ class MemorySampler:
         return visualize(self, **kwargs)
 
     def _fault(self, doing: str, error: Exception) -> None:
-        """Keep an error of our own, to be told in the summary; the user's program goes on."""
+        """Note an error of the sampler itself for the summary; the user's program goes on."""
         text = f"MemorySampler failed {doing}: {type(error).__name__}: {error}"
         self.session.fault(text)
 
     def notices(self) -> list[str]:
-        """What a reader must know beside the numbers."""
+        """What a reader must know besides the numbers."""
         return list(self.session.faults)

@@ -6,8 +6,9 @@ import contextlib
 import os
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from dask_diag.profilers.cache import ResultMetric
 from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
 from dask_diag.profilers.group import ProfilerGroup
 
@@ -20,9 +21,9 @@ __all__ = ["performance_report"]
 class performance_report(ProfilerGroup):  # noqa: N801
     """Run all profilers over a block and write a page about it.
 
-    The page needs no network. It tells findings first, then what was measured. It is written also
-    if the block raises. What goes wrong with the report once the block has begun is told by a
-    warning, and never raised into it.
+    The page needs no network. It shows findings first, then what was measured. It is written also
+    if the block raises. If the report fails after the block has started, a warning says so; nothing
+    is raised into the block.
 
     Parameters
     ----------
@@ -36,7 +37,7 @@ class performance_report(ProfilerGroup):  # noqa: N801
         What `CacheProfiler` measures of each result, by default its bytes (``cachey.nbytes``).
     code : bool or str, optional
         Whether to note the code that calls, or a text to note in its place. Literals and comments
-        that look like secrets are masked in it, as far as names and shapes show them.
+        that look like secrets are masked in it, if names or shapes show them.
     mode : str, optional
         ``"inline"``, the default, puts bokeh's own code into the page; ``"cdn"`` makes a small page
         that needs the network.
@@ -59,7 +60,7 @@ class performance_report(ProfilerGroup):  # noqa: N801
         *,
         interval: float = 0.25,
         waits: bool = True,
-        metric: Any = None,
+        metric: ResultMetric | None = None,
         metric_name: str | None = None,
         unit: str | None = None,
         code: bool | str = True,

@@ -6,12 +6,15 @@ from collections import namedtuple
 from collections.abc import Iterator
 from functools import partial
 from math import isnan
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dask_diag.capture.computation import Computation
+from dask_diag.capture.dask_internals import Graph
 from dask_diag.capture.sampling.sampler import Subscription, sampler
+from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.tasks.task_info import TaskInfo
 from dask_diag.profilers.base import TaskDiagnostic
+from dask_diag.schema import Outcome
 
 if TYPE_CHECKING:
     from dask_diag.model.recording import Recording
@@ -26,14 +29,14 @@ class Profiler(TaskDiagnostic):
     """Profile computations task by task, on dask's local schedulers.
 
     Each task's start, stop and CPU time are read on the thread that runs it, in whichever process
-    that is; the scheduler's own two times, submitted and collected, are kept beside them.
+    that is; the scheduler's own two times, submitted and collected, are recorded, too.
 
     Parameters
     ----------
     waits : bool, optional
-        Find out what tasks waited for when they had no CPU time: a processor (exact), the
-        interpreter's lock, another lock, files or sockets, a device, the end of a sleep, or memory
-        (sampled every 10 ms). Only on Linux; elsewhere the summary says why it is not there.
+        Record what tasks waited for when they had no CPU time: a processor (exact), the GIL,
+        another lock, files or sockets, a device, the end of a sleep, or memory (sampled every
+        10 ms). Only on Linux; elsewhere the summary says why it is missing.
 
     Attributes
     ----------
@@ -61,7 +64,7 @@ class Profiler(TaskDiagnostic):
             raise TypeError(f"waits: expected True or False, found {waits!r}")
         super().__init__()
         self._records_waits = waits
-        self._looking: dict[int, Subscription] = {}
+        self._subscriptions: dict[int, Subscription] = {}
         self._why_not = ""
 
     @property
@@ -70,8 +73,9 @@ class Profiler(TaskDiagnostic):
         from dask_diag.builders.recording import build_recording
         from dask_diag.builders.tasks import tasks_tables
 
+        computations = self.session.snapshots()
         return build_recording(
-            self.session, self.notices(), **tasks_tables(self.session.computations)
+            self.session, computations, self.notices(), **tasks_tables(computations)
         )
 
     @property
@@ -85,10 +89,10 @@ class Profiler(TaskDiagnostic):
         if self._records_waits:
             self._start_wait_probe(computation)
 
-    def _ended(self, computation: Computation, dsk: Any) -> None:
-        looking = self._looking.pop(computation.number, None)
-        if looking is not None:
-            sampler.remove(looking)
+    def _ended(self, computation: Computation, dsk: Graph) -> None:
+        subscription = self._subscriptions.pop(computation.number, None)
+        if subscription is not None:
+            sampler.remove(subscription)
 
     def _start_wait_probe(self, computation: Computation) -> None:
         from dask_diag.capture.sampling.linux_threads import why_not_here
@@ -100,35 +104,35 @@ class Profiler(TaskDiagnostic):
             return
         probe = WaitProbe()
         attach_probe(computation, probe)
-        self._looking[computation.number] = sampler.add(
-            probe.look, probe.interval, partial(self._fault, "to record waits")
+        self._subscriptions[computation.number] = sampler.add(
+            probe.sample, probe.interval, partial(self._fault, "to record waits")
         )
 
     def notices(self) -> list[str]:
-        """What a reader must know beside the numbers."""
+        """What a reader must know besides the numbers."""
         from dask_diag.capture.system.thread_clocks import why_not_by_thread
 
         notices = super().notices()
         if self.session.computations and why_not_by_thread():
             notices.append(f"CPU is not known by thread: {why_not_by_thread()}")
         if self._why_not:
-            notices.append(f"waits=True: what tasks waited for is not told: {self._why_not}")
+            notices.append(f"waits=True: what tasks waited for is not recorded: {self._why_not}")
         return notices
 
-    def _results_of(self, computation: Computation) -> Iterator[TaskData]:
-        from dask_diag.builders.tasks import in_order_of_submission, tasks_tables
+    def _results_of(self, computation: ComputationSnapshot) -> list[TaskData]:
+        return list(_tasks_done(computation))
 
-        table = tasks_tables([computation])["tasks"]
-        keys = list(computation.keys)
-        worker = {"processes": "pid", "threads": "thread"}.get(computation.scheduler)
-        workers = table[worker].tolist() if worker else [None] * len(table)
-        names = ("start", "stop", "function", "collected", "outcome", "submitted")
-        columns = [table[name].tolist() for name in names]
-        for key, (start, stop, function, collected, outcome, _), who in zip(
-            in_order_of_submission(computation, keys),
-            zip(*columns, strict=True),
-            workers,
-            strict=True,
-        ):
-            if outcome == "ok" and not isnan(collected):
-                yield TaskData(key, TaskInfo(key, function), start, stop, who)
+
+def _tasks_done(computation: ComputationSnapshot) -> Iterator[TaskData]:
+    from dask_diag.builders.tasks import in_order_of_submission, tasks_tables
+
+    table = tasks_tables([computation])["tasks"]
+    worker = {"processes": "pid", "threads": "thread"}.get(computation.info.scheduler)
+    worker_ids = table[worker].tolist() if worker else [None] * len(table)
+    names = ("start", "stop", "function", "collected", "outcome")
+    columns = [table[name].tolist() for name in names]
+    keys = in_order_of_submission(computation.tasks)
+    for key, worker_id, row in zip(keys, worker_ids, zip(*columns, strict=True), strict=True):
+        start, stop, function, collected, outcome = row
+        if outcome == Outcome.OK and not isnan(collected):
+            yield TaskData(key, TaskInfo(key, function), start, stop, worker_id)

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from dask.utils import format_time
 
-from dask_diag.capture.computation import ROW, Computation
+from dask_diag.capture.computation import Computation
+from dask_diag.capture.dask_internals import Graph
 from dask_diag.capture.system.own_threads import OwnThread
+from dask_diag.capture.tasks.task_row import ROW
 from dask_diag.profilers.base import TaskDiagnostic
 from dask_diag.validation import number
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CpuShare", "ProgressBar"]
 
-_LINES_ON_PAPER = 10
+_LINES_IN_A_FILE = 10
 _SECONDS_WITHOUT_LINES = 1.0
 _SHORTEST_UPDATE = 0.001
 
@@ -50,8 +52,8 @@ class CpuShare:
 class _Timer:
     """Calls `work` every `dt` seconds on a thread of its own, until it is stopped.
 
-    Thread and event belong together: whoever stops a timer stops that one, and none that was
-    started meanwhile.
+    Thread and event belong together: to stop a timer stops that one, and none that was started
+    meanwhile.
     """
 
     def __init__(self, dt: float, work: Callable[[], object]) -> None:
@@ -82,8 +84,8 @@ class _Running:
         self.computation = computation
         self.name = name
         self.share = CpuShare(computation)
-        self.tenths_told = 0
-        self.told_at = computation.start
+        self.tenths_shown = 0
+        self.shown_at = computation.start
 
 
 class ProgressBar(TaskDiagnostic):
@@ -113,10 +115,8 @@ class ProgressBar(TaskDiagnostic):
     for one, whole lines are written, one for each tenth that is done and not more often than `dt`;
     a computation of less than a second has one line.
 
-    The last field tells whether the computation failed, which one it is where there are several,
-    and
-    the CPU share: thread CPU seconds of the tasks that are done, of their
-    wall seconds.
+    The last field shows the CPU share (thread CPU seconds of the tasks that are done, of their wall
+    seconds), which computation it is where there are several, and whether it failed.
     """
 
     def __init__(
@@ -149,8 +149,9 @@ class ProgressBar(TaskDiagnostic):
         from dask_diag.builders.recording import build_recording
         from dask_diag.builders.tasks import tasks_tables
 
+        computations = self.session.snapshots()
         return build_recording(
-            self.session, self.notices(), **tasks_tables(self.session.computations)
+            self.session, computations, self.notices(), **tasks_tables(computations)
         )
 
     @property
@@ -160,7 +161,7 @@ class ProgressBar(TaskDiagnostic):
     def _began(self, computation: Computation) -> None:
         with self._lock:
             self.session.computations = [
-                computation for computation in self.session.computations if computation.stop is None
+                each for each in self.session.computations if each.finished is None
             ]
             self._count += 1
             self._bars[computation.number] = _Running(computation, self._name_of_next())
@@ -173,7 +174,7 @@ class ProgressBar(TaskDiagnostic):
             return ""
         return f"computation {self._count}"
 
-    def _ended(self, computation: Computation, dsk: Any) -> None:
+    def _ended(self, computation: Computation, dsk: Graph) -> None:
         with self._lock:
             bar = self._bars.pop(computation.number)
             # A computation that starts from here on gets a timer of its own.
@@ -209,10 +210,10 @@ class ProgressBar(TaskDiagnostic):
         for bar in bars:
             elapsed = now - bar.computation.start
             done = bar.computation.share_done()
-            tenths = int(done * _LINES_ON_PAPER)
-            due = tenths > bar.tenths_told and now - bar.told_at >= self._dt and done < 1
+            tenths = int(done * _LINES_IN_A_FILE)
+            due = tenths > bar.tenths_shown and now - bar.shown_at >= self._dt and done < 1
             if due and elapsed > max(self._minimum, _SECONDS_WITHOUT_LINES):
-                bar.tenths_told, bar.told_at = tenths, now
+                bar.tenths_shown, bar.shown_at = tenths, now
                 self._write(self._line(bar, done, elapsed), final=True)
 
     def _line(self, bar: _Running, done: float, elapsed: float) -> str:

@@ -1,4 +1,4 @@
-"""All profilers over one block, written to a file as they go."""
+"""All profilers over one block, written to a file while it runs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import os
 import threading
 from contextlib import ExitStack
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dask_diag.capture.system.own_threads import OwnThread
+from dask_diag.profilers.cache import ResultMetric
 from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
 from dask_diag.profilers.group import ProfilerGroup
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from dask_diag.builders.chunks import ChunkBuilder
+    from dask_diag.storage import Writer
 
 __all__ = ["record"]
 
@@ -25,10 +27,10 @@ _SHORTEST_PAUSE = 0.3
 
 
 class record(ProfilerGroup):  # noqa: N801
-    """Run all profilers over a block and write what they measure to a file as it goes.
+    """Run all profilers over a block and write what they measure to a file meanwhile.
 
     If this process is killed, the file has all but at most the last second, with the tasks that ran
-    and the results that were held then; its `state` is ``truncated``.
+    and the results that were cached then; its `state` is ``truncated``.
 
     Parameters
     ----------
@@ -43,13 +45,13 @@ class record(ProfilerGroup):  # noqa: N801
         What `CacheProfiler` measures of each result, by default its bytes (``cachey.nbytes``).
     code : bool or str, optional
         Whether to note the code that calls, or a text to note in its place. Literals and comments
-        that look like secrets are masked in it, as far as names and shapes show them.
+        that look like secrets are masked in it, if names or shapes show them.
 
     Raises
     ------
     RecordingFileError
-        On entering, if the file cannot be written. What fails later is never raised: `recording`
-        tells it in its notices.
+        On entering, if the file cannot be written. What fails later is never raised, but is among
+        the notices of `recording`.
 
     Notes
     -----
@@ -74,7 +76,7 @@ class record(ProfilerGroup):  # noqa: N801
         overwrite: bool = False,
         interval: float = 0.5,
         waits: bool = True,
-        metric: Any = None,
+        metric: ResultMetric | None = None,
         metric_name: str | None = None,
         unit: str | None = None,
         code: bool | str = True,
@@ -90,8 +92,8 @@ class record(ProfilerGroup):  # noqa: N801
         self._path = path
         self._overwrite = overwrite
         self._stopping = threading.Event()
-        self._chunks: Any = None
-        self._writer: Any = None
+        self._chunks: ChunkBuilder
+        self._writer: Writer
 
     def __enter__(self) -> Self:
         from dask_diag.builders.chunks import without_rows
@@ -103,7 +105,7 @@ class record(ProfilerGroup):  # noqa: N801
                 undo.callback(self._writer.close)
                 super().__enter__()
                 undo.push(super().__exit__)
-                # Opened at once by whoever looks, and with the columns of tables that stay empty.
+                # A reader can open it at once, and finds the columns of tables that stay empty.
                 self._writer.append(without_rows(self.recording))
                 self._chunks = self._chunk_builder()
                 self._start_thread()
@@ -118,7 +120,7 @@ class record(ProfilerGroup):  # noqa: N801
             self._stop_thread()
             super().__exit__(*args)
             self._guarded(self._end)
-            self._chunks = None
+            del self._chunks
 
     def _start_thread(self) -> None:
         self._stopping.clear()
@@ -131,15 +133,14 @@ class record(ProfilerGroup):  # noqa: N801
 
     def _chunk_builder(self) -> ChunkBuilder:
         from dask_diag.builders.chunks import ChunkBuilder
-        from dask_diag.builders.incremental import IncrementalCachedResults, IncrementalResources
+        from dask_diag.builders.incremental_resources import IncrementalResources
+        from dask_diag.builders.incremental_results import IncrementalCachedResults
         from dask_diag.builders.incremental_stacks import IncrementalStacks
         from dask_diag.builders.incremental_tasks import IncrementalTasks
 
         cache, sampling = self.cache, self.stacks
         tasks = IncrementalTasks(self.tasks.session)
-        results = IncrementalCachedResults(
-            cache.session, cache.results_by_computation, tasks.columns_of_keys
-        )
+        results = IncrementalCachedResults(cache.cached_results, tasks.columns_of_keys)
         stacks = IncrementalStacks(sampling.session, sampling.stacks, lambda: sampling.is_active)
         return ChunkBuilder(
             [profiler.session for profiler in self.profilers],
@@ -152,16 +153,16 @@ class record(ProfilerGroup):  # noqa: N801
         """Write every now and then, until the block ends or writing fails."""
         pause = _PERIOD
         while not self._faults and not self._stopping.wait(pause):
-            begun = perf_counter()
+            start = perf_counter()
             self._guarded(self._flush)
-            pause = max(_PERIOD - (perf_counter() - begun), _SHORTEST_PAUSE)
+            pause = max(_PERIOD - (perf_counter() - start), _SHORTEST_PAUSE)
 
     def _flush(self) -> None:
         """Write what is new."""
         self._writer.append(*self._chunks.take(self._notices_so_far()))
 
     def _flush_last(self) -> None:
-        """Write what is left."""
+        """Write the remainder."""
         self._writer.append(self._chunks.take_last(self._notices_so_far()))
 
     def _notices_so_far(self) -> list[str]:
@@ -169,7 +170,7 @@ class record(ProfilerGroup):  # noqa: N801
         return [*notices, *self._faults]
 
     def _end(self) -> None:
-        """Write what is left; if writing failed before, write all of it again."""
+        """Write the remainder; if writing failed before, write everything again."""
         from dask_diag.storage import save
 
         if not self._faults:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dask_diag.capture.computation import Computation
-from dask_diag.capture.dask_internals import runs_nothing
+from dask_diag.capture.dask_internals import Graph, SchedulerState, runs_nothing
 from dask_diag.capture.system.resource_sampler import (
     SAMPLE_COLUMNS,
     ResourceRows,
@@ -61,15 +61,20 @@ class ResourceProfiler(Diagnostic):
         self._published = 0
         self._next_note = 0.0
         self._sampler: ResourceSampler | None = None
-        self._reasons = 0
+        self._blocks = 0
+        self._sampled_computations: set[int] = set()
 
     def __enter__(self) -> ResourceProfiler:
         super().__enter__()
-        self._guarded("to start sampling", self._start_sampling)
+        with self._lock:
+            self._blocks += 1
+            self._guarded("to start sampling", self._start_sampling)
         return self
 
     def __exit__(self, *args: object) -> None:
-        self._guarded("to stop sampling", self._stop_sampling)
+        with self._lock:
+            self._blocks = max(0, self._blocks - 1)
+            self._guarded("to stop sampling", self._stop_if_unused)
         super().__exit__(*args)
 
     @property
@@ -100,16 +105,19 @@ class ResourceProfiler(Diagnostic):
 
         return build_recording(
             self.session,
+            self.session.snapshots(),
             self.notices(),
-            resources=resources_table(self.rows.samples),
-            processes=processes_table(self.rows.processes),
+            # Copies: numpy lets other threads run while it reads, and what it reads cannot grow.
+            resources=resources_table(self.rows.samples[:]),
+            processes=processes_table(self.rows.processes[:]),
         )
 
     def close(self) -> None:
         """Stop sampling, whatever it was started for. It may be called at any time."""
         with self._lock:
-            self._reasons = min(self._reasons, 1)
-            self._stop_sampling()
+            self._blocks = 0
+            self._sampled_computations.clear()
+            self._stop_if_unused()
 
     def clear(self) -> None:
         """Forget all samples."""
@@ -122,16 +130,21 @@ class ResourceProfiler(Diagnostic):
         return self._sampler is not None
 
     def _began(self, computation: Computation) -> None:
+        self._sampled_computations.add(computation.number)
         self._start_sampling()
 
-    def _ended(self, computation: Computation, dsk: Any) -> None:
-        self._stop_sampling()
+    def _ended(self, computation: Computation, dsk: Graph) -> None:
+        with self._lock:
+            self._sampled_computations.discard(computation.number)
+            self._stop_if_unused()
 
-    def _posttask(self, key: Any, value: Any, dsk: Any, state: Any, worker_id: Any) -> None:
+    def _posttask(
+        self, key: Hashable, value: object, dsk: Graph, state: SchedulerState, worker_id: object
+    ) -> None:
         if perf_counter() >= self._next_note:
             self._guarded("to sample between tasks", self._note, state)
 
-    def _note(self, state: Any) -> None:
+    def _note(self, state: SchedulerState) -> None:
         """Note memory while no task runs: by how much it grows in the next one is then known."""
         if not runs_nothing(state) or not self._lock.acquire(blocking=False):
             return
@@ -142,19 +155,15 @@ class ResourceProfiler(Diagnostic):
             self._lock.release()
 
     def _start_sampling(self) -> None:
-        with self._lock:
-            self._reasons += 1
-            if self._sampler is None:
-                failed = partial(self._fault, "to sample resources")
-                self._sampler = ResourceSampler(self._dt, self.rows, failed)
+        if self._sampler is None:
+            failed = partial(self._fault, "to sample resources")
+            self._sampler = ResourceSampler(self._dt, self.rows, failed)
 
-    def _stop_sampling(self) -> None:
-        with self._lock:
-            self._reasons = max(0, self._reasons - 1)
-            sampler = self._sampler
-            if self._reasons or sampler is None:
-                return
-            self._sampler = None
-            sampler.stop()
-            self._published = len(self.rows.samples)
-            self._results = []
+    def _stop_if_unused(self) -> None:
+        sampler = self._sampler
+        if self._blocks or self._sampled_computations or sampler is None:
+            return
+        self._sampler = None
+        sampler.stop()
+        self._published = len(self.rows.samples)
+        self._results = []

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from functools import partial
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import dask.config
 from dask.utils import parse_timedelta
 
 from dask_diag.capture.computation import Computation
+from dask_diag.capture.dask_internals import Graph
 from dask_diag.capture.sampling.sampler import Subscription, sampler
 from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import seconds
@@ -30,26 +31,25 @@ _SHORTEST = 1e-4
 class SamplingProfiler(TaskDiagnostic):
     """Profile the lines of code in which tasks spend their time, on dask's local schedulers.
 
-    Every `interval` one thread of each process looks at the stacks of the threads that run a task.
-    What it sees is summed up in cycles, so that a long computation needs no more memory than a
-    short
-    one. Seconds sum to those that the tasks took; what could not be seen is labelled. Tasks of
-    which a quarter of a cycle or more was seen are told apart by their keys.
+    Every `interval` one thread of each process samples the stacks of the threads that run a task.
+    Samples are summed up in cycles, so that a long computation needs no more memory than a short
+    one. Seconds sum to those that the tasks took; time without samples is labelled. Tasks longer
+    than a quarter of the cycle are tracked individually, by key; shorter ones by function.
 
     Parameters
     ----------
     interval : str or float, optional
-        Between two looks: a time such as ``"10ms"``, or seconds. By default what dask's
+        Between two samples: a time such as ``"10ms"``, or seconds. By default what dask's
         configuration has under ``diag.profile.interval``, which is 10 ms.
     cycle : str or float, optional
-        The time of which what was seen is taken together. By default what dask's configuration has
-        under ``diag.profile.cycle``, which is 1 s. When there are a thousand, every two become one,
-        and tasks must be twice as long to be told apart.
+        The time of which samples are summed up. By default what dask's configuration has under
+        ``diag.profile.cycle``, which is 1 s. When there are a thousand cycles, every two become
+        one, and tasks must be twice as long to be tracked individually.
 
     Attributes
     ----------
     recording : Recording
-        What was seen: ``frames``, ``stacks`` and ``samples``.
+        What was sampled: ``frames``, ``call_tree`` and ``samples``.
 
     Raises
     ------
@@ -59,11 +59,11 @@ class SamplingProfiler(TaskDiagnostic):
 
     Notes
     -----
-    A task's own threads are left out, as is what runs inside functions that are not written in
-    Python: those show as the line that calls them, or by name if dask calls them itself. Looking
-    needs the interpreter's lock: code that gives it up often is seen somewhat more often than it
-    should be. While a call keeps it nothing is seen, but at its end that call is, and counts for
-    all the time; unless the task ends with it: then its time is told as not sampled.
+    Threads that a task starts are not sampled. Functions that are not written in Python show as the
+    line that calls them, or by name if dask calls them itself. Sampling needs the GIL: code that
+    releases it often is sampled somewhat more often than it should be. While a call keeps the GIL
+    nothing is sampled; its end is, and represents all that time, unless the task ends with it: then
+    the time counts as not sampled.
 
     Examples
     --------
@@ -88,18 +88,19 @@ class SamplingProfiler(TaskDiagnostic):
                 f"cycle: expected at least the interval of {self._interval:g} s, found "
                 f"{self._cycle:g} s"
             )
-        self._looking: dict[int, Subscription] = {}
+        self._subscriptions: dict[int, Subscription] = {}
         self.stacks = self._no_stacks()
         super().__init__()
 
     @property
     def recording(self) -> Recording:
-        """What was seen so far, with the computations in which it was."""
+        """All samples so far, with the computations in which they were taken."""
         from dask_diag.builders.recording import build_recording
         from dask_diag.builders.stacks import stacks_tables
 
+        computations = self.session.snapshots()
         return build_recording(
-            self.session, self.notices(), **stacks_tables(self.stacks, self.session.computations)
+            self.session, computations, self.notices(), **stacks_tables(self.stacks, computations)
         )
 
     def tree(
@@ -109,7 +110,7 @@ class SamplingProfiler(TaskDiagnostic):
         function: str | None = None,
         key: object = None,
     ) -> Table:
-        """The calls that were seen, as a tree.
+        """The calls that were sampled, as a tree.
 
         Parameters
         ----------
@@ -118,7 +119,7 @@ class SamplingProfiler(TaskDiagnostic):
         function : str, optional
             Only tasks of this function, which is the prefix of their keys.
         key : object, optional
-            Only the task of this key, as it is or as text; ``""`` for those not told apart.
+            Only the task of this key, as it is or as text; ``""`` for tasks not tracked by key.
 
         Returns
         -------
@@ -142,7 +143,7 @@ class SamplingProfiler(TaskDiagnostic):
         function: str | None = None,
         key: object = None,
     ) -> Summary:
-        """The ten hottest lines, with the seconds of their own and with what they called.
+        """The ten hottest lines, with their self time and with what they called.
 
         Parameters
         ----------
@@ -151,7 +152,7 @@ class SamplingProfiler(TaskDiagnostic):
         function : str, optional
             Only tasks of this function, which is the prefix of their keys.
         key : object, optional
-            Only the task of this key, as it is or as text; ``""`` for those not told apart.
+            Only the task of this key, as it is or as text; ``""`` for tasks not tracked by key.
 
         Raises
         ------
@@ -188,7 +189,7 @@ class SamplingProfiler(TaskDiagnostic):
         function : str, optional
             Only tasks of this function, which is the prefix of their keys.
         key : object, optional
-            Only the task of this key, as it is or as text; ``""`` for those not told apart.
+            Only the task of this key, as it is or as text; ``""`` for tasks not tracked by key.
         overwrite : bool, optional
             Whether a file that is there may be replaced.
 
@@ -228,38 +229,36 @@ class SamplingProfiler(TaskDiagnostic):
         other = computation.probes.get(StackProbe)
         if other is not None:
             probe = StackProbe(*map(min, zip(probe, other, strict=True)))
-        with self._lock:
-            computation.stacks += (self.stacks,)
+        computation.stacks += (self.stacks,)
         attach_probe(computation, probe)
         keep_code()
-        self._looking[computation.number] = sampler.add(
-            probe.look, probe.interval, partial(self._fault, "to look at stacks")
+        self._subscriptions[computation.number] = sampler.add(
+            probe.sample, probe.interval, partial(self._fault, "to sample stacks")
         )
 
-    def _ended(self, computation: Computation, dsk: Any) -> None:
+    def _ended(self, computation: Computation, dsk: Graph) -> None:
         from dask_diag.capture.sampling.stack_probe import forget_code
 
-        looking = self._looking.pop(computation.number, None)
-        if looking is not None:
-            sampler.remove(looking)
+        subscription = self._subscriptions.pop(computation.number, None)
+        if subscription is not None:
+            sampler.remove(subscription)
             forget_code()
 
     def notices(self) -> list[str]:
-        """What a reader must know beside the numbers."""
+        """What a reader must know besides the numbers."""
         notices = super().notices()
         stacks = self.stacks
         if stacks.late:
             times = "once" if stacks.late == 1 else f"{stacks.late:,} times"
             notices.append(
-                f"SamplingProfiler came late {times}, at most {seconds(stacks.latest)} after the "
-                "look before: a task kept the interpreter's lock (GIL), or the machine was busy; a "
-                "stack then seen counts for all that time, and where the task had ended by then "
-                "none was seen: its time is told as not sampled"
+                f"SamplingProfiler came late {times} (longest gap {seconds(stacks.latest)}): a "
+                "task kept the GIL, or the machine was busy. The next sample represents the gap; "
+                "if the task had ended by then, its time is shown as not sampled"
             )
         if stacks.cut:
             notices.append(
-                f"SamplingProfiler had no room for {stacks.cut:,} more stacks: their innermost "
-                "calls count to the caller"
+                f"SamplingProfiler reached its limit of distinct stacks: the innermost calls of "
+                f"{stacks.cut:,} samples count to their callers"
             )
         return notices
 
@@ -270,11 +269,13 @@ def _seconds(name: str, value: str | float | None) -> float:
     if value is None:
         where = f"diag.profile.{name} of dask's configuration"
         value = dask.config.get(f"diag.profile.{name}")
-    said = f"{where}: expected a time of 0.1 ms or more, as '10ms' or in seconds, found {value!r}"
+    message = (
+        f"{where}: expected a time of 0.1 ms or more, as '10ms' or in seconds, found {value!r}"
+    )
     try:
         seconds = float(parse_timedelta(value, default="s"))
     except Exception:
-        raise DiagnosticError(said) from None
+        raise DiagnosticError(message) from None
     if isinstance(value, bool) or not isfinite(seconds) or seconds < _SHORTEST:
-        raise DiagnosticError(said)
+        raise DiagnosticError(message)
     return seconds

@@ -11,7 +11,7 @@ from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table, stack
 from dask_diag.model.tables import TABLES
 from dask_diag.storage.blocks import ByteReader, ByteWriter
-from dask_diag.storage.encoding import NotStorableError, decode_table, encode_table
+from dask_diag.storage.encoding import NotStorableError, Spec, decode_table, encode_table
 
 __all__ = ["Chunk", "decode_chunk", "encode_chunk", "joined"]
 
@@ -28,8 +28,8 @@ class Chunk(NamedTuple):
 
 def encode_chunk(recording: Recording, level: int) -> bytes:
     """A chunk as bytes, compressed by a level from 1 to 9; tables without rows are left out."""
-    values: dict[str, Any] = {}
-    tables: dict[str, Any] = {}
+    values: dict[str, object] = {}
+    tables: dict[str, Spec] = {}
     columns = ByteWriter()
     for field in fields(recording):
         value = getattr(recording, field.name)
@@ -80,21 +80,21 @@ def joined(chunks: Sequence[Chunk], notices: Sequence[str]) -> Recording:
     return replace(recording, notices=(*recording.notices, *left_out, *notices))
 
 
-_CHECKED: dict[str, Any] = {
+_CHECKED: dict[str, type | tuple[type, ...]] = {
     "float": (float, int),
     "str": str,
     "tuple[str, ...]": tuple,
 }
-_CONTAINERS: dict[str, Any] = {"tuple": tuple, "list": list}
+_CONTAINERS: dict[str, type[tuple[object, ...] | list[object]]] = {"tuple": tuple, "list": list}
 
 
-def _as_json(value: Any) -> Any:
+def _as_json(value: object) -> object:
     """A field's value in terms of JSON, in which tuples and lists stay apart."""
     if type(value) in (str, int, float, bool, type(None)):
         return value
     if type(value) is dict:
         return {"dict": [[_as_json(key), _as_json(item)] for key, item in value.items()]}
-    if type(value) in (tuple, list):
+    if type(value) is tuple or type(value) is list:
         return {type(value).__name__: [_as_json(item) for item in value]}
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         return _as_json(value.item())
@@ -103,7 +103,7 @@ def _as_json(value: Any) -> Any:
     )
 
 
-def _from_json(value: Any) -> Any:
+def _from_json(value: object) -> object:
     if isinstance(value, dict):
         ((kind, items),) = value.items()
         if kind == "dict":

@@ -9,22 +9,23 @@ change from row to row, and nearly vanish when they are compressed.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, reduce
 from itertools import chain, permutations
 from typing import Any
 
 import numpy as np
 
-from dask_diag.columns import Categorical, PrefixStrings
+from dask_diag.columns import Array, Categorical, FloatArray, IntArray, PrefixStrings, Values
 from dask_diag.model.table import Table
 from dask_diag.storage.blocks import ByteReader, ByteWriter
 
-__all__ = ["NotStorableError", "decode_table", "encode_table"]
+__all__ = ["NotStorableError", "Spec", "decode_table", "encode_table"]
 
-Array = np.ndarray[Any, Any]
-Integers = np.ndarray[Any, np.dtype[np.int64]]
-Floats = np.ndarray[Any, np.dtype[np.float64]]
+Integers = IntArray
+Floats = FloatArray
+Kind = str | int
+"""What integers count: columns are compared with columns of the same kind."""
 Spec = dict[str, Any]
 
 SCALES = (1, 1_000_000_000)
@@ -54,7 +55,7 @@ class _Table:
         self.rows = rows
         self.floats: dict[str, Floats] = {}
         # By kind and name, as nanoseconds are only compared with nanoseconds.
-        self.integers: defaultdict[Any, dict[str, Integers]] = defaultdict(dict)
+        self.integers: defaultdict[Kind, dict[str, Integers]] = defaultdict(dict)
 
     @cached_property
     def sample(self) -> Integers:
@@ -85,7 +86,7 @@ def decode_table(spec: Spec, source: ByteReader) -> Table:
     )
 
 
-def _encode_column(name: str, column: Any, done: _Table, out: ByteWriter) -> Spec:
+def _encode_column(name: str, column: object, done: _Table, out: ByteWriter) -> Spec:
     if isinstance(column, Categorical):
         return _encode_labels(name, column, done, out)
     if isinstance(column, PrefixStrings):
@@ -103,7 +104,9 @@ def _encode_column(name: str, column: Any, done: _Table, out: ByteWriter) -> Spe
 # Integers, which the other kinds are made of.
 
 
-def _encode_integers(name: str, values: Integers, kind: Any, done: _Table, out: ByteWriter) -> Spec:
+def _encode_integers(
+    name: str, values: Integers, kind: Kind, done: _Table, out: ByteWriter
+) -> Spec:
     group, at = done.integers[kind], done.sample
     base = _best_base(values[at], values[at - 1], at, group)[1]
     residual = values
@@ -126,7 +129,7 @@ def _encode_integers(name: str, values: Integers, kind: Any, done: _Table, out: 
 
 
 def _decode_integers(
-    name: str, spec: Spec, kind: Any, done: _Table, source: ByteReader
+    name: str, spec: Spec, kind: Kind, done: _Table, source: ByteReader
 ) -> Integers:
     group, base, rows = done.integers[kind], spec["base"], done.rows
     planes = [np.frombuffer(source.take(rows, plain), np.uint8) for plain in spec["planes"]]
@@ -249,10 +252,10 @@ def _quotient(count: Integers, scale: int) -> Integers:
     return (count / scale).view(np.int64)
 
 
-def _difference(columns: Sequence[Floats]) -> Any:
+def _difference(columns: Sequence[Floats]) -> Integers:
     """The bits of the first column less the others; 0 if there are none."""
     if not columns:
-        return np.int64(0)
+        return np.zeros(1, np.int64)
     with np.errstate(all="ignore"):
         values = reduce(np.subtract, columns)
     # The bits of what is no number are not the same on every processor.
@@ -312,7 +315,7 @@ def _check_that_texts_decode(lengths: Integers, tails: bytes) -> None:
             raise ValueError("expected texts that end where a character does")
 
 
-_DECODERS = {
+_DECODERS: Mapping[str, Callable[[str, Spec, _Table, ByteReader], Values]] = {
     "integers": _decode_numbers,
     "floats": _decode_floats,
     "labels": _decode_labels,

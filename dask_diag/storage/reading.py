@@ -7,13 +7,13 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from dask_diag._version import __version__
 from dask_diag.atomic_files import as_path, os_errors_as
 from dask_diag.errors import RecordingFileError
 from dask_diag.model.combine import worst_state
 from dask_diag.model.recording import Recording
+from dask_diag.schema import State
 from dask_diag.storage import zip_stream
 from dask_diag.storage.chunks import Chunk, decode_chunk, joined
 from dask_diag.storage.zip_stream import ABOUT, CHUNK, FORMAT, PROVISIONAL, SCHEMA_VERSION, Entry
@@ -63,7 +63,7 @@ def load(path: str | os.PathLike[str]) -> Recording:
         ) from error
 
 
-def _content(path: Any) -> bytes:
+def _content(path: str | os.PathLike[str]) -> bytes:
     """What is in a file, or only its first bytes, if it cannot be a recording."""
     name = as_path(path, error=RecordingFileError)
     with (
@@ -85,7 +85,9 @@ def _open_without_blocking(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-def _checked(path: Any, data: memoryview, first: tuple[Entry, memoryview] | None) -> Entry:
+def _checked(
+    path: str | os.PathLike[str], data: memoryview, first: tuple[Entry, memoryview] | None
+) -> Entry:
     """The first entry of a recording; every other file is refused."""
     if first is None and bytes(data[30 : 30 + len(ABOUT)]) == ABOUT.encode():
         raise RecordingFileError(f"cannot read {path}: its beginning is damaged; {_ADVICE}")
@@ -113,7 +115,7 @@ def _kind_of(data: memoryview) -> str:
     return f"a file that begins with {begin!r}" if begin else "an empty file"
 
 
-def _version(about: bytes) -> Any:
+def _version(about: bytes) -> object:
     try:
         content = json.loads(about)
         return content["version"] if content["format"] == FORMAT else content["format"]
@@ -140,20 +142,20 @@ class _Reading:
             self._entries.append(entry)
             self._stop = entry.stop
 
-    def state(self, path: Any, data: memoryview) -> tuple[str, list[str]]:
+    def state(self, path: str | os.PathLike[str], data: memoryview) -> tuple[str, list[str]]:
         """The state of the file, and the notices that say why."""
         rest = data[self._stop :]
         if rest == zip_stream.directory(self._entries, self._stop):
-            return "complete", []
+            return State.COMPLETE, []
         name = os.path.basename(os.fsdecode(path))
         if zip_stream.ends_with_directory(data):
-            return "damaged", [
+            return State.DAMAGED, [
                 f"{name} is damaged: it has changed since it was closed, from byte {self._stop:,} "
                 f"on; the last {len(rest):,} bytes cannot be read. Everything up to there was "
                 "loaded; get another copy for the rest."
             ]
         lost = f" The last {len(rest):,} bytes cannot be read." if len(rest) else ""
-        return "truncated", [
+        return State.TRUNCATED, [
             f"{name} is truncated: the writing process did not close it (killed?). Everything up "
             f"to the last complete chunk was loaded.{lost}"
         ]

@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any
 
 from bokeh.models import CustomJS
 
@@ -73,6 +72,6 @@ def call(name: str, function: str, arguments: str) -> str:
     return f"{link(name)}\nreturn {_constant(name)}.{function}({arguments})"
 
 
-def callback(name: str, function: str, args: Mapping[str, Any]) -> CustomJS:
+def callback(name: str, function: str, args: Mapping[str, object]) -> CustomJS:
     """Call a function of a module with these arguments, as one object."""
     return CustomJS(args=dict(args), code=call(name, function, f"{{{', '.join(args)}}}"))

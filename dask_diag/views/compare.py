@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from math import isnan
-from typing import Any
 
 from dask_diag.analysis.compare import Comparison
 from dask_diag.analysis.statistics import CONFIDENCE, MIN_TASKS
-from dask_diag.formatting import amount, count, percent, quantity, size
-from dask_diag.views.escaping import seconds, shown
-from dask_diag.views.text import Summary, counted, table_summary
+from dask_diag.formatting import amount, count, percent, quantity, seconds, size
+from dask_diag.views.escaping import shown
+from dask_diag.views.text import Record, Summary, counted, table_summary
 
 __all__ = ["comparison_page", "comparison_summary", "page_of_summary"]
 
@@ -34,7 +33,7 @@ def comparison_summary(comparison: Comparison, before: str, after: str) -> Summa
     return table_summary(heading, _HEADINGS, rows, list(_notes(comparison, records)))
 
 
-def _row(record: dict[str, Any]) -> tuple[str, ...]:
+def _row(record: Record) -> tuple[str, ...]:
     return (
         shown(record["function"]),
         _both(record, "tasks", count),
@@ -46,13 +45,13 @@ def _row(record: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _both(record: dict[str, Any], name: str, text: Callable[[float], str], to: str = "→") -> str:
+def _both(record: Record, name: str, text: Callable[[float], str], to: str = "→") -> str:
     """Before and after, or one of them if their texts are equal."""
     texts = [text(record[f"{name}_{when}"]) for when in ("before", "after")]
     return texts[0] if texts[0] == texts[1] else to.join(texts)
 
 
-def _change(record: dict[str, Any]) -> str:
+def _change(record: Record) -> str:
     """In shares of the seconds before."""
     before = record["seconds_before"]
     if not before or not record["seconds_after"]:
@@ -66,7 +65,7 @@ def _share(value: float) -> str:
     return percent(value) if abs(value) < 10 else f"{amount(value)}x"
 
 
-def _notes(comparison: Comparison, records: list[dict[str, Any]]) -> Iterator[str]:
+def _notes(comparison: Comparison, records: Sequence[Record]) -> Iterator[str]:
     if len(records) > _FUNCTIONS_SHOWN:
         hidden = counted(len(records) - _FUNCTIONS_SHOWN, "function")
         yield f"{hidden} that changed less not shown"
@@ -86,9 +85,7 @@ def _notes(comparison: Comparison, records: list[dict[str, Any]]) -> Iterator[st
     yield from _notes_on_cached_results(comparison, records)
 
 
-def _notes_on_cached_results(
-    comparison: Comparison, records: list[dict[str, Any]]
-) -> Iterator[str]:
+def _notes_on_cached_results(comparison: Comparison, records: Sequence[Record]) -> Iterator[str]:
     """The peak of cached results, compared only if both are of one unit."""
     units = [shown(unit, 24) for unit in comparison.units]
     measured = [unit for metric, unit in zip(comparison.metrics, units, strict=True) if metric]
@@ -107,7 +104,7 @@ def _notes_on_cached_results(
 
 def _peaks(
     comparison: Comparison,
-    records: list[dict[str, Any]],
+    records: Sequence[Record],
     name: str,
     description: str,
     text: Callable[[float], str],
@@ -116,7 +113,7 @@ def _peaks(
 ) -> Iterator[str]:
     """The peak of all functions together, and of those in which it changed most."""
 
-    def change(row: dict[str, Any]) -> float:
+    def change(row: Record) -> float:
         return abs(float(row[f"{name}_after"] - row[f"{name}_before"]))
 
     total = comparison.total

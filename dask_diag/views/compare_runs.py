@@ -7,9 +7,9 @@ from math import isnan
 from typing import Any
 
 from dask_diag.analysis.compare_runs import COMPUTING, WALL, RunComparison
-from dask_diag.formatting import amount, percent
+from dask_diag.formatting import amount, percent, seconds
 from dask_diag.views.compare import page_of_summary
-from dask_diag.views.escaping import seconds, shown
+from dask_diag.views.escaping import shown
 from dask_diag.views.text import Summary, counted, table_summary
 
 __all__ = ["run_comparison_page", "run_comparison_summary"]

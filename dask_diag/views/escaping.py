@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dask_diag.formatting import seconds
-
-__all__ = ["seconds", "shown"]
+__all__ = ["shown"]
 
 
 def shown(text: object, limit: int = 60) -> str:

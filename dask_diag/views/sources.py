@@ -1,17 +1,35 @@
-"""What can be shown: diagnostics, recordings, or a list of them."""
+"""What can be shown: profilers, recordings, or a list of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol, cast
 
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording
 
-__all__ = ["listed", "recording_of"]
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+__all__ = ["Profiler", "Source", "Sources", "listed", "recording_of"]
 
 
-def listed(sources: Any) -> list[Any]:
+class Profiler(Protocol):
+    """What views need of a profiler."""
+
+    draws: str
+    """The plot of what it measures."""
+
+    @property
+    def recording(self) -> Recording:
+        """What it has measured so far."""
+
+
+Source: TypeAlias = Recording | Profiler
+Sources: TypeAlias = Source | Iterable[Source]
+
+
+def listed(sources: Sources) -> Sequence[Source]:
     """`sources` as a list, whether it is one or several.
 
     Raises
@@ -19,8 +37,10 @@ def listed(sources: Any) -> list[Any]:
     DiagnosticError
         If it is empty or holds something that cannot be shown.
     """
-    several = isinstance(sources, Iterable) and not _can_be_shown(sources)
-    items = list(sources) if several else [sources]
+    if isinstance(sources, Iterable) and not _can_be_shown(sources):
+        items = list(sources)
+    else:
+        items = [cast("Source", sources)]
     if not items:
         raise DiagnosticError("expected a profiler or a list of them, found an empty list")
     for item in items:
@@ -31,12 +51,12 @@ def listed(sources: Any) -> list[Any]:
     return items
 
 
-def _can_be_shown(item: Any) -> bool:
+def _can_be_shown(item: object) -> bool:
     shown = hasattr(item, "recording") or hasattr(item, "visualize")
     return isinstance(item, Recording) or (shown and not isinstance(item, type))
 
 
-def recording_of(sources: Any) -> Recording:
+def recording_of(sources: Sources) -> Recording:
     """The recording of one source, or of several combined."""
     items = listed(sources)
     for item in items:

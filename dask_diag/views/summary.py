@@ -4,55 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import isnan
-from typing import Any
 
 import numpy as np
 
-from dask_diag.analysis.findings import Finding, findings
-from dask_diag.analysis.functions import by_function
-from dask_diag.analysis.step_functions import seconds_computing
+from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.findings import Finding, find
 from dask_diag.formatting import count, percent, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.schema import Outcome
 from dask_diag.views.escaping import shown
-from dask_diag.views.sources import recording_of
+from dask_diag.views.sources import Sources, recording_of
 from dask_diag.views.summary_lines import labelled_lines, shares_of_worker_time
-from dask_diag.views.text import Summary, SummaryParts, counted, make_summary
+from dask_diag.views.text import Record, Summary, SummaryParts, counted, make_summary
 
-__all__ = ["summary", "summary_parts"]
+__all__ = ["HEADINGS", "function_rows", "headline", "summary"]
 
 _FUNCTIONS_SHOWN = 20
-_HEADINGS = ("function", "tasks", "wall", "CPU", "non-CPU", "CPU %", "longest")
+HEADINGS = ("function", "tasks", "wall", "CPU", "non-CPU", "CPU %", "longest")
 
 
-def summary(profilers: Any) -> Summary:
-    """What was measured, by function, with totals, failures and what the reader must know.
+def summary(profilers: Sources) -> Summary:
+    """What was measured, by function, with totals, failures and notices.
 
     Parameters
     ----------
     profilers : diagnostic, Recording, or a list of them
-        Several are combined: they are taken to have watched the same block.
+        Several are combined, as recordings of the same block.
 
     Returns
     -------
     Summary
         A string of at most 80 columns; in a notebook it shows as an HTML table.
     """
-    return make_summary(summary_parts(recording_of(profilers)))
+    return make_summary(summary_parts(Analysis(recording_of(profilers))))
 
 
-def summary_parts(recording: Recording) -> SummaryParts:
+def summary_parts(analysis: Analysis) -> SummaryParts:
     """What the summary of a recording shows."""
-    total, shares = shares_of_worker_time(recording)
+    total, shares = shares_of_worker_time(analysis)
     return SummaryParts(
-        headline=_headline(recording),
-        findings=list(map(_in_words, findings(recording))),
+        headline=headline(analysis),
+        findings=list(map(_in_words, find(analysis))),
         bar_title=f"Worker time {seconds(total)}",
         bar=shares,
-        columns=_HEADINGS,
-        rows=list(_rows(by_function(recording))),
-        lines=list(labelled_lines(recording)),
-        notices=[shown(notice, 400) for notice in recording.notices],
+        columns=HEADINGS,
+        rows=list(function_rows(analysis)),
+        lines=list(labelled_lines(analysis)),
+        notices=[shown(notice, 400) for notice in analysis.recording.notices],
     )
 
 
@@ -63,10 +62,11 @@ def _in_words(finding: Finding) -> tuple[str, str]:
     return f"{finding.code} ({finding.severity}{lost})", f"{evidence}. To do: {advice}."
 
 
-def _headline(recording: Recording) -> str:
+def headline(analysis: Analysis) -> str:
     """Wall, tasks, workers and outcome, in one line."""
+    recording = analysis.recording
     tasks, computations = recording.tasks, recording.computations
-    parts = [f"{seconds(seconds_computing(computations))} in"]
+    parts = [f"{seconds(analysis.computing)} in"]
     parts.append(counted(len(computations), "computation"))
     if not len(tasks):
         return " ".join(parts)
@@ -77,7 +77,9 @@ def _headline(recording: Recording) -> str:
 
 def _outcome(recording: Recording) -> str:
     outcomes = recording.tasks.outcome
-    counts = {name: int(outcomes.where(name).sum()) for name in ("failed", "unfinished")}
+    counts = {
+        name: int(outcomes.where(name).sum()) for name in (Outcome.FAILED, Outcome.UNFINISHED)
+    }
     return ", ".join(f"{count(n)} {name}" for name, n in counts.items() if n) or "all done"
 
 
@@ -85,9 +87,9 @@ def _workers_used(tasks: Table) -> int:
     return len(np.unique(tasks["worker"].codes[~np.isnan(tasks["start"])]))
 
 
-def _rows(table: Table) -> Iterator[tuple[str, ...]]:
+def function_rows(analysis: Analysis) -> Iterator[tuple[str, ...]]:
     """Cells for each function, then for those not shown, then for all."""
-    records = table.to_dicts()
+    records = analysis.functions.to_dicts()
     for record in records[:_FUNCTIONS_SHOWN]:
         yield _row(shown(record["function"]), [record])
     if len(records) > _FUNCTIONS_SHOWN:
@@ -97,7 +99,7 @@ def _rows(table: Table) -> Iterator[tuple[str, ...]]:
         yield _row("total", records)
 
 
-def _row(name: str, records: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+def _row(name: str, records: Sequence[Record]) -> tuple[str, ...]:
     tasks = sum(record["tasks"] for record in records)
     wall, cpu, noncpu, longest = (
         [record[column] for record in records if not isnan(record[column])]

@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeVar
 
 import numpy as np
 
-from dask_diag.analysis.activities import activities
+from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.call_tree import hottest_lines
-from dask_diag.analysis.cpu_accounting import cpu_of_scheduler, cpu_outside_tasks
-from dask_diag.analysis.critical_path import critical_path
-from dask_diag.analysis.memory import memory_usage
 from dask_diag.analysis.memory_series import series_of
 from dask_diag.analysis.metering import metered_amounts
 from dask_diag.analysis.source_paths import short_path
-from dask_diag.analysis.step_functions import cached_levels
-from dask_diag.analysis.waits import waits
 from dask_diag.formatting import amount, count, percent, quantity, seconds, size
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.schema import Outcome
 from dask_diag.views.escaping import shown
 from dask_diag.views.text import counted
+from dask_diag.views.thread_lines import thread_lines
 
 __all__ = ["labelled_lines", "shares_of_worker_time"]
 
 Line = tuple[str, str]
 """A label and a text."""
 
-_Key = TypeVar("_Key")
-
 _SMALLEST_SHARE = 0.01
-_LARGE_SHARE = 0.1
 _LARGE_GROWTH = 1e6
 _SERIES_SHOWN = 8
 _METERED_SHOWN = 8
@@ -39,30 +32,30 @@ _SHORTEST_FOR_CPU = 0.05
 """Seconds: the kernel counts what other processors do when its clock ticks, each 4 or 10 ms."""
 
 
-def labelled_lines(recording: Recording) -> Iterator[Line]:
+def labelled_lines(analysis: Analysis) -> Iterator[Line]:
     """What is worth knowing of a recording beside its findings and its table."""
-    yield from _critical_path(recording)
-    yield from _off_cpu(recording)
+    recording = analysis.recording
+    yield from _critical_path(analysis)
+    yield from _off_cpu(analysis)
     yield from _resources(recording)
-    yield from _memory(recording)
-    yield from _cached_results(recording)
+    yield from _memory(analysis)
+    yield from _cached_results(analysis)
     yield from _hottest_line(recording)
     yield from _metered(recording)
-    yield from _cpu_outside_tasks(recording)
+    yield from thread_lines(analysis)
     yield from _outcomes(recording.tasks)
     yield from _computations(recording.computations)
 
 
-def shares_of_worker_time(recording: Recording) -> tuple[float, list[tuple[str, float]]]:
+def shares_of_worker_time(analysis: Analysis) -> tuple[float, list[tuple[str, float]]]:
     """The worker-seconds, and the share of each activity that has a hundredth or more."""
-    if not len(recording.tasks):
+    if not len(analysis.recording.tasks):
         return 0.0, []
-    rows = activities(recording).to_dicts()
-    total = sum(row["value"] for row in rows)
+    total = sum(analysis.activities.values())
     return total, [
-        (shown(row["activity"], 24), row["value"] / total)
-        for row in rows
-        if row["value"] >= _SMALLEST_SHARE * total > 0
+        (shown(activity, 24), amount / total)
+        for activity, amount in analysis.activities.items()
+        if amount >= _SMALLEST_SHARE * total > 0
     ]
 
 
@@ -75,7 +68,7 @@ def _metered(recording: Recording) -> Iterator[Line]:
     }
     parts = [
         f"{shown(activity, 24)} {quantity(value, shown(unit, 24))}"
-        for (activity, unit), value in _first(amounts, _METERED_SHOWN)
+        for (activity, unit), value in list(amounts.items())[:_METERED_SHOWN]
     ]
     if len(amounts) > len(parts):
         parts.append(f"and {count(len(amounts) - len(parts))} more")
@@ -83,9 +76,9 @@ def _metered(recording: Recording) -> Iterator[Line]:
         yield "Metered", ", ".join(parts)
 
 
-def _off_cpu(recording: Recording) -> Iterator[Line]:
+def _off_cpu(analysis: Analysis) -> Iterator[Line]:
     """What tasks waited for, with the standard error of what was sampled."""
-    rows = waits(recording, by="activity").to_dicts()
+    rows = analysis.waits.to_dicts()
     total = sum(row["seconds"] for row in rows)
     if total <= 0:
         return
@@ -96,16 +89,15 @@ def _off_cpu(recording: Recording) -> Iterator[Line]:
         for row in rows
         if row["seconds"] >= 0.01 * total
     ]
-    metrics = recording.metrics
-    metered = len(metrics) and metrics["unit"].where("seconds").any()
+    metered = analysis.recording.metrics.unit.where("seconds").any()
     without = " (without metered code)" if metered else ""
     yield "Off-CPU", f"{seconds(total)} of tasks{without}: {', '.join(parts)}"
 
 
-def _critical_path(recording: Recording) -> Iterator[Line]:
-    if not len(recording.dependencies):
+def _critical_path(analysis: Analysis) -> Iterator[Line]:
+    if not len(analysis.recording.dependencies):
         return
-    path = critical_path(recording)
+    path = analysis.critical_path
     wall = float(path.computations["wall"].sum())
     if path.length:
         names = [shown(name, 24) for name in path.functions["function"].tolist()[:3]]
@@ -120,7 +112,7 @@ def _critical_path(recording: Recording) -> Iterator[Line]:
 def _outcomes(tasks: Table) -> Iterator[Line]:
     if not len(tasks):
         return
-    failed = tasks.rows(tasks["outcome"].where("failed"))
+    failed = tasks.rows(tasks["outcome"].where(Outcome.FAILED))
     if len(failed):
         first = failed.rows(slice(1)).to_dicts()[0]
         yield (
@@ -128,7 +120,7 @@ def _outcomes(tasks: Table) -> Iterator[Line]:
             f"{counted(len(failed), 'task')}, first {shown(first['key'])} with "
             f"{shown(first['error'])}",
         )
-    unfinished = tasks.rows(tasks["outcome"].where("unfinished"))
+    unfinished = tasks.rows(tasks["outcome"].where(Outcome.UNFINISHED))
     if len(unfinished):
         started = int((~np.isnan(unfinished["start"])).sum())
         yield (
@@ -150,27 +142,6 @@ def _computations(computations: Table) -> Iterator[Line]:
     overlapping = int((computations["start"][order][1:] < reached[:-1]).sum())
     if overlapping:
         yield "Overlapping", f"{counted(overlapping, 'computation')} started before another stopped"
-
-
-def _cpu_outside_tasks(recording: Recording) -> Iterator[Line]:
-    if not len(recording.computations):
-        return
-    outside = cpu_outside_tasks(recording)
-    in_tasks = float(np.nansum(recording.tasks["thread_cpu"])) if len(recording.tasks) else 0.0
-    if outside > _LARGE_SHARE * (outside + in_tasks):
-        pools = recording.pools.rows(recording.pools.known > 0)
-        named = {
-            f"{shown(row['library'], 24)} ({row['threads']} threads)" for row in pools.to_dicts()
-        }
-        text = f"{seconds(outside)} of CPU"
-        if named:
-            text += f"; native thread pools: {', '.join(sorted(named))}"
-        elif len(recording.pools):
-            text += ". Install threadpoolctl to see native thread pools"
-        yield "Other threads", text
-    scheduling = cpu_of_scheduler(recording)
-    if scheduling > _LARGE_SHARE * (outside + in_tasks + scheduling):
-        yield "Scheduler", f"{seconds(scheduling)} of CPU"
 
 
 def _hottest_line(recording: Recording) -> Iterator[Line]:
@@ -212,11 +183,9 @@ def _resources(recording: Recording) -> Iterator[Line]:
     yield "CPU", _cpu_of_resources(recording)
 
 
-def _memory(recording: Recording) -> Iterator[Line]:
+def _memory(analysis: Analysis) -> Iterator[Line]:
     """What functions took while they ran, and the series of memory samplers."""
-    grown = [
-        row for row in memory_usage(recording).to_dicts() if row["peak_growth"] >= _LARGE_GROWTH
-    ]
+    grown = [row for row in analysis.memory_usage.to_dicts() if row["peak_growth"] >= _LARGE_GROWTH]
     if grown:
         largest = ", ".join(
             f"{shown(row['function'], 24)}{' ' if row['bound'] == 'exact' else ' ≤ '}"
@@ -224,7 +193,7 @@ def _memory(recording: Recording) -> Iterator[Line]:
             for row in grown[:3]
         )
         yield "Memory growth", f"{largest} (largest during a task, sampled)"
-    series = [(label, sizes) for label, _, sizes in series_of(recording) if len(sizes)]
+    series = [(label, sizes) for label, _, sizes in series_of(analysis.recording) if len(sizes)]
     for label, sizes in series[:_SERIES_SHOWN]:
         yield (
             f"Memory in {shown(label, 24)}",
@@ -239,18 +208,14 @@ def _max_delay(resources: Table) -> float:
     return float(np.nanmax(delay)) if not np.isnan(delay).all() else float("nan")
 
 
-def _cached_results(recording: Recording) -> Iterator[Line]:
-    levels, total = cached_levels(recording)
+def _cached_results(analysis: Analysis) -> Iterator[Line]:
+    recording = analysis.recording
+    levels, total = analysis.cached_levels
     if not levels:
         return
     unit = shown(recording.metric_unit, 24)
-    top = ", ".join(
-        f"{shown(name, 24)} {quantity(level.peak, unit)}" for name, level in _first(levels, 3)
-    )
+    largest = list(levels.items())[:3]
+    top = ", ".join(f"{shown(name, 24)} {quantity(level.peak, unit)}" for name, level in largest)
     metric = shown(recording.metric, 24)
     measured = "" if (metric, unit) == ("nbytes", "bytes") else f" ({metric})"
     yield "Cached results", f"peak {quantity(total.peak, unit)}{measured}: {top}"
-
-
-def _first(mapping: dict[_Key, Any], count: int) -> list[tuple[_Key, Any]]:
-    return list(mapping.items())[:count]

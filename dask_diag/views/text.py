@@ -5,8 +5,9 @@ from __future__ import annotations
 import html
 import io
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -15,7 +16,10 @@ from rich.text import Text
 
 from dask_diag.formatting import count, percent
 
-__all__ = ["Summary", "SummaryParts", "counted", "make_summary", "table_summary"]
+__all__ = ["Record", "Summary", "SummaryParts", "counted", "make_summary", "table_summary"]
+
+Record = Mapping[str, Any]
+"""A row of a table, by column."""
 
 _WIDTH = 80
 _BAR_WIDTH = _WIDTH - 2
@@ -85,9 +89,9 @@ def table_summary(
     return make_summary(SummaryParts(headline, columns, rows, notices=notices))
 
 
-def counted(number: int, noun: str, plural: str = "") -> str:
-    """A count with its noun, in the plural where it must be."""
-    return f"{count(number)} {noun if number == 1 else plural or noun + 's'}"
+def counted(number: int, singular: str, plural: str = "") -> str:
+    """A number with what it counts: ``1 task``, ``2 tasks``."""
+    return f"{count(number)} {singular if number == 1 else plural or singular + 's'}"
 
 
 def _as_text(parts: SummaryParts) -> str:

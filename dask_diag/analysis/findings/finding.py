@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isnan
 
+from dask_diag import schema
+from dask_diag.errors import DiagnosticError
+
 __all__ = ["HIGH", "MEDIUM", "SEVERITIES", "Finding", "severity_of_guess", "severity_of_share"]
 
 SEVERITIES = ("high", "medium", "low")
@@ -39,9 +42,15 @@ class Finding:
     evidence: str
     advice: str
 
+    def __post_init__(self) -> None:
+        if self.code not in schema.FINDINGS:
+            raise DiagnosticError(
+                f"code: expected one of {', '.join(schema.FINDINGS)}, found {self.code!r}"
+            )
+
     @property
     def rank(self) -> tuple[bool, int, float]:
-        """What findings are sorted by: the worst has the least.
+        """What findings are sorted by: the worst is the smallest.
 
         Without a result no other finding matters.
         """

@@ -1,4 +1,4 @@
-"""The finding on memory that is not given back."""
+"""The finding on memory that is not released."""
 
 from __future__ import annotations
 
@@ -6,54 +6,56 @@ from math import isnan
 
 import numpy as np
 
-from dask_diag.analysis.findings.facts import Facts
+from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.finding import Finding
 from dask_diag.analysis.memory_baseline import cached_at, memory_at_rest, returned_by
+from dask_diag.analysis.step_functions import running_computations
 from dask_diag.formatting import seconds, size
 from dask_diag.model.recording import Recording
-from dask_diag.model.table import NO_ROWS, Table
+from dask_diag.model.tables import Resources
 
 __all__ = ["memory_growth"]
 
 FEWEST_SAMPLES = 8
-"""Samples that must have been taken while computations ran."""
+"""Least number of samples that were taken while computations ran."""
 PARTS = 4
 """Parts of equal number into which these samples are divided to see whether memory rose steadily.
 
-Memory must have been read between tasks before the second of them and after the last one began."""
+Memory must have been read between tasks before the second of them and after the last one started.
+"""
 GROWN = 100e6
-"""Bytes of growth from which on it is reported."""
+"""Least growth that is reported, in bytes."""
 GROWN_OF_MEMORY = 0.2
-"""The share of the memory at first that the growth must be at least."""
+"""Least growth as a share of the memory at first."""
 GROWN_OF_RISE = 0.5
-"""The part of what memory rose by while tasks ran that must still be there when none does."""
+"""Least growth while no task runs as a share of the rise while tasks ran."""
 STEADY = 0.1
-"""The part of the rise by which the least memory of each part must be above that of the last."""
+"""Least share of the rise by which each part's minimum must be above that of the one before."""
 VERY_LARGE = 1e9
-"""Bytes of growth beyond which the severity is high."""
+"""Growth in bytes beyond which the severity is high."""
 
 
-def memory_growth(facts: Facts) -> Finding | None:
-    """Memory that grows all the time and is not given back.
+def memory_growth(analysis: Analysis) -> Finding | None:
+    """Memory that grows all the time and is not released.
 
-    That it is not is seen only where no task runs: before the first tasks and after the last.
+    Whether it is released shows only while no task runs: before the first tasks and after the last.
     """
-    recording = facts.recording
-    samples = _samples_in_computes(recording)
+    recording = analysis.recording
+    samples = _samples_in_computations(recording)
     if len(samples) < FEWEST_SAMPLES:
         return None
     times, sizes = memory_at_rest(recording)
     if len(times) < 2:
         return None
-    parts = np.array_split(samples["time"], PARTS)
+    parts = np.array_split(samples.time, PARTS)
     if times[0] >= parts[1][0] or times[-1] < parts[-1][0]:
         return None
-    held = cached_at(recording, times[[0, -1]])
-    # The program has just been given what the last computation returned.
+    cached = cached_at(recording, times[[0, -1]])
+    # The program still has what the last computation just returned.
     last, earlier = returned_by(recording, float(times[-1]))
-    results = float(held[1]) + last
+    results = float(cached[1]) + last
     before, after = float(sizes[0]), float(sizes[-1])
-    grown = after - before - np.nan_to_num(results - held[0])
+    grown = after - before - np.nan_to_num(results - cached[0])
     rise, steady = _rise(recording, samples)
     worth_reporting = max(GROWN, GROWN_OF_MEMORY * before, GROWN_OF_RISE * rise)
     if not steady or grown < worth_reporting:
@@ -76,27 +78,19 @@ def memory_growth(facts: Facts) -> Finding | None:
     )
 
 
-def _rise(recording: Recording, samples: Table) -> tuple[float, bool]:
+def _rise(recording: Recording, samples: Resources) -> tuple[float, bool]:
     """By how many bytes memory beside results grew while computations ran; whether steadily.
 
-    The least of each part is taken: what was there even when little was needed.
+    The minimum of each part is compared: what was in use even when little was needed.
     """
-    held = np.nan_to_num(cached_at(recording, samples["time"]))
-    memory = samples["memory"] + samples["memory_children"] - held
+    cached = np.nan_to_num(cached_at(recording, samples.time))
+    memory = samples.memory + samples.memory_children - cached
     floors = np.array([part.min() for part in np.array_split(memory, PARTS)])
     rise = float(floors[-1] - floors[0])
     return rise, bool((np.diff(floors) > STEADY * rise).all())
 
 
-def _samples_in_computes(recording: Recording) -> Table:
+def _samples_in_computations(recording: Recording) -> Resources:
     """The samples of resources that were taken while a computation ran."""
-    samples, computations = recording.resources, recording.computations
-    if not len(samples) or not len(computations):
-        return NO_ROWS
-    time = samples["time"]
-    within = np.zeros(len(samples), dtype=bool)
-    for start, stop in zip(
-        computations["start"].tolist(), computations["stop"].tolist(), strict=True
-    ):
-        within |= (time >= start) & (time <= stop)
-    return samples.rows(within)
+    samples = recording.resources
+    return samples.rows(running_computations(recording.computations, samples.time) > 0)

@@ -6,95 +6,80 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dask_diag.analysis.findings.facts import Facts, in_words
+from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.finding import Finding, severity_of_guess, severity_of_share
+from dask_diag.analysis.findings.function_names import in_words
+from dask_diag.analysis.thread_groups import ThreadGroup
 from dask_diag.formatting import amount, seconds
+from dask_diag.schema import Activity
 
 __all__ = ["thread_oversubscription"]
 
 AT_ONCE = 0.1
 """Least share of the time with tasks in which several ran at once."""
 OUTSIDE_OF_WALL = 0.05
-"""CPU time on other threads than the tasks' must be more than this share of the wall time."""
+"""CPU time of the pools' threads must be more than this share of the wall time."""
 OUTSIDE = 0.15
-"""Least share of the CPU time that other threads than the tasks' used."""
+"""Least share of the CPU time of pools and tasks together that the pools' threads used."""
 WAITED = 0.075
 """Least share of the tasks' time that they waited for a CPU."""
-ALL_BUSY = 0.8
-"""Without recorded waits: least share of all CPUs that was busy, or else"""
-PREEMPTED_A_SECOND = 100.0
-"""the least rate of involuntary context switches per second."""
 VARIABLES = {
     "openblas": "OPENBLAS_NUM_THREADS",
     "mkl": "MKL_NUM_THREADS",
     "blis": "BLIS_NUM_THREADS",
     "openmp": "OMP_NUM_THREADS",
     "flexiblas": "FLEXIBLAS_NUM_THREADS",
+    "arrow": "OMP_NUM_THREADS",
 }
+"""What limits the threads of a library; Arrow heeds OpenMP's."""
 USUAL = ("openblas", "openmp", "mkl")
 
 
-def thread_oversubscription(facts: Facts) -> Finding | None:
+def thread_oversubscription(analysis: Analysis) -> Finding | None:
     """Native thread pools and workers that compete for the CPUs."""
-    outside = facts.cpu_outside
-    if facts.share_at_once < AT_ONCE or outside <= OUTSIDE_OF_WALL * facts.wall:
+    pools = [group for group in analysis.thread_groups if _is_pool(group)]
+    used = sum(pool.cpu for pool in pools)
+    if analysis.share_at_once < AT_ONCE or used <= OUTSIDE_OF_WALL * analysis.wall:
         return None
-    if outside < OUTSIDE * (outside + facts.cpu_in_tasks):
+    if used < OUTSIDE * (used + analysis.cpu_in_tasks):
         return None
-    pools = [row for row in facts.recording.pools.to_dicts() if row["threads"] > 1]
-    largest = max((row["threads"] for row in pools), default=0)
-    if pools and facts.at_once * largest <= facts.cpus:
+    # The thread that calls a library works together with its pool.
+    largest = 1 + max(pool.threads for pool in pools)
+    if analysis.at_once * largest <= analysis.cpus:
         return None
-    if not pools and not (facts.pools_unknown and _too_many_without_pools(facts)):
-        return None
-    if facts.waits:
-        waited, waited_for = facts.waits.get("cpu-wait", 0.0), "waited {} for a CPU"
+    if analysis.seconds_waited:
+        waited = analysis.seconds_waited.get(Activity.CPU_WAIT, 0.0)
+        waited_for = "waited {} for a CPU"
     else:
-        waited = float(np.nansum(facts.recording.tasks.thread_noncpu))
+        waited = float(np.nansum(analysis.recording.tasks.thread_noncpu))
         waited_for = "were off-CPU for {} (Profiler(waits=True) or dask-diag run --waits shows why)"
-    share = waited / facts.in_tasks
+    share = waited / analysis.in_tasks
     if share < WAITED:
         return None
-    libraries = sorted({row["library"] for row in pools})
-    evidence = (
-        f"used {seconds(outside)} of CPU time, the tasks' own threads "
-        f"{seconds(facts.cpu_in_tasks)}; tasks {waited_for.format(seconds(waited))}"
+    libraries = sorted(pool.name for pool in pools if pool.name)
+    called = in_words(libraries) or "a native library whose name is not known"
+    return Finding(
+        "thread-oversubscription",
+        severity_of_share(share) if libraries else severity_of_guess(share),
+        waited / analysis.at_once,
+        f"{amount(analysis.at_once)} concurrent tasks called {called} (up to {largest} threads) "
+        f"on {analysis.cpus} CPUs. Its threads used {seconds(used)} of CPU time, the tasks' own "
+        f"threads {seconds(analysis.cpu_in_tasks)}; tasks {waited_for.format(seconds(waited))}",
+        _advice(libraries),
     )
-    if pools:
-        severity = severity_of_share(share)
-        evidence = (
-            f"{amount(facts.at_once)} concurrent tasks called {in_words(libraries)} (a pool of "
-            f"{largest} threads) on {facts.cpus} CPUs. The pools {evidence}"
-        )
-        advice = (
-            f"set {_settings(libraries, ' and ')} before Python starts, or compute inside "
-            "threadpoolctl.threadpool_limits(1)"
-        )
-    else:
-        severity = severity_of_guess(share)
-        evidence = (
-            f"{amount(facts.at_once)} concurrent tasks ran on {facts.cpus} CPUs. Other threads, "
-            f"perhaps a native thread pool (not known without threadpoolctl), {evidence}"
-        )
-        advice = (
-            f"install threadpoolctl to see native thread pools; if there is one, set "
-            f"{_settings(USUAL, ' or ')} before Python starts"
-        )
-    return Finding("thread-oversubscription", severity, waited / facts.at_once, evidence, advice)
 
 
-def _settings(libraries: Sequence[str], between: str) -> str:
-    names = [VARIABLES.get(name, "OMP_NUM_THREADS") for name in libraries]
-    return between.join(f"{name}=1" for name in dict.fromkeys(names))
+def _is_pool(group: ThreadGroup) -> bool:
+    """Whether these are threads of a library that a variable limits, or may be."""
+    return group.kind == "native" and (group.name in VARIABLES or not group.name)
 
 
-def _too_many_without_pools(facts: Facts) -> bool:
-    """Whether there were more threads than CPUs, where the pools are not known."""
-    if facts.waits:
-        return True
-    preempted = float(np.nansum(facts.recording.computations.involuntary_switches))
-    used = facts.cpu_in_tasks + facts.cpu_outside
-    return (
-        used > ALL_BUSY * facts.cpus * facts.busy_wall
-        or preempted > PREEMPTED_A_SECOND * facts.busy_wall
-    )
+def _advice(libraries: Sequence[str]) -> str:
+    names = [VARIABLES[library] for library in libraries or USUAL]
+    settings = [f"{name}=1" for name in dict.fromkeys(names)]
+    if not libraries:
+        return f"find out which library it is; try {' or '.join(settings)} before Python starts"
+    advice = f"set {' and '.join(settings)} before Python starts"
+    if "arrow" in libraries:
+        return f"{advice}, or call pyarrow.set_cpu_count(1)"
+    return f"{advice}, or compute inside threadpoolctl.threadpool_limits(1)"

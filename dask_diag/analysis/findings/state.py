@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from dask_diag.analysis.findings.facts import Facts, in_words
+from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.finding import Finding, severity_of_share
+from dask_diag.analysis.findings.function_names import in_words, top_functions
 from dask_diag.formatting import count, seconds
+from dask_diag.schema import Outcome
 
 __all__ = ["failed_tasks", "late_samples"]
 
 LATE = 0.25
-"""Seconds by which a sample may be late without a finding."""
+"""Largest delay of a sample, in seconds, without a finding."""
 
 
-def failed_tasks(facts: Facts) -> Finding | None:
+def failed_tasks(analysis: Analysis) -> Finding | None:
     """Tasks that raised, and workers that died."""
-    tasks = facts.recording.tasks
-    failed = np.flatnonzero(tasks["outcome"].where("failed")) if len(tasks) else np.zeros(0, int)
+    tasks = analysis.recording.tasks
+    failed = np.flatnonzero(tasks.outcome.where(Outcome.FAILED))
     if not len(failed):
-        return _broken_pool(facts)
-    first = tasks.rows(slice(int(failed[0]), int(failed[0]) + 1)).to_dicts()[0]
-    took = tasks["stop"][failed] - tasks["start"][failed]
+        return _broken_pool(analysis)
+    first = int(failed[0])
+    took = tasks.stop[failed] - tasks.start[failed]
     is_known = not np.isnan(took).any()
     lasted = float(took.sum()) if is_known else float("nan")
     number = "1 task" if len(failed) == 1 else f"{count(len(failed))} tasks"
@@ -29,48 +31,42 @@ def failed_tasks(facts: Facts) -> Finding | None:
     return Finding(
         "failed-tasks",
         "high",
-        lasted / facts.workers,
-        f"{number} failed {when}. First: {first['key']} of {first['function']} with "
-        f"{first['error']}",
+        lasted / analysis.workers,
+        f"{number} failed {when}. First: {tasks.key[first]} of {tasks.function[first]} with "
+        f"{tasks.error[first]}",
         "debug that task alone with scheduler='synchronous'",
     )
 
 
-def _broken_pool(facts: Facts) -> Finding | None:
+def _broken_pool(analysis: Analysis) -> Finding | None:
     """A worker process that died, or whose result could not be unpickled: no task has failed."""
-    recording = facts.recording
-    computations = recording.computations
-    if not len(computations):
-        return None
-    broken = computations.rows(computations["error"].where("BrokenProcessPool"))
+    computations, tasks = analysis.recording.computations, analysis.recording.tasks
+    broken = computations.rows(computations.error.where("BrokenProcessPool"))
     if not len(broken):
         return None
-    unfinished = ""
-    tasks = recording.tasks
+    during = ""
     if len(tasks):
-        computation = tasks["computation"]
-        broken_codes = np.flatnonzero(np.isin(computation.values, broken["computation"].tolist()))
-        in_broken = np.isin(computation.codes, broken_codes)
-        was_running = tasks["outcome"].where("unfinished") & in_broken
-        names = facts.top_functions(was_running.astype(float))
-        running = int(was_running.sum())
-        unfinished = f" during {count(running)} task{'s' * (running != 1)} of {in_words(names)}"
+        in_broken = tasks.computation.is_in(broken.computation.tolist())
+        unfinished = tasks.outcome.where(Outcome.UNFINISHED) & in_broken
+        names = top_functions(analysis.recording, unfinished.astype(float))
+        running = int(unfinished.sum())
+        during = f" during {count(running)} task{'s' * (running != 1)} of {in_words(names)}"
     return Finding(
         "failed-tasks",
         "high",
         float("nan"),
-        f"A worker process died or was killed (BrokenProcessPool){unfinished}",
+        f"A worker process died or was killed (BrokenProcessPool){during}",
         "look for the out-of-memory killer in the system log, and use fewer workers or smaller "
         "chunks; else debug these tasks alone with scheduler='synchronous'",
     )
 
 
-def late_samples(facts: Facts) -> Finding | None:
+def late_samples(analysis: Analysis) -> Finding | None:
     """Resource samples that were taken late: what happened in between is not known."""
-    samples = facts.recording.resources
+    samples = analysis.recording.resources
     if not len(samples):
         return None
-    delay = np.nan_to_num(samples["delay"])
+    delay = np.nan_to_num(samples.delay)
     delayed = delay > LATE
     if not delayed.any():
         return None

@@ -1,1 +1,1 @@
-"""What looks at tasks while they run: when, at what they wait for, and at their stacks."""
+"""Samples tasks while they run: what they wait for, and their stacks."""

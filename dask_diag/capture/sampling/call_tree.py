@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Iterable, Sequence
+from typing import NamedTuple
 
 from dask_diag.capture.sampling.bins import (
     LONG,
@@ -23,10 +23,11 @@ from dask_diag.capture.sampling.bins import (
     spread,
     take_from,
 )
-from dask_diag.capture.sampling.stack_walker import Line, Stack
-from dask_diag.capture.tasks.task_log import text_of_key
+from dask_diag.capture.sampling.stack_sample import Line, StackSample
+from dask_diag.capture.sampling.stack_walker import Stack
+from dask_diag.capture.tasks.keys import text_of_key
 
-__all__ = ["Seen", "Snapshot", "Stacks"]
+__all__ = ["Snapshot", "Stacks"]
 
 MOST_CYCLES = 1000
 MOST_CELLS = 400_000
@@ -37,18 +38,8 @@ MOST_NODES = 100_000
 _OPEN_CYCLES = 4
 
 
-class Seen(NamedTuple):
-    """A worker process's sample of a task: when, which lines (none: not sampled), how long."""
-
-    time: float
-    lines: tuple[Line, ...]
-    seconds: float
-    cpu: float
-    looks: float
-
-
 class Snapshot(NamedTuple):
-    """All that was kept: `cycles` are numbers, which times `cycle` are when they start."""
+    """All that was sampled: `cycles` are numbers, which times `cycle` are when they start."""
 
     lines: list[Line]
     parents: array[int]
@@ -58,17 +49,17 @@ class Snapshot(NamedTuple):
 
 
 class Stacks:
-    """What was seen by one profiler.
+    """The samples of one profiler.
 
     Parameters
     ----------
     cycle : float
-        Seconds of which what was seen is taken together.
+        Seconds of which samples are summed up.
 
     Attributes
     ----------
     late : int
-        How many looks came far too late.
+        How many samples came far too late.
     latest : float
         The longest time, in seconds, since the sample before.
     cut : int
@@ -100,19 +91,19 @@ class Stacks:
             self._count(time, run, node, (seconds, cpu, 1))
 
     def miss(self, time: float, run: Run, seconds: float) -> None:
-        """Count seconds of a task that ended before it was looked at again."""
+        """Count seconds of a task that ended before it was sampled again."""
         with self._lock:
             self._count(time, run, NOT_SAMPLED, (seconds, 0.0, 0))
 
-    def take(self, function: str, key: Any, seen: Sequence[Seen]) -> None:
-        """Count what a worker process saw of a task, from its beginning to its end."""
+    def take(self, function: str, key: Hashable, samples: Sequence[StackSample]) -> None:
+        """Count the samples that a worker process took of a task, from its start to its stop."""
         with self._lock:
-            is_long = sum(seconds for _, _, seconds, _, _ in seen) >= LONG * self.cycle
+            is_long = sum(seconds for _, _, seconds, _, _ in samples) >= LONG * self.cycle
             group = Group(function, text_of_key(key) if is_long else "")
-            for time, lines, seconds, cpu, looks in seen:
-                self._add(time, group, self._node_of(lines), (seconds, cpu, looks))
+            for time, lines, seconds, cpu, count in samples:
+                self._add(time, group, self._node_of(lines), (seconds, cpu, count))
 
-    def tell_late(self, time: float, seconds: float) -> None:
+    def note_late(self, time: float, seconds: float) -> None:
         """Count a sample taken so long after the one before; at one time there is only one."""
         with self._lock:
             self.late += time != self._late_at
@@ -128,7 +119,7 @@ class Stacks:
             self._packed = sum(map(len, self._closed.values()))
 
     def snapshot(self) -> Snapshot:
-        """A copy, to be read while more is seen."""
+        """A copy, to be read while more is sampled."""
         with self._lock:
             self._close_all()
             return Snapshot(
@@ -164,7 +155,7 @@ class Stacks:
                 # Cycles may merge meanwhile: the finest are parts of whatever they are by then.
                 add_to(run.so_far, (int(time // self._finest), node), values)
             else:
-                self._tell_apart(run)
+                self._track_individually(run)
         group = run.group
         cells = self._open.get(int(time // self.cycle))
         cell = None if cells is None else cells.get((group, node))
@@ -175,7 +166,7 @@ class Stacks:
             cell[1] += values[1]
             cell[2] += values[2]
 
-    def _tell_apart(self, run: Run) -> None:
+    def _track_individually(self, run: Run) -> None:
         """Move what was seen of a task, in parts too small to be spread, to a group of its own."""
         before, so_far = run.group, run.so_far or {}
         run.track_individually()
@@ -185,10 +176,10 @@ class Stacks:
                 add_to(cells, (run.group, node), values)
 
     def _add(self, time: float, group: Group, node: int, values: Sequence[float]) -> None:
-        seconds, cpu, looks = values
+        seconds, cpu, count = values
         for then, share in spread(time, seconds, self.cycle):
-            add_to(self._cells_at(then), (group, node), (share * seconds, share * cpu, looks))
-            looks = 0
+            add_to(self._cells_at(then), (group, node), (share * seconds, share * cpu, count))
+            count = 0
 
     def _cells_at(self, time: float) -> Cells:
         cells = self._open.get(int(time // self.cycle))

@@ -1,19 +1,19 @@
-"""Tasks that are looked at while they run, by one or several probes, from the sampler's thread.
+"""Tasks that are sampled while they run, by one or several probes, from the sampler's thread.
 
-A probe is what wants to look: it is pickled along with tasks for other processes. For each run of
-a task it makes a task_probe, on the thread that runs it; the sampler's thread finds the task_probes
-of all
-tasks that run now in `running_tasks`.
+A probe is pickled along with tasks for other processes. For each run of a task it makes a task
+probe, on the thread that runs it; the sampler's thread finds the task probes of all tasks that run
+now in `running_tasks`.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Protocol
 
+from dask_diag.capture.dask_internals import GraphNode
 from dask_diag.capture.sampling.sampler import Listener, Subscription, sampler
 from dask_diag.capture.tasks.remote_task import Delivery, Departure, RemoteTask, Transfer
 from dask_diag.capture.tasks.timed_task import TimedTask
@@ -21,7 +21,9 @@ from dask_diag.capture.tasks.timed_task import TimedTask
 if TYPE_CHECKING:
     from dask_diag.capture.computation import Computation
 
-__all__ = ["Probe", "RunningTask", "TaskProbe", "attach_probe", "running_tasks"]
+__all__ = ["Probe", "RunningTask", "SampledTask", "TaskProbe", "attach_probe", "running_tasks"]
+
+SampledTask = TimedTask | RemoteTask
 
 _IDLE = 1.0
 """Seconds without a task after which a worker process's sampler ends."""
@@ -31,36 +33,36 @@ class TaskProbe(Protocol):
     """One run of a task, as one probe sees it."""
 
     def end(self) -> None:
-        """Hand what was seen to the task; called on its thread when it has ended."""
+        """Hand the samples to the task; called on its thread when it has stopped."""
 
 
 class Probe(Protocol):
-    """What wants to look at the tasks of a computation, every `interval` seconds."""
+    """What samples the tasks of a computation, every `interval` seconds."""
 
     @property
     def interval(self) -> float:
-        """Seconds between looks."""
+        """Seconds between samples."""
 
     @property
-    def look(self) -> Listener:
+    def sample(self) -> Listener:
         """What the sampler calls; all probes of a kind share it."""
 
-    def task_probe(self, task: Any) -> TaskProbe:
-        """A task_probe of the task that begins on this thread."""
+    def task_probe(self, task: SampledTask) -> TaskProbe:
+        """The task probe of the task that starts on this thread."""
 
 
 class RunningTask:
-    """One run of a task, from the thread that runs it; it can be looked at from another.
+    """One run of a task, from the thread that runs it; it can be sampled from another.
 
     Attributes
     ----------
     task_probes : dict
-        The task_probe of each probe, by the probe's type.
+        The task probe of each probe, by the probe's type.
     """
 
     __slots__ = ("_outer", "task_probes")
 
-    def __init__(self, task: Any, probes: Mapping[type[Any], Probe]) -> None:
+    def __init__(self, task: SampledTask, probes: Mapping[type[Any], Probe]) -> None:
         self.task_probes: dict[type[Any], Any] = {
             kind: probe.task_probe(task) for kind, probe in probes.items()
         }
@@ -69,7 +71,7 @@ class RunningTask:
         running_tasks[ident] = self
 
     def end(self) -> None:
-        """Be looked at no more."""
+        """Be sampled no more."""
         ident = get_ident()
         if self._outer is None:
             running_tasks.pop(ident, None)
@@ -84,7 +86,7 @@ running_tasks: dict[int, RunningTask] = {}
 
 
 def attach_probe(computation: Computation, probe: Probe) -> None:
-    """Have every task of a computation looked at, in whichever process it runs.
+    """Have every task of a computation sampled, in whichever process it runs.
 
     A probe takes the place of one of its type.
     """
@@ -93,11 +95,11 @@ def attach_probe(computation: Computation, probe: Probe) -> None:
 
 
 class ProbedTask(TimedTask):
-    """A measured task that is looked at while it runs."""
+    """A timed task that is sampled while it runs."""
 
     __slots__ = ()
 
-    def __call__(self, values: Any = ()) -> Any:
+    def __call__(self, values: object = ()) -> Any:
         """Run the task."""
         run = RunningTask(self, self.computation.probes)
         try:
@@ -105,7 +107,7 @@ class ProbedTask(TimedTask):
         finally:
             run.end()
 
-    def depart(self, transfer: Transfer) -> Any:
+    def depart(self, transfer: Transfer) -> tuple[object, ...]:
         """What it pickles to."""
         return RemoteProbedTask, (
             Departure(transfer),
@@ -117,29 +119,34 @@ class ProbedTask(TimedTask):
 
 
 class RemoteProbedTask(RemoteTask):
-    """A task in a worker process that is looked at while it runs."""
+    """A task in a worker process that is sampled while it runs."""
 
     __slots__ = ("_probes", "_run")
 
     def __init__(
-        self, opened: float, task: Any, computation: int, key: Any, probes: tuple[Probe, ...]
+        self,
+        opened: float,
+        task: GraphNode,
+        computation: int,
+        key: Hashable,
+        probes: tuple[Probe, ...],
     ) -> None:
         super().__init__(opened, task, computation, key)
         self._probes = probes
 
-    def __call__(self, values: Mapping[Any, Any]) -> Delivery:
+    def __call__(self, values: Mapping[Hashable, object]) -> Delivery:
         """Run the task. The sampler that this starts ends when no task has come for a while."""
         _sample_for_a_while(self._probes)
         self._run = RunningTask(self, {type(probe): probe for probe in self._probes})
         return RemoteTask.__call__(self, values)
 
     def ended(self) -> None:
-        """Take over what was seen."""
+        """Take the samples."""
         self._run.end()
 
 
 _lock = threading.Lock()
-_users: dict[Any, Subscription] = {}
+_users: dict[tuple[Listener, float], Subscription] = {}
 """Of a worker process: whom its sampler serves, by the probe and its interval."""
 _idle_for = 0.0
 
@@ -150,7 +157,7 @@ def _sample_for_a_while(probes: tuple[Probe, ...]) -> None:
         _idle_for = 0.0
         for listener, interval in (
             (_end_if_idle, _IDLE / 4),
-            *((x.look, x.interval) for x in probes),
+            *((probe.sample, probe.interval) for probe in probes),
         ):
             if (listener, interval) not in _users:
                 _users[listener, interval] = sampler.add(listener, interval, _ignore)

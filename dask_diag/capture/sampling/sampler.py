@@ -1,4 +1,4 @@
-"""The one thread of a process that looks at running tasks from time to time."""
+"""The one thread of a process that samples running tasks."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from dask_diag.capture.system.own_threads import OwnThread
 __all__ = ["Listener", "Sampler", "Subscription", "sampler", "ticks_until"]
 
 Listener = Callable[[float], None]
-"""What is called at each of its ticks, with the seconds for which this tick stands."""
+"""What is called at each of its ticks, with the seconds that this tick represents."""
 
 BUSY_AT_MOST = 0.02
-"""Share of the time in which the sampler may compute; if looks take longer, there are fewer."""
+"""Share of the time in which the sampler may compute; if samples take longer, there are fewer."""
 _GOLDEN = 0.6180339887498949
 
 
 def time_of_tick(number: int, interval: float) -> float:
-    """When to look, on the scale of ``time.perf_counter()``: once in each interval, never evenly.
+    """When to sample, on the scale of ``time.perf_counter()``: once in each interval, never evenly.
 
     Multiples of the golden ratio, without their whole part, are spread as evenly as can be, and
-    keep step with nothing: a task that repeats itself is seen in each part for its share.
+    keep step with nothing: a task that repeats itself is sampled in each part for its share.
+
+    The times are the same on every thread and in every process, without communication: a task
+    computes which ticks fell into it, and so which were missed.
     """
     return interval * (number + number * _GOLDEN % 1.0)
 
@@ -61,7 +64,7 @@ class Ticks:
         self.due = time_of_tick(self._ticks, interval)
 
     def passed(self, now: float) -> float:
-        """Seconds for which a call now stands: an interval for each tick since the call before."""
+        """Seconds that a call now represents: an interval for each tick since the call before."""
         before, self._ticks = self._ticks, ticks_until(now, self.interval)
         self.due = time_of_tick(self._ticks, self.interval)
         return (self._ticks - before) * self.interval

@@ -18,13 +18,13 @@ from time import perf_counter, thread_time
 from typing import Any, NamedTuple
 
 from dask_diag.capture.sampling.bins import Run, spread
-from dask_diag.capture.sampling.call_tree import Seen, Stacks
-from dask_diag.capture.sampling.probes import running_tasks
+from dask_diag.capture.sampling.call_tree import Stacks
+from dask_diag.capture.sampling.probes import SampledTask, running_tasks
 from dask_diag.capture.sampling.sampler import Listener, ticks_until
 from dask_diag.capture.sampling.stack_walker import Stack, Walker
+from dask_diag.capture.tasks.keys import function_of
 from dask_diag.capture.tasks.metering import ends_a_task, runs_a_task
 from dask_diag.capture.tasks.remote_task import RemoteTask
-from dask_diag.capture.tasks.task_log import function_of
 
 __all__ = ["StackProbe", "forget_code", "keep_code", "sample_stacks"]
 
@@ -40,23 +40,23 @@ _users = 0
 
 
 class StackProbe(NamedTuple):
-    """Looks at stacks, every `interval` seconds; a worker process sums them up by `cycle`."""
+    """Samples stacks, every `interval` seconds; a worker process sums them up by `cycle`."""
 
     interval: float
     cycle: float
 
     @property
-    def look(self) -> Listener:
+    def sample(self) -> Listener:
         """What the sampler calls."""
         return sample_stacks
 
     @property
     def late(self) -> float:
-        """Seconds between two looks from which on the later one is far too late."""
+        """Seconds between two samples from which on the later one is far too late."""
         return max(_LATE, _LATE_INTERVALS * self.interval)
 
-    def task_probe(self, task: Any) -> StackTaskProbe:
-        """A task_probe of the task that begins on this thread."""
+    def task_probe(self, task: SampledTask) -> StackTaskProbe:
+        """The task probe of the task that starts on this thread."""
         return (
             RemoteStackTaskProbe(task, self)
             if isinstance(task, RemoteTask)
@@ -83,8 +83,8 @@ class StackTaskProbe:
         self._last = perf_counter()
         self._ticks = ticks_until(self._last, probe.interval)
 
-    def look(self, stack: Stack, now: float, ticks: int) -> None:
-        """Count a stack that was seen `now`, after so many ticks."""
+    def sample(self, stack: Stack, now: float, ticks: int) -> None:
+        """Count a stack that was read `now`, after so many ticks."""
         since, share = now - self._last, _NAN
         if _CPU_OF_OTHERS:
             try:
@@ -97,7 +97,7 @@ class StackTaskProbe:
         self._last, self._ticks = now, ticks
         self._see(now, stack, seconds, seconds * share)
         if since > self.probe.late:
-            self._tell_late(now, since)
+            self._note_late(now, since)
 
     def is_due(self, ticks: int) -> bool:
         """Whether there was a tick since the last sample."""
@@ -110,7 +110,7 @@ class StackTaskProbe:
         if ticks > 0:
             self._miss(stop, ticks * self.probe.interval)
             if stop - self._last > self.probe.late:
-                self._tell_late(stop, stop - self._last)
+                self._note_late(stop, stop - self._last)
 
     def _see(self, now: float, stack: Stack, seconds: float, cpu: float) -> None:
         raise NotImplementedError
@@ -118,25 +118,27 @@ class StackTaskProbe:
     def _miss(self, stop: float, seconds: float) -> None:
         raise NotImplementedError
 
-    def _tell_late(self, now: float, since: float) -> None:
-        """Keep it where that is of use."""
+    def _note_late(self, now: float, since: float) -> None:
+        """Note it where that is of use."""
 
 
 class LocalStackTaskProbe(StackTaskProbe):
-    """Of a task of this process: what is seen is given to those who keep it."""
+    """Of a task of this process: samples are counted at once."""
 
-    __slots__ = ("_runs",)
+    __slots__ = ("_key", "_runs", "_task")
 
     def __init__(self, task: Any, probe: StackProbe) -> None:
         super().__init__(task, probe)
+        # The wrapper may hold another task by the time the sampler has sampled this one.
+        self._key, self._task = task.key, task.task
         self._runs: dict[Stacks, Run] = {}
 
     def _run(self, stacks: Stacks) -> Run:
-        """The run of the task as one of those has it who keep stacks, each by its own cycles."""
+        """The run of the task as these stacks have it, by their own cycles."""
         run = self._runs.get(stacks)
         if run is None:
-            key = self.task.key
-            run = self._runs.setdefault(stacks, Run(function_of(key, self.task.task), key))
+            function = function_of(self._key, self._task)
+            run = self._runs.setdefault(stacks, Run(function, self._key))
         return run
 
     def _see(self, now: float, stack: Stack, seconds: float, cpu: float) -> None:
@@ -147,13 +149,13 @@ class LocalStackTaskProbe(StackTaskProbe):
         for stacks in self.task.computation.stacks:
             stacks.miss(stop, self._run(stacks), seconds)
 
-    def _tell_late(self, now: float, since: float) -> None:
+    def _note_late(self, now: float, since: float) -> None:
         for stacks in self.task.computation.stacks:
-            stacks.tell_late(now, since)
+            stacks.note_late(now, since)
 
 
 class RemoteStackTaskProbe(StackTaskProbe):
-    """Of a task in a worker process: what is seen goes home with its result."""
+    """Of a task in a worker process: samples are sent back with its result."""
 
     __slots__ = ("_seen",)
 
@@ -165,27 +167,27 @@ class RemoteStackTaskProbe(StackTaskProbe):
         """Hand everything to the task."""
         super().end()
         cycle = self.probe.cycle
-        # A copy in one step: the sampler may just be looking.
+        # A copy in one step: the sampler may be at work.
         self.task.stacks = tuple(
-            tuple(Seen((number + 0.5) * cycle, stack.lines if stack else (), *values))
-            for (number, stack), values in tuple(self._seen.items())
+            ((number + 0.5) * cycle, stack.lines if stack else (), seconds, cpu, count)
+            for (number, stack), (seconds, cpu, count) in tuple(self._seen.items())
         )
 
     def _see(self, now: float, stack: Stack | None, seconds: float, cpu: float) -> None:
-        cycle, looks = self.probe.cycle, int(stack is not None)
+        cycle, count = self.probe.cycle, int(stack is not None)
         for then, share in spread(now, seconds, cycle):
             values = self._seen.setdefault((int(then // cycle), stack), [0.0, 0.0, 0])
             values[0] += share * seconds
             values[1] += share * cpu
-            values[2] += looks
-            looks = 0
+            values[2] += count
+            count = 0
 
     def _miss(self, stop: float, seconds: float) -> None:
         self._see(stop, None, seconds, 0.0)
 
 
 def sample_stacks(passed: float) -> None:
-    """Look at every task that runs and is to be sampled."""
+    """Sample every task that runs and is due."""
     tasks = list(running_tasks.items())
     if not tasks:
         return
@@ -206,14 +208,14 @@ def sample_stacks(passed: float) -> None:
             stack = _walker.stack_of(innermost, task_probe.task.task)
             # If the run is there before and after, it was when the frame was read.
             if stack is not None and running_tasks.get(ident) is run:
-                task_probe.look(stack, now, ticks)
+                task_probe.sample(stack, now, ticks)
     finally:
         # The frame of this call is among them, and would keep all alive in a circle.
         frames.clear()
 
 
 def keep_code() -> None:
-    """Say that stacks will be looked at, until `forget_code`."""
+    """Announce that stacks will be sampled, until `forget_code`."""
     global _users
     with _lock:
         _users += 1

@@ -13,7 +13,7 @@ import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
-from struct import calcsize
+from struct import calcsize, pack
 from typing import NamedTuple
 
 __all__ = ["PYTHON", "libraries_of_threads", "library_of_file"]
@@ -79,16 +79,26 @@ def _found(wanted: set[int], files: _Files) -> Iterator[tuple[int, str]]:
     mappings = list(files.mappings())
     code = [mapping for mapping in mappings if "x" in mapping.access]
     for mapping in mappings:
+        if not wanted:
+            break
         if not mapping.access.startswith("rw") or mapping.file:
             continue
         top = files.memory(max(mapping.start, mapping.stop - _DESCRIPTOR), mapping.stop)
-        numbers = memoryview(top[: len(top) // 4 * 4]).cast("i")
-        for thread in wanted.intersection(numbers):
+        for thread in [thread for thread in wanted if _has_number(top, thread)]:
             top = files.memory(max(mapping.start, mapping.stop - _TOP), mapping.stop)
             library = _outermost_library(top, code)
             if library:
                 yield thread, library
                 wanted.discard(thread)
+
+
+def _has_number(memory: bytes, number: int) -> bool:
+    """Whether there is such an ``int``."""
+    packed = pack("i", number)
+    index = memory.find(packed)
+    while index >= 0 and index % len(packed):
+        index = memory.find(packed, index + 1)
+    return index >= 0
 
 
 def _outermost_library(stack: bytes, code: list[_Mapping]) -> str:

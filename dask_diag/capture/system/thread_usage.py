@@ -6,7 +6,7 @@ import threading
 from typing import NamedTuple
 
 from dask_diag.capture.system.native_threads import PYTHON, libraries_of_threads
-from dask_diag.capture.system.thread_clocks import ThreadReading, read_threads
+from dask_diag.capture.system.thread_clocks import ThreadReading, live_threads, read_threads
 
 __all__ = ["ThreadCpu", "ThreadUsage"]
 
@@ -41,38 +41,54 @@ class ThreadUsage:
     clock has it, and so `ended` has what all live threads together do not.
     """
 
-    __slots__ = ("_before", "_threads")
+    __slots__ = ("_after", "_before")
 
     def __init__(self) -> None:
         self._before = read_threads()
-        self._threads: list[ThreadCpu] | None = None
+        self._after: ThreadReading | None = None
 
     def stop(self) -> None:
         """Read the clocks for the last time."""
-        self._threads = self.threads()
+        self._after = read_threads()
 
     def threads(self) -> list[ThreadCpu]:
         """What each thread used until now, or until it was stopped.
 
-        Empty if that is not known, or if the time was too short to read the clocks twice.
+        Ask while the threads live: what they are is read now. Empty if it is not known, or if the
+        time was too short to read the clocks twice.
         """
-        if self._threads is not None:
-            return self._threads
-        before, now = self._before, read_threads()
-        if before is None or now is None or now is before:
+        before, after = self._before, self._after or read_threads()
+        if before is None or after is None or after is before:
             return []
-        for gone in set(_libraries).difference(now.threads):
-            _libraries.pop(gone, None)
-        threads = [*_of_live_threads(before, now), *_of_ended_own_threads(before, now)]
-        process_cpu = now.process_cpu - before.process_cpu
+        threads = [*_of_live_threads(before, after), *_of_ended_own_threads(before, after)]
+        process_cpu = after.process_cpu - before.process_cpu
         ended = process_cpu - sum(thread.cpu for thread in threads)
         return [*threads, ThreadCpu("ended", "", 0, ended)] if ended > _CLOCKS_DIFFER else threads
 
 
-def _used(before: ThreadReading, now: ThreadReading) -> dict[int, float]:
+def _of_live_threads(before: ThreadReading, after: ThreadReading) -> list[ThreadCpu]:
+    used = _used(before, after)
+    known = {thread.native_id: thread for thread in threading.enumerate()}
+    unknown = {thread: cpu for thread, cpu in used.items() if thread not in known}
+    libraries = _libraries_of(unknown, after)
+    threads = []
+    for native_id, cpu in used.items():
+        thread = known.get(native_id)
+        if thread is not None:
+            kind = "dask_diag" if native_id in after.own.live else "python"
+            threads.append(ThreadCpu(kind, thread.name, thread.ident or 0, cpu))
+        elif native_id in libraries:
+            library = libraries[native_id]
+            is_python = library == PYTHON
+            kind, name = ("python", "") if is_python else ("native", library)
+            threads.append(ThreadCpu(kind, name, 0, cpu))
+    return threads
+
+
+def _used(before: ThreadReading, after: ThreadReading) -> dict[int, float]:
     """CPU seconds of each live thread that used some, by native id."""
     used = {}
-    for thread, cpu in now.threads.items():
+    for thread, cpu in after.threads.items():
         used[thread] = cpu - before.threads.get(thread, 0.0)
         if used[thread] < 0:
             # Another thread had that id before.
@@ -80,36 +96,25 @@ def _used(before: ThreadReading, now: ThreadReading) -> dict[int, float]:
     return {thread: cpu for thread, cpu in used.items() if cpu > 0}
 
 
-def _of_ended_own_threads(before: ThreadReading, now: ThreadReading) -> list[ThreadCpu]:
+def _libraries_of(unknown: dict[int, float], after: ThreadReading) -> dict[int, str]:
+    """The library of each of these threads, empty if not known; not of those that have ended."""
+    for thread in set(_libraries).difference(after.threads):
+        _libraries.pop(thread, None)
+    new = set(unknown).difference(_libraries)
+    if sum(unknown[thread] for thread in new) >= _WORTH_A_LIBRARY:
+        found = libraries_of_threads(new)
+        # A thread that ended just now was still listed, and has no library any more.
+        live = live_threads()
+        new.intersection_update(live)
+        _libraries.update({thread: found.get(thread, "") for thread in new})
+        return {thread: _libraries[thread] for thread in unknown if thread in _libraries}
+    return {thread: _libraries.get(thread, "") for thread in unknown}
+
+
+def _of_ended_own_threads(before: ThreadReading, after: ThreadReading) -> list[ThreadCpu]:
     """Threads of this package say themselves what they used when they end."""
-    used = {name: cpu - before.own.ended.get(name, 0.0) for name, cpu in now.own.ended.items()}
+    used = {name: cpu - before.own.ended.get(name, 0.0) for name, cpu in after.own.ended.items()}
     for thread, name in before.own.live.items():
-        if thread not in now.own.live and name in used:
+        if thread not in after.own.live and name in used:
             used[name] -= before.threads.get(thread, 0.0)
     return [ThreadCpu("dask_diag", name, 0, cpu) for name, cpu in used.items() if cpu > 0]
-
-
-def _of_live_threads(before: ThreadReading, now: ThreadReading) -> list[ThreadCpu]:
-    used = _used(before, now)
-    known = {thread.native_id: thread for thread in threading.enumerate()}
-    native = {native_id: cpu for native_id, cpu in used.items() if native_id not in known}
-    libraries = _libraries_of(native)
-    threads = []
-    for native_id, cpu in used.items():
-        thread = known.get(native_id)
-        if thread is not None:
-            kind = "dask_diag" if native_id in now.own.live else "python"
-            threads.append(ThreadCpu(kind, thread.name, thread.ident or 0, cpu))
-        elif libraries.get(native_id) == PYTHON:
-            threads.append(ThreadCpu("python", "", 0, cpu))
-        else:
-            threads.append(ThreadCpu("native", libraries.get(native_id, ""), 0, cpu))
-    return threads
-
-
-def _libraries_of(native: dict[int, float]) -> dict[int, str]:
-    new = set(native).difference(_libraries)
-    if sum(native[thread] for thread in new) >= _WORTH_A_LIBRARY:
-        found = libraries_of_threads(new)
-        _libraries.update({thread: found.get(thread, "") for thread in new})
-    return dict(_libraries)

@@ -18,16 +18,16 @@ _NAN = float("nan")
 
 
 class Usage(NamedTuple):
-    """CPU seconds of the process and of the calling thread; how often a thread lost its processor.
+    """CPU seconds of the process and of the calling thread, and context switches of the process.
 
-    `blocked` is how often it gave it up by itself, to wait for something; `preempted` how
-    often it could have gone on.
+    A switch is voluntary if the thread had to wait for something, and involuntary if it could have
+    gone on.
     """
 
     process_cpu: float
     thread_cpu: float
-    blocked: float
-    preempted: float
+    voluntary: float
+    involuntary: float
 
     @classmethod
     def now(cls) -> Usage:

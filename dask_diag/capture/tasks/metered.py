@@ -7,9 +7,9 @@ from collections.abc import Callable, Hashable
 from contextlib import suppress
 from math import isfinite
 from time import thread_time
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-__all__ = ["Block", "Metered", "Metric", "Wait"]
+__all__ = ["Block", "Metered", "MeteredTask", "Metric", "Wait"]
 
 _NAN = float("nan")
 
@@ -47,21 +47,27 @@ class Metered:
         self.open: list[Block] = []
 
     def add(self, label: Hashable, value: float, unit: str) -> None:
-        """Keep a metric; one that is no amount is left out, with a warning: a task goes on."""
+        """Record a metric; one that is no amount is left out, with a warning: a task goes on."""
         try:
             metric = str(label), str(unit), float(value), _NAN
             if not (isfinite(metric[2]) and (metric[2] >= 0 or unit != "seconds")):
                 raise ValueError
         except Exception:
             what = "seconds of 0 or more" if unit == "seconds" else "a finite number"
-            told = f"context_meter: expected {what}, found {_shown(value)}; it is left out"
+            message = f"context_meter: expected {what}, found {_shown(value)}; it is left out"
             with suppress(RuntimeWarning):
                 # Where warnings are errors, too, the task goes on.
-                warnings.warn(told, RuntimeWarning, stacklevel=3)
+                warnings.warn(message, RuntimeWarning, stacklevel=3)
             return
         self.metrics.append(metric)
         if unit == "seconds" and self.open:
             self.open[-1].inner_wall += metric[2]
+
+
+class MeteredTask(Protocol):
+    """A task that may meter."""
+
+    metered: Metered | None
 
 
 class Block:
@@ -91,7 +97,7 @@ class Block:
     inner_wall: float
     inner_cpu: float
 
-    def end(self, label: Hashable, unit: str, args: Any) -> None:
+    def end(self, label: Hashable, unit: str, args: tuple[object, ...]) -> None:
         """Record what was metered."""
         cpu = thread_time() - self.cpu
         value = self.func() - self.wall
@@ -122,7 +128,7 @@ class Block:
         return opened[place], opened[place - 1] if place else None
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     try:
         return repr(value)[:60]
     except Exception:

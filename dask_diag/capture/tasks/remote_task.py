@@ -1,4 +1,4 @@
-"""A task in another process: measured there, and what moving it took, told as its result lands.
+"""A task in another process: measured there, with what moving it took, and sent with its result.
 
 Picklers save a tuple's parts in order, and rebuild them in order. So small objects between the
 parts read the clock as each side gets there; nothing is pickled twice.
@@ -8,52 +8,79 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from threading import get_ident
 from time import perf_counter, thread_time
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from dask_diag.capture.dask_internals import bytes_of_result, bytes_of_task
-from dask_diag.capture.tasks.metered import Metered
+from dask_diag.capture.dask_internals import GraphNode, bytes_of_result, bytes_of_task
+from dask_diag.capture.sampling.stack_sample import StackSample
+from dask_diag.capture.tasks.metered import Metered, Metric
 from dask_diag.capture.tasks.metering import ends_a_task, hear_distributed, listening, runs_a_task
 
-__all__ = ["Measurement", "RemoteTask", "Transfer", "running", "take_measurement"]
+__all__ = ["Measurement", "RemoteTask", "RemoteWorker", "Transfer", "running", "take_measurement"]
 
+# A failed task returns no result that could carry its measurement, so the exception carries it. It
+# is removed before the user's code sees the exception.
 _ON_EXCEPTION = "_dask_diag_measurement"
 _NAN = float("nan")
+
+T = TypeVar("T")
 
 
 class Receiver(Protocol):
     """What a measurement is for: the computation whose task it is of."""
 
     def receive(self, measurement: Measurement, landing: float, landed: float, size: float) -> None:
-        """Take over what a worker process measured, as its result of so many bytes lands."""
+        """Record what a worker process measured, as its result of so many bytes lands."""
 
 
 running: dict[int, Receiver] = {}
 """The computations that are running in this process, by number: where results may land."""
 
 
-class Measurement(NamedTuple):
-    """What a worker in another process sends home with a result.
+_joined = perf_counter()
+"""When this process could first run tasks: when it was forked, or imported this module."""
 
-    `opened` is when it began to rebuild the task and its inputs, `closed` when it had pickled the
+
+def _join() -> None:
+    global _joined
+    _joined = perf_counter()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_join)
+
+
+class RemoteWorker(NamedTuple):
+    """A worker process: the thread of it that ran tasks, and when it joined, ``perf_counter``."""
+
+    thread: int
+    joined: float
+
+
+class Measurement(NamedTuple):
+    """What a worker in another process sends back with a result.
+
+    `thread` ran the task in the process `pid`, which `joined` when it could first run tasks.
+    `opened` is when it started to rebuild the task and its inputs, `closed` when it had pickled the
     result; `bytes_in` is what it was sent.
     """
 
     computation: int
-    key: Any
+    key: Hashable
     pid: int
     thread: int
+    joined: float
     opened: float
     start: float
     stop: float
     closed: float
     cpu: float
     bytes_in: float
-    metrics: tuple[tuple[Any, ...], ...]
-    waits: tuple[tuple[Any, ...], ...]
-    stacks: tuple[tuple[Any, ...], ...]
+    metrics: tuple[Metric, ...]
+    waits: tuple[tuple[str, float, int], ...]
+    stacks: tuple[StackSample, ...]
 
 
 class Transfer:
@@ -62,12 +89,12 @@ class Transfer:
     Attributes
     ----------
     packing, packed : float
-        When the scheduler began to pickle the task with its inputs, and when it had.
+        When the scheduler started and stopped pickling the task with its inputs.
     opened, start, stop, closed : float
-        When the worker began to rebuild them, and began the task; was done with it, and had pickled
-        its result.
+        When the worker started to rebuild them, started and stopped the task, and had pickled its
+        result.
     landing, landed : float
-        When the scheduler began to rebuild the result, and when it had.
+        When the scheduler started and stopped rebuilding the result.
     bytes_in, bytes_out : float
         Size of the task with its inputs, and of its result.
     """
@@ -91,17 +118,17 @@ class Transfer:
         self.landing = self.landed = self.bytes_in = self.bytes_out = _NAN
 
     def receive(self, measurement: Measurement) -> None:
-        """Take over what the worker measured."""
+        """Record what the worker measured."""
         self.opened, self.start = measurement.opened, measurement.start
         self.stop, self.closed = measurement.stop, measurement.closed
         self.bytes_in = measurement.bytes_in
 
 
 class Departure:
-    """Pickled along with a task: it ends the scheduler's pickling, and begins the worker's rebuild.
+    """Pickled along with a task: notes when the scheduler has pickled it, and the worker starts.
 
-    A pickler keeps what it saves until it is done, and then drops it; in the other process all that
-    is left is a reading of its clock.
+    A pickler keeps what it saves until it is done, and then drops it. In the other process it
+    becomes a reading of the clock.
     """
 
     __slots__ = ("_transfer",)
@@ -109,7 +136,7 @@ class Departure:
     def __init__(self, transfer: Transfer) -> None:
         self._transfer = transfer
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return perf_counter, ()
 
     def __del__(self) -> None:
@@ -121,7 +148,7 @@ class _Opening:
 
     __slots__ = ()
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return perf_counter, ()
 
 
@@ -133,25 +160,25 @@ class _Closing:
     def __init__(self, measurement: Measurement) -> None:
         self._measurement = measurement
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return tuple, (list(self._measurement._replace(closed=perf_counter())),)
 
 
 class RemoteTask:
-    """A task in a worker process; it sends the measurement home with the result."""
+    """A task in a worker process; it sends the measurement back with the result."""
 
     __slots__ = ("computation", "key", "metered", "opened", "stacks", "start", "stop", "task")
 
-    def __init__(self, opened: float, task: Any, computation: int, key: Any) -> None:
+    def __init__(self, opened: float, task: GraphNode, computation: int, key: Hashable) -> None:
         self.opened = opened
         self.task = task
         self.computation = computation
         self.key = key
         self.metered: Metered | None = None
         self.stop: float | None = None
-        self.stacks: tuple[tuple[Any, ...], ...] = ()
+        self.stacks: tuple[StackSample, ...] = ()
 
-    def __call__(self, values: Mapping[Any, Any]) -> Delivery:
+    def __call__(self, values: Mapping[Hashable, object]) -> Delivery:
         """Run the task and read the clocks around it."""
         hear_distributed()
         listening.add(self)
@@ -176,6 +203,7 @@ class RemoteTask:
             key=self.key,
             pid=os.getpid(),
             thread=get_ident(),
+            joined=_joined,
             opened=self.opened,
             start=self.start,
             stop=self.stop,
@@ -183,7 +211,7 @@ class RemoteTask:
             cpu=cpu,
             bytes_in=bytes_of_task(),
             metrics=tuple(metered.metrics) if metered else (),
-            waits=tuple(map(tuple, metered.waits)) if metered else (),
+            waits=tuple(metered.waits) if metered else (),
             stacks=self.stacks,
         )
 
@@ -196,19 +224,19 @@ ends_a_task.add(id(RemoteTask._measurement.__code__))
 
 
 class Delivery:
-    """A result on its way home: it unpickles to the bare result, and hands in the measurement."""
+    """A result on its way back: it unpickles to the bare result, and delivers the measurement."""
 
     __slots__ = ("measurement", "result")
 
-    def __init__(self, result: Any, measurement: Measurement) -> None:
+    def __init__(self, result: object, measurement: Measurement) -> None:
         self.result = result
         self.measurement = measurement
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return land, (_Opening(), self.result, _Closing(self.measurement))
 
 
-def land(landing: float, result: Any, measurement: tuple[Any, ...]) -> Any:
+def land(landing: float, result: T, measurement: tuple[Any, ...]) -> T:
     """Unpickle a delivery: hand the measurement to its computation, and return the bare result."""
     landed = perf_counter()
     received = Measurement(*measurement)

@@ -3,41 +3,48 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from threading import get_ident
 from time import perf_counter, thread_time
 from types import FrameType
 from typing import Any, Protocol
 
 from dask_diag.capture.dask_internals import GraphNode
+from dask_diag.capture.sampling.stack_sample import StackSample
 from dask_diag.capture.tasks.metered import Metered, Wait
 from dask_diag.capture.tasks.metering import runs_a_task
-from dask_diag.capture.tasks.remote_task import Departure, Measurement, RemoteTask, Transfer
+from dask_diag.capture.tasks.remote_task import (
+    Departure,
+    Measurement,
+    RemoteTask,
+    RemoteWorker,
+    Transfer,
+)
 
 __all__ = ["TimedTask", "threads_of_tasks"]
 
 
 class Owner(Protocol):
-    """The computation that a timed task belongs to, as far as the task needs it."""
+    """The computation that a timed task belongs to, with what the task uses of it."""
 
     number: int
     probes: Mapping[type[Any], Any]
-    remote_threads: dict[int, int]
+    remote_workers: dict[int, RemoteWorker]
     stacks: tuple[Any, ...]
 
-    def set_aside(self, measured: TimedTask) -> None:
+    def set_aside(self, wrapper: TimedTask) -> None:
         """Put the task itself back into the graph."""
 
-    def log_stacks(self, measured: TimedTask, seen: Sequence[tuple[Any, ...]]) -> None:
-        """Keep what a worker process saw of the task's stacks."""
+    def log_stacks(self, wrapper: TimedTask, samples: Sequence[StackSample]) -> None:
+        """Count the samples that a worker process took of the task's stacks."""
 
 
 class TimedTask(GraphNode):
-    """Stands in the graph for a task while it is submitted and run.
+    """Wraps a task in the graph while it is submitted and run.
 
     It is a graph node, since dask asks nodes for their dependencies. It is used again for another
-    task once the scheduler has collected its result: making one anew for each costs more than all
-    else that is done for a task.
+    task once the scheduler has collected its result: a new one for each would cost more than
+    everything else that is done for a task.
 
     The CPU clock is read inside the two readings of the wall clock, so that CPU seconds lie within
     wall seconds.
@@ -69,11 +76,12 @@ class TimedTask(GraphNode):
 
     def __init__(self, computation: Owner) -> None:
         self.computation = computation
+        self.task = None
         self.error = ""
         self.thread = 0
         self.transfer = None
 
-    def __call__(self, values: Any = ()) -> Any:
+    def __call__(self, values: object = ()) -> Any:
         """Run the task and read the clocks around it."""
         self.start = perf_counter()
         cpu = thread_time()
@@ -91,30 +99,32 @@ class TimedTask(GraphNode):
         return result
 
     @property
-    def dependencies(self) -> frozenset[Any]:
+    def dependencies(self) -> frozenset[Hashable]:
         """The keys whose results the task takes."""
         return self.task.dependencies  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         return repr(self.task)
 
-    def __reduce__(self) -> Any:
-        # Pickled on its way to another process: from here on the graph needs no stand-in.
+    def __reduce__(self) -> tuple[object, ...]:
+        # Pickled on its way to another process: from here on the graph needs no wrapper.
         self.computation.set_aside(self)
         self.transfer = transfer = Transfer(perf_counter())
         return self.depart(transfer)
 
-    def depart(self, transfer: Transfer) -> Any:
+    def depart(self, transfer: Transfer) -> tuple[object, ...]:
         """What it pickles to."""
         return RemoteTask, (Departure(transfer), self.task, self.computation.number, self.key)
 
     def receive(self, measurement: Measurement) -> None:
-        """Take over what was measured in another process."""
-        self.computation.remote_threads[measurement.pid] = measurement.thread
+        """Record what was measured in another process."""
+        self.computation.remote_workers[measurement.pid] = RemoteWorker(
+            measurement.thread, measurement.joined
+        )
         self.thread = measurement.pid
+        self.cpu = measurement.cpu
         self.start = measurement.start
         self.stop = measurement.stop
-        self.cpu = measurement.cpu
         if self.transfer is not None:
             self.transfer.receive(measurement)
         if measurement.metrics or measurement.waits:
@@ -129,12 +139,12 @@ runs_a_task.add(id(TimedTask.__call__.__code__))
 
 
 def threads_of_tasks() -> dict[int, int]:
-    """On which thread each measured task runs that is running now: its ``id()`` to an ident."""
-    found = {}
+    """The idents of the threads that run tasks now, by the ``id()`` of their wrappers."""
+    threads = {}
     for thread, leaf in sys._current_frames().items():
         frame: FrameType | None = leaf
         while frame is not None:
             if frame.f_code is TimedTask.__call__.__code__:
-                found[id(frame.f_locals["self"])] = thread
+                threads[id(frame.f_locals["self"])] = thread
             frame = frame.f_back
-    return found
+    return threads

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dask_diag.atomic_files import as_path, atomic_file, atomic_folder, open_text
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording
 from dask_diag.views.exports import csv_files, json_file, parquet, perfetto
 from dask_diag.views.exports.stacks import stacks_text
-from dask_diag.views.sources import recording_of
+from dask_diag.views.sources import Sources, recording_of
 
 __all__ = ["FORMATS", "export"]
 
@@ -20,9 +20,9 @@ _PACKED = ".gz"
 
 
 class Format(NamedTuple):
-    """A format: how names of its files end, and what writes a file or a folder.
+    """A format: the endings of its files, and the functions that write a file or a folder.
 
-    What writes a file is told whether to compress it, if it may be.
+    The third argument of ``file`` is whether to compress, if `may_be_packed`.
     """
 
     endings: tuple[str, ...]
@@ -50,7 +50,7 @@ FORMATS = {
 
 
 def export(
-    source: Any,
+    source: Sources,
     path: str | os.PathLike[str],
     format: str | None = None,  # noqa: A002
     *,
@@ -66,23 +66,23 @@ def export(
         without the format's ending is a folder, with a file for each table; with it, it is a file
         of the tasks alone.
     format : {"perfetto", "speedscope", "collapsed", "json", "csv", "parquet"}, optional
-        By default the one that the path's ending says: ``.perfetto.json`` or ``.trace.json``,
+        By default it follows from the path's ending: ``.perfetto.json`` or ``.trace.json``,
         ``.speedscope.json``, ``.collapsed`` or ``.folded``, any other ``.json``, ``.csv``,
         ``.parquet``.
     overwrite : bool, optional
-        Whether what is there may be replaced: a file; or in a folder the files that an earlier
-        export wrote, also those that this one does not write. Other files in it stay.
+        Whether to replace an existing file; or in a folder the files of an earlier export, also
+        those that this one does not write. Other files in the folder stay.
 
     Returns
     -------
     Path
-        What was written. It appears when it is complete, or not at all.
+        The file or folder. It appears when it is complete, or not at all.
 
     Raises
     ------
     DiagnosticError
-        If the format is not known, if something is there and may not be replaced, if what the
-        format is for was not measured, or if it cannot be written.
+        If the format is not known, if the file exists and may not be replaced, if what the format
+        needs was not measured, or if it cannot be written.
     MissingDependencyError
         If pyarrow, which writes parquet, is not installed.
 
@@ -125,6 +125,6 @@ def _format_of(path: Path) -> str:
             return name
     endings = "; ".join(f"{name}: {' or '.join(each.endings)}" for name, each in FORMATS.items())
     raise DiagnosticError(
-        f"path: expected an ending that says the format ({endings}), found {str(path)!r}; or pass "
-        f"format=, one of {', '.join(map(repr, FORMATS))}"
+        f"path: expected an ending that says the format ({endings}), found {str(path)!r}; or name "
+        f"the format: {', '.join(map(repr, FORMATS))}"
     )

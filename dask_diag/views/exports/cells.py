@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dask_diag.columns import Categorical, PrefixStrings
+from dask_diag.columns import Array, Categorical, PrefixStrings
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 
-__all__ = ["ROWS", "chunks", "facts", "tables", "tasks_of"]
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+__all__ = ["ROWS", "Column", "Value", "chunks", "facts", "tables", "tasks_of"]
 
 ROWS = 20_000
 """Rows that are plain values at the same time."""
+Column: TypeAlias = Array | Categorical | PrefixStrings
+Value = str | int | float
+"""What a column has in a row."""
 _POSITIONS = {"tasks": "task", "frames": "frame", "call_tree": "node"}
 """The tables that others refer to by position, and what that is called."""
 
@@ -39,8 +45,8 @@ def tasks_of(recording: Recording) -> Table:
     """
     if not len(recording.tasks):
         raise DiagnosticError(
-            "tasks, which such a file has, were not measured: name a folder for all other tables, "
-            "or record with Profiler, dask_diag.record or `dask-diag run`"
+            "no tasks were recorded, which such a file is of: name a folder to write the other "
+            "tables, or record with Profiler, dask_diag.record or `dask-diag run`"
         )
     return _numbered("tasks", recording.tasks)
 
@@ -52,16 +58,16 @@ def _numbered(name: str, table: Table) -> Table:
     return Table({_POSITIONS[name]: np.arange(len(table)), **columns})
 
 
-def facts(recording: Recording) -> dict[str, Any]:
-    """What a recording has beside tables."""
+def facts(recording: Recording) -> dict[str, object]:
+    """What a recording has besides tables."""
     values = {field.name: getattr(recording, field.name) for field in fields(recording)}
     return {name: value for name, value in values.items() if not isinstance(value, Table)}
 
 
-def chunks(column: Any, rows: int = ROWS) -> Iterator[list[Any]]:
+def chunks(column: Column, rows: int = ROWS) -> Iterator[list[Value]]:
     """The values of a column, so many at a time."""
     if isinstance(column, PrefixStrings):
-        yield from column.chunks(rows)
+        yield from map(list, column.chunks(rows))
         return
     if isinstance(column, Categorical):
         column = Categorical(column.codes, list(map(_plain, column.values)))
@@ -69,5 +75,5 @@ def chunks(column: Any, rows: int = ROWS) -> Iterator[list[Any]]:
         yield column[first : first + rows].tolist()
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     return value.item() if isinstance(value, np.generic) else value

@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator
 from math import isnan
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from dask_diag.atomic_files import open_text
 from dask_diag.columns import Categorical
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
-from dask_diag.views.exports.cells import chunks, facts, tables, tasks_of
+from dask_diag.views.exports.cells import Column, Value, chunks, facts, tables, tasks_of
 
 __all__ = ["write_file", "write_folder"]
 
@@ -45,21 +44,20 @@ def _write(table: Table, path: Path, compressed: bool) -> None:
             writer.writerows(zip(*columns, strict=True))
 
 
-def _cells(column: Any) -> Iterator[list[Any]]:
+def _cells(column: Column) -> Iterator[list[Value]]:
     if isinstance(column, Categorical):
         column = Categorical(column.codes, [_cell(value) for value in column.values])
         yield from chunks(column)
         return
-    numbers = isinstance(column, np.ndarray)
-    if numbers and not (column.dtype.kind == "f" and np.isnan(column).any()):
+    if isinstance(column, np.ndarray) and not (column.dtype.kind == "f" and np.isnan(column).any()):
         yield from chunks(column)
         return
     for values in chunks(column):
         yield list(map(_cell, values))
 
 
-def _cell(value: Any) -> Any:
-    """A text that starts no formula: with a mark before it, which text that had it gets too."""
+def _cell(value: Value) -> Value:
+    """A text that starts no formula: with a mark before it, also where the text had one."""
     if isinstance(value, str):
         return "'" + value if value.startswith(_NOT_FIRST) else value
     return "" if isinstance(value, float) and isnan(value) else value

@@ -6,14 +6,13 @@ import json
 from collections.abc import Iterator
 from math import isfinite
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from dask_diag._version import __version__
 from dask_diag.atomic_files import open_text
 from dask_diag.model.recording import Recording
-from dask_diag.views.exports.cells import chunks, facts, tables
+from dask_diag.views.exports.cells import Column, Value, chunks, facts, tables
 
 __all__ = ["write_file"]
 
@@ -40,8 +39,13 @@ def _parts(recording: Recording) -> Iterator[str]:
     yield "\n}}\n"
 
 
-def _values(column: Any) -> Iterator[str]:
+def _values(column: Column) -> Iterator[str]:
     may_be_unknown = isinstance(column, np.ndarray) and column.dtype.kind == "f"
     for position, values in enumerate(chunks(column)):
-        known = [v if isfinite(v) else None for v in values] if may_be_unknown else values
-        yield (", " if position else "") + _encode(known)[1:-1]
+        items = [_number(value) for value in values] if may_be_unknown else values
+        yield (", " if position else "") + _encode(items)[1:-1]
+
+
+def _number(value: Value) -> Value | None:
+    """JSON has no NaN and no infinity."""
+    return value if not isinstance(value, float) or isfinite(value) else None

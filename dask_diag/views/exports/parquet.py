@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.import_optional import import_optional
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
-from dask_diag.views.exports.cells import chunks, facts, tables, tasks_of
+from dask_diag.views.exports.cells import Column, Value, chunks, facts, tables, tasks_of
 
 __all__ = ["write_file", "write_folder"]
 
@@ -28,7 +29,7 @@ def write_folder(recording: Recording, folder: Path) -> None:
         _write(table, folder / f"{name}.parquet", facts(recording))
 
 
-def _write(table: Table, path: Path, about: dict[str, Any]) -> None:
+def _write(table: Table, path: Path, about: Mapping[str, object]) -> None:
     pyarrow, parquet = _pyarrow()
     types = {name: _type(pyarrow, table[name]) for name in table.columns}
     schema = pyarrow.schema(list(types.items()), metadata={"dask_diag": json.dumps(about)})
@@ -43,11 +44,11 @@ def _write(table: Table, path: Path, about: dict[str, Any]) -> None:
 
 
 def _pyarrow() -> tuple[Any, Any]:
-    told = "the format 'parquet'", "'csv' and 'json' need nothing"
-    return import_optional("pyarrow", *told), import_optional("pyarrow.parquet", *told)
+    purpose = "the format 'parquet'", "'csv' and 'json' need nothing"
+    return import_optional("pyarrow", *purpose), import_optional("pyarrow.parquet", *purpose)
 
 
-def _type(pyarrow: Any, column: Any) -> Any:
+def _type(pyarrow: Any, column: Column) -> object:
     if isinstance(column, PrefixStrings):
         return pyarrow.string()
     if isinstance(column, Categorical):
@@ -56,12 +57,11 @@ def _type(pyarrow: Any, column: Any) -> Any:
     return pyarrow.from_numpy_dtype(column.dtype)
 
 
-def _encoded(values: list[Any]) -> list[Any]:
-    """The values, in which text can be encoded: what UTF-8 has no bytes for is spelled out."""
-    if not values or not isinstance(values[0], str):
-        return values
+def _encoded(values: list[Value]) -> list[Value]:
+    """The values; texts with what UTF-8 has no bytes for are written with escapes."""
+    texts = [value for value in values if isinstance(value, str)]
     try:
-        "".join(values).encode()
+        "".join(texts).encode()
     except UnicodeEncodeError:
-        return [value.encode("utf-8", "backslashreplace").decode() for value in values]
+        return [text.encode("utf-8", "backslashreplace").decode() for text in texts]
     return values

@@ -12,7 +12,6 @@ import json
 from collections.abc import Iterator
 from math import isnan
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -46,7 +45,7 @@ def write_file(recording: Recording, path: Path, compressed: bool) -> None:
         stream.write("\n]}\n")
 
 
-def _about(recording: Recording) -> dict[str, Any]:
+def _about(recording: Recording) -> dict[str, object]:
     return {
         "made by": f"dask_diag {__version__}",
         "began (s since 1970)": recording.start + recording.epoch,
@@ -69,7 +68,7 @@ def _events(recording: Recording) -> Iterator[list[str]]:
 
 
 def _metadata(tracks: Tracks) -> Iterator[str]:
-    def event(what: str, pid: int, tid: int, **args: Any) -> str:
+    def event(what: str, pid: int, tid: int, **args: object) -> str:
         return _encode({"ph": "M", "name": what, "pid": pid, "tid": tid, "args": args})
 
     for position, (pid, name) in enumerate(tracks.processes()):
@@ -81,7 +80,7 @@ def _metadata(tracks: Tracks) -> Iterator[str]:
 
 
 def _tasks(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
-    """Tasks on their workers' tracks; beside them those of which it is not known when or where."""
+    """Tasks on the tracks of their workers; without a track, those of unknown time or place."""
     tasks = recording.tasks
     if not len(tasks):
         return
@@ -95,7 +94,7 @@ def _tasks(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
         tasks["thread_cpu"],
         tasks["key"],
         _names(tasks["function"]),
-        _told_alike(tasks),
+        _shared_arguments(tasks),
     )
     where = [f'"pid":{track.pid},"tid":{track.tid}' for track in tracks.workers]
     aside = f'"pid":{tracks.about},"tid":{tracks.about}'
@@ -122,14 +121,14 @@ def _names(functions: Categorical) -> Categorical:
     return Categorical(functions.codes, names)
 
 
-def _told_alike(tasks: Table) -> Categorical:
-    """What many tasks have alike, as text that is made once for all of them."""
+def _shared_arguments(tasks: Table) -> Categorical:
+    """The arguments that many tasks have in common, as text that is made once for all of them."""
     names = ("function", "computation", "span", "outcome", "error")
     codes, rows = distinct([tasks[name] for name in names])
-    told = [
+    arguments = [
         {name: shown(tasks[name][int(row)], _LONGEST) for name in names} for row in rows.tolist()
     ]
-    return Categorical(codes, [_encode(each)[1:-1] for each in told])
+    return Categorical(codes, [_encode(each)[1:-1] for each in arguments])
 
 
 def _key(key: str) -> str:
@@ -137,14 +136,14 @@ def _key(key: str) -> str:
 
 
 def _flows(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
-    """An arrow from the end of each task to the start of each that needed it."""
+    """An arrow from the end of each task to the start of each that depends on it."""
     dependencies = recording.dependencies
     if not len(dependencies):
         return
     starts, stops = bounds_of_tasks(recording)
-    begun = tracks.nanoseconds(starts)
-    # In the task's last nanosecond: at its end the next one may have begun.
-    left = np.maximum(tracks.nanoseconds(stops) - 1, begun)
+    first_ns = tracks.nanoseconds(starts)
+    # In the task's last nanosecond: at its end the next one may have started.
+    last_ns = np.maximum(tracks.nanoseconds(stops) - 1, first_ns)
     drawn = np.flatnonzero(
         tracks.placed[dependencies["task"]] & tracks.placed[dependencies["depends_on"]]
     )
@@ -157,9 +156,9 @@ def _flows(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
         for edge, origin, out, goal, into in zip(
             (edges + 1).tolist(),
             tracks.of_tasks[source].tolist(),
-            (left[source] / 1000).tolist(),
+            (last_ns[source] / 1000).tolist(),
             tracks.of_tasks[target].tolist(),
-            (begun[target] / 1000).tolist(),
+            (first_ns[target] / 1000).tolist(),
             strict=True,
         ):
             lines.append(f'{{"ph":"s",{named},"id":{edge},{where[origin]},"ts":{out}}}')

@@ -1,17 +1,17 @@
-"""What a trace tells beside tasks: computations, spans, and counters."""
+"""What a trace shows besides tasks: computations, spans, and counters."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
 from math import isnan
-from typing import Any
 
 import numpy as np
 
 from dask_diag.analysis.step_functions import ready_tasks, thinned
+from dask_diag.columns import Array, FloatArray
 from dask_diag.model.recording import Recording
-from dask_diag.model.table import Table
+from dask_diag.model.tables import Computations, Memory
 from dask_diag.views.escaping import shown
 from dask_diag.views.exports.cells import ROWS
 from dask_diag.views.exports.tracks import Tracks, bounds_of_tasks
@@ -24,10 +24,10 @@ _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=
 
 
 def computations(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
-    """Computes, and the spans in each from its first task to its last."""
-    intervals = (*_rows_of_computes(recording.computations), *_rows_of_spans(recording))
+    """Computations, and the spans in each from its first task to its last."""
+    intervals = (*_rows_of_computations(recording.computations), *_rows_of_spans(recording))
     for identity, (name, category, start, stop, args) in enumerate(intervals, 1):
-        begun, ended = tracks.nanoseconds(np.array([start, stop])) / 1000
+        first, last = tracks.nanoseconds(np.array([start, stop])) / 1000
         event = {
             "name": name,
             "cat": category,
@@ -36,23 +36,23 @@ def computations(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
             "tid": tracks.about,
         }
         yield [
-            _encode({"ph": "b", **event, "ts": float(begun), "args": args}),
-            _encode({"ph": "e", **event, "ts": float(max(begun, ended))}),
+            _encode({"ph": "b", **event, "ts": float(first), "args": args}),
+            _encode({"ph": "e", **event, "ts": float(max(first, last))}),
         ]
 
 
-Interval = tuple[str, str, float, float, dict[str, Any]]
-"""A name, a category, start and stop in seconds, and what else is told."""
+Interval = tuple[str, str, float, float, dict[str, object]]
+"""A name, a category, start and stop in seconds, and arguments."""
 
 
-def _rows_of_computes(computations: Table) -> Iterator[Interval]:
+def _rows_of_computations(computations: Computations) -> Iterator[Interval]:
     for row in computations.to_dicts():
-        told = {
+        args = {
             name: shown(value, _LONGEST) if isinstance(value, str) else value
             for name, value in row.items()
             if name not in ("start", "stop") and not (isinstance(value, float) and isnan(value))
         }
-        yield "computation", "computation", row["start"], row["stop"], told
+        yield "computation", "computation", row["start"], row["stop"], args
 
 
 def _rows_of_spans(recording: Recording) -> Iterator[Interval]:
@@ -75,9 +75,9 @@ def _rows_of_spans(recording: Recording) -> Iterator[Interval]:
 
 
 def counters(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
-    """What the machine gave, and how many tasks could have been run."""
+    """CPU and memory, and how many tasks were ready to run."""
 
-    def lines(name: str, times: Any, **series: Any) -> Iterator[list[str]]:
+    def lines(name: str, times: FloatArray, **series: Array) -> Iterator[list[str]]:
         head = f'{{"ph":"C","name":{_encode(shown(name))},"pid":{tracks.about},'
         names = [_encode(label) for label in series]
         for first in range(0, len(times), ROWS):
@@ -111,8 +111,6 @@ def counters(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
             )
 
 
-def _series(memory: Table) -> Iterable[tuple[str, Table]]:
-    if not len(memory):
-        return ()
-    labels = memory["label"]
+def _series(memory: Memory) -> Iterable[tuple[str, Memory]]:
+    labels = memory.label
     return [(label, memory.rows(labels.codes == code)) for code, label in enumerate(labels.values)]

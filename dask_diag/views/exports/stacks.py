@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -78,31 +77,28 @@ def _format_of(path: Path) -> Callable[[Table, list[tuple[int, float]], str], st
 def _weighted(
     recording: Recording, selection: Selection = ALL_SAMPLES
 ) -> tuple[Table, list[tuple[int, float]]]:
-    """The tree, and its nodes with their own seconds, cycle by cycle as time went.
+    """The tree, and its nodes with their self seconds, in order of cycles.
 
-    Viewers show what has none as they show what took no time: it is refused.
+    If there are none it is an error: viewers would show an empty file as one that took no time.
     """
     if not len(recording.samples):
         raise DiagnosticError(
-            "there are no samples of stacks to write: nothing was computed while they were taken, "
-            "or none were; record with SamplingProfiler, dask_diag.record or `dask-diag run`"
+            "no stack samples to write: nothing was computed meanwhile, or they were not recorded; "
+            "record with SamplingProfiler, dask_diag.record or `dask-diag run`"
         )
     nodes, node = tree_and_nodes(recording, selection)
     samples = recording.samples
     seconds = samples.seconds * selection.shares(samples)
     asked = np.flatnonzero((node >= 0) & (seconds > 0))
     if not len(asked):
-        raise DiagnosticError(
-            "there are no samples of stacks in what is asked for: leave out function, key, or "
-            "start and stop"
-        )
+        raise DiagnosticError("no stack samples match: leave out function, key, or start and stop")
     _, nodes_then, row = distinct_pairs(samples["start"][asked], node[asked])
     summed = np.bincount(row, seconds[asked], minlength=len(nodes_then))
     return nodes, list(zip(nodes_then.tolist(), summed.tolist(), strict=True))
 
 
 def _calls_down_to(nodes: Table) -> Callable[[int], list[int]]:
-    """A function that tells the nodes from below the function of tasks down to a node."""
+    """A function that returns the path to a node, from below the function of tasks."""
     parent = nodes["parent"].tolist()
 
     def calls(node: int) -> list[int]:
@@ -153,7 +149,7 @@ def _as_speedscope(nodes: Table, weights: list[tuple[int, float]], filename: str
     return json.dumps(content, separators=(",", ":"))
 
 
-def _frames(nodes: Table) -> tuple[list[dict[str, Any]], list[int]]:
+def _frames(nodes: Table) -> tuple[list[dict[str, str | int]], list[int]]:
     """The frames that speedscope's stacks refer to, and which of them each node is.
 
     All tasks and the functions of tasks are none.
@@ -163,7 +159,7 @@ def _frames(nodes: Table) -> tuple[list[dict[str, Any]], list[int]]:
         positions.setdefault(described, len(positions)) if depth > 1 else -1
         for described, depth in zip(_described(nodes), nodes["depth"].tolist(), strict=True)
     ]
-    frames = [
+    frames: list[dict[str, str | int]] = [
         {"name": name, **({"file": file} if file else {}), **({"line": first} if first else {})}
         for name, file, first in positions
     ]
@@ -203,8 +199,8 @@ def _as_collapsed(nodes: Table, weights: list[tuple[int, float]], _: str) -> str
 
 def _word(name: str, file: str, first: int) -> str:
     """A call as one part of a collapsed stack, in which no semicolon may be."""
-    place = f" ({file}:{first})" if first else f" ({file})" if file else ""
-    return (name + place).replace(";", ",").strip() or "(no name)"
+    location = f" ({file}:{first})" if first else f" ({file})" if file else ""
+    return (name + location).replace(";", ",").strip() or "(no name)"
 
 
 _KINDS = {"speedscope": _as_speedscope, "collapsed": _as_collapsed}

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dask_diag.analysis.task_times import computation_stops, start_times
-from dask_diag.columns import Categorical
+from dask_diag.columns import Array, BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.model.recording import Recording
 
 __all__ = ["Track", "Tracks", "bounds_of_tasks", "distinct"]
-
-Array = np.ndarray[Any, Any]
 
 
 class Track(NamedTuple):
@@ -36,18 +34,18 @@ class Tracks:
     of_tasks : array of int, shape (tasks,)
         The position in `workers` of each task's, if it has one.
     placed : array of bool, shape (tasks,)
-        Which tasks have one: of some it is not known when they ran, of others where, as of those
-        that were in flight when their computation ended.
+        Which tasks have one; the others have no known start or no known worker, such as tasks in
+        flight when their computation stopped.
     about : int
-        The number of a process that there is not, for what belongs to no worker.
+        A number that no process has, for what belongs to no worker.
     """
 
     def __init__(self, recording: Recording) -> None:
         self._origin = recording.start
         tasks = recording.tasks
         self.workers: list[Track] = []
-        self.of_tasks: Array = np.zeros(0, np.int64)
-        self.placed: Array = np.zeros(0, bool)
+        self.of_tasks: IntArray = np.zeros(0, np.int64)
+        self.placed: BoolArray = np.zeros(0, bool)
         self.about = 1
         if not len(tasks):
             return
@@ -58,19 +56,19 @@ class Tracks:
         of_those, rows = distinct([tasks[name][ran] for name in names])
         self.of_tasks = np.zeros(len(tasks), np.int64)
         self.of_tasks[ran] = of_those
-        found = [tuple(tasks[name][int(row)] for name in names) for row in ran[rows]]
-        self.about = max((int(pid) for _, pid, _ in found), default=0) + 1
+        described = [tuple(tasks[name][int(row)] for name in names) for row in ran[rows]]
+        self.about = max((int(pid) for _, pid, _ in described), default=0) + 1
         self.workers = [
             Track(int(pid), self.about + 1 + number, str(worker))
-            for number, (worker, pid, _) in enumerate(found)
+            for number, (worker, pid, _) in enumerate(described)
         ]
 
-    def nanoseconds(self, times: Any) -> Array:
+    def nanoseconds(self, times: FloatArray) -> IntArray:
         """Whole nanoseconds from when recording began; of a time that is not known, the last."""
         since = np.nan_to_num((times - self._origin) * 1e9, nan=2**53)
         return np.asarray(np.rint(since).astype(np.int64))
 
-    def microseconds(self, times: Any, since: Any = None) -> Array:
+    def microseconds(self, times: FloatArray, since: FloatArray | None = None) -> FloatArray:
         """Microseconds from when recording began, or from other times, to the nanosecond."""
         nanoseconds = self.nanoseconds(times)
         if since is not None:
@@ -84,8 +82,8 @@ class Tracks:
             yield pid, f"process {pid}"
 
 
-def bounds_of_tasks(recording: Recording) -> tuple[Any, Any]:
-    """When each task began and ended; what is not known is when it was submitted, or the end."""
+def bounds_of_tasks(recording: Recording) -> tuple[FloatArray, FloatArray]:
+    """Start and stop of each task; else when it was submitted, and when its computation stopped."""
     tasks = recording.tasks
     stops = np.where(np.isnan(tasks["start"]), tasks["collected"], tasks["stop"])
     unknown = np.isnan(stops)

@@ -1,42 +1,55 @@
-"""Columns of whole numbers, as small as they get, for a page; packed.js makes them columns again.
+"""Columns of whole numbers, compressed for a page; ``binary_columns.js`` reads them.
 
-The bytes of a column travel plane by plane, all lowest bytes first, and deflated: what is small or
-repeats takes next to nothing. Every browser of today inflates them itself.
+The bytes of a column are written plane by plane, all lowest bytes first, and deflated: small
+numbers and repeated ones take few bytes. Every browser of today can inflate them.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
+import numpy.typing as npt
 
-__all__ = ["pack", "size_in_page", "ticks"]
+from dask_diag.columns import Array, IntArray
+
+__all__ = ["Packed", "pack", "size_in_page", "ticks"]
 
 _LEVEL = 6
 
 
-def pack(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Make of `columns` what a script in the page is given.
+class Packed(TypedDict):
+    """Columns as a script in the page gets them.
+
+    Attributes
+    ----------
+    layout : list of (str, int, int, bool)
+        Of each column its name, its length, the bytes of a value (0 in a text), and whether it has
+        negative numbers.
+    data : bytes
+        All columns, deflated.
+    """
+
+    layout: list[tuple[str, int, int, bool]]
+    data: bytes
+
+
+def pack(columns: Mapping[str, Array | str]) -> Packed:
+    """Compress columns for a page.
 
     Parameters
     ----------
     columns : mapping of str to array of int, or str
         Of any lengths; numbers below 2**53.
-
-    Returns
-    -------
-    dict
-        ``layout``, a list of name, length, bytes a value (0 of a text), and whether there are
-        negative numbers; and ``data``, deflated.
     """
-    layout: list[list[Any]] = []
+    layout: list[tuple[str, int, int, bool]] = []
     parts: list[bytes] = []
     for name, column in columns.items():
         if isinstance(column, str):
             parts.append(column.encode("utf-8", "backslashreplace"))
-            layout.append([name, len(parts[-1]), 0, False])
+            layout.append((name, len(parts[-1]), 0, False))
             continue
         values = np.asarray(column).astype(np.int64)
         signed = bool((values < 0).any())
@@ -46,15 +59,15 @@ def pack(columns: Mapping[str, Any]) -> dict[str, Any]:
         width = max(1, (int(values.max(initial=0)).bit_length() + 7) // 8)
         planes = values.astype("<i8").view(np.uint8).reshape(-1, 8)[:, :width]
         parts.append(np.ascontiguousarray(planes.T).tobytes())
-        layout.append([name, len(values), width, signed])
+        layout.append((name, len(values), width, signed))
     return {"layout": layout, "data": zlib.compress(b"".join(parts), _LEVEL)}
 
 
-def size_in_page(packed: dict[str, Any]) -> int:
+def size_in_page(packed: Packed) -> int:
     """Bytes that packed columns take in a page, which holds text."""
     return -(-len(packed["data"]) // 3) * 4
 
 
-def ticks(seconds: Any, tick: float) -> Any:
+def ticks(seconds: npt.ArrayLike, tick: float) -> IntArray:
     """Seconds as whole numbers of `tick` seconds."""
     return np.round(np.asarray(seconds) / tick).astype(np.int64)

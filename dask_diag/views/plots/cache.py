@@ -1,13 +1,13 @@
-"""The plot of what the scheduler holds: a step line for each function, and one for all."""
+"""The plot of cached results: a step line for each function, and one for all."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from bokeh.models import LegendItem, Range1d
+from bokeh.models import ColumnDataSource, GlyphRenderer, LegendItem, Range1d
+from bokeh.plotting import figure
 
 from dask_diag.analysis.step_functions import Level, cached_levels
+from dask_diag.columns import Array
 from dask_diag.formatting import BYTES
 from dask_diag.model.recording import Recording
 from dask_diag.views.escaping import shown
@@ -30,8 +30,8 @@ __all__ = ["measured", "plot_cache"]
 _TOTAL = "#444444"
 
 
-def plot_cache(recording: Recording, origin: float, duration: float, options: Options) -> Any:
-    """Draw how much of the metric the scheduler holds, function by function, over time."""
+def plot_cache(recording: Recording, origin: float, duration: float, options: Options) -> figure:
+    """Draw the sum of the metric over cached results, by function, over time."""
     levels, total = cached_levels(recording, origin)
     plot = new_figure(
         options,
@@ -44,7 +44,7 @@ def plot_cache(recording: Recording, origin: float, duration: float, options: Op
     plot.yaxis.formatter = number_ticks("B" if in_bytes else "")
     lines = Lines(plot, "changes")
 
-    def source_of(level: Level) -> Any:
+    def source_of(level: Level) -> ColumnDataSource:
         columns = {"time": level.times, "amount": _compact(level.amounts)}
         return lines.source(columns, drawn=("amount",))
 
@@ -88,8 +88,10 @@ def measured(recording: Recording) -> str:
     return metric if unit in ("", BYTES, metric) else f"{metric}, {unit}"
 
 
-def _step(plot: Any, source: Any, name: str, color: str, dash: str) -> list[Any]:
-    """A line of steps, and where it steps: bokeh's steps do not feel the mouse."""
+def _step(
+    plot: figure, source: ColumnDataSource, name: str, color: str, dash: str
+) -> list[GlyphRenderer]:
+    """A line of steps, and dots where it steps: bokeh's step lines have no tooltips."""
     line = plot.step(
         "time",
         "amount",
@@ -106,7 +108,7 @@ def _step(plot: Any, source: Any, name: str, color: str, dash: str) -> list[Any]
     return [line, dots]
 
 
-def _compact(amounts: Any) -> Any:
+def _compact(amounts: Array) -> Array:
     """Whole numbers as integers, where they fit: half the size in the page."""
     whole = np.round(amounts)
     fits = np.array_equal(whole, amounts) and np.abs(whole).max(initial=0) < 2**31

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 from bokeh.models import (
     BasicTickFormatter,
     CustomJSHover,
     CustomJSTickFormatter,
+    GlyphRenderer,
     HoverTool,
     Legend,
     LegendItem,
@@ -38,7 +40,7 @@ _LEGEND_ROWS = 12
 
 
 class Options:
-    """Keywords of a plot: its own (`palette`, `label_size`), and those for bokeh's figure.
+    """Keywords of a plot: `palette`, `label_size`, and those of bokeh's figure.
 
     Parameters
     ----------
@@ -64,9 +66,9 @@ class Options:
         self.figure = kwargs
 
 
-def new_figure(options: Options, duration: float, **defaults: Any) -> Any:
+def new_figure(options: Options, duration: float, **defaults: object) -> figure:
     """An empty figure with a time axis from 0 to `duration` seconds."""
-    settings: dict[str, Any] = {
+    settings: dict[str, object] = {
         "title": "Profile Results",
         "tools": "hover,xpan,xwheel_zoom,xbox_zoom,reset,save",
         "toolbar_location": "above",
@@ -79,10 +81,10 @@ def new_figure(options: Options, duration: float, **defaults: Any) -> Any:
     try:
         plot = figure(**settings)
     except AttributeError as error:
-        # The message goes on with all that there are, if none is alike.
-        said = str(error).partition(", possible attributes")[0]
+        # Where none is similar, the message lists all of bokeh's.
+        reason = str(error).partition(", possible attributes")[0]
         raise UnknownKeywordError(
-            f"{said}: expected palette, label_size, or a keyword of bokeh's figure"
+            f"{reason}: expected palette, label_size, or a keyword of bokeh's figure"
         ) from None
     plot.xaxis.axis_label = "Time (s)"
     plot.xaxis.formatter = BasicTickFormatter(use_scientific=False)
@@ -102,15 +104,18 @@ def legend_label(function: str) -> str:
     return label(function, _LEGEND_LABEL)
 
 
-def set_hover(plot: Any, renderers: list[Any], tooltips: Any, **settings: Any) -> None:
+def set_hover(
+    plot: figure,
+    renderers: Sequence[GlyphRenderer],
+    tooltips: list[tuple[str, str]] | None,
+    **settings: object,
+) -> None:
     """Set the tooltip of `renderers`, if the figure has a hover tool."""
     for hover in plot.select(HoverTool):
-        hover.tooltips = tooltips
-        hover.renderers = renderers
-        hover.update(**settings)
+        hover.update(tooltips=tooltips, renderers=list(renderers), **settings)
 
 
-def formatted(kind: str, value: str = "value", **args: Any) -> CustomJSHover:
+def formatted(kind: str, value: str = "value", **args: object) -> CustomJSHover:
     """The value of a tooltip's field as text, in the package's one style.
 
     Parameters
@@ -130,23 +135,23 @@ def number_ticks(unit: str = "") -> CustomJSTickFormatter:
     return CustomJSTickFormatter(code=call("formatting.js", "tick_text", f"tick, ticks, '{unit}'"))
 
 
-def draw_nothing(plot: Any) -> None:
+def draw_nothing(plot: figure) -> None:
     """Give an empty figure what bokeh wants of a figure: something that can be drawn."""
     plot.scatter([], [])
     set_hover(plot, [], None)
 
 
-def add_legend(plot: Any, items: list[LegendItem], **settings: Any) -> None:
+def add_legend(plot: figure, items: list[LegendItem], **settings: object) -> None:
     """Put a legend right of the frame, of as many items as fit, the others counted.
 
-    One more is below the frame, and hidden: a page on a phone shows that one.
+    Another one, hidden, is below the frame: a page on a phone shows that one.
     """
     if not items:
         return
     shown_items = items[:_LEGEND_ROWS]
     if len(items) > _LEGEND_ROWS:
         shown_items[-1] = LegendItem(label=f"{len(items) - _LEGEND_ROWS + 1} more: hover")
-    for place in ("right", "below"):
+    for side in ("right", "below"):
         legend = Legend(
             items=shown_items,
             label_text_font_size="11px",
@@ -156,7 +161,7 @@ def add_legend(plot: Any, items: list[LegendItem], **settings: Any) -> None:
             spacing=2,
             padding=4,
             border_line_color=None,
-            visible=place == "right",
+            visible=side == "right",
             **settings,
         )
-        plot.add_layout(legend, place)
+        plot.add_layout(legend, side)

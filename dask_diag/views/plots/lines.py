@@ -1,13 +1,15 @@
-"""Lines of any number of points: of many, the page draws what is in view; see lines.js."""
+"""Lines of any number of points; where there are many, the page draws those in view (lines.js)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from bokeh.models import ColumnDataSource, Title
+from bokeh.plotting import figure
 
+from dask_diag.columns import FloatArray, IntArray
 from dask_diag.views.assets import callback
 from dask_diag.views.plots.binary_columns import pack
 
@@ -18,6 +20,7 @@ _MOST_POINTS = 10_000
 _TIME = 1e-6
 _DIGITS = 7
 _PRECISION = f"fractions to {_DIGITS} digits of the largest"
+Columns = Mapping[str, npt.NDArray[np.generic]]
 
 
 class Lines:
@@ -37,7 +40,7 @@ class Lines:
 
     def __init__(
         self,
-        plot: Any,
+        plot: figure,
         points: str,
         units: Mapping[str, float] | None = None,
         precision: str = _PRECISION,
@@ -46,9 +49,9 @@ class Lines:
         self._points = points
         self._units = {"time": _TIME, **(units or {})}
         self._precision = precision
-        self._lines: list[tuple[ColumnDataSource, dict[str, Any], Sequence[str]]] = []
+        self._lines: list[tuple[ColumnDataSource, Columns, Sequence[str]]] = []
 
-    def source(self, columns: Mapping[str, Any], drawn: Sequence[str]) -> ColumnDataSource:
+    def source(self, columns: Columns, drawn: Sequence[str]) -> ColumnDataSource:
         """A source for one or more lines, which `finish` fills.
 
         Parameters
@@ -59,7 +62,7 @@ class Lines:
             The columns that are drawn: of each pixel, the page draws their extremes.
         """
         source = ColumnDataSource({name: [] for name in columns})
-        self._lines.append((source, dict(columns), drawn))
+        self._lines.append((source, columns, drawn))
         return source
 
     def finish(self) -> bool:
@@ -69,7 +72,7 @@ class Lines:
         """
         if sum(len(columns["time"]) for _, columns, _ in self._lines) <= _MOST_POINTS:
             for source, columns, _ in self._lines:
-                source.data = columns
+                source.data = dict(columns)
             return True
         status = Title(
             text=f"unpacking the {self._points} ...",
@@ -94,8 +97,8 @@ class Lines:
         return False
 
     def _packed(
-        self, source: ColumnDataSource, columns: dict[str, Any], drawn: Sequence[str]
-    ) -> dict[str, Any]:
+        self, source: ColumnDataSource, columns: Columns, drawn: Sequence[str]
+    ) -> dict[str, object]:
         """One source for ``lines.js``: steps from point to point, and where values are unknown."""
         units, steps = {}, {}
         for name, column in columns.items():
@@ -108,7 +111,7 @@ class Lines:
         return {"source": source, "packed": pack(steps), "units": units, "drawn": list(drawn)}
 
 
-def _whole_numbers(values: Any, unit: float | None) -> tuple[Any, float]:
+def _whole_numbers(values: FloatArray, unit: float | None) -> tuple[IntArray, float]:
     """Values as whole numbers of a unit, and the unit: as large as it can be for the same."""
     if unit is None:
         largest = float(np.abs(values).max(initial=0.0))

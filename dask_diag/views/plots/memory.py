@@ -1,13 +1,15 @@
-"""The plot of memory: the series of a MemorySampler, over the same time or beside each other."""
+"""The plot of memory: the series of a MemorySampler, one after the other or aligned."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bokeh.models import ColumnDataSource, LegendItem, Range1d
+from bokeh.plotting import figure
 
 from dask_diag.analysis.memory_series import series_of
+from dask_diag.columns import FloatArray
 from dask_diag.model.recording import Recording
 from dask_diag.views.plots.figures import (
     Options,
@@ -23,8 +25,11 @@ from dask_diag.views.theme.colors import colors_of
 
 __all__ = ["figure_of_series", "plot_memory"]
 
+Series = tuple[str, FloatArray, FloatArray]
+"""A label, times in seconds, and MB."""
 
-def plot_memory(recording: Recording, origin: float, duration: float, options: Options) -> Any:
+
+def plot_memory(recording: Recording, origin: float, duration: float, options: Options) -> figure:
     """Draw MB of each series as a line, over the time of the recording."""
     return _figure(
         [(name, times - origin, sizes / 1e6) for name, times, sizes in series_of(recording)],
@@ -38,8 +43,8 @@ def figure_of_series(
     measures: Mapping[str, str] | None = None,
     align: bool = False,
     **kwargs: Any,
-) -> Any:
-    """Draw MB of each series; with `align` all begin at the left."""
+) -> figure:
+    """Draw MB of each series; with `align` all start at the left."""
     series = [
         (name, times - (times[:1].sum() if align else recording.start), sizes / 1e6)
         for name, times, sizes in series_of(recording, measures)
@@ -48,7 +53,7 @@ def figure_of_series(
     return _figure(series, duration or 1.0, Options(**kwargs))
 
 
-def _figure(series: list[tuple[str, Any, Any]], duration: float, options: Options) -> Any:
+def _figure(series: Sequence[Series], duration: float, options: Options) -> figure:
     top = max((float(sizes.max(initial=0.0)) for _, _, sizes in series), default=0.0)
     plot = new_figure(options, duration, y_range=Range1d(0, 1.05 * top or 100))
     plot.yaxis.axis_label = "Memory (MB)"
@@ -80,5 +85,5 @@ def _figure(series: list[tuple[str, Any, Any]], duration: float, options: Option
     return plot
 
 
-def _colors(series: list[tuple[str, Any, Any]], options: Options) -> list[str]:
+def _colors(series: Sequence[Series], options: Options) -> list[str]:
     return colors_of((name for name, _, _ in series), options.palette)

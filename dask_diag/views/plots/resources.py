@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 from bokeh.models import LegendItem, LinearAxis, Range1d
+from bokeh.plotting import figure
 
+from dask_diag.columns import FloatArray
 from dask_diag.model.recording import Recording
-from dask_diag.model.table import Table
+from dask_diag.model.tables import Resources
 from dask_diag.views.plots.figures import Options, add_legend, formatted, new_figure, set_hover
 from dask_diag.views.plots.lines import Lines
 
@@ -28,11 +27,13 @@ _UNITS = {
 _PRECISION = "CPU to 0.1%, how late a sample was to 10 µs"
 
 
-def plot_resources(recording: Recording, origin: float, duration: float, options: Options) -> Any:
+def plot_resources(
+    recording: Recording, origin: float, duration: float, options: Options
+) -> figure:
     """Draw per cent of CPU as a step line, left, and MB of memory as a line, right."""
     samples = recording.resources
-    memory = _megabytes(samples, "memory") + _megabytes(samples, "memory_children")
-    cpu = samples["cpu"] if len(samples) else np.zeros(0)
+    memory = (samples.memory + samples.memory_children) / 1e6
+    cpu = samples.cpu
     plot = new_figure(
         options,
         duration,
@@ -58,7 +59,7 @@ def plot_resources(recording: Recording, origin: float, duration: float, options
         LegendItem(label="% CPU", renderers=[steps, points]),
         LegendItem(label="Memory", renderers=[line, dots]),
     ]
-    if len(samples) and samples["memory_children"].any():
+    if samples.memory_children.any():
         children = plot.line(
             "time",
             "memory_children",
@@ -81,14 +82,14 @@ def plot_resources(recording: Recording, origin: float, duration: float, options
             ("in children", "@memory_children{custom}"),
             ("read, written", "@read{custom}, @written{custom}"),
             ("threads", "@threads{custom}"),
-            ("sample late by", "@late{custom}"),
+            ("sample late by", "@delay{custom}"),
         ],
         formatters={
             "@time": formatted("moment"),
             "@cpu": formatted("percent", "value / 100"),
             **dict.fromkeys(("@memory", "@memory_children", "@read", "@written"), megabytes),
             "@threads": formatted("count"),
-            "@late": formatted("seconds", "value / 1e3"),
+            "@delay": formatted("seconds", "value / 1e3"),
         },
         # Above and below the mouse there may be many.
         mode="vline" if lines.finish() else "mouse",
@@ -96,21 +97,14 @@ def plot_resources(recording: Recording, origin: float, duration: float, options
     return plot
 
 
-def _megabytes(samples: Table, column: str) -> Any:
-    return samples[column] / 1e6 if len(samples) else np.zeros(0)
-
-
-def _columns(samples: Table, memory: Any, origin: float) -> dict[str, Any]:
-    if not len(samples):
-        names = ("time", "cpu", "memory", "memory_children", "read", "written", "threads", "delay")
-        return {name: [] for name in names}
+def _columns(samples: Resources, memory: FloatArray, origin: float) -> dict[str, FloatArray]:
     return {
-        "time": samples["time"] - origin,
-        "cpu": samples["cpu"],
+        "time": samples.time - origin,
+        "cpu": samples.cpu,
         "memory": memory,
-        "memory_children": _megabytes(samples, "memory_children"),
-        "read": _megabytes(samples, "read"),
-        "written": _megabytes(samples, "written"),
-        "threads": samples["threads"],
-        "delay": 1e3 * samples["delay"],
+        "memory_children": samples.memory_children / 1e6,
+        "read": samples.read / 1e6,
+        "written": samples.written / 1e6,
+        "threads": samples.threads,
+        "delay": 1e3 * samples.delay,
     }

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
+
+from bokeh.models import LayoutDOM
 
 from dask_diag.formatting import count
 from dask_diag.views.escaping import shown
@@ -18,6 +20,7 @@ __all__ = [
     "Grid",
     "Key",
     "Part",
+    "ShownFinding",
     "Text",
     "not_there",
     "of_first",
@@ -33,7 +36,7 @@ def safe(text: object, limit: int = _LONGEST) -> str:
 
 
 class Part:
-    """Something that stands in a section."""
+    """An element of a section."""
 
     kind: ClassVar[str]
 
@@ -60,7 +63,7 @@ class Grid(Part):
 
 @dataclass(frozen=True)
 class Key(Part):
-    """What colours stand for: pairs of a colour and a name, and how many have no room."""
+    """A legend: pairs of a colour and a name, and how many more are left out."""
 
     caption: str
     items: Sequence[tuple[str, str]]
@@ -70,7 +73,7 @@ class Key(Part):
 
 @dataclass(frozen=True)
 class Bars(Part):
-    """Stacked bars: of each a name, what is told, and pieces of colour, per cent, and text."""
+    """Stacked bars: for each a name, a text, and pieces of colour, per cent, and tooltip."""
 
     caption: str
     rows: Sequence[tuple[str, str, Sequence[tuple[str, float, str]]]]
@@ -82,8 +85,8 @@ class Figure(Part):
     """A bokeh model."""
 
     name: str
-    model: Any = field(repr=False)
-    told: str
+    model: LayoutDOM = field(repr=False)
+    description: str
     kind: ClassVar[str] = "figure"
 
 
@@ -91,16 +94,27 @@ class Figure(Part):
 class Code(Part):
     """Source code, and where it is."""
 
-    place: str
+    location: str
     text: str
     kind: ClassVar[str] = "code"
+
+
+@dataclass(frozen=True)
+class ShownFinding:
+    """A finding as text."""
+
+    code: str
+    severity: str
+    lost: str
+    evidence: str
+    advice: str
 
 
 @dataclass(frozen=True)
 class Findings(Part):
     """Findings, the worst first."""
 
-    found: Sequence[Any]
+    findings: Sequence[ShownFinding]
     kind: ClassVar[str] = "findings"
 
 
@@ -114,10 +128,10 @@ class Fold(Part):
 
 
 def not_there(what: str, profiler: str) -> Text:
-    """What stands in place of what was not measured."""
+    """The message in place of what was not measured."""
     return Text([f"No {what} were recorded ({profiler} does that)."])
 
 
 def of_first(rows: int, most: int) -> str:
-    """What is said of a table that has not all rows."""
+    """What the caption of a table adds if rows are left out."""
     return f", the first {count(most)} of {count(rows)}" if rows > most else ""

@@ -7,18 +7,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 from bokeh.document import Document
+from bokeh.models import LayoutDOM
 from bokeh.resources import Resources
 
+from dask_diag.analysis.analysis import Analysis
 from dask_diag.atomic_files import as_path, check_target, write_text
+from dask_diag.formatting import seconds
 from dask_diag.model.recording import Recording
 from dask_diag.views.assets import text_of
-from dask_diag.views.escaping import seconds, shown
+from dask_diag.views.escaping import shown
 from dask_diag.views.report.components import Figure, Fold, Part
 from dask_diag.views.report.sections import SECTIONS, Section
-from dask_diag.views.sources import recording_of
+from dask_diag.views.sources import Sources, recording_of
 from dask_diag.views.theme.page import look_of_figures, page_of, template
 
 __all__ = ["report"]
@@ -28,7 +30,7 @@ _FRAME = "report/report.html"
 
 @dataclass
 class _Made:
-    """A section as it stands in the page: its parts, or the error that left it without."""
+    """A section as the page shows it: its parts, or the error that it ended in."""
 
     name: str
     title: str
@@ -37,16 +39,16 @@ class _Made:
 
 
 def report(
-    profilers: Any,
+    profilers: Sources,
     filename: str | os.PathLike[str] = "dask-report.html",
     mode: str | None = None,
 ) -> Path:
-    """Write a page that tells findings first, and then everything that was measured.
+    """Write a page that shows findings first, and then everything that was measured.
 
     Parameters
     ----------
     profilers : diagnostic, Recording, or a list of them
-        Several are combined: they are taken to have watched the same block.
+        Several are combined, as recordings of the same block.
     filename : str or path, optional
         The page to write. A file of that name is replaced.
     mode : str, optional
@@ -69,15 +71,16 @@ def report(
     """
     path = as_path(filename, "filename")
     check_target(path, overwrite=True)
-    recording = recording_of(profilers)
-    write_text(path, _page(recording, Resources(mode=mode or "inline")))
+    analysis = Analysis(recording_of(profilers))
+    write_text(path, _page(analysis, Resources(mode=mode or "inline")))
     return path
 
 
-def _page(recording: Recording, resources: Resources) -> str:
-    sections = [_made(section, recording) for section in SECTIONS]
+def _page(analysis: Analysis, resources: Resources) -> str:
+    recording = analysis.recording
+    sections = [_made(section, analysis) for section in SECTIONS]
     figures = [figure for section in sections for figure in _figures(section.parts)]
-    variables: dict[str, Any] = {
+    variables: dict[str, object] = {
         "sections": sections,
         "when": _when(recording),
         "duration": seconds(recording.stop - recording.start),
@@ -89,14 +92,14 @@ def _page(recording: Recording, resources: Resources) -> str:
     for figure in figures:
         figure.model.name = figure.name
     models = [figure.model for figure in figures]
-    return page_of(models, resources, _FRAME, "Dask report", **variables)
+    return page_of(models, resources, _FRAME, "Dask report", fitted=True, **variables)
 
 
-def _made(section: Section, recording: Recording) -> _Made:
-    """A section; what goes wrong is told in its place."""
+def _made(section: Section, analysis: Analysis) -> _Made:
+    """A section; if it fails, the error in its place."""
     made = _Made(section.name, section.title)
     try:
-        made.parts += section.parts(recording)
+        made.parts += section.parts(analysis)
         for figure in _figures(made.parts):
             _check(figure.model)
     except Exception as error:
@@ -105,7 +108,7 @@ def _made(section: Section, recording: Recording) -> _Made:
     return made
 
 
-def _check(model: Any) -> None:
+def _check(model: LayoutDOM) -> None:
     """Fail here, and not in the whole page, if a figure cannot be put into one."""
     document = Document()
     document.add_root(model)
@@ -122,5 +125,5 @@ def _figures(parts: list[Part]) -> Iterator[Figure]:
 
 
 def _when(recording: Recording) -> str:
-    begun = datetime.fromtimestamp(recording.epoch + recording.start, timezone.utc)
-    return begun.strftime("%Y-%m-%d %H:%M:%S UTC")
+    start = datetime.fromtimestamp(recording.epoch + recording.start, timezone.utc)
+    return start.strftime("%Y-%m-%d %H:%M:%S UTC")

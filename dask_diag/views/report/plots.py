@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-import numpy as np
-
-from dask_diag.analysis.functions import by_function
-from dask_diag.analysis.memory import memory_usage
+from dask_diag.analysis.analysis import Analysis
 from dask_diag.formatting import count, size
 from dask_diag.model.recording import Recording
+from dask_diag.views.drawings import plot_of
 from dask_diag.views.plots.cache import measured
 from dask_diag.views.plots.figures import Options
 from dask_diag.views.plots.flame.summary import flame_summary_parts
@@ -27,37 +24,38 @@ from dask_diag.views.report.components import (
     safe,
 )
 from dask_diag.views.theme.colors import color_of
-from dask_diag.views.visualize import plot_of
 
 __all__ = ["cache", "flame", "memory", "resources", "tasks"]
 
 _FUNCTIONS = 20
 _MARKS = {"upper": "≤ "}
-_WHAT_MARKS_TELL = (
+_MEANING_OF_MARKS = (
     "≤ is an upper bound: other tasks ran in that process meanwhile, or before. "
     "Without it the amount is exact."
 )
 
 
-def tasks(recording: Recording) -> Iterator[Part]:
+def tasks(analysis: Analysis) -> Iterator[Part]:
     """The task stream."""
+    recording = analysis.recording
     plot = _figure("tasks", recording)
     if plot is None:
         yield not_there("tasks", "Profiler")
         return
     yield Text(
         [
-            "A lane for each worker, a rectangle for each task, filled as far as its time was CPU "
-            "time. Point at a task to see what it was; drag to move, turn the wheel to zoom."
+            "A lane for each worker, a rectangle for each task; the filled part is its share of "
+            "CPU time. Point at a task for details; drag to move, turn the wheel to zoom."
         ]
     )
     yield plot
-    names = by_function(recording)["function"].tolist()
+    names = analysis.functions["function"].tolist()
     yield _functions_key(names)
 
 
-def resources(recording: Recording) -> Iterator[Part]:
+def resources(analysis: Analysis) -> Iterator[Part]:
     """CPU and memory over time."""
+    recording = analysis.recording
     plot = _figure("resources", recording)
     if plot is None:
         yield not_there("samples of CPU and memory", "ResourceProfiler")
@@ -69,8 +67,9 @@ def resources(recording: Recording) -> Iterator[Part]:
     yield Key("Lines", lines)
 
 
-def memory(recording: Recording) -> Iterator[Part]:
+def memory(analysis: Analysis) -> Iterator[Part]:
     """Series, extremes, and what functions took."""
+    recording = analysis.recording
     plot = _figure("memory", recording)
     if plot is not None:
         yield plot
@@ -84,7 +83,7 @@ def memory(recording: Recording) -> Iterator[Part]:
         return
     own, children = samples["memory"], samples["memory_children"]
     rows = [
-        (name, *(size(of(values)) for of in (_first, np.max, _last)))
+        (name, *map(size, (values[0], values.max(), values[-1])))
         for name, values in (
             ("this process", own),
             ("its descendants", children),
@@ -92,7 +91,7 @@ def memory(recording: Recording) -> Iterator[Part]:
         )
     ]
     yield Grid("Resident memory", ("", "at the start", "at most", "at the end"), rows)
-    usage = [row for row in memory_usage(recording).to_dicts() if row["sampled"]]
+    usage = [row for row in analysis.memory_usage.to_dicts() if row["sampled"]]
     if usage:
         yield Grid(
             "Growth while tasks ran" + of_first(len(usage), _FUNCTIONS),
@@ -110,19 +109,12 @@ def memory(recording: Recording) -> Iterator[Part]:
                 for row in usage[:_FUNCTIONS]
             ],
         )
-        yield Text([_WHAT_MARKS_TELL])
+        yield Text([_MEANING_OF_MARKS])
 
 
-def _first(values: Any) -> float:
-    return float(values[0])
-
-
-def _last(values: Any) -> float:
-    return float(values[-1])
-
-
-def cache(recording: Recording) -> Iterator[Part]:
+def cache(analysis: Analysis) -> Iterator[Part]:
     """What the scheduler held over time."""
+    recording = analysis.recording
     plot = _figure("cache", recording)
     if plot is None:
         yield not_there("results held by the scheduler", "CacheProfiler")
@@ -138,8 +130,9 @@ def cache(recording: Recording) -> Iterator[Part]:
     yield _functions_key(names)
 
 
-def flame(recording: Recording) -> Iterator[Part]:
+def flame(analysis: Analysis) -> Iterator[Part]:
     """The flame graph and the hottest lines."""
+    recording = analysis.recording
     plot = plot_of("flame", recording, Options())
     if plot is None:
         yield not_there("stacks", "a sampling profiler")
@@ -154,7 +147,7 @@ def flame(recording: Recording) -> Iterator[Part]:
 
 
 def _figure(name: str, recording: Recording) -> Figure | None:
-    """A plot over time, as wide as there is room, without a legend."""
+    """A plot over time, as wide as the page, without a legend."""
     options = Options(
         sizing_mode="stretch_width",
         title=None,

@@ -1,4 +1,4 @@
-"""The sections of a report: each takes a recording and gives what stands in it."""
+"""The sections of a report: each is a function from a recording to its parts."""
 
 from __future__ import annotations
 
@@ -6,13 +6,25 @@ from collections.abc import Callable, Iterator
 from math import isnan
 from typing import NamedTuple
 
-from dask_diag.analysis.findings import CODES, findings
+from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.findings import CODES, Finding, find
+from dask_diag.formatting import seconds
 from dask_diag.model.recording import Recording
-from dask_diag.model.table import Table
-from dask_diag.views.escaping import seconds
+from dask_diag.views.escaping import shown
 from dask_diag.views.report import plots, work
-from dask_diag.views.report.components import Code, Findings, Fold, Grid, Part, Text, safe
-from dask_diag.views.summary import summary_parts
+from dask_diag.views.report.components import (
+    Code,
+    Findings,
+    Fold,
+    Grid,
+    Part,
+    ShownFinding,
+    Text,
+    safe,
+)
+from dask_diag.views.report.predictions import predictions
+from dask_diag.views.summary import HEADINGS, function_rows, headline
+from dask_diag.views.summary_lines import labelled_lines
 from dask_diag.views.text import counted
 
 __all__ = ["SECTIONS", "Section"]
@@ -25,45 +37,43 @@ class Section(NamedTuple):
 
     name: str
     title: str
-    parts: Callable[[Recording], Iterator[Part]]
+    parts: Callable[[Analysis], Iterator[Part]]
 
 
-def _findings(recording: Recording) -> Iterator[Part]:
-    found = findings(recording)
+def _findings(analysis: Analysis) -> Iterator[Part]:
+    found = list(map(_shown, find(analysis)))
     if found:
-        yield Findings(
-            [
-                {
-                    "code": finding.code,
-                    "severity": finding.severity,
-                    "lost": ""
-                    if isnan(finding.seconds_lost)
-                    else f"about {seconds(finding.seconds_lost)} lost",
-                    "evidence": safe(finding.evidence, 600),
-                    "advice": safe(finding.advice, 400),
-                }
-                for finding in found
-            ]
-        )
+        yield Findings(found)
     else:
         yield Text([f"Nothing stood out. Looked for: {', '.join(CODES)}."])
 
 
-def _summary(recording: Recording) -> Iterator[Part]:
-    parts = summary_parts(recording)
-    yield Text([f"{parts.headline}."])
-    if parts.rows:
-        yield Grid("Time by function", parts.columns, parts.rows)
-    yield Text([f"{label}: {text}" for label, text in parts.lines], listed=True)
-    yield Text(parts.notices, listed=True)
+def _shown(finding: Finding) -> ShownFinding:
+    lost = finding.seconds_lost
+    return ShownFinding(
+        code=finding.code,
+        severity=finding.severity,
+        lost="" if isnan(lost) else f"about {seconds(lost)} lost",
+        evidence=safe(finding.evidence, 600),
+        advice=safe(finding.advice, 400),
+    )
 
 
-def _calling_code(recording: Recording) -> Iterator[Part]:
-    rows = _facts(recording, "calling code")
+def _summary(analysis: Analysis) -> Iterator[Part]:
+    yield Text([f"{headline(analysis)}."])
+    rows = list(function_rows(analysis))
+    if rows:
+        yield Grid("Time by function", HEADINGS, rows)
+    yield Text([f"{label}: {text}" for label, text in labelled_lines(analysis)], listed=True)
+    yield Text([shown(notice, 400) for notice in analysis.recording.notices], listed=True)
+
+
+def _calling_code(analysis: Analysis) -> Iterator[Part]:
+    rows = _facts(analysis.recording, "calling code")
     if not rows:
         yield Text(["The code that computed was not recorded, or its source is not there."])
-    for place, text in rows:
-        yield Code(safe(place), _lines(text))
+    for location, text in rows:
+        yield Code(safe(location), _lines(text))
 
 
 def _lines(text: str) -> str:
@@ -72,29 +82,28 @@ def _lines(text: str) -> str:
     return "\n".join(lines) + ("\n…" if len(text) > _CODE else "")
 
 
-def _versions(recording: Recording) -> Iterator[Part]:
+def _versions(analysis: Analysis) -> Iterator[Part]:
+    recording = analysis.recording
     if not len(recording.environment):
         yield Text(["Where this was recorded is not in the recording."])
         return
     for section in ("versions", "machine"):
-        yield Grid(section.capitalize(), ("", ""), _told(recording, section), texts=2)
-    configuration = _told(recording, "configuration")
+        yield Grid(section.capitalize(), ("", ""), _escaped_facts(recording, section), texts=2)
+    configuration = _escaped_facts(recording, "configuration")
     yield Fold(
         f"dask's configuration ({counted(len(configuration), 'entry', 'entries')})",
         [Grid("Configuration", ("name", "value"), configuration, texts=2)],
     )
 
 
-def _told(recording: Recording, section: str) -> list[tuple[str, str]]:
+def _escaped_facts(recording: Recording, section: str) -> list[tuple[str, str]]:
     return [(safe(name), safe(value, 300)) for name, value in _facts(recording, section)]
 
 
 def _facts(recording: Recording, section: str) -> list[tuple[str, str]]:
-    table: Table = recording.environment
-    if not len(table):
-        return []
-    rows = table.rows(table["section"].where(section))
-    return list(zip(rows["name"].tolist(), rows["value"].tolist(), strict=True))
+    table = recording.environment
+    rows = table.rows(table.section.where(section))
+    return list(zip(rows.name.tolist(), rows.value.tolist(), strict=True))
 
 
 SECTIONS = (
@@ -107,6 +116,7 @@ SECTIONS = (
     Section("cache", "Results held", plots.cache),
     Section("flame", "Flame graph", plots.flame),
     Section("critical-path", "Critical path", work.longest_chains),
+    Section("what-if", "What if", predictions),
     Section("code", "Calling code", _calling_code),
     Section("environment", "Versions, machine, configuration", _versions),
 )

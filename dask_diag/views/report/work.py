@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from dask_diag.analysis.activities import activities, cells
-from dask_diag.analysis.critical_path import critical_path
-from dask_diag.formatting import amount, count, percent
-from dask_diag.model.recording import Recording
-from dask_diag.views.escaping import seconds
+from dask_diag.analysis.analysis import Analysis
+from dask_diag.formatting import amount, count, percent, seconds
 from dask_diag.views.plots.activities.plot import plot_activities
 from dask_diag.views.plots.figures import Options
 from dask_diag.views.report.components import (
@@ -31,19 +27,20 @@ __all__ = ["longest_chains", "worker_time"]
 
 _FUNCTIONS = 20
 _CHAIN = 200
+Piece = tuple[str, float, str]
+"""Of a bar: a colour, per cent of the longest, and a tooltip."""
 
 
-def worker_time(recording: Recording) -> Iterator[Part]:
+def worker_time(analysis: Analysis) -> Iterator[Part]:
     """Where worker time went, by activity and by function."""
-    if not len(recording.tasks):
+    if not len(analysis.recording.tasks):
         yield not_there("tasks", "Profiler")
         return
-    whole = activities(recording).to_dicts()
-    total = sum(row["value"] for row in whole)
+    total = sum(analysis.activities.values())
     yield Text(
         [f"{seconds(total)} of worker time: wall time of the computations times their workers."]
     )
-    shares = [(row["activity"], row["value"], row["value"] / total) for row in whole if total]
+    shares = [(name, value, value / total) for name, value in analysis.activities.items() if total]
     yield Bars("Share of each activity", [("all", seconds(total), _pieces(shares))])
     yield Key(
         "Activities",
@@ -53,17 +50,17 @@ def worker_time(recording: Recording) -> Iterator[Part]:
             if value > 0
         ],
     )
-    yield Bars("Time of tasks by function", list(_bars_by_function(recording)))
-    figure = plot_activities(recording, Options(width=980))
+    yield Bars("Time of tasks by function", list(_bars_by_function(analysis)))
+    figure = plot_activities(analysis, Options(width=980))
     yield Fold(
         "With a choice of functions and of the unit, and by worker",
         [Figure("activities", figure, "Where worker time went")],
     )
 
 
-def _bars_by_function(recording: Recording) -> Iterator[tuple[str, str, Any]]:
+def _bars_by_function(analysis: Analysis) -> Iterator[tuple[str, str, list[Piece]]]:
     functions: dict[str, dict[str, float]] = {}
-    for row in cells(recording).to_dicts():
+    for row in analysis.cells.to_dicts():
         if row["function"] is not None and row["unit"] == "seconds":
             of_function = functions.setdefault(row["function"], {})
             of_function[row["activity"]] = of_function.get(row["activity"], 0.0) + row["value"]
@@ -75,26 +72,26 @@ def _bars_by_function(recording: Recording) -> Iterator[tuple[str, str, Any]]:
         yield safe(name, 40), seconds(sums[name]), _pieces(shares)
     rest = order[_FUNCTIONS:]
     if rest:
-        told = seconds(sum(sums[name] for name in rest))
-        yield f"({counted(len(rest), 'more function')})", told, []
+        total = seconds(sum(sums[name] for name in rest))
+        yield f"({counted(len(rest), 'more function')})", total, []
 
 
-def _pieces(shares: list[tuple[str, float, float]]) -> list[tuple[str, float, str]]:
+def _pieces(shares: list[tuple[str, float, float]]) -> list[Piece]:
     return [
         (color_of_activity(name), 100 * share, f"{safe(name, 40)}: {seconds(value)}")
         for name, value, share in sorted(shares, key=lambda item: stacking_order(item[0]))
     ]
 
 
-def longest_chains(recording: Recording) -> Iterator[Part]:
+def longest_chains(analysis: Analysis) -> Iterator[Part]:
     """The critical path."""
-    if not len(recording.dependencies):
-        yield Text(["No task needed another one, or that was not recorded."])
+    if not len(analysis.recording.dependencies):
+        yield Text(["No dependencies between tasks were recorded."])
         return
-    path = critical_path(recording)
+    path = analysis.critical_path
     yield Grid(
-        "Longest chain of each computation",
-        ("computation", "wall", "longest chain", "all tasks", "workers", "at most faster by"),
+        "Critical path of each computation",
+        ("computation", "wall", "critical path", "all tasks", "workers", "max speedup"),
         [
             (
                 safe(row["computation"], 30),
@@ -102,7 +99,7 @@ def longest_chains(recording: Recording) -> Iterator[Part]:
                 seconds(row["length"]),
                 seconds(row["work"]),
                 str(row["workers"]),
-                f"{amount(row['max_speedup'])} times",
+                f"{amount(row['max_speedup'])}×",
             )
             for row in path.computations.to_dicts()
         ],

@@ -1,14 +1,14 @@
-"""Figures in a page: in its colours, light or dark, and in the room that it has."""
+"""Figures in a page: in its colours, light or dark, and no wider than the window."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from bokeh.embed import file_html
 from bokeh.model import Model
+from bokeh.models import LayoutDOM
 from bokeh.resources import Resources
 from jinja2 import Environment, FunctionLoader, Template
 
@@ -21,12 +21,13 @@ _WHITE = "#ffffff"
 
 
 def page_of(
-    models: Any,
+    models: LayoutDOM | Sequence[LayoutDOM],
     resources: Resources,
     frame: str,
     title: str,
-    fitted: bool = True,
-    **variables: Any,
+    *,
+    fitted: bool,
+    **variables: object,
 ) -> str:
     """A page of bokeh's models.
 
@@ -42,7 +43,7 @@ def page_of(
     **variables
         What the template needs beside ``style`` and ``scheme``.
     """
-    with _without_background(models if isinstance(models, list) else [models]):
+    with _without_background([models] if isinstance(models, LayoutDOM) else models):
         page: str = file_html(
             models,
             resources,
@@ -55,7 +56,7 @@ def page_of(
 
 
 @contextmanager
-def _without_background(models: list[Any]) -> Iterator[None]:
+def _without_background(models: Sequence[LayoutDOM]) -> Iterator[None]:
     """Meanwhile figures are clear where they are white; other colours are the user's choice.
 
     They are the user's too, who may show them elsewhere.

@@ -9,7 +9,7 @@ export function draw({numbers, function_list, unit_select, pictures, heading, le
     const layout = lay_out(numbers, chosen, unit)
     for (const [name, picture] of Object.entries(pictures)) show(picture, layout[name])
     for (const name of ["by_function", "by_activity", "by_worker"])
-        pictures[name].figure.below[0].axis_label = numbers.units[unit]
+        pictures[name].plot.below[0].axis_label = numbers.units[unit]
     const {functions} = numbers
     heading.text = chosen.length === functions.length ? texts.heading
         : `${texts.heading}: tasks of ${count(chosen.length)} of ${count(functions.length)} functions`
@@ -18,20 +18,20 @@ export function draw({numbers, function_list, unit_select, pictures, heading, le
         || texts.nothing
 }
 
-function show({figure, pieces: piece_source, rows: row_source, space_for_text, height_of_row,
+function show({plot, pieces: piece_source, rows: row_source, space_for_text, height_of_row,
                height_around}, {pieces, rows}) {
     piece_source.data = pieces
     row_source.data = rows
     const height = Math.max(rows.y.length, 1)
-    figure.y_range.setv({start: height - 0.4, end: -0.6})
-    figure.height = height_around + height_of_row * height
+    plot.y_range.setv({start: height - 0.4, end: -0.6})
+    plot.height = height_around + height_of_row * height
     if (rows.right) {
         const longest = Math.max(0, ...rows.right)
         const least = Math.min(0, ...rows.left)
         const end = longest + (longest - least) * space_for_text || 1
-        figure.x_range.setv({start: least, end})
+        plot.x_range.setv({start: least, end})
     }
-    const [axis] = figure.left
+    const [axis] = plot.left
     axis.ticker.ticks = rows.y
     // The labels are read from the rows when the axis is laid out.
     axis.change.emit()

@@ -5,17 +5,17 @@ The page has the numbers, not the tasks, so that the reader can choose functions
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from dask_diag.analysis.activities import UNUSED, cells
-from dask_diag.analysis.functions import by_function
+from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.free_workers import UNUSED
 from dask_diag.analysis.grouping import worker_order
+from dask_diag.columns import Array
 from dask_diag.formatting import count
-from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
 from dask_diag.views.theme.colors import stacking_order
 
 __all__ = ["MOST_BARS", "UNUSED_WORKERS", "Numbers", "numbers_of"]
@@ -27,8 +27,7 @@ UNUSED_WORKERS = "unused workers"
 _MOST_FUNCTIONS = 300
 """As many as a reader can choose from; the rest counts as one function."""
 
-Array = np.ndarray[Any, Any]
-Columns = dict[str, Any]
+Columns = dict[str, Array]
 
 
 @dataclass(frozen=True)
@@ -60,16 +59,15 @@ class Numbers:
     cells: Columns
     cpu: Columns
 
-    def in_the_page(self) -> dict[str, Any]:
+    def in_the_page(self) -> dict[str, object]:
         """What ``bars.js`` takes for its numbers."""
         return {**vars(self), "most_bars": MOST_BARS, "unused_workers": UNUSED_WORKERS}
 
 
-def numbers_of(recording: Recording) -> Numbers:
+def numbers_of(analysis: Analysis) -> Numbers:
     """Add up a recording for the page."""
-    table = cells(recording)
-    of_functions = by_function(recording)
-    names = of_functions["function"].tolist() if len(of_functions) else []
+    table, of_functions = analysis.cells, analysis.functions
+    names = of_functions["function"].tolist()
     unlisted = max(len(names) - _MOST_FUNCTIONS, 0)
     functions = names[:_MOST_FUNCTIONS]
     if unlisted:
@@ -104,14 +102,14 @@ def numbers_of(recording: Recording) -> Numbers:
     )
 
 
-def _index_of(values: Sequence[Any]) -> dict[Any, int]:
+def _index_of(values: Sequence[Hashable]) -> dict[Hashable, int]:
     return {value: index for index, value in enumerate(values)}
 
 
-def _codes(values: Sequence[Any], index: dict[Any, int]) -> Array:
+def _codes(values: Sequence[Hashable], index: Mapping[Hashable, int]) -> Array:
     return np.array([index[value] for value in values], dtype=np.int32)
 
 
-def _added_up(table: Any, column: str, codes: Sequence[int], length: int) -> Array:
+def _added_up(table: Table, column: str, codes: Sequence[int], length: int) -> Array:
     values = np.nan_to_num(table[column]) if len(table) else np.zeros(0)
     return np.bincount(np.array(codes, dtype=np.int64), values, minlength=length)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from bokeh.layouts import row
 from bokeh.models import Button, CheckboxGroup, CustomJS, Select, TextInput
 
@@ -65,13 +63,13 @@ class Choice:
         buttons = [self._button("Choose all", True), self._button("Choose none", False)]
         self.layout = [row(self.unit, self._search, *buttons, width=width), self.functions]
 
-    def _button(self, text: str, choose: bool) -> Any:
+    def _button(self, text: str, choose: bool) -> Button:
         # As low as the fields beside it, which have titles.
         button = Button(label=text, width=110, margin=(24, 5, 5, 5))
         button.js_on_event("button_click", self._callback("choose_matches", choose=choose))
         return button
 
-    def _callback(self, function: str, **args: Any) -> CustomJS:
+    def _callback(self, function: str, **args: object) -> CustomJS:
         args = {"search": self._search, "function_list": self.functions, **args}
         return callback("plots/activities/controls.js", function, args)
 

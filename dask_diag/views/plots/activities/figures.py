@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from bokeh.models import (
     ColumnDataSource,
     CustomJSTickFormatter,
     FixedTicker,
+    GlyphRenderer,
     LabelSet,
     LinearColorMapper,
     Range1d,
@@ -16,6 +16,7 @@ from bokeh.models import (
 from bokeh.plotting import figure
 from bokeh.transform import transform
 
+from dask_diag.schema import Activity
 from dask_diag.views.assets import call
 from dask_diag.views.plots.activities.bars import MOST_BARS
 from dask_diag.views.plots.figures import number_ticks, set_hover
@@ -28,20 +29,20 @@ _AROUND = 74
 """Height of what is above and below the bars."""
 _NAMES = 220
 """Width of the names left of the bars."""
-_CPU = (color_of_activity("thread-cpu"), color_of_activity("thread-noncpu"))
+_CPU = (color_of_activity(Activity.CPU), color_of_activity(Activity.NONCPU))
 
 
 @dataclass(frozen=True)
 class Picture:
     """A figure of bars, and the sources that the page fills."""
 
-    figure: Any
+    plot: figure
     pieces: ColumnDataSource
     rows: ColumnDataSource
     space_for_text: float
     """What the axis has beyond the longest bar, for the text beside it, in lengths of bars."""
 
-    def in_the_page(self) -> dict[str, Any]:
+    def in_the_page(self) -> dict[str, object]:
         """What ``activities.js`` needs of it."""
         return {**vars(self), "height_of_row": _ROW, "height_around": _AROUND}
 
@@ -51,7 +52,7 @@ def stacked_picture(
     colors: list[str],
     space_for_text: float,
     names_width: int = _NAMES,
-    **settings: Any,
+    **settings: object,
 ) -> Picture:
     """A bar of pieces for each row, with its total beside it.
 
@@ -73,11 +74,11 @@ def stacked_picture(
         min_border_left=names_width,
         **settings,
     )
-    picture.figure.xaxis.formatter = number_ticks()
+    picture.plot.xaxis.formatter = number_ticks()
     pieces = _draw_pieces(picture, "activity", colors)
     _write_beside(picture, "right")
     set_hover(
-        picture.figure,
+        picture.plot,
         [pieces],
         [("", "@name"), ("activity", "@activity_name"), ("value", "@text"), ("share", "@share")],
         point_policy="follow_mouse",
@@ -96,7 +97,7 @@ def cpu_picture(most_rows: int, width: int) -> Picture:
         width=width,
         min_border_left=12,
     )
-    plot = picture.figure
+    plot = picture.plot
     plot.yaxis.visible = False
     plot.xaxis.axis_label = "% of the tasks' seconds"
     plot.xaxis.ticker = FixedTicker(ticks=[0, 0.5, 1])
@@ -112,7 +113,7 @@ def _picture(
     space_for_text: float,
     columns_of_pieces: str,
     x_range: Range1d | None = None,
-    **settings: Any,
+    **settings: object,
 ) -> Picture:
     height = min(max(most_rows, 1), MOST_BARS)
     rows = _empty("y name label right share text")
@@ -144,10 +145,10 @@ def _empty(columns: str) -> ColumnDataSource:
     return ColumnDataSource({name: [] for name in columns.split()})
 
 
-def _draw_pieces(picture: Picture, code: str, colors: list[str]) -> Any:
+def _draw_pieces(picture: Picture, code: str, colors: list[str]) -> GlyphRenderer:
     palette = colors or ["white"]
     mapper = LinearColorMapper(palette=palette, low=-0.5, high=len(palette) - 0.5)
-    return picture.figure.hbar(
+    return picture.plot.hbar(
         y="y",
         left="left",
         right="right",
@@ -159,7 +160,7 @@ def _draw_pieces(picture: Picture, code: str, colors: list[str]) -> Any:
     )
 
 
-def _write_beside(picture: Picture, x: Any) -> None:
+def _write_beside(picture: Picture, x: str | float) -> None:
     # Not a glyph: those of older bokeh fail where they are drawn before new texts are ready.
     labels = LabelSet(
         x=x,
@@ -171,4 +172,4 @@ def _write_beside(picture: Picture, x: Any) -> None:
         text_font_size="11px",
         text_color="#333333",
     )
-    picture.figure.add_layout(labels)
+    picture.plot.add_layout(labels)

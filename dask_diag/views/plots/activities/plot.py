@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import html
 from dataclasses import replace
-from typing import Any
 
 from bokeh.layouts import column, row
-from bokeh.models import Div
+from bokeh.models import Div, LayoutDOM
 
-from dask_diag.model.recording import Recording
+from dask_diag.analysis.analysis import Analysis
 from dask_diag.views.assets import callback
 from dask_diag.views.plots.activities.bars import (
     UNUSED_WORKERS,
@@ -33,9 +32,9 @@ _NOTHING = "<i>nothing was measured</i>"
 _HEADING = "Where worker time went"
 
 
-def plot_activities(recording: Recording, options: Options) -> Any:
+def plot_activities(analysis: Analysis, options: Options) -> LayoutDOM:
     """Draw where worker time went, with a choice of functions and of the unit."""
-    measured = numbers_of(recording)
+    measured = numbers_of(analysis)
     numbers = _as_shown(measured, options)
     colors = [color_of_activity(name, options.palette) for name, _ in measured.activities]
     width = max(int(options.figure.get("width") or _WIDTH), _NARROWEST)
@@ -57,7 +56,7 @@ def plot_activities(recording: Recording, options: Options) -> Any:
         "legend": legend,
         "texts": {"heading": _HEADING, "legend_items": legend_items, "nothing": _NOTHING},
     }
-    by_function, of_cpu, by_activity, by_worker = (picture.figure for picture in pictures.values())
+    by_function, of_cpu, by_activity, by_worker = (picture.plot for picture in pictures.values())
     draw = callback("plots/activities/activities.js", "draw", arguments)
     by_function.js_on_change("inner_width", draw)
     choice.when_changed(draw)

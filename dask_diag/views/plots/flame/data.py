@@ -1,8 +1,6 @@
-"""What the page of a flame graph has to know, as small as it can be."""
+"""The columns and texts from which a page draws a flame graph."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
@@ -10,6 +8,7 @@ from dask_diag.analysis.call_tree import NOT_SAMPLED
 from dask_diag.analysis.grouping import distinct_pairs
 from dask_diag.analysis.sample_measures import MEASURES, measures, seconds_over_time
 from dask_diag.analysis.source_paths import package_of, short_path
+from dask_diag.columns import Array, BoolArray
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.views.escaping import shown
@@ -22,7 +21,7 @@ _NAME = 100
 _GREY = "#d4d4d4"
 
 
-def columns_of(nodes: Table) -> dict[str, Any]:
+def columns_of(nodes: Table) -> dict[str, Array]:
     """What the page needs of each node, in types that browsers have."""
     return {
         **{name: nodes[name].astype(np.int32) for name in ("parent", "depth", "end", "first_line")},
@@ -31,7 +30,7 @@ def columns_of(nodes: Table) -> dict[str, Any]:
     }
 
 
-def _color_codes(nodes: Table) -> Any:
+def _color_codes(nodes: Table) -> Array:
     """Which of the colours in `texts_of` a node has: first those of files, then of functions."""
     files, names = nodes["file"], nodes["name"]
     is_task = nodes["depth"] == 1
@@ -39,9 +38,12 @@ def _color_codes(nodes: Table) -> Any:
     return np.where((nodes["depth"] == 0) | is_missing(nodes), len(files.values), codes)
 
 
-def is_missing(nodes: Table) -> Any:
-    """Which nodes stand for time that could not be sampled."""
-    return (nodes["depth"] == 2) & nodes["name"].where(NOT_SAMPLED) & nodes["file"].where("")
+def is_missing(nodes: Table) -> BoolArray:
+    """Which nodes represent time that could not be sampled."""
+    missing: BoolArray = (
+        (nodes["depth"] == 2) & nodes["name"].where(NOT_SAMPLED) & nodes["file"].where("")
+    )
+    return missing
 
 
 def texts_of(nodes: Table, options: Options) -> dict[str, list[str]]:
@@ -65,7 +67,9 @@ def texts_of(nodes: Table, options: Options) -> dict[str, list[str]]:
     }
 
 
-def cells_of(recording: Recording, node_of_sample: Any) -> tuple[list[Any], dict[str, Any]]:
+def cells_of(
+    recording: Recording, node_of_sample: Array
+) -> tuple[tuple[Array, Array], dict[str, Array]]:
     """The bounds of each cycle, and what each node had in it."""
     samples = recording.samples
     seen = node_of_sample >= 0
@@ -74,11 +78,11 @@ def cells_of(recording: Recording, node_of_sample: Any) -> tuple[list[Any], dict
     sums = np.zeros((len(nodes), len(MEASURES)))
     np.add.at(sums, cell, measures(samples, np.ones(len(samples)))[seen])
     numbers = {name: sums[:, n].astype(np.float32) for n, name in enumerate(MEASURES)}
-    places = {"cycle": in_cycle.astype(np.int32), "node": nodes.astype(np.int32)}
-    return [starts, stops], {**places, **numbers}
+    indices = {"cycle": in_cycle.astype(np.int32), "node": nodes.astype(np.int32)}
+    return (starts, stops), {**indices, **numbers}
 
 
-def spans_of(recording: Recording, nodes: Table, begin: float) -> dict[str, Any]:
+def spans_of(recording: Recording, nodes: Table, begin: float) -> dict[str, Array]:
     """Seconds per second, in order of time, and the node of the function that had them."""
     spans = seconds_over_time(recording)
     functions = np.flatnonzero(nodes["depth"] == 1)

@@ -1,11 +1,12 @@
-"""The flame graph: tasks' functions at the top, what they called below, as wide as it took long.
+"""The flame graph: functions of tasks at the top, below each what it called, as wide as its time.
 
-What happens when the page is used is in flame.js; here is what the page needs for it.
+``flame.js`` draws it and answers the reader's clicks; this file gives it the data and the figures.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TypedDict, cast
 
 import numpy as np
 from bokeh.events import DoubleTap, SelectionGeometry, Tap
@@ -17,11 +18,13 @@ from bokeh.models import (
     ColumnDataSource,
     CustomJS,
     Div,
+    LayoutDOM,
     LegendItem,
     RadioButtonGroup,
     Range1d,
     Select,
     TextInput,
+    UIElement,
     WheelPanTool,
 )
 from bokeh.plotting import figure
@@ -48,8 +51,19 @@ _TIMELINE = {
 }
 
 
-def flame_panel(recording: Recording, options: Options, origin: float | None = None) -> Any:
-    """A flame graph with a timeline below, and what it takes to find one's way in it.
+class Controls(TypedDict):
+    """The widgets, by the names that the script has for them."""
+
+    choice: Select
+    mode: RadioButtonGroup
+    search: TextInput
+    up: Button
+    reset: Button
+    status: Div
+
+
+def flame_panel(recording: Recording, options: Options, origin: float | None = None) -> LayoutDOM:
+    """A flame graph with a timeline below, and widgets to choose and search.
 
     Parameters
     ----------
@@ -68,7 +82,7 @@ def flame_panel(recording: Recording, options: Options, origin: float | None = N
     timeline, spans, bars, box = _timeline(recording, nodes, begin, graph.width)
     controls = _controls(nodes, options)
     (starts, stops), cells = cells_of(recording, node_of_sample)
-    models: dict[str, Any] = {
+    models: dict[str, object] = {
         "nodes": ColumnDataSource(columns_of(nodes)),
         "cycles": ColumnDataSource({"start": starts - begin, "stop": stops - begin}),
         "cells": ColumnDataSource(cells),
@@ -84,16 +98,17 @@ def flame_panel(recording: Recording, options: Options, origin: float | None = N
         **controls,
     }
     _listen(models, graph, timeline, controls)
-    top = row(*(controls[name] for name in ("choice", "mode", "search", "up", "reset")), spacing=8)
+    widgets = [widget for name, widget in controls.items() if name != "status"]
+    top = row(*cast("list[UIElement]", widgets), spacing=8)
     return column(top, controls["status"], graph, timeline, spacing=2)
 
 
-def plot_flame(recording: Recording, origin: float, duration: float, options: Options) -> Any:
+def plot_flame(recording: Recording, origin: float, duration: float, options: Options) -> LayoutDOM:
     """The flame graph as one of the plots of a page, which all count time from `origin`."""
     return flame_panel(recording, options, origin)
 
 
-def _graph(nodes: Table, options: Options) -> tuple[Any, ColumnDataSource, ColumnDataSource]:
+def _graph(nodes: Table, options: Options) -> tuple[figure, ColumnDataSource, ColumnDataSource]:
     """The figure in which the script draws, and the sources of its rectangles and words."""
     deep = _rows_worth_showing(nodes)
     rows = int(np.clip(deep + 1, _FEWEST_ROWS, _MOST_ROWS))
@@ -161,7 +176,7 @@ def _rows_worth_showing(nodes: Table) -> int:
 
 def _timeline(
     recording: Recording, nodes: Table, begin: float, width: int
-) -> tuple[Any, ColumnDataSource, ColumnDataSource, BoxAnnotation]:
+) -> tuple[figure, ColumnDataSource, ColumnDataSource, BoxAnnotation]:
     """The figure of seconds over time, its numbers by function, and the range that is chosen."""
     plot = figure(
         width=width,
@@ -180,7 +195,7 @@ def _timeline(
     plot.xgrid.visible = False
     plot.yaxis.ticker.desired_num_ticks = 3
     bars = _empty("left right cpu waiting either")
-    below: Any = 0
+    below: str | float = 0
     items = []
     for name, (top, color) in _TIMELINE.items():
         quads = plot.quad(
@@ -207,8 +222,8 @@ def _timeline(
     return plot, ColumnDataSource(spans_of(recording, nodes, begin)), bars, box
 
 
-def _controls(nodes: Table, options: Options) -> dict[str, Any]:
-    """What can be clicked and typed into, by the names that the script has for it."""
+def _controls(nodes: Table, options: Options) -> Controls:
+    """Widgets to choose a function and a unit, to search, and to go up."""
     functions = np.flatnonzero(nodes["depth"] == 1).tolist()
     names = [(str(n), label(nodes["name"][n], options.label_size)) for n in functions]
     return {
@@ -221,7 +236,9 @@ def _controls(nodes: Table, options: Options) -> dict[str, Any]:
     }
 
 
-def _listen(models: dict[str, Any], graph: Any, timeline: Any, controls: dict[str, Any]) -> None:
+def _listen(
+    models: Mapping[str, object], graph: figure, timeline: figure, controls: Controls
+) -> None:
     """Call the script for each event with the name of what to do."""
     names = ", ".join(models)
     # The numbers are in the page once: events go through one callback that has them.

@@ -1,13 +1,14 @@
-"""Many tasks: they travel packed, and the page draws what is in view; see tasks.js."""
+"""Many tasks: the page has them compressed, and draws those in view (tasks.js)."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
-from bokeh.models import ColumnDataSource, CustomJSHover, HoverTool, Title
+from bokeh.models import ColumnDataSource, CustomJSHover, GlyphRenderer, HoverTool, Title
+from bokeh.plotting import figure
 
 from dask_diag.views.assets import call, callback
-from dask_diag.views.plots.binary_columns import size_in_page
+from dask_diag.views.plots.binary_columns import Packed, size_in_page
 from dask_diag.views.plots.figures import formatted
 from dask_diag.views.plots.tasks.columns import FULL, LANE, TasksInLanes
 
@@ -19,14 +20,10 @@ _MOST_BYTES = 7_700_000
 _SAMPLE = 20_000
 """So many keys say whether it is worth the time to pack all."""
 _HOPELESS = 2
-"""How many times too large the keys may seem by the sample and yet be packed."""
+"""Keys that by the sample are more times too large than this are not packed at all."""
 
 
-def draw_in_view(
-    plot: Any,
-    tasks: TasksInLanes,
-    settings: dict[str, Any],
-) -> None:
+def draw_in_view(plot: figure, tasks: TasksInLanes, settings: Mapping[str, object]) -> None:
     """Have a script draw the tasks in view, as rectangles if they are few, else pixel by pixel.
 
     Keys are left out, and the page says so, if they are so different that they take too many bytes.
@@ -58,7 +55,7 @@ def draw_in_view(
     plot.js_on_change("inner_width", draw)
 
 
-def _add_tooltip(plot: Any, image: Any, workers: list[str]) -> None:
+def _add_tooltip(plot: figure, image: GlyphRenderer, workers: list[str]) -> None:
     """Say what is in a pixel, if the figure has a hover tool."""
     if not plot.select(HoverTool):
         return
@@ -80,7 +77,7 @@ def _add_tooltip(plot: Any, image: Any, workers: list[str]) -> None:
     plot.add_tools(hover)
 
 
-def _keys_that_fit(tasks: TasksInLanes, most_bytes: int) -> tuple[dict[str, Any] | None, int]:
+def _keys_that_fit(tasks: TasksInLanes, most_bytes: int) -> tuple[Packed | None, int]:
     """The keys, packed, if they are small enough, and how many bytes they take or would take."""
     every = max(1, len(tasks) // _SAMPLE)
     likely = every * size_in_page(tasks.rows(slice(None, None, every)).packed_keys())

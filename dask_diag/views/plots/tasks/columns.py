@@ -1,20 +1,19 @@
-"""What a page has to know of tasks to draw them: as it was measured, or packed where many."""
+"""The columns from which a page draws tasks: as measured, or compressed where there are many."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from dask_diag.analysis.grouping import worker_order
 from dask_diag.analysis.task_times import stop_times
-from dask_diag.columns import Categorical
+from dask_diag.columns import Array, Categorical, FloatArray, IntArray
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.views.escaping import shown
-from dask_diag.views.plots.binary_columns import pack, ticks
+from dask_diag.views.plots.binary_columns import Packed, pack, ticks
 from dask_diag.views.plots.tasks.packed_keys import columns_of_keys
 
 __all__ = ["FULL", "LANE", "TasksInLanes", "tasks_in_lanes"]
@@ -48,16 +47,16 @@ class TasksInLanes:
     """
 
     table: Table
-    start: Any
-    stop: Any
-    lane: Any
+    start: FloatArray
+    stop: FloatArray
+    lane: IntArray
     workers: list[str]
     outcome: Categorical
 
     def __len__(self) -> int:
         return len(self.table)
 
-    def rows(self, chosen: Any) -> TasksInLanes:
+    def rows(self, chosen: Array | slice) -> TasksInLanes:
         """Some of the tasks, or all in another order."""
         return TasksInLanes(
             self.table.rows(chosen),
@@ -68,7 +67,7 @@ class TasksInLanes:
             self.outcome[chosen],
         )
 
-    def columns(self) -> dict[str, Any]:
+    def columns(self) -> dict[str, Array]:
         """The tasks, which are in order: ``decode.js`` takes this, or what is packed.
 
         ``count`` has a number for each lane, the others one for each task; times are seconds.
@@ -86,7 +85,7 @@ class TasksInLanes:
         """The keys as they are shown, of at most so many letters."""
         return [shown(key, size) for key in self.table["key"].tolist()]
 
-    def _count(self) -> Any:
+    def _count(self) -> Array:
         return np.bincount(self.lane, minlength=len(self.workers)).astype(np.int32)
 
     @cached_property
@@ -100,7 +99,7 @@ class TasksInLanes:
         """Lane by lane, in order of time."""
         return self.rows(np.lexsort((self.start, self.lane)))
 
-    def packed(self) -> dict[str, Any]:
+    def packed(self) -> Packed:
         """The tasks, which are in order, but for their keys.
 
         There are ``count``, a number for each lane, and for each task ``gap`` (ticks since the one
@@ -127,7 +126,7 @@ class TasksInLanes:
             }
         )
 
-    def packed_keys(self) -> dict[str, Any]:
+    def packed_keys(self) -> Packed:
         """The keys, in the same order."""
         return pack(columns_of_keys(self.table["key"], self.table["function"].codes))
 
@@ -170,7 +169,7 @@ def _outcomes(table: Table) -> Categorical:
     return Categorical(codes.reshape(-1), texts)
 
 
-def _digits_left_out(length: Any) -> Any:
+def _digits_left_out(length: IntArray) -> Array:
     """How many of the last binary digits of a task's CPU time are not worth their bytes."""
     _, digits = np.frexp(np.maximum(length, 0).astype(np.float64))
-    return np.maximum(digits - 1 - _CPU_DIGITS, 0)
+    return np.asarray(np.maximum(digits - 1 - _CPU_DIGITS, 0))

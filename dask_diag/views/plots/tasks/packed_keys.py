@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import count
-from typing import Any
 
 import numpy as np
 
-from dask_diag.columns import Categorical, PrefixStrings, smallest_integers
+from dask_diag.columns import Array, Categorical, IntArray, PrefixStrings, smallest_integers
 from dask_diag.views.escaping import shown
 
 __all__ = ["BETWEEN_PATTERNS", "NUMBER", "columns_of_keys"]
@@ -22,7 +21,7 @@ _NUMBERS = re.compile(r"(?<![0-9A-Za-z])(0|[1-9][0-9]{0,14})(?![0-9A-Za-z])")
 _LONGEST_PIECE = 200
 
 
-def columns_of_keys(keys: PrefixStrings, groups: Any) -> dict[str, Any]:
+def columns_of_keys(keys: PrefixStrings, groups: Array) -> dict[str, Array | str]:
     """What ``keys.js`` makes the keys of, in columns to be packed.
 
     Parameters
@@ -59,7 +58,7 @@ def columns_of_keys(keys: PrefixStrings, groups: Any) -> dict[str, Any]:
     counts = np.array([stripped[row].count(NUMBER) for row in first_rows.tolist()], np.int64)
     counts = counts[pattern]
     offsets = np.cumsum(counts) - counts
-    columns: dict[str, Any] = {
+    columns: dict[str, Array | str] = {
         "patterns": BETWEEN_PATTERNS.join(_patterns(heads, stripped, first_rows)),
         "pattern": _differences(pattern, groups),
     }
@@ -69,7 +68,7 @@ def columns_of_keys(keys: PrefixStrings, groups: Any) -> dict[str, Any]:
     return columns
 
 
-def _patterns(heads: Categorical, tails: list[str], rows: Any) -> Iterator[str]:
+def _patterns(heads: Categorical, tails: list[str], rows: IntArray) -> Iterator[str]:
     """The pattern of each of these rows, with nothing in it that cannot be shown."""
     beginnings = [shown(head, _LONGEST_PIECE) for head in heads.values]
     for row, head in zip(rows.tolist(), heads.codes[rows].tolist(), strict=True):
@@ -83,7 +82,7 @@ def _as_shown(piece: str) -> str:
     return shown(piece, _LONGEST_PIECE)
 
 
-def _differences(values: Any, groups: Any) -> Any:
+def _differences(values: Array, groups: Array) -> Array:
     """Each value less the one before it in its group; the first as it is."""
     # Integers of 16 bits are sorted much faster.
     order = np.argsort(smallest_integers(groups, int(np.max(groups, initial=0))), kind="stable")

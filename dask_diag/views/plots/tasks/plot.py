@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from bokeh.models import (
     ColumnDataSource,
     FixedTicker,
+    GlyphRenderer,
     LegendItem,
     LinearColorMapper,
     Range1d,
     Stack,
 )
+from bokeh.plotting import figure
 from bokeh.transform import dodge, transform
 
 from dask_diag.analysis.functions import by_function
 from dask_diag.columns import Categorical
-from dask_diag.formatting import count, percent
+from dask_diag.formatting import count, percent, seconds
 from dask_diag.model.recording import Recording
+from dask_diag.schema import Outcome
 from dask_diag.views.assets import callback
-from dask_diag.views.escaping import seconds, shown
+from dask_diag.views.escaping import shown
 from dask_diag.views.plots.figures import (
     Options,
     add_legend,
@@ -43,13 +44,13 @@ _COLUMNS_OF_RECTANGLES = (
     *("left", "right", "top", "unfilled"),
     *("function", "outcome", "cpu", "key"),
 )
-_MARKS: dict[str, dict[str, Any]] = {
-    "failed": {"line_color": "#d00000", "line_width": 2.5},
-    "unfinished": {"line_color": "#888888", "hatch_pattern": "/", "hatch_color": "#888888"},
+_MARKS: dict[str, dict[str, str | float]] = {
+    Outcome.FAILED: {"line_color": "#d00000", "line_width": 2.5},
+    Outcome.UNFINISHED: {"line_color": "#888888", "hatch_pattern": "/", "hatch_color": "#888888"},
 }
 
 
-def plot_tasks(recording: Recording, origin: float, duration: float, options: Options) -> Any:
+def plot_tasks(recording: Recording, origin: float, duration: float, options: Options) -> figure:
     """Draw each task as a rectangle in the lane of its worker.
 
     The filled part, from below, is the share of CPU time; its colour is that of its function.
@@ -72,7 +73,7 @@ def plot_tasks(recording: Recording, origin: float, duration: float, options: Op
     return plot
 
 
-def _draw(plot: Any, tasks: TasksInLanes, functions: list[str], options: Options) -> None:
+def _draw(plot: figure, tasks: TasksInLanes, functions: list[str], options: Options) -> None:
     """Have the page draw all tasks if they are few, else those in view."""
     labels: Categorical = tasks.table["function"]
     colors = colors_of(labels.values, options.palette)
@@ -122,7 +123,7 @@ def _title(recording: Recording) -> str:
     return f"{count(len(tasks))} tasks, {seconds(float(wall))} in all{share}"
 
 
-def _label_lanes(plot: Any, names: list[str]) -> None:
+def _label_lanes(plot: figure, names: list[str]) -> None:
     every = max(1, len(names) // 60)
     ticks = [lane * LANE + FULL / 2 for lane in range(0, len(names), every)]
     plot.yaxis.ticker = FixedTicker(ticks=ticks)
@@ -132,8 +133,10 @@ def _label_lanes(plot: Any, names: list[str]) -> None:
     plot.ygrid.grid_line_color = None
 
 
-def _draw_rectangles(plot: Any, source: ColumnDataSource, mapper: LinearColorMapper) -> Any:
-    """Draw each task twice: the whole of it pale, and over it, from below, the share of CPU."""
+def _draw_rectangles(
+    plot: figure, source: ColumnDataSource, mapper: LinearColorMapper
+) -> GlyphRenderer:
+    """Draw each task twice: all of it pale, and over it, from below, the share of CPU."""
     look = {
         "left": "left",
         "right": "right",
@@ -143,12 +146,12 @@ def _draw_rectangles(plot: Any, source: ColumnDataSource, mapper: LinearColorMap
         "line_color": "white",
         "line_width": 0.5,
     }
-    whole = plot.quad(top="top", fill_alpha=0.35, **look)
+    pale = plot.quad(top="top", fill_alpha=0.35, **look)
     plot.quad(top={"expr": Stack(fields=["top", "unfilled"])}, **look)
-    return whole
+    return pale
 
 
-def _mark(plot: Any, look: dict[str, Any]) -> ColumnDataSource:
+def _mark(plot: figure, style: dict[str, str | float]) -> ColumnDataSource:
     """Outline what the page puts into a source, above the rectangles."""
     source = ColumnDataSource({name: [] for name in ("left", "right", "top")})
     plot.quad(
@@ -158,13 +161,13 @@ def _mark(plot: Any, look: dict[str, Any]) -> ColumnDataSource:
         bottom=dodge("top", FULL),
         fill_color=None,
         source=source,
-        **look,
+        **style,
     )
     return source
 
 
 def _add_legend(
-    plot: Any, functions: list[str], labels: Categorical, mapper: LinearColorMapper
+    plot: figure, functions: list[str], labels: Categorical, mapper: LinearColorMapper
 ) -> None:
     """Name the functions' colours, in the order of `functions`."""
     present = {labels.values[code]: code for code in np.unique(labels.codes).tolist()}

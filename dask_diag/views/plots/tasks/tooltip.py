@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from bokeh.models import CustomJSHover
+from bokeh.models import CustomJSHover, GlyphRenderer
+from bokeh.plotting import figure
 
 from dask_diag.views.assets import call
 from dask_diag.views.plots.figures import formatted, set_hover
@@ -25,7 +24,9 @@ _TOOLTIP = [
 ]
 
 
-def add_tooltip(plot: Any, renderer: Any, names: dict[str, list[str]], workers: list[str]) -> None:
+def add_tooltip(
+    plot: figure, renderer: GlyphRenderer, names: dict[str, list[str]], workers: list[str]
+) -> None:
     """Give the hover tool a task's key, function, start, duration, CPU, non-CPU and worker.
 
     The columns hold codes; `names` has the texts of each coded column. Bokeh escapes them.

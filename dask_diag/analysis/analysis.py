@@ -1,0 +1,178 @@
+"""All that is known of a recording, each fact computed when it is first used, and once.
+
+A summary, a report and the findings use the same facts. The sweep over the workers' time, the
+critical path and the division of waits take most of the time of a report; each is done once.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from dask_diag.analysis.activities import cells, seconds_by_activity
+from dask_diag.analysis.cpu_accounting import cpu_of_scheduler, cpu_outside_tasks
+from dask_diag.analysis.critical_path import CriticalPath, critical_path
+from dask_diag.analysis.functions import by_function
+from dask_diag.analysis.memory import memory_usage
+from dask_diag.analysis.occupancy import Occupancy, occupancies
+from dask_diag.analysis.step_functions import Level, cached_levels, seconds_computing
+from dask_diag.analysis.thread_groups import ThreadGroup, thread_groups
+from dask_diag.analysis.waits import waits
+from dask_diag.analysis.wall_time import wall_time
+from dask_diag.columns import FloatArray
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
+
+__all__ = ["Analysis"]
+
+
+class Analysis:
+    """The facts of a recording.
+
+    Parameters
+    ----------
+    recording : Recording
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+
+    @cached_property
+    def occupancies(self) -> list[Occupancy]:
+        """How many workers were busy, blocked or idle, of each computation."""
+        return occupancies(self.recording)
+
+    @cached_property
+    def activities(self) -> dict[str, float]:
+        """Worker-seconds of each activity, the largest first."""
+        return seconds_by_activity(self.recording, self.occupancies)
+
+    @cached_property
+    def wall_time(self) -> Table:
+        """The wall time, divided among phases and, while tasks ran, among activities."""
+        return wall_time(self.recording, self.activities)
+
+    @cached_property
+    def cells(self) -> Table:
+        """All activities, by function and worker, in every unit."""
+        return cells(self.recording, self.occupancies)
+
+    @cached_property
+    def functions(self) -> Table:
+        """What the tasks of each function took, the longest first."""
+        return by_function(self.recording)
+
+    @cached_property
+    def waits(self) -> Table:
+        """What tasks waited for, by activity; no rows if waits were not recorded."""
+        return waits(self.recording, by="activity")
+
+    @cached_property
+    def seconds_waited(self) -> dict[str, float]:
+        """The seconds of `waits`."""
+        return {row["activity"]: row["seconds"] for row in self.waits.to_dicts()}
+
+    @cached_property
+    def critical_path(self) -> CriticalPath:
+        """The critical path of each computation."""
+        return critical_path(self.recording)
+
+    @cached_property
+    def memory_usage(self) -> Table:
+        """What memory was sampled while the tasks of each function ran."""
+        return memory_usage(self.recording)
+
+    @cached_property
+    def cached_levels(self) -> tuple[dict[str, Level], Level]:
+        """The cached results of each function over time, and those of all."""
+        return cached_levels(self.recording)
+
+    @cached_property
+    def task_seconds(self) -> FloatArray:
+        """How long each task took; 0 if that is not known."""
+        tasks = self.recording.tasks
+        return np.nan_to_num(tasks.stop - tasks.start)
+
+    @cached_property
+    def in_tasks(self) -> float:
+        """Worker-seconds of all tasks."""
+        return float(self.task_seconds.sum())
+
+    @cached_property
+    def cpu_in_tasks(self) -> float:
+        """CPU seconds of all tasks."""
+        return float(np.nansum(self.recording.tasks.thread_cpu))
+
+    @cached_property
+    def cpu_outside_tasks(self) -> float:
+        """CPU seconds of threads that are neither a task's nor the scheduler's; NaN if unknown."""
+        return cpu_outside_tasks(self.recording)
+
+    @cached_property
+    def thread_groups(self) -> list[ThreadGroup]:
+        """The CPU of groups of threads, those with most first; empty if it is not known."""
+        return thread_groups(self.recording)
+
+    @property
+    def known_cpu_outside_tasks(self) -> float:
+        """The same, never negative; 0 if it is not known."""
+        return max(float(np.nan_to_num(self.cpu_outside_tasks)), 0.0)
+
+    @cached_property
+    def cpu_of_scheduler(self) -> float:
+        """CPU seconds of the threads that called the scheduler."""
+        return cpu_of_scheduler(self.recording)
+
+    @cached_property
+    def computing(self) -> float:
+        """Seconds in which at least one computation ran."""
+        return seconds_computing(self.recording.computations)
+
+    @cached_property
+    def wall(self) -> float:
+        """Seconds of all computations, added up."""
+        return sum(occupancy.wall for occupancy in self.occupancies)
+
+    @cached_property
+    def available(self) -> float:
+        """Worker-seconds of all computations: wall time times workers."""
+        return sum(occupancy.workers * occupancy.wall for occupancy in self.occupancies)
+
+    @cached_property
+    def occupied(self) -> float:
+        """Worker-seconds in which a task ran or was moved, or may have."""
+        return sum(o.seconds(o.busy) + o.seconds(o.unknown) for o in self.occupancies)
+
+    @property
+    def workers(self) -> float:
+        """Workers, on average over time."""
+        return self.available / self.wall if self.wall else 1.0
+
+    @cached_property
+    def busy_wall(self) -> float:
+        """Seconds in which at least one task ran."""
+        return self._seconds_with_more_than(0)
+
+    @property
+    def at_once(self) -> float:
+        """How many tasks ran at once, on average over the time in which any did."""
+        return self.in_tasks / self.busy_wall if self.busy_wall else 0.0
+
+    @cached_property
+    def share_at_once(self) -> float:
+        """In what share of the time in which any task ran, several did."""
+        return self._seconds_with_more_than(1) / self.busy_wall if self.busy_wall else 0.0
+
+    @cached_property
+    def cpus(self) -> int:
+        """CPUs that the computing process may use."""
+        return int(self.recording.computations.cpus.max(initial=1))
+
+    @cached_property
+    def schedulers(self) -> set[str]:
+        """The kinds of scheduler that ran computations."""
+        return set(self.recording.computations.scheduler.tolist())
+
+    def _seconds_with_more_than(self, tasks: int) -> float:
+        return sum(float(np.diff(o.times)[o.busy > tasks].sum()) for o in self.occupancies)

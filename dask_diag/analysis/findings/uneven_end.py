@@ -1,0 +1,139 @@
+"""Findings on the end of a computation, when workers are idle while the last tasks run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.findings.finding import Finding, severity_of_share
+from dask_diag.analysis.findings.hot_line import hottest_line_of
+from dask_diag.analysis.findings.scheduling import serial_chain
+from dask_diag.analysis.occupancy import Occupancy, TaskTimes
+from dask_diag.columns import FloatArray, IntArray
+from dask_diag.formatting import seconds
+
+__all__ = ["imbalance", "straggler"]
+
+WORTH_REPORTING = 0.15
+"""Least share of the wall time that is reported."""
+OUTLIER = 3.0
+"""How many times the median of its function a straggler takes at least."""
+FEWEST_OTHERS = 3
+"""Other tasks of its function that a straggler is compared with at least."""
+NOT_READY = 0.5
+"""Largest share of an uneven end whose tasks were not ready when it started."""
+
+
+def straggler(analysis: Analysis) -> Finding | None:
+    """One task far longer than others of its function, for which all workers wait at the end."""
+    worst: tuple[float, int, float] | None = None
+    lost = 0.0
+    for occupancy, alone, row in _last_tasks(analysis):
+        usual = _median_of_others(analysis, row, occupancy.tasks)
+        if analysis.task_seconds[row] < OUTLIER * usual:
+            continue
+        # Shared by all workers, what it ran alone would have taken one part of as many.
+        saved = alone * (occupancy.workers - 1) / occupancy.workers
+        lost += saved
+        if worst is None or saved > worst[0]:
+            worst = (saved, row, usual)
+    if worst is None or lost < WORTH_REPORTING * analysis.wall:
+        return None
+    _, row, usual = worst
+    tasks = analysis.recording.tasks
+    return Finding(
+        "straggler",
+        severity_of_share(lost / analysis.wall),
+        lost,
+        f"Task {tasks.key[row]} took {seconds(analysis.task_seconds[row])}, other tasks of "
+        f"{tasks.function[row]} {seconds(usual)} (median); other workers were idle until it stopped"
+        f"{hottest_line_of(analysis.recording, row)}",
+        "check that task's input; split it, or start it first",
+    )
+
+
+def _median_of_others(analysis: Analysis, row: int, tasks: TaskTimes) -> float:
+    """The median seconds of its function's other tasks in a computation; infinite if few."""
+    functions = analysis.recording.tasks.function.codes
+    others = tasks.rows[(functions[tasks.rows] == functions[row]) & (tasks.rows != row)]
+    if len(others) < FEWEST_OTHERS:
+        return float("inf")
+    return float(np.median(analysis.task_seconds[others]))
+
+
+def _last_tasks(analysis: Analysis) -> Iterator[tuple[Occupancy, float, int]]:
+    """Of each computation, how long its last task ran while workers were idle, and its row.
+
+    Computations with one worker have no such end.
+    """
+    for occupancy in analysis.occupancies:
+        tasks = occupancy.tasks
+        if occupancy.workers < 2 or np.isnan(tasks.worker_stop).all():
+            continue
+        last = int(np.nanargmax(tasks.worker_stop))
+        bounds = np.array([tasks.worker_start[last], tasks.worker_stop[last]])
+        alone = _between(occupancy, occupancy.idle, bounds) / (occupancy.workers - 1)
+        yield occupancy, alone, int(tasks.rows[last])
+
+
+def imbalance(analysis: Analysis) -> Finding | None:
+    """Workers that stopped early, since the remaining tasks could not be divided evenly."""
+    lost, busy = 0.0, (0.0, 0.0)
+    for occupancy in analysis.occupancies:
+        idle = _idle_in_uneven_end(occupancy)
+        if idle / occupancy.workers > lost:
+            busy = _least_and_most_busy(analysis, occupancy)
+        lost += idle / occupancy.workers
+    if not analysis.wall or lost < WORTH_REPORTING * analysis.wall:
+        return None
+    if straggler(analysis) is not None or serial_chain(analysis) is not None:
+        return None
+    return Finding(
+        "imbalance",
+        severity_of_share(lost / analysis.wall),
+        lost,
+        f"One worker ran tasks for {seconds(busy[1])}, another for {seconds(busy[0])} and was "
+        "then idle",
+        "make more and smaller tasks, several per worker, to balance them; with "
+        "scheduler='processes' also set chunksize=1",
+    )
+
+
+def _idle_in_uneven_end(occupancy: Occupancy) -> float:
+    """Free worker-seconds, beside busy ones, after the last moment in which all were busy.
+
+    A worker may be free though tasks wait: in a batch that another process took. The time counts
+    only if the tasks that ran in it had been ready when it started, or before: else it is the chain
+    of tasks that keeps workers idle.
+    """
+    tasks = occupancy.tasks
+    if occupancy.workers < 2 or np.isnan(tasks.worker_stop).all():
+        return 0.0
+    free = occupancy.workers - occupancy.busy
+    full = np.flatnonzero(free == 0)
+    end_start = occupancy.times[full[-1] + 1] if len(full) else occupancy.times[0]
+    in_end = tasks.worker_stop > end_start
+    ran = np.where(in_end, tasks.worker_stop - np.maximum(tasks.worker_start, end_start), 0.0)
+    if ran[in_end & (tasks.ready > end_start)].sum() > NOT_READY * ran.sum():
+        return 0.0
+    beside_busy = np.where(occupancy.busy > 0, free, 0)
+    return _between(occupancy, beside_busy, np.array([end_start, np.nanmax(tasks.worker_stop)]))
+
+
+def _between(occupancy: Occupancy, workers: IntArray, bounds: FloatArray) -> float:
+    """Worker-seconds of a step function between two moments."""
+    until = occupancy.seconds_until(workers, bounds)
+    return float(until[1] - until[0])
+
+
+def _least_and_most_busy(analysis: Analysis, occupancy: Occupancy) -> tuple[float, float]:
+    """The busy seconds of the least and of the most busy worker."""
+    tasks = occupancy.tasks
+    workers = analysis.recording.tasks.worker[tasks.rows]
+    busy = np.bincount(workers.codes, np.nan_to_num(tasks.worker_stop - tasks.worker_start))
+    used = np.sort(busy[busy > 0])[::-1][: occupancy.workers]
+    # A worker that ran no task is in no row.
+    least = used.min(initial=np.inf) if len(used) == occupancy.workers else 0.0
+    return float(least), float(used.max(initial=0.0))

@@ -1,0 +1,84 @@
+"""One sentence on a recording: how long it took, and where most of that time went."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.task_times import start_times, stop_times
+from dask_diag.formatting import count, percent, seconds
+from dask_diag.model.recording import Recording
+from dask_diag.schema import Activity
+
+__all__ = ["headline"]
+
+_REASONS = {
+    "before": "{time} passed before the first computation",
+    "preparing": "for {time} dask prepared the {graph}",
+    "between": "{time} passed between computations",
+    "after": "{time} passed after the last computation",
+    Activity.CPU_WAIT: "for {time} tasks could run and had no CPU",
+    Activity.GIL_WAIT: "for {time} tasks waited for the GIL",
+    Activity.LOCK_WAIT: "for {time} tasks waited for locks",
+    Activity.IO_WAIT: "for {time} tasks waited for files, sockets or other processes",
+    Activity.SLEEP: "for {time} tasks slept",
+    Activity.DEVICE_WAIT: "for {time} tasks waited for a device",
+    Activity.PAGE_FAULT: "for {time} tasks waited for memory",
+    Activity.UNEXPLAINED: "for {time} tasks were off the CPU, and no sample says why",
+    Activity.NONCPU: "for {time} tasks were off the CPU",
+    Activity.SERIALIZE: "for {time} tasks and results were pickled",
+    Activity.DESERIALIZE: "for {time} tasks and results were unpickled",
+    Activity.FAILED: "for {time} workers ran tasks that failed",
+    Activity.UNFINISHED: "for {time} workers ran tasks that did not finish",
+    Activity.STARTUP: "for {time} worker processes started",
+    Activity.OVERHEAD: "for {time} the scheduler handed out {tasks}",
+    Activity.IDLE: "for {time} workers had no task to run",
+    Activity.OTHER: "for {time} workers ran tasks of which the times are not known",
+}
+
+
+def headline(analysis: Analysis) -> str:
+    """How long it took, for how long tasks computed, and where most of the other time went.
+
+    Parameters
+    ----------
+    analysis : Analysis
+
+    Returns
+    -------
+    str
+        One sentence without a full stop. Seconds are wall time: while tasks run, it is divided as
+        the time of all workers is.
+    """
+    recording, table = analysis.recording, analysis.wall_time
+    parts = dict(zip(table["part"].tolist(), table["seconds"].tolist(), strict=True))
+    wall = recording.stop - recording.start
+    if not len(recording.computations):
+        return f"{seconds(wall)} without a computation"
+    if not len(recording.tasks):
+        return f"{seconds(wall)}; tasks were not recorded"
+    computed = parts.pop(Activity.CPU, 0.0)
+    said = f"{seconds(wall)}, of which tasks computed for {seconds(computed)}"
+    part, largest = max(parts.items(), key=lambda item: item[1])
+    if largest <= computed:
+        return f"{said}: {percent(computed / wall)} of the time"
+    # What tasks metered goes by the name that the user gave it.
+    reason = _REASONS.get(part, "for {time} tasks were in {part!r}").format(
+        time=f"{seconds(largest)} ({percent(largest / wall)})",
+        tasks=_tasks(recording),
+        graph=_graph(recording),
+        part=part,
+    )
+    return f"{said}: {reason}"
+
+
+def _tasks(recording: Recording) -> str:
+    lasted = stop_times(recording) - start_times(recording)
+    mean = float(np.nanmean(lasted)) if (~np.isnan(lasted)).any() else float("nan")
+    number = len(recording.tasks)
+    return f"{count(number)} task{'s' * (number != 1)} of {seconds(mean)}"
+
+
+def _graph(recording: Recording) -> str:
+    number = len(recording.tasks)
+    return f"graph of {count(number)} task{'s' * (number != 1)}"

@@ -1,0 +1,7 @@
+"""One simulator: what a recorded program would take if something were different."""
+
+from __future__ import annotations
+
+from dask_diag.analysis.simulation.simulator import Simulation, Simulator, simulate
+
+__all__ = ["Simulation", "Simulator", "simulate"]

@@ -1,0 +1,142 @@
+"""What tasks would take if something were different: no waits of a kind, or a quicker function."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from dask_diag.analysis.metering import without_metered
+from dask_diag.analysis.simulation.calibration import QUICK
+from dask_diag.analysis.simulation.work import STEPS, Work
+from dask_diag.analysis.transfers import TRANSFERS
+from dask_diag.analysis.waits import divided
+from dask_diag.columns import Categorical, FloatArray
+from dask_diag.errors import DiagnosticError
+from dask_diag.model.recording import Recording
+from dask_diag.schema import ACTIVITIES, Activity, Outcome
+
+__all__ = [
+    "gil_shares",
+    "removable",
+    "seconds_by_activity",
+    "speedups",
+    "with_fewer_workers",
+    "without",
+]
+
+NOT_REMOVABLE = {Activity.FAILED, Activity.UNFINISHED, Activity.IDLE, Activity.OTHER}
+
+
+def removable(recording: Recording) -> set[str]:
+    """The activities that can be removed, those that tasks metered included."""
+    metrics = recording.metrics
+    metered = set(metrics.activity[metrics.unit.where("seconds")].tolist())
+    return {*ACTIVITIES, *metered} - NOT_REMOVABLE
+
+
+def seconds_by_activity(recording: Recording) -> dict[str, FloatArray]:
+    """Of each task the seconds of each activity, those of its worker's transfers included."""
+    rows = len(recording.tasks)
+    ok = recording.tasks.outcome.where(Outcome.OK)
+    cpu, noncpu, metered = without_metered(recording, ok)
+    sums: dict[str, FloatArray] = {Activity.CPU: np.where(ok, np.nan_to_num(cpu), 0.0)}
+    for activity, seconds, chosen in divided(recording, np.nan_to_num(noncpu), ok):
+        sums[activity] = sums.get(activity, np.zeros(rows)) + np.where(chosen, seconds, 0.0)
+    if len(metered):
+        _add(sums, metered["activity"], metered["task"], metered["value"], rows)
+    transfers = recording.transfers
+    moved = transfers.rows(transfers.side.where("worker"))
+    _add(sums, moved.activity, moved.task, moved.stop - moved.start, rows)
+    return sums
+
+
+def _add(
+    sums: dict[str, FloatArray], names: Categorical, tasks: Any, seconds: Any, rows: int
+) -> None:
+    for name in dict.fromkeys(names.values):
+        chosen = names.where(name)
+        each = np.bincount(tasks[chosen], np.nan_to_num(seconds[chosen]), minlength=rows)
+        sums[name] = sums.get(name, np.zeros(rows)) + each
+
+
+def gil_shares(recording: Recording, waited: FloatArray) -> FloatArray:
+    """Of each task the share of its CPU time in which it holds the GIL, by function.
+
+    Of two tasks that need it in a share p of their time each waits about p² / 2 of it; of N tasks
+    that always need it, (N - 1) / N. So the waits show the share, where several tasks ran at once.
+    """
+    tasks = recording.tasks
+    took = np.nan_to_num(tasks.stop - tasks.start)
+    functions = tasks.function
+    count = len(functions.values)
+    waits = np.bincount(functions.codes, waited, minlength=count)
+    total = np.bincount(functions.codes, took, minlength=count)
+    workers = max(int(recording.computations.workers.max(initial=1)), 1)
+    if workers < 2:
+        return np.zeros(len(tasks))
+    share = np.divide(waits, total, out=np.zeros(count), where=total > 0)
+    return np.asarray(np.minimum(1.0, np.sqrt(share * workers / (workers - 1)))[functions.codes])
+
+
+def speedups(recording: Recording, speedup: Mapping[str, float]) -> FloatArray:
+    """By what the seconds of each task are divided.
+
+    Raises
+    ------
+    DiagnosticError
+        If a name is neither a function nor the key of a task, or a factor is not above zero.
+    """
+    tasks = recording.tasks
+    factors = np.ones(len(tasks))
+    for name, factor in speedup.items():
+        if not (isinstance(factor, (int, float)) and factor > 0 and isfinite(factor)):
+            raise DiagnosticError(
+                f"speedup: expected a factor above 0 for {name!r}, such as 2.0, found {factor!r}"
+            )
+        chosen = tasks.function.where(name)
+        if not chosen.any():
+            chosen = np.array([key == name for key in tasks.key.tolist()], dtype=bool)
+        if not chosen.any():
+            raise DiagnosticError(
+                f"speedup: expected the name of a function or the key of a task, found {name!r}; "
+                f"functions are {', '.join(map(str, tasks.function.values[:10]))}"
+            )
+        factors[chosen] = factor
+    return factors
+
+
+def with_fewer_workers(work: Work, workers: int) -> Work:
+    """The work, in which threads that wake up have fewer others to wait for."""
+    others = (workers - 1) / max(work.workers - 1, 1)
+    steps: dict[str, Any] = {}
+    for name in ("wake", "deliver", "notice"):
+        seconds = getattr(work, name)
+        alone = np.quantile(seconds, QUICK)
+        steps[name] = np.where(seconds > alone, alone + (seconds - alone) * others, seconds)
+    return replace(work, **steps)
+
+
+def without(work: Work, recording: Recording, remove: Collection[str]) -> Work:
+    """The work without what lies between tasks, and without transfers by the scheduler."""
+    if Activity.GRAPH in remove:
+        work = replace(work, graph=0.0)
+    if Activity.STARTUP in remove:
+        work = replace(work, startup=())
+    if Activity.OVERHEAD in remove:
+        steps: dict[str, Any] = dict.fromkeys(STEPS, np.zeros(len(work)))
+        return replace(work, before=0.0, submit=0.0, switching=0.0, **steps)
+    transfers = recording.transfers
+    for activity, part in zip(TRANSFERS, ("prepare", "collect"), strict=True):
+        if activity in remove and len(transfers):
+            rows = transfers.rows(
+                transfers.side.where("scheduler") & transfers.activity.where(activity)
+            )
+            each = np.bincount(rows.task, rows.stop - rows.start, minlength=len(recording.tasks))
+            seconds = np.maximum(getattr(work, part) - each[work.rows], 0.0)
+            columns: dict[str, Any] = {part: seconds}
+            work = replace(work, **columns)
+    return work

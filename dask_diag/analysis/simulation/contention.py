@@ -1,0 +1,43 @@
+"""What more workers cannot give: CPUs that the machine does not have, and more than one GIL."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dask_diag.analysis.simulation.replay import Timeline
+from dask_diag.analysis.simulation.work import Work
+from dask_diag.columns import FloatArray
+
+__all__ = ["contention"]
+
+
+def contention(timeline: Timeline, work: Work, cpus: float, gils: float) -> float:
+    """Seconds by which tasks and the scheduler delay each other that need more than there is.
+
+    At each moment each running task needs a CPU in a share of its time, and the GIL in a share.
+    Where that is twice what there is, all of them take twice as long.
+
+    Parameters
+    ----------
+    timeline : Timeline
+    work : Work
+    cpus, gils : float
+        How many there are.
+    """
+    start, stop = timeline.start - work.wake, timeline.stop + work.deliver
+    times = np.concatenate([start, stop])
+    order = np.argsort(times, kind="stable")
+    durations = np.diff(times[order])
+    scheduler = 1.0 - timeline.waiting / timeline.end if timeline.end else 0.0
+    slowness = np.ones(len(durations))
+    for seconds, available in ((work.cpu, cpus), (work.gil, gils)):
+        share = _shares(seconds + work.switching, stop - start)
+        load = np.cumsum(np.concatenate([share, -share])[order])[:-1]
+        slowness = np.maximum(slowness, (load + scheduler) / available)
+    return float((durations * (slowness - 1.0)).sum())
+
+
+def _shares(seconds: FloatArray, took: FloatArray) -> FloatArray:
+    """What each needs of a CPU, at most all of it."""
+    shares = np.divide(seconds, took, out=np.zeros(len(took)), where=took > 0)
+    return np.minimum(shares, 1.0)

@@ -1,0 +1,66 @@
+"""Fewer and larger tasks: what chunks that are several times as large would make of a graph."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dask_diag.analysis.simulation.work import STEPS, Work
+from dask_diag.columns import FloatArray, IntArray
+from dask_diag.errors import DiagnosticError
+
+__all__ = ["merged"]
+
+SUMMED = ("seconds", "cpu", "gil")
+
+
+def merged(work: Work, functions: IntArray, factor: int) -> Work:
+    """The work with every `factor` successive tasks of a function made one.
+
+    Only tasks that are as many steps from the start of the graph are merged, since those cannot
+    depend on each other. A merged task takes as long as its parts together, and is handed out once.
+
+    Raises
+    ------
+    DiagnosticError
+        If tasks depend on tasks that were submitted later.
+    """
+    if (work.depends_on >= work.task).any():
+        raise DiagnosticError(
+            "merge_tasks: expected tasks that were submitted after those they depend on; this "
+            "recording's dependencies are damaged"
+        )
+    depths = _depths(work)
+    order = np.lexsort((np.arange(len(work)), functions, depths))
+    new = np.ones(len(work), bool)
+    new[1:] = (np.diff(depths[order]) != 0) | (np.diff(functions[order]) != 0)
+    ordinal = np.arange(len(work)) - np.flatnonzero(new)[np.cumsum(new) - 1]
+    groups = np.empty(len(work), np.int64)
+    groups[order] = np.cumsum(ordinal % factor == 0) - 1
+    # Numbered by their first parts, so that they are preferred in the recorded order.
+    _, first, groups = np.unique(groups, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    groups = rank[groups]
+    count = len(first)
+    edges = np.unique(groups[work.task] * count + groups[work.depends_on])
+    parts = np.bincount(groups)
+
+    def sums(values: FloatArray) -> FloatArray:
+        return np.asarray(np.bincount(groups, values, minlength=count), float)
+
+    columns: dict[str, Any] = {name: sums(getattr(work, name)) for name in SUMMED}
+    columns |= {name: sums(getattr(work, name)) / parts for name in STEPS}
+    columns |= {"task": edges // count, "depends_on": edges % count}
+    return replace(work, rows=work.rows[np.sort(first)], **columns)
+
+
+def _depths(work: Work) -> IntArray:
+    """How many tasks are on the longest way from the start of the graph to each."""
+    depths = [0] * len(work)
+    order = np.argsort(work.task, kind="stable")
+    for task, need in zip(work.task[order].tolist(), work.depends_on[order].tolist(), strict=True):
+        depths[task] = max(depths[task], depths[need] + 1)
+    return np.array(depths)

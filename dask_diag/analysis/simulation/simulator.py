@@ -1,0 +1,315 @@
+"""Predict how long a recorded program would have taken, had something been different."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from dask_diag.analysis.simulation.calibration import works_of
+from dask_diag.analysis.simulation.changes import (
+    gil_shares,
+    removable,
+    seconds_by_activity,
+    speedups,
+    with_fewer_workers,
+    without,
+)
+from dask_diag.analysis.simulation.contention import contention
+from dask_diag.analysis.simulation.merge import merged
+from dask_diag.analysis.simulation.replay import Timeline, replay
+from dask_diag.analysis.simulation.work import STEPS, Work
+from dask_diag.columns import Categorical, FloatArray
+from dask_diag.errors import DiagnosticError
+from dask_diag.model.recording import Recording, expect_recording
+from dask_diag.model.table import Table
+from dask_diag.schema import Activity
+
+__all__ = ["Simulation", "Simulator", "simulate"]
+
+CONTENTION = (Activity.CPU_WAIT, Activity.GIL_WAIT)
+"""Waits that are there because tasks ran at once."""
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What a recorded program would take.
+
+    Attributes
+    ----------
+    seconds : float
+        Predicted wall time of all that was recorded.
+    measured : float
+        The wall time that was measured.
+    outside : float
+        Seconds before, between and after computations.
+    computations : Table
+        A row per computation that ran tasks: ``computation``, ``workers``, ``measured``,
+        ``seconds``, ``preparing``, ``scheduling``, ``work``.
+    """
+
+    seconds: float
+    measured: float
+    outside: float
+    computations: Table
+
+    @property
+    def preparing(self) -> float:
+        """Seconds of computations before their first and after their last tasks."""
+        return self._sum("preparing")
+
+    @property
+    def scheduling(self) -> float:
+        """Seconds in which the schedulers' threads hand tasks out and collect results."""
+        return self._sum("scheduling")
+
+    @property
+    def work(self) -> float:
+        """Worker-seconds of tasks."""
+        return self._sum("work")
+
+    def _sum(self, column: str) -> float:
+        return float(self.computations[column].sum()) if len(self.computations) else 0.0
+
+
+@dataclass(frozen=True)
+class _Change:
+    """What is different."""
+
+    workers: float | None
+    remove: frozenset[str]
+    factors: FloatArray | None
+    merge: int
+
+
+class Simulator:
+    """Simulates one recording under several changes; what the recording says is read once.
+
+    Parameters
+    ----------
+    recording : Recording
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        expect_recording(recording)
+        self.recording = recording
+
+    @cached_property
+    def _computations(self) -> list[dict[str, Any]]:
+        """By when they were called for; where that was not seen, their schedulers' start."""
+        rows = self.recording.computations.to_dicts()
+        for row in rows:
+            row["called"] = float(np.fmin(row["called"], row["start"]))
+        return sorted(rows, key=lambda row: float(row["called"]))
+
+    @cached_property
+    def _works(self) -> dict[str, Work]:
+        return works_of(self.recording)
+
+    @cached_property
+    def _activities(self) -> dict[str, FloatArray]:
+        return seconds_by_activity(self.recording)
+
+    @cached_property
+    def _gil(self) -> FloatArray:
+        waited = self._activities.get(Activity.GIL_WAIT)
+        if waited is None:
+            return np.zeros(len(self.recording.tasks))
+        return gil_shares(self.recording, waited)
+
+    @property
+    def task_seconds(self) -> float:
+        """Worker-seconds of all tasks, as recorded."""
+        return float(sum(work.seconds.sum() for work in self._works.values()))
+
+    def seconds_of(self, activity: str) -> float:
+        """Seconds of workers and schedulers of an activity, those that can be removed."""
+        works = self._works.values()
+        if activity == Activity.GRAPH:
+            return sum(work.graph for work in works)
+        if activity == Activity.STARTUP:
+            return sum(sum(work.startup) for work in works)
+        if activity == Activity.OVERHEAD:
+            steps = (getattr(work, name).sum() for work in works for name in STEPS)
+            return float(sum(steps)) + sum(work.before for work in works)
+        return float(self._activities.get(activity, np.zeros(0)).sum())
+
+    def simulate(
+        self,
+        workers: float | None = None,
+        remove: Collection[str] = frozenset(),
+        speedup: Mapping[str, float] | None = None,
+        merge_tasks: int | None = None,
+    ) -> Simulation:
+        """See `dask_diag.simulate`."""
+        factors = speedups(self.recording, speedup) if speedup else None
+        self._check(workers, remove, merge_tasks)
+        change = _Change(workers, frozenset(remove), factors, merge_tasks or 1)
+        rows: list[dict[str, Any]] = []
+        moved: list[tuple[float, float]] = []
+        first = last = self.recording.start
+        for computation in self._computations:
+            # It starts as long after the computations before it as it did.
+            before = [pair for pair in moved if pair[0] <= computation["called"]]
+            stop, simulated = max(before, default=(first, first))
+            row = self._row(computation, change)
+            begins = simulated + computation["called"] - stop
+            moved.append((computation["stop"], begins + row["seconds"]))
+            if computation["computation"] in self._works:
+                rows.append(row)
+        stop, simulated = max(moved, default=(first, first))
+        last = max([simulated + self.recording.stop - stop, *(end for _, end in moved)])
+        return Simulation(
+            seconds=last - first,
+            measured=self.recording.stop - self.recording.start,
+            outside=self._outside(),
+            computations=_table(rows),
+        )
+
+    def _check(
+        self, workers: float | None, remove: Collection[str], merge_tasks: int | None
+    ) -> None:
+        if workers is not None and not (workers == inf or (workers >= 1 and workers % 1 == 0)):
+            raise DiagnosticError(f"workers: expected a number from 1 on, or inf, found {workers}")
+        if merge_tasks is not None and not (merge_tasks >= 1 and merge_tasks % 1 == 0):
+            raise DiagnosticError(f"merge_tasks: expected a number from 1 on, found {merge_tasks}")
+        names = removable(self.recording)
+        unknown = sorted(set(remove) - names)
+        if isinstance(remove, str) or unknown:
+            raise DiagnosticError(
+                f"remove: expected a set of activities among {', '.join(sorted(names))}; found "
+                f"{remove if isinstance(remove, str) else ', '.join(unknown)}"
+            )
+
+    def _row(self, computation: dict[str, Any], change: _Change) -> dict[str, Any]:
+        measured = float(computation["stop"] - computation["called"])
+        row = {
+            "computation": computation["computation"],
+            "workers": int(computation["workers"]),
+            "measured": measured,
+            "seconds": measured,
+            "preparing": 0.0,
+            "scheduling": 0.0,
+            "work": 0.0,
+        }
+        work = self._works.get(computation["computation"])
+        if work is None:
+            return row
+        recorded = work.workers
+        workers = recorded
+        if change.workers is not None:
+            unlimited = max(len(work), recorded)
+            workers = unlimited if change.workers == inf else int(change.workers)
+        changed = self._changed(work, workers, change)
+        timeline = replay(changed, workers)
+        delays = 0.0
+        if workers != recorded or change.remove:
+            cpus = max(float(computation["cpus"]), 1.0)
+            cpus = inf if Activity.CPU_WAIT in change.remove else cpus
+            elsewhere = computation["scheduler"] == "processes"
+            gils = inf if elsewhere or Activity.GIL_WAIT in change.remove else 1.0
+            delays = contention(timeline, changed, cpus, gils)
+            # As recorded, delays were measured: what the model says of them is its error.
+            delays = max(delays - contention(self._recorded(work), work, cpus, gils), 0.0)
+        preparing = changed.graph + changed.before + changed.after
+        return {
+            **row,
+            "workers": workers,
+            "seconds": preparing + timeline.end + delays,
+            "preparing": preparing,
+            "scheduling": timeline.end - timeline.waiting,
+            "work": float(changed.seconds.sum()),
+        }
+
+    def _recorded(self, work: Work) -> Timeline:
+        """The timeline of a computation as it was."""
+        tasks = self.recording.tasks
+        stop = np.fmax(tasks.stop[work.rows], tasks.start[work.rows] + work.seconds)
+        start = np.nan_to_num(stop - work.seconds)
+        stop = start + work.seconds
+        end = float((stop + work.deliver + work.notice).max() - (start - work.wake).min())
+        steps = work.prepare.sum() + work.collect.sum() + work.submit * len(work) / work.batch
+        return Timeline(start, stop, end, max(end - float(steps), 0.0))
+
+    def _changed(self, work: Work, workers: int, change: _Change) -> Work:
+        seconds, cpu = work.seconds, work.cpu
+        less = set(change.remove)
+        if workers < work.workers:
+            less |= set(CONTENTION)
+            work = with_fewer_workers(work, workers)
+        work = without(work, self.recording, change.remove)
+        for activity in less & set(self._activities):
+            removed = self._activities[activity][work.rows]
+            seconds = seconds - removed
+            cpu = cpu - removed if activity == Activity.CPU else cpu
+        factors = 1.0 if change.factors is None else change.factors[work.rows]
+        seconds = np.maximum(seconds, 0.0) / factors
+        cpu = np.minimum(np.maximum(cpu, 0.0) / factors, seconds)
+        work = replace(work, seconds=seconds, cpu=cpu, gil=cpu * self._gil[work.rows])
+        if change.merge > 1:
+            functions = self.recording.tasks.function.codes[work.rows].astype(np.int64)
+            work = merged(work, functions, change.merge)
+        return work
+
+    def _outside(self) -> float:
+        """Seconds in which no computation ran."""
+        covered, until = 0.0, self.recording.start
+        for row in self._computations:
+            covered += max(0.0, row["stop"] - max(row["called"], until))
+            until = max(until, row["stop"])
+        return max(0.0, self.recording.stop - self.recording.start - covered)
+
+
+def simulate(
+    recording: Recording,
+    workers: float | None = None,
+    remove: Collection[str] = frozenset(),
+    speedup: Mapping[str, float] | None = None,
+    merge_tasks: int | None = None,
+) -> Simulation:
+    """Predict how long a recorded program would have taken, had something been different.
+
+    Parameters
+    ----------
+    recording : Recording
+    workers : int, optional
+        As many workers, for every computation; ``math.inf`` for as many as there are tasks. The
+        machine stays the same: tasks that need a CPU share those that it has.
+    remove : collection of str
+        Activities that take no time: any of tasks (``gil-wait``, ``io-wait``, ``serialize``, …),
+        ``overhead`` (handing tasks out and collecting their results), ``graph``, ``startup`` (of
+        worker processes).
+    speedup : mapping of str to float, optional
+        Functions, or keys of single tasks, and how many times as fast they are: ``{"mean": 2.0}``.
+    merge_tasks : int, optional
+        Every so many tasks of a function become one, as if chunks were so many times as large.
+
+    Returns
+    -------
+    Simulation
+        Its ``seconds`` are the prediction.
+
+    Raises
+    ------
+    DiagnosticError
+        If an argument is not as described, or tasks depend on each other in a cycle.
+
+    Notes
+    -----
+    The recorded graph is replayed, with measured durations and in the recorded order, on so many
+    workers beside the scheduler's thread. What each step of that thread costs is read from the
+    recording.
+    """
+    return Simulator(recording).simulate(workers, remove, speedup, merge_tasks)
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    if not rows:
+        return Table({})
+    names = Categorical.of(row["computation"] for row in rows)
+    numbers = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    return Table({**numbers, "computation": names})

@@ -1,0 +1,82 @@
+"""What a computation consists of, for the simulator: seconds of its tasks, and of handing them out.
+
+Tasks are numbered in the order in which the scheduler submitted them, which is the order in which
+it prefers them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dask_diag.columns import FloatArray, IntArray
+
+__all__ = ["STEPS", "Work"]
+
+STEPS = ("prepare", "wake", "gap", "collect", "deliver", "notice")
+"""What is done for each task between tasks: columns of `Work`, in seconds."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """The tasks of one computation and the costs of its scheduler; arrays have a value per task.
+
+    Attributes
+    ----------
+    rows : array of int
+        Their rows in `Recording.tasks`; of merged tasks, the first one's.
+    seconds : array of float
+        How long it occupies a worker.
+    cpu, gil : array of float
+        Seconds among them in which it needs a CPU, and in which it needs the GIL.
+    switching : float
+        CPU seconds of its worker before and after each task, which need the GIL, too.
+    prepare : array of float
+        Scheduler: from the step before to the task's submission.
+    wake : array of float
+        From its submission to its start, if it is the first one that its worker was sent.
+    gap : array of float
+        From the end of the task before to its start, if it was sent together with others.
+    collect : array of float
+        Scheduler: from the step before to the task's collection, if its result was waiting.
+    deliver : array of float
+        From its end to its result being in the scheduler's queue.
+    notice : array of float
+        From there to its collection, if the scheduler was waiting for it.
+    submit : float
+        Scheduler: what sending tasks to a worker takes.
+    startup : tuple of float
+        What the first tasks that a worker is sent take longer to start, worker by worker.
+    graph : float
+        Seconds in which the graph was made, optimized and put in order.
+    before, after : float
+        Seconds from then to the first submission, and after the last collection.
+    workers : int
+    batch : int
+        How many tasks a worker is sent at once, at most: dask's ``chunksize``.
+    task, depends_on : array of int
+        A dependency each: numbers of tasks.
+    """
+
+    rows: IntArray
+    seconds: FloatArray
+    cpu: FloatArray
+    gil: FloatArray
+    switching: float
+    prepare: FloatArray
+    wake: FloatArray
+    gap: FloatArray
+    collect: FloatArray
+    deliver: FloatArray
+    notice: FloatArray
+    submit: float
+    startup: tuple[float, ...]
+    graph: float
+    before: float
+    after: float
+    workers: int
+    batch: int
+    task: IntArray
+    depends_on: IntArray
+
+    def __len__(self) -> int:
+        return len(self.rows)

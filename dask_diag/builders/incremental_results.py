@@ -1,0 +1,121 @@
+"""The cached results since the last chunk, while computations run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from time import perf_counter
+
+from dask_diag.builders.chunks import Taken
+from dask_diag.builders.keys import KeyColumns, keys_columns
+from dask_diag.builders.recording import cached_results_of
+from dask_diag.capture.cached_results import CACHED_RESULT, CachedResults, CachedResultsSnapshot
+from dask_diag.capture.computation import Computation
+from dask_diag.capture.tasks.keys import Keys, NamesOfPlainKeys
+from dask_diag.columns import concatenate
+from dask_diag.model.table import Table, stack
+
+__all__ = ["IncrementalCachedResults"]
+
+ResultsOfComputations = Callable[[], Iterable[tuple[Computation, CachedResults]]]
+ColumnsOfKeys = Callable[[Computation, list[Hashable]], KeyColumns]
+
+_NONE = CachedResultsSnapshot(b"", [], [], True)
+
+
+class IncrementalCachedResults:
+    """The results that a CacheProfiler saw released; and those that are cached.
+
+    Parameters
+    ----------
+    results : callable
+        Returns the computations so far, each with its results.
+    columns_of_keys : callable
+        Returns texts and functions of a computation's keys, up to the first of which they were not
+        written before: they need not be made twice.
+    """
+
+    def __init__(self, results: ResultsOfComputations, columns_of_keys: ColumnsOfKeys) -> None:
+        self._results = results
+        self._columns_of_keys = columns_of_keys
+        self._seen: set[int] = set()
+        self._live: list[_ResultsOfComputation] = []
+
+    def take(self) -> Taken:
+        """The results released since last asked, and those that are cached now."""
+        for computation, results in self._results():
+            if computation.number not in self._seen:
+                self._seen.add(computation.number)
+                self._live.append(
+                    _ResultsOfComputation(computation, results, self._columns_of_keys)
+                )
+        tables = [each.take() for each in self._live]
+        self._live = [each for each in self._live if not each.has_ended]
+        released, cached = (
+            stack([*(pair[which] for pair in tables), Table({})]) for which in (0, 1)
+        )
+        return {"cached_results": released}, {"cached_results": cached}
+
+
+class _ResultsOfComputation:
+    """The results of one computation, from where they were taken last.
+
+    Attributes
+    ----------
+    has_ended : bool
+        Whether all of them have been taken.
+    """
+
+    def __init__(
+        self, computation: Computation, results: CachedResults, columns_of_keys: ColumnsOfKeys
+    ) -> None:
+        self.has_ended = False
+        self._computation = computation
+        self._results = results
+        self._columns_of_keys = columns_of_keys
+        # Released by the computation when it ends, which is before all have been taken.
+        self._keys = results.keys
+        self._taken = 0
+
+    def take(self) -> tuple[Table, Table]:
+        """The results released since last asked, and those that are cached now."""
+        results, now = self._results, perf_counter()
+        if results.finished is None:
+            released, cached = self._read(results, now)
+        if results.finished is not None:
+            # If it ended meanwhile, what was read may lack what was released.
+            released, cached = self._read_finished(results.finished), _NONE
+            self.has_ended = True
+        tables = self._table(released), self._table(cached)
+        self._taken += len(tables[0])
+        return tables
+
+    def _read(
+        self, results: CachedResults, now: float
+    ) -> tuple[CachedResultsSnapshot, CachedResultsSnapshot]:
+        released, cached = results.released_and_cached(self._taken)
+        start, stop = self._taken, self._taken + len(released)
+        rows = bytes(results.rows[start * CACHED_RESULT.size : stop * CACHED_RESULT.size])
+        cached_rows = [CACHED_RESULT.pack(metric, since, now) for metric, since in cached.values()]
+        return (
+            CachedResultsSnapshot(rows, released, NamesOfPlainKeys(released, results.dsk), True),
+            CachedResultsSnapshot(
+                b"".join(cached_rows), list(cached), NamesOfPlainKeys([*cached], results.dsk), True
+            ),
+        )
+
+    def _read_finished(self, finished: CachedResultsSnapshot) -> CachedResultsSnapshot:
+        taken = self._taken
+        assert isinstance(finished.keys, Keys)
+        keys = self._keys[taken:] + finished.keys.after(len(self._keys))
+        names = [(row - taken, name) for row, name in finished.names if row >= taken]
+        rows = finished.rows[taken * CACHED_RESULT.size :]
+        return CachedResultsSnapshot(rows, keys, names, True)
+
+    def _table(self, results: CachedResultsSnapshot) -> Table:
+        keys = list(results.keys)
+        written = self._columns_of_keys(self._computation, keys)
+        count = len(written[0])
+        names = {row - count: name for row, name in results.names if row >= count}
+        others = keys_columns(keys[count:], names)
+        columns = map(concatenate, zip(written, others, strict=True))
+        return cached_results_of(self._computation.name, results.rows, *columns)

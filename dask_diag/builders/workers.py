@@ -1,0 +1,70 @@
+"""Workers: the threads and processes that ran tasks, numbered and named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from dask_diag.capture.snapshot import ComputationInfo
+from dask_diag.columns import Array, Categorical, FloatArray, smallest_integers
+from dask_diag.model import tables
+
+__all__ = ["Workers", "worker_codes", "worker_names", "workers_table"]
+
+Workers = dict[tuple[int, int, str], int]
+"""The number of each worker by its pid, its thread and its kind; it grows."""
+
+
+def worker_codes(
+    computation: ComputationInfo, ran_on: FloatArray, start: FloatArray, workers: Workers
+) -> Array:
+    """A number for each thread of each process, in the order in which they first ran a task.
+
+    `workers` grows by those not seen before.
+    """
+    idents, inverse = np.unique(np.nan_to_num(ran_on).astype(np.int64), return_inverse=True)
+    first = np.full(len(idents), np.inf)
+    np.minimum.at(first, inverse, np.nan_to_num(start, nan=np.inf))
+    codes = np.zeros(len(idents), dtype=np.int64)
+    for position in np.argsort(first, kind="stable").tolist():
+        worker = _worker_of(computation, int(idents[position]))
+        codes[position] = workers.setdefault(worker, len(workers))
+    return smallest_integers(codes[inverse], len(workers))
+
+
+def _worker_of(computation: ComputationInfo, ident: int) -> tuple[int, int, str]:
+    """The pid, the thread and the kind of what a row says ran its task."""
+    if ident in computation.remote_workers:
+        return ident, computation.remote_workers[ident].thread, "process"
+    synchronous = computation.scheduler == "synchronous" and computation.workers <= 1
+    if synchronous and ident in (0, computation.thread):
+        return computation.pid, computation.thread, "caller"
+    return (computation.pid, ident, "thread") if ident else (0, 0, "unknown")
+
+
+def workers_table(computations: Iterable[ComputationInfo]) -> tables.Workers:
+    """`Recording.workers`."""
+    rows = [
+        (computation.name, pid, worker.joined)
+        for computation in computations
+        for pid, worker in computation.remote_workers.items()
+    ]
+    names, pids, joined = zip(*rows, strict=True) if rows else ((),) * 3
+    return tables.Workers(
+        {
+            "computation": Categorical.of(names),
+            "pid": Categorical.of(pids),
+            "joined": np.array(joined, dtype=float),
+        }
+    )
+
+
+def worker_names(workers: Iterable[tuple[int, int, str]]) -> list[str]:
+    """A short name for each: ``thread-0``, ``process-3``; ``caller`` for the computing thread."""
+    names: list[str] = []
+    counts: dict[str, int] = {}
+    for _, _, kind in workers:
+        count = counts[kind] = counts.get(kind, -1) + 1
+        names.append(f"{kind}-{count}" if kind in ("thread", "process") or count else kind)
+    return names or ["unknown"]

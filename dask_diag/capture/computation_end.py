@@ -1,0 +1,78 @@
+"""The end of a computation: what was in flight is recorded, and the user's objects are released."""
+
+from __future__ import annotations
+
+import sys
+from time import perf_counter
+
+from dask_diag.capture.computation import Computation
+from dask_diag.capture.computation_reader import info_at_end, rows_of
+from dask_diag.capture.dask_internals import scheduler_locals
+from dask_diag.capture.running import stop_running
+from dask_diag.capture.snapshot import ComputationSnapshot
+from dask_diag.capture.system.usage import thread_pools
+from dask_diag.capture.tasks.keys import Keys
+from dask_diag.capture.tasks.remote_task import take_measurement
+
+__all__ = ["finish"]
+
+WORTH_LISTING_POOLS = 0.1
+"""Seconds of a computation from which on the libraries' pools are listed: that takes a
+millisecond."""
+
+
+def finish(computation: Computation, failed: bool) -> None:
+    """Publish everything, with what is still in flight; release the graph and every task."""
+    if computation.finished is None:
+        try:
+            _publish(computation, failed)
+        finally:
+            _release(computation)
+
+
+def _publish(computation: Computation, failed: bool) -> None:
+    computation.share = computation.share_done()
+    computation.threads.stop()
+    usage, stop = computation.usage_before.until_now(), perf_counter()
+    worth_listing = stop - computation.start >= WORTH_LISTING_POOLS
+    pools = tuple(thread_pools()) if worth_listing else ()
+    error = _failure_of(computation) if failed else ""
+    in_flight = computation.in_flight()
+    tasks = rows_of(computation, computation.keys, in_flight, computation.dependencies)
+    keys = Keys(computation.keys, [task.key for task in in_flight])
+    computation.finished = ComputationSnapshot(
+        info_at_end(computation, stop, usage, pools, error), tasks._replace(keys=keys)
+    )
+    # Others may be reading what was here: it is replaced, and not cleared.
+    computation.rows, computation.keys, computation.exceptional = tasks.rows, [], {}
+    computation.metrics, computation.transfers = tasks.metrics, tasks.transfers
+    computation.waits = tasks.waits
+
+
+def _failure_of(computation: Computation) -> str:
+    """The type of the exception by which it ends, noted at the task that raised it."""
+    error = sys.exc_info()[1]
+    name = type(error).__name__ if error is not None else ""
+    measurement = take_measurement(error)
+    key = measurement.key if measurement else scheduler_locals().get("key")
+    wrapper = computation.aside.get(key)
+    if wrapper is not None and not wrapper.error:
+        wrapper.error = name
+        if measurement:
+            wrapper.receive(measurement)
+    return name
+
+
+def _release(computation: Computation) -> None:
+    stop_running(computation.number)
+    computation.dependencies.close()
+    # A task that still runs keeps its wrapper, which must not keep the other tasks.
+    computation.wrappers = []
+    computation.free = []
+    computation.aside = {}
+    computation.annotated = {}
+    computation.dsk = {}
+    computation.state = {}
+    computation.measurer = None
+    computation.probes = {}
+    computation.stacks = ()

@@ -1,0 +1,103 @@
+"""Reads a computation while it may change, and end, at any moment: see `Computation`."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from threading import get_ident
+
+from dask_diag.capture.computation import Computation
+from dask_diag.capture.snapshot import ComputationInfo, ComputationSnapshot, TaskRows
+from dask_diag.capture.system.usage import Pool, Usage
+from dask_diag.capture.tasks.dependencies import Dependencies
+from dask_diag.capture.tasks.in_flight import InFlight
+from dask_diag.capture.tasks.keys import NamesOfPlainKeys
+from dask_diag.capture.tasks.task_log import SpansOfTasks
+from dask_diag.capture.tasks.task_row import ROW
+from dask_diag.schema import Outcome
+
+__all__ = ["info_at_end", "info_of", "rows_of", "snapshot_of"]
+
+_NAN = float("nan")
+
+
+def snapshot_of(computation: Computation) -> ComputationSnapshot:
+    """What is known of it now."""
+    if computation.finished is None:
+        keys, in_flight = computation.collected_and_in_flight(computation.keys, 0)
+        snapshot = ComputationSnapshot(
+            info_of(computation), rows_of(computation, keys, in_flight, Dependencies())
+        )
+    # If it ended meanwhile, what was read may lack what was released.
+    return computation.finished or snapshot
+
+
+def info_of(computation: Computation) -> ComputationInfo:
+    """What is known of it now, except for its tasks."""
+    usage = computation.usage_before.until_now()
+    if get_ident() != computation.thread:
+        usage = usage._replace(thread_cpu=_NAN)
+    info = info_at_end(computation, None, usage)
+    return info if computation.finished is None else computation.finished.info
+
+
+def info_at_end(
+    computation: Computation,
+    stop: float | None,
+    usage: Usage,
+    pools: tuple[Pool, ...] = (),
+    error: str = "",
+) -> ComputationInfo:
+    """What is known of it, except for its tasks, if that is how it ended."""
+    return ComputationInfo(
+        number=computation.number,
+        name=computation.name,
+        pid=computation.pid,
+        thread=computation.thread,
+        called=computation.called,
+        start=computation.start,
+        prepared=computation.prepared,
+        stop=stop,
+        workers=computation.workers,
+        span=computation.span,
+        scheduler=computation.scheduler,
+        error=error,
+        usage=usage,
+        threads=tuple(computation.threads.threads()),
+        pools=pools,
+        remote_workers=dict(computation.remote_workers),
+    )
+
+
+def rows_of(
+    computation: Computation,
+    keys: Sequence[Hashable],
+    in_flight: Sequence[InFlight],
+    dependencies: Dependencies,
+) -> TaskRows:
+    """Of the tasks with these keys, which are all that have rows, and of those in flight."""
+    done = len(keys)
+    all_keys = [*keys, *(task.key for task in in_flight)]
+    exceptional = {row: how for row, how in dict(computation.exceptional).items() if row < done}
+    metrics = computation.metrics.of_first(done)
+    transfers = computation.transfers.of_first(done)
+    waits = computation.waits.of_first(done)
+    for row, task in enumerate(in_flight, done):
+        if task.outcome.outcome != Outcome.OK:
+            exceptional[row] = task.outcome
+        if task.transfer is not None:
+            transfers.add(row, task.transfer)
+        if task.metered is not None:
+            metrics.add(row, tuple(task.metered.metrics))
+            waits.add(row, tuple(task.metered.waits))
+    dependencies.extend(all_keys, computation.state.get("dependencies", {}))
+    return TaskRows(
+        rows=b"".join([computation.rows[: done * ROW.size], *(task.row() for task in in_flight)]),
+        keys=all_keys,
+        names=NamesOfPlainKeys(all_keys, computation.dsk),
+        exceptional=exceptional,
+        spans=SpansOfTasks(all_keys, computation.annotated),
+        dependencies=dependencies,
+        metrics=metrics,
+        transfers=transfers,
+        waits=waits,
+    )

@@ -1,0 +1,42 @@
+"""Which computations run in this process: their tasks may meter, and results may land."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from dask_diag.capture.tasks.metering import hear_distributed, listening, stop_hearing_distributed
+from dask_diag.capture.tasks.remote_task import Receiver, running
+
+__all__ = ["running", "start_running", "stop_running"]
+
+_lock = threading.Lock()
+
+
+def start_running(number: int, computation: Receiver) -> None:
+    """From here on the computation of that number runs."""
+    # Distributed's meter is heard while any computation runs: also one that starts at the moment at
+    # which the last one ends.
+    with _lock:
+        hear_distributed()
+        running[number] = computation
+        listening.add(number)
+
+
+def stop_running(number: int) -> None:
+    """Undo `start_running`."""
+    with _lock:
+        running.pop(number, None)
+        listening.discard(number)
+        if not running:
+            stop_hearing_distributed()
+
+
+def _make_lock() -> None:
+    """Make a lock for the child of a fork: the old one may be held by a thread it does not have."""
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_make_lock)

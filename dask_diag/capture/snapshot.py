@@ -1,0 +1,101 @@
+"""What is known of a computation at one moment: it never changes, so any thread may read it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dask_diag.capture.system.thread_usage import ThreadCpu
+from dask_diag.capture.system.usage import Pool, Usage
+from dask_diag.capture.tasks.dependencies import Dependencies
+from dask_diag.capture.tasks.remote_task import RemoteWorker
+from dask_diag.capture.tasks.task_log import Metrics, SpansOfTasks, Transfers, Waits
+from dask_diag.capture.tasks.task_row import Exceptional
+
+__all__ = ["ComputationInfo", "ComputationSnapshot", "TaskRows"]
+
+
+class ComputationInfo(NamedTuple):
+    """A computation, except for its tasks.
+
+    Attributes
+    ----------
+    number : int
+        Unique among all computations of all runs: the digits of `run_id`, and a count.
+    name : str
+        The same as text.
+    pid, thread : int
+        The process and the thread that ran the scheduler.
+    called, start, prepared, stop : float
+        When dask was called, the scheduler started, the graph was in order, and the scheduler
+        returned; seconds of ``time.perf_counter()``. What has not happened yet is None.
+    workers : int
+        How many tasks the scheduler lets run at once; 0 if not known.
+    span : str
+    scheduler : str
+        ``processes``, ``threads`` or ``synchronous``.
+    error : str
+        The type of the exception by which it ended.
+    usage : Usage
+        What this process used meanwhile; thread CPU is NaN if it could not be read.
+    threads : tuple of ThreadCpu
+        What each thread of this process used; empty if that is not known.
+    pools : tuple of Pool
+        The pools of threads of native libraries, if it has ended and was not short.
+    remote_workers : mapping
+        The worker processes that ran tasks, by pid.
+    """
+
+    number: int
+    name: str
+    pid: int
+    thread: int
+    called: float
+    start: float
+    prepared: float | None
+    stop: float | None
+    workers: int
+    span: str
+    scheduler: str
+    error: str
+    usage: Usage
+    threads: tuple[ThreadCpu, ...]
+    pools: tuple[Pool, ...]
+    remote_workers: Mapping[int, RemoteWorker]
+
+
+class TaskRows(NamedTuple):
+    """Tasks of a computation, a row each: in the order of collection, then those in flight.
+
+    Attributes
+    ----------
+    rows : bytes
+        `ROW` upon `ROW`.
+    keys : iterable
+    names : iterable of (int, str)
+        Row and function of each task whose key does not name its function.
+    exceptional : mapping
+        How tasks ended that were not simply done, by row.
+    spans : SpansOfTasks
+    dependencies : Dependencies
+    metrics, transfers, waits : Metrics, Transfers, Waits
+    """
+
+    rows: bytes
+    keys: Iterable[Hashable]
+    names: Iterable[tuple[int, str]]
+    exceptional: Mapping[int, Exceptional]
+    spans: SpansOfTasks
+    dependencies: Dependencies
+    metrics: Metrics
+    transfers: Transfers
+    waits: Waits
+
+
+@dataclass(frozen=True, eq=False)
+class ComputationSnapshot:
+    """A computation and its tasks."""
+
+    info: ComputationInfo
+    tasks: TaskRows

@@ -1,0 +1,78 @@
+"""Which tasks of a computation depend on which, by their rows."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from itertools import chain
+
+__all__ = ["Dependencies"]
+
+
+class Dependencies:
+    """On which tasks each task depends, in the order of rows.
+
+    It grows with the rows of a computation: the thread that writes a recording while the
+    computation runs does work that would otherwise be done at the end.
+
+    Attributes
+    ----------
+    counts : array of int
+        On how many tasks each row depends.
+    rows : array of int
+        The rows of these tasks, row after row.
+    closed : bool
+        Whether it is complete.
+    """
+
+    def __init__(self) -> None:
+        self.counts = array("I")
+        self.rows = array("I")
+        self.closed = False
+        self._dependencies: Mapping[Hashable, Collection[Hashable]] | None = None
+        self._row_of: dict[Hashable, int] = {}
+        self._lock = threading.Lock()
+
+    def extend(
+        self, keys: Sequence[Hashable], dependencies: Mapping[Hashable, Collection[Hashable]]
+    ) -> None:
+        """Add those of new tasks; `keys` are those of all rows."""
+        with self._lock:
+            if self.closed:
+                return
+            if self._dependencies is None and dependencies:
+                self._dependencies = dependencies if any(dependencies.values()) else {}
+            if self._dependencies:
+                taken = len(self.counts)
+                new = keys[taken:]
+                self._row_of.update(zip(new, range(taken, taken + len(new)), strict=True))
+                counts, rows = self.of(new)
+                self.rows.extend(rows)
+                self.counts.extend(counts)
+
+    def of(self, keys: Sequence[Hashable]) -> tuple[list[int], list[int]]:
+        """On how many rows each task depends, and on which; a task itself may have no row yet."""
+        dependencies, row_of = self._dependencies or {}, self._row_of
+        try:
+            needed = list(map(dependencies.__getitem__, keys))
+        except KeyError:
+            needed = [dependencies.get(key, ()) for key in keys]
+        rows = list(map(row_of.get, chain.from_iterable(needed)))
+        if None in rows:
+            # Data that is not the result of a task.
+            needed = [[key for key in each if key in row_of] for each in needed]
+            rows = [row for row in rows if row is not None]
+        return list(map(len, needed)), rows  # type: ignore[return-value]
+
+    def rows_of(self, keys: Iterable[Hashable]) -> list[int]:
+        """The rows of tasks by their keys, up to the first without; none once it is closed."""
+        rows = list(map(self._row_of.get, keys))
+        return rows[: rows.index(None)] if None in rows else rows  # type: ignore[return-value]
+
+    def close(self) -> None:
+        """Release the keys; it grows no more."""
+        with self._lock:
+            self.closed = True
+            self._dependencies = None
+            self._row_of = {}

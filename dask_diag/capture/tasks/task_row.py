@@ -1,0 +1,25 @@
+"""The row of a task: its times, as numbers; and how it ended, if it was not simply done."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+__all__ = ["ROW", "Exceptional", "pack_row"]
+
+# Numbers are packed and keys are marshalled: an object per task would cost memory, and time in
+# every later run of the garbage collector.
+ROW = Struct("6d")
+pack_row = ROW.pack
+"""A task's row: submitted, start, stop, thread CPU, what ran it, collected. NaN is not known.
+
+What ran it is a thread's ident, as the worker gave it to the scheduler, or the pid of a worker
+process (see `ComputationInfo.remote_workers`); 0 where the scheduler asks no worker who it is.
+"""
+
+
+class Exceptional(NamedTuple):
+    """How a task ended that was not simply done."""
+
+    outcome: str
+    error: str

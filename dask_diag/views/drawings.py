@@ -1,0 +1,111 @@
+"""The plots that there are of profilers and recordings, over one time axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from typing import cast
+
+from bokeh.layouts import column, gridplot
+from bokeh.models import LayoutDOM, Plot, Range1d
+
+from dask_diag.errors import DiagnosticError
+from dask_diag.formatting import seconds
+from dask_diag.model.recording import Recording
+from dask_diag.views.plots.cache import plot_cache
+from dask_diag.views.plots.figures import Options
+from dask_diag.views.plots.flame.graph import plot_flame
+from dask_diag.views.plots.memory import plot_memory
+from dask_diag.views.plots.resources import plot_resources
+from dask_diag.views.plots.tasks.plot import plot_tasks
+from dask_diag.views.sources import Source
+
+__all__ = ["PLOTS", "Drawing", "drawings_of", "figures_of", "notices_of", "plot_of", "stacked"]
+
+PLOTS: dict[str, Callable[[Recording, float, float, Options], LayoutDOM]] = {
+    "tasks": plot_tasks,
+    "resources": plot_resources,
+    "cache": plot_cache,
+    "memory": plot_memory,
+    "flame": plot_flame,
+}
+_TABLES = {"flame": "samples", "cache": "cached_results"}
+"""The tables that plots draw, where they are not called like the plots."""
+
+Drawing = tuple[str, Recording]
+"""The name of a plot, and the recording that it draws."""
+
+
+def drawings_of(sources: Sequence[Source]) -> list[Drawing]:
+    """What to draw: the plot that a profiler names, or all that a recording has data for.
+
+    Raises
+    ------
+    DiagnosticError
+        If a profiler is not one of dask_diag.
+    """
+    return [drawing for source in sources for drawing in _drawings_of(source)]
+
+
+def _drawings_of(source: Source) -> list[Drawing]:
+    if isinstance(source, Recording):
+        names = [name for name in PLOTS if _rows(name, source)]
+        return [(name, source) for name in names or ["tasks"]]
+    if not hasattr(source, "recording"):
+        raise DiagnosticError(
+            f"expected a profiler of dask_diag, found {type(source).__module__}."
+            f"{type(source).__name__}; draw it with its own visualize()"
+        )
+    return [(source.draws, source.recording)]
+
+
+def _rows(name: str, recording: Recording) -> int:
+    return len(recording.tables()[_TABLES.get(name, name)])
+
+
+def figures_of(drawings: Sequence[Drawing], options: Options) -> list[LayoutDOM]:
+    """A figure for each drawing, all from the same origin of time."""
+    origin = min((recording.start for _, recording in drawings), default=0.0)
+    stop = max((recording.stop for _, recording in drawings), default=0.0)
+    duration = stop - origin or 1.0
+    return [PLOTS[name](recording, origin, duration, options) for name, recording in drawings]
+
+
+def plot_of(name: str, recording: Recording, options: Options) -> LayoutDOM | None:
+    """One of the plots over time; None if there is nothing to draw."""
+    return figures_of([(name, recording)], options)[0] if _rows(name, recording) else None
+
+
+def notices_of(drawings: Sequence[Drawing]) -> list[str]:
+    """What a reader must know before comparing plots: they may not cover the same time."""
+    measured = [(name, part) for name, part in drawings if part.stop > part.start]
+    for (name, one), (other_name, other) in combinations(measured, 2):
+        if one.stop < other.start or other.stop < one.start:
+            apart = max(one.start, other.start) - min(one.stop, other.stop)
+            return [
+                f"The plots of {name} and {other_name} cover different times ({seconds(apart)} "
+                "apart). Enter the profilers in one `with` statement."
+            ]
+    return []
+
+
+def stacked(drawings: Sequence[LayoutDOM]) -> LayoutDOM:
+    """Figures over one time axis, and below them what has an axis of its own."""
+    figures = [drawing for drawing in drawings if isinstance(drawing, Plot)]
+    panels = [drawing for drawing in drawings if not isinstance(drawing, Plot)]
+    above = [_over_one_axis(figures)] if figures else []
+    parts = [*above, *panels]
+    return column(*parts) if len(parts) > 1 else parts[0]
+
+
+def _over_one_axis(figures: list[Plot]) -> LayoutDOM:
+    if len(figures) == 1:
+        return figures[0]
+    for plot in figures[1:]:
+        plot.x_range = cast("Range1d", figures[0].x_range)
+        plot.title = None
+        plot.min_border_top = 10
+    for plot in figures[:-1]:
+        plot.xaxis.axis_label = None
+        plot.min_border_bottom = 10
+    return gridplot([[plot] for plot in figures], toolbar_options={"logo": None})

@@ -1,0 +1,107 @@
+"""What several views need is computed once."""
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from dask_diag import report, schema, summary
+from dask_diag.analysis import critical_path, findings, memory, occupancy, waits
+from dask_diag.analysis.analysis import Analysis
+from dask_diag.errors import DiagnosticError
+
+from .recordings import example
+from .test_finding_thresholds import chain, overlapping, run, with_waits
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """How often each of the functions ran that take most of the time."""
+    counts = Counter()
+
+    def count(module, name):
+        original = getattr(module, name)
+
+        def counted(*args, **kwargs):
+            counts[name] += 1
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(module, name, counted)
+
+    count(occupancy, "sweep")
+    count(critical_path, "_longest_chains")
+    count(memory, "_scopes")
+    count(waits, "_totals")
+    return counts
+
+
+def recording():
+    """One computation, a critical path of four tasks, and waits."""
+    return with_waits(run(chain(4, 0.3)), "io-wait")
+
+
+ONCE = {"sweep": 1, "_longest_chains": 1, "_scopes": 1, "_totals": 1}
+
+
+def test_a_report_sweeps_over_the_workers_once(calls, tmp_path):
+    page = report(recording(), tmp_path / "page.html")
+    assert "serial-chain" in page.read_text()
+    page.unlink()
+    # By activity, and by function for the names in findings.
+    assert calls == {**ONCE, "_totals": calls["_totals"]}
+    assert calls["_totals"] <= 2
+
+
+def test_a_summary_sweeps_over_the_workers_once(calls):
+    assert "serial-chain" in summary(recording())
+    assert calls == {**ONCE, "_totals": calls["_totals"]}
+    assert calls["_totals"] <= 2
+
+
+def test_each_computation_is_swept_over_once(calls):
+    summary(overlapping(0.5))
+    assert calls["sweep"] == 2
+
+
+def test_tasks_of_computations_that_were_not_recorded_have_a_summary():
+    tasks = example(20)
+    assert len(tasks.dependencies)
+    assert not len(tasks.computations)
+    assert "20 tasks" in summary(tasks)
+
+
+def test_findings_have_the_codes_of_the_schema():
+    names = [rule.__name__ for rule in (*findings.RULES_ON_TIME, *findings.RULES_ON_STATE)]
+    assert {name.replace("_", "-") for name in names} == set(schema.FINDINGS)
+    with pytest.raises(DiagnosticError, match=r"code: expected one of gil-bound, .*, found 'new'"):
+        findings.Finding("new", "low", 0.0, "evidence", "advice")
+
+
+def test_the_facts_of_an_empty_recording_are_nothing():
+    empty = Analysis(run([], stop=1.0))
+    assert (empty.in_tasks, empty.busy_wall, empty.at_once) == (0.0, 0.0, 0.0)
+    assert empty.activities == {"idle": 2.0}
+
+
+def test_only_the_schema_spells_the_names_of_activities():
+    """Words that name nothing else; "failed" is a column of functions, too."""
+    names = {name for name in schema.ACTIVITIES if "-" in name}
+    names |= {"serialize", "deserialize", "overhead", "startup", "unexplained"}
+    package = Path(schema.__file__).parent
+    for path in package.rglob("*.py"):
+        if path.name != "schema.py":
+            nodes = ast.walk(ast.parse(path.read_text()))
+            spelled = {node.value for node in nodes if isinstance(node, ast.Constant)}
+            assert not spelled & names, path
+
+
+def test_every_name_in_the_schema_is_described():
+    for kind, described in (
+        (schema.Activity, schema.ACTIVITIES),
+        (schema.Outcome, schema.OUTCOMES),
+        (schema.State, schema.STATES),
+    ):
+        names = [value for name, value in vars(kind).items() if name.isupper()]
+        assert set(names) == set(described)
+        assert len(names) == len(described)

@@ -1,0 +1,97 @@
+"""The sentence that a recording begins with, and the division of the wall time behind it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dask_diag import Recording
+from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.headline import headline
+from dask_diag.analysis.wall_time import wall_time
+from tests.tables import filled_table
+
+
+def recording(tasks, stop, *, called=1.0, workers=2, start=0.0, end=None, scheduler="threads"):
+    """One computation; a task is (ready, start, stop, CPU seconds, worker)."""
+    of_tasks = [list(column) for column in zip(*tasks, strict=True)] or [[]] * 5
+    submitted, starts, stops, cpu, worker = of_tasks
+    number = len(tasks)
+    return replace(
+        Recording(start=start, stop=stop if end is None else end, epoch=0.0),
+        computations=filled_table(
+            "computations",
+            {
+                "computation": ["c"],
+                "called": [called],
+                "start": [called],
+                "prepared": [min(submitted, default=called)],
+                "stop": [stop],
+                "workers": [workers],
+                "scheduler": [scheduler],
+            },
+        ),
+        tasks=filled_table(
+            "tasks",
+            {
+                "key": [f"f-{index}" for index in range(number)],
+                "function": ["f"] * number,
+                "computation": ["c"] * number,
+                "submitted": submitted,
+                "start": starts,
+                "stop": stops,
+                "collected": stops,
+                "thread_cpu": cpu,
+                "thread_noncpu": np.subtract(np.subtract(stops, starts), cpu),
+                "worker": worker,
+                "outcome": ["ok"] * number,
+            },
+        ),
+    )
+
+
+def parts_of(measured):
+    table = wall_time(measured)
+    return dict(zip(table["part"].tolist(), table["seconds"].tolist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("measured", "sentence"),
+    [
+        (
+            replace(Recording(start=0.0, stop=2.0, epoch=0.0)),
+            "2.00 s without a computation",
+        ),
+        # One worker computes from 4 to 10.
+        (
+            recording([(4, 4, 10, 6, "thread-0")], 10, called=4, workers=1),
+            "10.0 s, of which tasks computed for 6.00 s: 60% of the time",
+        ),
+        (
+            recording([(7, 7, 10, 3, "thread-0")], 10, called=7, workers=1),
+            "10.0 s, of which tasks computed for 3.00 s: 7.00 s (70%) passed before the first "
+            "computation",
+        ),
+        (
+            recording([(7, 7, 10, 3, "thread-0")], 10, called=1, workers=1),
+            "10.0 s, of which tasks computed for 3.00 s: for 6.00 s (60%) dask prepared the graph "
+            "of 1 task",
+        ),
+        (
+            recording([(1, 1, 3, 2, "thread-0")], 3, called=1, workers=1, end=10),
+            "10.0 s, of which tasks computed for 2.00 s: 7.00 s (70%) passed after the last "
+            "computation",
+        ),
+        (
+            recording([(0, 0, 10, 3, "thread-0")], 10, called=0, workers=1),
+            "10.0 s, of which tasks computed for 3.00 s: for 7.00 s (70%) tasks were off the CPU",
+        ),
+        (
+            recording([(0, 0, 10, 10, "thread-0")], 10, called=0, workers=4),
+            "10.0 s, of which tasks computed for 2.50 s: for 7.50 s (75%) workers had no task to "
+            "run",
+        ),
+    ],
+)
+def test_the_headline_says_where_most_time_went(measured, sentence):
+    assert headline(Analysis(measured)) == sentence

@@ -1,0 +1,371 @@
+"""What begins, ends, is cleared or registered while computations run, at whatever moment."""
+
+from __future__ import annotations
+
+import gc
+import io
+import sys
+import threading
+import weakref
+from array import array
+from concurrent.futures import ThreadPoolExecutor
+from operator import add
+
+import dask.local
+import dask.threaded
+import numpy as np
+import pytest
+from dask.callbacks import Callback
+
+import dask_diag.builders.recording
+import dask_diag.builders.task_logs
+import dask_diag.capture.running
+from dask_diag import (
+    CacheProfiler,
+    MemorySampler,
+    Profiler,
+    ProgressBar,
+    ResourceProfiler,
+    SamplingProfiler,
+    load,
+    record,
+)
+from dask_diag.capture.computation import Computation
+from dask_diag.capture.computation_end import finish
+from dask_diag.capture.sampling.bins import Group
+from dask_diag.capture.sampling.stack_probe import LocalStackTaskProbe, StackProbe
+from dask_diag.capture.tasks.timed_task import TimedTask
+
+from .interleaving import HookedLock, Thread, at_every_line, await_event
+from .test_readers import LOCKED, Failing, Steps, assert_metered, assert_no_fault, functions_of
+
+GRAPH = {"a": (add, 1, 2), "b": (add, "a", 2), ("inc", 0): (add, "b", 1)}
+
+
+def all_diagnostics():
+    made = (
+        Profiler(),
+        CacheProfiler(),
+        SamplingProfiler(interval=0.01),
+        ProgressBar(minimum=100),
+        ResourceProfiler(dt=10),
+    )
+    for diagnostic in made:
+        diagnostic._lock = HookedLock(diagnostic._lock)
+    return made
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_what_is_cleared_at_any_line_of_a_computation_goes_on(order):
+    diagnostics = prof, cprof, *_ = all_diagnostics()
+
+    def clear():
+        if not any(diagnostic._lock.held for diagnostic in diagnostics):
+            for diagnostic in diagnostics:
+                assert diagnostic.session.faults == []
+                diagnostic.clear()
+                assert diagnostic.results == []
+
+    callbacks = [diagnostic._callback for diagnostic in diagnostics][::order]
+    with at_every_line(clear, outside=(*LOCKED, "base.py:_finish")):
+        assert dask.local.get_sync(GRAPH, ("inc", 0), callbacks=callbacks) == 6
+    assert functions_of(prof.recording).keys() == {"a", "b", "('inc', 0)"}
+    assert len(cprof.recording.cached_results) == 3
+    for diagnostic in diagnostics:
+        assert_no_fault(diagnostic)
+        assert len(diagnostic.recording.computations) == 1
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_what_is_cleared_at_any_line_of_the_end_fails_nowhere(order):
+    diagnostics = all_diagnostics()
+
+    def clear():
+        if not any(diagnostic._lock.held for diagnostic in diagnostics):
+            for diagnostic in diagnostics:
+                assert diagnostic.session.faults == []
+                diagnostic.clear()
+
+    callbacks = [diagnostic._callback for diagnostic in diagnostics][::order]
+    with at_every_line(clear, inside="_finish", outside=LOCKED):
+        Failing().compute(callbacks=callbacks)
+    for diagnostic in diagnostics:
+        assert_no_fault(diagnostic)
+        diagnostic.clear()
+        assert len(diagnostic.recording.computations) == 0
+        assert diagnostic.results == []
+
+
+def test_what_is_unregistered_and_registered_at_any_line_of_a_computation_sees_it():
+    diagnostics = prof, *_ = all_diagnostics()
+    registered = set()
+
+    def turn():
+        begun = all(diagnostic.session.computations for diagnostic in diagnostics)
+        if not begun or any(diagnostic._lock.held for diagnostic in diagnostics):
+            return
+        for diagnostic in diagnostics:
+            diagnostic.unregister() if diagnostic in registered else diagnostic.register()
+        registered.symmetric_difference_update(diagnostics)
+
+    for diagnostic in diagnostics:
+        diagnostic.register()
+    registered.update(diagnostics)
+    try:
+        with at_every_line(
+            turn, outside=(*LOCKED, "dask_internals.py:_claim", "dask_internals.py:_disclaim")
+        ):
+            assert dask.local.get_sync(GRAPH, ("inc", 0)) == 6
+    finally:
+        for diagnostic in registered:
+            diagnostic.unregister()
+    assert functions_of(prof.recording).keys() == {"a", "b", "('inc', 0)"}
+    for diagnostic in diagnostics:
+        assert_no_fault(diagnostic)
+    assert not Callback.active
+
+
+def test_a_graph_that_cannot_be_ordered_ends_for_all_diagnostics():
+    """It fails before there is a state in which they find their computation."""
+    diagnostics = all_diagnostics()
+    cycle = {"a": (add, "b", 1), "b": (add, "a", 1)}
+    with pytest.raises(RuntimeError):
+        dask.local.get_sync(cycle, "a", callbacks=[each._callback for each in diagnostics])
+    assert not [t for t in threading.enumerate() if t.name.startswith("dask_diag")]
+    for diagnostic in diagnostics:
+        assert_no_fault(diagnostic)
+        (row,) = diagnostic.recording.computations.to_dicts()
+        assert row["error"] == "RuntimeError"
+    assert dask_diag.capture.running.running == {}
+
+
+def test_a_task_that_fails_when_its_computation_has_ended_keeps_nothing_alive():
+    """It is put aside while the end is published: just after it was seen that it was not."""
+    computation = Computation({})
+
+    class Wrapper(TimedTask):
+        @property
+        def key(self):
+            finish(computation, True)
+            return "late"
+
+    measured = Wrapper(computation)
+    measured.task = object()
+    computation.set_aside(measured)
+    assert computation.finished is not None
+    assert (computation.aside, computation.dsk) == ({}, {})
+
+
+def test_no_argument_of_a_task_outlives_a_computation_that_failed_under_it():
+    class Argument:
+        pass
+
+    argument = Argument()
+    died = weakref.ref(argument)
+    began, release = threading.Event(), threading.Event()
+
+    def hold(argument):
+        began.set()
+        await_event(release)
+        raise ValueError
+
+    def fail():
+        await_event(began)
+        raise ZeroDivisionError
+
+    with ThreadPoolExecutor(2) as pool:
+        with Profiler() as prof, pytest.raises(ZeroDivisionError):
+            graph = {"hold": (hold, argument), "fail": (fail,)}
+            dask.threaded.get(graph, ["hold", "fail"], pool=pool)
+        release.set()
+    del argument, graph
+    gc.collect()
+    assert len(prof.recording.tasks) == 2
+    assert died() is None
+
+
+def test_a_computation_that_begins_as_another_ends_hears_distributeds_meter(monkeypatch):
+    """The one that ends has seen that no other runs, and stops hearing; the other has begun."""
+    metrics = pytest.importorskip("distributed.metrics")
+    ending, second_begins = threading.Event(), threading.Event()
+    stop = dask_diag.capture.running.stop_hearing_distributed
+    hear = dask_diag.capture.running.hear_distributed
+
+    def stop_when_the_second_begins():
+        if not ending.is_set():
+            ending.set()
+            # It cannot have begun if it waits for this one to end.
+            second_begins.wait(0.5)
+        stop()
+
+    def hear_and_say_so():
+        hear()
+        if ending.is_set():
+            second_begins.set()
+
+    monkeypatch.setattr(
+        dask_diag.capture.running, "stop_hearing_distributed", stop_when_the_second_begins
+    )
+    monkeypatch.setattr(dask_diag.capture.running, "hear_distributed", hear_and_say_so)
+
+    def meter():
+        first.result()
+        metrics.context_meter.digest_metric("S3", 7, "bytes")
+
+    with Profiler() as prof:
+        first = Thread(dask.local.get_sync, {("a", 0): (add, 1, 2)}, ("a", 0))
+        await_event(ending)
+        dask.local.get_sync({("b", 0): (meter,)}, ("b", 0))
+    assert prof.metrics["execute", "b", "S3", "bytes"] == 7
+
+
+def test_a_sample_that_comes_late_counts_for_the_task_that_was_sampled():
+    """Its wrapper may be that of another task by then."""
+    computation = Computation({})
+    seen = []
+
+    class Stacks:
+        def see(self, now, run, *rest):
+            run.track_individually()
+            seen.append(run.group)
+
+    computation.stacks = (Stacks(),)
+    measured = TimedTask(computation)
+    measured.key, measured.task = ("first", 0), object()
+    probe = LocalStackTaskProbe(measured, StackProbe(0.01, 1.0))
+    measured.key, measured.task = ("second", 0), None
+    probe.sample(None, probe._last + 0.02, probe._ticks + 2)
+    assert seen == [Group("first", "('first', 0)")]
+    finish(computation, False)
+
+
+class NumpyThatLetsOthersRun:
+    """It gives up the interpreter's lock while it copies, and keeps arrays from growing."""
+
+    def __init__(self, meanwhile):
+        self._meanwhile = meanwhile
+
+    def array(self, values, *args, **kwargs):
+        if isinstance(values, array):
+            with memoryview(values):
+                self._meanwhile()
+        return np.array(values, *args, **kwargs)
+
+    def __getattr__(self, name):
+        return getattr(np, name)
+
+
+def test_samples_of_resources_may_be_taken_while_they_are_read(monkeypatch):
+    with ResourceProfiler(dt=10) as rprof:
+        take = rprof._sampler._sample
+        now = rprof._sampler._last
+        monkeypatch.setattr(
+            dask_diag.builders.recording, "np", NumpyThatLetsOthersRun(lambda: take(now))
+        )
+        before = len(rprof.rows.samples)
+        recording = rprof.recording
+        assert len(rprof.rows.samples) > before
+    assert len(recording.processes)
+    assert_no_fault(rprof)
+
+
+def test_samples_of_memory_may_be_taken_while_they_are_read(monkeypatch):
+    ms = MemorySampler()
+    with ms.sample("a", interval=10):
+        (rows,) = ms._series.values()
+        monkeypatch.setattr(
+            dask_diag.builders.recording,
+            "np",
+            NumpyThatLetsOthersRun(lambda: rows.extend([0.0] * 6)),
+        )
+        recording = ms.recording
+    assert len(recording.memory) == 1
+    assert_no_fault(ms)
+
+
+def test_tasks_may_meter_while_what_they_metered_is_read(monkeypatch):
+    prof = Profiler()
+    steps = Steps([prof._callback])
+    monkeypatch.setattr(dask_diag.builders.task_logs, "np", NumpyThatLetsOthersRun(steps.step_once))
+    assert_metered(prof.recording)
+    monkeypatch.undo()
+    steps.end()
+    assert_metered(prof.recording)
+    assert len(prof.recording.tasks) == 10
+    assert_no_fault(prof)
+
+
+def test_a_computation_that_began_after_close_is_sampled_until_its_own_end():
+    """Not until that of one that ran when sampling was stopped."""
+    began, release = threading.Event(), threading.Event()
+    sampled = []
+
+    def hold():
+        began.set()
+        await_event(release)
+
+    def look(first):
+        release.set()
+        first.result()
+        sampled.append(rprof._is_running())
+
+    rprof = ResourceProfiler(dt=10)
+    rprof.register()
+    try:
+        first = Thread(dask.local.get_sync, {"hold": (hold,)}, "hold")
+        await_event(began)
+        rprof.close()
+        assert not rprof._is_running()
+        dask.local.get_sync({"look": (lambda: look(first),)}, "look")
+    finally:
+        rprof.unregister()
+    assert sampled == [True]
+    assert not rprof._is_running()
+
+
+@pytest.mark.leaves_files
+def test_what_is_measured_after_a_clear_is_in_the_file(monkeypatch):
+    from dask_diag.profilers import record as record_module
+
+    monkeypatch.setattr(record_module, "_PERIOD", 1000)
+    with record("run.diag") as run:
+        dask.local.get_sync({("a", 0): (add, 1, 2)}, ("a", 0))
+        run._flush()
+        for profiler in run.profilers:
+            profiler.clear()
+        dask.local.get_sync({("b", 0): (add, 1, 2)}, ("b", 0))
+    loaded = load("run.diag")
+    assert loaded.tasks["key"].tolist() == ["('a', 0)", "('b', 0)"]
+    assert loaded.cached_results["key"].tolist() == ["('a', 0)", "('b', 0)"]
+    assert len(loaded.computations) == 2
+
+
+def test_what_is_cleared_while_it_is_read_is_read_whole():
+    """Keys are the user's, and what they do when they are turned into text is theirs, too."""
+
+    class Key(str):
+        def __str__(self):
+            prof.clear()
+            return "key"
+
+        __hash__ = str.__hash__
+
+    prof = Profiler()
+    with prof:
+        dask.local.get_sync({Key("x"): (add, 1, 2)}, Key("x"))
+        recording = prof.recording
+    assert recording.tasks["key"].tolist() == ["key"]
+    assert len(recording.computations) == 1
+    assert prof.recording.computations.to_dicts() == []
+
+
+def test_a_failed_computations_bar_stops_where_it_was_for_whoever_ends_it_first():
+    out = io.StringIO()
+    prof, pbar = Profiler(), ProgressBar(out=out)
+    with at_every_line(
+        lambda: [computation.share_done() for computation in pbar.session.computations],
+        inside="_finish",
+    ):
+        Failing().compute(callbacks=[prof._callback, pbar._callback])
+    assert "60% Completed" in out.getvalue()
+    assert sys.gettrace() is None

@@ -1,0 +1,422 @@
+"""Who reads from another thread, at whatever moment, sees all tasks, each once and whole."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from operator import add, mul
+from pathlib import Path
+
+import dask.local
+import dask.threaded
+import pytest
+
+import dask_diag.capture.computation_end
+from dask_diag import CacheProfiler, Profiler, ProgressBar, SamplingProfiler, context_meter
+from dask_diag.builders.incremental_results import IncrementalCachedResults
+from dask_diag.builders.incremental_tasks import IncrementalTasks
+from dask_diag.columns import Categorical, PrefixStrings
+from dask_diag.model.table import Table, stack
+
+from .interleaving import (
+    PACKAGE,
+    PATIENCE,
+    HookedLock,
+    Thread,
+    at_each_line,
+    at_every_line,
+    await_event,
+)
+
+
+def hold(began, release):
+    began.set()
+    await_event(release)
+    return 1
+
+
+def fail(done, began):
+    await_event(began)
+    raise ZeroDivisionError
+
+
+LOCKED = tuple(
+    f"{file}:{function}"
+    for file, functions in {
+        "tasks/dependencies.py": ("extend", "close"),
+        "sampling/call_tree.py": ("miss", "note_late", "snapshot"),
+        "system/own_threads.py": ("now", "run"),
+    }.items()
+    for function in functions
+)
+"""Functions that have a lock: another thread waits for them to end."""
+
+READING = tuple(
+    str(Path(PACKAGE) / name)
+    for name in (
+        *("capture/cached_results", "capture/computation", "capture/session", "capture/tasks"),
+        *("capture/sampling/call_tree", "profilers/base", "profilers/cache"),
+        *("builders/incremental_results", "builders/incremental_tasks"),
+    )
+)
+"""Files whose functions read what changes, and not only what they are given."""
+
+
+class Failing:
+    """A computation of five tasks that fails while one of them runs.
+
+    Three are done; the keys of two of them do not say their function.
+    """
+
+    functions = {"a": "add", "b": "add", "('inc', 0)": "inc", "hold": "hold", "('fail', 0)": "fail"}
+
+    def __init__(self):
+        self.began, self.release = threading.Event(), threading.Event()
+
+    def compute(self, **kwargs):
+        graph = {
+            "a": (add, 1, 2),
+            "b": (add, "a", 2),
+            ("inc", 0): (add, "b", 1),
+            "hold": (hold, self.began, self.release),
+            ("fail", 0): (fail, ("inc", 0), self.began),
+        }
+        try:
+            with pytest.raises(ZeroDivisionError):
+                dask.threaded.get(graph, ["hold", ("fail", 0)], num_workers=3, **kwargs)
+        finally:
+            self.release.set()
+
+
+def functions_of(recording):
+    """The function of each task by its key; fails if a task is there twice."""
+    keys = recording.tasks["key"].tolist()
+    assert not [key for key, count in Counter(keys).items() if count > 1]
+    return dict(zip(keys, recording.tasks["function"].tolist(), strict=True))
+
+
+def assert_no_fault(diagnostic):
+    assert not [text for text in diagnostic.recording.notices if "failed" in text]
+
+
+def test_who_reads_while_a_computation_ends_spoils_nothing_for_who_reads_later(monkeypatch):
+    ending, has_read = threading.Event(), threading.Event()
+
+    def pause():
+        ending.set()
+        await_event(has_read)
+        return []
+
+    monkeypatch.setattr(dask_diag.capture.computation_end, "WORTH_LISTING_POOLS", 0.0)
+    monkeypatch.setattr(dask_diag.capture.computation_end, "thread_pools", pause)
+    prof, sprof = Profiler(), SamplingProfiler(interval=0.01)
+
+    def read():
+        await_event(ending)
+        try:
+            return prof.recording, sprof.recording, list(prof.results)
+        finally:
+            has_read.set()
+
+    reader = Thread(read)
+    with prof, sprof:
+        Failing().compute()
+    tasks, samples, _ = reader.result()
+    assert functions_of(tasks) == functions_of(prof.recording) == Failing.functions
+    assert samples.samples["function"].tolist()
+    for function in ("add", "hold", "fail"):
+        assert function in sprof.recording.samples["function"].tolist()
+    assert len(prof.results) == 3
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["tasks first", "cache first"])
+def test_who_reads_at_any_line_of_the_end_sees_all_tasks(order):
+    prof, cprof, sprof = Profiler(), CacheProfiler(), SamplingProfiler(interval=0.01)
+    pbar = ProgressBar(minimum=100)
+    seen = Counter()
+
+    def read():
+        seen["reads"] += 1
+        assert functions_of(prof.recording) == Failing.functions
+        held = cprof.recording.cached_results
+        assert sorted(held["key"].tolist()) == ["('inc', 0)", "a", "b"]
+        assert dict(zip(held["key"].tolist(), held["function"].tolist(), strict=True)) == {
+            key: Failing.functions[key] for key in ("('inc', 0)", "a", "b")
+        }
+        assert "hold" in sprof.recording.samples["function"].tolist()
+        assert len(prof.results) in (0, 3)
+        assert len(cprof.results) in (0, 3)
+
+    callbacks = [each._callback for each in (prof, cprof, sprof, pbar)][::order]
+    with at_every_line(read, inside="_finish"):
+        Failing().compute(callbacks=callbacks)
+    read()
+    assert len(prof.results) == len(cprof.results) == 3
+    assert seen["reads"] > 50
+    for diagnostic in (prof, cprof, sprof, pbar):
+        assert_no_fault(diagnostic)
+
+
+class Stream:
+    """A recording that is written while computations run, as `record` does it; the parts so far."""
+
+    def __init__(self, prof, cprof):
+        self._tasks = IncrementalTasks(prof.session)
+        self._cache = IncrementalCachedResults(cprof.cached_results, self._tasks.columns_of_keys)
+        self.tasks, self.cache = [], []
+
+    def take(self):
+        """Take what is new; all that is known now is of it and of what was taken before."""
+        (new, in_flight), (released, held) = self._tasks.take(), self._cache.take()
+        self.tasks.append(new["tasks"])
+        self.cache.append(released["cached_results"])
+        return (
+            self._functions([*self.tasks, in_flight["tasks"]]),
+            self._functions([*self.cache, held["cached_results"]]),
+        )
+
+    def _functions(self, tables):
+        table = stack(
+            [*tables, Table({"key": PrefixStrings.of([]), "function": Categorical([], [])})]
+        )
+        keys = table["key"].tolist()
+        assert len(keys) == len(set(keys)), keys
+        return dict(zip(keys, table["function"].tolist(), strict=True))
+
+
+HELD = {key: function for key, function in Failing.functions.items() if function in ("add", "inc")}
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["tasks first", "cache first"])
+def test_what_is_written_at_any_line_of_the_end_has_all_tasks(order):
+    prof, cprof = Profiler(), CacheProfiler()
+    stream = Stream(prof, cprof)
+
+    def take():
+        assert stream.take() == (Failing.functions, HELD)
+
+    callbacks = [each._callback for each in (prof, cprof)][::order]
+    with at_every_line(take, inside="_finish", outside=LOCKED):
+        Failing().compute(callbacks=callbacks)
+    take()
+    assert sum(map(len, stream.tasks)) == 5
+    assert sum(map(len, stream.cache)) == 3
+
+
+def test_who_reads_at_any_line_of_a_computation_sees_all_tasks_that_were_submitted():
+    """A task that was seen once is seen from then on, once, and no line raises."""
+    diagnostics = prof, cprof, sprof = Profiler(), CacheProfiler(), SamplingProfiler(interval=0.01)
+    functions = {"a": "add", "b": "add", "('inc', 0)": "inc", "c": "mul"}
+    stream = Stream(prof, cprof)
+    seen = {name: set() for name in ("tasks", "written")}
+    in_flight = set()
+
+    for diagnostic in diagnostics:
+        diagnostic._lock = HookedLock(diagnostic._lock)
+
+    def read():
+        if any(diagnostic._lock.held for diagnostic in diagnostics):
+            return
+        recording = prof.recording
+        now = {"tasks": functions_of(recording), "written": stream.take()[0]}
+        for name, found in now.items():
+            assert seen[name] <= found.keys() <= functions.keys(), name
+            assert found.items() <= functions.items(), name
+            seen[name] |= found.keys()
+        assert_in_order(recording)
+        for row in recording.tasks.to_dicts():
+            in_flight.add(row["key"]) if row["outcome"] == "unfinished" else None
+        held = cprof.recording.cached_results
+        assert not len(held) or len(set(held["key"].tolist())) == len(held)
+        assert len(sprof.recording.computations) <= 1
+
+    graph = {"a": (add, 1, 2), "b": (add, "a", 2), ("inc", 0): (add, "b", 1), "c": (mul, "b", 1)}
+    with at_every_line(read, outside=LOCKED, times=4):
+        dask.local.get_sync(graph, ["c", ("inc", 0)], callbacks=[d._callback for d in diagnostics])
+    read()
+    assert seen == dict.fromkeys(seen, functions.keys())
+    assert in_flight == functions.keys()
+    for diagnostic in diagnostics:
+        assert_no_fault(diagnostic)
+
+
+class EndsAtOnce:
+    """A computation of two tasks, one of which runs until it is to end; then it has failed."""
+
+    functions = {"a": "add", "hold": "hold"}
+
+    def __init__(self, callbacks):
+        self._began, self._release = threading.Event(), threading.Event()
+
+        def hold(done):
+            self._began.set()
+            await_event(self._release)
+            raise ZeroDivisionError
+
+        graph = {"a": (add, 1, 2), "hold": (hold, "a")}
+        self._thread = Thread(lambda: dask.local.get_sync(graph, "hold", callbacks=callbacks))
+        await_event(self._began)
+
+    def end(self):
+        """It has ended on return."""
+        self._release.set()
+        with pytest.raises(ZeroDivisionError):
+            self._thread.result()
+
+
+@pytest.mark.parametrize("what", ["tasks", "stacks", "cache", "written", "results", "share"])
+def test_a_computation_that_ends_at_any_line_of_a_read_is_read_whole(what):
+    expected = {
+        "tasks": (EndsAtOnce.functions,),
+        "stacks": ({"add", "hold"},),
+        "cache": (["add"],),
+        "written": ((EndsAtOnce.functions, {"a": "add"}),),
+        "results": (0, 1, 2),
+        "share": (0.5,),
+    }[what]
+
+    def make():
+        prof, cprof = Profiler(), CacheProfiler()
+        sprof = SamplingProfiler() if what == "stacks" else None
+        stream = Stream(prof, cprof)
+        callbacks = [each._callback for each in (prof, cprof, sprof) if each is not None]
+        computation = EndsAtOnce(callbacks)
+        read = {
+            "tasks": lambda: functions_of(prof.recording),
+            "stacks": lambda: set(sprof.recording.samples["function"].tolist()),
+            "cache": lambda: cprof.recording.cached_results["function"].tolist(),
+            "written": stream.take,
+            "results": lambda: len([*prof.results, *cprof.results]),
+            "share": lambda: prof.session.computations[0].share_done(),
+        }[what]
+
+        def check(result):
+            assert result in expected
+            assert read() == expected[-1]
+
+        return read, computation.end, check
+
+    assert at_each_line(make, files=READING, outside=LOCKED) > 2
+
+
+class Steps:
+    """Tasks one after the other in one wrapper, each of which meters its number; two at a step."""
+
+    def __init__(self, callbacks):
+        self._arrived, self._go = threading.Semaphore(0), threading.Semaphore(0)
+
+        def first(text, before=None):
+            self._arrived.release()
+            assert self._go.acquire(timeout=PATIENCE)
+            context_meter.digest_metric("number", int(text), "count")
+            return int(text)
+
+        def second(text, before):
+            return first(text)
+
+        def third(text, before):
+            return first(text)
+
+        # Keys from which no function can be read; the number itself would be a key. After a step
+        # the wrapper holds a task of another function.
+        functions = (first, second, third)
+        graph = {n: (functions[n % 3], str(n), *([n - 1] if n else [])) for n in range(10)}
+        self._thread = Thread(lambda: dask.local.get_sync(graph, [9], callbacks=callbacks))
+        self._await()
+        self.step()
+        self._stepped = False
+
+    def _await(self):
+        assert self._arrived.acquire(timeout=PATIENCE)
+
+    def step(self):
+        """Two tasks are collected; the next one runs on return."""
+        self._stepped = True
+        for _ in range(2):
+            self._go.release()
+            self._await()
+
+    def step_once(self):
+        """A step, if there was none since the first one."""
+        if not self._stepped:
+            self.step()
+
+    def end(self):
+        for _ in range(10):
+            self._go.release()
+        self._thread.result()
+
+
+def assert_in_steps(functions):
+    """That none is left out, and that each has its own function."""
+    names = ("first", "second", "third")
+    assert functions == {str(n): names[n % 3] for n in range(len(functions))}
+
+
+def assert_in_order(recording):
+    """That the times of each task are its own: they never go back, and the last are not known."""
+    for row in recording.tasks.to_dicts():
+        times = [row[name] for name in ("submitted", "start", "stop", "collected")]
+        known = [time for time in times if time == time]
+        assert known == times[: len(known)] == sorted(known)
+
+
+def assert_metered(recording):
+    keys = recording.tasks["key"].tolist()
+    metrics = recording.metrics.to_dicts() if len(recording.metrics) else []
+    assert [keys[row["task"]] for row in metrics] == [str(int(row["value"])) for row in metrics]
+    done = [row["key"] for row in recording.tasks.to_dicts() if row["outcome"] == "ok"]
+    assert len(metrics) >= len(done)
+
+
+@pytest.mark.parametrize("what", ["tasks", "cache", "written"])
+def test_tasks_that_are_collected_at_any_line_of_a_read_are_read_once_and_as_they_are(what):
+    def make():
+        prof, cprof = Profiler(), CacheProfiler(metric=int)
+        stream = Stream(prof, cprof)
+        steps = Steps([prof._callback, cprof._callback])
+        read = {
+            "tasks": lambda: prof.recording,
+            "cache": lambda: cprof.recording,
+            "written": stream.take,
+        }[what]
+
+        def check(result):
+            for _ in range(2):
+                if what == "tasks":
+                    assert_in_steps(functions_of(result))
+                    assert_in_order(result)
+                    assert_metered(result)
+                    assert len(result.dependencies) >= len(result.tasks) - 2
+                elif what == "cache":
+                    table = result.cached_results
+                    assert table["metric"].tolist() == [int(key) for key in table["key"].tolist()]
+                    assert_in_steps(
+                        dict(zip(table["key"].tolist(), table["function"].tolist(), strict=True))
+                    )
+                else:
+                    for functions in result:
+                        assert_in_steps(functions)
+                result = read()
+            steps.end()
+
+        return read, steps.step, check
+
+    assert at_each_line(make, files=READING, outside=LOCKED) > 20
+
+
+def test_errors_of_a_metric_may_be_counted_while_they_are_read():
+    def refuse(number):
+        raise ValueError(str(number))
+
+    def make():
+        cprof = CacheProfiler(metric=refuse)
+        steps = Steps([cprof._callback])
+
+        def check(recording):
+            assert 1 <= len(recording.notices) <= 4
+            steps.end()
+
+        return lambda: cprof.recording, steps.step, check
+
+    assert at_each_line(make, files=READING, outside=LOCKED) > 20

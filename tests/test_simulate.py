@@ -1,0 +1,275 @@
+"""The simulator: against dask's own scheduler on a virtual clock, by hand, and against bounds."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dask_diag import DiagnosticError, critical_path, simulate
+from dask_diag.columns import Categorical
+from dask_diag.model.recording import Recording
+
+from .tables import filled_table
+from .virtual_dask import recording_of, run_virtually
+
+
+def first(*_):
+    return None
+
+
+@st.composite
+def graphs(draw):
+    """A graph for dask, and the seconds of its tasks."""
+    count = draw(st.integers(1, 30))
+    dsk, seconds = {}, {}
+    for n in range(count):
+        needs = draw(st.lists(st.integers(0, n - 1), max_size=3, unique=True)) if n else []
+        dsk["t", n] = (first, *(("t", need) for need in needs))
+        seconds["t", n] = draw(st.integers(1, 1000)) / 64
+    return dsk, seconds
+
+
+def random_graph(seed, count=200):
+    chance = random.Random(seed)
+    dsk, seconds = {}, {}
+    for n in range(count):
+        needs = chance.sample(range(n), min(n, chance.choice([0, 0, 1, 1, 2, 3])))
+        dsk["t", n] = (first, *(("t", need) for need in needs))
+        seconds["t", n] = chance.random() + 0.1
+    return dsk, seconds
+
+
+@given(graphs(), st.integers(1, 20))
+@settings(max_examples=150, deadline=None)
+def test_as_recorded_it_takes_as_long_as_dasks_scheduler(graph, workers):
+    recording = run_virtually(*graph, workers)
+    assert simulate(recording).seconds == pytest.approx(recording.stop, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("recorded", [1, 3])
+def test_other_numbers_of_workers_are_predicted_as_dask_schedules_them(seed, recorded):
+    graph = random_graph(seed)
+    recording = run_virtually(*graph, recorded)
+    for workers in (1, 2, 4, 8, 16, 200):
+        truth = run_virtually(*graph, workers).stop
+        assert simulate(recording, workers=workers).seconds == pytest.approx(truth, rel=0.05)
+
+
+@given(graphs(), st.integers(1, 6), st.integers(1, 40))
+@settings(max_examples=100, deadline=None)
+def test_no_prediction_is_below_its_bounds(graph, recorded, workers):
+    recording = run_virtually(*graph, recorded)
+    predicted = simulate(recording, workers=workers)
+    work = sum(graph[1].values())
+    bound = max(critical_path(recording).length, work / workers)
+    assert bound * (1 - 1e-6) <= predicted.seconds <= work * (1 + 1e-6)
+    assert predicted.work == pytest.approx(work)
+    unlimited = simulate(recording, workers=inf).seconds
+    assert unlimited == pytest.approx(critical_path(recording).length, rel=1e-6)
+    assert unlimited <= predicted.seconds * (1 + 1e-6)
+
+
+def test_scheduling_is_serial_and_bounds_the_gain():
+    """20 tasks of 10 ms on one worker, each 1 ms to submit and 2 ms to collect."""
+    cycle = 0.013
+    rows = {("t", n): [n * cycle + 0.001, n * cycle + 0.011, (n + 1) * cycle] for n in range(20)}
+    recording = recording_of(rows, {key: set() for key in rows}, 20 * cycle, 1)
+    assert simulate(recording).seconds == pytest.approx(20 * cycle, rel=1e-6)
+    unlimited = simulate(recording, workers=inf)
+    assert unlimited.seconds >= unlimited.scheduling
+    assert 0.01 + 20 * 0.001 <= unlimited.seconds < 20 * cycle / 2
+    assert simulate(recording, remove={"overhead", "graph"}).seconds == pytest.approx(0.2)
+
+
+def chain_and_others():
+    dsk = {("long", 0): (first,), ("short", 0): (first,), ("short", 1): (first,)}
+    dsk["end", 0] = (first, ("long", 0), ("short", 0), ("short", 1))
+    seconds = {("long", 0): 8.0, ("short", 0): 1.0, ("short", 1): 1.0, ("end", 0): 1.0}
+    return dsk, seconds
+
+
+def test_a_quicker_function_and_a_quicker_task():
+    recording = run_virtually(*chain_and_others(), 3)
+    assert recording.stop == 9.0
+    assert simulate(recording, speedup={"long": 2.0}).seconds == pytest.approx(5)
+    assert simulate(recording, speedup={"('long', 0)": 8}).seconds == pytest.approx(2)
+    assert simulate(recording, speedup={"short": 100}).seconds == pytest.approx(9)
+    assert simulate(recording, speedup={"end": 0.5}).seconds == pytest.approx(10)
+
+
+def test_waits_that_are_removed():
+    recording = run_virtually(*chain_and_others(), 3)
+    waits = filled_table(
+        "waits",
+        {
+            "task": [0, 0],
+            "activity": ["cpu-wait", "io-wait"],
+            "seconds": [2.0, 6.0],
+            "samples": [0, 60],
+        },
+    )
+    # The rows are in the order of submission, which dask chooses.
+    long = int(np.flatnonzero(recording.tasks.function.where("long"))[0])
+    waits = type(waits)({**{n: waits[n] for n in waits.columns}, "task": np.array([long, long])})
+    recording = replace(recording, waits=waits)
+    assert simulate(recording, remove={"io-wait"}).seconds == pytest.approx(3)
+    assert simulate(recording, remove={"cpu-wait"}).seconds == pytest.approx(7)
+    assert simulate(recording, remove={"gil-wait"}).seconds == pytest.approx(9)
+
+
+def test_merged_tasks_are_handed_out_once():
+    """100 tasks of 1 ms, each with 9 ms of scheduling, on one worker."""
+    rows = {("t", n): [n * 0.01 + 0.004, n * 0.01 + 0.005, (n + 1) * 0.01] for n in range(100)}
+    recording = recording_of(rows, {key: set() for key in rows}, 1.0, 1)
+    ten = simulate(recording, merge_tasks=10)
+    assert ten.work == pytest.approx(0.1)
+    assert ten.seconds == pytest.approx(0.1 + 10 * 0.009, rel=0.1)
+    assert simulate(recording, merge_tasks=1).seconds == pytest.approx(1.0)
+
+
+@given(graphs(), st.integers(1, 5))
+@settings(max_examples=50, deadline=None)
+def test_merging_keeps_work_and_order(graph, factor):
+    recording = run_virtually(*graph, 2)
+    together = simulate(recording, merge_tasks=factor)
+    assert together.work == pytest.approx(sum(graph[1].values()))
+    assert together.seconds >= critical_path(recording).length * (1 - 1e-6)
+
+
+def test_the_machine_has_no_more_cpus_for_more_workers():
+    """Four CPUs: tasks that need one each take turns; tasks that sleep do not."""
+    dsk = {("t", n): (first,) for n in range(32)}
+    virtual = run_virtually(dsk, dict.fromkeys(dsk, 1.0), 2)
+    rows = {("t", n): [n // 2, n // 2 + 1, n // 2 + 1] for n in range(32)}
+    needs = {key: set() for key in rows}
+    assert virtual.stop == 16
+    computing = recording_of(rows, needs, 16.0, 2, cpu=1.0)
+    assert simulate(computing).seconds == pytest.approx(16, rel=1e-6)
+    for workers, seconds in ((4, 8), (8, 8), (32, 8), (inf, 8)):
+        assert simulate(computing, workers=workers).seconds == pytest.approx(seconds, rel=1e-6)
+    sleeping = recording_of(rows, needs, 16.0, 2, cpu=0.1)
+    assert simulate(sleeping, workers=32).seconds == pytest.approx(1, rel=1e-6)
+
+
+def test_waiting_for_the_gil_bounds_the_gain():
+    """Two tasks at once wait for the GIL half of their time: it is never free."""
+    rows = {("t", n): [n // 2, n // 2 + 1, n // 2 + 1] for n in range(16)}
+    recording = recording_of(rows, {key: set() for key in rows}, 8.0, 2, cpu=0.5)
+    waits = {"task": range(16), "activity": ["gil-wait"] * 16, "seconds": [0.5] * 16}
+    exact = {"task": range(16), "activity": ["cpu-wait"] * 16, "seconds": [0.0] * 16}
+    both = {name: [*waits[name], *exact[name]] for name in waits}
+    both["samples"] = [50] * 16 + [0] * 16
+    recording = replace(recording, waits=filled_table("waits", both))
+    for workers in (1, 2, 4, 16):
+        assert simulate(recording, workers=workers).seconds == pytest.approx(8, rel=1e-6)
+    assert simulate(recording, remove={"gil-wait"}).seconds == pytest.approx(4, rel=1e-6)
+
+
+def several(starts, stops, recording_stop):
+    """Computations of one task each, that takes all their time on one worker."""
+    names = [f"c{n}" for n in range(len(starts))]
+    return Recording(
+        start=0.0,
+        stop=recording_stop,
+        epoch=0.0,
+        computations=filled_table(
+            "computations",
+            {"computation": names, "start": starts, "stop": stops, "workers": [1] * len(names)},
+        ),
+        tasks=filled_table(
+            "tasks",
+            {
+                "function": Categorical.of(names),
+                "computation": Categorical.of(names),
+                "outcome": ["ok"] * len(names),
+                "submitted": starts,
+                "start": starts,
+                "stop": stops,
+                "collected": stops,
+            },
+        ),
+    )
+
+
+def test_computations_in_sequence_keep_the_time_between_them():
+    recording = several([1.0, 5.0], [3.0, 9.0], 10.0)
+    same = simulate(recording)
+    assert (same.seconds, same.measured) == (pytest.approx(10), 10)
+    assert same.outside == pytest.approx(4)
+    assert same.computations["seconds"].tolist() == pytest.approx([2, 4])
+    assert simulate(recording, speedup={"c0": 2}).seconds == pytest.approx(9)
+    assert simulate(recording, speedup={"c0": 2, "c1": 2}).seconds == pytest.approx(7)
+
+
+def test_computations_that_overlap_do_not_wait_for_each_other():
+    recording = several([1.0, 2.0, 8.0], [7.0, 4.0, 9.0], 10.0)
+    assert simulate(recording).seconds == pytest.approx(10)
+    assert simulate(recording, speedup={"c1": 2}).seconds == pytest.approx(10)
+    assert simulate(recording, speedup={"c0": 2}).seconds == pytest.approx(7)
+    assert simulate(recording, speedup={"c1": 0.2}).seconds == pytest.approx(12)
+
+
+def test_what_is_not_known_and_what_failed():
+    recording = several([1.0, 5.0], [3.0, 9.0], 10.0)
+    tasks = {name: recording.tasks[name] for name in recording.tasks.columns}
+    tasks["stop"] = np.array([3.0, np.nan])
+    tasks["start"] = np.array([np.nan, 5.0])
+    tasks["collected"] = np.array([3.0, np.nan])
+    tasks["outcome"] = Categorical.of(["ok", "unfinished"])
+    damaged = replace(recording, tasks=type(recording.tasks)(tasks))
+    assert simulate(damaged).seconds == pytest.approx(10)
+    assert np.isfinite(simulate(damaged, workers=4, remove={"overhead"}).seconds)
+
+
+def test_nothing_was_computed():
+    empty = Recording(start=1.0, stop=3.5, epoch=0.0)
+    assert simulate(empty, workers=inf).seconds == 2.5
+    assert simulate(empty).work == 0.0
+    without_tasks = replace(several([1.0], [3.0], 4.0), tasks=Recording(0.0, 1.0, 0.0).tasks)
+    assert simulate(without_tasks).seconds == pytest.approx(4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"workers": 0}, "workers: expected"),
+        ({"workers": 1.5}, "workers: expected"),
+        ({"remove": {"gravity"}}, "found gravity"),
+        ({"remove": "overhead"}, "expected a set"),
+        ({"remove": {"idle"}}, "found idle"),
+        ({"speedup": {"no such": 2}}, "no such"),
+        ({"speedup": {"t": 0}}, "above 0"),
+        ({"speedup": {"t": inf}}, "above 0"),
+        ({"merge_tasks": 0}, "merge_tasks: expected"),
+    ],
+)
+def test_what_is_refused(arguments, message):
+    recording = run_virtually(*random_graph(0, 5), 2)
+    with pytest.raises(DiagnosticError, match=message):
+        simulate(recording, **arguments)
+
+
+def test_times_that_no_scheduler_has_make_no_step_negative():
+    """Tasks that are said to start before others of their round were submitted."""
+    rows = {("t", n): [n * 1e-3, n * 1e-3 + 5e-4, 1 + n * 1e-3] for n in range(100)}
+    recording = recording_of(rows, {key: set() for key in rows}, 2.0, 4)
+    for workers in (None, 2, 8):
+        predicted = simulate(recording, workers=workers)
+        assert 0 <= predicted.scheduling <= predicted.seconds
+
+
+def test_a_cycle_is_refused():
+    recording = run_virtually(
+        {("t", 0): (first,), ("t", 1): (first,)}, {("t", 0): 1, ("t", 1): 1}, 1
+    )
+    cycle = filled_table("dependencies", {"task": [0, 1], "depends_on": [1, 0]})
+    for arguments in ({}, {"merge_tasks": 2}):
+        with pytest.raises(DiagnosticError, match="damaged"):
+            simulate(replace(recording, dependencies=cycle), **arguments)

@@ -1,0 +1,181 @@
+"""The simulator against the clock: real computations, replayed and predicted."""
+
+from __future__ import annotations
+
+import random
+import time
+from math import inf
+
+import dask
+import dask.array as da
+import dask.local
+import dask.multiprocessing
+import dask.threaded
+import numpy as np
+import pytest
+from dask import delayed
+
+from dask_diag import Profiler, simulate
+from dask_diag.columns import Categorical, PrefixStrings
+from dask_diag.model.recording import Recording
+
+from .tables import filled_table
+
+GETS = {
+    "threads": dask.threaded.get,
+    "processes": dask.multiprocessing.get,
+    "synchronous": dask.local.get_sync,
+}
+
+
+def pause(seconds, *_):
+    time.sleep(seconds)
+
+
+def sleeping(seed, count=120):
+    """A random graph of tasks that sleep 5 to 45 ms."""
+    chance = random.Random(seed)
+    dsk = {}
+    for n in range(count):
+        needs = chance.sample(range(n), min(n, chance.choice([0, 0, 1, 1, 2, 3])))
+        dsk["t", n] = (pause, 0.005 + 0.04 * chance.random(), *(("t", need) for need in needs))
+    return dsk
+
+
+def recorded(dsk, workers, scheduler="threads"):
+    with Profiler() as prof:
+        GETS[scheduler](dsk, list(dsk), num_workers=workers)
+    return prof.recording
+
+
+def wall(recording):
+    return recording.stop - recording.start
+
+
+@pytest.mark.parametrize("workers", [2, 4, 8, 16])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_more_workers_are_predicted_from_one(retried, seed, workers):
+    dsk = sleeping(seed)
+
+    def measure():
+        predicted = simulate(recorded(dsk, 1), workers=workers).seconds
+        measured = min(wall(recorded(dsk, workers)) for _ in range(2))
+        assert predicted == pytest.approx(measured, rel=0.05)
+
+    retried(measure)
+
+
+def test_fewer_workers_are_predicted_from_more(retried):
+    dsk = sleeping(2)
+
+    def measure():
+        predicted = simulate(recorded(dsk, 8), workers=2).seconds
+        assert predicted == pytest.approx(wall(recorded(dsk, 2)), rel=0.05)
+
+    retried(measure)
+
+
+def test_a_straggler_twice_as_fast(retried):
+    def graph(seconds):
+        return {
+            **{("short", n): (pause, 0.02) for n in range(30)},
+            ("straggler", 0): (pause, seconds, ("short", 0)),
+        }
+
+    def measure():
+        predicted = simulate(recorded(graph(0.6), 4), speedup={"straggler": 2.0}).seconds
+        assert predicted == pytest.approx(wall(recorded(graph(0.3), 4)), rel=0.05)
+
+    retried(measure)
+
+
+def image():
+    x = da.random.random((1200, 1200), chunks=(150, 150))
+    for _ in range(2):
+        x = x.map_overlap(lambda block: (block + np.roll(block, 1, 0)) / 2, depth=2)
+    return x.mean()
+
+
+def qr():
+    q, r = da.linalg.qr(da.random.random((4000, 100), chunks=(500, 100)))
+    return q.dot(r).sum()
+
+
+def climatology():
+    x = da.random.random((365, 40, 40), chunks=(10, 20, 20))
+    return da.stack([x[month::12].mean(axis=0) for month in range(12)])
+
+
+def tiny():
+    return delayed(len)([delayed(abs)(n) for n in range(3000)])
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize("work", [image, qr, climatology, tiny])
+def test_what_was_measured_is_reproduced(retried, work, workers):
+    def measure():
+        with Profiler() as prof:
+            work().compute(scheduler="threads", num_workers=workers)
+        assert simulate(prof.recording).seconds == pytest.approx(wall(prof.recording), rel=0.05)
+
+    retried(measure)
+
+
+@pytest.mark.parametrize("scheduler", ["processes", "synchronous"])
+@pytest.mark.parametrize("work", [image, tiny])
+def test_so_it_is_with_other_schedulers(retried, work, scheduler):
+    def measure():
+        with Profiler() as prof:
+            work().compute(scheduler=scheduler, num_workers=2)
+        assert simulate(prof.recording).seconds == pytest.approx(wall(prof.recording), rel=0.05)
+
+    retried(measure)
+
+
+def many(count):
+    """Tasks of a millisecond, each of which depends on two that were submitted shortly before."""
+    chance = np.random.default_rng(0)
+    submitted = np.arange(count) * 1e-3
+    took = chance.exponential(1e-3, count)
+    task = np.repeat(np.arange(1000, count), 2)
+    codes = np.zeros(count, np.uint8)
+    return Recording(
+        start=0.0,
+        stop=count * 1e-3,
+        epoch=0.0,
+        computations=filled_table(
+            "computations",
+            {"computation": ["c"], "start": [0.0], "stop": [count * 1e-3], "workers": [4]},
+        ),
+        tasks=filled_table(
+            "tasks",
+            {
+                "key": PrefixStrings(Categorical(codes, ["t"]), [""] * count),
+                "function": Categorical(codes, ["t"]),
+                "computation": Categorical(codes, ["c"]),
+                "outcome": Categorical(codes, ["ok"]),
+                "worker": Categorical(np.arange(count) % 4, "abcd"),
+                "submitted": submitted,
+                "start": submitted + 5e-5,
+                "stop": submitted + 5e-5 + took,
+                "collected": np.maximum.accumulate(submitted + 1e-4 + took),
+            },
+        ),
+        dependencies=filled_table(
+            "dependencies",
+            {"task": task, "depends_on": task - chance.integers(1, 1000, len(task))},
+        ),
+    )
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("workers", [None, 16, inf])
+def test_a_million_tasks_in_seconds(retried, workers):
+    recording = many(1_000_000)
+
+    def measure():
+        begun = time.process_time()
+        simulate(recording, workers=workers)
+        assert time.process_time() - begun < 5
+
+    retried(measure)
