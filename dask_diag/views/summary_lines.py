@@ -11,9 +11,11 @@ from dask_diag.analysis.call_tree import hottest_lines
 from dask_diag.analysis.memory_series import series_of
 from dask_diag.analysis.metering import metered_amounts
 from dask_diag.analysis.source_paths import short_path
+from dask_diag.analysis.step_functions import overlap
 from dask_diag.formatting import amount, count, percent, quantity, seconds, size
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.model.tables import Computations
 from dask_diag.schema import Outcome
 from dask_diag.views.escaping import shown
 from dask_diag.views.text import counted
@@ -130,17 +132,14 @@ def _outcomes(tasks: Table) -> Iterator[Line]:
         )
 
 
-def _computations(computations: Table) -> Iterator[Line]:
+def _computations(computations: Computations) -> Iterator[Line]:
     if not len(computations):
         return
     errors = [error for error in computations["error"].tolist() if error]
     if errors:
         names = ", ".join(shown(name) for name in dict.fromkeys(errors))
         yield "Ended by an error", f"{counted(len(errors), 'computation')} ({names})"
-    order = np.argsort(computations["start"])
-    reached = np.maximum.accumulate(computations["stop"][order])
-    overlapping = int((computations["start"][order][1:] < reached[:-1]).sum())
-    if overlapping:
+    if overlapping := int(overlap(computations).sum()):
         yield "Overlapping", f"{counted(overlapping, 'computation')} started before another stopped"
 
 
