@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic
 from types import FrameType
-from typing import Any
 
 import click
 
@@ -155,7 +154,7 @@ def _ended_by_signals() -> Iterator[list[int]]:
 
 
 @contextmanager
-def _progress_line(budget: str) -> Iterator[Any]:
+def _progress_line(budget: str) -> Iterator[Callable[[str], None]]:
     """A line on a terminal that is written over; elsewhere nothing."""
     start = monotonic()
     is_terminal = sys.stderr is not None and sys.stderr.isatty()

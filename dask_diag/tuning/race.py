@@ -160,8 +160,9 @@ class Race:
         for contestant in contestants:
             gain = found.get(contestant.setting.name)
             runs = len(contestant.walls)
-            if gain is None or runs not in LOOKS or not contestant.is_running:
+            if gain is None or runs not in LOOKS:
                 continue
+            # Judged again while others run: how much walls vary is known better then.
             is_narrow = gain.high <= _NARROW * gain.estimate
             contestant.is_decided = (
                 gain.is_hopeless or (gain.is_proven and is_narrow) or runs >= LOOKS[-1]

@@ -18,7 +18,7 @@ from dask_diag.model.recording import Recording
 from dask_diag.tuning.agreement import Agreement
 from dask_diag.tuning.candidates import candidates, more_workers, requested
 from dask_diag.tuning.function_program import write_function
-from dask_diag.tuning.predictions import predicted_gain
+from dask_diag.tuning.predictions import Predictions
 from dask_diag.tuning.race import Race
 from dask_diag.tuning.result import TuneResult
 from dask_diag.tuning.rows import rows_of
@@ -183,8 +183,9 @@ def _winners(race: Race, subject: str) -> list[Setting]:
 def _result(
     race: Race, recording: Recording, advised: list[Finding], subject: str, notes: list[str]
 ) -> TuneResult:
+    predictions = Predictions(recording, advised)
     predicted = {
-        each.setting.name: predicted_gain(recording, advised, each.setting)
+        each.setting.name: predictions.gain(each.setting, race.baseline.median)
         for each in race.contestants
     }
     agreement = Agreement(race.baseline.trials.values(), subject)
