@@ -48,9 +48,8 @@ class RunComparison(NamedTuple):
         ``after``, the means of all runs in seconds; ``change``; ``spread``, the change that the
         differences between runs explain; and ``verdict``: ``slower`` or ``faster`` if the change is
         more than the spread, ``unchanged`` if not, ``too few runs`` if neither side has two,
-        ``added`` or ``removed``. Of phases and activities more seconds are no verdict but ``more`` or
-        ``less``. The largest changes of functions and of
-        activities come first.
+        ``added`` or ``removed``. Of phases and activities more seconds are no verdict but ``more``
+        or ``less``. Within those kinds the largest changes come first.
     runs : tuple of int
         How many there are, before and after.
     """
