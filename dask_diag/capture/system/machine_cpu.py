@@ -64,7 +64,8 @@ def cpu_of_others() -> float:
 def used_since(before: float, now: float) -> float:
     """CPU seconds between two readings; NaN if the second one was too soon after the first."""
     # The kernel counts in steps: what others used can seem to be less than nothing.
-    return _NAN if now == before else max(0.0, now - before)
+    used = now - before
+    return _NAN if used == 0 else 0.0 if used < 0 else used
 
 
 def idle_seconds() -> tuple[int, float]:
