@@ -34,7 +34,8 @@ COMPETING = 0.1
 def tasks_too_small(analysis: Analysis) -> Finding | None:
     """Overhead that is large beside what tasks do."""
     started = int((analysis.task_seconds > 0).sum())
-    overhead = analysis.activities.get(Activity.OVERHEAD, 0.0)
+    # The scheduler was in the profilers' hooks for a part of it.
+    overhead = analysis.activities.get(Activity.OVERHEAD, 0.0) * (1 - analysis.share_of_hooks)
     if started < FEWEST_TASKS or analysis.in_tasks / started > SHORT:
         return None
     share = overhead / (overhead + analysis.in_tasks)
