@@ -134,7 +134,7 @@ class Analysis:
 
     @property
     def share_of_profilers(self) -> float:
-        """The share of the wall that profilers may have added, at most, as far as it is known."""
+        """The share of the wall that profilers may have added, at most; what is unknown counts as 0."""
         own = np.nansum([self.cpu_of_own_threads, self.cpu_of_hooks])
         return min(1.0, float(own) / self.wall) if self.wall else 0.0
 
