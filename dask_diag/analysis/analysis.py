@@ -140,7 +140,7 @@ class Analysis:
 
     @property
     def share_of_profilers(self) -> float:
-        """The share of the wall that profilers may have added, at most, as far as it is known."""
+        """The share of the wall that profilers may have added, at most; 0 for unknown parts."""
         own = np.nansum([self.cpu_of_own_threads, self.cpu_of_hooks])
         return min(1.0, float(own) / self.wall) if self.wall else 0.0
 
