@@ -115,6 +115,9 @@ class Computations(Schema):
     workers = _integer("How many tasks could run at once; 0 if not known.")
     process_cpu = _seconds("CPU of the computing process meanwhile, all threads.")
     scheduler_cpu = _seconds("CPU of the thread that called the scheduler.")
+    hooks_cpu = _seconds(
+        "CPU of the profilers' hooks meanwhile, about: calibrated per task; NaN if not known."
+    )
     voluntary_switches = _number("", "How often a thread of the process gave its CPU up to wait.")
     involuntary_switches = _number("", "How often one lost its CPU though it could have run.")
     cpus = _integer("How many CPUs the process may use.")

@@ -294,7 +294,7 @@ def test_nothing_measured_draws_an_empty_labelled_plot(make):
         figure = make().visualize(show=False, save=False)
         make().summary()
     assert figure.xaxis[0].axis_label == "Time (s)"
-    assert figure.yaxis[0].axis_label in ("Worker", "Cache Size (count)", "% CPU")
+    assert figure.yaxis[0].axis_label in ("Worker", "Cached results (count)", "% CPU")
 
 
 def test_only_the_file_that_was_named_is_written(tmp_path):
@@ -548,7 +548,7 @@ def test_computing_time_counts_overlap_once():
     computations = [("c-1", 0.0, 4.0), ("c-2", 2.0, 3.0), ("c-3", 8.0, 9.0)]
     text = summary(recording_of(rows, computations))
     assert text.splitlines()[0] == "5.00 s in 3 computations: 1 task on 1 worker, all done"
-    assert text.splitlines()[-1] == "Overlapping  1 computation started before another stopped"
+    assert "Overlapping  1 computation started before another stopped" in text.splitlines()
 
 
 def test_a_big_profile_makes_a_small_page(tmp_path):

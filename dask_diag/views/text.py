@@ -53,6 +53,8 @@ class SummaryParts:
     Attributes
     ----------
     headline : str
+    warning : str
+        What to know before any number is read.
     findings : sequence of (str, str)
         The first line of each, and its text.
     bar_title : str
@@ -70,6 +72,7 @@ class SummaryParts:
     headline: str
     columns: Sequence[str]
     rows: Sequence[tuple[str, ...]]
+    warning: str = ""
     findings: Sequence[tuple[str, str]] = ()
     bar_title: str = ""
     bar: Sequence[tuple[str, float]] = ()
@@ -97,6 +100,7 @@ def counted(number: int, singular: str, plural: str = "") -> str:
 def _as_text(parts: SummaryParts) -> str:
     blocks = [
         textwrap.wrap(parts.headline, _WIDTH),
+        _wrapped(parts.warning, "! ", "  "),
         list(_findings(parts.findings)),
         list(_bar(parts.bar_title, parts.bar)),
         _table(parts.columns, parts.rows),
@@ -169,6 +173,7 @@ def _as_html(parts: SummaryParts) -> str:
     return "".join(
         (
             f"<p>{html.escape(parts.headline)}</p>",
+            f"<p><strong>{html.escape(parts.warning)}</strong></p>" if parts.warning else "",
             _html_list(findings),
             _html_table(parts.columns, parts.rows),
             _html_list([f"{label}: {text}" for label, text in lines]),
