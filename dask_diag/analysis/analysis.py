@@ -17,6 +17,7 @@ from dask_diag.analysis.critical_path import CriticalPath, critical_path
 from dask_diag.analysis.functions import by_function
 from dask_diag.analysis.memory import memory_usage
 from dask_diag.analysis.occupancy import Occupancy, occupancies
+from dask_diag.analysis.simulation import Simulator
 from dask_diag.analysis.step_functions import Level, cached_levels, seconds_computing
 from dask_diag.analysis.thread_groups import ThreadGroup, thread_groups
 from dask_diag.analysis.waits import waits
@@ -78,6 +79,11 @@ class Analysis:
     def critical_path(self) -> CriticalPath:
         """The critical path of each computation."""
         return critical_path(self.recording)
+
+    @cached_property
+    def simulator(self) -> Simulator:
+        """Predicts the wall time with changes."""
+        return Simulator(self.recording)
 
     @cached_property
     def memory_usage(self) -> Table:

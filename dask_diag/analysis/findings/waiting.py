@@ -129,8 +129,9 @@ def _more_at_once(analysis: Analysis, waited: float) -> tuple[float, str]:
     """How many wall seconds more workers could save at most, NaN if none, and the advice."""
     workers = MORE_WORKERS * max(1, round(analysis.workers))
     table = analysis.critical_path.computations
-    # Not even unlimited workers are faster than the critical path.
-    at_least = np.maximum(table["length"], table["work"] / workers)
+    # Not even unlimited workers are faster than the critical path, or than the scheduler.
+    serial = np.maximum(table["length"], table["scheduler_cpu"])
+    at_least = np.maximum(serial, table["work"] / workers)
     won = min(waited / analysis.at_once, float(np.maximum(table["wall"] - at_least, 0.0).sum()))
     won = min(won, analysis.wall - analysis.cpu_in_tasks / analysis.cpus)
     less = "move less data (fewer columns, compression, faster storage)"
