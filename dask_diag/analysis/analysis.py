@@ -14,11 +14,14 @@ from dask_diag.analysis.activities import cells, seconds_by_activity
 from dask_diag.analysis.cpu_accounting import cpu_of_scheduler, cpu_outside_tasks
 from dask_diag.analysis.critical_path import CriticalPath, critical_path
 from dask_diag.analysis.functions import by_function
+from dask_diag.analysis.headline import headline
 from dask_diag.analysis.memory import memory_usage
 from dask_diag.analysis.occupancy import Occupancy, occupancies
+from dask_diag.analysis.phases import phases
 from dask_diag.analysis.step_functions import Level, cached_levels, seconds_computing
 from dask_diag.analysis.thread_groups import ThreadGroup, thread_groups
 from dask_diag.analysis.waits import waits
+from dask_diag.analysis.wall_time import wall_time
 from dask_diag.columns import FloatArray
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
@@ -46,6 +49,21 @@ class Analysis:
     def activities(self) -> dict[str, float]:
         """Worker-seconds of each activity, the largest first."""
         return seconds_by_activity(self.recording, self.occupancies)
+
+    @cached_property
+    def phases(self) -> Table:
+        """The wall time of each phase."""
+        return phases(self.recording)
+
+    @cached_property
+    def wall_time(self) -> Table:
+        """The wall time of each phase, and of each activity while tasks ran."""
+        return wall_time(self.recording, self.activities, self.occupancies)
+
+    @cached_property
+    def headline(self) -> str:
+        """One sentence on where most of the time went."""
+        return headline(self.recording, self.wall_time)
 
     @cached_property
     def cells(self) -> Table:

@@ -8,6 +8,7 @@ from dask_diag.analysis.task_times import start_times, stop_times
 from dask_diag.analysis.wall_time import wall_time
 from dask_diag.formatting import count, percent, seconds
 from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
 
 __all__ = ["headline"]
 
@@ -36,12 +37,14 @@ _REASONS = {
 }
 
 
-def headline(recording: Recording) -> str:
+def headline(recording: Recording, parts: Table | None = None) -> str:
     """How long it took, for how long tasks computed, and where most of the other time went.
 
     Parameters
     ----------
     recording : Recording
+    parts : Table, optional
+        What `wall_time` makes of the recording, where that is known already.
 
     Returns
     -------
@@ -49,16 +52,16 @@ def headline(recording: Recording) -> str:
         One sentence without a full stop. Seconds are wall time: while tasks run, it is divided as
         the time of all workers is.
     """
-    table = wall_time(recording)
-    parts = dict(zip(table["part"].tolist(), table["seconds"].tolist(), strict=True))
+    table = wall_time(recording) if parts is None else parts
+    seconds_of = dict(zip(table["part"].tolist(), table["seconds"].tolist(), strict=True))
     wall = recording.stop - recording.start
     if not len(recording.computations):
         return f"{seconds(wall)} without a computation"
     if not len(recording.tasks):
         return f"{seconds(wall)}; tasks were not recorded"
-    computed = parts.pop("thread-cpu", 0.0)
+    computed = seconds_of.pop("thread-cpu", 0.0)
     said = f"{seconds(wall)}, of which tasks computed for {seconds(computed)}"
-    part, largest = max(parts.items(), key=lambda item: item[1])
+    part, largest = max(seconds_of.items(), key=lambda item: item[1])
     if largest <= computed:
         return f"{said}: {percent(computed / wall)} of the time"
     # What tasks metered goes by the name that the user gave it.

@@ -17,7 +17,7 @@ from dask_diag.views.sources import Sources, recording_of
 from dask_diag.views.summary_lines import labelled_lines, shares_of_worker_time
 from dask_diag.views.text import Record, Summary, SummaryParts, counted, make_summary
 
-__all__ = ["HEADINGS", "function_rows", "headline", "summary"]
+__all__ = ["HEADINGS", "function_rows", "outcome", "summary"]
 
 _FUNCTIONS_SHOWN = 20
 HEADINGS = ("function", "tasks", "wall", "CPU", "non-CPU", "CPU %", "longest")
@@ -43,7 +43,7 @@ def summary_parts(analysis: Analysis) -> SummaryParts:
     """What the summary of a recording shows."""
     total, shares = shares_of_worker_time(analysis)
     return SummaryParts(
-        headline=headline(analysis),
+        headline=f"{analysis.headline}\n{outcome(analysis)}",
         findings=list(map(_in_words, find(analysis))),
         bar_title=f"Worker time {seconds(total)}",
         bar=shares,
@@ -61,8 +61,8 @@ def _in_words(finding: Finding) -> tuple[str, str]:
     return f"{finding.code} ({finding.severity}{lost})", f"{evidence}. To do: {advice}."
 
 
-def headline(analysis: Analysis) -> str:
-    """Wall, tasks, workers and outcome, in one line."""
+def outcome(analysis: Analysis) -> str:
+    """Wall time of computations, tasks, workers and outcome, in one line."""
     recording = analysis.recording
     tasks, computations = recording.tasks, recording.computations
     parts = [f"{seconds(analysis.computing)} in"]

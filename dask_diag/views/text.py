@@ -53,6 +53,7 @@ class SummaryParts:
     Attributes
     ----------
     headline : str
+        A sentence per line.
     findings : sequence of (str, str)
         The first line of each, and its text.
     bar_title : str
@@ -96,7 +97,7 @@ def counted(number: int, singular: str, plural: str = "") -> str:
 
 def _as_text(parts: SummaryParts) -> str:
     blocks = [
-        textwrap.wrap(parts.headline, _WIDTH),
+        [line for text in parts.headline.split("\n") for line in textwrap.wrap(text, _WIDTH)],
         list(_findings(parts.findings)),
         list(_bar(parts.bar_title, parts.bar)),
         _table(parts.columns, parts.rows),

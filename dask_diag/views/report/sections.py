@@ -22,7 +22,7 @@ from dask_diag.views.report.components import (
     Text,
     safe,
 )
-from dask_diag.views.summary import HEADINGS, function_rows, headline
+from dask_diag.views.summary import HEADINGS, function_rows, outcome
 from dask_diag.views.summary_lines import labelled_lines
 from dask_diag.views.text import counted
 
@@ -59,7 +59,7 @@ def _shown(finding: Finding) -> ShownFinding:
 
 
 def _summary(analysis: Analysis) -> Iterator[Part]:
-    yield Text([f"{headline(analysis)}."])
+    yield Text([f"{analysis.headline}.", f"{outcome(analysis)}."])
     rows = list(function_rows(analysis))
     if rows:
         yield Grid("Time by function", HEADINGS, rows)
