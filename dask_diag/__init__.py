@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from dask_diag.analysis.memory import memory_usage
     from dask_diag.analysis.simulation import simulate
     from dask_diag.analysis.waits import waits
+    from dask_diag.analysis.what_if import what_if
     from dask_diag.model.recording import Recording, combine
     from dask_diag.storage import load, save
     from dask_diag.views.exports import export
@@ -61,6 +62,7 @@ __all__ = [
     "summary",
     "visualize",
     "waits",
+    "what_if",
 ]
 
 load_defaults()
@@ -81,6 +83,7 @@ _WHEN_FIRST_USED = {
     "summary": "dask_diag.views.summary",
     "visualize": "dask_diag.views.visualize",
     "waits": "dask_diag.analysis.waits",
+    "what_if": "dask_diag.analysis.what_if",
 }
 
 

@@ -25,8 +25,11 @@ __all__ = [
     "THREAD_KINDS",
     "WAITS",
     "WORKER_ACTIVITIES",
+    "Activity",
     "Column",
+    "Outcome",
     "Schema",
+    "State",
 ]
 
 Values = TypeVar("Values")
@@ -112,6 +115,9 @@ class Computations(Schema):
     workers = _integer("How many tasks could run at once; 0 if not known.")
     process_cpu = _seconds("CPU of the computing process meanwhile, all threads.")
     scheduler_cpu = _seconds("CPU of the thread that called the scheduler.")
+    hooks_cpu = _seconds(
+        "CPU of the profilers' hooks meanwhile, about: calibrated per task; NaN if not known."
+    )
     voluntary_switches = _number("", "How often a thread of the process gave its CPU up to wait.")
     involuntary_switches = _number("", "How often one lost its CPU though it could have run.")
     cpus = _integer("How many CPUs the process may use.")
@@ -332,42 +338,83 @@ THREAD_KINDS = {
 }
 """What a thread of the computing process can be; the CPU of that process is divided into these."""
 
+
+class State:
+    """What the data of a recording can be; `STATES` says what that means."""
+
+    COMPLETE = "complete"
+    TRUNCATED = "truncated"
+    DAMAGED = "damaged"
+
+
+class Outcome:
+    """How a task can end; `OUTCOMES` says what that means."""
+
+    OK = "ok"
+    FAILED = "failed"
+    UNFINISHED = "unfinished"
+
+
+class Activity:
+    """The names of activities; `ACTIVITIES` says what they are."""
+
+    CPU = "thread-cpu"
+    NONCPU = "thread-noncpu"
+    CPU_WAIT = "cpu-wait"
+    GIL_WAIT = "gil-wait"
+    LOCK_WAIT = "lock-wait"
+    IO_WAIT = "io-wait"
+    SLEEP = "sleep"
+    DEVICE_WAIT = "device-wait"
+    PAGE_FAULT = "page-fault"
+    UNEXPLAINED = "unexplained"
+    DESERIALIZE = "deserialize"
+    SERIALIZE = "serialize"
+    FAILED = "failed"
+    UNFINISHED = "unfinished"
+    GRAPH = "graph"
+    STARTUP = "startup"
+    OVERHEAD = "overhead"
+    OTHER = "other"
+    IDLE = "idle"
+
+
 STATES = {
-    "complete": "The writing process closed the file, and it reads as it was written.",
-    "truncated": "The writing process did not close the file, or its end is lost.",
-    "damaged": "The file was closed, and is no longer as it was written.",
+    State.COMPLETE: "The writing process closed the file, and it reads as it was written.",
+    State.TRUNCATED: "The writing process did not close the file, or its end is lost.",
+    State.DAMAGED: "The file was closed, and is no longer as it was written.",
 }
 """What `Recording.state` can be; the worst of its parts last."""
 
 OUTCOMES = {
-    "ok": "It returned a result.",
-    "failed": "It raised an exception.",
-    "unfinished": "It was submitted and had no result when its computation stopped.",
+    Outcome.OK: "It returned a result.",
+    Outcome.FAILED: "It raised an exception.",
+    Outcome.UNFINISHED: "It was submitted and had no result when its computation stopped.",
 }
 """How a task can end."""
 
 WAITS = {
-    "cpu-wait": "The thread could run and had no CPU (exact, from the kernel).",
-    "gil-wait": "It waited for the GIL.",
-    "lock-wait": "It waited for another lock.",
-    "io-wait": "It waited for files, sockets, pipes or other processes.",
-    "sleep": "It waited for the end of a sleep.",
-    "device-wait": "It waited for a device.",
-    "page-fault": "It waited for memory from the kernel.",
-    "unexplained": "It was off the CPU, and no sample says why.",
+    Activity.CPU_WAIT: "The thread could run and had no CPU (exact, from the kernel).",
+    Activity.GIL_WAIT: "It waited for the GIL.",
+    Activity.LOCK_WAIT: "It waited for another lock.",
+    Activity.IO_WAIT: "It waited for files, sockets, pipes or other processes.",
+    Activity.SLEEP: "It waited for the end of a sleep.",
+    Activity.DEVICE_WAIT: "It waited for a device.",
+    Activity.PAGE_FAULT: "It waited for memory from the kernel.",
+    Activity.UNEXPLAINED: "It was off the CPU, and no sample says why.",
 }
 """What a task can wait for; `thread-noncpu` is divided into these where waits are recorded."""
 
 TASK_ACTIVITIES = {
-    "thread-cpu": "A task's thread had a CPU, outside metered code.",
-    "thread-noncpu": "A task's thread had none, outside metered code.",
+    Activity.CPU: "A task's thread had a CPU, outside metered code.",
+    Activity.NONCPU: "A task's thread had none, outside metered code.",
     **WAITS,
-    "deserialize": "A worker process rebuilt a task's inputs; or a free worker waited while the "
-    "scheduler rebuilt a result.",
-    "serialize": "A worker process pickled a result; or a free worker waited while the scheduler "
-    "pickled a task.",
-    "failed": "Tasks that raised an exception, whatever they did.",
-    "unfinished": "Tasks that had no result when their computation stopped.",
+    Activity.DESERIALIZE: "A worker process rebuilt a task's inputs; or a free worker waited while "
+    "the scheduler rebuilt a result.",
+    Activity.SERIALIZE: "A worker process pickled a result; or a free worker waited while the "
+    "scheduler pickled a task.",
+    Activity.FAILED: "Tasks that raised an exception, whatever they did.",
+    Activity.UNFINISHED: "Tasks that had no result when their computation stopped.",
 }
 """What the seconds of a worker that has a task are divided into, beside what tasks metered."""
 
@@ -381,12 +428,12 @@ PHASES = {
 """What the wall time of a recording is divided into."""
 
 WORKER_ACTIVITIES = {
-    "graph": "A computation's graph was made, optimized and put in order.",
-    "startup": "A worker process had not started its first task, though one could have run.",
-    "overhead": "A worker was free while a task could have run or a result waited for the "
+    Activity.GRAPH: "A computation's graph was made, optimized and put in order.",
+    Activity.STARTUP: "A worker process had not started its first task, though one could have run.",
+    Activity.OVERHEAD: "A worker was free while a task could have run or a result waited for the "
     "scheduler.",
-    "other": "A worker may have been busy: a task was out and it is not known when it ran.",
-    "idle": "A worker was free and there was nothing to run.",
+    Activity.OTHER: "A worker may have been busy: a task was out and it is not known when it ran.",
+    Activity.IDLE: "A worker was free and there was nothing to run.",
 }
 """What the seconds of a worker without a task are divided into."""
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dask_diag import Recording
+from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.headline import headline
 from dask_diag.analysis.wall_time import wall_time
 from tests.tables import filled_table
@@ -93,7 +94,7 @@ def parts_of(measured):
     ],
 )
 def test_the_headline_says_where_most_time_went(measured, sentence):
-    assert headline(measured) == sentence
+    assert headline(Analysis(measured)) == sentence
 
 
 def test_the_wall_time_is_divided_among_phases_and_activities():
@@ -107,4 +108,4 @@ def test_the_wall_time_is_divided_among_phases_and_activities():
 
 def test_the_longest_headline_fits_three_lines_of_a_terminal():
     tasks = [(n, n + 1e-4, n + 1.0, 1e-9, "thread-0") for n in range(10)]
-    assert len(headline(recording(tasks, 1e5, workers=100))) < 3 * 80
+    assert len(headline(Analysis(recording(tasks, 1e5, workers=100)))) < 3 * 80

@@ -6,6 +6,7 @@ critical path and the division of waits take most of the time of a report; each 
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 
 import numpy as np
@@ -14,7 +15,6 @@ from dask_diag.analysis.activities import cells, seconds_by_activity
 from dask_diag.analysis.cpu_accounting import cpu_of_scheduler, cpu_outside_tasks
 from dask_diag.analysis.critical_path import CriticalPath, critical_path
 from dask_diag.analysis.functions import by_function
-from dask_diag.analysis.headline import headline
 from dask_diag.analysis.memory import memory_usage
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.phases import phases
@@ -51,19 +51,14 @@ class Analysis:
         return seconds_by_activity(self.recording, self.occupancies)
 
     @cached_property
-    def phases(self) -> Table:
-        """The wall time of each phase."""
-        return phases(self.recording)
-
-    @cached_property
     def wall_time(self) -> Table:
-        """The wall time of each phase, and of each activity while tasks ran."""
+        """The wall time, divided among phases and, while tasks ran, among activities."""
         return wall_time(self.recording, self.activities, self.occupancies)
 
     @cached_property
-    def headline(self) -> str:
-        """One sentence on where most of the time went."""
-        return headline(self.recording, self.wall_time)
+    def phases(self) -> Table:
+        """The wall time of each phase."""
+        return phases(self.recording)
 
     @cached_property
     def cells(self) -> Table:
@@ -125,6 +120,29 @@ class Analysis:
     def thread_groups(self) -> list[ThreadGroup]:
         """The CPU of groups of threads, those with most first; empty if it is not known."""
         return thread_groups(self.recording)
+
+    @cached_property
+    def cpu_of_own_threads(self) -> float:
+        """CPU seconds of the profilers' threads while computations ran; NaN if not known."""
+        groups = self.thread_groups
+        return sum(g.cpu for g in groups if g.kind == "dask_diag") if groups else math.nan
+
+    @cached_property
+    def cpu_of_hooks(self) -> float:
+        """CPU seconds of the profilers' hooks, about; NaN if not known of any computation."""
+        hooks = self.recording.computations.hooks_cpu
+        return math.nan if np.isnan(hooks).all() else float(np.nansum(hooks))
+
+    @property
+    def share_of_hooks(self) -> float:
+        """The share of the wall that hooks may have added, at most; 0 if it is not known."""
+        return min(1.0, float(np.nan_to_num(self.cpu_of_hooks)) / self.wall) if self.wall else 0.0
+
+    @property
+    def share_of_profilers(self) -> float:
+        """The share of the wall that profilers may have added, at most, as far as it is known."""
+        own = np.nansum([self.cpu_of_own_threads, self.cpu_of_hooks])
+        return min(1.0, float(own) / self.wall) if self.wall else 0.0
 
     @property
     def known_cpu_outside_tasks(self) -> float:

@@ -1,7 +1,7 @@
 """The critical path: the chain of dependent tasks that takes longest, and the slack of the others.
 
 Tasks are put in an order in which each follows its dependencies. One pass in that order finds the
-longest chain that ends before each task, one pass backwards the longest that starts after it.
+seconds of the slowest chain that leads to each task, one pass backwards of the slowest after it.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class _Computation(NamedTuple):
 
 
 def critical_path(recording: Recording) -> CriticalPath:
-    """Find the longest chain of dependent tasks in each computation.
+    """Find the chain of dependent tasks that takes longest, in each computation.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def critical_path(recording: Recording) -> CriticalPath:
     tasks = recording.tasks
     took = tasks.stop - tasks.start
     seconds = np.nan_to_num(np.maximum(took, 0.0))
-    before, after, previous = _longest_chains(recording.dependencies, seconds)
+    before, after, previous = _slowest_chains(recording.dependencies, seconds)
     until = before + seconds
     slack = np.full(len(tasks), np.nan)
     computations: list[_Computation] = []
@@ -128,10 +128,10 @@ def _rows_of_computations(recording: Recording) -> Iterator[tuple[int, IntArray]
             yield index, rows_of[name]
 
 
-def _longest_chains(
+def _slowest_chains(
     dependencies: Dependencies, seconds: FloatArray
 ) -> tuple[FloatArray, FloatArray, list[int]]:
-    """Seconds of the longest chain before and after each task, and the task before it in one."""
+    """Seconds of the slowest chain before and after each task, and the task before it in one."""
     before, after = [0.0] * len(seconds), [0.0] * len(seconds)
     previous = [-1] * len(seconds)
     takes = seconds.tolist()
@@ -180,7 +180,7 @@ def _ranks(tasks: int, dependencies: Dependencies) -> IntArray:
 
 
 def _chain_to(last: int, previous: Sequence[int]) -> list[int]:
-    """The tasks of a longest chain, the first one first."""
+    """The tasks of the slowest chain to a task, the first one first."""
     chain = []
     while last >= 0:
         chain.append(last)

@@ -11,6 +11,7 @@ from dask_diag.analysis.grouping import rows_by
 from dask_diag.analysis.occupancy import Occupancy
 from dask_diag.columns import IntArray
 from dask_diag.model.recording import Recording
+from dask_diag.schema import Activity
 
 __all__ = ["NO_TASK", "UNUSED", "seconds_blocked_by_transfers", "seconds_of_free_workers"]
 
@@ -44,11 +45,11 @@ def seconds_blocked_by_transfers(
 def seconds_of_free_workers(division: Division, occupancy: Occupancy) -> Iterator[Sum]:
     """Seconds of a computation's free workers, by why they were free."""
     reasons = {
-        "graph": occupancy.graph,
-        "startup": occupancy.startup,
-        "overhead": occupancy.overhead,
-        "idle": occupancy.idle,
-        "other": occupancy.unknown,
+        Activity.GRAPH: occupancy.graph,
+        Activity.STARTUP: occupancy.startup,
+        Activity.OVERHEAD: occupancy.overhead,
+        Activity.IDLE: occupancy.idle,
+        Activity.OTHER: occupancy.unknown,
     }
     if "worker" not in division.by:
         for activity, workers in reasons.items():

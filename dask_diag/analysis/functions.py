@@ -12,6 +12,7 @@ from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import count
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.schema import Outcome
 
 __all__ = ["by_function", "expect_functions"]
 
@@ -35,8 +36,8 @@ def by_function(recording: Recording) -> Table:
     seconds = _known_sums(labels, wall)
     columns = {
         "tasks": tasks_of,
-        "failed": counts_by(labels, tasks.outcome.where("failed")),
-        "unfinished": counts_by(labels, tasks.outcome.where("unfinished")),
+        "failed": counts_by(labels, tasks.outcome.where(Outcome.FAILED)),
+        "unfinished": counts_by(labels, tasks.outcome.where(Outcome.UNFINISHED)),
         "wall": seconds,
         "thread_cpu": _known_sums(labels, tasks.thread_cpu),
         "thread_noncpu": _known_sums(labels, tasks.thread_noncpu),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.task_times import start_times, stop_times
-from dask_diag.analysis.wall_time import wall_time
 from dask_diag.formatting import count, percent, seconds
 from dask_diag.model.recording import Recording
-from dask_diag.model.table import Table
+from dask_diag.schema import Activity
 
 __all__ = ["headline"]
 
@@ -17,34 +17,32 @@ _REASONS = {
     "preparing": "for {time} dask prepared the {graph}",
     "between": "{time} passed between computations",
     "after": "{time} passed after the last computation",
-    "cpu-wait": "for {time} tasks could run and had no CPU",
-    "gil-wait": "for {time} tasks waited for the GIL",
-    "lock-wait": "for {time} tasks waited for locks",
-    "io-wait": "for {time} tasks waited for files, sockets or other processes",
-    "sleep": "for {time} tasks slept",
-    "device-wait": "for {time} tasks waited for a device",
-    "page-fault": "for {time} tasks waited for memory",
-    "unexplained": "for {time} tasks were off the CPU, and no sample says why",
-    "thread-noncpu": "for {time} tasks were off the CPU",
-    "serialize": "for {time} tasks and results were pickled",
-    "deserialize": "for {time} tasks and results were unpickled",
-    "failed": "for {time} workers ran tasks that failed",
-    "unfinished": "for {time} workers ran tasks that did not finish",
-    "startup": "for {time} worker processes started",
-    "overhead": "for {time} the scheduler handed out {tasks}",
-    "idle": "for {time} workers had no task to run",
-    "other": "for {time} workers ran tasks of which the times are not known",
+    Activity.CPU_WAIT: "for {time} tasks could run and had no CPU",
+    Activity.GIL_WAIT: "for {time} tasks waited for the GIL",
+    Activity.LOCK_WAIT: "for {time} tasks waited for locks",
+    Activity.IO_WAIT: "for {time} tasks waited for files, sockets or other processes",
+    Activity.SLEEP: "for {time} tasks slept",
+    Activity.DEVICE_WAIT: "for {time} tasks waited for a device",
+    Activity.PAGE_FAULT: "for {time} tasks waited for memory",
+    Activity.UNEXPLAINED: "for {time} tasks were off the CPU, and no sample says why",
+    Activity.NONCPU: "for {time} tasks were off the CPU",
+    Activity.SERIALIZE: "for {time} tasks and results were pickled",
+    Activity.DESERIALIZE: "for {time} tasks and results were unpickled",
+    Activity.FAILED: "for {time} workers ran tasks that failed",
+    Activity.UNFINISHED: "for {time} workers ran tasks that did not finish",
+    Activity.STARTUP: "for {time} worker processes started",
+    Activity.OVERHEAD: "for {time} the scheduler handed out {tasks}",
+    Activity.IDLE: "for {time} workers had no task to run",
+    Activity.OTHER: "for {time} workers ran tasks of which the times are not known",
 }
 
 
-def headline(recording: Recording, parts: Table | None = None) -> str:
+def headline(analysis: Analysis) -> str:
     """How long it took, for how long tasks computed, and where most of the other time went.
 
     Parameters
     ----------
-    recording : Recording
-    parts : Table, optional
-        What `wall_time` makes of the recording, where that is known already.
+    analysis : Analysis
 
     Returns
     -------
@@ -52,16 +50,16 @@ def headline(recording: Recording, parts: Table | None = None) -> str:
         One sentence without a full stop. Seconds are wall time: while tasks run, it is divided as
         the time of all workers is.
     """
-    table = wall_time(recording) if parts is None else parts
-    seconds_of = dict(zip(table["part"].tolist(), table["seconds"].tolist(), strict=True))
+    recording, table = analysis.recording, analysis.wall_time
+    parts = dict(zip(table["part"].tolist(), table["seconds"].tolist(), strict=True))
     wall = recording.stop - recording.start
     if not len(recording.computations):
         return f"{seconds(wall)} without a computation"
     if not len(recording.tasks):
         return f"{seconds(wall)}; tasks were not recorded"
-    computed = seconds_of.pop("thread-cpu", 0.0)
+    computed = parts.pop(Activity.CPU, 0.0)
     said = f"{seconds(wall)}, of which tasks computed for {seconds(computed)}"
-    part, largest = max(seconds_of.items(), key=lambda item: item[1])
+    part, largest = max(parts.items(), key=lambda item: item[1])
     if largest <= computed:
         return f"{said}: {percent(computed / wall)} of the time"
     # What tasks metered goes by the name that the user gave it.

@@ -12,6 +12,7 @@ from dask_diag.analysis.task_times import stop_times
 from dask_diag.analysis.waits import divided
 from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.model.recording import Recording
+from dask_diag.schema import Activity, Outcome
 
 __all__ = ["SECONDS", "UNITS_OF_TRANSFERS", "amounts_of_tasks", "seconds_of_tasks", "units_of"]
 
@@ -30,16 +31,16 @@ def seconds_of_tasks(division: Division) -> Iterator[Sum]:
     """The seconds of tasks: CPU, waits, what they metered, transfers, and failures."""
     recording, groups = division.recording, division.groups
     tasks = recording.tasks
-    ok = division.counted & tasks.outcome.where("ok")
+    ok = division.counted & tasks.outcome.where(Outcome.OK)
     cpu, noncpu, metered = without_metered(recording, ok)
-    yield from sums_of_groups(groups, ok, cpu, "thread-cpu")
+    yield from sums_of_groups(groups, ok, cpu, Activity.CPU)
     for activity, seconds, has_any in divided(recording, noncpu, ok):
         yield from sums_of_groups(groups, has_any, seconds, activity)
     yield from _by_activity(division, metered.task, metered.activity, metered.value)
     yield from _transfers(division, SECONDS)
     # What they did before they failed is not divided: it was lost, whatever it was.
     wall = stop_times(recording) - tasks.start
-    for outcome in ("failed", "unfinished"):
+    for outcome in (Outcome.FAILED, Outcome.UNFINISHED):
         mask = division.counted & tasks.outcome.where(outcome)
         yield from sums_of_groups(groups, mask, wall, outcome)
 

@@ -9,14 +9,13 @@ import numpy as np
 
 from dask_diag.columns import FloatArray, IntArray
 from dask_diag.model.recording import Recording
+from dask_diag.schema import Activity
 
-__all__ = ["DESERIALIZE", "SERIALIZE", "TRANSFERS", "Interval", "TransferTimes", "transfer_times"]
+__all__ = ["TRANSFERS", "Interval", "TransferTimes", "transfer_times"]
 
 Interval = tuple[FloatArray, FloatArray]
 """Starts and stops."""
-SERIALIZE = "serialize"
-DESERIALIZE = "deserialize"
-TRANSFERS = (SERIALIZE, DESERIALIZE)
+TRANSFERS = (Activity.SERIALIZE, Activity.DESERIALIZE)
 """The activities of transfers."""
 
 
@@ -57,8 +56,8 @@ def transfer_times(recording: Recording) -> TransferTimes:
         return of_tasks
 
     return TransferTimes(
-        worker_start=times("worker", DESERIALIZE, "start"),
-        worker_stop=times("worker", SERIALIZE, "stop"),
+        worker_start=times("worker", Activity.DESERIALIZE, "start"),
+        worker_stop=times("worker", Activity.SERIALIZE, "stop"),
         scheduler={
             activity: (times("scheduler", activity, "start"), times("scheduler", activity, "stop"))
             for activity in (TRANSFERS if len(transfers) else ())

@@ -14,15 +14,16 @@ from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Waits
+from dask_diag.schema import Activity, Outcome
 
 __all__ = ["divided", "waits"]
 
-EXACT = "cpu-wait"
-REMAINDER = "gil-wait"
+EXACT = Activity.CPU_WAIT
+REMAINDER = Activity.GIL_WAIT
 """What explains seconds that no sample represents, if the tasks were seen to wait for it at all.
 
 The sampler needs the GIL itself, so it is late where tasks wait for it."""
-NOT_KNOWN = "unexplained"
+NOT_KNOWN = Activity.UNEXPLAINED
 _ROUNDING = 1e-12
 
 
@@ -110,7 +111,7 @@ def waits(recording: Recording, by: str = "function") -> Table:
 
 def _totals(recording: Recording, by_function: bool) -> dict[tuple[str, str], _Total]:
     """What was waited for, by function (or ``""`` for all) and activity."""
-    ok = recording.tasks.outcome.where("ok")
+    ok = recording.tasks.outcome.where(Outcome.OK)
     noncpu = np.nan_to_num(without_metered(recording, ok)[1])
     exact, pools = _explained(recording, noncpu, ok)
     blocked = noncpu - exact
@@ -146,7 +147,7 @@ def divided(
             undivided[pool.tasks] = False
         for activity, seconds in parts.items():
             yield activity, seconds, seconds != 0
-    yield "thread-noncpu", noncpu, undivided
+    yield Activity.NONCPU, noncpu, undivided
 
 
 def _explained(

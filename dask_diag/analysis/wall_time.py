@@ -12,6 +12,7 @@ from dask_diag.analysis.phases import phases
 from dask_diag.columns import Categorical
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.schema import Activity
 
 __all__ = ["wall_time"]
 
@@ -65,11 +66,11 @@ def _shares_while_tasks_run(
         first = np.fmin.reduce(occupancy.tasks.worker_start, initial=occupancy.times[-1])
         # Until then all workers were free.
         free = {
-            "graph": occupancy.graph,
-            "startup": occupancy.startup,
-            "overhead": occupancy.overhead,
-            "other": occupancy.unknown,
-            "idle": occupancy.idle,
+            Activity.GRAPH: occupancy.graph,
+            Activity.STARTUP: occupancy.startup,
+            Activity.OVERHEAD: occupancy.overhead,
+            Activity.OTHER: occupancy.unknown,
+            Activity.IDLE: occupancy.idle,
             **occupancy.blocked,
         }
         for activity, workers in free.items():

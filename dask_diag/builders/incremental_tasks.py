@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -67,7 +67,7 @@ class IncrementalTasks:
             self._together(in_flight, running, now),
         )
 
-    def columns_of_keys(self, computation: Computation, keys: list[Any]) -> KeyColumns:
+    def columns_of_keys(self, computation: Computation, keys: list[Hashable]) -> KeyColumns:
         """Texts and functions of the first of a computation's keys: those that were taken."""
         for each in self._live:
             if each.computation is computation:
@@ -176,7 +176,7 @@ class _TasksOfComputation:
     def _new(
         self,
         source: Computation | TaskRows,
-        keys: list[Any],
+        keys: list[Hashable],
         names: Iterable[tuple[int, str]],
         spans: SpansOfTasks,
     ) -> TaskRows:
@@ -241,7 +241,7 @@ class _TasksOfComputation:
             },
         }
 
-    def columns_of_keys(self, keys: list[Any]) -> KeyColumns:
+    def columns_of_keys(self, keys: list[Hashable]) -> KeyColumns:
         """Texts and functions of the first of these keys: of those whose tasks were taken."""
         texts, functions = self._columns
         rows = np.array(self.computation.dependencies.rows_of(keys), dtype=np.int64)

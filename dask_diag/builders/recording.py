@@ -81,6 +81,7 @@ def computations_table(computations: Sequence[ComputationInfo], now: float) -> t
                 [computation.workers for computation in computations], dtype=np.int64
             ),
             **_usage_columns(computations),
+            "hooks_cpu": np.array([each.hooks_cpu for each in computations], dtype=float),
             "cpus": np.full(len(computations), processors(), dtype=np.int64),
             "span": Categorical.of(computation.span for computation in computations),
             "scheduler": Categorical.of(computation.scheduler for computation in computations),

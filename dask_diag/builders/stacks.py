@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,12 +19,10 @@ from dask_diag.builders.tasks import times_of_tasks
 from dask_diag.capture.sampling.bins import NOT_SAMPLED
 from dask_diag.capture.sampling.call_tree import Snapshot, Stacks
 from dask_diag.capture.snapshot import ComputationSnapshot
-from dask_diag.columns import Categorical
+from dask_diag.columns import Array, Categorical
 from dask_diag.model.table import Table
 
 __all__ = ["stacks_as_seen", "stacks_tables"]
-
-Array = np.ndarray[Any, Any]
 
 
 def stacks_tables(stacks: Stacks, computations: Sequence[ComputationSnapshot]) -> dict[str, Table]:
@@ -187,7 +185,7 @@ def _measured(
 def _scaled(cells: Cells, tasks: Tasks, functions: int) -> Cells:
     """The cells, whose seconds sum for each function to what was measured, if that is known."""
 
-    def sums(of: Any, values: Array) -> Array:
+    def sums(of: Cells | Tasks, values: Array) -> Array:
         return np.bincount(of.function, values, minlength=functions)
 
     missed = cells.node == NOT_SAMPLED

@@ -10,6 +10,7 @@ from dask_diag.capture.tasks.dependencies import Dependencies
 from dask_diag.capture.tasks.task_log import Metrics, Transfers, Waits
 from dask_diag.columns import Categorical
 from dask_diag.model.table import Table, stack
+from dask_diag.schema import Activity
 
 __all__ = ["dependencies_table", "log_tables"]
 
@@ -49,10 +50,10 @@ def _metrics_table(metrics: Metrics) -> Table:
 
 
 _STEPS_OF_A_TRANSFER = (
-    ("serialize", "scheduler", "packing", "packed", "bytes_in"),
-    ("deserialize", "worker", "opened", "start", "bytes_in"),
-    ("serialize", "worker", "stop", "closed", "bytes_out"),
-    ("deserialize", "scheduler", "landing", "landed", "bytes_out"),
+    (Activity.SERIALIZE, "scheduler", "packing", "packed", "bytes_in"),
+    (Activity.DESERIALIZE, "worker", "opened", "start", "bytes_in"),
+    (Activity.SERIALIZE, "worker", "stop", "closed", "bytes_out"),
+    (Activity.DESERIALIZE, "scheduler", "landing", "landed", "bytes_out"),
 )
 """Activity, side, and which of `Transfer`'s numbers are its start, its stop and its bytes."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
@@ -42,7 +41,7 @@ def threads_table(computations: Iterable[tuple[ComputationInfo, bytes]]) -> tabl
     )
 
 
-def _order(group: tuple[tuple[str, str], Any]) -> tuple[int, str]:
+def _order(group: tuple[tuple[str, str], object]) -> tuple[int, str]:
     (kind, name), _ = group
     return list(THREAD_KINDS).index(kind), name
 

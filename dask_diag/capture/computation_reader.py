@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from threading import get_ident
-from typing import Any
 
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.snapshot import ComputationInfo, ComputationSnapshot, TaskRows
@@ -14,6 +13,7 @@ from dask_diag.capture.tasks.in_flight import InFlight
 from dask_diag.capture.tasks.keys import NamesOfPlainKeys
 from dask_diag.capture.tasks.task_log import SpansOfTasks
 from dask_diag.capture.tasks.task_row import ROW
+from dask_diag.schema import Outcome
 
 __all__ = ["info_at_end", "info_of", "rows_of", "snapshot_of"]
 
@@ -63,14 +63,24 @@ def info_at_end(
         error=error,
         usage=usage,
         threads=tuple(computation.threads.threads()),
+        hooks_cpu=hooks_cpu_of(computation),
         pools=pools,
         remote_workers=dict(computation.remote_workers),
     )
 
 
+def hooks_cpu_of(computation: Computation) -> float:
+    """CPU seconds of the hooks of profilers; NaN if it is not known: in worker processes."""
+    if computation.remote_workers:
+        return _NAN
+    # A profiler that does not measure tasks has no rows of them.
+    tasks = max(computation.done, len(computation.state.get("finished", ())))
+    return tasks * sum(computation.hooks.values())
+
+
 def rows_of(
     computation: Computation,
-    keys: Sequence[Any],
+    keys: Sequence[Hashable],
     in_flight: Sequence[InFlight],
     dependencies: Dependencies,
 ) -> TaskRows:
@@ -82,15 +92,14 @@ def rows_of(
     transfers = computation.transfers.of_first(done)
     waits = computation.waits.of_first(done)
     for row, task in enumerate(in_flight, done):
-        if task.outcome.outcome != "ok":
+        if task.outcome.outcome != Outcome.OK:
             exceptional[row] = task.outcome
         if task.transfer is not None:
             transfers.add(row, task.transfer)
         if task.metered is not None:
             metrics.add(row, tuple(task.metered.metrics))
             waits.add(row, tuple(task.metered.waits))
-    needed: Mapping[Any, Any] = computation.state.get("dependencies", {})
-    dependencies.extend(all_keys, needed)
+    dependencies.extend(all_keys, computation.state.get("dependencies", {}))
     return TaskRows(
         rows=b"".join([computation.rows[: done * ROW.size], *(task.row() for task in in_flight)]),
         keys=all_keys,

@@ -13,6 +13,7 @@ from dask_diag.atomic_files import as_path, os_errors_as
 from dask_diag.errors import RecordingFileError
 from dask_diag.model.combine import worst_state
 from dask_diag.model.recording import Recording
+from dask_diag.schema import State
 from dask_diag.storage import zip_stream
 from dask_diag.storage.chunks import Chunk, decode_chunk, joined
 from dask_diag.storage.zip_stream import ABOUT, CHUNK, FORMAT, PROVISIONAL, SCHEMA_VERSION, Entry
@@ -145,16 +146,16 @@ class _Reading:
         """The state of the file, and the notices that say why."""
         rest = data[self._stop :]
         if rest == zip_stream.directory(self._entries, self._stop):
-            return "complete", []
+            return State.COMPLETE, []
         name = os.path.basename(os.fsdecode(path))
         if zip_stream.ends_with_directory(data):
-            return "damaged", [
+            return State.DAMAGED, [
                 f"{name} is damaged: it has changed since it was closed, from byte {self._stop:,} "
                 f"on; the last {len(rest):,} bytes cannot be read. Everything up to there was "
                 "loaded; get another copy for the rest."
             ]
         lost = f" The last {len(rest):,} bytes cannot be read." if len(rest) else ""
-        return "truncated", [
+        return State.TRUNCATED, [
             f"{name} is truncated: the writing process did not close it (killed?). Everything up "
             f"to the last complete chunk was loaded.{lost}"
         ]

@@ -91,10 +91,10 @@ def _notes_on_cached_results(comparison: Comparison, records: Sequence[Record]) 
     measured = [unit for metric, unit in zip(comparison.metrics, units, strict=True) if metric]
     if len(set(measured)) < 2:
         cached = partial(quantity, unit=next(iter(measured), ""))
-        yield from _peaks(comparison, records, "held", "cached results: peak", cached)
+        yield from _peaks(comparison, records, "cached", "cached results: peak", cached)
         return
     before, after = (
-        quantity(comparison.total[f"held_{when}"], unit)
+        quantity(comparison.total[f"cached_{when}"], unit)
         for when, unit in zip(("before", "after"), units, strict=True)
     )
     yield (

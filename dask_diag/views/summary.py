@@ -9,9 +9,11 @@ import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings import Finding, find
+from dask_diag.analysis.headline import headline
 from dask_diag.formatting import count, percent, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.schema import Outcome
 from dask_diag.views.escaping import shown
 from dask_diag.views.sources import Sources, recording_of
 from dask_diag.views.summary_lines import labelled_lines, shares_of_worker_time
@@ -43,7 +45,7 @@ def summary_parts(analysis: Analysis) -> SummaryParts:
     """What the summary of a recording shows."""
     total, shares = shares_of_worker_time(analysis)
     return SummaryParts(
-        headline=f"{analysis.headline}\n{outcome(analysis)}",
+        headline=f"{headline(analysis)}\n{outcome(analysis)}",
         findings=list(map(_in_words, find(analysis))),
         bar_title=f"Worker time {seconds(total)}",
         bar=shares,
@@ -76,7 +78,9 @@ def outcome(analysis: Analysis) -> str:
 
 def _outcome(recording: Recording) -> str:
     outcomes = recording.tasks.outcome
-    counts = {name: int(outcomes.where(name).sum()) for name in ("failed", "unfinished")}
+    counts = {
+        name: int(outcomes.where(name).sum()) for name in (Outcome.FAILED, Outcome.UNFINISHED)
+    }
     return ", ".join(f"{count(n)} {name}" for name, n in counts.items() if n) or "all done"
 
 

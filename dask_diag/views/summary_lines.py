@@ -11,12 +11,15 @@ from dask_diag.analysis.call_tree import hottest_lines
 from dask_diag.analysis.memory_series import series_of
 from dask_diag.analysis.metering import metered_amounts
 from dask_diag.analysis.source_paths import short_path
+from dask_diag.analysis.step_functions import overlap
 from dask_diag.formatting import amount, count, percent, quantity, seconds, size
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.model.tables import Computations
+from dask_diag.schema import Outcome
 from dask_diag.views.escaping import shown
 from dask_diag.views.text import counted
-from dask_diag.views.thread_lines import thread_lines
+from dask_diag.views.thread_lines import profiling_line, thread_lines
 
 __all__ = ["labelled_lines", "shares_of_worker_time"]
 
@@ -45,6 +48,7 @@ def labelled_lines(analysis: Analysis) -> Iterator[Line]:
     yield from thread_lines(analysis)
     yield from _outcomes(recording.tasks)
     yield from _computations(recording.computations)
+    yield from profiling_line(analysis)
 
 
 def shares_of_worker_time(analysis: Analysis) -> tuple[float, list[tuple[str, float]]]:
@@ -128,7 +132,7 @@ def _critical_path(analysis: Analysis) -> Iterator[Line]:
 def _outcomes(tasks: Table) -> Iterator[Line]:
     if not len(tasks):
         return
-    failed = tasks.rows(tasks["outcome"].where("failed"))
+    failed = tasks.rows(tasks["outcome"].where(Outcome.FAILED))
     if len(failed):
         first = failed.rows(slice(1)).to_dicts()[0]
         yield (
@@ -136,7 +140,7 @@ def _outcomes(tasks: Table) -> Iterator[Line]:
             f"{counted(len(failed), 'task')}, first {shown(first['key'])} with "
             f"{shown(first['error'])}",
         )
-    unfinished = tasks.rows(tasks["outcome"].where("unfinished"))
+    unfinished = tasks.rows(tasks["outcome"].where(Outcome.UNFINISHED))
     if len(unfinished):
         started = int((~np.isnan(unfinished["start"])).sum())
         yield (
@@ -146,17 +150,14 @@ def _outcomes(tasks: Table) -> Iterator[Line]:
         )
 
 
-def _computations(computations: Table) -> Iterator[Line]:
+def _computations(computations: Computations) -> Iterator[Line]:
     if not len(computations):
         return
     errors = [error for error in computations["error"].tolist() if error]
     if errors:
         names = ", ".join(shown(name) for name in dict.fromkeys(errors))
         yield "Ended by an error", f"{counted(len(errors), 'computation')} ({names})"
-    order = np.argsort(computations["start"])
-    reached = np.maximum.accumulate(computations["stop"][order])
-    overlapping = int((computations["start"][order][1:] < reached[:-1]).sum())
-    if overlapping:
+    if overlapping := int(overlap(computations).sum()):
         yield "Overlapping", f"{counted(overlapping, 'computation')} started before another stopped"
 
 

@@ -11,6 +11,7 @@ from dask_diag.analysis.findings.finding import Finding, severity_of_guess, seve
 from dask_diag.analysis.findings.function_names import in_words
 from dask_diag.analysis.thread_groups import ThreadGroup
 from dask_diag.formatting import amount, seconds
+from dask_diag.schema import Activity
 
 __all__ = ["thread_oversubscription"]
 
@@ -47,7 +48,8 @@ def thread_oversubscription(analysis: Analysis) -> Finding | None:
     if analysis.at_once * largest <= analysis.cpus:
         return None
     if analysis.seconds_waited:
-        waited, waited_for = analysis.seconds_waited.get("cpu-wait", 0.0), "waited {} for a CPU"
+        waited = analysis.seconds_waited.get(Activity.CPU_WAIT, 0.0)
+        waited_for = "waited {} for a CPU"
     else:
         waited = float(np.nansum(analysis.recording.tasks.thread_noncpu))
         waited_for = "were off-CPU for {} (Profiler(waits=True) or dask-diag run --waits shows why)"

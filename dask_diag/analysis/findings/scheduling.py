@@ -9,6 +9,7 @@ from dask_diag.analysis.critical_path import CriticalPath
 from dask_diag.analysis.findings.finding import Finding, severity_of_share
 from dask_diag.analysis.findings.function_names import MOST_NAMED, in_words, top_functions
 from dask_diag.formatting import count, percent, seconds
+from dask_diag.schema import Activity
 
 __all__ = ["overlapping_computations", "serial_chain", "tasks_too_small"]
 
@@ -33,7 +34,8 @@ COMPETING = 0.1
 def tasks_too_small(analysis: Analysis) -> Finding | None:
     """Overhead that is large beside what tasks do."""
     started = int((analysis.task_seconds > 0).sum())
-    overhead = analysis.activities.get("overhead", 0.0)
+    # The scheduler was in the profilers' hooks for a part of it.
+    overhead = analysis.activities.get(Activity.OVERHEAD, 0.0) * (1 - analysis.share_of_hooks)
     if started < FEWEST_TASKS or analysis.in_tasks / started > SHORT:
         return None
     share = overhead / (overhead + analysis.in_tasks)

@@ -8,6 +8,7 @@ from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.finding import Finding, severity_of_share
 from dask_diag.analysis.findings.function_names import in_words, top_functions
 from dask_diag.formatting import count, seconds
+from dask_diag.schema import Outcome
 
 __all__ = ["failed_tasks", "late_samples"]
 
@@ -18,7 +19,7 @@ LATE = 0.25
 def failed_tasks(analysis: Analysis) -> Finding | None:
     """Tasks that raised, and workers that died."""
     tasks = analysis.recording.tasks
-    failed = np.flatnonzero(tasks.outcome.where("failed"))
+    failed = np.flatnonzero(tasks.outcome.where(Outcome.FAILED))
     if not len(failed):
         return _broken_pool(analysis)
     first = int(failed[0])
@@ -46,7 +47,7 @@ def _broken_pool(analysis: Analysis) -> Finding | None:
     during = ""
     if len(tasks):
         in_broken = tasks.computation.is_in(broken.computation.tolist())
-        unfinished = tasks.outcome.where("unfinished") & in_broken
+        unfinished = tasks.outcome.where(Outcome.UNFINISHED) & in_broken
         names = top_functions(analysis.recording, unfinished.astype(float))
         running = int(unfinished.sum())
         during = f" during {count(running)} task{'s' * (running != 1)} of {in_words(names)}"

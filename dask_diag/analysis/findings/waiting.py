@@ -10,10 +10,11 @@ from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.finding import Finding, severity_of_guess, severity_of_share
 from dask_diag.analysis.findings.function_names import MOST_NAMED, in_words, top_functions
 from dask_diag.analysis.metering import seconds_metered_without_cpu
-from dask_diag.analysis.transfers import Interval, transfer_times
+from dask_diag.analysis.transfers import TRANSFERS, Interval, transfer_times
 from dask_diag.analysis.waits import waits
 from dask_diag.columns import FloatArray
 from dask_diag.formatting import amount, percent, seconds, size
+from dask_diag.schema import Activity
 
 __all__ = ["FIND_OUT", "gil_bound", "io_bound", "serialization_bound"]
 
@@ -48,7 +49,7 @@ def gil_bound(analysis: Analysis) -> Finding | None:
     if "threads" not in analysis.schedulers or analysis.share_at_once < AT_ONCE:
         return None
     waited = analysis.seconds_waited
-    lost = waited.get("gil-wait", 0.0) if waited else _non_cpu_of_turns(analysis)
+    lost = waited.get(Activity.GIL_WAIT, 0.0) if waited else _non_cpu_of_turns(analysis)
     share = lost / analysis.in_tasks
     if share < WORTH_REPORTING:
         return None
@@ -88,7 +89,7 @@ def _non_cpu_of_turns(analysis: Analysis) -> float:
 def _functions_that_wait(analysis: Analysis) -> list[str]:
     if analysis.seconds_waited:
         table = waits(analysis.recording)
-        names: list[str] = table["function"][table["activity"].where("gil-wait")].tolist()
+        names: list[str] = table["function"][table["activity"].where(Activity.GIL_WAIT)].tolist()
         return names[:MOST_NAMED]
     return top_functions(analysis.recording, np.nan_to_num(analysis.recording.tasks.thread_noncpu))
 
@@ -101,7 +102,7 @@ def io_bound(analysis: Analysis) -> Finding | None:
     in_metered = f"{seconds(metered)} of it metered by tasks"
     is_known = True
     if analysis.seconds_waited:
-        lost = analysis.seconds_waited.get("io-wait", 0.0) + metered
+        lost = analysis.seconds_waited.get(Activity.IO_WAIT, 0.0) + metered
         reason = f"for files or sockets{', ' + in_metered if metered else ''}"
     elif metered >= WORTH_REPORTING * analysis.in_tasks:
         lost, reason = metered, "without CPU time in metered code"
@@ -156,7 +157,7 @@ def serialization_bound(analysis: Analysis) -> Finding | None:
     transfers = analysis.recording.transfers
     if not len(transfers):
         return None
-    pickling = sum(analysis.activities.get(name, 0.0) for name in ("serialize", "deserialize"))
+    pickling = sum(analysis.activities.get(name, 0.0) for name in TRANSFERS)
     pickling -= _seconds_of_imports(analysis)
     moving = pickling + sum(_overhead_in_transit(analysis))
     share = moving / analysis.available if analysis.available else 0.0
@@ -182,7 +183,7 @@ def serialization_bound(analysis: Analysis) -> Finding | None:
 def _seconds_of_imports(analysis: Analysis) -> float:
     """Seconds in which workers rebuilt their first task, if it is small: they import modules."""
     transfers = analysis.recording.transfers
-    rebuilt = transfers.side.where("worker") & transfers.activity.where("deserialize")
+    rebuilt = transfers.side.where("worker") & transfers.activity.where(Activity.DESERIALIZE)
     rows = transfers.rows(rebuilt & (transfers.bytes < LARGE))
     rows = rows.rows(np.argsort(rows.start, kind="stable"))
     workers = analysis.recording.tasks.worker.codes[rows.task]
@@ -196,7 +197,7 @@ def _overhead_in_transit(analysis: Analysis) -> Iterator[float]:
     transfers = analysis.recording.transfers
     largest = np.zeros(len(analysis.recording.tasks))
     np.maximum.at(largest, transfers.task, np.nan_to_num(transfers.bytes))
-    sent, arrived = times.scheduler["serialize"][1], times.scheduler["deserialize"][0]
+    sent, arrived = times.scheduler[Activity.SERIALIZE][1], times.scheduler[Activity.DESERIALIZE][0]
     for occupancy in analysis.occupancies:
         rows = occupancy.tasks.rows[largest[occupancy.tasks.rows] >= LARGE]
         starts = np.concatenate([sent[rows], times.worker_stop[rows]])

@@ -10,6 +10,7 @@ from dask_diag.analysis.task_times import computation_stops
 from dask_diag.analysis.transfers import transfer_times
 from dask_diag.columns import BoolArray, FloatArray, IntArray
 from dask_diag.model.recording import Recording
+from dask_diag.schema import Activity, Outcome
 
 __all__ = ["Moments", "Steps", "batches_of", "moments_of", "ordinals", "sends_before", "steps_of"]
 
@@ -70,12 +71,12 @@ def moments_of(recording: Recording) -> Moments:
     submitted = np.where(np.isnan(submitted), recording.start, submitted)
     received = np.full(len(tasks), np.nan)
     if moves.scheduler:
-        submitted = np.fmax(submitted, moves.scheduler["serialize"][1])
-        received = moves.scheduler["deserialize"][0]
+        submitted = np.fmax(submitted, moves.scheduler[Activity.SERIALIZE][1])
+        received = moves.scheduler[Activity.DESERIALIZE][0]
     start = np.fmax(np.fmin(tasks.start, moves.worker_start), submitted)
     start = np.where(np.isnan(start), submitted, start)
     stop = np.fmax(np.fmax(tasks.stop, moves.worker_stop), start)
-    unfinished = np.isnan(tasks.stop) & ~tasks.outcome.where("ok")
+    unfinished = np.isnan(tasks.stop) & ~tasks.outcome.where(Outcome.OK)
     stop = np.where(unfinished, np.fmax(computation_stops(recording), start), stop)
     return Moments(
         submitted=submitted,

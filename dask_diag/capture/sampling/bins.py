@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Container, Sequence
+from collections.abc import Container, Hashable, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from dask_diag.capture.tasks.keys import text_of_key
 
@@ -31,6 +31,8 @@ LONG = 0.25
 So a thread has at most five such tasks in a cycle, two of them at its ends, and what is kept stays
 bounded by stacks and cycles, however many tasks there are.
 """
+Place = TypeVar("Place")
+
 _NOTHING = 1e-9
 """Seconds that rounding may leave where all that was added has been taken out again."""
 
@@ -67,7 +69,7 @@ class Run:
 
     __slots__ = ("_key", "group", "seconds", "so_far")
 
-    def __init__(self, function: str, key: Any) -> None:
+    def __init__(self, function: str, key: Hashable) -> None:
         self.group = _of_function(function)
         self._key = key
         self.seconds = 0.0
@@ -91,7 +93,7 @@ def spread(time: float, seconds: float, cycle: float) -> list[tuple[float, float
     return [((end + begin) / 2, (end - begin) / seconds) for end, begin in pairwise(edges)]
 
 
-def add_to(cells: dict[Any, list[float]], place: Any, values: Sequence[float]) -> None:
+def add_to(cells: dict[Place, list[float]], place: Place, values: Sequence[float]) -> None:
     """Add seconds, CPU seconds and a number of samples to those of a place."""
     cell = cells.get(place)
     if cell is None:
@@ -102,7 +104,7 @@ def add_to(cells: dict[Any, list[float]], place: Any, values: Sequence[float]) -
         cell[2] += values[2]
 
 
-def take_from(cells: dict[Any, list[float]], place: Any, values: Sequence[float]) -> bool:
+def take_from(cells: dict[Place, list[float]], place: Place, values: Sequence[float]) -> bool:
     """Undo `add_to`; False if there is nothing, as it was forgotten."""
     cell = cells.get(place)
     if cell is None:

@@ -13,6 +13,8 @@ import sys
 import time
 from functools import cache
 
+from dask_diag.schema import Activity
+
 __all__ = ["LinuxThread", "why_not_here"]
 
 _OPEN = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
@@ -20,7 +22,7 @@ _FUTEX = "futex"
 _LONGEST = 256
 
 _WAITS = {
-    "io-wait": (
+    Activity.IO_WAIT: (
         "read write pread64 pwrite64 readv writev preadv pwritev preadv2 pwritev2 recvfrom recvmsg "
         "recvmmsg sendto sendmsg sendmmsg accept accept4 connect poll ppoll select pselect6 "
         "epoll_wait epoll_pwait epoll_pwait2 open openat openat2 close stat fstat lstat newfstatat "
@@ -28,10 +30,10 @@ _WAITS = {
         "flock unlink unlinkat rename renameat renameat2 mkdir rmdir io_getevents io_uring_enter "
         "wait4 waitid msync truncate ftruncate fallocate"
     ),
-    "sleep": "nanosleep clock_nanosleep pause rt_sigtimedwait restart_syscall",
-    "device-wait": "ioctl",
-    "lock-wait": "semop semtimedop fcntl futex_waitv",
-    "page-fault": "mmap munmap mremap mprotect madvise brk mlock",
+    Activity.SLEEP: "nanosleep clock_nanosleep pause rt_sigtimedwait restart_syscall",
+    Activity.DEVICE_WAIT: "ioctl",
+    Activity.LOCK_WAIT: "semop semtimedop fcntl futex_waitv",
+    Activity.PAGE_FAULT: "mmap munmap mremap mprotect madvise brk mlock",
 }
 _NUMBERS = {
     "x86_64": (
@@ -171,13 +173,13 @@ class _Kernel:
         if number == b"running":
             return ""
         if number == self._futex:
-            return "gil-wait" if self._is_pythons(int(call[1], 16)) else "lock-wait"
+            return Activity.GIL_WAIT if self._is_pythons(int(call[1], 16)) else Activity.LOCK_WAIT
         if number == b"-1":
-            return "page-fault"
+            return Activity.PAGE_FAULT
         files = self._sleeps_without.get(number)
         if files is not None and int(call[1 + files], 16) == 0:
-            return "sleep"
-        return self._activity.get(number, "unexplained")
+            return Activity.SLEEP
+        return self._activity.get(number, Activity.UNEXPLAINED)
 
     def _is_pythons(self, address: int) -> bool:
         return self._lock_begins <= address < self._lock_ends

@@ -12,12 +12,12 @@ from __future__ import annotations
 from math import isnan
 from threading import get_native_id
 from time import thread_time
-from typing import Any
 
 from dask_diag.capture.sampling.linux_threads import LinuxThread
-from dask_diag.capture.sampling.probes import running_tasks
+from dask_diag.capture.sampling.probes import SampledTask, running_tasks
 from dask_diag.capture.sampling.sampler import Listener
 from dask_diag.capture.tasks.metered import Metered, Wait
+from dask_diag.schema import Activity
 
 __all__ = ["INTERVAL", "WaitProbe", "sample_waits"]
 
@@ -42,7 +42,7 @@ class WaitProbe:
         # The files of a thread stay open as long as the probe: opening them is most of the cost.
         self._threads: dict[int, LinuxThread] = {}
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return WaitProbe, ()
 
     @property
@@ -50,7 +50,7 @@ class WaitProbe:
         """What the sampler calls."""
         return sample_waits
 
-    def task_probe(self, task: Any) -> WaitTaskProbe:
+    def task_probe(self, task: SampledTask) -> WaitTaskProbe:
         """The task probe of the task that starts on this thread."""
         ident = get_native_id()
         thread = self._threads.get(ident)
@@ -67,7 +67,7 @@ class WaitTaskProbe:
 
     __slots__ = ("_cpu", "_tally", "_task", "_thread", "_waited")
 
-    def __init__(self, task: Any, thread: LinuxThread, waited: float) -> None:
+    def __init__(self, task: SampledTask, thread: LinuxThread, waited: float) -> None:
         self._task = task
         self._thread = thread
         self._tally: dict[str, list[float]] = {}
@@ -86,7 +86,7 @@ class WaitTaskProbe:
         if not activity or (metered is not None and metered.open):
             return
         seen = self._tally.setdefault(activity, [0.0, 0])
-        seen[0] += 0.0 if activity == "gil-wait" and ran else passed
+        seen[0] += 0.0 if activity == Activity.GIL_WAIT and ran else passed
         seen[1] += 1
 
     def end(self) -> None:
@@ -95,7 +95,7 @@ class WaitTaskProbe:
         if self._task.metered is None:
             self._task.metered = Metered()
         self._task.metered.waits = [
-            Wait("cpu-wait", waited, 0),
+            Wait(Activity.CPU_WAIT, waited, 0),
             *(Wait(activity, seen[0], int(seen[1])) for activity, seen in self._tally.items()),
         ]
 

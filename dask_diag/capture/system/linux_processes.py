@@ -9,8 +9,8 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 __all__ = ["Counters", "LinuxReader", "Memory"]
 
@@ -99,7 +99,9 @@ class LinuxReader:
         private = sum(size for name, size in sizes.items() if name.startswith(b"Private_"))
         return Memory(sizes[b"Rss:"], sizes[b"Pss:"], private)
 
-    def _text(self, path: str, missing: bytes | None = None, read: Any = None) -> bytes:
+    def _text(
+        self, path: str, missing: bytes | None = None, read: Callable[..., int] | None = None
+    ) -> bytes:
         descriptor = self._libc.open(path.encode(), os.O_RDONLY | os.O_CLOEXEC)
         if descriptor < 0:
             if missing is not None:

@@ -9,6 +9,7 @@ from dask_diag.capture.tasks.metered import Metered
 from dask_diag.capture.tasks.remote_task import Transfer
 from dask_diag.capture.tasks.task_row import Exceptional, pack_row
 from dask_diag.capture.tasks.timed_task import TimedTask
+from dask_diag.schema import Outcome
 
 __all__ = ["InFlight", "in_flight_of", "outcome_of"]
 
@@ -60,6 +61,6 @@ def outcome_of(wrapper: TimedTask) -> Exceptional:
     """How a task ended that the scheduler has not collected."""
     if wrapper.error:
         return Exceptional(
-            "unfinished" if wrapper.error in INTERRUPTIONS else "failed", wrapper.error
+            Outcome.UNFINISHED if wrapper.error in INTERRUPTIONS else Outcome.FAILED, wrapper.error
         )
-    return Exceptional("unfinished" if wrapper.stop is None else "ok", "")
+    return Exceptional(Outcome.UNFINISHED if wrapper.stop is None else Outcome.OK, "")

@@ -13,9 +13,9 @@ from collections.abc import Callable, Hashable
 from functools import wraps
 from threading import get_ident
 from time import perf_counter, thread_time
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-from dask_diag.capture.tasks.metered import Block, Metered
+from dask_diag.capture.tasks.metered import Block, Metered, MeteredTask
 
 __all__ = [
     "ContextMeter",
@@ -27,10 +27,11 @@ __all__ = [
     "stop_hearing_distributed",
 ]
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 _NAME = "dask_diag"
 
-listening: set[Any] = set()
+listening: set[object] = set()
 """What listens: computations, and tasks in worker processes. If it is empty, metering costs
 nothing."""
 
@@ -44,21 +45,22 @@ Code itself would be hashed again, with all its constants, for each frame of a s
 """
 
 
-def _current_task() -> Any:
+def _current_task() -> MeteredTask | None:
     """The measured task that called, through whatever functions, or None."""
     frame = sys._getframe(2) if listening else None
     codes = runs_a_task
     while frame is not None:
         if id(frame.f_code) in codes:
-            return frame.f_locals["self"]
+            task: MeteredTask = frame.f_locals["self"]
+            return task
         frame = frame.f_back
     return None
 
 
-def _metered_of(task: Any) -> Metered:
+def _metered_of(task: MeteredTask) -> Metered:
     if task.metered is None:
         task.metered = Metered()
-    return task.metered  # type: ignore[no-any-return]
+    return task.metered
 
 
 def _distributed_meter() -> Any:
@@ -76,7 +78,7 @@ class _ForwardedBlock:
         self._block_of_distributed = meter
         self.before = before
 
-    def end(self, label: Hashable, unit: str, args: Any) -> None:
+    def end(self, label: Hashable, unit: str, args: tuple[object, ...]) -> None:
         """Leave the block."""
         self._block_of_distributed.__exit__(*args)
 
@@ -100,15 +102,15 @@ class _Meter:
         # By thread: none touches what is another's.
         self._blocks: dict[int, _AnyBlock] = {}
 
-    def __call__(self, function: _Function) -> _Function:
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Meter every call of a function."""
 
         @wraps(function)
-        def metered(*args: Any, **kwargs: Any) -> Any:
+        def metered(*args: P.args, **kwargs: P.kwargs) -> R:
             with _Meter(self._label, self._unit, self._func):
                 return function(*args, **kwargs)
 
-        return metered  # type: ignore[return-value]
+        return metered
 
     def __enter__(self) -> None:
         task = _current_task()
@@ -150,7 +152,7 @@ class _Meter:
 class ContextMeter:
     """Meters what code does that runs inside a task; see `context_meter`."""
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return _the_meter, ()
 
     def meter(

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings import CODES, Finding, find
+from dask_diag.analysis.headline import headline
 from dask_diag.formatting import seconds
 from dask_diag.model.recording import Recording
 from dask_diag.views.escaping import shown
@@ -22,6 +23,7 @@ from dask_diag.views.report.components import (
     Text,
     safe,
 )
+from dask_diag.views.report.predictions import predictions
 from dask_diag.views.summary import HEADINGS, function_rows, outcome
 from dask_diag.views.summary_lines import labelled_lines
 from dask_diag.views.text import counted
@@ -59,7 +61,7 @@ def _shown(finding: Finding) -> ShownFinding:
 
 
 def _summary(analysis: Analysis) -> Iterator[Part]:
-    yield Text([f"{analysis.headline}.", f"{outcome(analysis)}."])
+    yield Text([f"{headline(analysis)}.", f"{outcome(analysis)}."])
     rows = list(function_rows(analysis))
     if rows:
         yield Grid("Time by function", HEADINGS, rows)
@@ -115,6 +117,7 @@ SECTIONS = (
     Section("cache", "Results held", plots.cache),
     Section("flame", "Flame graph", plots.flame),
     Section("critical-path", "Critical path", work.longest_chains),
+    Section("what-if", "What if", predictions),
     Section("code", "Calling code", _calling_code),
     Section("environment", "Versions, machine, configuration", _versions),
 )

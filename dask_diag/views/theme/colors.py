@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterable
 
 from dask_diag.errors import DiagnosticError
+from dask_diag.schema import Activity
 
 __all__ = [
     "color_of",
@@ -22,26 +23,26 @@ _SALT = 9106
 """A start of the digest that sets apart the names which dask's collections often use together."""
 _SHADES = ((0.34, 0.55), (0.50, 0.60), (0.66, 0.58))
 
-_BEFORE_METERED = {"thread-cpu": "#1567b1"}
+_BEFORE_METERED = {Activity.CPU: "#1567b1"}
 _AFTER_METERED = {
-    "thread-noncpu": "#8fc1e9",
-    "cpu-wait": "#f2c80f",
-    "gil-wait": "#b02d99",
-    "lock-wait": "#7d50ad",
-    "io-wait": "#1b8a5a",
-    "sleep": "#bfe3c9",
-    "device-wait": "#5cc4bd",
-    "page-fault": "#8c564b",
-    "unexplained": "#cfe3f5",
-    "deserialize": "#f7b267",
-    "serialize": "#d9730d",
-    "failed": "#cd1a27",
-    "unfinished": "#f2a0ab",
-    "graph": "#96704a",
-    "startup": "#b89b7a",
-    "overhead": "#656565",
-    "other": "#999999",
-    "idle": "#e2e2e2",
+    Activity.NONCPU: "#8fc1e9",
+    Activity.CPU_WAIT: "#f2c80f",
+    Activity.GIL_WAIT: "#b02d99",
+    Activity.LOCK_WAIT: "#7d50ad",
+    Activity.IO_WAIT: "#1b8a5a",
+    Activity.SLEEP: "#bfe3c9",
+    Activity.DEVICE_WAIT: "#5cc4bd",
+    Activity.PAGE_FAULT: "#8c564b",
+    Activity.UNEXPLAINED: "#cfe3f5",
+    Activity.DESERIALIZE: "#f7b267",
+    Activity.SERIALIZE: "#d9730d",
+    Activity.FAILED: "#cd1a27",
+    Activity.UNFINISHED: "#f2a0ab",
+    Activity.GRAPH: "#96704a",
+    Activity.STARTUP: "#b89b7a",
+    Activity.OVERHEAD: "#656565",
+    Activity.OTHER: "#999999",
+    Activity.IDLE: "#e2e2e2",
 }
 """Neighbours in a stack differ in lightness too: not everyone can distinguish hues.
 

@@ -16,6 +16,7 @@ from bokeh.models import (
 from bokeh.plotting import figure
 from bokeh.transform import transform
 
+from dask_diag.schema import Activity
 from dask_diag.views.assets import call
 from dask_diag.views.plots.activities.bars import MOST_BARS
 from dask_diag.views.plots.figures import number_ticks, set_hover
@@ -28,7 +29,7 @@ _AROUND = 74
 """Height of what is above and below the bars."""
 _NAMES = 220
 """Width of the names left of the bars."""
-_CPU = (color_of_activity("thread-cpu"), color_of_activity("thread-noncpu"))
+_CPU = (color_of_activity(Activity.CPU), color_of_activity(Activity.NONCPU))
 
 
 @dataclass(frozen=True)

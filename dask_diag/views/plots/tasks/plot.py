@@ -19,6 +19,7 @@ from dask_diag.analysis.functions import by_function
 from dask_diag.columns import Categorical
 from dask_diag.formatting import count, percent, seconds
 from dask_diag.model.recording import Recording
+from dask_diag.schema import Outcome
 from dask_diag.views.assets import callback
 from dask_diag.views.escaping import shown
 from dask_diag.views.plots.figures import (
@@ -44,8 +45,8 @@ _COLUMNS_OF_RECTANGLES = (
     *("function", "outcome", "cpu", "key"),
 )
 _MARKS: dict[str, dict[str, str | float]] = {
-    "failed": {"line_color": "#d00000", "line_width": 2.5},
-    "unfinished": {"line_color": "#888888", "hatch_pattern": "/", "hatch_color": "#888888"},
+    Outcome.FAILED: {"line_color": "#d00000", "line_width": 2.5},
+    Outcome.UNFINISHED: {"line_color": "#888888", "hatch_pattern": "/", "hatch_color": "#888888"},
 }
 
 
