@@ -592,7 +592,8 @@ def test_the_flame_graph_is_below_the_plots_over_time_and_counts_from_the_same_o
 
 
 def test_the_flame_graph_takes_the_keywords_of_figures():
-    graph = visualize(known_stacks(), width=700, height=321, show=False, save=False).children[2]
+    panel = visualize(known_stacks(), width=700, height=321, show=False, save=False)
+    graph = next(child for child in panel.children if isinstance(child, bm.Plot))
     assert (graph.width, graph.height) == (700, 321)
     with pytest.raises(AttributeError, match="foo_bar"):
         visualize(known_stacks(), foo_bar=1, show=False, save=False)

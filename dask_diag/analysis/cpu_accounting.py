@@ -1,4 +1,4 @@
-"""CPU time that the tasks' own threads did not have: that of BLAS and other pools of threads."""
+"""CPU that the tasks' threads did not have: that of BLAS and of other pools of threads."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ __all__ = ["cpu_of_scheduler", "cpu_outside_tasks"]
 def cpu_outside_tasks(recording: Recording) -> float:
     """CPU of the computing process while computations ran, less that of tasks and scheduler.
 
+    The threads of profilers are left out, too, where they are known.
+
     As several clocks are read it may be slightly below zero. NaN where it cannot be known:
     computations that overlap have the process's CPU time in common.
     """
@@ -22,7 +24,10 @@ def cpu_outside_tasks(recording: Recording) -> float:
         return float("nan")
     in_process = ~_ran_under(recording, "processes")
     cpu_of_tasks = float(np.nansum(recording.tasks.thread_cpu[in_process]))
-    return float(computations.process_cpu.sum()) - cpu_of_tasks - cpu_of_scheduler(recording)
+    threads = recording.threads
+    cpu_of_profilers = float(threads.cpu_seconds[threads.kind.where("dask_diag")].sum())
+    process_cpu = float(computations.process_cpu.sum())
+    return process_cpu - cpu_of_tasks - cpu_of_scheduler(recording) - cpu_of_profilers
 
 
 def cpu_of_scheduler(recording: Recording) -> float:

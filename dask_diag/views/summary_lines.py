@@ -18,16 +18,18 @@ from dask_diag.model.table import Table
 from dask_diag.model.tables import Computations
 from dask_diag.schema import Outcome
 from dask_diag.views.escaping import shown
-from dask_diag.views.text import counted
+from dask_diag.views.text import Record, counted
 from dask_diag.views.thread_lines import profiling_line, thread_lines
 
-__all__ = ["labelled_lines", "shares_of_worker_time"]
+__all__ = ["labelled_lines", "memory_growth", "shares_of_worker_time"]
 
 Line = tuple[str, str]
 """A label and a text."""
 
 _SMALLEST_SHARE = 0.01
 _LARGE_GROWTH = 1e6
+_ENOUGH_SAMPLED = 5
+"""Tasks of a function that samples fell into."""
 _SERIES_SHOWN = 8
 _METERED_SHOWN = 8
 _SHORTEST_FOR_CPU = 0.05
@@ -181,9 +183,11 @@ def _cpu_of_resources(recording: Recording) -> str:
     lasted = np.clip(lasted, 0.0, 2 * float(np.median(lasted[1:])) if len(cpu) > 1 else None)
     if lasted.sum() < _SHORTEST_FOR_CPU:
         return "unknown (too short a time)"
-    text = f"{percent(np.average(cpu, weights=lasted) / 100)} on average"
-    long = lasted >= _SHORTEST_FOR_CPU
-    return f"{text}, peak {percent(cpu[long].max() / 100)}" if long.any() else text
+    average = float(np.average(cpu, weights=lasted))
+    text = f"{percent(average / 100)} on average"
+    peak = float(cpu[lasted >= _SHORTEST_FOR_CPU].max(initial=0.0))
+    # Where all but a few samples are too short, the peak of those few is no peak.
+    return f"{text}, peak {percent(peak / 100)}" if peak >= average else text
 
 
 def _resources(recording: Recording) -> Iterator[Line]:
@@ -202,7 +206,7 @@ def _resources(recording: Recording) -> Iterator[Line]:
 
 def _memory(analysis: Analysis) -> Iterator[Line]:
     """What functions took while they ran, and the series of memory samplers."""
-    grown = [row for row in analysis.memory_usage.to_dicts() if row["peak_growth"] >= _LARGE_GROWTH]
+    grown = [row for row in memory_growth(analysis) if row["peak_growth"] >= _LARGE_GROWTH]
     if grown:
         largest = ", ".join(
             f"{shown(row['function'], 24)}{' ' if row['bound'] == 'exact' else ' ≤ '}"
@@ -218,6 +222,17 @@ def _memory(analysis: Analysis) -> Iterator[Line]:
         )
     if len(series) > _SERIES_SHOWN:
         yield "Memory", f"{count(len(series) - _SERIES_SHOWN)} more series"
+
+
+def memory_growth(analysis: Analysis) -> list[Record]:
+    """By how much memory grew during tasks, by function; none if the numbers are all alike.
+
+    An upper bound of few samples is little but the memory of the process, which is the same for
+    all functions.
+    """
+    rows: list[Record] = [row for row in analysis.memory_usage.to_dicts() if row["sampled"]]
+    informative = any(row["bound"] == "exact" or row["sampled"] >= _ENOUGH_SAMPLED for row in rows)
+    return rows if informative else []
 
 
 def _max_delay(resources: Table) -> float:
