@@ -18,6 +18,7 @@ from dask_diag.analysis.functions import by_function
 from dask_diag.analysis.memory import memory_usage
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.phases import phases
+from dask_diag.analysis.simulation import Simulator
 from dask_diag.analysis.step_functions import Level, cached_levels, seconds_computing
 from dask_diag.analysis.thread_groups import ThreadGroup, thread_groups
 from dask_diag.analysis.waits import waits
@@ -86,6 +87,11 @@ class Analysis:
         return critical_path(self.recording)
 
     @cached_property
+    def simulator(self) -> Simulator:
+        """Predicts the wall time with changes."""
+        return Simulator(self.recording)
+
+    @cached_property
     def memory_usage(self) -> Table:
         """What memory was sampled while the tasks of each function ran."""
         return memory_usage(self.recording)
@@ -140,7 +146,7 @@ class Analysis:
 
     @property
     def share_of_profilers(self) -> float:
-        """The share of the wall that profilers may have added, at most, as far as it is known."""
+        """The share of the wall that profilers may have added, at most; 0 for unknown parts."""
         own = np.nansum([self.cpu_of_own_threads, self.cpu_of_hooks])
         return min(1.0, float(own) / self.wall) if self.wall else 0.0
 

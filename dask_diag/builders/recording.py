@@ -125,6 +125,7 @@ def _usage_columns(computations: Sequence[ComputationInfo]) -> dict[str, FloatAr
     return {
         "process_cpu": np.array([usage.process_cpu for usage in usages], dtype=float),
         "scheduler_cpu": np.array([usage.thread_cpu for usage in usages], dtype=float),
+        "others_cpu": np.array([usage.others_cpu for usage in usages], dtype=float),
         "voluntary_switches": np.array([usage.voluntary for usage in usages], dtype=float),
         "involuntary_switches": np.array([usage.involuntary for usage in usages], dtype=float),
     }

@@ -124,10 +124,12 @@ def _critical_path(analysis: Analysis) -> Iterator[Line]:
     if path.length:
         names = [shown(name, 24) for name in path.functions["function"].tolist()[:3]]
         more = ", …" if len(path.functions) > len(names) else ""
+        is_serial = path.scheduler_cpu > path.length
+        cause = f" (bound by {seconds(path.scheduler_cpu)} of scheduler CPU)" if is_serial else ""
         yield (
             "Critical path",
             f"{seconds(path.length)} of {seconds(wall)} ({', '.join(names)}{more}); at most "
-            f"{amount(wall / path.length)}× faster with unlimited workers",
+            f"{amount(path.max_speedup)}× faster with unlimited workers{cause}",
         )
 
 

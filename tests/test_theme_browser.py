@@ -1,4 +1,4 @@
-"""Pages of `visualize` and reports on paper of the reader's scheme, and in the room that they have."""
+"""Pages of `visualize` and reports in a file of the reader's scheme, and in the space that they have."""
 
 from __future__ import annotations
 
@@ -77,20 +77,20 @@ def test_pages_are_in_the_scheme_and_as_wide_as_the_window(opened, pictures, nam
         assert max(width for width, _ in page.evaluate(FIGURES)) == 1000
 
 
-def test_sizes_that_were_asked_for_are_kept(opened, tmp_path):
+def test_sizes_that_were_asked_for_are_retained(opened, tmp_path):
     path = tmp_path / "page.html"
     visualize(many_tasks(50), plots=["tasks"], filename=path, show=False, width=700, height=250)
     assert opened(path, "phone").evaluate(FIGURES) == [[700, 250]]
 
 
-def test_the_picture_that_is_returned_has_the_paper_it_had(tmp_path):
+def test_the_picture_that_is_returned_has_the_background_it_had(tmp_path):
     path = tmp_path / "page.html"
     plot = visualize(many_tasks(50), plots=["tasks"], filename=path, show=False)
     assert plot.border_fill_color == plot.background_fill_color == "#ffffff"
     assert "border_fill_color" not in plot.properties_with_values(include_defaults=False)
 
 
-def test_a_paper_that_the_user_chose_is_kept(opened, tmp_path):
+def test_a_background_that_the_user_chose_is_retained(opened, tmp_path):
     path = tmp_path / "page.html"
     visualize(
         many_tasks(50), plots=["tasks"], filename=path, show=False, background_fill_color="#102030"
@@ -120,7 +120,7 @@ def later(recording, by):
     return replace(recording, start=recording.start + by, stop=recording.stop + by)
 
 
-def test_plots_of_different_times_are_told(opened, tmp_path):
+def test_plots_of_different_times_are_reported(opened, tmp_path):
     tasks = many_tasks(100)
     samples = ResourceProfiler(0.01)
     with samples:
@@ -146,10 +146,10 @@ def test_a_table_that_goes_on_beyond_the_edge_hints_at_it_until_its_end(opened, 
     assert table.evaluate("(e) => e.scrollWidth > e.clientWidth + 20")
 
     def shade():
-        """By how much the right edge differs from the paper, where nothing is written."""
+        """By how much the right edge differs from the background, where nothing is written."""
         seen = pixels(table)
-        paper = pixels(page.query_selector("header"))[0, 0]
-        return np.median(np.abs(seen[:, -2] - paper).max(axis=1))
+        background = pixels(page.query_selector("header"))[0, 0]
+        return np.median(np.abs(seen[:, -2] - background).max(axis=1))
 
     assert shade() > 30
     first = "(e) => e.querySelector('tbody th').getBoundingClientRect().left"
