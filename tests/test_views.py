@@ -257,7 +257,7 @@ def test_stacked_plots_share_one_time_axis_and_one_origin():
 
 def test_a_plot_of_resources_is_as_long_as_what_it_shows():
     columns = ("time", "cpu", "memory", "memory_children", "read", "written", "threads", "delay")
-    samples = Table({name: np.array([0.0, 0.02, 0.05]) for name in columns})
+    samples = filled_table("resources", {name: np.array([0.0, 0.02, 0.05]) for name in columns})
     short = replace(
         recording_of([], computations=(("c-1", 0.0, 0.05),)), resources=samples, stop=0.05
     )
