@@ -295,6 +295,15 @@ def test_serial_chain(tasks, stop, severity):
         assert "4 dependent tasks" in finding.evidence
 
 
+@pytest.mark.parametrize(("longest", "is_chain"), [(0.49, True), (0.51, False)])
+def test_a_chain_of_which_one_task_is_most_is_no_serial_chain(longest, is_chain):
+    rest = (1 - longest) / 2
+    first = Task(0, rest)
+    second = Task(rest, rest + longest, depends_on=(0,))
+    third = Task(rest + longest, 1, depends_on=(1,))
+    assert ("serial-chain" in found(run([first, second, third]))) == is_chain
+
+
 def straggling(seconds, others=3, usual=0.4):
     tasks = [Task(0, usual, worker=0) for _ in range(others)]
     return run([*tasks, Task(0, seconds, worker=1)], workers=1 + others)
