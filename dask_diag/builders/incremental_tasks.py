@@ -152,8 +152,7 @@ class _TasksOfComputation:
         keys, in_flight = computation.collected_and_in_flight(self._keys, len(self._positions))
         names = NamesOfPlainKeys(keys, computation.dsk)
         spans = SpansOfTasks(keys, self._annotated)
-        # Dependencies are collected once, by this thread or by the end of the computation, whichever
-        # comes first.
+        # Dependencies are collected once: by this thread, or at the end of the computation.
         computation.dependencies.extend(self._keys, computation.state.get("dependencies", {}))
         return _Part(
             info_of(computation),
