@@ -130,7 +130,7 @@ def paired(before_keys, after_keys, before=(1.0, 2.0, 4.0), after=(1.0, 2.0, 4.0
 
     def timed(keys, seconds, start):
         columns = {"start": np.array(start, float), "stop": np.array(start, float) + seconds}
-        return timed_tasks(Table({"key": PrefixStrings.of(keys), **columns}))
+        return timed_tasks(filled_table("tasks", {"key": keys, **columns}))
 
     order = order or range(len(after_keys))
     pairs = differences(
@@ -217,7 +217,7 @@ def test_cpu_memory_and_what_is_held():
     comparison = compare(before, after)
     row = rows_of(comparison)["f"]
     assert (row["cpu_before"], row["cpu_after"]) == (pytest.approx(0.9), pytest.approx(0.4))
-    assert (row["held_before"], row["held_after"]) == (3.0, 7.0)
+    assert (row["cached_before"], row["cached_after"]) == (3.0, 7.0)
     assert (comparison.total["memory_before"], comparison.total["memory_after"]) == (2e9, 3e9)
     assert (row["memory_before"], row["memory_after"]) == (2e9, 3e9)
     assert rows_of(comparison)["g"]["memory_after"] == 1e9

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.columns import Array
-from dask_diag.model.table import Table
+from dask_diag.columns import FloatArray, IntArray
+from dask_diag.model.tables import Tasks
 
 __all__ = ["NO_TASKS", "TimedTasks", "differences", "timed_tasks"]
 
@@ -21,32 +21,38 @@ class TimedTasks(NamedTuple):
     for why that does no harm.
     """
 
-    seconds: Array
-    start: Array
-    key: Array
-    position: Array
+    seconds: FloatArray
+    start: FloatArray
+    key: IntArray
+    position: IntArray
 
-    def rows(self, selection: Array) -> TimedTasks:
-        """Those that a mask or positions select."""
-        return TimedTasks(*(column[selection] for column in self))
+    def rows(self, selection: IntArray) -> TimedTasks:
+        """The tasks in these rows."""
+        return TimedTasks(
+            self.seconds[selection],
+            self.start[selection],
+            self.key[selection],
+            self.position[selection],
+        )
 
 
-NO_TASKS = TimedTasks(*(np.zeros(0),) * 2, *(np.zeros(0, np.int64),) * 2)
+_NO_SECONDS, _NO_HASHES = np.zeros(0), np.zeros(0, np.int64)
+NO_TASKS = TimedTasks(_NO_SECONDS, _NO_SECONDS, _NO_HASHES, _NO_HASHES)
 
 
-def timed_tasks(tasks: Table) -> TimedTasks:
+def timed_tasks(tasks: Tasks) -> TimedTasks:
     """A row for each row of `Recording.tasks`; ``seconds`` are NaN if a duration is not known."""
-    keys = tasks["key"].tolist()
+    keys = tasks.key.tolist()
     positions = (key.partition(", ")[2] if key.startswith("(") else "" for key in keys)
     return TimedTasks(
-        seconds=tasks["stop"] - tasks["start"],
-        start=tasks["start"],
+        seconds=tasks.stop - tasks.start,
+        start=tasks.start,
         key=np.fromiter(map(hash, keys), np.int64, len(keys)),
         position=np.fromiter(map(hash, positions), np.int64, len(keys)),
     )
 
 
-def differences(before: TimedTasks, after: TimedTasks) -> Array | None:
+def differences(before: TimedTasks, after: TimedTasks) -> FloatArray | None:
     """By how many seconds each task of a function took longer than its counterpart before.
 
     Tasks of one function may be meant to differ in size, so they are no sample of one distribution.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.columns import Array
+from dask_diag.columns import FloatArray
 
 __all__ = [
     "CONFIDENCE",
@@ -35,7 +35,7 @@ class Variation(NamedTuple):
     variance: float
 
     @classmethod
-    def of(cls, values: Array) -> Variation:
+    def of(cls, values: FloatArray) -> Variation:
         """The variation of some values; of fewer than two the variance is NaN."""
         return cls(len(values), float(values.var(ddof=1)) if len(values) > 1 else nan)
 
@@ -115,7 +115,7 @@ def _t_tail(value: float, freedom: float) -> float:
 
 
 @lru_cache(maxsize=1)
-def _quadrature() -> tuple[Array, Array]:
+def _quadrature() -> tuple[FloatArray, FloatArray]:
     """The nodes and weights of Gauss and Legendre, from 0 to 1."""
     nodes, weights = np.polynomial.legendre.leggauss(64)
     return (nodes + 1) / 2, weights / 2

@@ -63,6 +63,8 @@ class Computation:
         ``time.perf_counter()``. What has not happened yet is None.
     usage_before : Usage
         What this process had used when the computation started.
+    hooks : dict
+        CPU seconds that hooks of profilers take for each task, by what they are for.
     threads : ThreadUsage
         The CPU of each thread of this process.
     workers : int
@@ -94,6 +96,7 @@ class Computation:
         "exceptional",
         "finished",
         "free",
+        "hooks",
         "keys",
         "measurer",
         "metrics",
@@ -130,6 +133,7 @@ class Computation:
         self.workers = int(scheduler_locals().get("num_workers") or 0)
         self.usage_before = Usage.now()
         self.threads = ThreadUsage()
+        self.hooks: dict[str, float] = {}
         self.share = 0.0
         self.worker_id: object = None
         self.measurer: object = None

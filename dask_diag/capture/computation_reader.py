@@ -63,9 +63,19 @@ def info_at_end(
         error=error,
         usage=usage,
         threads=tuple(computation.threads.threads()),
+        hooks_cpu=hooks_cpu_of(computation),
         pools=pools,
         remote_workers=dict(computation.remote_workers),
     )
+
+
+def hooks_cpu_of(computation: Computation) -> float:
+    """CPU seconds of the hooks of profilers; NaN if it is not known: in worker processes."""
+    if computation.remote_workers:
+        return _NAN
+    # A profiler that does not measure tasks has no rows of them.
+    tasks = max(computation.done, len(computation.state.get("finished", ())))
+    return tasks * sum(computation.hooks.values())
 
 
 def rows_of(

@@ -16,10 +16,12 @@ from dask_diag.capture.dask_internals import Graph, SchedulerState
 from dask_diag.capture.session import Session
 from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.tasks.task_row import pack_row
+from dask_diag.profilers.hook_cost import rehearse_tasks, seconds_per_task
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from dask_diag.capture.sampling.probes import Probe
     from dask_diag.model.recording import Recording
     from dask_diag.views.text import Summary
 
@@ -46,6 +48,7 @@ class Diagnostic(Callback):
         self._numbers_in_results: set[int] = set()
         self._entered = 0
         self._registered = False
+        self._hooks: dict[str, float] = {}
         self._lock = threading.RLock()
 
     @property
@@ -164,6 +167,7 @@ class Diagnostic(Callback):
         if self.session.start is None:
             self.session.start = perf_counter()
         self.session.anchor()
+        self._guarded("to calibrate its hooks", self._calibrate)
         scheduler.hold(self._callback)
 
     def _deactivate(self) -> None:
@@ -203,6 +207,7 @@ class Diagnostic(Callback):
 
     def _begin(self, dsk: Graph) -> None:
         computation = begin(dsk)
+        computation.hooks.update(self._hooks)
         with self._lock:
             # In one step: readers, and `clear`, find what a subclass has of it, too.
             self.session.computations.append(computation)
@@ -231,6 +236,9 @@ class Diagnostic(Callback):
         finally:
             finish(computation, failed)
 
+    def _calibrate(self) -> None:
+        """Measure what the hooks of a subclass cost per task, by name, as `_hooks`."""
+
     def _began(self, computation: Computation) -> None:
         """Do what a subclass has to do when a computation starts; the lock is held."""
 
@@ -245,6 +253,14 @@ class TaskDiagnostic(Diagnostic):
     first when a task is done records it. What is done here is done for every task: it is counted in
     instructions (``make bench``).
     """
+
+    def _calibrate(self) -> None:
+        self._hooks["tasks"] = seconds_per_task("tasks", rehearsal)
+
+    def _calibrate_probe(self, name: str, probe: Probe) -> None:
+        """Measure what a probe adds to each task."""
+        probed = seconds_per_task(name, lambda: rehearsal(probe))
+        self._hooks[name] = max(0.0, probed - self._hooks["tasks"])
 
     def _meet_state(self, dsk: Graph, state: SchedulerState) -> None:
         super()._meet_state(dsk, state)
@@ -301,3 +317,9 @@ class TaskDiagnostic(Diagnostic):
             computation.free.append(wrapper)
         except Exception as error:
             self._fault("to record a task", error)
+
+
+def rehearsal(probe: Probe | None = None) -> Callable[[int], None]:
+    """What is done for each task, as a function of a number."""
+    diagnostic = TaskDiagnostic()
+    return rehearse_tasks(diagnostic, diagnostic._pretask, diagnostic._posttask, probe)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import namedtuple
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from math import isfinite, isnan
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.tasks.task_info import TaskInfo
 from dask_diag.formatting import BYTES
 from dask_diag.profilers.base import Diagnostic
+from dask_diag.profilers.hook_cost import seconds_per_task
 from dask_diag.validation import text
 
 if TYPE_CHECKING:
@@ -138,6 +139,9 @@ class CacheProfiler(Diagnostic):
             for error, count in tuple(self._metric_errors.items())
         ]
 
+    def _calibrate(self) -> None:
+        self._hooks["results"] = seconds_per_task("results", _rehearse_results)
+
     def _began(self, computation: Computation) -> None:
         self._results_by_computation[computation.number] = CachedResults(computation.dsk)
 
@@ -173,6 +177,27 @@ class CacheProfiler(Diagnostic):
         if results is not None:
             # Else it was cleared: for another diagnostic the computation had ended already.
             results.finish(perf_counter())
+
+
+def _rehearse_results() -> Callable[[int], None]:
+    """What is done for each result, except for the user's metric."""
+    profiler = CacheProfiler()
+    computation = Computation({})
+    profiler._results_by_computation[computation.number] = CachedResults({})
+    released: set[Hashable] = set()
+    dependencies: dict[Hashable, Collection[Hashable]] = {}
+    state: SchedulerState = {
+        STATE_KEY: computation,
+        "released": released,
+        "dependencies": dependencies,
+    }
+
+    def work(number: int) -> None:
+        dependencies[number] = (number - 1,)
+        released.add(number - 1)
+        profiler._posttask(number, None, {}, state, 0)
+
+    return work
 
 
 def _released_results(results: CachedResultsSnapshot) -> Iterator[CacheData]:

@@ -85,6 +85,15 @@ class Profiler(TaskDiagnostic):
 
         return execute_metrics(self.recording)
 
+    def _calibrate(self) -> None:
+        super()._calibrate()
+        if self._records_waits:
+            from dask_diag.capture.sampling.linux_threads import why_not_here
+            from dask_diag.capture.sampling.wait_probe import WaitProbe
+
+            if not why_not_here():
+                self._calibrate_probe("waits", WaitProbe())
+
     def _began(self, computation: Computation) -> None:
         if self._records_waits:
             self._start_wait_probe(computation)

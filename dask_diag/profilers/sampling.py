@@ -221,6 +221,12 @@ class SamplingProfiler(TaskDiagnostic):
 
         return Stacks(self._cycle)
 
+    def _calibrate(self) -> None:
+        from dask_diag.capture.sampling.stack_probe import StackProbe
+
+        super()._calibrate()
+        self._calibrate_probe("stacks", StackProbe(self._interval, self._cycle))
+
     def _began(self, computation: Computation) -> None:
         from dask_diag.capture.sampling.probes import attach_probe
         from dask_diag.capture.sampling.stack_probe import StackProbe, keep_code
