@@ -17,6 +17,8 @@ from dask_diag.analysis.critical_path import CriticalPath, critical_path
 from dask_diag.analysis.functions import by_function
 from dask_diag.analysis.memory import memory_usage
 from dask_diag.analysis.occupancy import Occupancy, occupancies
+from dask_diag.analysis.phases import phases
+from dask_diag.analysis.simulation import Simulator
 from dask_diag.analysis.step_functions import Level, cached_levels, seconds_computing
 from dask_diag.analysis.thread_groups import ThreadGroup, thread_groups
 from dask_diag.analysis.waits import waits
@@ -52,7 +54,12 @@ class Analysis:
     @cached_property
     def wall_time(self) -> Table:
         """The wall time, divided among phases and, while tasks ran, among activities."""
-        return wall_time(self.recording, self.activities)
+        return wall_time(self.recording, self.activities, self.occupancies)
+
+    @cached_property
+    def phases(self) -> Table:
+        """The wall time of each phase."""
+        return phases(self.recording)
 
     @cached_property
     def cells(self) -> Table:
@@ -78,6 +85,11 @@ class Analysis:
     def critical_path(self) -> CriticalPath:
         """The critical path of each computation."""
         return critical_path(self.recording)
+
+    @cached_property
+    def simulator(self) -> Simulator:
+        """Predicts the wall time with changes."""
+        return Simulator(self.recording)
 
     @cached_property
     def memory_usage(self) -> Table:
@@ -134,7 +146,7 @@ class Analysis:
 
     @property
     def share_of_profilers(self) -> float:
-        """The share of the wall that profilers may have added, at most, as far as it is known."""
+        """The share of the wall that profilers may have added, at most; 0 for unknown parts."""
         own = np.nansum([self.cpu_of_own_threads, self.cpu_of_hooks])
         return min(1.0, float(own) / self.wall) if self.wall else 0.0
 

@@ -62,6 +62,7 @@ def tree_and_nodes(
     np.add.at(own, node_of_selected, measures(samples, share)[selected])
     depth = depths(parent.tolist())
     totals = sums_below(parent, depth, own)
+    # Among the callees of a function of tasks, time that was not sampled comes last.
     last = kind == len(frame_of_kind)
     position, end = preorder(parent, depth, last, -totals[:, 0])
     order = np.argsort(position)
@@ -136,6 +137,7 @@ def _by_line(
     np.add.at(of_stack, sampled.node, measures(sampled, share))
     depth = depths(parent.tolist())
     np.add.at(own, line, of_stack)
+    # In recursion a line is below itself: only its outermost call counts, which has all the others.
     outermost = _outermost(line, *preorder(parent, depth))
     np.add.at(totals, line[outermost], sums_below(parent, depth, of_stack)[outermost])
     return own, totals
@@ -144,7 +146,7 @@ def _by_line(
 def _outermost(line: IntArray, position: IntArray, end: IntArray) -> BoolArray:
     """Which nodes have no caller of the same line."""
     order = np.lexsort((position, line))
-    # Counted on from line to line, what an earlier line reached ends before the next one begins.
+    # One running maximum serves all lines: the offset of a line is beyond all ends before it.
     offset = line[order] * (len(line) + 1)
     reached = np.maximum.accumulate(offset + end[order])
     nested = np.concatenate([[False], offset[1:] + position[order][1:] < reached[:-1]])
@@ -179,34 +181,44 @@ def _grown(
     kinds = int(kind_of_frame.max(initial=-1)) + 1
     stacks = recording.call_tree
     caller, kind_of_stack = stacks.parent.tolist(), kind_of_frame[stacks.frame].tolist()
+    # The same stack may be under several functions of tasks, and in many samples of each.
     functions, tops, pair = distinct_pairs(_numbers(samples.function), _numbers(samples.node))
-    parents, kind_of_node = [_ROOT], [_ROOT]
-    children: dict[tuple[int, int], int] = {}
-    known: dict[tuple[int, int], int] = {}
-
-    def child(node: int, kind: int) -> int:
-        found = children.setdefault((node, kind), len(parents))
-        if found == len(parents):
-            parents.append(node)
-            kind_of_node.append(kind)
-        return found
+    nodes = _Nodes()
+    # The node of each stack that was reached, so that stacks with common callers share the way up.
+    reached: dict[tuple[int, int], int] = {}
 
     def node_of(function: int, stack: int) -> int:
-        of_function = child(0, kinds + 1 + function)
+        of_function = nodes.child(0, kinds + 1 + function)
         if stack < 0:
-            return child(of_function, kinds)
+            return nodes.child(of_function, kinds)
         path = []
-        while stack >= 0 and (function, stack) not in known:
+        while stack >= 0 and (function, stack) not in reached:
             path.append(stack)
             stack = caller[stack]
-        node = known[function, stack] if stack >= 0 else of_function
-        for below in reversed(path):
-            node = known[function, below] = child(node, kind_of_stack[below])
+        node = reached[function, stack] if stack >= 0 else of_function
+        for callee in reversed(path):
+            node = reached[function, callee] = nodes.child(node, kind_of_stack[callee])
         return node
 
-    nodes = [*map(node_of, functions.tolist(), tops.tolist())]
-    node_of_sample = np.array(nodes, dtype=np.int64)[pair]
-    return np.array(parents), np.array(kind_of_node), node_of_sample
+    node_of_pair = [*map(node_of, functions.tolist(), tops.tolist())]
+    node_of_sample = np.array(node_of_pair, dtype=np.int64)[pair]
+    return np.array(nodes.parents), np.array(nodes.kinds), node_of_sample
+
+
+class _Nodes:
+    """The nodes of a tree that grows: the parent and the kind of each."""
+
+    def __init__(self) -> None:
+        self.parents, self.kinds = [_ROOT], [_ROOT]
+        self._children: dict[tuple[int, int], int] = {}
+
+    def child(self, node: int, kind: int) -> int:
+        """The child of that kind; it is added where there is none."""
+        index = self._children.setdefault((node, kind), len(self.parents))
+        if index == len(self.parents):
+            self.parents.append(node)
+            self.kinds.append(kind)
+        return index
 
 
 def _described(
@@ -218,6 +230,7 @@ def _described(
     is_frame = (kind >= 0) & (kind < kinds)
     frame = frame_of_kind[kind[is_frame]]
     names, files = frames.name.values, frames.file.values
+    # The names of frames, then of everything, of what was not sampled, and of functions of tasks.
     name = len(names) + np.maximum(kind - kinds, -1) + 1
     file = np.full(len(kind), len(files))
     first = np.zeros(len(kind), dtype=np.int64)

@@ -32,8 +32,10 @@ class CriticalPath:
     ----------
     computations : Table
         A row per computation that ran tasks: ``computation``, ``wall`` (s), ``length`` of its
-        critical path (s), ``max_speedup`` (``wall / length``: the most that unlimited workers could
-        give), ``work`` (s, of all tasks), ``workers``.
+        critical path (s), ``scheduler_cpu`` (CPU seconds of the scheduler's thread, which does one
+        thing after the other), ``max_speedup`` (the most that unlimited workers could give: wall
+        time divided by the longer of the two), ``bound`` (which one: ``critical path`` or
+        ``scheduler``), ``work`` (s, of all tasks), ``workers``.
     tasks : Table
         A row per task on a critical path, in order: ``task`` (position in `Recording.tasks`),
         ``key``, ``function``, ``computation``, ``seconds``.
@@ -55,6 +57,18 @@ class CriticalPath:
         """Seconds of the critical paths of all computations together."""
         return float(self.computations["length"].sum())
 
+    @property
+    def scheduler_cpu(self) -> float:
+        """CPU seconds of the schedulers' threads, of all computations together."""
+        return float(self.computations["scheduler_cpu"].sum())
+
+    @property
+    def max_speedup(self) -> float:
+        """The most that unlimited workers could give to all computations; NaN without tasks."""
+        table = self.computations
+        serial = float(np.maximum(table["length"], table["scheduler_cpu"]).sum())
+        return float(table["wall"].sum()) / serial if serial else float("nan")
+
     def __str__(self) -> str:
         return f"{self.computations}\n\n{self.functions}"
 
@@ -68,7 +82,9 @@ class _Computation(NamedTuple):
     computation: str
     wall: float
     length: float
+    scheduler_cpu: float
     max_speedup: float
+    bound: str
     work: float
     workers: int
 
@@ -105,12 +121,16 @@ def critical_path(recording: Recording) -> CriticalPath:
         on_path += _chain_to(last, previous)
         row = recording.computations
         wall = float(row.stop[index] - row.start[index])
+        scheduler_cpu = _cpu_of_scheduler(recording, index, rows)
+        serial = max(length, scheduler_cpu)
         computations.append(
             _Computation(
                 computation=row.computation[index],
                 wall=wall,
                 length=length,
-                max_speedup=wall / length if length else float("nan"),
+                scheduler_cpu=scheduler_cpu,
+                max_speedup=wall / serial if serial else float("nan"),
+                bound="scheduler" if scheduler_cpu > length else "critical path",
                 work=float(seconds[rows].sum()),
                 workers=int(row.workers[index]),
             )
@@ -126,6 +146,15 @@ def _rows_of_computations(recording: Recording) -> Iterator[tuple[int, IntArray]
     for index, name in enumerate(recording.computations.computation.tolist()):
         if name in rows_of:
             yield index, rows_of[name]
+
+
+def _cpu_of_scheduler(recording: Recording, index: int, rows: IntArray) -> float:
+    """CPU seconds of a scheduler's thread, without the tasks that it ran; 0 if not known."""
+    computations = recording.computations
+    cpu = float(np.nan_to_num(computations.scheduler_cpu[index]))
+    if computations.scheduler[index] == "synchronous":
+        cpu -= float(np.nansum(recording.tasks.thread_cpu[rows]))
+    return max(cpu, 0.0)
 
 
 def _slowest_chains(
@@ -192,9 +221,10 @@ def _computations_table(rows: Sequence[_Computation]) -> Table:
     columns: dict[str, Categorical | FloatArray | IntArray] = {
         name: np.array([getattr(row, name) for row in rows], dtype=float)
         for name in _Computation._fields
-        if name not in ("computation", "workers")
+        if name not in ("computation", "bound", "workers")
     }
     columns["computation"] = Categorical.of(row.computation for row in rows)
+    columns["bound"] = Categorical.of(row.bound for row in rows)
     columns["workers"] = np.array([row.workers for row in rows], dtype=np.int64)
     return Table({name: columns[name] for name in _Computation._fields})
 

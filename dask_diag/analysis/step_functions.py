@@ -80,8 +80,10 @@ def ready_tasks(recording: Recording) -> Level:
     start = np.where(np.isnan(tasks.start), computation_stops(recording), tasks.start)
     moments = np.concatenate([ready, np.maximum(start, ready)])
     order = np.argsort(moments, kind="stable")
+    # A task counts one from when it is ready to when it starts.
     changes = np.repeat(np.array([1, -1], np.int32), len(tasks))[order]
     moments = moments[order]
+    # Of changes at the same moment only the level after the last is a step.
     last = np.append(moments[1:] != moments[:-1], True)
     return Level(moments[last], np.cumsum(changes)[last])
 

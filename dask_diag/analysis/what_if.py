@@ -25,7 +25,7 @@ REMOVED = (
     *WAITS,
 )
 WORTH_TRYING = 0.001
-"""The share of the time of tasks from which on an activity of theirs is tried without."""
+"""Least share of the time of tasks that an activity has whose removal is tried."""
 
 
 class _Change(NamedTuple):

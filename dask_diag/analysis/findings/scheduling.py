@@ -42,6 +42,7 @@ def tasks_too_small(analysis: Analysis) -> Finding | None:
     if share < WORTH_REPORTING:
         return None
     mean, cost = analysis.in_tasks / started, overhead / started
+    # The factor f with cost / (cost + f * mean) = GOAL, as overhead is by task and not by size.
     times = cost * (1 - GOAL) / GOAL / mean
     names = top_functions(analysis.recording, np.ones(len(analysis.task_seconds)))
     return Finding(
@@ -71,6 +72,7 @@ def serial_chain(analysis: Analysis) -> Finding | None:
     lost = chain = 0.0
     for computation in path.computations.to_dicts():
         workers = max(1, computation["workers"])
+        # All work, divided evenly; only what the chain takes beyond that is lost to it.
         ideal = max(computation["work"] / workers, 0.0)
         bound_by_chain = computation["length"] >= CHAIN_OF_WALL * computation["wall"]
         too_long = computation["length"] > CHAIN_OF_EVEN_SHARE * ideal

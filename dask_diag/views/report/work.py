@@ -110,12 +110,16 @@ def longest_chains(analysis: Analysis) -> Iterator[Part]:
     path = analysis.critical_path
     yield Grid(
         "Critical path of each computation",
-        ("computation", "wall", "critical path", "all tasks", "workers", "max speedup"),
+        (
+            *("computation", "wall", "critical path", "scheduler CPU", "all tasks", "workers"),
+            "max speedup",
+        ),
         [
             (
                 safe(row["computation"], 30),
                 seconds(row["wall"]),
                 seconds(row["length"]),
+                seconds(row["scheduler_cpu"]),
                 seconds(row["work"]),
                 str(row["workers"]),
                 f"{amount(row['max_speedup'])}×",
