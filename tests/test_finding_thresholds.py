@@ -218,7 +218,7 @@ def test_io_that_was_metered_needs_no_guess():
 @pytest.mark.parametrize(
     ("tasks", "workers", "won"),
     [
-        # Eight workers have room for six tasks at once.
+        # Eight workers have space for six tasks at once.
         ([Task(n // 2, n // 2 + 1, 0.0, worker=n % 2) for n in range(6)], 2, 2.0),
         # Sixteen would run twenty in two rounds: no less than 1.25 of the work of each.
         ([Task(n // 4, n // 4 + 1, 0.0, worker=n % 4) for n in range(20)], 4, 3.75),
