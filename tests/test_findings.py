@@ -171,7 +171,7 @@ def test_more_workers_win_no_more_than_there_is():
     recording = recorded(independent((time.sleep, 0.05), 80), num_workers=4)
     finding = the(recording, "io-bound")
     # With sixteen each does five, not twenty.
-    lasted = float((recording.computations["stop"] - recording.computations["start"])[0])
+    lasted = float((recording.computations.stop - recording.computations.prepared)[0])
     assert finding.seconds_lost == pytest.approx(lasted - 5 * 0.05, abs=0.03)
     assert "could save" in finding.advice
     assert "(dask-diag run --waits)" in finding.advice
@@ -256,7 +256,7 @@ def test_no_parallelism(retried):
         recording = recorded(chain((compute_without_the_lock, 40), 16))
         finding = the(recording, "serial-chain")
         assert "16 dependent tasks" in finding.evidence
-        lasted = float((recording.computations["stop"] - recording.computations["start"])[0])
+        lasted = float((recording.computations.stop - recording.computations.prepared)[0])
         assert finding.seconds_lost == pytest.approx(lasted / 2, rel=0.2)
         assert codes(recording) == {"serial-chain"}
 

@@ -150,6 +150,25 @@ def test_the_peak_of_cpu_is_never_below_the_average():
     assert peak is None or int(peak) >= int(average)
 
 
+@pytest.mark.parametrize(
+    ("times", "unknown"),
+    [
+        ([0.02, 0.5, 1.0, 1.02, 1.5], [0, 3]),
+        ([0.01, 0.02, 0.03], []),
+        ([0.02], []),
+        ([0.3, 1.0, 2.0], []),
+    ],
+)
+def test_cpu_of_an_interval_too_short_to_measure_is_not_drawn(times, unknown):
+    cpu = np.where(np.isin(np.arange(len(times)), unknown), 214.0, 90.0)
+    resources = filled_table("resources", {"time": np.array(times), "cpu": cpu})
+    recording = replace(recording_of(TASKS), resources=resources)
+    figure = visualize(recording, plots=["resources"], show=False, save=False)
+    (source,) = {r.data_source for r in figure.renderers}
+    assert np.flatnonzero(np.isnan(source.data["cpu"])).tolist() == unknown
+    assert figure.y_range.end == 100
+
+
 def test_the_legend_of_activities_names_what_can_be_seen(tmp_path):
     # Of 20 s of two workers 10 s are idle, and 1 ms of a task of 10 s is not CPU.
     rows = [("f", 0.0, 10.0, 9.999, "thread-0")]

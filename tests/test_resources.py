@@ -262,7 +262,8 @@ def reported_of(start, *samples):
     times, cpu = (np.array(column, float) for column in zip(*samples, strict=True))
     zeros = np.zeros(len(times))
     columns = dict.fromkeys(
-        ("memory", "memory_children", "read", "written", "threads", "delay"), zeros
+        ("memory", "memory_children", "read", "written", "threads", "delay", "cpu_others"),
+        zeros,
     )
     recording = ResourceProfiler().recording
     table = Table({"time": times, "cpu": cpu, **columns})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from dask_diag import ResourceProfiler, report, visualize
 
 from .stacks import known_stacks
 from .test_browser import IDLE, browser, is_a_problem, sum_of_blocks  # noqa: F401
+from .test_views import recording_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
 
@@ -53,6 +55,53 @@ def pictures(tmp_path_factory):
     visualize(known_stacks(), plots=["flame"], filename=folder / "flame.html", show=False)
     visualize(many_tasks(5000), filename=folder / "many.html", show=False)
     return folder
+
+
+BOUNDS_OF_TOOLTIPS = """() => [...document.querySelectorAll(".bk-Tooltip")].map((tooltip) => {
+    const {left, right, top, bottom} = tooltip.getBoundingClientRect()
+    const style = getComputedStyle(tooltip)
+    return [[left, top, right, bottom], style.backgroundColor, style.color]
+}).filter(([[left, , right]]) => right > left)"""
+
+
+@pytest.mark.parametrize(
+    ("write", "size", "scheme"),
+    [
+        (visualize, "desk", "dark"),
+        (visualize, "phone", "light"),
+        (report, "desk", "light"),
+        (report, "phone", "dark"),
+    ],
+)
+def test_a_tooltip_is_in_the_window_and_in_the_colours_of_the_page(
+    opened, tmp_path, write, size, scheme
+):
+    key = "a-function-of-a-long-name-0123456789abcdef0123456789abcdef"
+    rows = [(key, start, start + 0.1, 0.05, "thread-0") for start in np.arange(0, 10, 0.1)]
+    options = {"show": False} if write is visualize else {}
+    write(recording_of(rows), tmp_path / "page.html", **options)
+    page = opened(tmp_path / "page.html", size, scheme)
+    width, height = SIZES[size]
+    plot = page.query_selector(".figure")
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    places = set()
+    for across in (0.3, 0.5, 0.7, 0.8):
+        for down in (0.3, 0.5, 0.7):
+            x, y = box["x"] + across * box["width"], box["y"] + down * min(box["height"], 300)
+            if not 0 < y < height:
+                continue
+            page.mouse.move(x, y)
+            page.wait_for_timeout(30)
+            for (left, top, right, bottom), background, color in page.evaluate(BOUNDS_OF_TOOLTIPS):
+                assert left >= 0
+                assert right <= width
+                assert bottom <= height or size == "desk"
+                dark = sum(map(int, re.findall("[0-9]+", background)[:3])) < 3 * 128
+                light_text = sum(map(int, re.findall("[0-9]+", color)[:3])) > 3 * 128
+                assert dark is light_text is (scheme == "dark")
+                places.add((left, top))
+    assert places
 
 
 def pixels(element):

@@ -211,6 +211,14 @@ def test_a_script_that_crashes_or_prints_something_else_with_a_setting():
     assert "N=1: " not in text
 
 
+def test_a_script_that_sets_its_own_scheduler_is_said_to():
+    name = write(SLEEPS.replace("0.2", "0.001").replace("*tasks", "*tasks, scheduler='threads'"))
+    done = diag("tune", "--only", "--scheduler", "sync", "--budget", "20s", name)
+    assert done.returncode == 0
+    text = " ".join(done.stdout.split())
+    assert "scheduler=sync: not applied: the script sets its own scheduler" in text
+
+
 def test_ctrl_c_shows_what_is_known_and_leaves_no_child():
     name = write(
         SLEEPS + "    open(f'ran-{__import__(\"os\").getpid()}', 'w')\n    time.sleep(1)\n"
@@ -301,13 +309,14 @@ def test_a_function_is_tuned():
 
 
 @pytest.mark.truth
+@pytest.mark.timeout(1000)
 def test_processes_win_where_the_gil_is_the_bound(retried):
     name = write("""
 import dask
 
 def spin(n):
     total = 0
-    for value in range(12_000_000):
+    for value in range(8_000_000):
         total += value
     return total
 
@@ -316,7 +325,7 @@ if __name__ == "__main__":
 """)
 
     def measure():
-        result = dask_diag.tune(name, schedulers=["processes", "sync"], only=True, budget="10m")
+        result = dask_diag.tune(name, schedulers=["processes"], only=True, budget="5m")
         assert result.best is not None, str(result.summary())
         assert result.best.scheduler == "processes"
 
@@ -324,13 +333,14 @@ if __name__ == "__main__":
 
 
 @pytest.mark.truth
+@pytest.mark.timeout(600)
 def test_nothing_wins_where_there_is_nothing_to_gain():
     name = write("""
 import dask
 
 def spin(n):
     total = 0
-    for value in range(4_000_000):
+    for value in range(3_000_000):
         total += value
     return total
 
@@ -340,5 +350,5 @@ if __name__ == "__main__":
         value = dask.delayed(lambda value, n: spin(n))(value, n)
     print(value.compute())
 """)
-    result = dask_diag.tune(name, workers=[1, 3], schedulers=["sync"], only=True, budget="5m")
+    result = dask_diag.tune(name, workers=[1, 3], schedulers=["sync"], only=True, budget="3m")
     assert result.best is None, str(result.summary())

@@ -17,6 +17,7 @@ from dask_diag.analysis.critical_path import CriticalPath, critical_path
 from dask_diag.analysis.functions import by_function
 from dask_diag.analysis.memory import memory_usage
 from dask_diag.analysis.occupancy import Occupancy, occupancies
+from dask_diag.analysis.phases import phases
 from dask_diag.analysis.simulation import Simulator
 from dask_diag.analysis.step_functions import Level, cached_levels, seconds_computing
 from dask_diag.analysis.thread_groups import ThreadGroup, thread_groups
@@ -53,7 +54,12 @@ class Analysis:
     @cached_property
     def wall_time(self) -> Table:
         """The wall time, divided among phases and, while tasks ran, among activities."""
-        return wall_time(self.recording, self.activities)
+        return wall_time(self.recording, self.activities, self.occupancies)
+
+    @cached_property
+    def phases(self) -> Table:
+        """The wall time of each phase."""
+        return phases(self.recording)
 
     @cached_property
     def cells(self) -> Table:

@@ -16,8 +16,14 @@ import numpy as np
 
 from dask_diag.analysis.grouping import rows_by
 from dask_diag.analysis.memory import memory_usage
-from dask_diag.analysis.pairing import NO_TASKS, TimedTasks, differences, timed_tasks
-from dask_diag.analysis.statistics import CONFIDENCE, MIN_TASKS, Variation, half_width
+from dask_diag.analysis.pairing import NO_TASKS, TimedTasks, paired_seconds, timed_tasks
+from dask_diag.analysis.statistics import (
+    CONFIDENCE,
+    MIN_TASKS,
+    Variation,
+    half_width,
+    half_width_of_pairs,
+)
 from dask_diag.analysis.step_functions import cached_levels, seconds_computing
 from dask_diag.columns import Categorical, FloatArray
 from dask_diag.model.recording import Recording, expect_recording
@@ -99,14 +105,15 @@ class _FunctionChange:
         return self.after.seconds - self.before.seconds
 
     @cached_property
-    def differences(self) -> FloatArray | None:
-        return differences(self.before.timed, self.after.timed)
+    def pairs(self) -> tuple[FloatArray, FloatArray] | None:
+        """The seconds of each task before and after; None if they cannot be paired."""
+        return paired_seconds(self.before.timed, self.after.timed)
 
     @cached_property
     def variations(self) -> list[Variation]:
         """Of the sums that make up the change."""
-        if self.differences is not None:
-            return [Variation.of(self.differences)]
+        if self.pairs is not None:
+            return [Variation.of(self.pairs[1] - self.pairs[0])]
         sides = (self.before, self.after)
         return [Variation.of(side.timed.seconds) for side in sides if side.tasks]
 
@@ -119,7 +126,11 @@ class _FunctionChange:
         return bool(self.before.tasks and self.after.tasks) and self.has_known_variation
 
     def spread(self, risk: float) -> float:
-        return half_width(self.variations, risk) if self.has_known_variation else _NAN
+        if not self.has_known_variation:
+            return _NAN
+        if self.pairs is not None:
+            return half_width_of_pairs(*self.pairs, risk)
+        return half_width(self.variations, risk)
 
     def verdict(self, risk: float) -> str:
         if not self.before.tasks:
@@ -224,19 +235,25 @@ def _spread_of_total(changes: list[_FunctionChange], risk: float) -> float:
     a single task counts with what it differs by, so that it never makes a change of the total
     that is more than its own share of the standard error.
     """
-    paired = [row.differences for row in changes if row.differences is not None]
-    variations = [Variation.of(np.concatenate(paired))] if paired else []
-    unpaired = [row for row in changes if row.differences is None]
+    paired = [row.pairs for row in changes if row.pairs is not None]
+    before, after = (
+        np.concatenate([pair[side] for pair in paired] or [np.zeros(0)]) for side in (0, 1)
+    )
+    variations: list[Variation] = []
+    unpaired = [row for row in changes if row.pairs is None]
     unknown = 0.0
-    if paired and variations[0].size < MIN_TASKS:
-        variations.pop()
-        unknown += abs(float(sum(values.sum() for values in paired)))
+    if len(before) < MIN_TASKS:
+        unknown += abs(float((after - before).sum()))
+    else:
+        variations.append(Variation.of(after - before))
     for row in unpaired:
         if row.has_known_variation:
             variations += row.variations
         else:
             # Where the noise is not known, all of the change may be noise.
             unknown += abs(row.change)
+    if len(before) >= MIN_TASKS and len(variations) == 1:
+        return half_width_of_pairs(before, after, risk) + unknown
     return half_width(variations, risk) + unknown if variations else _NAN
 
 

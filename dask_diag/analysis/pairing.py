@@ -9,7 +9,7 @@ import numpy as np
 from dask_diag.columns import FloatArray, IntArray
 from dask_diag.model.tables import Tasks
 
-__all__ = ["NO_TASKS", "TimedTasks", "differences", "timed_tasks"]
+__all__ = ["NO_TASKS", "TimedTasks", "differences", "paired_seconds", "timed_tasks"]
 
 
 class TimedTasks(NamedTuple):
@@ -53,7 +53,13 @@ def timed_tasks(tasks: Tasks) -> TimedTasks:
 
 
 def differences(before: TimedTasks, after: TimedTasks) -> FloatArray | None:
-    """By how many seconds each task of a function took longer than its counterpart before.
+    """By how many seconds each task of a function took longer than its counterpart before."""
+    seconds = paired_seconds(before, after)
+    return None if seconds is None else np.asarray(seconds[1] - seconds[0])
+
+
+def paired_seconds(before: TimedTasks, after: TimedTasks) -> tuple[FloatArray, FloatArray] | None:
+    """The durations of each task of a function and of its counterpart.
 
     Tasks of one function may be meant to differ in size, so they are no sample of one distribution.
     The durations of one task in two runs are: if nothing changed, their difference is as likely to
@@ -68,7 +74,7 @@ def differences(before: TimedTasks, after: TimedTasks) -> FloatArray | None:
 
     Returns
     -------
-    array or None
+    pair of arrays or None
         None if one recording has more tasks than the other.
     """
     if len(before.seconds) != len(after.seconds):
@@ -83,4 +89,4 @@ def differences(before: TimedTasks, after: TimedTasks) -> FloatArray | None:
             break
     else:
         orders = [np.argsort(tasks.start, kind="stable") for tasks in (before, after)]
-    return np.asarray(after.seconds[orders[1]] - before.seconds[orders[0]])
+    return before.seconds[orders[0]], after.seconds[orders[1]]

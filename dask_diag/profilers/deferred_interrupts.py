@@ -74,6 +74,8 @@ class DeferredInterrupts:
 
     def let_through(self) -> None:
         """Hold none back until `hold` is called, and deliver what was noted so far."""
+        # The program's own handler is restored while the program runs: asyncio and others check
+        # which handler is installed.
         self._give_back()
         self.noted = 0
         self._deliver(sys._getframe())

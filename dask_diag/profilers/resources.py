@@ -94,8 +94,9 @@ class ResourceProfiler(Diagnostic):
     def results(self, samples: Iterable[Sequence[float]]) -> None:
         with self._lock:
             self.clear()
+            unknown = [_NAN] * (len(SAMPLE_COLUMNS) - 4)
             for time, mem, cpu in samples:
-                self.rows.samples.extend((time, cpu, mem * 1e6, 0.0, _NAN, _NAN, _NAN, _NAN))
+                self.rows.samples.extend((time, cpu, mem * 1e6, 0.0, *unknown))
             self._published = len(self.rows.samples)
 
     @property

@@ -9,6 +9,7 @@ import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings import Finding, find
+from dask_diag.analysis.headline import headline
 from dask_diag.formatting import count, percent, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.model.tables import Tasks
@@ -19,7 +20,7 @@ from dask_diag.views.sources import Sources, recording_of
 from dask_diag.views.summary_lines import labelled_lines, shares_of_worker_time
 from dask_diag.views.text import Record, Summary, SummaryParts, counted, make_summary
 
-__all__ = ["HEADINGS", "function_rows", "headline", "summary"]
+__all__ = ["HEADINGS", "function_rows", "outcome", "summary"]
 
 _FUNCTIONS_SHOWN = 20
 UNKNOWN_WORKER = "unknown"
@@ -46,7 +47,7 @@ def summary_parts(analysis: Analysis) -> SummaryParts:
     """What the summary of a recording shows."""
     total, shares = shares_of_worker_time(analysis)
     return SummaryParts(
-        headline=headline(analysis),
+        headline=f"{headline(analysis)}\n{outcome(analysis)}",
         warning=incomplete(analysis.recording),
         findings=list(map(_in_words, find(analysis))),
         bar_title=f"Worker time {seconds(total)}",
@@ -65,8 +66,8 @@ def _in_words(finding: Finding) -> tuple[str, str]:
     return f"{finding.code} ({title})", f"{evidence}. To do: {advice}."
 
 
-def headline(analysis: Analysis) -> str:
-    """Wall, tasks, workers and outcome, in one line."""
+def outcome(analysis: Analysis) -> str:
+    """Wall time of computations, tasks, workers and outcome, in one line."""
     recording = analysis.recording
     tasks, computations = recording.tasks, recording.computations
     if not len(tasks) and not len(computations):

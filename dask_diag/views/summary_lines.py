@@ -39,6 +39,7 @@ _SHORTEST_FOR_CPU = 0.05
 def labelled_lines(analysis: Analysis) -> Iterator[Line]:
     """What is worth knowing of a recording beside its findings and its table."""
     recording = analysis.recording
+    yield from _phases(analysis)
     yield from _critical_path(analysis)
     yield from _off_cpu(analysis)
     yield from _resources(recording)
@@ -62,6 +63,22 @@ def shares_of_worker_time(analysis: Analysis) -> tuple[float, list[tuple[str, fl
         for activity, amount in analysis.activities.items()
         if amount >= _SMALLEST_SHARE * total > 0
     ]
+
+
+def _phases(analysis: Analysis) -> Iterator[Line]:
+    """What there was beside tasks."""
+    recording = analysis.recording
+    if not len(recording.computations):
+        return
+    rows = analysis.phases.to_dicts()
+    wall = recording.stop - recording.start
+    parts = [
+        f"{row['phase']} {seconds(row['seconds'])}"
+        for row in rows
+        if row["phase"] == "tasks" or row["seconds"] >= _SMALLEST_SHARE * wall
+    ]
+    if len(parts) > 1:
+        yield "Phases", f"{', '.join(parts)}; in all {seconds(wall)}"
 
 
 def _metered(recording: Recording) -> Iterator[Line]:

@@ -53,6 +53,7 @@ class SummaryParts:
     Attributes
     ----------
     headline : str
+        A sentence per line.
     warning : str
         What to know before any number is read.
     findings : sequence of (str, str)
@@ -99,7 +100,7 @@ def counted(number: int, singular: str, plural: str = "") -> str:
 
 def _as_text(parts: SummaryParts) -> str:
     blocks = [
-        textwrap.wrap(parts.headline, _WIDTH),
+        [line for text in parts.headline.split("\n") for line in textwrap.wrap(text, _WIDTH)],
         _wrapped(parts.warning, "! ", "  "),
         list(_findings(parts.findings)),
         list(_bar(parts.bar_title, parts.bar)),

@@ -54,17 +54,20 @@ Cells = dict[tuple[Group, int], list[float]]
 
 
 class Run:
-    """One run of a task: it is one of its function's until it was seen for long.
+    """One run of a task: its samples count to its function, and to its key once it is long.
+
+    What was counted to the function is moved to the key when the task becomes long. So all samples
+    of a long task are under its key at any time, in a live snapshot too.
 
     Attributes
     ----------
     group : Group
-        To which what is seen of it goes now.
+        To which its samples are counted now.
     seconds : float
-        For how long it was seen.
+        For how long it was sampled.
     so_far : dict or None
-        What went to the group of its function, by some number of a time and node. None if nothing
-        does any more.
+        What was counted to the group of its function, by the number of a cycle and a node. None
+        once it is long.
     """
 
     __slots__ = ("_key", "group", "seconds", "so_far")

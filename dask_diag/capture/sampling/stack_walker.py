@@ -1,7 +1,7 @@
-"""From a frame that runs to the lines of code on its stack, as text, in as few steps as can be.
+"""From a running frame to the lines of code on its stack, as text, in as few steps as possible.
 
-No frame is kept, as that would keep the user's arrays. Code objects are, until `Walker.forget`, so
-that what was found for a stack of them need be found only once.
+No frame is retained, as that would keep the user's arrays. Code objects are, until `Walker.forget`,
+so that each distinct stack is made into text only once.
 """
 
 from __future__ import annotations
@@ -65,6 +65,9 @@ class Walker:
 
     def stack_of(self, innermost: FrameType, task: object) -> Stack | None:
         """The stack from where the task begins to this frame; None if no task runs in it."""
+        # Nothing is retained of a stack by which the next sample could stop halfway down. So a
+        # recursion 1,000 calls deep takes 0.2 ms each time; the sampler's share of time is limited,
+        # so such stacks are sampled less often.
         beginnings = self._beginnings
         places: list[int] = []
         add = places.append

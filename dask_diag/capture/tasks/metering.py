@@ -1,7 +1,7 @@
 """Metering from inside a task: seconds, bytes, or anything else, under labels of the user's.
 
 Which task is running is read off the calling stack, so it costs a task that meters nothing nothing.
-Code written for ``distributed.metrics.context_meter`` is heard too, once that module has
+Code written for ``distributed.metrics.context_meter`` is recorded too, once that module has
 been imported; and where no measured task runs, what is metered here goes to distributed's meter, as
 on a worker of a cluster.
 """
@@ -213,7 +213,7 @@ def _the_meter() -> ContextMeter:
 
 
 def _hear(label: Hashable, value: float, unit: str) -> None:
-    """Take over what was given to distributed's meter in a measured task."""
+    """Record what was given to distributed's meter in a measured task."""
     task = _current_task()
     if task is not None:
         _metered_of(task).add(label, value, unit)
@@ -222,8 +222,10 @@ def _hear(label: Hashable, value: float, unit: str) -> None:
 def hear_distributed() -> None:
     """Listen to distributed's meter too, if it has been imported; see `stop_hearing_distributed`.
 
-    What it says outside of our tasks is ignored.
+    What is metered outside of measured tasks is ignored.
     """
+    # The meter falls back on this dict where no context variable was set, as in threads that dask
+    # started. While a computation runs, an entry in it receives all that is metered.
     callbacks = getattr(_distributed_meter(), "_callbacks", None)
     if callbacks is not None:
         callbacks.get().setdefault(_NAME, _hear)

@@ -118,7 +118,7 @@ def set_hover(
 ) -> None:
     """Set the tooltip of `renderers`, if the figure has a hover tool."""
     for hover in plot.select(HoverTool):
-        hover.update(tooltips=tooltips, renderers=list(renderers), **settings)
+        hover.update(tooltips=tooltips, renderers=list(renderers), show_arrow=False, **settings)
 
 
 def formatted(kind: str, value: str = "value", **args: object) -> CustomJSHover:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings import CODES, Finding, find
+from dask_diag.analysis.headline import headline
 from dask_diag.model.recording import Recording
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import lost, no_findings
@@ -22,7 +23,7 @@ from dask_diag.views.report.components import (
     safe,
 )
 from dask_diag.views.report.predictions import predictions
-from dask_diag.views.summary import HEADINGS, function_rows, headline
+from dask_diag.views.summary import HEADINGS, function_rows, outcome
 from dask_diag.views.summary_lines import labelled_lines
 from dask_diag.views.text import counted
 
@@ -58,7 +59,7 @@ def _shown(finding: Finding) -> ShownFinding:
 
 
 def _summary(analysis: Analysis) -> Iterator[Part]:
-    yield Text([f"{headline(analysis)}."])
+    yield Text([f"{headline(analysis)}.", f"{outcome(analysis)}."])
     rows = list(function_rows(analysis))
     if rows:
         yield Grid("Time by function", HEADINGS, rows)
