@@ -79,7 +79,8 @@ def recorded(dsk, get=dask.threaded.get, waits=False, dt=0.1, **kwargs):
 
 
 def codes(recording):
-    return {finding.code for finding in findings(recording)}
+    """What is found in the program, whatever else this machine does meanwhile."""
+    return {finding.code for finding in findings(recording)} - {"busy-machine"}
 
 
 def the(recording, code):
@@ -111,7 +112,7 @@ HEALTHY = {
 @pytest.mark.parametrize("which", HEALTHY)
 def test_nothing_is_found_in_healthy_work(which, retried):
     def measure():
-        assert findings(HEALTHY[which]()) == []
+        assert codes(HEALTHY[which]()) == set()
 
     retried(measure)
 
