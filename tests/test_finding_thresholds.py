@@ -12,6 +12,7 @@ import pytest
 from dask_diag import Recording, findings
 from dask_diag.analysis.cpu_accounting import cpu_outside_tasks
 from dask_diag.analysis.findings.function_names import top_functions
+from dask_diag.formatting import seconds
 
 from .stacks import LEAF, MAIN, recording_of_stacks
 from .tables import filled_table
@@ -293,6 +294,15 @@ def test_serial_chain(tasks, stop, severity):
         work = 1.0 + tasks[-1].stop
         assert finding.seconds_lost == pytest.approx(1.0 - work / 2)
         assert "4 dependent tasks" in finding.evidence
+
+
+@pytest.mark.parametrize(("longest", "is_chain"), [(0.49, True), (0.51, False)])
+def test_a_chain_of_which_one_task_is_most_is_no_serial_chain(longest, is_chain):
+    rest = (1 - longest) / 2
+    first = Task(0, rest)
+    second = Task(rest, rest + longest, depends_on=(0,))
+    third = Task(rest + longest, 1, depends_on=(1,))
+    assert ("serial-chain" in found(run([first, second, third]))) == is_chain
 
 
 def straggling(seconds, others=3, usual=0.4):
@@ -618,6 +628,27 @@ def test_memory_grows_steadily_if_each_quarter_of_the_samples_has_more():
     assert "memory-growth" in found(growing(0, steps=quarters, held=0))
     thirds = [60 * MB if n in (4, 7) else 0 for n in range(10)]
     assert "memory-growth" not in found(growing(0, steps=thirds, held=0))
+
+
+def read_at_rest(recording, first, last):
+    """Between tasks, memory was read only from one of these times to the other."""
+    time = recording.processes.time
+    within_tasks = time % 1 > 0
+    rows = within_tasks | ((first <= time) & (time <= last))
+    return replace(recording, processes=recording.processes.rows(rows))
+
+
+@pytest.mark.parametrize(
+    # The second quarter of the samples starts at 3.5, the last one at 8.5.
+    ("first", "last", "is_found"),
+    [(0, 10, True), (3, 9, True), (4, 9, False), (3, 8, False)],
+)
+def test_memory_growth_needs_readings_at_rest_at_both_ends(first, last, is_found):
+    recording = read_at_rest(growing(40 * MB, held=0), first, last)
+    finding = found(recording).get("memory-growth")
+    assert bool(finding) == is_found
+    if finding:
+        assert f"after {seconds(float(last - first))}" in finding.evidence
 
 
 def test_memory_that_is_given_back_is_no_growth():

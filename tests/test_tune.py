@@ -219,7 +219,8 @@ def test_a_script_that_sets_its_own_scheduler_is_said_to():
     assert "scheduler=sync: not applied: the script sets its own scheduler" in text
 
 
-def test_ctrl_c_shows_what_is_known_and_leaves_no_child():
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_shows_what_is_known_and_leaves_no_child(number):
     name = write(
         SLEEPS + "    open(f'ran-{__import__(\"os\").getpid()}', 'w')\n    time.sleep(1)\n"
     )
@@ -230,9 +231,9 @@ def test_ctrl_c_shows_what_is_known_and_leaves_no_child():
     while len(list(Path().glob("ran-*"))) < 4:
         assert process.poll() is None
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == -signal.SIGINT
+    assert process.returncode == -number
     assert "interrupted: this is what was measured until then" in " ".join(stdout.split())
     assert "Traceback" not in stderr
     assert all(gone(int(path.name.removeprefix("ran-"))) for path in Path().glob("ran-*"))

@@ -43,6 +43,7 @@ RULES_ON_TIME: tuple[Rule, ...] = (
     overlapping_computations,
     busy_machine,
 )
+"""Those on what took time: there are tasks, and computations lasted `LONG_ENOUGH`."""
 RULES_ON_STATE: tuple[Rule, ...] = (memory_growth, failed_tasks, late_samples)
 """Those that do not depend on how long tasks took."""
 CODES = tuple(schema.FINDINGS)

@@ -79,7 +79,7 @@ def serial_chain(analysis: Analysis) -> Finding | None:
         if workers > 1 and bound_by_chain and too_long:
             lost += computation["length"] - ideal
             chain += computation["length"]
-    share = lost / analysis.wall if analysis.wall else 0.0
+    share = lost / analysis.wall
     if share < WORTH_REPORTING or _one_task_is_most(path):
         return None
     names = path.functions["function"].tolist()[:MOST_NAMED]

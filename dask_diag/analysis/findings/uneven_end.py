@@ -86,7 +86,7 @@ def imbalance(analysis: Analysis) -> Finding | None:
         if idle / occupancy.workers > lost:
             busy = _least_and_most_busy(analysis, occupancy)
         lost += idle / occupancy.workers
-    if not analysis.wall or lost < WORTH_REPORTING * analysis.wall:
+    if lost < WORTH_REPORTING * analysis.wall:
         return None
     if straggler(analysis) is not None or serial_chain(analysis) is not None:
         return None

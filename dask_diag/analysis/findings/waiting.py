@@ -163,7 +163,7 @@ def serialization_bound(analysis: Analysis) -> Finding | None:
     # A new worker process imports modules as it unpickles its first task: once, not for each task.
     pickling -= _seconds_of_imports(analysis)
     moving = pickling + sum(_overhead_in_transit(analysis))
-    share = moving / analysis.available if analysis.available else 0.0
+    share = moving / analysis.available
     if share < WORTH_REPORTING:
         return None
     took = transfers.stop - transfers.start
