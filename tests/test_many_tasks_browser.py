@@ -64,7 +64,7 @@ def test_many_tasks_are_drawn_soon(opened, retried):  # noqa: F811
         page = opened(recording, plots=["tasks"])
         reported = state(page)
         assert page.evaluate("performance.now()") < 3000
-        assert reported["status"].startswith("200,000 tasks in view, drawn by pixel")
+        assert reported["status"].startswith("200,000 tasks in view, binned")
         assert len(reported["images"]) == 16
 
     retried(measure)
