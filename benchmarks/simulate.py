@@ -95,9 +95,9 @@ def million() -> Iterator[Row]:
     """The simulator's own CPU seconds."""
     recording = with_dependencies(many_tasks(1_000_000))
     for workers in (None, 16):
-        begun = time.process_time()
+        start = time.process_time()
         simulate(recording, workers=workers)
-        seconds = time.process_time() - begun
+        seconds = time.process_time() - start
         what = f"1,000,000 tasks, {workers or 'as many'} workers (bar: 5 s)"
         yield what, "", f"{seconds:.2f} s of CPU", ""
 
