@@ -70,6 +70,8 @@ def recording_of(tasks: Table, workers: int) -> Recording:
         "workers": np.array([workers]),
         "process_cpu": np.array([float(tasks["thread_cpu"].sum())]),
         "scheduler_cpu": zero,
+        "others_cpu": zero,
+        "hooks_cpu": zero,
         "voluntary_switches": zero,
         "involuntary_switches": zero,
         "cpus": np.array([workers]),

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from dask_diag.analysis.memory import memory_usage
     from dask_diag.analysis.simulation import simulate
     from dask_diag.analysis.waits import waits
+    from dask_diag.analysis.what_if import what_if
     from dask_diag.model.recording import Recording, combine
     from dask_diag.storage import load, save
+    from dask_diag.tuning.tune import tune
     from dask_diag.views.exports import export
     from dask_diag.views.report.page import report
     from dask_diag.views.summary import summary
@@ -59,8 +61,10 @@ __all__ = [
     "simulate",
     "span",
     "summary",
+    "tune",
     "visualize",
     "waits",
+    "what_if",
 ]
 
 load_defaults()
@@ -79,8 +83,10 @@ _WHEN_FIRST_USED = {
     "save": "dask_diag.storage",
     "simulate": "dask_diag.analysis.simulation",
     "summary": "dask_diag.views.summary",
+    "tune": "dask_diag.tuning.tune",
     "visualize": "dask_diag.views.visualize",
     "waits": "dask_diag.analysis.waits",
+    "what_if": "dask_diag.analysis.what_if",
 }
 
 

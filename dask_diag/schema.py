@@ -115,6 +115,12 @@ class Computations(Schema):
     workers = _integer("How many tasks could run at once; 0 if not known.")
     process_cpu = _seconds("CPU of the computing process meanwhile, all threads.")
     scheduler_cpu = _seconds("CPU of the thread that called the scheduler.")
+    others_cpu = _seconds(
+        "CPU of other programs meanwhile, on the CPUs that the process may use; NaN if not known."
+    )
+    hooks_cpu = _seconds(
+        "CPU of the profilers' hooks meanwhile, about: calibrated per task; NaN if not known."
+    )
     voluntary_switches = _number("", "How often a thread of the process gave its CPU up to wait.")
     involuntary_switches = _number("", "How often one lost its CPU though it could have run.")
     cpus = _integer("How many CPUs the process may use.")
@@ -171,6 +177,9 @@ class Resources(Schema):
     written = _number("bytes", "Bytes written to storage since the first sample.")
     threads = _number("", "Threads of all processes.")
     delay = _seconds("How long after it was due the sample was taken.")
+    cpu_others = _number(
+        "%", "CPU of other programs since the sample before, of one core; NaN if not known."
+    )
 
 
 class Processes(Schema):
@@ -469,6 +478,7 @@ FINDINGS = {
     "overlapping-computations": "Computations competed for the workers.",
     "memory-growth": "Memory grew from computation to computation.",
     "failed-tasks": "Tasks raised exceptions.",
+    "busy-machine": "Other programs took CPUs that tasks waited for.",
     "late-samples": "Samples were taken too late to be relied on.",
 }
 """The codes of findings; each has a page in the documentation."""

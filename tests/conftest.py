@@ -44,7 +44,7 @@ def own_threads():
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind(request, tmp_path, monkeypatch):
-    """After every test: no thread, process, callback, file handle or stray file of ours."""
+    """After every test: no thread, process, callback, file handle or stray file of own."""
     monkeypatch.chdir(tmp_path)
     before = set(tmp_path.iterdir())
     files_before = our_files(tmp_path)
@@ -73,6 +73,15 @@ def hears_ctrl_c():
     yield
     if handler is signal.SIG_IGN:
         signal.signal(signal.SIGINT, handler)
+
+
+def pytest_configure():
+    """While mutmut notes which test runs which function, only this process can: see `make mutate`.
+
+    Processes that tests start in other directories do not find its settings.
+    """
+    if os.environ.get("MUTANT_UNDER_TEST") == "stats":
+        del os.environ["MUTANT_UNDER_TEST"]
 
 
 def pytest_collection_modifyitems(items):

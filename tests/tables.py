@@ -7,7 +7,7 @@ from dask_diag.model.tables import TABLES
 
 
 def filled_table(name, columns):
-    """The table of that name; columns that are not given hold what stands for not known."""
+    """The table of that name; columns that are not given hold what represents not known."""
     kind = TABLES[name]
     rows = len(next(iter(columns.values()))) if columns else 0
     unknown = set(columns) - set(kind.schema)

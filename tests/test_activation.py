@@ -28,24 +28,24 @@ def keys(prof):
 
 
 class Events(Callback):
-    """A third party's callback: what it is told, and the graph's entry when it is told."""
+    """A third party's callback: what it is called with, and the entry of the graph at that time."""
 
     def __init__(self):
-        self.told = []
+        self.reported = []
         self.tasks = []
 
     def _start(self, dsk):
-        self.told.append("start")
+        self.reported.append("start")
 
     def _pretask(self, key, dsk, state):
-        self.told.append(("pre", key))
+        self.reported.append(("pre", key))
         self.tasks.append(type(dsk[key]).__name__)
 
     def _posttask(self, key, result, dsk, state, worker_id):
-        self.told.append(("post", key))
+        self.reported.append(("post", key))
 
     def _finish(self, dsk, state, failed):
-        self.told.append("finish")
+        self.reported.append("finish")
         self.tasks += [type(dsk[key]).__name__ for key in state["finished"]]
 
 
@@ -97,18 +97,18 @@ def test_two_overlapping_computes_are_both_recorded():
 
 @pytest.mark.parametrize("third_party", [Events, DasksProfiler, DasksCacheProfiler])
 def test_a_third_partys_callback_outlives_an_overlap(third_party):
-    theirs = third_party()
-    theirs.register()
+    peer = third_party()
+    peer.register()
     try:
         with Profiler() as prof:
             overlapping({"i-1": (add, 1, 2)}, {"j-1": (add, 1, 2)})
             assert len(keys(prof)) == 4
-        assert theirs._callback in Callback.active
-        before = len(getattr(theirs, "told", ())) + len(getattr(theirs, "results", ()))
+        assert peer._callback in Callback.active
+        before = len(getattr(peer, "reported", ())) + len(getattr(peer, "results", ()))
         dask.threaded.get(DSK, "c")
-        assert len(getattr(theirs, "told", ())) + len(getattr(theirs, "results", ())) > before
+        assert len(getattr(peer, "reported", ())) + len(getattr(peer, "results", ())) > before
     finally:
-        theirs.unregister()
+        peer.unregister()
 
 
 def test_a_third_partys_callback_hears_what_it_would_without_us():
@@ -116,16 +116,16 @@ def test_a_third_partys_callback_hears_what_it_would_without_us():
         dask.local.get_sync(DSK, "c")
     with Profiler(), Events() as beside, CacheProfiler():
         dask.local.get_sync(DSK, "c")
-    assert beside.told == alone.told
+    assert beside.reported == alone.reported
     assert beside.tasks == alone.tasks
     assert set(alone.tasks) == {"Task"}
 
 
-def test_dasks_own_profilers_work_beside_ours():
-    with DasksProfiler() as theirs, DasksCacheProfiler() as their_cache, Profiler() as prof:
+def test_dasks_own_profilers_work_beside_these():
+    with DasksProfiler() as peer, DasksCacheProfiler() as their_cache, Profiler() as prof:
         dask.threaded.get(DSK, "c")
-    assert sorted(r.key for r in theirs.results) == keys(prof) == ["b", "c"]
-    assert {type(r.task).__name__ for r in theirs.results} == {"Task"}
+    assert sorted(r.key for r in peer.results) == keys(prof) == ["b", "c"]
+    assert {type(r.task).__name__ for r in peer.results} == {"Task"}
     assert {type(r.task).__name__ for r in their_cache.results} == {"Task"}
 
 
@@ -137,10 +137,10 @@ def test_a_compute_nested_in_a_task_counts_once(inner, outer):
     def nested(x):
         return inner({"p-0": (add, x, 1), "q-0": (add, "p-0", 1)}, "q-0")
 
-    with Events() as theirs, Profiler() as prof:
+    with Events() as peer, Profiler() as prof:
         assert outer({"outer-0": (nested, 1)}, "outer-0", num_workers=2) == 3
     assert keys(prof) == ["outer-0"]
-    assert [event for event in theirs.told if "p-0" in event] == []
+    assert [event for event in peer.reported if "p-0" in event] == []
 
 
 def test_a_profiler_that_starts_while_another_thread_computes_stays():
@@ -340,7 +340,7 @@ def test_a_thousand_short_computes_while_registered():
     assert len(diagnostics[1].results) >= 900
 
 
-def test_a_distributed_client_is_told(monkeypatch):
+def test_a_distributed_client_is_reported(monkeypatch):
     import sys
     import types
 
@@ -353,7 +353,7 @@ def test_a_distributed_client_is_told(monkeypatch):
     assert "<Client: 2 workers>" in prof.summary()
 
 
-def test_a_dask_that_hides_overlapping_computes_is_told(monkeypatch):
+def test_a_dask_that_hides_overlapping_computes_is_reported(monkeypatch):
     monkeypatch.setattr("dask_diag.capture.dask_internals._dasks_own", None)
     with Profiler() as prof:
         dask.threaded.get(DSK, "c")

@@ -131,7 +131,7 @@ def test_metrics_have_the_keys_of_distributed():
     assert prof.metrics == execute_metrics(prof.recording)
 
 
-def test_an_unknown_grouping_is_told():
+def test_an_unknown_grouping_is_reported():
     with Profiler() as prof:
         pass
     with pytest.raises(DiagnosticError, match="by: expected one of activity, function"):
@@ -336,9 +336,9 @@ def test_a_hundred_thousand_tasks_are_broken_down_in_a_moment():
     start = np.arange(count) * 1e-3
     rows = list(zip(start, start + 5e-4, start + 7e-4, ["ok"] * count, [()] * count))
     recording = recording_of(rows, 4, count * 1e-3 + 1)
-    begun = time.perf_counter()
+    started = time.perf_counter()
     assert_adds_up(recording)
-    assert time.perf_counter() - begun < 10
+    assert time.perf_counter() - started < 10
 
 
 def test_it_is_a_public_name_and_prints():
@@ -355,7 +355,7 @@ def test_it_is_a_public_name_and_prints():
 
 
 class Slow:
-    """Takes known seconds to pickle and to rebuild, by whoever does it."""
+    """Takes known seconds to pickle and to rebuild, by the process that does it."""
 
     def __init__(self, pickling, rebuilding, size=0):
         self.args = pickling, rebuilding, size
@@ -384,7 +384,7 @@ def warm_pool():
         yield pool
 
 
-def test_moving_data_between_processes_is_told(warm_pool, retried):
+def test_moving_data_between_processes_is_reported(warm_pool, retried):
     # A result of 0.1 s and 0.3 s; it is pickled and rebuilt twice, once on each side.
     dsk = {("make", 0): (Slow, 0.1, 0.3, 1_000_000), ("use", 0): (consume, ("make", 0))}
 
@@ -430,22 +430,22 @@ def in_dollars():
     context_meter.digest_metric("fees", 2.0, "dollars\n")
 
 
-def test_a_unit_that_nothing_has_is_told_unless_it_is_well_known():
+def test_a_unit_that_nothing_has_is_reported_unless_it_is_well_known():
     with Profiler() as prof:
         dask.local.get_sync({("f", 0): (in_dollars,)}, ("f", 0))
     for known in ("bytes", "count"):
         assert len(activities(prof.recording, unit=known)) == 0
         assert activities(prof.recording, by="worker", unit=known).columns[0] == "worker"
     assert totals(prof.recording, unit="dollars\n") == {"fees": 2.0}
-    told = (
+    reported = (
         r"unit: expected one of 'seconds', 'bytes', 'count', 'dollars\\n', found 'second'; [^\n]*$"
     )
-    with pytest.raises(DiagnosticError, match=told):
+    with pytest.raises(DiagnosticError, match=reported):
         activities(prof.recording, unit="second")
 
 
 @pytest.mark.parametrize("functions", [5, "m", ["ok", "m"], [5], [[]]])
-def test_functions_that_no_task_has_are_told(functions):
+def test_functions_that_no_task_has_are_reported(functions):
     recording = recording_of([(1, 4, 5, "ok", ())], 2, 10)
     with pytest.raises(DiagnosticError, match=r"functions: expected .*, found "):
         activities(recording, functions=functions)

@@ -167,7 +167,7 @@ def test_choosing_the_unit_draws_bytes_by_function(opened):  # noqa: F811
     assert "@" not in text
 
 
-def test_hovering_a_share_of_cpu_tells_the_seconds(opened):  # noqa: F811
+def test_hovering_a_share_of_cpu_shows_the_seconds(opened):  # noqa: F811
     page = panel(opened, SEVERAL)
     box = frames(page)[1]
     page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 0.25 * box["height"])

@@ -292,12 +292,12 @@ def test_colours_are_fixed_and_of_labels_follow_from_the_name():
     assert order == ["thread-cpu", "I/O", "gil-wait", "failed", "overhead", "idle"]
 
 
-def test_no_fixed_colour_is_lost_on_the_dark_paper_of_a_page():
+def test_no_fixed_colour_is_lost_on_the_dark_background_of_a_page():
     dark = text_of("theme/theme.css").split("prefers-color-scheme: dark")[1]
-    paper = re.search(r"--background: (#\w+)", dark)[1]
+    background = re.search(r"--background: (#\w+)", dark)[1]
     fixed = {**_BEFORE_METERED, **_AFTER_METERED}
     assert len(fixed) > 15
-    assert {name: color for name, color in fixed.items() if contrast(color, paper) < 3} == {}
+    assert {name: color for name, color in fixed.items() if contrast(color, background) < 3} == {}
 
 
 def test_a_label_named_as_an_activity_of_free_workers_is_another_one():
@@ -337,7 +337,7 @@ def test_plots_are_chosen_by_name():
 
 
 @pytest.mark.parametrize(
-    ("plots", "told"),
+    ("plots", "reported"),
     [
         (
             ["taks"],
@@ -348,9 +348,9 @@ def test_plots_are_chosen_by_name():
         (["cache"], "plots: nothing was recorded for cache; choose among tasks, activities"),
     ],
 )
-def test_a_plot_that_there_is_not_is_told(plots, told):
+def test_a_plot_that_there_is_not_is_reported(plots, reported):
     (prof,) = run(Profiler())
-    with pytest.raises(DiagnosticError, match=told):
+    with pytest.raises(DiagnosticError, match=reported):
         visualize(prof, plots=plots, show=False, save=False)
 
 
@@ -413,7 +413,7 @@ def test_two_hundred_thousand_tasks_are_added_up_in_a_moment():
     start = np.arange(count) * 1e-3
     rows = list(zip(start, start + 5e-4, start + 7e-4, ["ok"] * count, [()] * count))
     recording = scheduled(rows, 4, count * 1e-3 + 1)
-    begun = time.perf_counter()
+    started = time.perf_counter()
     numbers = numbers_of(Analysis(recording))
-    assert time.perf_counter() - begun < 5
+    assert time.perf_counter() - started < 5
     assert numbers.cells["value"].sum() == pytest.approx(activities(recording)["value"].sum())

@@ -30,7 +30,7 @@ def calls(monkeypatch):
         monkeypatch.setattr(module, name, counted)
 
     count(occupancy, "sweep")
-    count(critical_path, "_longest_chains")
+    count(critical_path, "_slowest_chains")
     count(memory, "_scopes")
     count(waits, "_totals")
     return counts
@@ -41,7 +41,7 @@ def recording():
     return with_waits(run(chain(4, 0.3)), "io-wait")
 
 
-ONCE = {"sweep": 1, "_longest_chains": 1, "_scopes": 1, "_totals": 1}
+ONCE = {"sweep": 1, "_slowest_chains": 1, "_scopes": 1, "_totals": 1}
 
 
 def test_a_report_sweeps_over_the_workers_once(calls, tmp_path):

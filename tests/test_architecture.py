@@ -40,9 +40,11 @@ LAYERS = {
         *("profilers", "capture", "builders", "storage", "views", "analysis", "model"),
         *BASICS,
     },
-    "cli": {"cli", "profilers", "storage", "views", "analysis", "model", *BASICS},
+    "tuning": {"tuning", "storage", "views", "analysis", "model", *BASICS},
+    "cli": {"cli", "tuning", "profilers", "storage", "views", "analysis", "model", *BASICS},
     "__init__": {
         *("profilers", "capture", "storage", "views", "analysis", "model", "cli", "config"),
+        "tuning",
         *BASICS,
     },
     "__main__": {"cli"},

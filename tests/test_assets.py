@@ -121,3 +121,15 @@ def test_an_installed_package_has_every_file_that_pages_are_made_of():
     }
     assert len(data) > 20
     assert data <= installed
+
+
+@needs_node
+def test_keys_in_tooltips_have_no_long_tokens():
+    shown = {
+        "('sum-0123456789abcdef0123456789abcdef', 3, 4)": "('sum-012345…', 3, 4)",
+        "parse-f5a94a98-232f-4273-8bb3-449c082fda6a": "parse-f5a94a…",
+        "load-1234": "load-1234",
+        "('getitem-deadbeef', 0)": "('getitem-deadbeef', 0)",
+    }
+    module = "plots/tasks/lookups.js"
+    assert run_javascript(module, "short_key", *([key] for key in shown)) == list(shown.values())

@@ -93,10 +93,10 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(has_links, monkeypatch):
     with pytest.raises(DiagnosticError, match="will not overwrite"):
         with atomic_file("page.html") as temporary:
             temporary.write_text("new")
-            Path("page.html").write_text("theirs")
-    assert content() == {"page.html": "theirs"}
+            Path("page.html").write_text("other")
+    assert content() == {"page.html": "other"}
     write("other.html", "new")
-    assert content() == {"page.html": "theirs", "other.html": "new"}
+    assert content() == {"page.html": "other", "other.html": "new"}
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -256,13 +256,13 @@ def test_a_new_folder_appears_with_all_its_files():
 
 def test_only_what_an_earlier_call_wrote_is_removed():
     write_folder("folder", "a.csv", "b.csv", "c.csv", text="old")
-    Path("folder/mine.csv").write_text("mine")
+    Path("folder/own.csv").write_text("own")
     Path("folder/c.csv").unlink()
     os.mkdir("folder/c.csv")
     write_folder("folder", "a.csv", overwrite=True)
-    assert content() == {"folder": [MANIFEST, "a.csv", "c.csv", "mine.csv"]}
+    assert content() == {"folder": [MANIFEST, "a.csv", "c.csv", "own.csv"]}
     assert Path("folder/a.csv").read_text() == "new"
-    assert Path("folder/mine.csv").read_text() == "mine"
+    assert Path("folder/own.csv").read_text() == "own"
 
 
 @pytest.mark.parametrize(
@@ -270,12 +270,12 @@ def test_only_what_an_earlier_call_wrote_is_removed():
     ["[", "7", "{}", "null", "[7]", '["../file", "/etc/hostname", "", ".", "..", "sub/file"]'],
 )
 def test_a_manifest_leads_to_no_other_file(manifest):
-    Path("file").write_text("mine")
+    Path("file").write_text("own")
     os.makedirs("folder/sub")
-    Path("folder/sub/file").write_text("mine")
+    Path("folder/sub/file").write_text("own")
     Path(f"folder/{MANIFEST}").write_text(manifest)
     write_folder("folder", "a.csv", overwrite=True)
-    assert content() == {"file": "mine", "folder": [MANIFEST, "a.csv", "sub"]}
+    assert content() == {"file": "own", "folder": [MANIFEST, "a.csv", "sub"]}
     assert os.path.exists("folder/sub/file")
     assert json.loads(Path(f"folder/{MANIFEST}").read_text()) == ["a.csv"]
 
@@ -296,12 +296,12 @@ def test_a_folder_in_use_is_refused_without_overwrite():
         match=r"^will not overwrite the files in folder; pass overwrite=True to replace them",
     ):
         write_folder("folder", "b.csv")
-    Path("file").write_text("mine")
+    Path("file").write_text("own")
     with pytest.raises(DiagnosticError, match="file: expected a folder, found a file"):
         write_folder("file", "a.csv", overwrite=True)
     with pytest.raises(DiagnosticError, match=r"make the directory no first"):
         write_folder("no/folder", "a.csv")
-    assert content() == {"file": "mine", "folder": [MANIFEST, "a.csv"]}
+    assert content() == {"file": "own", "folder": [MANIFEST, "a.csv"]}
 
 
 def test_a_folder_of_a_files_name_stops_it_before_anything_is_moved():

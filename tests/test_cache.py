@@ -93,7 +93,7 @@ def test_any_callable_is_a_metric(metric, name, sizes):
         (lambda value: float("inf"), "ValueError"),
     ],
 )
-def test_a_metric_that_fails_is_told_and_does_not_end_the_compute(metric, error):
+def test_a_metric_that_fails_is_reported_and_does_not_end_the_compute(metric, error):
     with CacheProfiler(metric=metric) as cprof:
         assert dask.local.get_sync(CHAIN, ("c", 0)) == 5
     assert len(cprof.results) == 3

@@ -23,7 +23,7 @@ INTERVAL = 0.01
 SCHEDULERS = ["sync", "threads", "processes"]
 
 
-def load(seconds=0.5):
+def load_inputs(seconds=0.5):
     time.sleep(seconds)
 
 
@@ -95,10 +95,10 @@ def walls(sprof):
 def test_each_root_has_its_seconds_and_its_lines(scheduler, retried):
     def measure():
         with SamplingProfiler() as sprof:
-            load()
+            load_inputs()
             collection = Collection({("work", 0): (work,)})
             collection.compute(scheduler=scheduler)
-            load(0.3)
+            load_inputs(0.3)
         seconds = seconds_of_roots(sprof)
         in_graph, in_scheduler = walls(sprof)
         assert seconds[Root.BEFORE] == about(0.5)
@@ -110,10 +110,10 @@ def test_each_root_has_its_seconds_and_its_lines(scheduler, retried):
         stop = sprof.recording.computations.stop[0]
         assert seconds[Root.BETWEEN] == about(sprof.end_time - stop)
         assert seconds[Root.TASKS] == about(0.5)
-        assert lines_of(sprof, Root.BEFORE)["load"] == about(0.5)
+        assert lines_of(sprof, Root.BEFORE)["load_inputs"] == about(0.5)
         assert lines_of(sprof, Root.GRAPH)["build"] == about(collection.building)
-        assert lines_of(sprof, Root.BETWEEN)["load"] == about(0.3)
-        assert "load" not in lines_of(sprof, Root.GRAPH)
+        assert lines_of(sprof, Root.BETWEEN)["load_inputs"] == about(0.3)
+        assert "load_inputs" not in lines_of(sprof, Root.GRAPH)
 
     retried(measure)
 
@@ -143,7 +143,7 @@ def test_dasks_own_loop_opens_into_lines(retried):
 def test_without_a_computation_all_is_before(retried):
     def measure():
         with SamplingProfiler() as sprof:
-            load(0.3)
+            load_inputs(0.3)
         seconds = seconds_of_roots(sprof)
         assert seconds.pop(Root.BEFORE) == about(0.3)
         assert not any(seconds.values())
@@ -153,7 +153,7 @@ def test_without_a_computation_all_is_before(retried):
 
 def test_a_computation_called_from_another_thread(retried):
     def compute(collection):
-        load(0.2)
+        load_inputs(0.2)
         collection.compute(scheduler="threads")
 
     def measure():
@@ -168,7 +168,7 @@ def test_a_computation_called_from_another_thread(retried):
         assert seconds[Root.SCHEDULER] == pytest.approx(in_scheduler, rel=1e-6)
         assert lines_of(sprof, Root.GRAPH)["build"] == about(collection.building)
         # What another thread does besides is not sampled; this one waits for it.
-        assert "load" not in sprof.recording.frames.name.values
+        assert "load_inputs" not in sprof.recording.frames.name.values
         assert seconds[Root.BEFORE] == about(0.2)
         (joined,) = (
             seconds
@@ -187,7 +187,7 @@ def test_registered_in_a_thread_that_ends(retried):
         thread.start()
         thread.join()
         # It may have the ident of the thread that ended.
-        other = threading.Thread(target=load, args=(0.2,))
+        other = threading.Thread(target=load_inputs, args=(0.2,))
         other.start()
         other.join()
         collection = Collection({("work", 0): (work,)}, 0.2)
@@ -197,7 +197,7 @@ def test_registered_in_a_thread_that_ends(retried):
         assert seconds[Root.BEFORE] <= 2 * INTERVAL
         assert seconds[Root.BETWEEN] <= 2 * INTERVAL
         assert lines_of(sprof, Root.GRAPH)["build"] == about(collection.building)
-        assert "load" not in sprof.recording.frames.name.values
+        assert "load_inputs" not in sprof.recording.frames.name.values
 
     retried(measure)
 
@@ -237,7 +237,7 @@ def test_a_computation_in_a_task_is_the_tasks(scheduler, retried):
 
 
 def deep(depth):
-    return deep(depth - 1) if depth else load(0.3)
+    return deep(depth - 1) if depth else load_inputs(0.3)
 
 
 def test_a_deep_stack(retried):
@@ -248,7 +248,7 @@ def test_a_deep_stack(retried):
         names = recording.frames.name.tolist()
         called = [names[frame] for frame in recording.call_tree.frame.tolist()]
         assert called.count("deep") == 61
-        assert lines_of(sprof, Root.BEFORE)["load"] == about(0.3)
+        assert lines_of(sprof, Root.BEFORE)["load_inputs"] == about(0.3)
         # Up to the outermost call.
         assert "<module>" in called or "run_module" in called
 
@@ -257,7 +257,7 @@ def test_a_deep_stack(retried):
 
 def test_an_interrupt_leaves_nothing():
     def interrupted_in_graph():
-        load(0.1)
+        load_inputs(0.1)
         raise KeyboardInterrupt
 
     class Interrupted(Collection):
@@ -296,8 +296,8 @@ def test_no_frame_is_kept():
 
 
 def test_code_is_released():
-    space = {"load": load}
-    exec("def before(): load(0.1)", space)
+    space = {"load_inputs": load_inputs}
+    exec("def before(): load_inputs(0.1)", space)
     code = weakref.ref(space["before"].__code__)
     with SamplingProfiler() as sprof:
         space.pop("before")()
@@ -312,9 +312,9 @@ def test_cleared_while_it_is_registered(retried):
         sprof.register()
         try:
             Collection({("first", 0): (nothing,)}, 0.1).compute()
-            load(0.1)
+            load_inputs(0.1)
             sprof.clear()
-            load(0.2)
+            load_inputs(0.2)
             seconds = seconds_of_roots(sprof)
         finally:
             sprof.unregister()
@@ -334,7 +334,7 @@ def test_cpu_and_waiting(retried):
     def measure():
         with SamplingProfiler() as sprof:
             spin()
-            load(0.3)
+            load_inputs(0.3)
         samples = sprof.recording.samples
         assert samples.cpu_seconds.sum() == pytest.approx(0.3, abs=0.05)
 

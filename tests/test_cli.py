@@ -120,7 +120,7 @@ def test_report_writes_a_page_and_replaces_none_unasked(files):
     done = diag("report", "run.diag", "-o", "page.html")
     assert (done.returncode, done.stdout, done.stderr) == (
         0,
-        "report: page.html\nno findings\n",
+        "report: page.html\nNothing stood out.\n",
         "",
     )
     assert " in 1 computation: 1 task on " in Path("page.html").read_text()

@@ -160,9 +160,9 @@ def test_a_program_ends_as_without_us_where_its_stdout_is_full(ends, variables, 
         env=environment(**variables),
         check=False,
     )
-    ours = diag("run", name, stdout=stdout, env=environment(**variables))
-    assert ours.returncode == plain.returncode != 0
-    assert b"1 computation: 11 tasks" in ours.stderr
+    own = diag("run", name, stdout=stdout, env=environment(**variables))
+    assert own.returncode == plain.returncode != 0
+    assert b"1 computation: 11 tasks" in own.stderr
     assert len(dask_diag.load("script.diag").tasks) == 11
 
 

@@ -116,7 +116,7 @@ def files(run_diag):
     Path("text").write_text("hello")
     Path("empty").touch()
     Path("folder").mkdir()
-    Path("folder/mine").write_text("mine")
+    Path("folder/own").write_text("own")
     os.mkfifo("fifo")
     os.symlink("circle", "circle")
     os.symlink("missing", "gone")
@@ -200,7 +200,7 @@ def test_tables_are_put_beside_what_is_in_a_folder(monkeypatch):
     monkeypatch.chdir("folder")
     done = CliRunner().invoke(main, ["export", "../run.diag", "--format", "csv", "-o", ".", "-f"])
     assert done.exit_code == 0, done.output
-    assert Path("mine").read_text() == "mine"
+    assert Path("own").read_text() == "own"
     assert "tasks.csv" in os.listdir()
     assert [name for name in os.listdir() if name.startswith(".")] == [MANIFEST]
 

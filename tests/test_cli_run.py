@@ -37,8 +37,8 @@ def compute(scheduler="threads"):
 
 def environment(**others):
     """The variables of this process without those that change what Python does."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    return {**ours, "PYTHONPATH": ROOT, "PYTHONDONTWRITEBYTECODE": "1", **others}
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return {**own, "PYTHONPATH": ROOT, "PYTHONDONTWRITEBYTECODE": "1", **others}
 
 
 def python(*arguments, **kwargs):
@@ -97,11 +97,11 @@ def test_a_script_runs_as_python_runs_it():
     """
     name = script(body, "folder/script.py")
     arguments = [name, "--output", "x", "-m", "--", "-o", "ä b"]
-    plain, ours = python(*arguments), diag("run", *arguments)
-    assert (ours.returncode, ours.stdout) == (plain.returncode, plain.stdout)
-    assert "55" in ours.stdout
-    assert "total" in ours.stderr
-    assert " in 1 computation: 11 tasks on " in ours.stderr
+    plain, own = python(*arguments), diag("run", *arguments)
+    assert (own.returncode, own.stdout) == (plain.returncode, plain.stdout)
+    assert "55" in own.stdout
+    assert "total" in own.stderr
+    assert " in 1 computation: 11 tasks on " in own.stderr
     recording = load("script.diag")
     assert len(recording.tasks) == 11
     assert recording.notices == ()
@@ -122,9 +122,9 @@ def test_a_script_that_raises():
             fail(1)
     caller()
     """)
-    plain, ours = python(name), diag("run", name)
-    assert ours.returncode == plain.returncode == 1
-    assert ours.stderr.startswith(plain.stderr)
+    plain, own = python(name), diag("run", name)
+    assert own.returncode == plain.returncode == 1
+    assert own.stderr.startswith(plain.stderr)
     assert "ValueError: ä" in plain.stderr
     assert len(load("script.diag").tasks) == 11
 
@@ -134,10 +134,10 @@ def test_a_task_that_raises_looks_as_it_does_without_us():
     name = script("""
     dask.delayed(inc)("a").compute(scheduler="sync")
     """)
-    plain, ours = python(name), diag("run", name)
+    plain, own = python(name), diag("run", name)
     assert "in inc" in plain.stderr
-    assert "dask_diag" not in without_recording(ours.stderr)
-    assert plain.stderr.splitlines()[-1] in ours.stderr
+    assert "dask_diag" not in without_recording(own.stderr)
+    assert plain.stderr.splitlines()[-1] in own.stderr
     assert load("script.diag").tasks["outcome"].tolist() == ["failed"]
 
 
@@ -148,18 +148,18 @@ def test_a_task_that_raises_looks_as_it_does_without_us():
 )
 def test_the_exit_status_is_the_scripts(ends, status):
     name = script(f"\ncompute()\n{ends}\n")
-    plain, ours = python(name), diag("run", name)
-    assert ours.returncode == plain.returncode == status
+    plain, own = python(name), diag("run", name)
+    assert own.returncode == plain.returncode == status
     assert len(load("script.diag").tasks) == 11
-    assert ("words" in ours.stderr) == ("words" in plain.stderr)
+    assert ("words" in own.stderr) == ("words" in plain.stderr)
 
 
 @pytest.mark.once
-def test_a_syntax_error_is_told_as_python_tells_it():
+def test_a_syntax_error_is_reported_as_python_shows_it():
     name = script("\nif True print()\n")
-    plain, ours = python(name), diag("run", name)
-    assert ours.returncode == plain.returncode == 1
-    assert ours.stderr.startswith(plain.stderr)
+    plain, own = python(name), diag("run", name)
+    assert own.returncode == plain.returncode == 1
+    assert own.stderr.startswith(plain.stderr)
 
 
 @pytest.mark.once
@@ -187,7 +187,7 @@ def test_an_interrupted_script_leaves_a_recording(number):
         time.sleep(0.02)
     child.send_signal(number)
     _, stderr = child.communicate(timeout=60)
-    # As without us, the process ends by the signal: the shell tells 128 + its number.
+    # As without us, the process ends by the signal: the shell shows 128 + its number.
     assert child.returncode == -number
     assert ("KeyboardInterrupt" in stderr) == (number == signal.SIGINT)
     assert ("2 computations" in stderr) == (number == signal.SIGINT)
@@ -225,7 +225,7 @@ def test_processes_find_what_the_script_defines(context):
     if __name__ == "__main__":
         context = multiprocessing.get_context("{context}")
         for _ in range(5):
-            # Ended as soon as they have begun: nothing of ours may keep them from that.
+            # Ended as soon as they have started: nothing of own may keep them from that.
             context.Pool(2).terminate()
         with context.Pool(2) as pool:
             print(pool.map(inc, range(3)))
@@ -234,10 +234,10 @@ def test_processes_find_what_the_script_defines(context):
     """,
         "folder/script.py",
     )
-    ours = diag("run", name)
-    assert ours.returncode == 0, ours.stderr
-    assert "[1, 2, 3]" in ours.stdout
-    assert "55" in ours.stdout
+    own = diag("run", name)
+    assert own.returncode == 0, own.stderr
+    assert "[1, 2, 3]" in own.stdout
+    assert "55" in own.stdout
     assert set(load("script.diag").tasks["function"].tolist()) == {"inc", "total"}
 
 
@@ -252,27 +252,27 @@ def test_a_module():
     """
     script(body, "package/__main__.py")
     Path("package/other.py").write_text("")
-    plain, ours = python("-m", "package", "-o", "x"), diag("run", "-m", "package", "-o", "x")
+    plain, own = python("-m", "package", "-o", "x"), diag("run", "-m", "package", "-o", "x")
     assert plain.returncode == 0, plain.stderr
-    assert (ours.returncode, ours.stdout) == (0, plain.stdout)
+    assert (own.returncode, own.stdout) == (0, plain.stdout)
     assert len(load("package.diag").tasks) == 11
 
 
 @pytest.mark.once
 def test_code():
     code = COMPUTE + "print(sys.argv, __name__, sys.path[0] == '', compute('sync'))"
-    plain, ours = python("-c", code, "-x", "y"), diag("run", "-o", "c.diag", "-c", code, "-x", "y")
-    assert (ours.returncode, ours.stdout) == (plain.returncode, plain.stdout)
+    plain, own = python("-c", code, "-x", "y"), diag("run", "-o", "c.diag", "-c", code, "-x", "y")
+    assert (own.returncode, own.stdout) == (plain.returncode, plain.stdout)
     assert len(load("c.diag").tasks) == 11
 
 
 @pytest.mark.once
 def test_a_folder_with_a_main():
     script("\nprint(sys.argv, __file__, sys.path[0], compute())\n", "app/__main__.py")
-    plain, ours = python("app", "x"), diag("run", "app", "x")
-    assert ours.returncode == 0
-    assert "['app', 'x']" in ours.stdout
-    assert ours.stdout.split("55")[0].split()[:2] == plain.stdout.split()[:2]
+    plain, own = python("app", "x"), diag("run", "app", "x")
+    assert own.returncode == 0
+    assert "['app', 'x']" in own.stdout
+    assert own.stdout.split("55")[0].split()[:2] == plain.stdout.split()[:2]
     assert len(load("app.diag").tasks) == 11
 
 
@@ -327,20 +327,20 @@ def test_quiet_says_nothing_and_options_do_what_they_say():
 def test_nothing_is_overwritten_unasked(refused):
     name = script("\nprint('runs')\n")
     for there, option in (("script.diag", []), ("page.html", ["--report", "page.html"])):
-        Path(there).write_text("mine")
+        Path(there).write_text("own")
         assert refused(*option, name).splitlines() == [
             f"Error: will not overwrite {there}; pass --force to replace it, or choose another name"
         ]
-        assert Path(there).read_text() == "mine"
+        assert Path(there).read_text() == "own"
         Path(there).unlink()
-    Path("script.diag").write_text("mine")
+    Path("script.diag").write_text("own")
     assert diag("run", "--force", name).stdout == "runs\n"
     assert len(load("script.diag").tasks) == 0
 
 
 @pytest.mark.once
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         (["missing.py"], "cannot run missing.py: there is no such file"),
         (["-m", "no_such_module"], "cannot run the module no_such_module"),
@@ -355,13 +355,13 @@ def test_nothing_is_overwritten_unasked(refused):
         (["bad\x1b[2Jname.py"], "bad\\x1b[2Jname.py"),
     ],
 )
-def test_errors_of_ours_are_told_in_a_line(arguments, told, refused):
-    assert told in refused(*arguments)
+def test_errors_of_own_are_reported_in_a_line(arguments, reported, refused):
+    assert reported in refused(*arguments)
     assert os.listdir() == []
 
 
 @pytest.mark.once
-def test_a_report_that_cannot_be_written_is_told():
+def test_a_report_that_cannot_be_written_is_reported():
     Path("no").mkdir()
     name = script("\nimport os\nos.rmdir('no')\ncompute()\nsys.exit(3)\n")
     done = diag("run", "-q", "--report", "no/where.html", name)
@@ -395,7 +395,7 @@ def test_an_interval_is_a_number_of_seconds(refused):
 
 
 @pytest.mark.once
-def test_a_recording_that_the_program_removes_is_told():
+def test_a_recording_that_the_program_removes_is_reported():
     name = script("import os; os.remove('script.diag')")
     done = diag("run", name)
     assert "script.diag has been removed" in done.stderr
@@ -423,11 +423,11 @@ threading.Thread(target=later).start()
 @pytest.mark.parametrize(("ends", "status"), [("", 0), ("sys.exit(3)", 3), ("1 / 0", 1)])
 def test_threads_that_outlive_the_program_are_waited_for(ends, status):
     name = script(OUTLIVES.format(seconds=0.3) + ends)
-    plain, ours = python(name), diag("run", name)
-    assert (ours.returncode, ours.stdout) == (plain.returncode, plain.stdout)
-    assert ours.returncode == status
-    assert ours.stdout.split("\n")[-3:-1] == ["sum 55", "at exit"]
-    assert " in 1 computation: 11 tasks on " in ours.stderr
+    plain, own = python(name), diag("run", name)
+    assert (own.returncode, own.stdout) == (plain.returncode, plain.stdout)
+    assert own.returncode == status
+    assert own.stdout.split("\n")[-3:-1] == ["sum 55", "at exit"]
+    assert " in 1 computation: 11 tasks on " in own.stderr
     loaded = load("script.diag")
     assert loaded.tasks["outcome"].tolist() == ["ok"] * 11
     assert loaded.notices == ()
@@ -460,11 +460,11 @@ def test_ctrl_c_ends_the_wait_for_threads_as_it_does_without_us(ends, status):
 SLEEPS = """
 import dask, time
 
-begun = []
+started = []
 
 def nap(value):
-    begun.append(value)
-    if len(begun) == 20:
+    started.append(value)
+    if len(started) == 20:
         print("naps", flush=True)
     time.sleep(0.05)
 
@@ -568,6 +568,6 @@ def test_ctrl_c_while_it_starts_ends_by_the_signal(pause):
 @pytest.mark.once
 def test_what_is_registered_to_run_at_exit_runs_after_ctrl_c():
     name = script("import atexit\natexit.register(print, 'at exit')\nraise KeyboardInterrupt")
-    plain, ours = python(name), diag("run", name)
-    assert (ours.returncode, ours.stdout) == (plain.returncode, plain.stdout)
-    assert ours.stdout == "at exit\n"
+    plain, own = python(name), diag("run", name)
+    assert (own.returncode, own.stdout) == (plain.returncode, plain.stdout)
+    assert own.stdout == "at exit\n"

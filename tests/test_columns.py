@@ -94,11 +94,11 @@ def test_one_text_of_a_million_decodes_no_other():
     count = 1_000_000
     heads = Categorical(np.zeros(count, np.uint8), ["key-"])
     column = PrefixStrings.from_encoded(heads, np.full(count, 7, np.uint8), b"0123456" * count)
-    begun = process_time()
+    started = process_time()
     column.tolist()
-    whole = process_time() - begun
-    begun = process_time()
+    whole = process_time() - started
+    started = process_time()
     for index in range(0, count, 10_000):
         assert column[index] == "key-0123456"
     # A hundred single rows: decoding the column for each would take a hundred times as long.
-    assert process_time() - begun < whole
+    assert process_time() - started < whole

@@ -99,7 +99,7 @@ def test_a_combination_is_in_the_worst_state_of_its_parts():
 
 
 @pytest.mark.leaves_files
-def test_runs_that_have_the_same_pid_are_kept_apart():
+def test_runs_that_have_the_same_pid_are_separate():
     for tasks, path in ((3, "one.diag"), (5, "two.diag")):
         subprocess.run(
             [sys.executable, "-c", IN_A_CONTAINER, str(tasks), path],
@@ -177,8 +177,8 @@ def in_child(send):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_a_forked_child_is_a_run_of_its_own():
     random.seed(0)
-    mine = profiled()
-    seen = {mine.run_id}
+    own = profiled()
+    seen = {own.run_id}
     context = multiprocessing.get_context("fork")
     for _ in range(2):
         random.seed(0)
@@ -191,7 +191,7 @@ def test_a_forked_child_is_a_run_of_its_own():
         assert name.startswith(f"{drawn}-")
         assert drawn not in seen
         seen.add(drawn)
-    assert profiled().run_id == mine.run_id
+    assert profiled().run_id == own.run_id
 
 
 def test_a_block_that_forks_counts_what_both_recorded_once():
@@ -312,7 +312,7 @@ def test_time_that_two_resource_profilers_sampled_is_counted_once():
     one = sampled([1, 2, 3, 4], start=0)
     two = sampled([0.4, 1.4, 2.4, 3.4, 4.4, 5.4], start=0.1)
     both = Recording.combine([one, two])
-    # Of the second, the sample at 4.4 stands for more time within the first than after it.
+    # Of the second, the sample at 4.4 represents more time within the first than after it.
     assert times_of(both) == [1, 2, 3, 4, 5.4]
     assert both.processes["time"].tolist()[::2] == [0, 1, 2, 3, 4, 5.4]
     assert both.notices == (
@@ -330,13 +330,13 @@ def test_samples_are_in_order_of_time_whichever_recording_comes_first():
     assert both.notices == ()
 
 
-def test_recordings_of_one_run_one_after_the_other_are_all_kept():
+def test_recordings_of_one_run_one_after_the_other_are_all_retained():
     both = Recording.combine([sampled([1, 2, 3], start=0), sampled([3.01, 4, 5], start=3.001)])
     assert times_of(both) == [1, 2, 3, 3.01, 4, 5]
     assert both.notices == ()
 
 
-def test_recordings_of_different_runs_are_all_kept():
+def test_recordings_of_different_runs_are_all_retained():
     after = Recording.combine([sampled([11, 12]), sampled([1, 2], run="two")])
     assert times_of(after) == [1, 2, 11, 12]
     assert after.notices == ()
@@ -355,7 +355,7 @@ def test_runs_are_known_in_a_combination_of_combinations():
     assert again.run_id == "one,two"
 
 
-def test_what_is_sampled_in_a_pause_of_another_profiler_is_kept():
+def test_what_is_sampled_in_a_pause_of_another_profiler_is_retained():
     """A registered profiler samples while computations run, and not between them."""
     registered = sampled([1, 2, 3, 21, 22, 23], start=0, notes=[20])
     within = sampled([9, 10, 11, 12, 20.3], start=8, notes=[9.5])
@@ -564,11 +564,11 @@ def test_combining_a_million_tasks_takes_no_time_a_task():
                 dependencies=filled_table("dependencies", {"task": task, "depends_on": task - 1}),
             )
         )
-    begun = time.process_time()
+    started = time.process_time()
     both = Recording.combine([*parts, parts[0]])
-    took = time.process_time() - begun
+    took = time.process_time() - started
     assert len(both.tasks) == 1_000_000
     # As much as a loop over a tenth of the rows.
-    begun = time.process_time()
+    started = time.process_time()
     sum(1 for _ in range(1_000_000))
-    assert took < 20 * (time.process_time() - begun) + 0.2
+    assert took < 20 * (time.process_time() - started) + 0.2

@@ -125,12 +125,39 @@ def test_tasks_of_different_sizes_are_compared_one_by_one(token):
     assert half_width(variations, 0.01) > 3 * rows_of(compare(before, slower))["load"]["change"]
 
 
+SIZES = [4.6, 0.2, 0.15, 0.1, 0.1, 0.1]
+
+
+@pytest.mark.parametrize("token", ["1a2b", "3c4d"])
+def test_all_tasks_several_times_as_slow_are_found_whatever_their_sizes(token):
+    # 5.25 s in tasks of which one has nearly all: their differences vary as much as their sizes.
+    before = recording(load=SIZES)
+    slower = recording(load=np.array(SIZES) * around(4.65, 0.2, 6, 1), token=token)
+    comparison = compare(before, slower)
+    assert rows_of(comparison)["load"]["verdict"] == "slower"
+    assert comparison.regressions(0.1) == ["total", "load"]
+    assert rows_of(compare(slower, before))["load"]["verdict"] == "faster"
+
+
+def test_one_slow_task_of_many_may_be_chance():
+    for slow in (0, 3):
+        took = np.array(SIZES)
+        took[slow] *= 30
+        assert compare(recording(load=SIZES), recording(load=took)).regressions(0.1) == []
+
+
+def test_small_tasks_that_are_slower_are_no_change_where_a_large_one_varies():
+    took = np.array(SIZES) * [0.9, 1.2, 1.2, 1.2, 1.2, 1.2]
+    row = rows_of(compare(recording(load=SIZES), recording(load=took)))["load"]
+    assert row["verdict"] == "unchanged"
+
+
 def paired(before_keys, after_keys, before=(1.0, 2.0, 4.0), after=(1.0, 2.0, 4.0), order=None):
     """The differences between tasks of these keys and durations, which start in this order."""
 
     def timed(keys, seconds, start):
         columns = {"start": np.array(start, float), "stop": np.array(start, float) + seconds}
-        return timed_tasks(Table({"key": PrefixStrings.of(keys), **columns}))
+        return timed_tasks(filled_table("tasks", {"key": keys, **columns}))
 
     order = order or range(len(after_keys))
     pairs = differences(
@@ -217,7 +244,7 @@ def test_cpu_memory_and_what_is_held():
     comparison = compare(before, after)
     row = rows_of(comparison)["f"]
     assert (row["cpu_before"], row["cpu_after"]) == (pytest.approx(0.9), pytest.approx(0.4))
-    assert (row["held_before"], row["held_after"]) == (3.0, 7.0)
+    assert (row["cached_before"], row["cached_after"]) == (3.0, 7.0)
     assert (comparison.total["memory_before"], comparison.total["memory_after"]) == (2e9, 3e9)
     assert (row["memory_before"], row["memory_after"]) == (2e9, 3e9)
     assert rows_of(comparison)["g"]["memory_after"] == 1e9

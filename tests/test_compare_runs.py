@@ -88,6 +88,7 @@ def test_wall_computing_functions_and_activities_are_compared():
     assert rows["function", "sum"]["verdict"] == "slower"
     assert rows["function", "load"]["verdict"] == "unchanged"
     assert rows["activity", "thread-cpu"]["verdict"] == "more"
+    assert rows["phase", "tasks"]["verdict"] == "more"
 
 
 def test_a_run_five_times_as_slow_is_never_within_the_spread_of_steady_runs():

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dask_diag import DiagnosticError, Profiler, critical_path
+from dask_diag import DiagnosticError, Profiler, critical_path, summary
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import NO_ROWS
@@ -71,12 +71,48 @@ def test_the_longer_arm_of_a_diamond():
         "computation": "c",
         "wall": 100.0,
         "length": 7.0,
+        "scheduler_cpu": 0.0,
         "max_speedup": pytest.approx(100 / 7),
+        "bound": "critical path",
         "work": 9.0,
         "workers": 2,
     }
     assert path.functions.to_dicts()[0]["function"] == "f1"
     assert path.functions["seconds"].sum() == pytest.approx(7)
+
+
+def with_scheduler(recording, cpu, scheduler="threads"):
+    table = recording.computations
+    columns = {name: table[name] for name in table.columns}
+    columns["scheduler_cpu"] = np.full(len(table), float(cpu))
+    columns["scheduler"] = Categorical.of([scheduler] * len(table))
+    return dataclasses.replace(recording, computations=type(table)(columns))
+
+
+def test_unlimited_workers_are_no_faster_than_the_scheduler():
+    recording = with_scheduler(made([1, 5, 2, 1], [(1, 0), (2, 0), (3, 1), (3, 2)]), 25)
+    path = critical_path(recording)
+    row = path.computations.to_dicts()[0]
+    assert (row["bound"], row["scheduler_cpu"], row["length"]) == ("scheduler", 25, 7)
+    assert row["max_speedup"] == path.max_speedup == 4
+    line = " ".join(summary(recording).split())
+    assert "at most 4× faster with unlimited workers (bound by 25.0 s of scheduler CPU)" in line
+
+
+def test_a_scheduler_that_runs_the_tasks_itself_has_their_cpu_too():
+    recording = with_scheduler(made([1, 5], [(1, 0)]), 6.5, "synchronous")
+    tasks = {name: recording.tasks[name] for name in recording.tasks.columns}
+    tasks["thread_cpu"] = np.array([1.0, 5.0])
+    path = critical_path(dataclasses.replace(recording, tasks=type(recording.tasks)(tasks)))
+    assert path.scheduler_cpu == 0.5
+    assert path.computations["bound"].tolist() == ["critical path"]
+
+
+def test_computations_are_bound_each_by_its_own():
+    recording = with_scheduler(made([1, 2, 30], [(1, 0)], ["a", "a", "b"]), 10)
+    path = critical_path(recording)
+    assert path.computations["bound"].tolist() == ["scheduler", "critical path"]
+    assert path.max_speedup == pytest.approx(200 / 40)
 
 
 @st.composite
@@ -168,8 +204,8 @@ def test_a_million_tasks_in_seconds(retried):
     )
 
     def measure():
-        begun = time.perf_counter()
+        started = time.perf_counter()
         critical_path(recording)
-        assert time.perf_counter() - begun < 10
+        assert time.perf_counter() - started < 10
 
     retried(measure)

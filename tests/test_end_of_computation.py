@@ -1,4 +1,4 @@
-"""A recording may be asked for while a computation ends: no half of that is kept."""
+"""A recording may be asked for while a computation ends: no half of that is retained."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_recording_made_in_the_middle_of_an_end_spoils_none(owner, step, monke
     running = [True]
     with Profiler() as prof, SamplingProfiler() as sprof:
         if step == "__init__":
-            # Names are also made for whoever asks before the end.
+            # Names are also made for those who ask before the end.
             prof.recording
         monkeypatch.setattr(owner, step, with_a_reader)
         with pytest.raises(ValueError, match="0"):

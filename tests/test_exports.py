@@ -55,7 +55,7 @@ def nap(*_):
 
 
 def fail(*_):
-    raise ValueError("mine")
+    raise ValueError("own")
 
 
 def graph(count=6):
@@ -85,7 +85,7 @@ def recording():
 
 
 def failed():
-    with Profiler() as prof, pytest.raises(ValueError, match="mine"):
+    with Profiler() as prof, pytest.raises(ValueError, match="own"):
         dsk = {("nap", n): (nap,) for n in range(3)} | {("fail", 0): (fail, ("nap", 0))}
         dask.threaded.get(dsk, list(dsk), num_workers=2)
     return prof.recording
@@ -93,18 +93,18 @@ def failed():
 
 def in_flight():
     """Tasks that still ran when their computation had failed."""
-    begun = threading.Barrier(3)
+    since = threading.Barrier(3)
     end = threading.Event()
 
     def wait():
-        begun.wait(30)
+        since.wait(30)
         end.wait(30)
 
     def fail_beside():
-        begun.wait(30)
-        raise ValueError("mine")
+        since.wait(30)
+        raise ValueError("own")
 
-    with Profiler() as prof, pytest.raises(ValueError, match="mine"):
+    with Profiler() as prof, pytest.raises(ValueError, match="own"):
         dsk = {("wait", n): (wait,) for n in range(2)} | {("fail", 0): (fail_beside,)}
         dask.threaded.get(dsk, list(dsk), num_workers=3)
     recording = prof.recording
@@ -191,7 +191,7 @@ def trace_of(recording, tmp_path, name="x.perfetto.json"):
 
 def bound_flows(events):
     """What a reader binds flows to: events by time, those of one time in the file's order."""
-    open_slices, begun, bound, dropped = {}, {}, [], 0
+    open_slices, since, bound, dropped = {}, {}, [], 0
     for each in sorted((e for e in events if "ts" in e), key=lambda e: e["ts"]):
         place = each["pid"], each["tid"]
         stack = open_slices.setdefault(place, [])
@@ -201,10 +201,10 @@ def bound_flows(events):
             dropped += bool(stack)
             stack.append(each)
         elif each["ph"] == "s":
-            begun[each["id"]] = stack[-1]["args"]["task"]
+            since[each["id"]] = stack[-1]["args"]["task"]
         elif each["ph"] == "f":
-            bound.append((begun.pop(each["id"]), stack[-1]["args"]["task"]))
-    assert not begun
+            bound.append((since.pop(each["id"]), stack[-1]["args"]["task"]))
+    assert not since
     assert not dropped, "slices that overlap on a track are dropped"
     return bound
 
@@ -238,15 +238,21 @@ def test_a_trace_has_each_task_on_its_workers_track_and_an_arrow_for_each_need(
         assert each["pid"] == task["pid"]
         assert each["ts"] == pytest.approx(1e6 * (task["start"] - recording.start), abs=1e-3)
         assert each["dur"] == pytest.approx(1e6 * (task["stop"] - task["start"]), abs=2e-3)
-        told = each["args"]
-        assert (told["key"], told["computation"], told["span"], told["outcome"], told["error"]) == (
+        reported = each["args"]
+        assert (
+            reported["key"],
+            reported["computation"],
+            reported["span"],
+            reported["outcome"],
+            reported["error"],
+        ) == (
             task["key"],
             task["computation"],
             task["span"],
             "ok",
             "",
         )
-        assert told["thread_cpu (s)"] == task["thread_cpu"]
+        assert reported["thread_cpu (s)"] == task["thread_cpu"]
     needs = zip(
         recording.dependencies["depends_on"].tolist(), recording.dependencies["task"].tolist()
     )
@@ -262,17 +268,17 @@ def test_no_thread_has_the_number_of_a_process(recording, tmp_path):
 
 def test_computes_and_spans_are_there_from_start_to_stop(recording, tmp_path):
     events = trace_of(recording, tmp_path)
-    begun = {e["id2"]["local"]: e for e in events if e["ph"] == "b"}
+    since = {e["id2"]["local"]: e for e in events if e["ph"] == "b"}
     ended = {e["id2"]["local"]: e for e in events if e["ph"] == "e"}
-    assert set(begun) == set(ended)
-    computations = [n for n, e in begun.items() if e["cat"] == "computation"]
+    assert set(since) == set(ended)
+    computations = [n for n, e in since.items() if e["cat"] == "computation"]
     for identity, row in zip(computations, recording.computations.to_dicts(), strict=True):
-        assert begun[identity]["args"]["computation"] == row["computation"]
-        lasted = ended[identity]["ts"] - begun[identity]["ts"]
+        assert since[identity]["args"]["computation"] == row["computation"]
+        lasted = ended[identity]["ts"] - since[identity]["ts"]
         assert lasted == pytest.approx(1e6 * (row["stop"] - row["start"]), abs=2e-3)
-    (first,) = [n for n, e in begun.items() if e["cat"] == "span"]
-    assert begun[first]["name"] == "first"
-    assert begun[first]["args"]["tasks"] == 13
+    (first,) = [n for n, e in since.items() if e["cat"] == "span"]
+    assert since[first]["name"] == "first"
+    assert since[first]["args"]["tasks"] == 13
 
 
 def test_counters_are_the_samples(recording, tmp_path):
@@ -302,10 +308,10 @@ def test_failed_tasks_and_those_that_are_not_known_are_there(tmp_path):
     hidden = replace(recording, tasks=filled_table("tasks", known))
     for each in (recording, hidden, in_flight()):
         events = trace_of(each, tmp_path)
-        told = [e["args"] for e in events if e["ph"] in "Xb" and "task" in e.get("args", ())]
-        assert sorted(args["task"] for args in told) == list(range(len(each.tasks)))
+        reported = [e["args"] for e in events if e["ph"] in "Xb" and "task" in e.get("args", ())]
+        assert sorted(args["task"] for args in reported) == list(range(len(each.tasks)))
         rows = each.tasks.to_dicts()
-        for args in told:
+        for args in reported:
             assert args["outcome"] == rows[args["task"]]["outcome"]
             assert args["error"] == rows[args["task"]]["error"]
         aside = [
@@ -535,7 +541,7 @@ def test_parquet_has_all_tables_as_they_were(recording, tmp_path):
     assert found["task"].to_pylist() == list(range(len(HOSTILE)))
 
 
-def test_without_pyarrow_the_line_is_told_that_installs_it(recording, tmp_path, monkeypatch):
+def test_without_pyarrow_the_line_is_reported_that_installs_it(recording, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingDependencyError, match="pip install pyarrow"):
         export(recording, tmp_path / "x.parquet")
@@ -558,7 +564,7 @@ def test_stacks_are_exported_by_the_same_function(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "chosen", "told"),
+    ("name", "chosen", "reported"),
     [
         ("x", None, r"\.perfetto\.json or .*'perfetto', 'speedscope'.*'parquet'"),
         ("x.txt", None, "expected an ending that says the format"),
@@ -571,14 +577,14 @@ def test_stacks_are_exported_by_the_same_function(tmp_path):
         ("x" * 300, "csv", "^cannot write .*: File name too long$"),
     ],
 )
-def test_what_cannot_be_written_is_told(recording, name, chosen, told, tmp_path):
-    with pytest.raises(DiagnosticError, match=told):
+def test_what_cannot_be_written_is_reported(recording, name, chosen, reported, tmp_path):
+    with pytest.raises(DiagnosticError, match=reported):
         export(recording, tmp_path / name, chosen)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("path", [None, 5, b"x.json"])
-def test_what_is_no_path_is_told(recording, path):
+def test_what_is_no_path_is_reported(recording, path):
     found = type(path).__name__
     with pytest.raises(DiagnosticError, match=f"^path: expected a path, found {found}$"):
         export(recording, path)
@@ -587,15 +593,15 @@ def test_what_is_no_path_is_told(recording, path):
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="there is no /proc")
-def test_names_of_unfinished_files_are_told_to_nobody(recording):
-    with pytest.raises(DiagnosticError) as told:
+def test_names_of_unfinished_files_are_reported_to_nobody(recording):
+    with pytest.raises(DiagnosticError) as reported:
         export(recording, "/proc/x.json")
-    assert str(told.value).startswith("cannot write /proc/x.json: ")
-    assert ".tmp" not in str(told.value)
+    assert str(reported.value).startswith("cannot write /proc/x.json: ")
+    assert ".tmp" not in str(reported.value)
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.parquet", "x.collapsed", "x.speedscope.json"])
-def test_what_was_not_measured_is_told_and_no_empty_file_is_written(name, tmp_path):
+def test_what_was_not_measured_is_reported_and_no_empty_file_is_written(name, tmp_path):
     with pytest.raises(DiagnosticError, match=r"no tasks were recorded|no stack samples to write"):
         export(ResourceProfiler(), tmp_path / name)
     assert list(tmp_path.iterdir()) == []
@@ -615,30 +621,30 @@ def test_the_ending_says_the_format(recording, tmp_path):
     assert named.read_text().startswith('{"displayTimeUnit"')
 
 
-def test_files_that_are_there_are_not_overwritten_without_being_told(recording, tmp_path):
+def test_files_that_are_there_are_not_overwritten_without_being_reported(recording, tmp_path):
     path = tmp_path / "x.csv"
-    path.write_text("mine")
-    with pytest.raises(DiagnosticError, match="overwrite=True") as told:
+    path.write_text("own")
+    with pytest.raises(DiagnosticError, match="overwrite=True") as reported:
         export(recording, path)
     stacks = tmp_path / "x.folded"
-    stacks.write_text("mine")
-    with pytest.raises(DiagnosticError) as told_of_stacks:
+    stacks.write_text("own")
+    with pytest.raises(DiagnosticError) as reported_of_stacks:
         export_stacks(known_stacks(), stacks)
-    assert str(told_of_stacks.value) == str(told.value).replace("x.csv", "x.folded")
-    assert stacks.read_text() == "mine"
+    assert str(reported_of_stacks.value) == str(reported.value).replace("x.csv", "x.folded")
+    assert stacks.read_text() == "own"
     export_stacks(known_stacks(), stacks, overwrite=True)
     assert stacks.read_text().startswith("tasks;load;outer")
-    assert path.read_text() == "mine"
+    assert path.read_text() == "own"
     export(recording, path, overwrite=True)
-    assert path.read_text() != "mine"
+    assert path.read_text() != "own"
     folder = tmp_path / "folder"
     folder.mkdir()
     export(recording, folder, "csv")
-    (folder / "notes.txt").write_text("mine")
+    (folder / "notes.txt").write_text("own")
     with pytest.raises(DiagnosticError, match="overwrite=True"):
         export(recording, folder, "csv")
     export(recording, folder, "csv", overwrite=True)
-    assert (folder / "notes.txt").read_text() == "mine"
+    assert (folder / "notes.txt").read_text() == "own"
     with pytest.raises(DiagnosticError, match="it is a directory; name a file in it"):
         export(recording, folder, "json", overwrite=True)
     with pytest.raises(DiagnosticError, match="expected a folder, found a file"):
@@ -649,8 +655,8 @@ def test_files_that_are_there_are_not_overwritten_without_being_told(recording, 
 def test_no_table_of_an_earlier_export_stays_beside_the_new_ones(recording, first, tmp_path):
     earlier = replace(recording, memory=NO_ROWS)
     folder = export(earlier, tmp_path / "folder", first)
-    (folder / "memory.csv").write_text("mine")
-    (folder / "notes.txt").write_text("mine")
+    (folder / "memory.csv").write_text("own")
+    (folder / "notes.txt").write_text("own")
     later = replace(earlier, resources=NO_ROWS, processes=NO_ROWS)
     with pytest.raises(DiagnosticError, match=r"will not overwrite the files in .*overwrite=True"):
         export(later, folder, "csv")
@@ -659,14 +665,14 @@ def test_no_table_of_an_earlier_export_stays_beside_the_new_ones(recording, firs
     written = {f"{name}.csv" for name in filled(later)} | {"recording.json", MANIFEST}
     assert "memory.csv" not in written
     assert set(os.listdir(folder)) == written | {"memory.csv", "notes.txt"}
-    assert (folder / "memory.csv").read_text() == "mine"
-    assert (folder / "notes.txt").read_text() == "mine"
+    assert (folder / "memory.csv").read_text() == "own"
+    assert (folder / "notes.txt").read_text() == "own"
 
 
 @pytest.mark.parametrize("chosen", ["perfetto", "csv", "json"])
 def test_what_fails_leaves_everything_as_it_was(recording, chosen, tmp_path, monkeypatch):
     path = tmp_path / "there"
-    path.mkdir() if chosen == "csv" else path.write_text("mine")
+    path.mkdir() if chosen == "csv" else path.write_text("own")
 
     def broken(*args, **kwargs):
         raise OSError("no space left")
@@ -677,7 +683,7 @@ def test_what_fails_leaves_everything_as_it_was(recording, chosen, tmp_path, mon
     with pytest.raises(DiagnosticError, match=r"cannot write .*no space left"):
         export(recording, path, chosen, overwrite=True)
     assert [file.name for file in tmp_path.iterdir()] == ["there"]
-    assert list(path.iterdir()) == [] if chosen == "csv" else path.read_text() == "mine"
+    assert list(path.iterdir()) == [] if chosen == "csv" else path.read_text() == "own"
 
 
 def test_profilers_are_taken_as_they_are(tmp_path):

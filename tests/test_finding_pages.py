@@ -37,8 +37,8 @@ def thresholds_of(finder):
         for name in names_in(function.__code__):
             value = function.__globals__.get(name)
             if isinstance(value, types.FunctionType):
-                is_ours = value.__module__.startswith(findings.__name__)
-                if is_ours and value not in functions and value not in FINDERS.values():
+                is_own = value.__module__.startswith(findings.__name__)
+                if is_own and value not in functions and value not in FINDERS.values():
                     functions.append(value)
             elif name.isupper() and isinstance(value, (int, float)):
                 assert constants.setdefault(name, value) == value, f"two constants {name}"

@@ -11,6 +11,8 @@ import pytest
 
 from dask_diag import Recording, findings
 from dask_diag.analysis.cpu_accounting import cpu_outside_tasks
+from dask_diag.analysis.findings.function_names import top_functions
+from dask_diag.formatting import seconds
 
 from .stacks import LEAF, MAIN, recording_of_stacks
 from .tables import filled_table
@@ -104,8 +106,36 @@ def found(recording):
     return {finding.code: finding for finding in findings(recording)}
 
 
-def two_at_once(seconds=1.0, cpu=1.0, **kwargs):
-    return run([Task(0, seconds, cpu, worker=0), Task(0, seconds, cpu, worker=1)], **kwargs)
+def two_at_once(seconds=1.0, cpu=1.0, later=0.0, **kwargs):
+    """Two tasks, of which the second may start later."""
+    second = Task(later, later + seconds, cpu, worker=1)
+    return run([Task(0, seconds, cpu, worker=0), second], **kwargs)
+
+
+def later_for(share):
+    """How much later a task of a second starts if both run in that share of the time of any."""
+    return (1 - share) / (1 + share)
+
+
+@pytest.mark.parametrize(("share", "is_named"), [(0.049, False), (0.051, True)])
+def test_a_function_is_named_for_a_twentieth_of_the_whole(share, is_named):
+    recording = run([Task(0, 1, function="most"), Task(0, 1, function="few", worker=1)])
+    names = top_functions(recording, np.array([1 - share, share]))
+    assert names == ["most", "few"][: 1 + is_named]
+
+
+def test_findings_name_three_functions():
+    names = ["a", "b", "c", "d"]
+    tasks = [Task(0, 1, n / 10, function=name, worker=n) for n, name in enumerate(names)]
+    recording = run(tasks, workers=4)
+    assert top_functions(recording, np.array([1.0, 0.9, 0.8, 0.7])) == ["a", "b", "c"]
+    evidence = found(with_waits(recording, "gil-wait"))["gil-bound"].evidence
+    assert evidence.endswith("Mostly: a, b and c")
+    steps = [
+        Task(n, n + 1 - n / 10, function=name, depends_on=(n - 1,) if n else ())
+        for n, name in enumerate(names)
+    ]
+    assert found(run(steps))["serial-chain"].evidence.endswith("Functions: a, b and c")
 
 
 def test_no_time_is_worth_a_finding_below_a_tenth_of_a_second():
@@ -127,10 +157,9 @@ def test_gil_bound_by_recorded_waits(waited, severity):
 
 
 def test_gil_bound_needs_threads_that_run_at_once():
-    late = run([Task(0, 1, 0.5), Task(0.92, 1.92, 0.5, worker=1)], stop=1.92)
-    assert "gil-bound" not in found(with_waits(late, "gil-wait"))
-    sooner = run([Task(0, 1, 0.5), Task(0.8, 1.8, 0.5, worker=1)])
-    assert "gil-bound" in found(with_waits(sooner, "gil-wait"))
+    for share in (0.099, 0.101):
+        recording = with_waits(two_at_once(cpu=0.5, later=later_for(share)), "gil-wait")
+        assert ("gil-bound" in found(recording)) == (share > 0.1)
     elsewhere = two_at_once(cpu=0.5, scheduler="processes")
     assert "gil-bound" not in found(with_waits(elsewhere, "gil-wait"))
 
@@ -189,7 +218,7 @@ def test_io_that_was_metered_needs_no_guess():
 @pytest.mark.parametrize(
     ("tasks", "workers", "won"),
     [
-        # Eight workers have room for six tasks at once.
+        # Eight workers have space for six tasks at once.
         ([Task(n // 2, n // 2 + 1, 0.0, worker=n % 2) for n in range(6)], 2, 2.0),
         # Sixteen would run twenty in two rounds: no less than 1.25 of the work of each.
         ([Task(n // 4, n // 4 + 1, 0.0, worker=n % 4) for n in range(20)], 4, 3.75),
@@ -265,6 +294,15 @@ def test_serial_chain(tasks, stop, severity):
         work = 1.0 + tasks[-1].stop
         assert finding.seconds_lost == pytest.approx(1.0 - work / 2)
         assert "4 dependent tasks" in finding.evidence
+
+
+@pytest.mark.parametrize(("longest", "is_chain"), [(0.49, True), (0.51, False)])
+def test_a_chain_of_which_one_task_is_most_is_no_serial_chain(longest, is_chain):
+    rest = (1 - longest) / 2
+    first = Task(0, rest)
+    second = Task(rest, rest + longest, depends_on=(0,))
+    third = Task(rest + longest, 1, depends_on=(1,))
+    assert ("serial-chain" in found(run([first, second, third]))) == is_chain
 
 
 def straggling(seconds, others=3, usual=0.4):
@@ -480,8 +518,14 @@ def test_thread_oversubscription(arguments, severity):
 
 def test_thread_oversubscription_needs_cpu_time_of_the_pool():
     # Of tasks that hardly compute it is little, whatever its share.
-    assert "thread-oversubscription" not in found(with_threads(0.04, waited=0.9))
-    assert "thread-oversubscription" in found(with_threads(0.06, waited=0.9))
+    assert "thread-oversubscription" not in found(with_threads(0.049, waited=0.9))
+    assert "thread-oversubscription" in found(with_threads(0.051, waited=0.9))
+
+
+@pytest.mark.parametrize("share", [0.099, 0.101])
+def test_thread_oversubscription_needs_tasks_that_run_at_once(share):
+    recording = with_threads(1.0, waited=0.31, later=later_for(share))
+    assert ("thread-oversubscription" in found(recording)) == (share > 0.1)
 
 
 def test_thread_oversubscription_is_not_found_where_threads_are_not_known():
@@ -561,6 +605,7 @@ def holding(recording, bytes_held):
         (growing(20 * MB, held=101 * MB), None),
         (growing(20 * MB, held=30 * MB), "medium"),
         (growing(20 * MB, samples=7, held=0), None),
+        (growing(20 * MB, samples=8, held=0), "medium"),
     ],
 )
 def test_memory_growth(recording, severity):
@@ -575,6 +620,35 @@ def test_memory_that_does_not_grow_all_the_time_is_no_growth():
     for step, is_steady in ((12 * MB, False), (14 * MB, True)):
         steps = [40 * MB] * 7 + [step] * 2 + [40 * MB]
         assert ("memory-growth" in found(growing(0, steps=steps, held=0))) == is_steady
+
+
+def test_memory_grows_steadily_if_each_quarter_of_the_samples_has_more():
+    # They start with the first, fourth, seventh and ninth; fifths with every second.
+    quarters = [60 * MB if n in (3, 6, 8) else 0 for n in range(10)]
+    assert "memory-growth" in found(growing(0, steps=quarters, held=0))
+    thirds = [60 * MB if n in (4, 7) else 0 for n in range(10)]
+    assert "memory-growth" not in found(growing(0, steps=thirds, held=0))
+
+
+def read_at_rest(recording, first, last):
+    """Between tasks, memory was read only from one of these times to the other."""
+    time = recording.processes.time
+    within_tasks = time % 1 > 0
+    rows = within_tasks | ((first <= time) & (time <= last))
+    return replace(recording, processes=recording.processes.rows(rows))
+
+
+@pytest.mark.parametrize(
+    # The second quarter of the samples starts at 3.5, the last one at 8.5.
+    ("first", "last", "is_found"),
+    [(0, 10, True), (3, 9, True), (4, 9, False), (3, 8, False)],
+)
+def test_memory_growth_needs_readings_at_rest_at_both_ends(first, last, is_found):
+    recording = read_at_rest(growing(40 * MB, held=0), first, last)
+    finding = found(recording).get("memory-growth")
+    assert bool(finding) == is_found
+    if finding:
+        assert f"after {seconds(float(last - first))}" in finding.evidence
 
 
 def test_memory_that_is_given_back_is_no_growth():

@@ -79,7 +79,8 @@ def recorded(dsk, get=dask.threaded.get, waits=False, dt=0.1, **kwargs):
 
 
 def codes(recording):
-    return {finding.code for finding in findings(recording)}
+    """What is found in the program, whatever else this machine does meanwhile."""
+    return {finding.code for finding in findings(recording)} - {"busy-machine"}
 
 
 def the(recording, code):
@@ -111,7 +112,7 @@ HEALTHY = {
 @pytest.mark.parametrize("which", HEALTHY)
 def test_nothing_is_found_in_healthy_work(which, retried):
     def measure():
-        assert findings(HEALTHY[which]()) == []
+        assert codes(HEALTHY[which]()) == set()
 
     retried(measure)
 
@@ -171,7 +172,7 @@ def test_more_workers_win_no_more_than_there_is():
     recording = recorded(independent((time.sleep, 0.05), 80), num_workers=4)
     finding = the(recording, "io-bound")
     # With sixteen each does five, not twenty.
-    lasted = float((recording.computations["stop"] - recording.computations["start"])[0])
+    lasted = float((recording.computations.stop - recording.computations.prepared)[0])
     assert finding.seconds_lost == pytest.approx(lasted - 5 * 0.05, abs=0.03)
     assert "could save" in finding.advice
     assert "(dask-diag run --waits)" in finding.advice
@@ -256,7 +257,7 @@ def test_no_parallelism(retried):
         recording = recorded(chain((compute_without_the_lock, 40), 16))
         finding = the(recording, "serial-chain")
         assert "16 dependent tasks" in finding.evidence
-        lasted = float((recording.computations["stop"] - recording.computations["start"])[0])
+        lasted = float((recording.computations.stop - recording.computations.prepared)[0])
         assert finding.seconds_lost == pytest.approx(lasted / 2, rel=0.2)
         assert codes(recording) == {"serial-chain"}
 

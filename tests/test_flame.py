@@ -1,4 +1,4 @@
-"""Stacks: what is added up, told and exported of recordings whose content is known."""
+"""Stacks: what is added up, reported and exported of recordings whose content is known."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def test_what_was_sampled_outside_tasks_is_below_its_root():
         Selection(root="none")
     with pytest.raises(DiagnosticError, match=r"function: expected one of 'load', found ''"):
         tree(recording, Selection(function=""))
-    assert "2 s of tasks" in flame_summary(recording)
-    assert "1 s of before computations" in flame_summary(
+    assert "2.00 s of tasks" in flame_summary(recording)
+    assert "1.00 s of before computations" in flame_summary(
         recording, selection=Selection(root=Root.BEFORE)
     )
     spans = seconds_over_time(recording)
@@ -128,7 +128,7 @@ def test_one_function_of_tasks_can_be_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "reported"),
     [
         ({"function": "none"}, "function: expected one of .*'load'.*, found 'none'"),
         ({"function": 5}, "function: expected one of .*, found 5"),
@@ -138,9 +138,9 @@ def test_one_function_of_tasks_can_be_asked_for():
         ({"start": 2, "stop": 1.5}, "stop: expected a time at or after start, 2 s, found 1.5 s"),
     ],
 )
-def test_what_cannot_be_asked_for_is_told(asked, told):
+def test_what_cannot_be_asked_for_is_reported(asked, reported):
     for ask in (tree, hottest_lines):
-        with pytest.raises(DiagnosticError, match=told):
+        with pytest.raises(DiagnosticError, match=reported):
             ask(known_stacks(), selection=Selection(**asked))
 
 
@@ -344,10 +344,10 @@ def test_a_hundred_thousand_stacks_are_added_up_quickly(retried):
     recording = many_stacks()
 
     def measure():
-        begun = time.process_time()
+        started = time.process_time()
         tree(recording)
         hottest_lines(recording)
-        assert time.process_time() - begun < 3
+        assert time.process_time() - started < 3
 
     retried(measure)
 
@@ -372,7 +372,7 @@ def test_paths_are_as_imports_name_them_and_homes_are_short(file, shown):
     assert short_path(file) == shown
 
 
-def test_the_home_of_whoever_looks_is_short_wherever_it_is(monkeypatch):
+def test_the_home_of_anyone_looks_is_short_wherever_it_is(monkeypatch):
     monkeypatch.setenv("HOME", "/mnt/people/me")
     assert short_path("/mnt/people/me/a.py") == "~/a.py"
     assert short_path("/mnt/people/meg/a.py") == "/mnt/people/meg/a.py"
@@ -398,7 +398,7 @@ def contrast(one, other):
     return (max(values) + 0.05) / (min(values) + 0.05)
 
 
-def test_the_summary_tells_the_hottest_lines_and_what_is_not_known():
+def test_the_summary_shows_the_hottest_lines_and_what_is_not_known():
     text = flame_summary(known_stacks())
     assert all(len(line) <= 80 for line in text.splitlines())
     assert text.splitlines()[0] == "7.50 s of tasks, 60 samples of their stacks"
@@ -577,7 +577,7 @@ def test_weights_below_a_microsecond_are_not_lost(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["x.speedscope.json", "x.collapsed"])
-def test_nothing_sampled_is_told_and_no_empty_profile_is_written(name, tmp_path):
+def test_nothing_sampled_is_reported_and_no_empty_profile_is_written(name, tmp_path):
     with pytest.raises(DiagnosticError, match=r"no stack samples .* record with SamplingProfiler"):
         SamplingProfiler().export(tmp_path / name)
     for asked in ({"stop": -1e9}, {"start": 1e9}):
@@ -593,12 +593,12 @@ def test_recursion_is_exported(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["x.txt", "x.json", "x", "speedscope.json"])
-def test_an_unknown_ending_is_told_with_those_that_are_known(tmp_path, name):
+def test_an_unknown_ending_is_reported_with_those_that_are_known(tmp_path, name):
     with pytest.raises(DiagnosticError, match=r"\.speedscope\.json, \.collapsed or \.folded"):
         export_stacks(known_stacks(), tmp_path / name)
 
 
-def test_a_file_that_cannot_be_written_is_told(tmp_path):
+def test_a_file_that_cannot_be_written_is_reported(tmp_path):
     with pytest.raises(DiagnosticError, match=r"make the directory .*no first"):
         export_stacks(known_stacks(), tmp_path / "no" / "x.folded")
     (tmp_path / "x.folded").mkdir()
@@ -667,7 +667,8 @@ def test_the_flame_graph_is_below_the_plots_over_time_and_counts_from_the_same_o
 
 
 def test_the_flame_graph_takes_the_keywords_of_figures():
-    graph = visualize(known_stacks(), width=700, height=321, show=False, save=False).children[2]
+    panel = visualize(known_stacks(), width=700, height=321, show=False, save=False)
+    graph = next(child for child in panel.children if isinstance(child, bm.Plot))
     assert (graph.width, graph.height) == (700, 321)
     with pytest.raises(AttributeError, match="foo_bar"):
         visualize(known_stacks(), foo_bar=1, show=False, save=False)

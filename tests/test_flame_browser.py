@@ -48,7 +48,7 @@ class Flame:
 
     @property
     def totals(self):
-        """The name of each call that is drawn, and its total as told."""
+        """The name of each call that is drawn, and its total as reported."""
         return {call["name"]: call["total"] for call in self.state["calls"]}
 
     @property
@@ -129,7 +129,7 @@ def test_a_click_zooms_and_one_on_a_caller_or_up_goes_back(opened):
     assert flame.state["x"] == [0, 7.5]
 
 
-def test_hovering_a_call_tells_of_it(opened):
+def test_hovering_a_call_shows_of_it(opened):
     flame = flame_of(opened, known_stacks())
     flame.page.mouse.move(*flame.middle_of("Array.sum"))
     text = tooltip(flame.page)
@@ -249,7 +249,7 @@ def test_zoom_stays_where_it_can_when_another_kind_or_range_is_chosen(opened):
     assert flame.totals.keys() == {"all", "tasks", "sum", "main", "sorted", "encode"}
 
 
-def test_calls_too_narrow_to_draw_are_told_as_one(opened):
+def test_calls_too_narrow_to_draw_are_reported_as_one(opened):
     rows = [((0.0, 1.0), "t", [(f"f{n}", "a.py", 1, 1)], 1e-4, 0.0) for n in range(500)]
     flame = flame_of(opened, recording_of_stacks([*rows, ((0.0, 1.0), "t", [CORE], 10.0, 1.0)]))
     assert flame.totals["500 calls"] == "50.0 ms, 0.5%"
@@ -291,10 +291,10 @@ def test_ten_thousand_functions_open_in_three_seconds(browser, tmp_path, retried
 
     def measure():
         page = browser.new_page(viewport={"width": 1100, "height": 1000})
-        begun = time.perf_counter()
+        started = time.perf_counter()
         page.goto(path.as_uri())
         flame = Flame(page)
-        took = time.perf_counter() - begun
+        took = time.perf_counter() - started
         assert len(flame.state["calls"]) > 1000
         page.close()
         assert took < 3

@@ -95,3 +95,17 @@ def parts_of(measured):
 )
 def test_the_headline_says_where_most_time_went(measured, sentence):
     assert headline(Analysis(measured)) == sentence
+
+
+def test_the_wall_time_is_divided_among_phases_and_activities():
+    # Two workers; the graph is made from 1 to 2, the first task starts at 2.5. From there to 8 one
+    # worker runs tasks for 5.5 s of which it has a CPU for 2.75, the other none; the end is at 9.
+    measured = recording([(2, 2.5, 8, 2.75, "thread-0")], 8, called=1, end=9)
+    expected = {"before": 1.0, "preparing": 1.5, "idle": 2.75, "after": 1.0}
+    expected |= {"thread-cpu": 1.375, "thread-noncpu": 1.375, "between": 0.0}
+    assert parts_of(measured) == pytest.approx(expected)
+
+
+def test_the_longest_headline_fits_three_lines_of_a_terminal():
+    tasks = [(n, n + 1e-4, n + 1.0, 1e-9, "thread-0") for n in range(10)]
+    assert len(headline(Analysis(recording(tasks, 1e5, workers=100)))) < 3 * 80

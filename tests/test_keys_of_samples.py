@@ -22,8 +22,8 @@ from dask_diag.analysis.selection import Selection
 from dask_diag.builders.stacks import stacks_as_seen, stacks_tables
 from dask_diag.capture.sampling import call_tree as stacks
 from dask_diag.capture.sampling.bins import LONG, NOT_SAMPLED, Group, Run
-from dask_diag.capture.sampling.call_tree import Seen, Stacks
-from dask_diag.capture.sampling.stack_walker import Line
+from dask_diag.capture.sampling.call_tree import Stacks
+from dask_diag.capture.sampling.stack_sample import Line
 from dask_diag.schema import Root
 from dask_diag.storage import save
 
@@ -251,8 +251,8 @@ def test_a_task_that_was_never_seen_is_told_by_its_key_too():
 
 def test_what_comes_from_another_process_is_told_apart_alike():
     kept, line = Stacks(1.0), (Line("main"),)
-    kept.take("sum", FIRST, [Seen(0.5, line, 0.125, 0.0, 1), Seen(1.5, line, 0.125, 0.0, 1)])
-    kept.take("sum", SECOND, [Seen(0.5, line, 0.125, 0.0, 1)])
+    kept.take("sum", FIRST, [(0.5, line, 0.125, 0.0, 1), (1.5, line, 0.125, 0.0, 1)])
+    kept.take("sum", SECOND, [(0.5, line, 0.125, 0.0, 1)])
     assert seconds_kept(kept) == {
         ("sum", str(FIRST), 0): {0: 0.125, 1: 0.125},
         ("sum", "", 0): {0: 0.125},
@@ -387,7 +387,7 @@ def test_no_key_of_the_users_is_kept():
     kept, key = Stacks(1.0), Name("work-1")
     seen = weakref.ref(key)
     kept.see(0.5, Run("work", key), a_stack("main"), 0.5, 0.0)
-    kept.take("work", key, [Seen(0.5, (), 0.5, 0.0, 1)])
+    kept.take("work", key, [(0.5, (), 0.5, 0.0, 1)])
     del key
     gc.collect()
     assert seen() is None

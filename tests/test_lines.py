@@ -141,10 +141,12 @@ def drawn(page, start=None, end=None):
     return page.evaluate(DRAWN)
 
 
-def extremes(time, values, told):
+def extremes(time, values, reported):
     """Lowest and highest of each pixel."""
     pixel = np.floor(
-        (np.asarray(time) - told["start"]) / (told["end"] - told["start"]) * told["width"]
+        (np.asarray(time) - reported["start"])
+        / (reported["end"] - reported["start"])
+        * reported["width"]
     )
     known = ~np.isnan(np.asarray(values, float))
     found = {}
@@ -159,20 +161,22 @@ def test_of_many_samples_the_extremes_of_each_pixel_are_drawn_and_all_when_zoome
     recording = with_samples(50_000)
     samples = recording.resources
     page = opened(recording, plots=["resources"])
-    told = drawn(page)
-    assert told["status"].startswith("50,000 samples in view, of each pixel")
-    data = told["data"][0]
-    assert len(data["time"]) < 8 * told["width"]
+    reported = drawn(page)
+    assert reported["status"].startswith("50,000 samples in view, of each pixel")
+    data = reported["data"][0]
+    assert len(data["time"]) < 8 * reported["width"]
     missing = [float("nan") if v is None else v for v in data["cpu"]]
-    there = extremes(data["time"], missing, told)
-    expected = extremes(samples["time"], samples["cpu"], told)
+    there = extremes(data["time"], missing, reported)
+    expected = extremes(samples["time"], samples["cpu"], reported)
     # A sample on the edge of two pixels may count to the other one.
     assert np.mean([there.get(p) == pytest.approx(e, abs=0.06) for p, e in expected.items()]) > 0.99
     assert max(high for _, high in there.values()) == 311
     begin, end = float(samples["time"][20_000]), float(samples["time"][22_000])
-    told = drawn(page, begin - 1e-4, end + 1e-4)
-    assert "each drawn" in told["status"]
-    assert told["data"][0]["time"][1:-1] == pytest.approx(samples["time"][20_000:22_001], abs=6e-7)
+    reported = drawn(page, begin - 1e-4, end + 1e-4)
+    assert "each drawn" in reported["status"]
+    assert reported["data"][0]["time"][1:-1] == pytest.approx(
+        samples["time"][20_000:22_001], abs=6e-7
+    )
 
 
 @pytest.mark.browser
@@ -180,10 +184,10 @@ def test_of_many_changes_all_are_drawn_when_zoomed(opened):  # noqa: F811
     recording = with_results(50_000)
     _, total = cached_levels(recording)
     page = opened(recording, plots=["cache"])
-    told = drawn(page)
-    assert "changes in view, of each pixel" in told["status"]
-    assert max(told["data"][0]["amount"]) == total.peak
+    reported = drawn(page)
+    assert "changes in view, of each pixel" in reported["status"]
+    assert max(reported["data"][0]["amount"]) == total.peak
     inside = (total.times > 2.0) & (total.times < 2.1)
-    told = drawn(page, 2.0, 2.1)
-    assert told["data"][0]["time"][1:-1] == pytest.approx(total.times[inside], abs=6e-7)
-    assert told["data"][0]["amount"][1:-1] == total.amounts[inside].tolist()
+    reported = drawn(page, 2.0, 2.1)
+    assert reported["data"][0]["time"][1:-1] == pytest.approx(total.times[inside], abs=6e-7)
+    assert reported["data"][0]["amount"][1:-1] == total.amounts[inside].tolist()

@@ -1,4 +1,4 @@
-"""Two who would write one file at a time are kept apart, and who reads it is not."""
+"""Of two writers of one file the second is refused; a reader is not."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def other():
             start_new_session=True,
         )
         started.append(child)
-        told = [child.stdout.readline() for _ in range(1 + len(arguments))]
-        assert "records\n" in told
-        return child, [int(line) for line in told if line != "records\n"]
+        reported = [child.stdout.readline() for _ in range(1 + len(arguments))]
+        assert "records\n" in reported
+        return child, [int(line) for line in reported if line != "records\n"]
 
     yield start
     for child in started:
@@ -64,7 +64,7 @@ def measured():
     return prof.recording
 
 
-def test_two_blocks_of_one_process_are_kept_apart():
+def test_two_blocks_of_one_process_are_separate():
     one = measured()
     with record("run.diag"):
         dask.delayed(abs)(1).compute(scheduler="sync")
@@ -85,7 +85,7 @@ def test_two_blocks_of_one_process_are_kept_apart():
     assert os.listdir() == ["run.diag"]
 
 
-def test_another_process_is_kept_apart_and_readers_are_not(other):
+def test_another_process_is_separate_and_readers_are_not(other):
     child, _ = other()
     one_line = r"cannot write [^\n]*run\.diag: another process is writing it; choose another[^\n]*$"
     with pytest.raises(RecordingFileError, match=one_line), record("run.diag", overwrite=True):

@@ -66,16 +66,16 @@ def test_tasks_that_overlap_or_whose_times_are_not_known_are_in_the_page(tmp_pat
     start, stop, cpu = (np.array(tasks[name]) for name in ("start", "stop", "thread_cpu"))
     random = np.random.default_rng(1)
     start -= 0.01 * random.random(len(start))
-    unfinished, not_begun = np.arange(0, 4000, 50), np.arange(7, 4000, 100)
+    unfinished, not_started = np.arange(0, 4000, 50), np.arange(7, 4000, 100)
     stop[unfinished] = cpu[unfinished] = np.nan
     cpu[unfinished + 1] = (stop - start)[unfinished + 1] + 1e-3
-    start[not_begun] = stop[not_begun] = cpu[not_begun] = np.nan
+    start[not_started] = stop[not_started] = cpu[not_started] = np.nan
     odd = with_columns(recording, start=start, stop=stop, thread_cpu=cpu)
     _, args = page_of(odd, tmp_path)
     order, lane, there = in_order(odd, args)
     order = order[~np.isnan(start[order])]
     ends = np.where(np.isnan(stop), recording.stop, stop)
-    assert len(there["start"]) == 4000 - len(not_begun)
+    assert len(there["start"]) == 4000 - len(not_started)
     assert there["lane"].tolist() == lane[order].tolist()
     assert np.abs(there["start"] - start[order]).max() <= 0.51 * args["tick"]
     assert np.abs(there["stop"] - ends[order]).max() <= 0.51 * args["tick"]
@@ -102,16 +102,16 @@ def test_any_key_is_in_the_page_as_it_is_shown(tmp_path):
     path, args = page_of(texts, tmp_path)
     order, _, there = in_order(texts, args)
     expected = [keys[row] for row in order.tolist()]
-    for told, key in zip(keys_of(args, there["function"]), expected):
+    for reported, key in zip(keys_of(args, there["function"]), expected):
         if len(key) < 200:
-            assert told == shown(key, 10_000)
+            assert reported == shown(key, 10_000)
         else:
-            assert told.isprintable()
-            assert len(told) < 500
+            assert reported.isprintable()
+            assert len(reported) < 500
     assert "<script>window.pwned" not in path.read_text()
 
 
-def test_a_million_tasks_have_room_and_keys_without_a_pattern_are_told_to_be_left_out(
+def test_a_million_tasks_have_room_and_keys_without_a_pattern_are_reported_to_be_left_out(
     tmp_path, monkeypatch
 ):
     count = 100_000

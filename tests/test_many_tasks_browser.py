@@ -62,10 +62,10 @@ def test_many_tasks_are_drawn_soon(opened, retried):  # noqa: F811
 
     def measure():
         page = opened(recording, plots=["tasks"])
-        told = state(page)
+        reported = state(page)
         assert page.evaluate("performance.now()") < 3000
-        assert told["status"].startswith("200,000 tasks in view, drawn by pixel")
-        assert len(told["images"]) == 16
+        assert reported["status"].startswith("200,000 tasks in view, drawn by pixel")
+        assert len(reported["images"]) == 16
 
     retried(measure)
 
@@ -95,27 +95,27 @@ def test_what_the_page_draws_of_packed_tasks_is_what_is_drawn_of_few(opened):  #
     recording = many_tasks(6000, workers=4)
     page = opened(recording, plots=["tasks"])
     stop = float(np.median(recording.tasks["stop"])) * 0.8
-    told = look_at(page, 0, stop)
+    reported = look_at(page, 0, stop)
     lanes = tasks_in_lanes(recording, 0.0)
     few = lanes.rows(lanes.start <= stop).in_order()
     models = {"rectangles": {}, "marks": [], "marked": [], "lane_height": LANE, "full": FULL}
     arguments = {**models, "columns": few.columns(), "keys": few.keys(120)}
     (changed,) = changed_by_javascript("plots/tasks/tasks.js", "draw_all", arguments)
     expected = changed["rectangles"]["data"]
-    assert 1000 < len(told["tasks"]["key"]) < 3000
+    assert 1000 < len(reported["tasks"]["key"]) < 3000
     for name in ("key", "top", "function", "outcome"):
-        assert told["tasks"][name] == expected[name]
+        assert reported["tasks"][name] == expected[name]
     for name, off in (("left", 1e-6), ("right", 1e-6), ("cpu", 3e-5)):
-        assert told["tasks"][name] == pytest.approx(expected[name], abs=off)
+        assert reported["tasks"][name] == pytest.approx(expected[name], abs=off)
     ticks_long = np.subtract(expected["right"], expected["left"]) / 1e-6
-    off = np.abs(np.subtract(told["tasks"]["unfilled"], expected["unfilled"]))
+    off = np.abs(np.subtract(reported["tasks"]["unfilled"], expected["unfilled"]))
     assert (off <= 1 + 255 * (0.002 + 2 / ticks_long)).all()
-    assert told["images"] == []
+    assert reported["images"] == []
     look_at(page, 0, recording.stop)
     assert state(page)["tasks"]["key"] == []
 
 
-def test_hovering_a_task_that_was_zoomed_to_tells_of_it(opened):  # noqa: F811
+def test_hovering_a_task_that_was_zoomed_to_shows_of_it(opened):  # noqa: F811
     recording = many_tasks(50_000, workers=2, mean=0.1)
     tasks = recording.tasks
     page = opened(recording, plots=["tasks"])
@@ -155,10 +155,10 @@ def layers(count=6000):
 
 
 def test_a_pixel_has_the_colour_the_share_of_cpu_and_how_busy_the_worker_was(opened):  # noqa: F811
-    told = state(opened(layers(), plots=["tasks"]))
-    (image,) = told["images"]
+    reported = state(opened(layers(), plots=["tasks"]))
+    (image,) = reported["images"]
     rows, width = image["shape"]
-    assert told["at"] == [0, 2]
+    assert reported["at"] == [0, 2]
 
     def pixel(row, column):
         value = image["pixels"][row * width + column]
@@ -193,7 +193,7 @@ def test_the_colour_is_as_strong_as_the_worker_was_busy_and_one_task_is_seen(ope
     assert late[:-1, column].max() < 0.05
 
 
-def test_hovering_pixels_tells_of_the_tasks_in_them(opened):  # noqa: F811
+def test_hovering_pixels_shows_of_the_tasks_in_them(opened):  # noqa: F811
     page = opened(layers(), plots=["tasks"])
     state(page)
     (box,) = frames(page)
@@ -224,33 +224,33 @@ def test_failed_tasks_are_marked_however_many_there_are(opened):  # noqa: F811
     assert 1000 < len(marked["left"]) < 16 * 1200
 
 
-def test_a_browser_that_cannot_unpack_is_told(browser, tmp_path):  # noqa: F811
+def test_a_browser_that_cannot_unpack_is_reported(browser, tmp_path):  # noqa: F811
     visualize(many_tasks(5000), filename=tmp_path / "page.html", plots=["tasks"], show=False)
     page = browser.new_page()
     page.add_init_script("delete window.DecompressionStream")
     page.goto((tmp_path / "page.html").as_uri())
-    told = f"""() => {{
+    reported = f"""() => {{
         {MODELS}
         return models.some((m) => m.type == "Title" && m.text.includes("no DecompressionStream"))
     }}"""
-    page.wait_for_function(told, timeout=20_000)
+    page.wait_for_function(reported, timeout=20_000)
     page.context.close()
 
 
-def test_keys_that_are_left_out_are_told(opened, monkeypatch):  # noqa: F811
+def test_keys_that_are_left_out_are_reported(opened, monkeypatch):  # noqa: F811
     monkeypatch.setattr("dask_diag.views.plots.tasks.binned._MOST_BYTES", 1_000_000)
     recording = many_tasks(100_000, alike=False)
     page = opened(recording, plots=["tasks"])
     assert "3.06 MB of keys are left out of this page" in state(page)["status"]
-    told = look_at(page, 0, 0.01)
-    assert told["tasks"]["key"]
-    assert set(told["tasks"]["key"]) == {"(3.06 MB of keys are left out of this page)"}
+    reported = look_at(page, 0, 0.01)
+    assert reported["tasks"]["key"]
+    assert set(reported["tasks"]["key"]) == {"(3.06 MB of keys are left out of this page)"}
 
 
 def test_tasks_follow_the_time_axis_that_they_share(opened):  # noqa: F811
     recording = many_tasks(20_000)
     page = opened([ResourceProfiler().recording, recording])
     assert "20,000 tasks in view" in state(page)["status"]
-    begun = time.monotonic()
+    started = time.monotonic()
     while "each drawn" not in look_at(page, 0, 0.05)["status"]:
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - started < 10

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.once
 MB = 1_000_000
 NAN = float("nan")
 EMPTY = Table({})
-LINUX = pytest.mark.skipif(sys.platform != "linux", reason="PSS is told on Linux")
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="PSS is reported on Linux")
 
 
 def take(megabytes, seconds=0.3):
@@ -118,12 +118,12 @@ def keep(megabytes, *_):
 def test_of_tasks_one_after_the_other_each_is_exact(get, retried):
     def measure():
         # What one lets go of, and what another leaves, is not in the next one's.
-        dsk = {("large", 0): (take, 300), ("kept", 0): (keep, 150, ("large", 0))}
-        dsk["small", 0] = (lambda kept: take(100, 0.1), ("kept", 0))
+        dsk = {("large", 0): (take, 300), ("retained", 0): (keep, 150, ("large", 0))}
+        dsk["small", 0] = (lambda retained: take(100, 0.1), ("retained", 0))
         recording = profiled(get, dsk, num_workers=1)
         rows = {row["function"]: row for row in memory_usage(recording, by="task").to_dicts()}
         assert all(row["exact"] for row in rows.values())
-        for name, took in (("large", 300), ("kept", 150), ("small", 100)):
+        for name, took in (("large", 300), ("retained", 150), ("small", 100)):
             assert rows[name]["growth"] == pytest.approx(took * MB, rel=0.1), name
 
     retried(measure)
@@ -282,7 +282,7 @@ def test_recordings_of_the_same_samples_count_once():
         )
 
 
-def test_nothing_to_tell_is_told_as_such():
+def test_nothing_to_show_is_reported_as_such():
     with Profiler() as prof:
         dask.local.get_sync({("f", 0): (int,)}, ("f", 0))
     (row,) = memory_usage(prof.recording).to_dicts()
@@ -331,9 +331,9 @@ def test_a_million_tasks_and_a_hundred_thousand_samples_take_seconds():
             "processes": processes,
         }
     )
-    begun = time.process_time()
+    started = time.process_time()
     usage = memory_usage(recording)
-    took = time.process_time() - begun
+    took = time.process_time() - started
     assert usage["sampled"].sum() == count
     assert took < 5, f"{took:.2f} s"
 
@@ -360,8 +360,8 @@ def test_a_series_sees_what_is_taken_and_let_go(retried):
     retried(measure)
 
 
-def wait_in_child(shared, begun, end):
-    begun.release()
+def wait_in_child(shared, started, end):
+    started.release()
     end.wait(30)
     return shared
 
@@ -371,15 +371,15 @@ def test_forked_pages_are_counted_once_in_the_proportional_memory(retried):
     def measure():
         shared = np.ones(300 * MB // 8)
         context = multiprocessing.get_context("fork")
-        begun, end = context.Semaphore(0), context.Event()
+        started, end = context.Semaphore(0), context.Event()
         sampler = MemorySampler()
         with sampler.sample("fork", interval=0.02):
-            arguments = (shared, begun, end)
+            arguments = (shared, started, end)
             children = [context.Process(target=wait_in_child, args=arguments) for _ in range(3)]
             for child in children:
                 child.start()
             for _ in children:
-                begun.acquire()
+                started.acquire()
             time.sleep(1.0)
             end.set()
             for child in children:
@@ -395,23 +395,23 @@ def test_forked_pages_are_counted_once_in_the_proportional_memory(retried):
         assert np.nanmax(pss) < own + 100 * MB
         # Each page of the array is in four processes.
         assert np.nanmin(uss) < table["uss"][0] - 250 * MB
-        told = [size for _, size in sampler.samples["fork"]]
-        assert max(told) == np.nanmax(table["pss"])
+        reported = [size for _, size in sampler.samples["fork"]]
+        assert max(reported) == np.nanmax(table["pss"])
 
     retried(measure)
 
 
 @LINUX
-def test_both_readers_tell_the_same():
-    ours, theirs = LinuxReader(), PsutilReader()
+def test_both_readers_show_the_same():
+    linux, portable = LinuxReader(), PsutilReader()
     pid = os.getpid()
-    for mine, other in zip(ours.memory(pid), theirs.memory(pid), strict=True):
-        assert mine == pytest.approx(other, rel=0.05)
-    assert ours.resident(pid) == pytest.approx(theirs.resident(pid), rel=0.05)
-    rss, pss, uss = ours.memory(pid)
+    for first, other in zip(linux.memory(pid), portable.memory(pid), strict=True):
+        assert first == pytest.approx(other, rel=0.05)
+    assert linux.resident(pid) == pytest.approx(portable.resident(pid), rel=0.05)
+    rss, pss, uss = linux.memory(pid)
     assert rss >= pss >= uss > 0
     with pytest.raises(ProcessLookupError):
-        ours.memory(2**22 + 1)
+        linux.memory(2**22 + 1)
 
 
 @LINUX
@@ -477,14 +477,14 @@ def test_labels_may_overlap_in_threads_and_in_one_another():
 
 def test_leaving_is_immediate_also_by_an_error():
     sampler = MemorySampler()
-    begun = time.perf_counter()
+    started = time.perf_counter()
     with pytest.raises(KeyError), sampler.sample("x", interval=3600):
-        raise KeyError("mine")
-    assert time.perf_counter() - begun < 2
+        raise KeyError("first")
+    assert time.perf_counter() - started < 2
     assert len(sampler.samples["x"]) == 2
 
 
-def test_a_fault_is_told_and_does_not_reach_the_program(monkeypatch):
+def test_a_fault_is_reported_and_does_not_reach_the_program(monkeypatch):
     def broken(self, waited_for=False):
         raise OSError("/proc has gone")
 
@@ -498,15 +498,15 @@ def test_a_fault_is_told_and_does_not_reach_the_program(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("kwargs", "error", "told"),
+    ("kwargs", "error", "reported"),
     [
         ({"label": 3}, TypeError, "label: expected text, found int"),
         ({"measure": "managed"}, ValueError, "'process', 'rss', 'pss', 'uss', found 'managed'"),
         ({"interval": 0}, ValueError, "interval: expected seconds between samples"),
     ],
 )
-def test_an_impossible_argument_is_refused(kwargs, error, told):
-    with pytest.raises(error, match=told):
+def test_an_impossible_argument_is_refused(kwargs, error, reported):
+    with pytest.raises(error, match=reported):
         MemorySampler().sample(**kwargs)
 
 
@@ -566,17 +566,17 @@ def test_hostile_labels_are_drawn_as_text(tmp_path):
     assert ", peak 20.0 MB, 20.0 MB at" in summary(sampler)
 
 
-def test_series_are_combined_and_kept_apart():
-    mine = sampler_by_hand(a=[(1, 10), (2, 20)]).recording
+def test_series_are_combined_and_separate():
+    first = sampler_by_hand(a=[(1, 10), (2, 20)]).recording
     other = sampler_by_hand(a=[(3, 30)], b=[(3, 1)]).recording
     earlier = sampler_by_hand(a=[(1, 10)]).recording
-    both = Recording.combine([earlier, mine, other, mine]).memory
+    both = Recording.combine([earlier, first, other, first]).memory
     assert both["label"].tolist() == ["a", "a", "a (2)", "b"]
     assert both["time"].tolist() == [1, 2, 3, 3]
     assert not len(Recording.combine([Profiler().recording]).memory)
 
 
-def test_the_summary_tells_what_functions_took(retried):
+def test_the_summary_shows_what_functions_took(retried):
     def measure():
         recording = profiled(dask.local.get_sync, {("take", 0): (take, 100)})
         (line,) = (line for line in summary(recording).splitlines() if "Memory growth" in line)
@@ -608,13 +608,13 @@ print([m for m in ("bokeh", "pandas", "dask_diag.views") if m in sys.modules])
     assert done.stdout.split("\n")[:2] == ["[]", "[]"]
 
 
-def test_without_pandas_the_line_is_told_that_installs_it(monkeypatch):
+def test_without_pandas_the_line_is_reported_that_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     sampler = sampler_by_hand(a=[(1, 10)])
     for needs, by, instead in (
         (sampler.to_pandas, r"to_pandas\(\)", "samples and recording"),
         (sampler.recording.memory.to_dataframe, r"to_dataframe\(\)", r"to_dicts\(\)"),
     ):
-        told = f"{by} needs pandas: pip install pandas; {instead} needs? nothing"
-        with pytest.raises(MissingDependencyError, match=told):
+        reported = f"{by} needs pandas: pip install pandas; {instead} needs? nothing"
+        with pytest.raises(MissingDependencyError, match=reported):
             needs()

@@ -27,8 +27,8 @@ SCHEDULERS = [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]
 
 
 def spin(cpu_seconds):
-    begun = time.thread_time()
-    while time.thread_time() - begun < cpu_seconds:
+    started = time.thread_time()
+    while time.thread_time() - started < cpu_seconds:
         pass
 
 
@@ -45,9 +45,9 @@ def seconds_of(prof):
 
 def seconds(function, *args):
     """How long it took, by the wall clock: on a busy machine a spin takes longer than its CPU."""
-    begun = time.perf_counter()
+    started = time.perf_counter()
     function(*args)
-    return time.perf_counter() - begun
+    return time.perf_counter() - started
 
 
 def sleep_metered_then_spin():
@@ -62,7 +62,7 @@ def spin_metered_then_sleep():
     return seconds(time.sleep, 0.3), spun
 
 
-def profiled_and_told(function, get):
+def profiled_and_reported(function, get):
     """What a profiler says, and what the task itself says of its sleep and its spin."""
     with Profiler() as prof:
         slept, spun = get({("work", 0): (function,)}, ("work", 0))
@@ -73,7 +73,7 @@ def profiled_and_told(function, get):
 @pytest.mark.parametrize("get", SCHEDULERS)
 def test_metered_sleep_is_not_taken_off_the_cpu_seconds(get, retried):
     def measure():
-        shares, slept, spun = profiled_and_told(sleep_metered_then_spin, get)
+        shares, slept, spun = profiled_and_reported(sleep_metered_then_spin, get)
         assert shares["I/O"] == pytest.approx(slept, abs=0.02)
         assert shares["thread-cpu"] == pytest.approx(0.5, abs=0.02)
         assert shares["thread-noncpu"] == pytest.approx(spun - 0.5, abs=0.02)
@@ -84,7 +84,7 @@ def test_metered_sleep_is_not_taken_off_the_cpu_seconds(get, retried):
 @pytest.mark.parametrize("get", SCHEDULERS)
 def test_metered_cpu_is_not_taken_off_the_rest(get, retried):
     def measure():
-        shares, slept, spun = profiled_and_told(spin_metered_then_sleep, get)
+        shares, slept, spun = profiled_and_reported(spin_metered_then_sleep, get)
         assert shares["maths"] == pytest.approx(spun, abs=0.02)
         assert shares["thread-noncpu"] == pytest.approx(slept, abs=0.02)
         assert abs(shares["thread-cpu"]) < 0.02
@@ -160,7 +160,7 @@ def digest_seconds():
 
 def test_digested_seconds_are_taken_off_the_waiting_first(retried):
     def measure():
-        shares, slept, spun = profiled_and_told(digest_seconds, dask.threaded.get)
+        shares, slept, spun = profiled_and_reported(digest_seconds, dask.threaded.get)
         waited = slept + spun - 0.2
         assert shares["device"] == 0.3
         assert shares["thread-noncpu"] == pytest.approx(max(waited - 0.3, 0.0), abs=0.02)
@@ -230,12 +230,12 @@ def test_a_failing_task_keeps_its_counts_and_its_seconds_are_failed():
     assert_adds_up(prof.recording)
 
 
-def theirs_sleep_then_spin():
-    from distributed.metrics import context_meter as theirs
+def other_sleep_then_spin():
+    from distributed.metrics import context_meter as peer
 
-    with theirs.meter("I/O"):
+    with peer.meter("I/O"):
         time.sleep(0.3)
-    theirs.digest_metric("S3", 7, "bytes")
+    peer.digest_metric("S3", 7, "bytes")
     spin(0.3)
 
 
@@ -244,7 +244,7 @@ def test_distributeds_meter_is_heard_unchanged(get, retried):
     metrics = pytest.importorskip("distributed.metrics")
 
     def measure():
-        prof = profiled(theirs_sleep_then_spin, get=get)
+        prof = profiled(other_sleep_then_spin, get=get)
         shares = seconds_of(prof)
         assert shares["I/O"] == pytest.approx(0.3, abs=0.03)
         assert shares["thread-cpu"] == pytest.approx(0.3, abs=0.03)
@@ -255,16 +255,16 @@ def test_distributeds_meter_is_heard_unchanged(get, retried):
     assert metrics.context_meter._callbacks.get() == {}
 
 
-def test_where_no_task_of_ours_runs_distributeds_meter_is_told():
+def test_where_no_task_of_own_runs_distributeds_meter_is_reported():
     metrics = pytest.importorskip("distributed.metrics")
-    told = []
-    with metrics.context_meter.add_callback(lambda *args: told.append(args)):
+    reported = []
+    with metrics.context_meter.add_callback(lambda *args: reported.append(args)):
         context_meter.digest_metric("S3", 5, "bytes")
         with context_meter.meter("I/O"):
             time.sleep(0.02)
-    assert told[0] == ("S3", 5, "bytes")
-    assert told[1][0] == "I/O"
-    assert told[1][1] >= 0.02
+    assert reported[0] == ("S3", 5, "bytes")
+    assert reported[1][0] == "I/O"
+    assert reported[1][1] >= 0.02
 
 
 def test_a_meter_pickles():
@@ -305,13 +305,13 @@ def test_a_metric_that_is_no_amount_is_left_out_and_does_not_end_the_compute(val
         context_meter.digest_metric("fine", -2, "dollars")
         return 7
 
-    with Profiler() as prof, warnings.catch_warnings(record=True) as told:
+    with Profiler() as prof, warnings.catch_warnings(record=True) as reported:
         assert get({("work", 0): (digest,)}, ("work", 0)) == 7
     assert prof.recording.metrics["activity"].tolist() == ["fine"]
     if get is not dask.multiprocessing.get:
         assert [
             f"expected {'seconds' if unit == 'seconds' else 'a finite'}" in str(w.message)
-            for w in told
+            for w in reported
         ] == [True]
 
 
@@ -336,10 +336,10 @@ def test_seconds_that_are_more_than_a_task_took_are_cut(get):
         get({("work", 0): (digest,)}, ("work", 0))
     tasks = prof.recording.tasks
     took = float((tasks["stop"] - tasks["start"])[0])
-    told = {row["activity"]: row["value"] for row in activities(prof.recording).to_dicts()}
-    assert told["big"] == pytest.approx(0.75 * took)
-    assert told["small"] == pytest.approx(0.25 * took)
-    assert told["thread-cpu"] + told["thread-noncpu"] == pytest.approx(0, abs=1e-9)
+    reported = {row["activity"]: row["value"] for row in activities(prof.recording).to_dicts()}
+    assert reported["big"] == pytest.approx(0.75 * took)
+    assert reported["small"] == pytest.approx(0.25 * took)
+    assert reported["thread-cpu"] + reported["thread-noncpu"] == pytest.approx(0, abs=1e-9)
 
 
 def metered_seconds(prof, label="I/O"):

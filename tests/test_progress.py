@@ -1,4 +1,4 @@
-"""The bar: on a terminal, on paper, in a notebook, and on a stream that breaks."""
+"""The bar: on a terminal, in a file, in a notebook, and on a stream that breaks."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Terminal(io.StringIO):
 
 
 def spin(cpu_seconds):
-    begun = time.thread_time()
-    while time.thread_time() - begun < cpu_seconds:
+    started = time.thread_time()
+    while time.thread_time() - started < cpu_seconds:
         pass
 
 
@@ -183,7 +183,7 @@ def closed():
         {"out": 3},
     ],
 )
-def test_wrong_arguments_are_told(wrong):
+def test_wrong_arguments_are_reported(wrong):
     with pytest.raises((TypeError, ValueError), match=f"{next(iter(wrong))}: expected"):
         ProgressBar(**wrong)
 

@@ -101,8 +101,8 @@ def test_what_is_unregistered_and_registered_at_any_line_of_a_computation_sees_i
     registered = set()
 
     def turn():
-        begun = all(diagnostic.session.computations for diagnostic in diagnostics)
-        if not begun or any(diagnostic._lock.held for diagnostic in diagnostics):
+        started = all(diagnostic.session.computations for diagnostic in diagnostics)
+        if not started or any(diagnostic._lock.held for diagnostic in diagnostics):
             return
         for diagnostic in diagnostics:
             diagnostic.unregister() if diagnostic in registered else diagnostic.register()
@@ -185,7 +185,7 @@ def test_no_argument_of_a_task_outlives_a_computation_that_failed_under_it():
 
 
 def test_a_computation_that_begins_as_another_ends_hears_distributeds_meter(monkeypatch):
-    """The one that ends has seen that no other runs, and stops hearing; the other has begun."""
+    """The one that ends has seen that no other runs, and stops hearing; the other has started."""
     metrics = pytest.importorskip("distributed.metrics")
     ending, second_begins = threading.Event(), threading.Event()
     stop = dask_diag.capture.running.stop_hearing_distributed
@@ -194,7 +194,7 @@ def test_a_computation_that_begins_as_another_ends_hears_distributeds_meter(monk
     def stop_when_the_second_begins():
         if not ending.is_set():
             ending.set()
-            # It cannot have begun if it waits for this one to end.
+            # It cannot have started if it waits for this one to end.
             second_begins.wait(0.5)
         stop()
 
@@ -240,7 +240,7 @@ def test_a_sample_that_comes_late_counts_for_the_task_that_was_sampled():
 
 
 class NumpyThatLetsOthersRun:
-    """It gives up the interpreter's lock while it copies, and keeps arrays from growing."""
+    """It gives up the GIL while it copies, and keeps arrays from growing."""
 
     def __init__(self, meanwhile):
         self._meanwhile = meanwhile
@@ -341,7 +341,7 @@ def test_what_is_measured_after_a_clear_is_in_the_file(monkeypatch):
 
 
 def test_what_is_cleared_while_it_is_read_is_read_whole():
-    """Keys are the user's, and what they do when they are turned into text is theirs, too."""
+    """Keys are the user's, and what they do when they are turned into text is other, too."""
 
     class Key(str):
         def __str__(self):
@@ -359,7 +359,7 @@ def test_what_is_cleared_while_it_is_read_is_read_whole():
     assert prof.recording.computations.to_dicts() == []
 
 
-def test_a_failed_computations_bar_stops_where_it_was_for_whoever_ends_it_first():
+def test_a_failed_computations_bar_stops_where_it_was_for_anyone_ends_it_first():
     out = io.StringIO()
     prof, pbar = Profiler(), ProgressBar(out=out)
     with at_every_line(

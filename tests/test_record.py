@@ -234,9 +234,16 @@ def test_a_disk_that_stays_full_leaves_what_was_written(often, monkeypatch):
         return real(file, data)
 
     monkeypatch.setattr(os, "write", write)
+    flushed = threading.Semaphore(0)
+    flush = record._flush
+    monkeypatch.setattr(record, "_flush", lambda run: (flush(run), flushed.release()))
     with record("run.diag") as run:
         dask.threaded.get(graph(), "c")
-        time.sleep(0.05)
+        while flushed.acquire(blocking=False):
+            pass
+        # One may have been at work; the one after it has everything.
+        assert flushed.acquire(timeout=30)
+        assert flushed.acquire(timeout=30)
         full.set()
         assert dask.threaded.get(graph(), "c") == 1
     full.clear()
@@ -375,7 +382,7 @@ def test_no_key_is_kept_once_a_block_has_ended():
     del argument
     gc.collect()
     assert reference() is None
-    assert run._chunks is None
+    assert not hasattr(run, "_chunks")
 
 
 any_key = st.one_of(

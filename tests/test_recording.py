@@ -1,4 +1,4 @@
-"""The noun: columns keep what they are given, combine, and hold nothing of the user's."""
+"""The model: columns keep what they are given, combine, and hold nothing of the user's."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_rows_are_chosen_alike_in_every_kind_of_column(texts, data):
         {"a": PrefixStrings.of(texts), "b": Categorical.of(texts), "c": np.arange(len(texts))}
     )
     chosen = table.rows(mask)
-    expected = [text for text, kept in zip(texts, mask) if kept]
+    expected = [text for text, selected in zip(texts, mask) if selected]
     assert chosen["a"].tolist() == chosen["b"].tolist() == expected
     assert chosen["c"].tolist() == np.flatnonzero(mask).tolist()
 
@@ -112,7 +112,7 @@ def test_the_task_table_has_the_columns_it_promises():
     assert frame.to_dict("records") == recording.tasks.to_dicts()
 
 
-def test_a_missing_pandas_is_told_with_the_line_that_installs_it(monkeypatch):
+def test_a_missing_pandas_is_reported_with_the_line_that_installs_it(monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "pandas", None)
@@ -120,7 +120,7 @@ def test_a_missing_pandas_is_told_with_the_line_that_installs_it(monkeypatch):
         Table({}).to_dataframe()
 
 
-def test_an_unknown_column_is_told_with_those_there_are():
+def test_an_unknown_column_is_reported_with_those_there_are():
     with pytest.raises(KeyError, match="no column 'stat'; there are start, stop"):
         Table({"start": np.zeros(1), "stop": np.zeros(1)})["stat"]
 
@@ -297,7 +297,7 @@ def test_which_task_needs_which_is_recorded_on_every_scheduler():
         assert needs_of(prof.recording) == true
 
 
-def test_needs_are_kept_when_recordings_combine():
+def test_needs_are_retained_when_recordings_combine():
     (one,), (two,) = recorded(Profiler()), recorded(Profiler())
     both = Recording.combine([one, two, one])
     assert len(both.tasks) == 4

@@ -176,7 +176,7 @@ def test_series_of_memory_are_drawn_and_named(tmp_path):
     assert "<b>before</b>" in page.sections["memory"]
 
 
-def test_memory_of_functions_is_told_as_exact_or_a_bound(tmp_path):
+def test_memory_of_functions_is_reported_as_exact_or_a_bound(tmp_path):
     def takes():
         block = bytearray(60_000_000)
         time.sleep(0.1)
@@ -233,7 +233,7 @@ class OwnError(Exception):
 
 
 def test_an_exception_in_the_block_is_raised_as_it_is_and_the_page_is_written(tmp_path):
-    error = OwnError("mine")
+    error = OwnError("first")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(OwnError) as raised:
@@ -257,7 +257,7 @@ def test_a_failed_task_is_in_the_report(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("filename", "told"),
+    ("filename", "reported"),
     [
         (None, "filename: expected a path, found NoneType"),
         ("no/page.html", "make the directory .*no first"),
@@ -266,10 +266,10 @@ def test_a_failed_task_is_in_the_report(tmp_path):
         ("x" * 300, "File name too long"),
     ],
 )
-def test_a_page_that_could_not_be_written_is_told_before_anything_runs(filename, told):
+def test_a_page_that_could_not_be_written_is_reported_before_anything_runs(filename, reported):
     before = sorted(os.listdir())
     ran = False
-    with pytest.raises(DiagnosticError, match=told):
+    with pytest.raises(DiagnosticError, match=reported):
         with performance_report(filename):
             ran = True
     assert not ran
@@ -286,7 +286,7 @@ def test_the_page_is_where_it_was_said_wherever_the_block_goes(tmp_path, monkeyp
 
 @pytest.mark.parametrize("filters", ["always", "error"])
 def test_a_page_that_cannot_be_written_is_a_warning_at_most(tmp_path, capsys, filters):
-    with warnings.catch_warnings(record=filters == "always") as told:
+    with warnings.catch_warnings(record=filters == "always") as reported:
         warnings.simplefilter(filters)
         folder = tmp_path / "no"
         folder.mkdir()
@@ -294,7 +294,7 @@ def test_a_page_that_cannot_be_written_is_a_warning_at_most(tmp_path, capsys, fi
             folder.rmdir()
             result = dask.threaded.get(GRAPH, ("c", 0))
     assert result == 3
-    text = str(told[0].message) if filters == "always" else capsys.readouterr().err
+    text = str(reported[0].message) if filters == "always" else capsys.readouterr().err
     assert "the page could not be written" in text
     assert "make the directory" in text
     assert len(measured.recording.tasks) == 2
@@ -316,12 +316,12 @@ def test_a_warning_that_fails_too_does_not_replace_what_the_block_raises(
         with pytest.raises(OwnError) as raised:
             with performance_report(folder / "page.html", interval=0.01):
                 folder.rmdir()
-                raise OwnError("mine")
+                raise OwnError("first")
     assert raised.value.__context__ is None
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_may_not_be_written_to_is_told(tmp_path):
+def test_a_folder_that_may_not_be_written_to_is_reported(tmp_path):
     with pytest.warns(RuntimeWarning, match="could not be written"):
         with performance_report(tmp_path / "page.html"):
             tmp_path.chmod(0o500)
@@ -331,7 +331,7 @@ def test_a_folder_that_may_not_be_written_to_is_told(tmp_path):
     tmp_path.chmod(0o700)
 
 
-def test_a_profiler_that_cannot_start_or_stop_is_told_in_the_report(tmp_path, monkeypatch):
+def test_a_profiler_that_cannot_start_or_stop_is_reported_in_the_report(tmp_path, monkeypatch):
     block = performance_report(tmp_path / "page.html", interval=0.01)
 
     def refuses(*args):
@@ -369,15 +369,18 @@ def test_the_page_replaces_an_older_one_as_a_whole(tmp_path, monkeypatch):
     assert "Dask report" in path.read_text()
 
 
-def test_wrong_arguments_are_told(tmp_path):
+def test_wrong_arguments_are_reported(tmp_path):
     with pytest.raises(DiagnosticError, match="expected a path"):
         report(recording_of([]), 3)
     with pytest.raises(DiagnosticError, match="expected a profiler"):
         report("profile", tmp_path / "page.html")
     with pytest.raises(DiagnosticError, match="it is a directory; name a file in it"):
         report(recording_of([]), tmp_path)
-    for name, told in (("a\0b", "found one with a null byte"), ("x" * 300, "File name too long$")):
-        with pytest.raises(DiagnosticError, match=told):
+    for name, reported in (
+        ("a\0b", "found one with a null byte"),
+        ("x" * 300, "File name too long$"),
+    ):
+        with pytest.raises(DiagnosticError, match=reported):
             report(recording_of([]), name)
 
 
@@ -442,12 +445,12 @@ def test_what_looks_like_a_secret_is_not_recorded():
         dict.fromkeys(names, secret), keyboard="qwerty", url=f"s3://user:{secret}@host/x"
     ):
         rows = environment()
-    told = {name: value for section, name, value in rows if section == "configuration"}
+    reported = {name: value for section, name, value in rows if section == "configuration"}
     assert secret not in str(rows)
-    assert told["keyboard"] == "'qwerty'"
-    assert told["url"] == "'s3://…@host/x'"
+    assert reported["keyboard"] == "'qwerty'"
+    assert reported["url"] == "'s3://…@host/x'"
     assert all(
-        name.split(".")[0].replace("_", "-") in told["(left out)"].replace("_", "-")
+        name.split(".")[0].replace("_", "-") in reported["(left out)"].replace("_", "-")
         for name in names
     )
 

@@ -91,7 +91,7 @@ CONTRAST = """() => {
             c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4)
         return 0.2126 * x + 0.7152 * y + 0.0722 * z
     }
-    const paper = (element) => {
+    const background = (element) => {
         for (; element; element = element.parentElement) {
             const color = channels(getComputedStyle(element).backgroundColor)
             if (color.length < 4 || color[3] > 0) return color
@@ -104,21 +104,21 @@ CONTRAST = """() => {
         const element = words.currentNode.parentElement
         if (!words.currentNode.data.trim() || /SCRIPT|STYLE/.test(element.tagName)) continue
         count++
-        const [a, b] = [light(channels(getComputedStyle(element).color)), light(paper(element))]
+        const [a, b] = [light(channels(getComputedStyle(element).color)), light(background(element))]
         const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)
         if (ratio < worst[0]) worst = [ratio, words.currentNode.data]
     }
-    return {worst, count, paper: light(paper(document.body))}
+    return {worst, count, background: light(background(document.body))}
 }"""
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_text_is_read_easily_in_a_light_and_a_dark_scheme(opened, scheme):
     page = opened("real", scheme=scheme)
-    told = page.evaluate(CONTRAST)
-    assert told["count"] > 100
-    assert told["worst"][0] >= 4.5, told["worst"]
-    assert (told["paper"] > 0.5) == (scheme == "light")
+    reported = page.evaluate(CONTRAST)
+    assert reported["count"] > 100
+    assert reported["worst"][0] >= 4.5, reported["worst"]
+    assert (reported["background"] > 0.5) == (scheme == "light")
     inks = page.evaluate(
         """() => [...Bokeh.documents[0]._all_models.values()]
         .filter((m) => m.type == "Figure")
@@ -150,20 +150,20 @@ def test_no_figure_is_white_in_a_dark_scheme_nor_dark_in_a_light_one(opened, sch
             """(element) => [getComputedStyle(element).color,
                              getComputedStyle(element).backgroundColor]"""
         )
-        ink, paper = (sum(map(int, re.findall(r"\d+", text)[:3])) for text in style)
-        assert abs(ink - paper) > 300
-        assert (ink > paper) == (scheme == "dark")
+        foreground, background = (sum(map(int, re.findall(r"\d+", text)[:3])) for text in style)
+        assert abs(foreground - background) > 300
+        assert (foreground > background) == (scheme == "dark")
 
 
 def test_figures_follow_when_the_scheme_changes(opened):
     page = opened("real")
     page.emulate_media(color_scheme="dark")
     page.wait_for_timeout(200)
-    ink = page.evaluate(
+    foreground = page.evaluate(
         """() => [...Bokeh.documents[0]._all_models.values()].find((m) => m.name == "tasks")
         .below[0].major_label_text_color"""
     )
-    assert ink == "#e6e8ea"
+    assert foreground == "#e6e8ea"
 
 
 FOCUSED = """() => {
@@ -237,11 +237,11 @@ def test_the_interactive_pictures_of_activities_are_drawn_when_unfolded(opened):
     assert all(width > 50 and height > 10 for width, height in sizes)
 
 
-def test_many_tasks_tell_how_they_are_drawn_in_lines_that_fit(opened):
+def test_many_tasks_show_how_they_are_drawn_in_lines_that_fit(opened):
     page = opened("many", "phone")
-    told = "[...Bokeh.documents[0]._all_models.values()].find((m) => m.type == 'Title' && m.text.includes('in view'))"
-    page.wait_for_function(f"{told} != null", timeout=20_000)
-    lines = page.evaluate(f"{told}.text").split("\n")
+    reported = "[...Bokeh.documents[0]._all_models.values()].find((m) => m.type == 'Title' && m.text.includes('in view'))"
+    page.wait_for_function(f"{reported} != null", timeout=20_000)
+    lines = page.evaluate(f"{reported}.text").split("\n")
     assert lines[0].startswith("20,000 tasks in view")
     assert len(lines) > 3
     assert max(map(len, lines)) <= 60

@@ -26,8 +26,8 @@ pytestmark = pytest.mark.once
 
 
 def spin(cpu_seconds):
-    begun = time.process_time()
-    while time.process_time() - begun < cpu_seconds:
+    started = time.process_time()
+    while time.process_time() - started < cpu_seconds:
         pass
 
 
@@ -137,21 +137,21 @@ def test_bytes_and_threads_are_counted(tmp_path):
         thread.join()
     table = samples(rprof)
     if np.isnan(table["read"]).all():
-        pytest.skip("this platform does not tell the bytes that a process moved")
+        pytest.skip("this platform does not show the bytes that a process moved")
     assert 5e6 <= table["written"].max() < 7e6
     assert 5e6 <= table["read"].max() < 7e6
     assert table["threads"].max() >= 3
 
 
 def test_leaving_is_immediate_whatever_the_interval():
-    begun = time.perf_counter()
+    started = time.perf_counter()
     with ResourceProfiler(dt=3600) as rprof:
         spin(0.05)
-    assert time.perf_counter() - begun < 2
+    assert time.perf_counter() - started < 2
     assert len(rprof.results) >= 1
 
 
-def test_samples_tell_how_late_they_came(retried):
+def test_samples_show_how_late_they_came(retried):
     def measure():
         pattern = "(a+)+$"
 
@@ -247,7 +247,7 @@ def test_an_impossible_interval_is_refused(dt):
         ResourceProfiler(dt=dt)
 
 
-def test_a_fault_while_sampling_is_told_and_does_not_reach_the_compute(monkeypatch):
+def test_a_fault_while_sampling_is_reported_and_does_not_reach_the_compute(monkeypatch):
     def broken(self):
         raise OSError("/proc has gone")
 
@@ -257,12 +257,13 @@ def test_a_fault_while_sampling_is_told_and_does_not_reach_the_compute(monkeypat
     assert "/proc has gone" in rprof.summary()
 
 
-def told_of(start, *samples):
+def reported_of(start, *samples):
     """What the summary says of CPU where samples, of a time and per cent, are these."""
     times, cpu = (np.array(column, float) for column in zip(*samples, strict=True))
     zeros = np.zeros(len(times))
     columns = dict.fromkeys(
-        ("memory", "memory_children", "read", "written", "threads", "delay"), zeros
+        ("memory", "memory_children", "read", "written", "threads", "delay", "cpu_others"),
+        zeros,
     )
     recording = ResourceProfiler().recording
     table = Table({"time": times, "cpu": cpu, **columns})
@@ -271,9 +272,9 @@ def told_of(start, *samples):
 
 
 def test_the_summary_weighs_samples_by_their_time():
-    assert told_of(0.0, (1.0, 100.0), (2.0, 50.0), (2.1, 0.0)) == "71% on average, peak 100%"
-    assert told_of(0.0, (0.01, 900.0), (1.01, 100.0)) == "108% on average, peak 100%"
-    assert told_of(0.0, (1.0, 100.0), (2.0, 100.0), (3.0, 100.0), (3.001, 900.0)) == (
+    assert reported_of(0.0, (1.0, 100.0), (2.0, 50.0), (2.1, 0.0)) == "71% on average, peak 100%"
+    assert reported_of(0.0, (0.01, 900.0), (1.01, 100.0)) == "108% on average, peak 100%"
+    assert reported_of(0.0, (1.0, 100.0), (2.0, 100.0), (3.0, 100.0), (3.001, 900.0)) == (
         "100% on average, peak 100%"
     )
-    assert told_of(0.0, (0.01, 979.0), (0.012, 200.0)) == "unknown (too short a time)"
+    assert reported_of(0.0, (0.01, 979.0), (0.012, 200.0)) == "unknown (too short a time)"

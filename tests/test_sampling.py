@@ -30,7 +30,8 @@ from dask_diag.capture.sampling.bins import Run
 from dask_diag.capture.sampling.call_tree import Stacks
 from dask_diag.capture.sampling.probes import running_tasks
 from dask_diag.capture.sampling.sampler import Sampler, Ticks, ticks_until
-from dask_diag.capture.sampling.stack_walker import Line, Stack, Walker
+from dask_diag.capture.sampling.stack_sample import Line
+from dask_diag.capture.sampling.stack_walker import Stack, Walker
 from dask_diag.schema import Root
 
 SCHEDULERS = [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]

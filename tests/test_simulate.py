@@ -256,6 +256,15 @@ def test_what_is_refused(arguments, message):
         simulate(recording, **arguments)
 
 
+def test_times_that_no_scheduler_has_make_no_step_negative():
+    """Tasks that are said to start before others of their round were submitted."""
+    rows = {("t", n): [n * 1e-3, n * 1e-3 + 5e-4, 1 + n * 1e-3] for n in range(100)}
+    recording = recording_of(rows, {key: set() for key in rows}, 2.0, 4)
+    for workers in (None, 2, 8):
+        predicted = simulate(recording, workers=workers)
+        assert 0 <= predicted.scheduling <= predicted.seconds
+
+
 def test_a_cycle_is_refused():
     recording = run_virtually(
         {("t", 0): (first,), ("t", 1): (first,)}, {("t", 0): 1, ("t", 1): 1}, 1

@@ -76,6 +76,6 @@ def test_annotated_tasks_have_the_span_they_were_given(scheduler):
 
 
 @pytest.mark.parametrize("bad", [3, None, ""])
-def test_a_name_that_is_none_is_told(bad):
+def test_a_name_that_is_none_is_reported(bad):
     with pytest.raises((TypeError, ValueError), match="span: expected a name"), span(bad):
         pass

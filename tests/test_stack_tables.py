@@ -11,7 +11,8 @@ from dask_diag.builders import stacks as builder
 from dask_diag.capture.sampling import call_tree
 from dask_diag.capture.sampling.bins import NOT_SAMPLED, Run
 from dask_diag.capture.sampling.call_tree import Stacks
-from dask_diag.capture.sampling.stack_walker import Line, Stack
+from dask_diag.capture.sampling.stack_sample import Line
+from dask_diag.capture.sampling.stack_walker import Stack
 from dask_diag.columns import Categorical
 from dask_diag.model.table import Table
 

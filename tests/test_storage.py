@@ -27,7 +27,7 @@ from dask_diag import CacheProfiler, DiagnosticError, Profiler, Recording, Resou
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.errors import RecordingFileError
 from dask_diag.model.tables import TABLES
-from dask_diag.storage import Writer, load, save, zip_stream
+from dask_diag.storage import Writer, load, save, writing, zip_stream
 
 from .recordings import NOTHING, assert_same, chunks_of_example, example
 from .tables import filled_table
@@ -179,17 +179,16 @@ def test_an_older_version_is_refused_and_to_be_recorded_again(version, tmp_path,
     ("content", "reason"),
     [
         (b"", "an empty file"),
-        (b"SQLite format 3\0" + bytes(4000), "SQLite format 3"),
-        (b"PK\3\4", "zip archive"),
-        (b"\x80\x04\x95", "begins with"),
-        (b"<html>", "<html>"),
+        (b"SQLite format 3\0" + bytes(4000), r"a file that begins with b'SQLite format 3\x00'"),
+        (b"PK\3\4", "a zip archive"),
+        (b"\x80\x04\x95", r"a file that begins with b'\x80\x04\x95'"),
+        (b"<html>", "a file that begins with b'<html>'"),
     ],
 )
 def test_a_foreign_file_is_refused(content, reason, tmp_path):
     (tmp_path / "other").write_bytes(content)
     message = refusal(tmp_path / "other")
-    assert reason in message
-    assert "expected a dask_diag recording of version 2" in message
+    assert f"found {reason}, expected a dask_diag recording of version 2; such files" in message
 
 
 def test_a_zip_archive_of_something_else_is_refused(tmp_path):
@@ -240,13 +239,13 @@ def test_a_file_that_appears_while_saving_is_not_overwritten(tmp_path, monkeypat
     original = os.fsync
 
     def fsync(file):
-        path.write_text("theirs")
+        path.write_text("other")
         original(file)
 
     monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(RecordingFileError, match="will not overwrite"):
         save(example(3), path)
-    assert path.read_text() == "theirs"
+    assert path.read_text() == "other"
     assert os.listdir(tmp_path) == ["run.diag"]
 
 
@@ -397,6 +396,25 @@ def test_chunks_stay_when_the_disk_is_full(tmp_path, monkeypatch):
     writer.close()
     loaded = load(tmp_path / "run.diag")
     assert (loaded.state, len(loaded.tasks)) == ("truncated", 75)
+
+
+@pytest.mark.parametrize("name", ["ftruncate", "close"])
+def test_a_file_that_cannot_be_closed_is_given_up_in_silence(name, tmp_path, monkeypatch):
+    chunk, *_ = chunks_of_example()
+    writer = Writer(tmp_path / "run.diag")
+    writer.append(chunk)
+    module = os if name == "ftruncate" else writing
+    real = getattr(module, name)
+
+    def fails(file, *args):
+        real(file, *args)
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(module, name, fails)
+    writer.abandon()
+    with pytest.raises(RecordingFileError, match="has been closed"):
+        writer.append(chunk)
+    assert load(tmp_path / "run.diag").state == "truncated"
 
 
 KILLED = """

@@ -28,8 +28,8 @@ SCHEDULERS = {
 
 
 def spin(cpu_seconds):
-    begun = time.thread_time()
-    while time.thread_time() - begun < cpu_seconds:
+    started = time.thread_time()
+    while time.thread_time() - started < cpu_seconds:
         pass
 
 
@@ -123,9 +123,9 @@ def test_trivial_tasks_are_not_inflated_by_the_scheduler(retried):
     timed = []
 
     def hand_timed(n):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         result = sum(range(500))
-        timed.append(time.perf_counter() - begun)
+        timed.append(time.perf_counter() - started)
         return result
 
     def measure():
@@ -325,7 +325,7 @@ def test_a_failing_task_is_run_again_locally_as_without_us(scheduler):
     assert {t["key"]: t["outcome"] for t in rows(prof)} == {"one": "ok", "bad": "failed"}
 
 
-def test_an_interrupt_is_told():
+def test_an_interrupt_is_reported():
     def interrupt():
         raise KeyboardInterrupt
 
@@ -346,7 +346,7 @@ def test_a_graph_that_cannot_start():
     assert "Ended by an error  1 computation (RuntimeError)" in prof.summary()
 
 
-def test_cpu_time_of_process_workers_is_theirs(retried):
+def test_cpu_time_of_process_workers_is_other(retried):
     def measure():
         dsk = {("spin", n): (spin, 0.2) for n in range(2)}
         with Profiler() as prof:

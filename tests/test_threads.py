@@ -172,7 +172,7 @@ def test_a_thread_that_threading_does_not_know_is_pythons(retried):
     retried(measure)
 
 
-def test_own_threads_are_told_from_others_also_after_they_have_ended(retried):
+def test_own_threads_are_reported_from_others_also_after_they_have_ended(retried):
     def measure():
         with ResourceProfiler(dt=0.01):
             recording = profiled(lambda: time.sleep(0.3), waits=True)
@@ -288,7 +288,7 @@ def test_record_writes_threads_while_it_runs(tmp_path, pool, retried):
 
 
 class Clocks:
-    """Time that passes when the clocks of threads are read, and when told."""
+    """Time that passes when the clocks of threads are read, and when reported."""
 
     def __init__(self):
         self.now = self.cpu = 100.0

@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 READ = ("dask_diag", "docs", "examples", "benchmarks", "*.rst")
-REWRITTEN_NEXT = ("analysis", "builders", "capture", "model", "profilers")
+REWRITTEN_NEXT = ("builders", "capture", "profilers")
 """Packages in which some private words are left."""
 SUFFIXES = {".py", ".js", ".html", ".css", ".rst", ".yaml", ".ipynb", ".svg"}
 MADE_BY_TOOLS = {"_build", "generated", "__pycache__"}

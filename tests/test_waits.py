@@ -25,7 +25,7 @@ from dask_diag.columns import Categorical
 from dask_diag.model.table import Table
 
 SCHEDULERS = [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]
-on_linux = pytest.mark.skipif(sys.platform != "linux", reason="waits are told on Linux")
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="waits are reported on Linux")
 WAITS = {
     "cpu-wait",
     "gil-wait",
@@ -100,8 +100,8 @@ def assert_adds_up(prof):
     assert sum(divided.values()) == pytest.approx(noncpu, rel=1e-9)
     rows = activities(recording).to_dicts()
     assert not [row for row in rows if row["activity"] == "thread-noncpu" and row["value"]]
-    told = {row["activity"]: row["value"] for row in rows if row["activity"] in WAITS}
-    assert sum(told.values()) == pytest.approx(noncpu, rel=1e-9)
+    reported = {row["activity"]: row["value"] for row in rows if row["activity"] in WAITS}
+    assert sum(reported.values()) == pytest.approx(noncpu, rel=1e-9)
     available = sum(
         row["workers"] * (row["stop"] - row["start"]) for row in recording.computations.to_dicts()
     )
@@ -175,10 +175,10 @@ def metered_sleep_then_lock():
 def test_what_is_metered_is_not_explained_twice(retried):
     def measure():
         prof = profiled([(metered_sleep_then_lock,)])
-        told = {row["activity"]: row["value"] for row in activities(prof.recording).to_dicts()}
-        assert told["I/O"] == pytest.approx(0.4, abs=0.05)
-        assert told["lock-wait"] == pytest.approx(0.4, abs=0.05)
-        assert told.get("sleep", 0.0) < 0.05
+        reported = {row["activity"]: row["value"] for row in activities(prof.recording).to_dicts()}
+        assert reported["I/O"] == pytest.approx(0.4, abs=0.05)
+        assert reported["lock-wait"] == pytest.approx(0.4, abs=0.05)
+        assert reported.get("sleep", 0.0) < 0.05
 
     retried(measure)
 
@@ -193,15 +193,15 @@ def metered_sleep():
 def test_what_is_metered_is_no_wait_that_nobody_can_explain(get):
     prof = profiled([(metered_sleep,)] * 6, get)
     rows = activities(prof.recording).to_dicts()
-    told = {row["activity"]: row["value"] for row in rows}
+    reported = {row["activity"]: row["value"] for row in rows}
     noncpu = float(prof.recording.tasks["thread_noncpu"].sum())
     metrics = prof.recording.metrics
     metered = float((metrics["value"] - metrics["cpu"]).sum())
     assert metered > 0.29
     divided = waited(prof)
     assert sum(divided.values()) == pytest.approx(noncpu - metered, abs=1e-9)
-    # Both tell the same of each, and so does the summary.
-    assert divided == pytest.approx({name: told.get(name, 0.0) for name in divided}, abs=1e-9)
+    # Both show the same of each, and so does the summary.
+    assert divided == pytest.approx({name: reported.get(name, 0.0) for name in divided}, abs=1e-9)
     assert divided.get("unexplained", 0.0) < 0.15
     (line,) = re.findall(r"\S+ \S+ of tasks\s+without CPU time[^:]*:", prof.summary()) or [""]
     assert not line or "beside what they metered" in " ".join(line.split())
@@ -236,7 +236,7 @@ def test_without_explain_nothing_is_explained():
     assert not len(waits(prof.recording))
 
 
-def test_where_it_cannot_be_told_the_reason_is(monkeypatch):
+def test_where_it_cannot_be_reported_the_reason_is(monkeypatch):
     monkeypatch.setattr(thread_states.sys, "platform", "strange")
     with Profiler(waits=True) as prof:
         dask.threaded.get({("sleep", 0): (time.sleep, 0.01)}, [("sleep", 0)])
@@ -255,16 +255,16 @@ def test_impossible_arguments():
 
 
 def test_a_listener_that_raises_is_taken_out():
-    told = []
+    reported = []
     sampler = Sampler()
-    sampler.add(lambda passed: 1 / 0, 0.001, told.append)
+    sampler.add(lambda passed: 1 / 0, 0.001, reported.append)
     deadline = time.perf_counter() + 5
-    while not told and time.perf_counter() < deadline:
+    while not reported and time.perf_counter() < deadline:
         time.sleep(0.01)
-    (error,) = told
+    (error,) = reported
     assert isinstance(error, ZeroDivisionError)
     ticks = []
-    user = sampler.add(ticks.append, 0.001, told.append)
+    user = sampler.add(ticks.append, 0.001, reported.append)
     while len(ticks) < 5 and time.perf_counter() < deadline:
         time.sleep(0.01)
     sampler.remove(user)

@@ -84,6 +84,7 @@ def activities(
         names = [functions] if isinstance(functions, str) else functions
         functions = expect_functions(names, recording.tasks.function, "functions")
     columns = () if by == "activity" else (by,)
+    # The seconds of free workers have no function, and some tasks no worker: both show as empty.
     totals = added_up(
         (tuple(value or "" for value in group), activity, amount)
         for group, activity, amount in _sums(Division(recording, columns, functions), unit)

@@ -6,6 +6,7 @@ critical path and the division of waits take most of the time of a report; each 
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +17,8 @@ from dask_diag.analysis.critical_path import CriticalPath, critical_path
 from dask_diag.analysis.functions import by_function
 from dask_diag.analysis.memory import memory_usage
 from dask_diag.analysis.occupancy import Occupancy, occupancies
+from dask_diag.analysis.phases import phases
+from dask_diag.analysis.simulation import Simulator
 from dask_diag.analysis.step_functions import Level, cached_levels, seconds_computing
 from dask_diag.analysis.thread_groups import ThreadGroup, thread_groups
 from dask_diag.analysis.waits import waits
@@ -51,7 +54,12 @@ class Analysis:
     @cached_property
     def wall_time(self) -> Table:
         """The wall time, divided among phases and, while tasks ran, among activities."""
-        return wall_time(self.recording, self.activities)
+        return wall_time(self.recording, self.activities, self.occupancies)
+
+    @cached_property
+    def phases(self) -> Table:
+        """The wall time of each phase."""
+        return phases(self.recording)
 
     @cached_property
     def cells(self) -> Table:
@@ -77,6 +85,11 @@ class Analysis:
     def critical_path(self) -> CriticalPath:
         """The critical path of each computation."""
         return critical_path(self.recording)
+
+    @cached_property
+    def simulator(self) -> Simulator:
+        """Predicts the wall time with changes."""
+        return Simulator(self.recording)
 
     @cached_property
     def memory_usage(self) -> Table:
@@ -113,6 +126,29 @@ class Analysis:
     def thread_groups(self) -> list[ThreadGroup]:
         """The CPU of groups of threads, those with most first; empty if it is not known."""
         return thread_groups(self.recording)
+
+    @cached_property
+    def cpu_of_own_threads(self) -> float:
+        """CPU seconds of the profilers' threads while computations ran; NaN if not known."""
+        groups = self.thread_groups
+        return sum(g.cpu for g in groups if g.kind == "dask_diag") if groups else math.nan
+
+    @cached_property
+    def cpu_of_hooks(self) -> float:
+        """CPU seconds of the profilers' hooks, about; NaN if not known of any computation."""
+        hooks = self.recording.computations.hooks_cpu
+        return math.nan if np.isnan(hooks).all() else float(np.nansum(hooks))
+
+    @property
+    def share_of_hooks(self) -> float:
+        """The share of the wall that hooks may have added, at most; 0 if it is not known."""
+        return min(1.0, float(np.nan_to_num(self.cpu_of_hooks)) / self.wall) if self.wall else 0.0
+
+    @property
+    def share_of_profilers(self) -> float:
+        """The share of the wall that profilers may have added, at most; 0 for unknown parts."""
+        own = np.nansum([self.cpu_of_own_threads, self.cpu_of_hooks])
+        return min(1.0, float(own) / self.wall) if self.wall else 0.0
 
     @property
     def known_cpu_outside_tasks(self) -> float:

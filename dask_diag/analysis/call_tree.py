@@ -68,6 +68,7 @@ def tree_and_nodes(
     np.add.at(own, node_of_selected, measures(samples, share)[selected])
     depth = depths(parent.tolist())
     totals = sums_below(parent, depth, own)
+    # Among the callees of a function of tasks, time that was not sampled comes last.
     last = kind == len(frame_of_kind)
     position, end = preorder(parent, depth, last, -totals[:, 0])
     order = np.argsort(position)
@@ -148,6 +149,7 @@ def _by_line(
     np.add.at(of_stack, sampled.node, measures(sampled, share))
     depth = depths(parent.tolist())
     np.add.at(own, line, of_stack)
+    # In recursion a line is below itself: only its outermost call counts, which has all the others.
     outermost = _outermost(line, *preorder(parent, depth))
     np.add.at(totals, line[outermost], sums_below(parent, depth, of_stack)[outermost])
     return own, totals
@@ -156,7 +158,7 @@ def _by_line(
 def _outermost(line: IntArray, position: IntArray, end: IntArray) -> BoolArray:
     """Which nodes have no caller of the same line."""
     order = np.lexsort((position, line))
-    # Counted on from line to line, what an earlier line reached ends before the next one begins.
+    # One running maximum serves all lines: the offset of a line is beyond all ends before it.
     offset = line[order] * (len(line) + 1)
     reached = np.maximum.accumulate(offset + end[order])
     nested = np.concatenate([[False], offset[1:] + position[order][1:] < reached[:-1]])
@@ -193,39 +195,50 @@ def _grown(
     caller, kind_of_stack = stacks.parent.tolist(), kind_of_frame[stacks.frame].tolist()
     functions, roots = samples.function.values, samples.root.values
     group = _numbers(samples.root) * (len(functions) + 1) + _numbers(samples.function)
+    # The same stack may be in several groups, and in many samples of each.
     groups, tops, pair = distinct_pairs(group, _numbers(samples.node))
-    parents, kind_of_node = [_ROOT], [_ROOT]
-    children: dict[tuple[int, int], int] = {}
-    known: dict[tuple[int, int], int] = {}
-
-    def child(node: int, kind: int) -> int:
-        found = children.setdefault((node, kind), len(parents))
-        if found == len(parents):
-            parents.append(node)
-            kind_of_node.append(kind)
-        return found
+    nodes = _Nodes()
+    # The node of each stack that was reached, so that stacks with common callers share the way up.
+    reached: dict[tuple[int, int], int] = {}
 
     def top_of(group: int) -> int:
         root, function = divmod(group, len(functions) + 1)
-        of_root = child(0, kinds + 1 + len(functions) + root)
-        return child(of_root, kinds + 1 + function) if roots[root] == Root.TASKS else of_root
+        of_root = nodes.child(0, kinds + 1 + len(functions) + root)
+        is_task = roots[root] == Root.TASKS
+        return nodes.child(of_root, kinds + 1 + function) if is_task else of_root
 
     def node_of(group: int, stack: int) -> int:
         top = top_of(group)
         if stack < 0:
-            return child(top, kinds)
+            return nodes.child(top, kinds)
         path = []
-        while stack >= 0 and (group, stack) not in known:
+        while stack >= 0 and (group, stack) not in reached:
             path.append(stack)
             stack = caller[stack]
-        node = known[group, stack] if stack >= 0 else top
-        for below in reversed(path):
-            node = known[group, below] = child(node, kind_of_stack[below])
+        node = reached[group, stack] if stack >= 0 else top
+        for callee in reversed(path):
+            node = reached[group, callee] = nodes.child(node, kind_of_stack[callee])
         return node
 
-    nodes = [*map(node_of, groups.tolist(), tops.tolist())]
-    node_of_sample = np.array(nodes, dtype=np.int64)[pair]
-    return np.array(parents), np.array(kind_of_node), node_of_sample
+    node_of_pair = [*map(node_of, groups.tolist(), tops.tolist())]
+    node_of_sample = np.array(node_of_pair, dtype=np.int64)[pair]
+    return np.array(nodes.parents), np.array(nodes.kinds), node_of_sample
+
+
+class _Nodes:
+    """The nodes of a tree that grows: the parent and the kind of each."""
+
+    def __init__(self) -> None:
+        self.parents, self.kinds = [_ROOT], [_ROOT]
+        self._children: dict[tuple[int, int], int] = {}
+
+    def child(self, node: int, kind: int) -> int:
+        """The child of that kind; it is added where there is none."""
+        index = self._children.setdefault((node, kind), len(self.parents))
+        if index == len(self.parents):
+            self.parents.append(node)
+            self.kinds.append(kind)
+        return index
 
 
 def _described(
@@ -237,6 +250,7 @@ def _described(
     is_frame = (kind >= 0) & (kind < kinds)
     frame = frame_of_kind[kind[is_frame]]
     names, files = frames.name.values, frames.file.values
+    # The names of frames, then of everything, of what was not sampled, and of functions of tasks.
     name = len(names) + np.maximum(kind - kinds, -1) + 1
     file = np.full(len(kind), len(files))
     first = np.zeros(len(kind), dtype=np.int64)

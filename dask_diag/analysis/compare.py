@@ -1,12 +1,13 @@
-"""Two recordings of the same work: which functions take longer, as far as that is no chance.
+"""Two recordings of the same work: which functions take longer, beyond chance.
 
-The seconds of a function are the sum over its tasks. A change of that sum is called one if it is
-beyond what the variation between tasks explains: see `pairing` for how that is measured. It is the
-variation between tasks, not between runs: where the whole machine was slower, so was every task.
+The seconds of a function are the sum over its tasks. A change of that sum is reported if it exceeds
+what the variation between tasks explains: see `pairing` for how that is measured. It is the
+variation between tasks, not between runs: if the whole machine was slower, so was every task.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -15,12 +16,19 @@ import numpy as np
 
 from dask_diag.analysis.grouping import rows_by
 from dask_diag.analysis.memory import memory_usage
-from dask_diag.analysis.pairing import NO_TASKS, TimedTasks, differences, timed_tasks
-from dask_diag.analysis.statistics import CONFIDENCE, MIN_TASKS, Variation, half_width
+from dask_diag.analysis.pairing import NO_TASKS, TimedTasks, paired_seconds, timed_tasks
+from dask_diag.analysis.statistics import (
+    CONFIDENCE,
+    MIN_TASKS,
+    Variation,
+    half_width,
+    half_width_of_pairs,
+)
 from dask_diag.analysis.step_functions import cached_levels, seconds_computing
-from dask_diag.columns import Array, Categorical
+from dask_diag.columns import Categorical, FloatArray
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
+from dask_diag.model.tables import Resources
 
 __all__ = ["Comparison", "compare"]
 
@@ -35,8 +43,8 @@ class Comparison(NamedTuple):
     functions : Table
         A row per function, the largest change of seconds first. ``function``; then twice, as
         ``_before`` and ``_after``: ``tasks`` (count), ``seconds`` (sum of its tasks' durations),
-        ``cpu`` (the share of them that was CPU time, 0 to 1), ``memory`` (the most bytes seen in
-        use while one ran, see `memory_usage`) and ``held`` (the peak of its results that the
+        ``cpu`` (the share of them that was CPU time, 0 to 1), ``memory`` (the most bytes sampled
+        while one ran, see `memory_usage`) and ``cached`` (the peak of its results that the
         scheduler cached, in the recording's metric); ``change`` of the seconds, ``spread``
         (seconds that variation between tasks explains), and ``verdict``: ``slower`` or ``faster``
         if the change is more than the spread, ``unchanged`` if not, ``too few tasks`` if the
@@ -49,7 +57,7 @@ class Comparison(NamedTuple):
     """
 
     functions: Table
-    total: dict[str, Any]
+    total: Mapping[str, Any]
     metrics: tuple[str, str]
     units: tuple[str, str]
 
@@ -76,12 +84,12 @@ class _Side(NamedTuple):
     seconds: float = 0.0
     cpu: float = _NAN
     memory: float = _NAN
-    held: float = _NAN
+    cached: float = _NAN
     timed: TimedTasks = NO_TASKS
 
 
 _ABSENT = _Side()
-_MEASURES = ("tasks", "seconds", "cpu", "memory", "held")
+_MEASURES = ("tasks", "seconds", "cpu", "memory", "cached")
 
 
 @dataclass(frozen=True)
@@ -97,14 +105,15 @@ class _FunctionChange:
         return self.after.seconds - self.before.seconds
 
     @cached_property
-    def differences(self) -> Array | None:
-        return differences(self.before.timed, self.after.timed)
+    def pairs(self) -> tuple[FloatArray, FloatArray] | None:
+        """The seconds of each task before and after; None if they cannot be paired."""
+        return paired_seconds(self.before.timed, self.after.timed)
 
     @cached_property
     def variations(self) -> list[Variation]:
         """Of the sums that make up the change."""
-        if self.differences is not None:
-            return [Variation.of(self.differences)]
+        if self.pairs is not None:
+            return [Variation.of(self.pairs[1] - self.pairs[0])]
         sides = (self.before, self.after)
         return [Variation.of(side.timed.seconds) for side in sides if side.tasks]
 
@@ -117,7 +126,11 @@ class _FunctionChange:
         return bool(self.before.tasks and self.after.tasks) and self.has_known_variation
 
     def spread(self, risk: float) -> float:
-        return half_width(self.variations, risk) if self.has_known_variation else _NAN
+        if not self.has_known_variation:
+            return _NAN
+        if self.pairs is not None:
+            return half_width_of_pairs(*self.pairs, risk)
+        return half_width(self.variations, risk)
 
     def verdict(self, risk: float) -> str:
         if not self.before.tasks:
@@ -143,10 +156,10 @@ def compare(before: Recording, after: Recording) -> Comparison:
     changes = [
         _FunctionChange(name, *(side.get(name, _ABSENT) for side in sides)) for name in names
     ]
-    changes.sort(key=lambda each: -abs(each.change))
+    changes.sort(key=lambda change: -abs(change.change))
     # A build fails if any of them is slower: each may err by chance only so rarely that all of
     # them together keep the confidence (Bonferroni). The total of one function is no other test.
-    tests = sum(each.is_judged for each in changes) + (len(changes) > 1)
+    tests = sum(row.is_judged for row in changes) + (len(changes) > 1)
     risk = (1 - CONFIDENCE) / max(1, tests)
     total = _total(changes, before, after, risk)
     metrics = before.metric, after.metric
@@ -155,23 +168,22 @@ def compare(before: Recording, after: Recording) -> Comparison:
 
 
 def _by_function(recording: Recording) -> dict[str, _Side]:
+    """Each function that has tasks, by its name."""
     tasks = recording.tasks
-    if not len(tasks):
-        return {}
-    held, _ = cached_levels(recording)
+    levels, _ = cached_levels(recording)
     memory = _memory_of_functions(recording)
     timed = timed_tasks(tasks)
     sides = {}
     for name, rows in rows_by(tasks.function).items():
         rows_timed = rows[~np.isnan(timed.seconds[rows])]
         seconds = float(timed.seconds[rows_timed].sum())
-        cpu_seconds = float(np.nansum(tasks["thread_cpu"][rows_timed]))
+        cpu_seconds = float(np.nansum(tasks.thread_cpu[rows_timed]))
         sides[name] = _Side(
             tasks=len(rows),
             seconds=seconds,
             cpu=cpu_seconds / seconds if seconds else _NAN,
             memory=memory.get(name, _NAN),
-            held=held[name].peak if name in held else _NAN,
+            cached=levels[name].peak if name in levels else _NAN,
             timed=timed.rows(rows_timed),
         )
     return sides
@@ -179,17 +191,17 @@ def _by_function(recording: Recording) -> dict[str, _Side]:
 
 def _table(changes: list[_FunctionChange], risk: float) -> Table:
     measures = {
-        f"{name}_{when}": np.array([getattr(getattr(each, when), name) for each in changes], float)
+        f"{name}_{when}": np.array([getattr(getattr(row, when), name) for row in changes], float)
         for name in _MEASURES
         for when in ("before", "after")
     }
     return Table(
         {
-            "function": Categorical.of(each.function for each in changes),
+            "function": Categorical.of(row.function for row in changes),
             **measures,
-            "change": np.array([each.change for each in changes], float),
-            "spread": np.array([each.spread(risk) for each in changes], float),
-            "verdict": Categorical.of(each.verdict(risk) for each in changes),
+            "change": np.array([row.change for row in changes], float),
+            "spread": np.array([row.spread(risk) for row in changes], float),
+            "verdict": Categorical.of(row.verdict(risk) for row in changes),
         }
     )
 
@@ -199,13 +211,13 @@ def _total(
 ) -> dict[str, Any]:
     total: dict[str, Any] = {}
     for when, recording in (("before", before), ("after", after)):
-        sides = [getattr(each, when) for each in changes]
+        sides = [getattr(row, when) for row in changes]
         seconds = sum(side.seconds for side in sides)
         cpu = sum(side.cpu * side.seconds for side in sides if not np.isnan(side.cpu))
         total[f"tasks_{when}"] = sum(side.tasks for side in sides)
         total[f"seconds_{when}"] = seconds
         total[f"cpu_{when}"] = cpu / seconds if seconds else _NAN
-        total[f"held_{when}"] = (
+        total[f"cached_{when}"] = (
             cached_levels(recording)[1].peak if len(recording.cached_results) else _NAN
         )
         total[f"elapsed_{when}"] = seconds_computing(recording.computations)
@@ -223,19 +235,25 @@ def _spread_of_total(changes: list[_FunctionChange], risk: float) -> float:
     a single task counts with what it differs by, so that it never makes a change of the total
     that is more than its own share of the standard error.
     """
-    paired = [each.differences for each in changes if each.differences is not None]
-    variations = [Variation.of(np.concatenate(paired))] if paired else []
-    unpaired = [each for each in changes if each.differences is None]
+    paired = [row.pairs for row in changes if row.pairs is not None]
+    before, after = (
+        np.concatenate([pair[side] for pair in paired] or [np.zeros(0)]) for side in (0, 1)
+    )
+    variations: list[Variation] = []
+    unpaired = [row for row in changes if row.pairs is None]
     unknown = 0.0
-    if paired and variations[0].size < MIN_TASKS:
-        variations.pop()
-        unknown += abs(float(sum(each.sum() for each in paired)))
-    for each in unpaired:
-        if each.has_known_variation:
-            variations += each.variations
+    if len(before) < MIN_TASKS:
+        unknown += abs(float((after - before).sum()))
+    else:
+        variations.append(Variation.of(after - before))
+    for row in unpaired:
+        if row.has_known_variation:
+            variations += row.variations
         else:
             # Where the noise is not known, all of the change may be noise.
-            unknown += abs(each.change)
+            unknown += abs(row.change)
+    if len(before) >= MIN_TASKS and len(variations) == 1:
+        return half_width_of_pairs(before, after, risk) + unknown
     return half_width(variations, risk) + unknown if variations else _NAN
 
 
@@ -254,7 +272,7 @@ def _memory_of_functions(recording: Recording) -> dict[str, float]:
     return dict(zip(usage["function"].tolist(), usage["max_memory"].tolist(), strict=True))
 
 
-def _peak_memory(resources: Table) -> float:
+def _peak_memory(resources: Resources) -> float:
     if not len(resources):
         return _NAN
-    return float(np.max(resources["memory"] + resources["memory_children"]))
+    return float(np.max(resources.memory + resources.memory_children))

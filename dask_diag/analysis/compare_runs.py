@@ -16,6 +16,7 @@ import numpy as np
 
 from dask_diag.analysis.activities import activities
 from dask_diag.analysis.grouping import rows_by
+from dask_diag.analysis.phases import phases
 from dask_diag.analysis.statistics import Variation, half_width_of_means
 from dask_diag.analysis.step_functions import seconds_computing
 from dask_diag.columns import Categorical, FloatArray
@@ -42,13 +43,13 @@ class RunComparison(NamedTuple):
     ----------
     changes : Table
         A row per quantity. ``kind`` and ``name``: ``run`` (``wall`` and ``computing``),
-        ``function`` (the seconds of its tasks) or ``activity`` (seconds of workers); ``before`` and
+        ``phase`` (of the wall time), ``function`` (the seconds of its tasks) or ``activity``
+        (seconds of workers); ``before`` and
         ``after``, the means of all runs in seconds; ``change``; ``spread``, the change that the
         differences between runs explain; and ``verdict``: ``slower`` or ``faster`` if the change is
         more than the spread, ``unchanged`` if not, ``too few runs`` if neither side has two,
-        ``added`` or ``removed``. Of activities more seconds are no verdict but ``more`` or
-        ``less``. The largest changes of functions and of
-        activities come first.
+        ``added`` or ``removed``. Of phases and activities more seconds are no verdict but ``more``
+        or ``less``. Within those kinds the largest changes come first.
     runs : tuple of int
         How many there are, before and after.
     """
@@ -121,11 +122,15 @@ def compare_runs(before: Sequence[Recording], after: Sequence[Recording]) -> Run
     runs = _changes([_runs(each) for each in before], [_runs(each) for each in after])
     parts = {
         kind: _changes([measure(each) for each in before], [measure(each) for each in after])
-        for kind, measure in (("function", _functions), ("activity", _activities))
+        for kind, measure in (
+            ("phase", _phases),
+            ("function", _functions),
+            ("activity", _activities),
+        )
     }
     rows = [(each, "run", *_judged(each, _risk_of_runs(runs))) for each in runs]
     for kind, changes in parts.items():
-        words = ("more", "less") if kind == "activity" else ("slower", "faster")
+        words = ("slower", "faster") if kind == "function" else ("more", "less")
         risk = _RISK_OF_PARTS / max(1, len(changes))
         changes.sort(key=lambda each: -abs(each.change))
         rows += [(each, kind, *_judged(each, risk, *words)) for each in changes]
@@ -137,6 +142,11 @@ def _runs(recording: Recording) -> dict[str, float]:
         WALL: recording.stop - recording.start,
         COMPUTING: seconds_computing(recording.computations),
     }
+
+
+def _phases(recording: Recording) -> dict[str, float]:
+    table = phases(recording)
+    return dict(zip(table["phase"].tolist(), table["seconds"].tolist(), strict=True))
 
 
 def _functions(recording: Recording) -> dict[str, float]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from dask_diag.analysis.step_functions import overlap
+from dask_diag.columns import BoolArray
 from dask_diag.model.recording import Recording
 
 __all__ = ["cpu_of_scheduler", "cpu_outside_tasks"]
@@ -14,38 +16,29 @@ def cpu_outside_tasks(recording: Recording) -> float:
 
     The threads of profilers are left out, too, where they are known.
 
-    As several clocks are read it may be below zero by a little. NaN
-    where it cannot be known: computations that overlap have the process's CPU time in common.
+    As several clocks are read it may be slightly below zero. NaN where it cannot be known:
+    computations that overlap have the process's CPU time in common.
     """
-    computations, tasks = recording.computations, recording.tasks
-    if not len(computations) or not len(tasks):
+    computations = recording.computations
+    if not len(computations) or not len(recording.tasks) or overlap(computations).any():
         return float("nan")
-    order = np.argsort(computations["start"])
-    if (
-        computations["start"][order][1:] < np.maximum.accumulate(computations["stop"][order])[:-1]
-    ).any():
-        return float("nan")
-    elsewhere = {
-        row["computation"] for row in computations.to_dicts() if row["scheduler"] == "processes"
-    }
-    names = tasks["computation"]
-    here = ~np.isin(names.codes, [n for n, name in enumerate(names.values) if name in elsewhere])
-    process = float(computations["process_cpu"].sum())
-    own = float(recording.threads.cpu_seconds[recording.threads.kind.where("dask_diag")].sum())
-    in_tasks = float(np.nansum(tasks["thread_cpu"][here]))
-    return process - in_tasks - cpu_of_scheduler(recording) - own
+    in_process = ~_ran_under(recording, "processes")
+    cpu_of_tasks = float(np.nansum(recording.tasks.thread_cpu[in_process]))
+    threads = recording.threads
+    cpu_of_profilers = float(threads.cpu_seconds[threads.kind.where("dask_diag")].sum())
+    process_cpu = float(computations.process_cpu.sum())
+    return process_cpu - cpu_of_tasks - cpu_of_scheduler(recording) - cpu_of_profilers
 
 
 def cpu_of_scheduler(recording: Recording) -> float:
-    """CPU seconds of the threads that called for the computations, less those of tasks they ran."""
-    computations, tasks = recording.computations, recording.tasks
-    in_tasks = 0.0
-    if len(tasks):
-        names = tasks["computation"]
-        kinds = zip(
-            computations["computation"].tolist(), computations["scheduler"].tolist(), strict=True
-        )
-        called = [name for name, kind in kinds if kind == "synchronous"]
-        here = np.isin(names.codes, [n for n, name in enumerate(names.values) if name in called])
-        in_tasks = float(np.nansum(tasks["thread_cpu"][here]))
-    return max(0.0, float(np.nansum(computations["scheduler_cpu"])) - in_tasks)
+    """CPU seconds of the threads that called the scheduler, less those of tasks they ran."""
+    in_tasks = recording.tasks.thread_cpu[_ran_under(recording, "synchronous")]
+    of_threads = float(np.nansum(recording.computations.scheduler_cpu))
+    return max(0.0, of_threads - float(np.nansum(in_tasks)))
+
+
+def _ran_under(recording: Recording, scheduler: str) -> BoolArray:
+    """Which tasks ran under a scheduler of that kind."""
+    computations = recording.computations
+    names = computations.computation[computations.scheduler.where(scheduler)].tolist()
+    return recording.tasks.computation.is_in(names)

@@ -1,7 +1,7 @@
 """The critical path: the chain of dependent tasks that takes longest, and the slack of the others.
 
 Tasks are put in an order in which each follows its dependencies. One pass in that order finds the
-longest chain that ends before each task, one pass backwards the longest that starts after it.
+seconds of the slowest chain that leads to each task, one pass backwards of the slowest after it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ class CriticalPath:
     ----------
     computations : Table
         A row per computation that ran tasks: ``computation``, ``wall`` (s), ``length`` of its
-        critical path (s), ``max_speedup`` (``wall / length``: the most that unlimited workers could
-        give), ``work`` (s, of all tasks), ``workers``.
+        critical path (s), ``scheduler_cpu`` (CPU seconds of the scheduler's thread, which does one
+        thing after the other), ``max_speedup`` (the most that unlimited workers could give: wall
+        time divided by the longer of the two), ``bound`` (which one: ``critical path`` or
+        ``scheduler``), ``work`` (s, of all tasks), ``workers``.
     tasks : Table
         A row per task on a critical path, in order: ``task`` (position in `Recording.tasks`),
         ``key``, ``function``, ``computation``, ``seconds``.
@@ -55,6 +57,18 @@ class CriticalPath:
         """Seconds of the critical paths of all computations together."""
         return float(self.computations["length"].sum())
 
+    @property
+    def scheduler_cpu(self) -> float:
+        """CPU seconds of the schedulers' threads, of all computations together."""
+        return float(self.computations["scheduler_cpu"].sum())
+
+    @property
+    def max_speedup(self) -> float:
+        """The most that unlimited workers could give to all computations; NaN without tasks."""
+        table = self.computations
+        serial = float(np.maximum(table["length"], table["scheduler_cpu"]).sum())
+        return float(table["wall"].sum()) / serial if serial else float("nan")
+
     def __str__(self) -> str:
         return f"{self.computations}\n\n{self.functions}"
 
@@ -68,13 +82,15 @@ class _Computation(NamedTuple):
     computation: str
     wall: float
     length: float
+    scheduler_cpu: float
     max_speedup: float
+    bound: str
     work: float
     workers: int
 
 
 def critical_path(recording: Recording) -> CriticalPath:
-    """Find the longest chain of dependent tasks in each computation.
+    """Find the chain of dependent tasks that takes longest, in each computation.
 
     Parameters
     ----------
@@ -93,7 +109,7 @@ def critical_path(recording: Recording) -> CriticalPath:
     tasks = recording.tasks
     took = tasks.stop - tasks.start
     seconds = np.nan_to_num(np.maximum(took, 0.0))
-    before, after, previous = _longest_chains(recording.dependencies, seconds)
+    before, after, previous = _slowest_chains(recording.dependencies, seconds)
     until = before + seconds
     slack = np.full(len(tasks), np.nan)
     computations: list[_Computation] = []
@@ -105,12 +121,16 @@ def critical_path(recording: Recording) -> CriticalPath:
         on_path += _chain_to(last, previous)
         row = recording.computations
         wall = float(row.stop[index] - row.start[index])
+        scheduler_cpu = _cpu_of_scheduler(recording, index, rows)
+        serial = max(length, scheduler_cpu)
         computations.append(
             _Computation(
                 computation=row.computation[index],
                 wall=wall,
                 length=length,
-                max_speedup=wall / length if length else float("nan"),
+                scheduler_cpu=scheduler_cpu,
+                max_speedup=wall / serial if serial else float("nan"),
+                bound="scheduler" if scheduler_cpu > length else "critical path",
                 work=float(seconds[rows].sum()),
                 workers=int(row.workers[index]),
             )
@@ -128,10 +148,19 @@ def _rows_of_computations(recording: Recording) -> Iterator[tuple[int, IntArray]
             yield index, rows_of[name]
 
 
-def _longest_chains(
+def _cpu_of_scheduler(recording: Recording, index: int, rows: IntArray) -> float:
+    """CPU seconds of a scheduler's thread, without the tasks that it ran; 0 if not known."""
+    computations = recording.computations
+    cpu = float(np.nan_to_num(computations.scheduler_cpu[index]))
+    if computations.scheduler[index] == "synchronous":
+        cpu -= float(np.nansum(recording.tasks.thread_cpu[rows]))
+    return max(cpu, 0.0)
+
+
+def _slowest_chains(
     dependencies: Dependencies, seconds: FloatArray
 ) -> tuple[FloatArray, FloatArray, list[int]]:
-    """Seconds of the longest chain before and after each task, and the task before it in one."""
+    """Seconds of the slowest chain before and after each task, and the task before it in one."""
     before, after = [0.0] * len(seconds), [0.0] * len(seconds)
     previous = [-1] * len(seconds)
     takes = seconds.tolist()
@@ -180,7 +209,7 @@ def _ranks(tasks: int, dependencies: Dependencies) -> IntArray:
 
 
 def _chain_to(last: int, previous: Sequence[int]) -> list[int]:
-    """The tasks of a longest chain, the first one first."""
+    """The tasks of the slowest chain to a task, the first one first."""
     chain = []
     while last >= 0:
         chain.append(last)
@@ -192,9 +221,10 @@ def _computations_table(rows: Sequence[_Computation]) -> Table:
     columns: dict[str, Categorical | FloatArray | IntArray] = {
         name: np.array([getattr(row, name) for row in rows], dtype=float)
         for name in _Computation._fields
-        if name not in ("computation", "workers")
+        if name not in ("computation", "bound", "workers")
     }
     columns["computation"] = Categorical.of(row.computation for row in rows)
+    columns["bound"] = Categorical.of(row.bound for row in rows)
     columns["workers"] = np.array([row.workers for row in rows], dtype=np.int64)
     return Table({name: columns[name] for name in _Computation._fields})
 

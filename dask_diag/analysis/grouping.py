@@ -31,6 +31,7 @@ def rows_by_code(codes: npt.NDArray[np.integer]) -> dict[int, IntArray]:
     """The rows of each code that occurs, ascending."""
     if not len(codes):
         return {}
+    # One stable sort for all codes; a mask for each would read the column as often as it has codes.
     order = np.argsort(codes, kind="stable")
     present, first = np.unique(codes[order], return_index=True)
     return dict(zip(present.tolist(), np.split(order, first[1:]), strict=True))
@@ -79,4 +80,5 @@ def distinct_pairs(
 
 def worker_order(name: str) -> tuple[str, int, str]:
     """What workers are sorted by: kind, then number."""
+    # A longer number is a larger one: thread-10 after thread-9.
     return name.partition("-")[0], len(name), name

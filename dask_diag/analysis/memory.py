@@ -85,6 +85,7 @@ class Samples:
         order = np.argsort(times, kind="stable")
         times, sizes = times[order], sizes[order]
         period = np.cumsum(running_computations(computations, times) == 0)
+        # Sizes are replaced by their ranks, whole numbers that can be shifted without rounding.
         by_size = np.argsort(sizes, kind="stable")
         rank = np.empty(len(sizes), np.int64)
         rank[by_size] = np.arange(len(sizes))
@@ -120,6 +121,7 @@ class _TaskMemory:
         times, sizes = sampled.times, sampled.sizes
         first = np.searchsorted(times, start[rows])
         last = np.searchsorted(times, stop[rows], "right") - 1
+        # A task between two samples has none of its own.
         within = last >= first
         rows, first, last = rows[within], first[within], last[within]
         if not len(rows):

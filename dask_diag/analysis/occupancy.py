@@ -124,6 +124,7 @@ class Occupancy:
 
 def ready_times(recording: Recording) -> FloatArray:
     """When each task could start: with its computation, or once its dependencies are collected."""
+    # A NaN, of a result that was not collected, delays nothing: fmax ignores it.
     ready = preparation_stops(recording)
     dependencies = recording.dependencies
     collected = recording.tasks.collected[dependencies.depends_on]
@@ -195,6 +196,8 @@ def sweep(
     )
     busy, ready, done, unknown, in_graph, starting, *moving = counts
     workers = max(workers, int(busy.max(initial=0)), 1)
+    # Each state takes its workers from those that the ones before it left free, so that all sum to
+    # the number of workers.
     free = workers - busy
     in_graph = np.where(in_graph > 0, free, 0)
     free = free - in_graph
@@ -248,7 +251,8 @@ def _counts(
     """All times at which an interval starts or stops, and how many of each kind are open there."""
     bounds = [np.clip(bound, start, stop) for interval in kinds for bound in interval]
     times, index = np.unique(np.concatenate([[start, stop], *bounds]), return_inverse=True)
-    # The index of each bound in `times`; the first two are start and stop themselves.
+    # The first two of `index` are the bounds of the computation. Those of the intervals follow, in
+    # turn of starts and of stops.
     indices = iter(np.split(index[2:], np.cumsum([len(bound) for bound in bounds])[:-1]))
     counts = []
     for starts, stops in zip(indices, indices, strict=True):

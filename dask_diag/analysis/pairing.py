@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.columns import Array
-from dask_diag.model.table import Table
+from dask_diag.columns import FloatArray, IntArray
+from dask_diag.model.tables import Tasks
 
-__all__ = ["NO_TASKS", "TimedTasks", "differences", "timed_tasks"]
+__all__ = ["NO_TASKS", "TimedTasks", "differences", "paired_seconds", "timed_tasks"]
 
 
 class TimedTasks(NamedTuple):
@@ -21,33 +21,45 @@ class TimedTasks(NamedTuple):
     for why that does no harm.
     """
 
-    seconds: Array
-    start: Array
-    key: Array
-    position: Array
+    seconds: FloatArray
+    start: FloatArray
+    key: IntArray
+    position: IntArray
 
-    def rows(self, selection: Array) -> TimedTasks:
-        """Those that a mask or positions select."""
-        return TimedTasks(*(column[selection] for column in self))
+    def rows(self, selection: IntArray) -> TimedTasks:
+        """The tasks in these rows."""
+        return TimedTasks(
+            self.seconds[selection],
+            self.start[selection],
+            self.key[selection],
+            self.position[selection],
+        )
 
 
-NO_TASKS = TimedTasks(*(np.zeros(0),) * 2, *(np.zeros(0, np.int64),) * 2)
+_NO_SECONDS, _NO_HASHES = np.zeros(0), np.zeros(0, np.int64)
+NO_TASKS = TimedTasks(_NO_SECONDS, _NO_SECONDS, _NO_HASHES, _NO_HASHES)
 
 
-def timed_tasks(tasks: Table) -> TimedTasks:
+def timed_tasks(tasks: Tasks) -> TimedTasks:
     """A row for each row of `Recording.tasks`; ``seconds`` are NaN if a duration is not known."""
-    keys = tasks["key"].tolist()
+    keys = tasks.key.tolist()
     positions = (key.partition(", ")[2] if key.startswith("(") else "" for key in keys)
     return TimedTasks(
-        seconds=tasks["stop"] - tasks["start"],
-        start=tasks["start"],
+        seconds=tasks.stop - tasks.start,
+        start=tasks.start,
         key=np.fromiter(map(hash, keys), np.int64, len(keys)),
         position=np.fromiter(map(hash, positions), np.int64, len(keys)),
     )
 
 
-def differences(before: TimedTasks, after: TimedTasks) -> Array | None:
-    """By how many seconds each task of a function took longer than its counterpart before.
+def differences(before: TimedTasks, after: TimedTasks) -> FloatArray | None:
+    """By how many seconds each task of a function took longer than its counterpart before."""
+    seconds = paired_seconds(before, after)
+    return None if seconds is None else np.asarray(seconds[1] - seconds[0])
+
+
+def paired_seconds(before: TimedTasks, after: TimedTasks) -> tuple[FloatArray, FloatArray] | None:
+    """The durations of each task of a function and of its counterpart.
 
     Tasks of one function may be meant to differ in size, so they are no sample of one distribution.
     The durations of one task in two runs are: if nothing changed, their difference is as likely to
@@ -62,7 +74,7 @@ def differences(before: TimedTasks, after: TimedTasks) -> Array | None:
 
     Returns
     -------
-    array or None
+    pair of arrays or None
         None if one recording has more tasks than the other.
     """
     if len(before.seconds) != len(after.seconds):
@@ -77,4 +89,4 @@ def differences(before: TimedTasks, after: TimedTasks) -> Array | None:
             break
     else:
         orders = [np.argsort(tasks.start, kind="stable") for tasks in (before, after)]
-    return np.asarray(after.seconds[orders[1]] - before.seconds[orders[0]])
+    return before.seconds[orders[0]], after.seconds[orders[1]]

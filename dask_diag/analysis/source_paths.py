@@ -1,4 +1,4 @@
-"""Where code is: the paths of its files, as they are told to a reader."""
+"""The paths of source files, as short as a reader needs them."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.columns import Array
+from dask_diag.columns import FloatArray
 
 __all__ = [
     "CONFIDENCE",
@@ -18,6 +18,7 @@ __all__ = [
     "Variation",
     "half_width",
     "half_width_of_means",
+    "half_width_of_pairs",
     "t_quantile",
 ]
 
@@ -35,7 +36,7 @@ class Variation(NamedTuple):
     variance: float
 
     @classmethod
-    def of(cls, values: Array) -> Variation:
+    def of(cls, values: FloatArray) -> Variation:
         """The variation of some values; of fewer than two the variance is NaN."""
         return cls(len(values), float(values.var(ddof=1)) if len(values) > 1 else nan)
 
@@ -71,6 +72,27 @@ def half_width_of_means(means: Iterable[Variation], risk: float) -> float:
         variance = sum(pooled / each.size for each in samples)
         return t_quantile(risk, freedom) * sqrt(variance)
     return _welch([(each.variance / each.size, each.size - 1) for each in samples], risk)
+
+
+def half_width_of_pairs(before: FloatArray, after: FloatArray, risk: float) -> float:
+    """The same of the sum of the differences between paired values.
+
+    It is Student's of the differences, which makes no assumption about sizes. Where values are of
+    very different sizes, nearly all of the sum is that of one pair, and nothing looks certain. If
+    all values changed by about the same factor, that is known from their ratios: their variation,
+    times the sizes, is the spread of the sum. It is used only if the ratios show the same change
+    beyond chance, so that no single value, however large, makes a change of its own.
+    """
+    width = half_width([Variation.of(after - before)], risk)
+    if not ((before > 0).all() and (after > 0).all()):
+        return width
+    logs = np.log(after / before)
+    error, quantile = float(logs.std(ddof=1)), t_quantile(risk, len(logs) - 1)
+    mean, change = float(logs.mean()), float((after - before).sum())
+    if abs(mean) <= quantile * error / sqrt(len(logs)) or mean * change <= 0:
+        return width
+    # The size of a pair is the geometric mean of its values: their ratio is as far on either side.
+    return min(width, quantile * error * sqrt(float((before * after).sum())))
 
 
 def _welch(parts: list[tuple[float, int]], risk: float) -> float:
@@ -115,7 +137,7 @@ def _t_tail(value: float, freedom: float) -> float:
 
 
 @lru_cache(maxsize=1)
-def _quadrature() -> tuple[Array, Array]:
+def _quadrature() -> tuple[FloatArray, FloatArray]:
     """The nodes and weights of Gauss and Legendre, from 0 to 1."""
     nodes, weights = np.polynomial.legendre.leggauss(64)
     return (nodes + 1) / 2, weights / 2

@@ -10,13 +10,14 @@ import numpy.typing as npt
 from dask_diag.analysis.grouping import rows_by
 from dask_diag.analysis.occupancy import ready_times
 from dask_diag.analysis.task_times import computation_stops
-from dask_diag.columns import FloatArray, IntArray
+from dask_diag.columns import BoolArray, FloatArray, IntArray
 from dask_diag.model.recording import Recording
 from dask_diag.model.tables import CachedResults, Computations
 
 __all__ = [
     "Level",
     "cached_levels",
+    "overlap",
     "ready_tasks",
     "running_computations",
     "seconds_computing",
@@ -79,8 +80,10 @@ def ready_tasks(recording: Recording) -> Level:
     start = np.where(np.isnan(tasks.start), computation_stops(recording), tasks.start)
     moments = np.concatenate([ready, np.maximum(start, ready)])
     order = np.argsort(moments, kind="stable")
+    # A task counts one from when it is ready to when it starts.
     changes = np.repeat(np.array([1, -1], np.int32), len(tasks))[order]
     moments = moments[order]
+    # Of changes at the same moment only the level after the last is a step.
     last = np.append(moments[1:] != moments[:-1], True)
     return Level(moments[last], np.cumsum(changes)[last])
 
@@ -104,6 +107,13 @@ def running_computations(computations: Computations, times: FloatArray) -> IntAr
     """How many computations ran at each of these times, those included that started or stopped."""
     started = np.searchsorted(np.sort(computations.start), times, "right")
     return started - np.searchsorted(np.sort(computations.stop), times, "left")
+
+
+def overlap(computations: Computations) -> BoolArray:
+    """Of all but the first to start: whether another that started earlier had not stopped yet."""
+    order = np.argsort(computations.start)
+    latest_stop = np.maximum.accumulate(computations.stop[order])
+    return np.asarray(computations.start[order][1:] < latest_stop[:-1])
 
 
 def seconds_computing(computations: Computations) -> float:

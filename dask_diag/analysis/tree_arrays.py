@@ -28,6 +28,7 @@ def depths(parent: Sequence[int]) -> IntArray:
 def sums_below(parent: IntArray, depth: IntArray, values: FloatArray) -> FloatArray:
     """For each node the sum over it and all that is below it, column by column."""
     sums = values.astype(float)
+    # When a level is added to its parents, it has the sums of all below it already.
     for level in _deepest_first(depth):
         if depth[level[0]] > 0:
             np.add.at(sums, parent[level], sums[level])
@@ -45,6 +46,7 @@ def preorder(
     order = np.lexsort((*reversed(keys), parent))
     # A node starts after its parent and the subtrees of its earlier siblings.
     before = np.cumsum(size[order]) - size[order]
+    # The running sum goes on from one family to the next: less its value at the first sibling.
     first = np.concatenate([[True], np.diff(parent[order]) != 0])
     of_earlier_siblings = np.empty(len(parent), dtype=np.int64)
     of_earlier_siblings[order] = before - before[first][np.cumsum(first) - 1]

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from dask_diag.analysis.activities import seconds_by_activity
-from dask_diag.analysis.phases import first_starts, phases
-from dask_diag.analysis.task_times import prepared_times
+from dask_diag.analysis.occupancy import Occupancy, occupancies
+from dask_diag.analysis.phases import phases
 from dask_diag.columns import Categorical
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
-from dask_diag.schema import PHASES, Activity
+from dask_diag.schema import Activity
 
 __all__ = ["wall_time"]
 
+_ROUNDING = 1e-9
 
-def wall_time(recording: Recording, activities: Mapping[str, float] | None = None) -> Table:
+
+def wall_time(
+    recording: Recording,
+    activities: Mapping[str, float] | None = None,
+    occupied: Sequence[Occupancy] | None = None,
+) -> Table:
     """Divide the wall time of a recording among phases, and that of tasks among activities.
 
     While tasks run, several workers do different things at once: the wall time of that phase is
@@ -27,7 +33,9 @@ def wall_time(recording: Recording, activities: Mapping[str, float] | None = Non
     ----------
     recording : Recording
     activities : mapping of str to float, optional
-        The worker-seconds of each activity, if they have been computed.
+        Worker-seconds of each activity, where they are known already.
+    occupied : sequence of Occupancy, optional
+        The occupancies, where they are known already.
 
     Returns
     -------
@@ -36,39 +44,38 @@ def wall_time(recording: Recording, activities: Mapping[str, float] | None = Non
         ``recording.stop - recording.start``. Phases are in order of time; activities, in place of
         ``tasks``, the largest first.
     """
-    table = phases(recording)
-    seconds = dict(zip(table["phase"].tolist(), table["seconds"].tolist(), strict=True))
-    worker_seconds = seconds_by_activity(recording) if activities is None else activities
-    shares = _shares_while_tasks_run(recording, dict(worker_seconds))
+    occupied = occupancies(recording) if occupied is None else occupied
+    if activities is None:
+        activities = seconds_by_activity(recording, occupied)
+    shares = _shares_while_tasks_run(activities, occupied) if len(recording.tasks) else {}
     parts: dict[str, float] = {}
-    for phase in PHASES:
-        if phase == "tasks" and shares:
-            parts.update({name: share * seconds[phase] for name, share in shares.items()})
+    for row in phases(recording).to_dicts():
+        if row["phase"] == "tasks" and shares:
+            parts.update({name: share * row["seconds"] for name, share in shares.items()})
         else:
-            parts[phase] = seconds[phase]
+            parts[row["phase"]] = row["seconds"]
     return Table({"part": Categorical.of(parts), "seconds": np.array([*parts.values()])})
 
 
 def _shares_while_tasks_run(
-    recording: Recording, worker_seconds: dict[str, float]
+    activities: Mapping[str, float], occupied: Sequence[Occupancy]
 ) -> dict[str, float]:
     """The share of each activity in the worker time from the first task of a computation on."""
-    if not len(recording.tasks):
-        return {}
-    worker_seconds.pop(Activity.GRAPH, None)
-    before_the_first = _worker_seconds_before_tasks(recording)
-    # Until then each worker was free, though tasks could have run.
-    for activity in (Activity.STARTUP, Activity.OVERHEAD, Activity.SERIALIZE):
-        here = min(worker_seconds.get(activity, 0.0), before_the_first)
-        if here > 0:
-            worker_seconds[activity] -= here
-            before_the_first -= here
-    total = sum(worker_seconds.values())
-    shares = {name: value / total for name, value in worker_seconds.items() if value > 0 < total}
+    seconds = dict(activities)
+    for occupancy in occupied:
+        first = np.fmin.reduce(occupancy.tasks.worker_start, initial=occupancy.times[-1])
+        # Until then all workers were free.
+        free = {
+            Activity.GRAPH: occupancy.graph,
+            Activity.STARTUP: occupancy.startup,
+            Activity.OVERHEAD: occupancy.overhead,
+            Activity.OTHER: occupancy.unknown,
+            Activity.IDLE: occupancy.idle,
+            **occupancy.blocked,
+        }
+        for activity, workers in free.items():
+            before = float(occupancy.seconds_until(workers, np.array([first]))[0])
+            seconds[activity] = seconds.get(activity, 0.0) - before
+    total = sum(value for value in seconds.values() if value > 0)
+    shares = {name: value / total for name, value in seconds.items() if value > _ROUNDING * total}
     return dict(sorted(shares.items(), key=lambda item: -item[1]))
-
-
-def _worker_seconds_before_tasks(recording: Recording) -> float:
-    waited = first_starts(recording) - prepared_times(recording.computations)
-    workers = np.maximum(recording.computations.workers, 1)
-    return float((np.clip(waited, 0.0, None) * workers).sum())

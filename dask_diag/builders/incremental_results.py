@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from time import perf_counter
-from typing import Any
 
 from dask_diag.builders.chunks import Taken
 from dask_diag.builders.keys import KeyColumns, keys_columns
@@ -18,7 +17,7 @@ from dask_diag.model.table import Table, stack
 __all__ = ["IncrementalCachedResults"]
 
 ResultsOfComputations = Callable[[], Iterable[tuple[Computation, CachedResults]]]
-ColumnsOfKeys = Callable[[Computation, list[Any]], KeyColumns]
+ColumnsOfKeys = Callable[[Computation, list[Hashable]], KeyColumns]
 
 _NONE = CachedResultsSnapshot(b"", [], [], True)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from dask_diag.builders.keys import KeyColumns
 from dask_diag.builders.recording import computations_table, pools_table
 from dask_diag.builders.task_logs import log_tables
 from dask_diag.builders.tasks import moved, remember_functions, tasks_of, with_workers_named
-from dask_diag.builders.threads import threads_table
+from dask_diag.builders.threads import task_threads, threads_table
 from dask_diag.builders.workers import Workers, workers_table
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.computation_reader import info_of
@@ -67,7 +67,7 @@ class IncrementalTasks:
             self._together(in_flight, running, now),
         )
 
-    def columns_of_keys(self, computation: Computation, keys: list[Any]) -> KeyColumns:
+    def columns_of_keys(self, computation: Computation, keys: list[Hashable]) -> KeyColumns:
         """Texts and functions of the first of a computation's keys: those that were taken."""
         for each in self._live:
             if each.computation is computation:
@@ -93,7 +93,7 @@ class IncrementalTasks:
             "computations": computations_table(infos, now),
             "pools": pools_table(infos),
             "workers": workers_table(infos),
-            "threads": threads_table((part.info, each.rows()) for each, part in computations),
+            "threads": threads_table((part.info, each.threads) for each, part in computations),
         }
 
 
@@ -129,6 +129,7 @@ class _TasksOfComputation:
         self._keys = computation.keys
         self._annotated = computation.annotated
         self._positions = array("q")
+        self.threads = task_threads(b"")
         self._dependencies_taken = 0
         self._log_taken = {"metrics": 0, "transfers": 0, "waits": 0}
         self._columns: KeyColumns = PrefixStrings.of([]), Categorical([], [])
@@ -143,17 +144,11 @@ class _TasksOfComputation:
             part = self._read_finished(computation.finished)
         return part
 
-    def rows(self) -> bytes:
-        """The rows of all tasks so far."""
-        finished = self.computation.finished
-        return bytes(self.computation.rows) if finished is None else finished.tasks.rows
-
     def _read(self, computation: Computation) -> _Part:
         keys, in_flight = computation.collected_and_in_flight(self._keys, len(self._positions))
         names = NamesOfPlainKeys(keys, computation.dsk)
         spans = SpansOfTasks(keys, self._annotated)
-        # Dependencies and functions are collected once, by this thread or by the end of the
-        # computation, whichever comes first.
+        # Dependencies are collected once: by this thread, or at the end of the computation.
         computation.dependencies.extend(self._keys, computation.state.get("dependencies", {}))
         return _Part(
             info_of(computation),
@@ -176,7 +171,7 @@ class _TasksOfComputation:
     def _new(
         self,
         source: Computation | TaskRows,
-        keys: list[Any],
+        keys: list[Hashable],
         names: Iterable[tuple[int, str]],
         spans: SpansOfTasks,
     ) -> TaskRows:
@@ -220,7 +215,9 @@ class _TasksOfComputation:
         """The tasks that are new, of which the first is to be at `position`."""
         taken = len(self._positions)
         tasks = tasks_of(part.info, part.new, workers)
+        self.threads = self.threads.plus(task_threads(part.new.rows))
         self._positions.extend(range(position, position + len(tasks)))
+        where = self._where()
         texts, functions = self._columns
         self._columns = (
             concatenate([texts, tasks["key"]]),
@@ -231,17 +228,14 @@ class _TasksOfComputation:
         logged = log_tables(part.new)
         for name in logged:
             self._log_taken[name] += len(getattr(part.new, name).rows)
-        dependencies = self._dependencies(part.new.dependencies, taken, position)
+        dependencies = self._dependencies(part.new.dependencies, taken, position, where)
         return {
             "tasks": tasks,
             "dependencies": dependencies,
-            **{
-                name: moved(table, REFERENCES[name], self._where())
-                for name, table in logged.items()
-            },
+            **{name: moved(table, REFERENCES[name], where) for name, table in logged.items()},
         }
 
-    def columns_of_keys(self, keys: list[Any]) -> KeyColumns:
+    def columns_of_keys(self, keys: list[Hashable]) -> KeyColumns:
         """Texts and functions of the first of these keys: of those whose tasks were taken."""
         texts, functions = self._columns
         rows = np.array(self.computation.dependencies.rows_of(keys), dtype=np.int64)
@@ -253,24 +247,28 @@ class _TasksOfComputation:
         """The tasks that are submitted and not collected, of which the first is at `position`."""
         return {
             "tasks": tasks_of(part.info, part.in_flight, workers),
-            "dependencies": self._dependencies_table(position, *part.dependencies),
+            "dependencies": _dependencies_table(position, *part.dependencies, self._where()),
         }
 
-    def _dependencies(self, dependencies: Dependencies, taken: int, position: int) -> Table:
+    def _dependencies(
+        self, dependencies: Dependencies, taken: int, position: int, where: IntArray
+    ) -> Table:
         """Those of the tasks from row `taken` on, of which the first is at `position`."""
         start = self._dependencies_taken
         counts = list(dependencies.counts[taken : len(self._positions)])
         stop = self._dependencies_taken = start + sum(counts)
-        return self._dependencies_table(position, counts, dependencies.rows[start:stop])
-
-    def _dependencies_table(
-        self, position: int, counts: Sequence[int], rows: Sequence[int]
-    ) -> Table:
-        where, depends_on = self._where(), np.array(rows, dtype=np.int64)
-        task = np.repeat(np.arange(position, position + len(counts)), counts)
-        # What runs may depend on what has been collected since.
-        taken = depends_on < len(where)
-        return Table({"task": task[taken], "depends_on": where[depends_on[taken]]})
+        return _dependencies_table(position, counts, dependencies.rows[start:stop], where)
 
     def _where(self) -> IntArray:
         return np.array(self._positions, dtype=np.int64)
+
+
+def _dependencies_table(
+    position: int, counts: Sequence[int], rows: Sequence[int], where: IntArray
+) -> Table:
+    """On which rows each of some tasks depends; `where` has the position of each row."""
+    depends_on = np.array(rows, dtype=np.int64)
+    task = np.repeat(np.arange(position, position + len(counts)), counts)
+    # What runs may depend on what has been collected since.
+    taken = depends_on < len(where)
+    return Table({"task": task[taken], "depends_on": where[depends_on[taken]]})

@@ -9,17 +9,19 @@ computation's threads wait to get it back, and that costs more than the work.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from dask_diag.capture.tasks.keys import function_of_key, text_of_key
-from dask_diag.columns import Categorical, PrefixStrings, concatenate
+from dask_diag.columns import Categorical, IntArray, PrefixStrings, concatenate
 
 __all__ = ["KeyColumns", "keys_columns", "recoded"]
+
+H = TypeVar("H", bound=Hashable)
 
 _KEYS_AT_ONCE = 2048
 """So that an odd one slows down few, and all are in the processor's cache while they are read."""
@@ -31,7 +33,7 @@ KeyColumns = tuple[PrefixStrings, Categorical]
 """Keys as text, and the function of each."""
 
 
-def keys_columns(keys: Sequence[Any], named: Mapping[int, str]) -> KeyColumns:
+def keys_columns(keys: Sequence[Hashable], named: Mapping[int, str]) -> KeyColumns:
     """Keys as text, as ``str`` gives it, and the function of each.
 
     That is the one that `named` has by position, else the prefix of the key.
@@ -44,7 +46,7 @@ def keys_columns(keys: Sequence[Any], named: Mapping[int, str]) -> KeyColumns:
     return texts, _renamed(functions, {**names, **named})
 
 
-def _columns_of_few(keys: Sequence[Any]) -> KeyColumns:
+def _columns_of_few(keys: Sequence[Hashable]) -> KeyColumns:
     if len(set(map(type, keys))) < 2:
         return _columns_of_a_kind(keys)
     kinds, distinct = _codes_of(list(map(type, keys)))
@@ -55,7 +57,7 @@ def _columns_of_few(keys: Sequence[Any]) -> KeyColumns:
     return texts, functions
 
 
-def _columns_of_a_kind(keys: Sequence[Any]) -> KeyColumns:
+def _columns_of_a_kind(keys: Sequence[Hashable]) -> KeyColumns:
     kind = type(keys[0]) if keys else None
     if kind is str and (found := _texts_of_texts(keys)):
         texts, heads = found
@@ -66,8 +68,8 @@ def _columns_of_a_kind(keys: Sequence[Any]) -> KeyColumns:
     return PrefixStrings.of(map(text_of_key, keys)), _functions_one_by_one(keys)
 
 
-def _functions_one_by_one(keys: Sequence[Any]) -> Categorical:
-    known: dict[Any, str] = {}
+def _functions_one_by_one(keys: Sequence[Hashable]) -> Categorical:
+    known: dict[Hashable, str] = {}
     names: list[str] = []
     for key in keys:
         head = key[0] if type(key) is tuple and key else key
@@ -80,7 +82,7 @@ def _functions_one_by_one(keys: Sequence[Any]) -> Categorical:
     return Categorical.of(names)
 
 
-def recoded(codes: np.ndarray[Any, Any], values: Sequence[str]) -> Categorical:
+def recoded(codes: IntArray, values: Sequence[str]) -> Categorical:
     """A column of these values, each once, where several codes may mean one."""
     place = {value: code for code, value in enumerate(dict.fromkeys(values))}
     code_of = np.array([place[value] for value in values], dtype=np.int64)
@@ -99,7 +101,7 @@ def _renamed(column: Categorical, names: Mapping[int, str]) -> Categorical:
     return Categorical(codes.reshape(-1), [values[code] for code in used.tolist()])
 
 
-def _texts_of_tuples(keys: Sequence[tuple[Any, ...]]) -> tuple[PrefixStrings, list[str]] | None:
+def _texts_of_tuples(keys: Sequence[Any]) -> tuple[PrefixStrings, list[str]] | None:
     """Keys such as ``("x", 1, 2)`` as ``str`` writes them, and the heads' names.
 
     None if not all are of that shape.
@@ -121,7 +123,7 @@ def _texts_of_tuples(keys: Sequence[tuple[Any, ...]]) -> tuple[PrefixStrings, li
     return PrefixStrings.from_encoded(heads, np.diff(ends, prepend=-1), tails), names
 
 
-def _texts_of_texts(keys: Sequence[str]) -> tuple[PrefixStrings, list[str]] | None:
+def _texts_of_texts(keys: Sequence[Any]) -> tuple[PrefixStrings, list[str]] | None:
     """PrefixStrings such as ``"x-1"``, and their heads, of which ``""`` names no function.
 
     None if they hold characters that would make it difficult.
@@ -136,7 +138,7 @@ def _texts_of_texts(keys: Sequence[str]) -> tuple[PrefixStrings, list[str]] | No
     return PrefixStrings.from_encoded(Categorical(codes, heads), lengths, tails.encode()), heads
 
 
-def _codes_of(items: Sequence[Any]) -> tuple[np.ndarray[Any, Any], list[Any]]:
+def _codes_of(items: Sequence[H]) -> tuple[IntArray, list[H]]:
     """For each item its position among the distinct ones, and those."""
     distinct = list(dict.fromkeys(items))
     position = {item: place for place, item in enumerate(distinct)}

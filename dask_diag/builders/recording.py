@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dask_diag.builders.keys import keys_columns
-from dask_diag.builders.threads import threads_table
+from dask_diag.builders.threads import task_threads, threads_table
 from dask_diag.builders.workers import workers_table
 from dask_diag.capture.cached_results import CachedResultsSnapshot
 from dask_diag.capture.run_id import run_id
@@ -58,7 +58,7 @@ def build_recording(
         run_id=run_id(),
         pools=pools_table(infos),
         workers=workers_table(each.info for each in computations),
-        threads=threads_table((each.info, each.tasks.rows) for each in computations),
+        threads=threads_table((each.info, task_threads(each.tasks.rows)) for each in computations),
         **fields,
     )
 
@@ -81,6 +81,7 @@ def computations_table(computations: Sequence[ComputationInfo], now: float) -> t
                 [computation.workers for computation in computations], dtype=np.int64
             ),
             **_usage_columns(computations),
+            "hooks_cpu": np.array([each.hooks_cpu for each in computations], dtype=float),
             "cpus": np.full(len(computations), processors(), dtype=np.int64),
             "span": Categorical.of(computation.span for computation in computations),
             "scheduler": Categorical.of(computation.scheduler for computation in computations),
@@ -124,6 +125,7 @@ def _usage_columns(computations: Sequence[ComputationInfo]) -> dict[str, FloatAr
     return {
         "process_cpu": np.array([usage.process_cpu for usage in usages], dtype=float),
         "scheduler_cpu": np.array([usage.thread_cpu for usage in usages], dtype=float),
+        "others_cpu": np.array([usage.others_cpu for usage in usages], dtype=float),
         "voluntary_switches": np.array([usage.voluntary for usage in usages], dtype=float),
         "involuntary_switches": np.array([usage.involuntary for usage in usages], dtype=float),
     }

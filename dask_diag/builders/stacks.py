@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,13 +19,12 @@ from dask_diag.builders.tasks import times_of_tasks
 from dask_diag.capture.sampling.bins import NOT_SAMPLED
 from dask_diag.capture.sampling.call_tree import Snapshot, Stacks
 from dask_diag.capture.snapshot import ComputationInfo, ComputationSnapshot
-from dask_diag.columns import Categorical
+from dask_diag.columns import Array, Categorical
 from dask_diag.model.table import Table
 from dask_diag.schema import Root
 
 __all__ = ["stacks_as_seen", "stacks_tables"]
 
-Array = np.ndarray[Any, Any]
 _GRAPH = Root.GRAPH, ""
 _SCHEDULER = Root.SCHEDULER, ""
 
@@ -270,7 +269,7 @@ def _seconds_of_tasks(table: Table) -> dict[str, float]:
 def _scaled(cells: Cells, tasks: Measured, functions: int) -> Cells:
     """The cells, whose seconds sum for each function to what was measured, if that is known."""
 
-    def sums(of: Any, values: Array) -> Array:
+    def sums(of: Cells | Measured, values: Array) -> Array:
         return np.bincount(of.function, values, minlength=functions)
 
     missed = cells.node == NOT_SAMPLED

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterable, Sequence
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -13,7 +12,7 @@ from dask_diag.builders.task_logs import dependencies_table, log_tables
 from dask_diag.builders.workers import Workers, worker_codes, worker_names
 from dask_diag.capture.snapshot import ComputationInfo, ComputationSnapshot, TaskRows
 from dask_diag.capture.tasks.task_row import ROW
-from dask_diag.columns import Categorical, FloatArray, PrefixStrings
+from dask_diag.columns import Categorical, FloatArray, IntArray, PrefixStrings
 from dask_diag.model.table import Table, stack
 from dask_diag.schema import REFERENCES, Outcome
 
@@ -112,12 +111,12 @@ def _times_of(computation: ComputationSnapshot) -> Table:
     )
 
 
-def moved(table: Table, columns: Sequence[str], where: Any) -> Table:
+def moved(table: Table, columns: Sequence[str], where: int | IntArray) -> Table:
     """The table with other positions of tasks: moved by a number, or to where an array says."""
     if not len(table):
         return table
 
-    def to(positions: Any) -> Any:
+    def to(positions: IntArray) -> IntArray:
         return positions + where if isinstance(where, int) else where[positions]
 
     return Table(
@@ -201,7 +200,7 @@ def _spans_of(computation: ComputationInfo, tasks: TaskRows, count: int) -> Cate
     return _mostly(computation.span, others, count)
 
 
-def in_order_of_submission(tasks: TaskRows) -> list[Any]:
+def in_order_of_submission(tasks: TaskRows) -> list[Hashable]:
     """The keys, as `tasks_tables` orders the tasks of a computation."""
     keys, submitted = list(tasks.keys), _numbers_of(tasks)[0]
     return [keys[row] for row in np.argsort(submitted, kind="stable").tolist()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from dask_diag.columns import Categorical
 from dask_diag.model import tables
 from dask_diag.schema import THREAD_KINDS
 
-__all__ = ["threads_table"]
+__all__ = ["TaskThreads", "task_threads", "threads_table"]
 
 _NUMBER = re.compile(r"[-_]\d+(?=$| \()")
 """What distinguishes threads of one name: ``zarr_io_3``, ``Thread-7 (work)``."""
@@ -23,8 +23,19 @@ _Groups = dict[tuple[str, str], tuple[int, float]]
 """By kind and name: how many threads, and their CPU seconds."""
 
 
-def threads_table(computations: Iterable[tuple[ComputationInfo, bytes]]) -> tables.Threads:
-    """`Recording.threads` of computations, each with the rows of its tasks."""
+class TaskThreads(NamedTuple):
+    """The idents of the threads that ran tasks, and the tasks' CPU seconds."""
+
+    idents: frozenset[int]
+    cpu: float
+
+    def plus(self, other: TaskThreads) -> TaskThreads:
+        """Of these and other tasks."""
+        return TaskThreads(self.idents | other.idents, self.cpu + other.cpu)
+
+
+def threads_table(computations: Iterable[tuple[ComputationInfo, TaskThreads]]) -> tables.Threads:
+    """`Recording.threads` of computations, each with what its tasks used."""
     rows = [
         (computation.name, kind, name, *values)
         for computation, tasks in computations
@@ -42,16 +53,18 @@ def threads_table(computations: Iterable[tuple[ComputationInfo, bytes]]) -> tabl
     )
 
 
-def _order(group: tuple[tuple[str, str], Any]) -> tuple[int, str]:
+def _order(group: tuple[tuple[str, str], object]) -> tuple[int, str]:
     (kind, name), _ = group
     return list(THREAD_KINDS).index(kind), name
 
 
-def _groups_of(computation: ComputationInfo, tasks: bytes) -> _Groups:
+def _groups_of(computation: ComputationInfo, tasks: TaskThreads) -> _Groups:
     groups: _Groups = {}
     if not computation.threads:
         return groups
-    ran_tasks, cpu_of_tasks = _tasks_in_this_process(computation, tasks)
+    # In worker processes idents mean other threads.
+    in_this_process = computation.scheduler != "processes"
+    ran_tasks, cpu_of_tasks = tasks if in_this_process else (frozenset(), 0.0)
     for thread in computation.threads:
         kind, name, count, cpu = thread.kind, _NUMBER.sub("", thread.name), 1, thread.cpu
         if thread.ident == computation.thread:
@@ -72,11 +85,9 @@ def _add(groups: _Groups, group: tuple[str, str], count: int, cpu: float) -> Non
     groups[group] = count_before + count, cpu_before + cpu
 
 
-def _tasks_in_this_process(computation: ComputationInfo, tasks: bytes) -> tuple[set[int], float]:
-    """The threads that ran tasks, and the tasks' CPU seconds; neither of worker processes."""
-    if computation.scheduler == "processes":
-        return set(), 0.0
-    rows = np.frombuffer(tasks, dtype=float).reshape(-1, ROW.size // 8)
-    idents = np.unique(np.nan_to_num(rows[:, 4])).astype(np.int64)
+def task_threads(rows: bytes) -> TaskThreads:
+    """Of the tasks of these rows."""
+    numbers = np.frombuffer(rows, dtype=float).reshape(-1, ROW.size // 8)
+    idents = np.unique(np.nan_to_num(numbers[:, 4])).astype(np.int64)
     # 0 is not known, or the thread that called the scheduler.
-    return set(idents[idents != 0].tolist()), float(np.nansum(rows[:, 3]))
+    return TaskThreads(frozenset(idents[idents != 0].tolist()), float(np.nansum(numbers[:, 3])))

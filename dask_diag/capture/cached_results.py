@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from dask_diag.capture.dask_internals import Graph
 from dask_diag.capture.tasks.keys import Keys, NamesOfPlainKeys, keys_since
 
 __all__ = ["CACHED_RESULT", "CachedResults", "CachedResultsSnapshot"]
@@ -31,7 +32,7 @@ class CachedResultsSnapshot(NamedTuple):
     """
 
     rows: bytes
-    keys: Iterable[Any]
+    keys: Iterable[Hashable]
     names: Iterable[tuple[int, str]]
     integers: bool
 
@@ -54,28 +55,30 @@ class CachedResults:
         The graph.
     """
 
-    def __init__(self, dsk: Any) -> None:
+    def __init__(self, dsk: Graph) -> None:
         self.finished: CachedResultsSnapshot | None = None
-        self.cached: dict[Any, tuple[float, float]] = {}
-        self.keys: list[Any] = []
+        self.cached: dict[Hashable, tuple[float, float]] = {}
+        self.keys: list[Hashable] = []
         self.rows: bytearray | bytes = bytearray()
         self.integers = True
         self.dsk = dsk
 
-    def add(self, key: Any, metric: float, now: float) -> None:
+    def add(self, key: Hashable, metric: float, now: float) -> None:
         """Record that a result is cached from now on."""
         if type(metric) is not int:
             self.integers = False
         self.cached[key] = (metric, now)
 
-    def release(self, key: Any, now: float) -> None:
+    def release(self, key: Hashable, now: float) -> None:
         """Record that a result is cached no more."""
         metric, since = self.cached[key]
         self.rows += _pack_cached_result(metric, since, now)
         self.keys.append(key)
         del self.cached[key]
 
-    def released_and_cached(self, row: int) -> tuple[list[Any], dict[Any, tuple[float, float]]]:
+    def released_and_cached(
+        self, row: int
+    ) -> tuple[list[Hashable], dict[Hashable, tuple[float, float]]]:
         """Keys of released results, from a row on; and those that are cached: each result once."""
         keys = self.keys
         count = len(keys)
@@ -99,7 +102,7 @@ class CachedResults:
         self.rows, self.keys, self.cached, self.dsk = snapshot.rows, [], {}, {}
 
     def _snapshot(
-        self, released: list[Any], cached: Mapping[Any, tuple[float, float]], now: float
+        self, released: list[Hashable], cached: Mapping[Hashable, tuple[float, float]], now: float
     ) -> CachedResultsSnapshot:
         keys = [*released, *cached]
         rows = [_pack_cached_result(metric, since, now) for metric, since in cached.values()]

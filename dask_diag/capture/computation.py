@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import count
 from threading import get_ident
 from time import perf_counter
-from typing import Any
+from typing import Any, Final
 
-from dask_diag.capture.dask_internals import annotations_of_graph, scheduler_locals, when_called
+from dask_diag.capture.dask_internals import (
+    Graph,
+    SchedulerState,
+    annotations_of_graph,
+    scheduler_locals,
+    when_called,
+)
 from dask_diag.capture.run_id import run_id
 from dask_diag.capture.running import running, start_running
+from dask_diag.capture.sampling.stack_sample import StackSample
 from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.span import current_span
 from dask_diag.capture.system.thread_usage import ThreadUsage
@@ -27,7 +34,7 @@ from dask_diag.capture.tasks.timed_task import TimedTask, threads_of_tasks
 
 __all__ = ["STATE_KEY", "Computation", "begin"]
 
-STATE_KEY = "dask_diag"
+STATE_KEY: Final = "dask_diag"
 """Where the scheduler's state, a dict that lives as long as the computation, holds the
 `Computation`."""
 
@@ -56,6 +63,8 @@ class Computation:
         ``time.perf_counter()``. What has not happened yet is None.
     usage_before : Usage
         What this process had used when the computation started.
+    hooks : dict
+        CPU seconds that hooks of profilers take for each task, by what they are for.
     threads : ThreadUsage
         The CPU of each thread of this process.
     workers : int
@@ -87,6 +96,7 @@ class Computation:
         "exceptional",
         "finished",
         "free",
+        "hooks",
         "keys",
         "measurer",
         "metrics",
@@ -112,7 +122,7 @@ class Computation:
         "wrappers",
     )
 
-    def __init__(self, dsk: Any) -> None:
+    def __init__(self, dsk: Graph) -> None:
         self.start = perf_counter()
         self.called = when_called() or self.start
         self.prepared: float | None = None
@@ -123,11 +133,12 @@ class Computation:
         self.workers = int(scheduler_locals().get("num_workers") or 0)
         self.usage_before = Usage.now()
         self.threads = ThreadUsage()
+        self.hooks: dict[str, float] = {}
         self.share = 0.0
-        self.worker_id: Any = None
-        self.measurer: Any = None
+        self.worker_id: object = None
+        self.measurer: object = None
         self.rows: bytearray | bytes = bytearray()
-        self.keys: list[Any] = []
+        self.keys: list[Hashable] = []
         self.exceptional: dict[int, Exceptional] = {}
         self.dependencies = Dependencies()
         self.metrics = Metrics()
@@ -136,14 +147,14 @@ class Computation:
         self.wrapper_type: type[TimedTask] = TimedTask
         self.wrappers: list[TimedTask] = []
         self.free: list[TimedTask] = []
-        self.aside: dict[Any, TimedTask] = {}
+        self.aside: dict[Hashable, TimedTask] = {}
         self.probes: Mapping[type[Any], Any] = {}
         self.stacks: tuple[Any, ...] = ()
         self.span = current_span()
-        self.annotated: Mapping[Any, Any] = annotations_of_graph("span")
+        self.annotated: Mapping[Hashable, object] = annotations_of_graph("span")
         self.remote_workers: dict[int, RemoteWorker] = {}
         self.dsk = dsk
-        self.state: Any = {}
+        self.state: SchedulerState = {}
 
     @property
     def name(self) -> str:
@@ -172,10 +183,12 @@ class Computation:
     def share_done(self) -> float:
         """How many of its tasks the scheduler has finished, from 0 to 1."""
         state = self.state
-        finished, *unfinished = (
-            len(state.get(kind, ())) for kind in ("finished", "ready", "waiting", "running")
+        finished = len(state.get("finished", ()))
+        unfinished = sum(
+            len(keys)
+            for keys in (state.get("ready", ()), state.get("waiting", ()), state.get("running", ()))
         )
-        share = finished / (finished + sum(unfinished)) if finished else 0.0
+        share = finished / (finished + unfinished) if finished else 0.0
         # Its state is released at the end, and may have been meanwhile.
         return share if self.finished is None else self.share
 
@@ -203,7 +216,7 @@ class Computation:
         if transfer is not None:
             transfer.landing, transfer.landed, transfer.bytes_out = landing, landed, size
 
-    def take_set_aside(self, key: Any) -> TimedTask | None:
+    def take_set_aside(self, key: Hashable) -> TimedTask | None:
         """The wrapper, now collected, of a task that was pickled or that failed."""
         wrapper = self.aside.pop(key, None)
         if wrapper is None:
@@ -225,7 +238,7 @@ class Computation:
         self.metrics.add(self.done - 1, metered.metrics)
         self.waits.add(self.done - 1, metered.waits)
 
-    def log_stacks(self, wrapper: TimedTask, samples: Sequence[tuple[Any, ...]]) -> None:
+    def log_stacks(self, wrapper: TimedTask, samples: Sequence[StackSample]) -> None:
         """Count the samples that a worker process took of the stacks of a task."""
         function = function_of(wrapper.key, wrapper.task)
         for stacks in self.stacks:
@@ -239,8 +252,8 @@ class Computation:
         return [task for task in tasks if task is not None]
 
     def collected_and_in_flight(
-        self, keys: list[Any], row: int
-    ) -> tuple[list[Any], list[InFlight]]:
+        self, keys: list[Hashable], row: int
+    ) -> tuple[list[Hashable], list[InFlight]]:
         """Keys of the tasks that have a row, from one on; and those in flight: each task once.
 
         `keys` is the list that was its own when the reader started to read.
@@ -251,7 +264,7 @@ class Computation:
         return collected, [task for task in in_flight if task.key not in recent]
 
 
-def begin(dsk: Any) -> Computation:
+def begin(dsk: Graph) -> Computation:
     """The `Computation` of the graph that the scheduler starts on, the same for all diagnostics."""
     for computation in tuple(running.values()):
         if isinstance(computation, Computation) and computation.dsk is dsk:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from threading import get_ident
-from typing import Any
 
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.snapshot import ComputationInfo, ComputationSnapshot, TaskRows
@@ -64,14 +63,24 @@ def info_at_end(
         error=error,
         usage=usage,
         threads=tuple(computation.threads.threads()),
+        hooks_cpu=hooks_cpu_of(computation),
         pools=pools,
         remote_workers=dict(computation.remote_workers),
     )
 
 
+def hooks_cpu_of(computation: Computation) -> float:
+    """CPU seconds of the hooks of profilers; NaN if it is not known: in worker processes."""
+    if computation.remote_workers:
+        return _NAN
+    # A profiler that does not measure tasks has no rows of them.
+    tasks = max(computation.done, len(computation.state.get("finished", ())))
+    return tasks * sum(computation.hooks.values())
+
+
 def rows_of(
     computation: Computation,
-    keys: Sequence[Any],
+    keys: Sequence[Hashable],
     in_flight: Sequence[InFlight],
     dependencies: Dependencies,
 ) -> TaskRows:
@@ -90,8 +99,7 @@ def rows_of(
         if task.metered is not None:
             metrics.add(row, tuple(task.metered.metrics))
             waits.add(row, tuple(task.metered.waits))
-    needed: Mapping[Any, Any] = computation.state.get("dependencies", {})
-    dependencies.extend(all_keys, needed)
+    dependencies.extend(all_keys, computation.state.get("dependencies", {}))
     return TaskRows(
         rows=b"".join([computation.rows[: done * ROW.size], *(task.row() for task in in_flight)]),
         keys=all_keys,

@@ -25,12 +25,12 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import wraps
 from time import perf_counter
 from types import CodeType, FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import dask._task_spec
 import dask.base
@@ -51,7 +51,9 @@ with suppress(ImportError):
 
 __all__ = [
     "DaskCalls",
+    "Graph",
     "GraphNode",
+    "SchedulerState",
     "Task",
     "annotations_of_graph",
     "bytes_of_result",
@@ -68,11 +70,27 @@ __all__ = [
     "when_called",
 ]
 
-CallbackTuple = tuple[Callable[..., Any] | None, ...]
+Graph = dict[Hashable, Any]
+"""A graph as the scheduler has it: nodes, data and, while tasks run, their wrappers, by key."""
+
+
+class SchedulerState(TypedDict, total=False):
+    """What the scheduler knows of a computation; see ``dask.local.start_state_from_dask``."""
+
+    dependencies: Mapping[Hashable, Collection[Hashable]]
+    finished: Collection[Hashable]
+    ready: Collection[Hashable]
+    released: Collection[Hashable]
+    running: Collection[Hashable]
+    waiting: Collection[Hashable]
+    dask_diag: Any
+
+
+CallbackTuple = tuple[Callable[..., object] | None, ...]
 
 _NAME = "local_callbacks"
 _lock = threading.Lock()
-_dasks_own: Callable[..., Any] | None = getattr(dask.local, _NAME, None)
+_dasks_own: Callable[..., object] | None = getattr(dask.local, _NAME, None)
 _activations: dict[CallbackTuple, set[CallbackTuple]] = {}
 _measured_computations = 0
 _in_use_elsewhere: set[CallbackTuple] = set()
@@ -148,7 +166,7 @@ def _uninstall_if_unused() -> None:
 
 @contextmanager
 def shared_callbacks(
-    callbacks: Any = None,
+    callbacks: Iterable[CallbackTuple] | None = None,
 ) -> Iterator[tuple[CallbackTuple, ...]]:
     """The callbacks of the computation that starts here, for ``dask.local.local_callbacks``.
 
@@ -247,12 +265,12 @@ def _note_call(caller: FrameType) -> None:
         calls_of_threads[threading.get_ident()] = DaskCalls(threading.get_native_id(), times)
 
 
-def _noting(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def _noting(name: str) -> tuple[Callable[..., object], Callable[..., object]]:
     """A function of ``dask.base``, and its like that notes when the function was called first."""
-    original: Callable[..., Any] = getattr(dask.base, name)
+    original: Callable[..., object] = getattr(dask.base, name)
 
     @wraps(original)
-    def noting(*args: Any, **kwargs: Any) -> Any:
+    def noting(*args: object, **kwargs: object) -> object:
         caller = sys._getframe(1)
         if _CALLERS.get(caller.f_code) == name:
             _note_call(caller)
@@ -293,7 +311,7 @@ def scheduler_locals() -> Mapping[str, Any]:
     return {}
 
 
-def runs_nothing(state: Mapping[str, Any]) -> bool:
+def runs_nothing(state: SchedulerState) -> bool:
     """Whether a computation has no task out just now; it is the scheduler that asks."""
     return not state.get("running", True)
 
@@ -327,7 +345,7 @@ def _size_of(name: str, code: CodeType) -> float:
     return float("nan")
 
 
-def annotations_of_graph(name: str) -> Mapping[Any, Any]:
+def annotations_of_graph(name: str) -> Mapping[Hashable, object]:
     """What ``dask.annotate`` said under `name` of the computation that is starting, by key.
 
     The scheduler itself has but a plain graph; what carried the annotations is a local variable of
@@ -341,14 +359,15 @@ def annotations_of_graph(name: str) -> Mapping[Any, Any]:
             if isinstance(value, HighLevelGraph):
                 return _annotations_of_layers(value, name)
             if _Expression is not None and isinstance(value, _Expression):
-                annotations: Mapping[str, Any] = getattr(value, "__dask_annotations__", dict)()
+                annotations: Mapping[str, Mapping[Hashable, object]]
+                annotations = getattr(value, "__dask_annotations__", dict)()
                 return dict(annotations.get(name, {}))
         frame = frame.f_back
     return {}
 
 
-def _annotations_of_layers(graph: HighLevelGraph, name: str) -> dict[Any, Any]:
-    found = {}
+def _annotations_of_layers(graph: HighLevelGraph, name: str) -> dict[Hashable, object]:
+    found: dict[Hashable, object] = {}
     for layer in graph.layers.values():
         value = (layer.annotations or {}).get(name)
         if value is not None:
@@ -373,7 +392,7 @@ def is_machinery(code: CodeType) -> bool:
     return code.co_filename in _MACHINERY_FILES or code in _MACHINERY
 
 
-def called_from(frame: FrameType | None) -> Any:
+def called_from(frame: FrameType | None) -> object:
     """The function that the innermost task among dask's own calls has called, or None."""
     while frame is not None and is_machinery(frame.f_code):
         if frame.f_code is _CALL_TASK:

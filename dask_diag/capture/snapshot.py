@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dask_diag.capture.system.thread_usage import ThreadCpu
 from dask_diag.capture.system.usage import Pool, Usage
@@ -41,6 +41,8 @@ class ComputationInfo(NamedTuple):
         What this process used meanwhile; thread CPU is NaN if it could not be read.
     threads : tuple of ThreadCpu
         What each thread of this process used; empty if that is not known.
+    hooks_cpu : float
+        CPU seconds of the hooks of profilers, calibrated per task; NaN if it is not known.
     pools : tuple of Pool
         The pools of threads of native libraries, if it has ended and was not short.
     remote_workers : mapping
@@ -61,6 +63,7 @@ class ComputationInfo(NamedTuple):
     error: str
     usage: Usage
     threads: tuple[ThreadCpu, ...]
+    hooks_cpu: float
     pools: tuple[Pool, ...]
     remote_workers: Mapping[int, RemoteWorker]
 
@@ -83,7 +86,7 @@ class TaskRows(NamedTuple):
     """
 
     rows: bytes
-    keys: Iterable[Any]
+    keys: Iterable[Hashable]
     names: Iterable[tuple[int, str]]
     exceptional: Mapping[int, Exceptional]
     spans: SpansOfTasks

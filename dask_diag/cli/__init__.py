@@ -11,6 +11,8 @@ from dask_diag.cli.output import OneLineErrors
 from dask_diag.cli.report import report
 from dask_diag.cli.run import run
 from dask_diag.cli.summary import summary
+from dask_diag.cli.tune import tune
+from dask_diag.cli.what_if import what_if
 
 __all__ = ["main"]
 
@@ -28,5 +30,5 @@ def main() -> None:
     """Diagnose computations on Dask's local schedulers."""
 
 
-for _command in (run, summary, report, compare, export):
+for _command in (run, summary, report, what_if, compare, export, tune):
     main.add_command(_command)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from math import isnan
 from typing import TYPE_CHECKING
 
 import click
 
 from dask_diag.cli.output import one_line, print_result
 from dask_diag.cli.paths import FilePath, beside, check_page
-from dask_diag.formatting import seconds
 
 if TYPE_CHECKING:
     from dask_diag.analysis.findings import Finding
@@ -25,6 +23,7 @@ def report(file: str, output: str | None, force: bool) -> None:
     """Write a page about a recording, which needs no network, and print the largest finding."""
     from dask_diag.analysis.findings import findings
     from dask_diag.storage import load
+    from dask_diag.views.findings import no_findings
     from dask_diag.views.report.page import report as write_report
 
     page = output if output is not None else beside(file, ".html")
@@ -32,11 +31,12 @@ def report(file: str, output: str | None, force: bool) -> None:
     recording = load(file)
     print_result(f"report: {one_line(write_report(recording, page))}")
     found = findings(recording)
-    print_result(in_short(found[0]) if found else "no findings")
+    print_result(in_short(found[0]) if found else no_findings(recording))
 
 
 def in_short(finding: Finding) -> str:
     """What, how bad, and what to do, in a line."""
-    lost = finding.seconds_lost
-    cost = "" if isnan(lost) else f"about {seconds(lost)} lost. "
-    return one_line(f"{finding.code}: {cost}To do: {finding.advice}.")
+    from dask_diag.views.findings import lost
+
+    parts = (lost(finding), f"To do: {finding.advice}")
+    return one_line(f"{finding.code}: {'. '.join(filter(None, parts))}.")

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from dask.callbacks import Callback
 
 from dask_diag.capture import dask_internals as scheduler
 from dask_diag.capture.computation import STATE_KEY, Computation, begin
 from dask_diag.capture.computation_end import finish
+from dask_diag.capture.dask_internals import Graph, SchedulerState
 from dask_diag.capture.session import Session
 from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.tasks.task_row import pack_row
+from dask_diag.profilers.hook_cost import rehearse_tasks, seconds_per_task
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from dask_diag.capture.sampling.probes import Probe
     from dask_diag.model.recording import Recording
     from dask_diag.views.text import Summary
 
 __all__ = ["Diagnostic", "TaskDiagnostic"]
+
+P = ParamSpec("P")
 
 
 class Diagnostic(Callback):
@@ -43,6 +48,7 @@ class Diagnostic(Callback):
         self._numbers_in_results: set[int] = set()
         self._entered = 0
         self._registered = False
+        self._hooks: dict[str, float] = {}
         self._lock = threading.RLock()
 
     @property
@@ -161,6 +167,7 @@ class Diagnostic(Callback):
         if self.session.start is None:
             self.session.start = perf_counter()
         self.session.anchor()
+        self._guarded("to calibrate its hooks", self._calibrate)
         scheduler.hold(self._callback)
 
     def _deactivate(self) -> None:
@@ -187,36 +194,39 @@ class Diagnostic(Callback):
             )
         return notices
 
-    def _guarded(self, doing: str, work: Callable[..., None], *args: Any) -> None:
+    def _guarded(
+        self, doing: str, work: Callable[P, None], *args: P.args, **kwargs: P.kwargs
+    ) -> None:
         try:
-            work(*args)
+            work(*args, **kwargs)
         except Exception as error:
             self._fault(doing, error)
 
-    def _start(self, dsk: Any) -> None:
+    def _start(self, dsk: Graph) -> None:
         self._guarded("at the start of a computation", self._begin, dsk)
 
-    def _begin(self, dsk: Any) -> None:
+    def _begin(self, dsk: Graph) -> None:
         computation = begin(dsk)
+        computation.hooks.update(self._hooks)
         with self._lock:
             # In one step: readers, and `clear`, find what a subclass has of it, too.
             self.session.computations.append(computation)
             self._began(computation)
 
-    def _start_state(self, dsk: Any, state: Any) -> None:
+    def _start_state(self, dsk: Graph, state: SchedulerState) -> None:
         self._guarded("at the start of a computation", self._meet_state, dsk, state)
 
-    def _meet_state(self, dsk: Any, state: Any) -> None:
+    def _meet_state(self, dsk: Graph, state: SchedulerState) -> None:
         computation = state.get(STATE_KEY)
         if computation is None:
             computation = state[STATE_KEY] = begin(dsk)
             computation.state = state
             computation.prepared = perf_counter()
 
-    def _finish(self, dsk: Any, state: Any, failed: bool) -> None:
+    def _finish(self, dsk: Graph, state: SchedulerState, failed: bool) -> None:
         self._guarded("at the end of a computation", self._end, dsk, state, failed)
 
-    def _end(self, dsk: Any, state: Any, failed: bool) -> None:
+    def _end(self, dsk: Graph, state: SchedulerState, failed: bool) -> None:
         computation = state.get(STATE_KEY)
         if computation is None:
             # It failed before it had a state: all diagnostics are to end the same one.
@@ -226,10 +236,13 @@ class Diagnostic(Callback):
         finally:
             finish(computation, failed)
 
+    def _calibrate(self) -> None:
+        """Measure what the hooks of a subclass cost per task, by name, as `_hooks`."""
+
     def _began(self, computation: Computation) -> None:
         """Do what a subclass has to do when a computation starts; the lock is held."""
 
-    def _ended(self, computation: Computation, dsk: Any) -> None:
+    def _ended(self, computation: Computation, dsk: Graph) -> None:
         """Do what a subclass has to do when a computation has ended."""
 
 
@@ -241,13 +254,21 @@ class TaskDiagnostic(Diagnostic):
     instructions (``make bench``).
     """
 
-    def _meet_state(self, dsk: Any, state: Any) -> None:
+    def _calibrate(self) -> None:
+        self._hooks["tasks"] = seconds_per_task("tasks", rehearsal)
+
+    def _calibrate_probe(self, name: str, probe: Probe) -> None:
+        """Measure what a probe adds to each task."""
+        probed = seconds_per_task(name, lambda: rehearsal(probe))
+        self._hooks[name] = max(0.0, probed - self._hooks["tasks"])
+
+    def _meet_state(self, dsk: Graph, state: SchedulerState) -> None:
         super()._meet_state(dsk, state)
         computation = state[STATE_KEY]
         if computation.measurer is None:
             computation.measurer = self
 
-    def _pretask(self, key: Any, dsk: Any, state: Any) -> None:
+    def _pretask(self, key: Hashable, dsk: Graph, state: SchedulerState) -> None:
         try:
             computation = state[STATE_KEY]
             if computation.measurer is not self:
@@ -264,7 +285,9 @@ class TaskDiagnostic(Diagnostic):
         except Exception as error:
             self._fault("to measure a task", error)
 
-    def _posttask(self, key: Any, value: Any, dsk: Any, state: Any, worker_id: Any) -> None:
+    def _posttask(
+        self, key: Hashable, value: object, dsk: Graph, state: SchedulerState, worker_id: object
+    ) -> None:
         try:
             wrapper = dsk[key]
             try:
@@ -294,3 +317,9 @@ class TaskDiagnostic(Diagnostic):
             computation.free.append(wrapper)
         except Exception as error:
             self._fault("to record a task", error)
+
+
+def rehearsal(probe: Probe | None = None) -> Callable[[int], None]:
+    """What is done for each task, as a function of a number."""
+    diagnostic = TaskDiagnostic()
+    return rehearse_tasks(diagnostic, diagnostic._pretask, diagnostic._posttask, probe)

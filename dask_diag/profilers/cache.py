@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import namedtuple
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from math import isfinite, isnan
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -18,19 +18,24 @@ from dask_diag.capture.cached_results import (
 )
 from dask_diag.capture.computation import STATE_KEY, Computation
 from dask_diag.capture.computation_reader import snapshot_of
+from dask_diag.capture.dask_internals import Graph, SchedulerState
 from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.tasks.task_info import TaskInfo
 from dask_diag.formatting import BYTES
 from dask_diag.profilers.base import Diagnostic
+from dask_diag.profilers.hook_cost import seconds_per_task
 from dask_diag.validation import text
 
 if TYPE_CHECKING:
     from dask_diag.model.recording import Recording
 
-__all__ = ["CacheData", "CacheProfiler"]
+__all__ = ["CacheData", "CacheProfiler", "ResultMetric"]
 
 CacheData = namedtuple("CacheData", ("key", "task", "metric", "cache_time", "free_time"))
 """A result that the scheduler cached, as `CacheProfiler.results` hold it."""
+
+ResultMetric = Callable[[Any], Any]
+"""The user's function that measures a result."""
 
 _NAN = float("nan")
 
@@ -66,7 +71,7 @@ class CacheProfiler(Diagnostic):
 
     def __init__(
         self,
-        metric: Callable[[Any], Any] | None = None,
+        metric: ResultMetric | None = None,
         metric_name: str | None = None,
         unit: str | None = None,
     ) -> None:
@@ -134,10 +139,15 @@ class CacheProfiler(Diagnostic):
             for error, count in tuple(self._metric_errors.items())
         ]
 
+    def _calibrate(self) -> None:
+        self._hooks["results"] = seconds_per_task("results", _rehearse_results)
+
     def _began(self, computation: Computation) -> None:
         self._results_by_computation[computation.number] = CachedResults(computation.dsk)
 
-    def _posttask(self, key: Any, value: Any, dsk: Any, state: Any, worker_id: Any) -> None:
+    def _posttask(
+        self, key: Hashable, value: object, dsk: Graph, state: SchedulerState, worker_id: object
+    ) -> None:
         try:
             cached_results = self._results_by_computation[state[STATE_KEY].number]
             metric = 1 if self._metric is None else self._measure(value)
@@ -150,22 +160,44 @@ class CacheProfiler(Diagnostic):
         except Exception as error:
             self._fault("to record a result", error)
 
-    def _measure(self, value: Any) -> Any:
+    def _measure(self, value: object) -> float:
         try:
             metric = self._metric(value)  # type: ignore[misc]
             if not isfinite(metric):
                 raise ValueError(f"expected a finite number, found {metric}")
-            return metric.__index__() if hasattr(metric, "__index__") else float(metric)
+            size: float = metric.__index__() if hasattr(metric, "__index__") else float(metric)
+            return size
         except Exception as error:
             message = f"{type(error).__name__}: {error}"[:200]
             self._metric_errors[message] = self._metric_errors.get(message, 0) + 1
             return _NAN
 
-    def _ended(self, computation: Computation, dsk: Any) -> None:
+    def _ended(self, computation: Computation, dsk: Graph) -> None:
         results = self._results_by_computation.get(computation.number)
         if results is not None:
             # Else it was cleared: for another diagnostic the computation had ended already.
             results.finish(perf_counter())
+
+
+def _rehearse_results() -> Callable[[int], None]:
+    """What is done for each result, except for the user's metric."""
+    profiler = CacheProfiler()
+    computation = Computation({})
+    profiler._results_by_computation[computation.number] = CachedResults({})
+    released: set[Hashable] = set()
+    dependencies: dict[Hashable, Collection[Hashable]] = {}
+    state: SchedulerState = {
+        STATE_KEY: computation,
+        "released": released,
+        "dependencies": dependencies,
+    }
+
+    def work(number: int) -> None:
+        dependencies[number] = (number - 1,)
+        released.add(number - 1)
+        profiler._posttask(number, None, {}, state, 0)
+
+    return work
 
 
 def _released_results(results: CachedResultsSnapshot) -> Iterator[CacheData]:
@@ -182,7 +214,7 @@ def _released_results(results: CachedResultsSnapshot) -> Iterator[CacheData]:
 _MEASURE_BYTES = (("sys", "getsizeof"), ("dask.sizeof", "sizeof"), ("cachey", "nbytes"))
 
 
-def _unit_of(metric: Any) -> str:
+def _unit_of(metric: ResultMetric | None) -> str:
     """The unit of a metric that is known; a name like ``megabytes`` says nothing for sure."""
     for module, name in _MEASURE_BYTES:
         # What was never imported cannot have been passed.

@@ -39,7 +39,7 @@ class DeferredInterrupts:
         With that many the block is interrupted nevertheless.
     """
 
-    def __init__(self, ended_by: Any = None) -> None:
+    def __init__(self, ended_by: object = None) -> None:
         self.noted = 0
         self.most = inf
         self._ended_by = ended_by
@@ -51,7 +51,9 @@ class DeferredInterrupts:
         self.hold()
         return self
 
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: object) -> bool:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: object
+    ) -> bool:
         # One that comes from here on is delivered below: raised sooner, it would leave the
         # program without its handler.
         self.most = inf
@@ -72,6 +74,8 @@ class DeferredInterrupts:
 
     def let_through(self) -> None:
         """Hold none back until `hold` is called, and deliver what was noted so far."""
+        # The program's own handler is restored while the program runs: asyncio and others check
+        # which handler is installed.
         self._give_back()
         self.noted = 0
         self._deliver(sys._getframe())
@@ -80,10 +84,10 @@ class DeferredInterrupts:
         if self._handler is not None and signal.getsignal(signal.SIGINT) == self._note:
             signal.signal(signal.SIGINT, self._handler)
 
-    def _is_on_its_way(self, kind: Any) -> bool:
+    def _is_on_its_way(self, kind: type[BaseException] | None) -> bool:
         """Whether calling the handler would only raise a second `KeyboardInterrupt`."""
         return self._handler is signal.default_int_handler and any(
-            ended is not None and issubclass(ended, KeyboardInterrupt)
+            isinstance(ended, type) and issubclass(ended, KeyboardInterrupt)
             for ended in (kind, self._ended_by)
         )
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ParamSpec
 
 from dask_diag.profilers.base import Diagnostic
-from dask_diag.profilers.cache import CacheProfiler
+from dask_diag.profilers.cache import CacheProfiler, ResultMetric
 from dask_diag.profilers.profiler import Profiler
 from dask_diag.profilers.resources import ResourceProfiler
 from dask_diag.profilers.sampling import SamplingProfiler
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from dask_diag.views.text import Summary
 
 __all__ = ["ProfilerGroup"]
+
+P = ParamSpec("P")
 
 
 class ProfilerGroup:
@@ -45,7 +48,7 @@ class ProfilerGroup:
         *,
         interval: float = 0.5,
         waits: bool = False,
-        metric: Any = None,
+        metric: ResultMetric | None = None,
         metric_name: str | None = None,
         unit: str | None = None,
         code: bool | str = True,
@@ -123,10 +126,10 @@ class ProfilerGroup:
         elif self._code:
             self._environment += calling_code(sys._getframe())
 
-    def _guarded(self, work: Any, *args: Any) -> None:
+    def _guarded(self, work: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
         """Do it, and note an error to show later: the user's computation comes first."""
         try:
-            work(*args)
+            work(*args, **kwargs)
         except Exception as error:
             text = f"{type(self).__name__}: {self._failed}: {error}"
             if text not in self._faults:

@@ -6,8 +6,9 @@ import contextlib
 import os
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from dask_diag.profilers.cache import ResultMetric
 from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
 from dask_diag.profilers.group import ProfilerGroup
 
@@ -59,7 +60,7 @@ class performance_report(ProfilerGroup):  # noqa: N801
         *,
         interval: float = 0.25,
         waits: bool = True,
-        metric: Any = None,
+        metric: ResultMetric | None = None,
         metric_name: str | None = None,
         unit: str | None = None,
         code: bool | str = True,

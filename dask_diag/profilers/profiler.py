@@ -6,9 +6,10 @@ from collections import namedtuple
 from collections.abc import Iterator
 from functools import partial
 from math import isnan
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dask_diag.capture.computation import Computation
+from dask_diag.capture.dask_internals import Graph
 from dask_diag.capture.sampling.sampler import Subscription, sampler
 from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.tasks.task_info import TaskInfo
@@ -84,11 +85,20 @@ class Profiler(TaskDiagnostic):
 
         return execute_metrics(self.recording)
 
+    def _calibrate(self) -> None:
+        super()._calibrate()
+        if self._records_waits:
+            from dask_diag.capture.sampling.linux_threads import why_not_here
+            from dask_diag.capture.sampling.wait_probe import WaitProbe
+
+            if not why_not_here():
+                self._calibrate_probe("waits", WaitProbe())
+
     def _began(self, computation: Computation) -> None:
         if self._records_waits:
             self._start_wait_probe(computation)
 
-    def _ended(self, computation: Computation, dsk: Any) -> None:
+    def _ended(self, computation: Computation, dsk: Graph) -> None:
         subscription = self._subscriptions.pop(computation.number, None)
         if subscription is not None:
             sampler.remove(subscription)

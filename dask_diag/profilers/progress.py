@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from dask.utils import format_time
 
 from dask_diag.capture.computation import Computation
+from dask_diag.capture.dask_internals import Graph
 from dask_diag.capture.system.own_threads import OwnThread
 from dask_diag.capture.tasks.task_row import ROW
 from dask_diag.profilers.base import TaskDiagnostic
@@ -173,7 +174,7 @@ class ProgressBar(TaskDiagnostic):
             return ""
         return f"computation {self._count}"
 
-    def _ended(self, computation: Computation, dsk: Any) -> None:
+    def _ended(self, computation: Computation, dsk: Graph) -> None:
         with self._lock:
             bar = self._bars.pop(computation.number)
             # A computation that starts from here on gets a timer of its own.

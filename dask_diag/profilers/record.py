@@ -6,9 +6,10 @@ import os
 import threading
 from contextlib import ExitStack
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dask_diag.capture.system.own_threads import OwnThread
+from dask_diag.profilers.cache import ResultMetric
 from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
 from dask_diag.profilers.group import ProfilerGroup
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from dask_diag.builders.chunks import ChunkBuilder
+    from dask_diag.storage import Writer
 
 __all__ = ["record"]
 
@@ -74,7 +76,7 @@ class record(ProfilerGroup):  # noqa: N801
         overwrite: bool = False,
         interval: float = 0.5,
         waits: bool = True,
-        metric: Any = None,
+        metric: ResultMetric | None = None,
         metric_name: str | None = None,
         unit: str | None = None,
         code: bool | str = True,
@@ -90,8 +92,8 @@ class record(ProfilerGroup):  # noqa: N801
         self._path = path
         self._overwrite = overwrite
         self._stopping = threading.Event()
-        self._chunks: Any = None
-        self._writer: Any = None
+        self._chunks: ChunkBuilder
+        self._writer: Writer
 
     def __enter__(self) -> Self:
         from dask_diag.builders.chunks import without_rows
@@ -118,7 +120,7 @@ class record(ProfilerGroup):  # noqa: N801
             self._stop_thread()
             super().__exit__(*args)
             self._guarded(self._end)
-            self._chunks = None
+            del self._chunks
 
     def _start_thread(self) -> None:
         self._stopping.clear()

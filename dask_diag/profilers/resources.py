@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dask_diag.capture.computation import Computation
-from dask_diag.capture.dask_internals import runs_nothing
+from dask_diag.capture.dask_internals import Graph, SchedulerState, runs_nothing
 from dask_diag.capture.system.resource_sampler import (
     SAMPLE_COLUMNS,
     ResourceRows,
@@ -94,8 +94,9 @@ class ResourceProfiler(Diagnostic):
     def results(self, samples: Iterable[Sequence[float]]) -> None:
         with self._lock:
             self.clear()
+            unknown = [_NAN] * (len(SAMPLE_COLUMNS) - 4)
             for time, mem, cpu in samples:
-                self.rows.samples.extend((time, cpu, mem * 1e6, 0.0, _NAN, _NAN, _NAN, _NAN))
+                self.rows.samples.extend((time, cpu, mem * 1e6, 0.0, *unknown))
             self._published = len(self.rows.samples)
 
     @property
@@ -133,16 +134,18 @@ class ResourceProfiler(Diagnostic):
         self._sampled_computations.add(computation.number)
         self._start_sampling()
 
-    def _ended(self, computation: Computation, dsk: Any) -> None:
+    def _ended(self, computation: Computation, dsk: Graph) -> None:
         with self._lock:
             self._sampled_computations.discard(computation.number)
             self._stop_if_unused()
 
-    def _posttask(self, key: Any, value: Any, dsk: Any, state: Any, worker_id: Any) -> None:
+    def _posttask(
+        self, key: Hashable, value: object, dsk: Graph, state: SchedulerState, worker_id: object
+    ) -> None:
         if perf_counter() >= self._next_note:
             self._guarded("to sample between tasks", self._note, state)
 
-    def _note(self, state: Any) -> None:
+    def _note(self, state: SchedulerState) -> None:
         """Note memory while no task runs: by how much it grows in the next one is then known."""
         if not runs_nothing(state) or not self._lock.acquire(blocking=False):
             return

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from functools import partial
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import dask.config
 from dask.utils import parse_timedelta
 
 from dask_diag.capture.computation import Computation
+from dask_diag.capture.dask_internals import Graph
 from dask_diag.capture.sampling.sampler import Subscription, sampler
 from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import seconds
@@ -258,6 +259,12 @@ class SamplingProfiler(TaskDiagnostic):
 
         return Stacks(self._cycle)
 
+    def _calibrate(self) -> None:
+        from dask_diag.capture.sampling.stack_probe import StackProbe
+
+        super()._calibrate()
+        self._calibrate_probe("stacks", StackProbe(self._interval, self._cycle))
+
     def _began(self, computation: Computation) -> None:
         from dask_diag.capture.sampling.probes import attach_probe
         from dask_diag.capture.sampling.stack_probe import StackProbe, keep_code
@@ -275,7 +282,7 @@ class SamplingProfiler(TaskDiagnostic):
             probe.sample, probe.interval, partial(self._fault, "to sample stacks")
         )
 
-    def _ended(self, computation: Computation, dsk: Any) -> None:
+    def _ended(self, computation: Computation, dsk: Graph) -> None:
         from dask_diag.capture.sampling.stack_probe import forget_code
 
         subscription = self._subscriptions.pop(computation.number, None)

@@ -91,10 +91,10 @@ def _notes_on_cached_results(comparison: Comparison, records: Sequence[Record]) 
     measured = [unit for metric, unit in zip(comparison.metrics, units, strict=True) if metric]
     if len(set(measured)) < 2:
         cached = partial(quantity, unit=next(iter(measured), ""))
-        yield from _peaks(comparison, records, "held", "cached results: peak", cached)
+        yield from _peaks(comparison, records, "cached", "cached results: peak", cached)
         return
     before, after = (
-        quantity(comparison.total[f"held_{when}"], unit)
+        quantity(comparison.total[f"cached_{when}"], unit)
         for when, unit in zip(("before", "after"), units, strict=True)
     )
     yield (
@@ -152,7 +152,7 @@ tr.faster td:last-child {{ color: #1e8449; font-weight: 600; }}
 @media (prefers-color-scheme: dark) {{
   tr.slower td:last-child {{ color: #ff8a78; }} tr.faster td:last-child {{ color: #6fd193; }}
 }}
-</style></head><body><h1>Comparison</h1>{body}</body></html>
+</style></head><body><h1>{heading}</h1>{body}</body></html>
 """
 
 
@@ -162,7 +162,7 @@ def comparison_page(comparison: Comparison, before: str, after: str) -> str:
     return page_of_summary(comparison_summary(comparison, before, after), title)
 
 
-def page_of_summary(summary: Summary, title: str) -> str:
+def page_of_summary(summary: Summary, title: str, heading: str = "Comparison") -> str:
     """A page with a table of verdicts, which needs no network."""
     body = summary._repr_html_()
     # Only the table may be wider than a small screen; the keyboard scrolls what has the focus.
@@ -174,7 +174,7 @@ def page_of_summary(summary: Summary, title: str) -> str:
     )
     for verdict in ("slower", "faster"):
         body = _marked(body, verdict)
-    return _PAGE.format(title=html.escape(title), body=body)
+    return _PAGE.format(title=html.escape(title), heading=html.escape(heading), body=body)
 
 
 def _marked(body: str, verdict: str) -> str:

@@ -30,10 +30,10 @@ def run_comparison_summary(comparison: RunComparison) -> Summary:
         f"wall {seconds(wall['before'])} → {seconds(wall['after'])}, {_verdict(wall)}"
     )
     functions = [row for row in rows if row["kind"] == "function"]
-    activities = [row for row in rows if row["kind"] == "activity"]
+    others = [row for kind in ("phase", "activity") for row in rows if row["kind"] == kind]
     lines = [
         *(_row(row) for row in functions[:_SHOWN]),
-        *(_row({**row, "name": f"activity {row['name']}"}) for row in activities),
+        *(_row({**row, "name": f"{row['kind']} {row['name']}"}) for row in others),
         _row({**runs[COMPUTING], "name": "computing (seconds with a computation)"}),
         _row({**wall, "name": "wall (of the recorded block)"}),
     ]

@@ -9,18 +9,21 @@ import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings import Finding, find
+from dask_diag.analysis.headline import headline
 from dask_diag.formatting import count, percent, seconds
 from dask_diag.model.recording import Recording
-from dask_diag.model.table import Table
+from dask_diag.model.tables import Tasks
 from dask_diag.schema import Outcome
 from dask_diag.views.escaping import shown
+from dask_diag.views.findings import incomplete, lost
 from dask_diag.views.sources import Sources, recording_of
 from dask_diag.views.summary_lines import labelled_lines, shares_of_worker_time
 from dask_diag.views.text import Record, Summary, SummaryParts, counted, make_summary
 
-__all__ = ["HEADINGS", "function_rows", "headline", "summary"]
+__all__ = ["HEADINGS", "function_rows", "outcome", "summary"]
 
 _FUNCTIONS_SHOWN = 20
+UNKNOWN_WORKER = "unknown"
 HEADINGS = ("function", "tasks", "wall", "CPU", "non-CPU", "CPU %", "longest")
 
 
@@ -44,7 +47,8 @@ def summary_parts(analysis: Analysis) -> SummaryParts:
     """What the summary of a recording shows."""
     total, shares = shares_of_worker_time(analysis)
     return SummaryParts(
-        headline=headline(analysis),
+        headline=f"{headline(analysis)}\n{outcome(analysis)}",
+        warning=incomplete(analysis.recording),
         findings=list(map(_in_words, find(analysis))),
         bar_title=f"Worker time {seconds(total)}",
         bar=shares,
@@ -57,22 +61,23 @@ def summary_parts(analysis: Analysis) -> SummaryParts:
 
 def _in_words(finding: Finding) -> tuple[str, str]:
     """What it is and how bad; why, and what to do."""
-    lost = "" if isnan(finding.seconds_lost) else f", about {seconds(finding.seconds_lost)} lost"
+    title = ", ".join(filter(None, (finding.severity, lost(finding))))
     evidence, advice = shown(finding.evidence, 600), shown(finding.advice, 400)
-    return f"{finding.code} ({finding.severity}{lost})", f"{evidence}. To do: {advice}."
+    return f"{finding.code} ({title})", f"{evidence}. To do: {advice}."
 
 
-def headline(analysis: Analysis) -> str:
-    """Wall, tasks, workers and outcome, in one line."""
+def outcome(analysis: Analysis) -> str:
+    """Wall time of computations, tasks, workers and outcome, in one line."""
     recording = analysis.recording
     tasks, computations = recording.tasks, recording.computations
-    parts = [f"{seconds(analysis.computing)} in"]
-    parts.append(counted(len(computations), "computation"))
+    if not len(tasks) and not len(computations):
+        return "No computations were recorded"
+    time = f"{seconds(analysis.computing)} in {counted(len(computations), 'computation')}"
     if not len(tasks):
-        return " ".join(parts)
+        return time
     used = _workers_used(tasks)
     workers = f" on {counted(used, 'worker')}" if used else ""
-    return f"{' '.join(parts)}: {counted(len(tasks), 'task')}{workers}, {_outcome(recording)}"
+    return f"{time}: {counted(len(tasks), 'task')}{workers}, {_outcome(recording)}"
 
 
 def _outcome(recording: Recording) -> str:
@@ -83,8 +88,10 @@ def _outcome(recording: Recording) -> str:
     return ", ".join(f"{count(n)} {name}" for name, n in counts.items() if n) or "all done"
 
 
-def _workers_used(tasks: Table) -> int:
-    return len(np.unique(tasks["worker"].codes[~np.isnan(tasks["start"])]))
+def _workers_used(tasks: Tasks) -> int:
+    """How many workers started a task; tasks of unknown workers are nobody's."""
+    known = ~np.isnan(tasks.start) & ~tasks.worker.where(UNKNOWN_WORKER)
+    return len(np.unique(tasks.worker.codes[known]))
 
 
 def function_rows(analysis: Analysis) -> Iterator[tuple[str, ...]]:

@@ -12,21 +12,25 @@ from dask_diag.analysis.memory_series import series_of
 from dask_diag.analysis.metering import metered_amounts
 from dask_diag.analysis.selection import SAMPLES_OF_TASKS
 from dask_diag.analysis.source_paths import short_path
+from dask_diag.analysis.step_functions import overlap
 from dask_diag.formatting import amount, count, percent, quantity, seconds, size
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.model.tables import Computations
 from dask_diag.schema import Outcome, Root
 from dask_diag.views.escaping import shown
-from dask_diag.views.text import counted
-from dask_diag.views.thread_lines import thread_lines
+from dask_diag.views.text import Record, counted
+from dask_diag.views.thread_lines import profiling_line, thread_lines
 
-__all__ = ["labelled_lines", "shares_of_worker_time"]
+__all__ = ["labelled_lines", "memory_growth", "shares_of_worker_time"]
 
 Line = tuple[str, str]
 """A label and a text."""
 
 _SMALLEST_SHARE = 0.01
 _LARGE_GROWTH = 1e6
+_ENOUGH_SAMPLED = 5
+"""Tasks of a function that samples fell into."""
 _SERIES_SHOWN = 8
 _METERED_SHOWN = 8
 _SHORTEST_FOR_CPU = 0.05
@@ -36,6 +40,7 @@ _SHORTEST_FOR_CPU = 0.05
 def labelled_lines(analysis: Analysis) -> Iterator[Line]:
     """What is worth knowing of a recording beside its findings and its table."""
     recording = analysis.recording
+    yield from _phases(analysis)
     yield from _critical_path(analysis)
     yield from _off_cpu(analysis)
     yield from _resources(recording)
@@ -46,6 +51,7 @@ def labelled_lines(analysis: Analysis) -> Iterator[Line]:
     yield from thread_lines(analysis)
     yield from _outcomes(recording.tasks)
     yield from _computations(recording.computations)
+    yield from profiling_line(analysis)
 
 
 def shares_of_worker_time(analysis: Analysis) -> tuple[float, list[tuple[str, float]]]:
@@ -58,6 +64,22 @@ def shares_of_worker_time(analysis: Analysis) -> tuple[float, list[tuple[str, fl
         for activity, amount in analysis.activities.items()
         if amount >= _SMALLEST_SHARE * total > 0
     ]
+
+
+def _phases(analysis: Analysis) -> Iterator[Line]:
+    """What there was beside tasks."""
+    recording = analysis.recording
+    if not len(recording.computations):
+        return
+    rows = analysis.phases.to_dicts()
+    wall = recording.stop - recording.start
+    parts = [
+        f"{row['phase']} {seconds(row['seconds'])}"
+        for row in rows
+        if row["phase"] == "tasks" or row["seconds"] >= _SMALLEST_SHARE * wall
+    ]
+    if len(parts) > 1:
+        yield "Phases", f"{', '.join(parts)}; in all {seconds(wall)}"
 
 
 def _metered(recording: Recording) -> Iterator[Line]:
@@ -103,10 +125,12 @@ def _critical_path(analysis: Analysis) -> Iterator[Line]:
     if path.length:
         names = [shown(name, 24) for name in path.functions["function"].tolist()[:3]]
         more = ", …" if len(path.functions) > len(names) else ""
+        is_serial = path.scheduler_cpu > path.length
+        cause = f" (bound by {seconds(path.scheduler_cpu)} of scheduler CPU)" if is_serial else ""
         yield (
             "Critical path",
             f"{seconds(path.length)} of {seconds(wall)} ({', '.join(names)}{more}); at most "
-            f"{amount(wall / path.length)}× faster with unlimited workers",
+            f"{amount(path.max_speedup)}× faster with unlimited workers{cause}",
         )
 
 
@@ -131,17 +155,14 @@ def _outcomes(tasks: Table) -> Iterator[Line]:
         )
 
 
-def _computations(computations: Table) -> Iterator[Line]:
+def _computations(computations: Computations) -> Iterator[Line]:
     if not len(computations):
         return
     errors = [error for error in computations["error"].tolist() if error]
     if errors:
         names = ", ".join(shown(name) for name in dict.fromkeys(errors))
         yield "Ended by an error", f"{counted(len(errors), 'computation')} ({names})"
-    order = np.argsort(computations["start"])
-    reached = np.maximum.accumulate(computations["stop"][order])
-    overlapping = int((computations["start"][order][1:] < reached[:-1]).sum())
-    if overlapping:
+    if overlapping := int(overlap(computations).sum()):
         yield "Overlapping", f"{counted(overlapping, 'computation')} started before another stopped"
 
 
@@ -166,9 +187,11 @@ def _cpu_of_resources(recording: Recording) -> str:
     lasted = np.clip(lasted, 0.0, 2 * float(np.median(lasted[1:])) if len(cpu) > 1 else None)
     if lasted.sum() < _SHORTEST_FOR_CPU:
         return "unknown (too short a time)"
-    text = f"{percent(np.average(cpu, weights=lasted) / 100)} on average"
-    long = lasted >= _SHORTEST_FOR_CPU
-    return f"{text}, peak {percent(cpu[long].max() / 100)}" if long.any() else text
+    average = float(np.average(cpu, weights=lasted))
+    text = f"{percent(average / 100)} on average"
+    peak = float(cpu[lasted >= _SHORTEST_FOR_CPU].max(initial=0.0))
+    # Where all but a few samples are too short, the peak of those few is no peak.
+    return f"{text}, peak {percent(peak / 100)}" if peak >= average else text
 
 
 def _resources(recording: Recording) -> Iterator[Line]:
@@ -187,7 +210,7 @@ def _resources(recording: Recording) -> Iterator[Line]:
 
 def _memory(analysis: Analysis) -> Iterator[Line]:
     """What functions took while they ran, and the series of memory samplers."""
-    grown = [row for row in analysis.memory_usage.to_dicts() if row["peak_growth"] >= _LARGE_GROWTH]
+    grown = [row for row in memory_growth(analysis) if row["peak_growth"] >= _LARGE_GROWTH]
     if grown:
         largest = ", ".join(
             f"{shown(row['function'], 24)}{' ' if row['bound'] == 'exact' else ' ≤ '}"
@@ -203,6 +226,17 @@ def _memory(analysis: Analysis) -> Iterator[Line]:
         )
     if len(series) > _SERIES_SHOWN:
         yield "Memory", f"{count(len(series) - _SERIES_SHOWN)} more series"
+
+
+def memory_growth(analysis: Analysis) -> list[Record]:
+    """By how much memory grew during tasks, by function; none if the numbers are all alike.
+
+    An upper bound of few samples is little but the memory of the process, which is the same for
+    all functions.
+    """
+    rows: list[Record] = [row for row in analysis.memory_usage.to_dicts() if row["sampled"]]
+    informative = any(row["bound"] == "exact" or row["sampled"] >= _ENOUGH_SAMPLED for row in rows)
+    return rows if informative else []
 
 
 def _max_delay(resources: Table) -> float:

@@ -53,6 +53,9 @@ class SummaryParts:
     Attributes
     ----------
     headline : str
+        A sentence per line.
+    warning : str
+        What to know before any number is read.
     findings : sequence of (str, str)
         The first line of each, and its text.
     bar_title : str
@@ -70,6 +73,7 @@ class SummaryParts:
     headline: str
     columns: Sequence[str]
     rows: Sequence[tuple[str, ...]]
+    warning: str = ""
     findings: Sequence[tuple[str, str]] = ()
     bar_title: str = ""
     bar: Sequence[tuple[str, float]] = ()
@@ -96,7 +100,8 @@ def counted(number: int, singular: str, plural: str = "") -> str:
 
 def _as_text(parts: SummaryParts) -> str:
     blocks = [
-        textwrap.wrap(parts.headline, _WIDTH),
+        [line for text in parts.headline.split("\n") for line in textwrap.wrap(text, _WIDTH)],
+        _wrapped(parts.warning, "! ", "  "),
         list(_findings(parts.findings)),
         list(_bar(parts.bar_title, parts.bar)),
         _table(parts.columns, parts.rows),
@@ -169,6 +174,7 @@ def _as_html(parts: SummaryParts) -> str:
     return "".join(
         (
             f"<p>{html.escape(parts.headline)}</p>",
+            f"<p><strong>{html.escape(parts.warning)}</strong></p>" if parts.warning else "",
             _html_list(findings),
             _html_table(parts.columns, parts.rows),
             _html_list([f"{label}: {text}" for label, text in lines]),

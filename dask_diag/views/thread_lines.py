@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isnan
+
+import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.thread_groups import ThreadGroup
-from dask_diag.formatting import seconds
+from dask_diag.formatting import percent, seconds
 from dask_diag.views.escaping import shown
 from dask_diag.views.text import counted
 
-__all__ = ["thread_lines"]
+__all__ = ["profiling_line", "thread_lines"]
 
 _OTHER_THREADS = ("python", "native", "ended")
 _LARGE_SHARE = 0.1
 """The share of the CPU from which on CPU outside tasks is shown."""
 _SMALLEST_SHARE = 0.01
+_SMALLEST_SHOWN = 1e-3
+"""Seconds of CPU between tasks, on the workers' threads."""
 _GROUPS_SHOWN = 6
 
 
@@ -25,13 +30,47 @@ def thread_lines(analysis: Analysis) -> Iterator[tuple[str, str]]:
         return
     in_tasks, outside = analysis.cpu_in_tasks, analysis.known_cpu_outside_tasks
     groups = [group for group in analysis.thread_groups if group.kind in _OTHER_THREADS]
-    if groups:
+    between = 0.0
+    if analysis.thread_groups:
         outside = sum(group.cpu for group in groups)
+        on_workers = sum(g.cpu for g in analysis.thread_groups if g.kind == "tasks")
+        between = max(0.0, on_workers - in_tasks)
     if outside > _LARGE_SHARE * (outside + in_tasks):
         yield "Other threads", _by_group(groups) or f"{seconds(outside)} of CPU"
     scheduling = analysis.cpu_of_scheduler
-    if scheduling > _LARGE_SHARE * (outside + in_tasks + scheduling):
-        yield "Scheduler", f"{seconds(scheduling)} of CPU"
+    if scheduling + between > _LARGE_SHARE * (outside + in_tasks + scheduling + between):
+        workers = (
+            f", and {seconds(between)} on the workers' threads"
+            if between >= _SMALLEST_SHOWN
+            else ""
+        )
+        yield "Scheduler", f"{seconds(scheduling)} of CPU{workers}"
+
+
+def profiling_line(analysis: Analysis) -> Iterator[tuple[str, str]]:
+    """What profiling itself cost, of every recording with computations."""
+    computations = analysis.recording.computations
+    if not len(computations):
+        return
+    hooks, threads = analysis.cpu_of_hooks, analysis.cpu_of_own_threads
+    in_hooks = "hooks in worker processes" if _has_processes(analysis) else "hooks"
+    unknown = [in_hooks] if np.isnan(computations.hooks_cpu).any() else []
+    known = [] if isnan(hooks) else [f"{seconds(hooks)} of CPU in hooks"]
+    if isnan(threads):
+        unknown.append("threads")
+    else:
+        known.append(f"{seconds(threads)} of CPU in threads")
+    texts = []
+    if known:
+        share = percent(analysis.share_of_profilers)
+        texts.append(f"{' and '.join(known)}: at most {share} of the wall time")
+    if unknown:
+        texts.append(f"not known: {' and '.join(unknown)}")
+    yield "Profiling", "; ".join(texts)
+
+
+def _has_processes(analysis: Analysis) -> bool:
+    return bool(analysis.recording.computations.scheduler.where("processes").any())
 
 
 def _by_group(groups: list[ThreadGroup]) -> str:

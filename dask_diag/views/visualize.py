@@ -16,18 +16,14 @@ from dask_diag.atomic_files import as_path, check_target
 from dask_diag.errors import DiagnosticError
 from dask_diag.views import display
 from dask_diag.views.drawings import PLOTS, Drawing, drawings_of, figures_of, notices_of, stacked
+from dask_diag.views.findings import incomplete
 from dask_diag.views.plots.activities.plot import plot_activities
-from dask_diag.views.plots.figures import Options, new_figure
+from dask_diag.views.plots.figures import SIZES, Options, new_figure
 from dask_diag.views.sources import Sources, listed, recording_of
 
 __all__ = ["visualize"]
 
 _ACTIVITIES = "activities"
-_SIZES = {
-    *("width", "height", "sizing_mode", "frame_width", "frame_height", "aspect_ratio"),
-    *("min_width", "max_width", "min_height", "max_height", "width_policy", "height_policy"),
-}
-"""With one of these keywords, figures are as large as it says, and not fitted to the window."""
 
 
 def visualize(
@@ -94,6 +90,7 @@ def visualize(
         check_target(path, overwrite=True)
     drawings = drawings_of(listed(profilers))
     notices = notices_of(drawings)
+    warning = dict.fromkeys(filter(None, (incomplete(recording) for _, recording in drawings)))
     chosen = _checked(plots)
     options = Options(**kwargs)
     picture = _picture(drawings, chosen, options)
@@ -101,15 +98,15 @@ def visualize(
     if save is None:
         save = not in_notebook
     page = _page(picture, drawings, options) if chosen is None and (save or show) else picture
-    fitted = not _SIZES & set(options.figure)
+    fitted = not SIZES & options.figure.keys()
     if save:
-        display.write_page(page, path, mode or "inline", fitted, notices)
+        display.write_page(page, path, mode or "inline", fitted, [*warning, *notices])
     if show and in_notebook:
         display.show_in_notebook(page)
     elif show and save:
         display.show_file(path)
     elif show:
-        display.show_in_browser(page, mode or "inline", fitted, notices)
+        display.show_in_browser(page, mode or "inline", fitted, [*warning, *notices])
     for notice in notices:
         warnings.warn(notice, RuntimeWarning, stacklevel=2)
     return picture

@@ -8,6 +8,7 @@ from dask_diag import schema
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.finding import Finding
 from dask_diag.analysis.findings.growth import memory_growth
+from dask_diag.analysis.findings.machine import busy_machine
 from dask_diag.analysis.findings.pools import thread_oversubscription
 from dask_diag.analysis.findings.scheduling import (
     overlapping_computations,
@@ -40,7 +41,9 @@ RULES_ON_TIME: tuple[Rule, ...] = (
     io_bound,
     serialization_bound,
     overlapping_computations,
+    busy_machine,
 )
+"""Those on what took time: there are tasks, and computations lasted `LONG_ENOUGH`."""
 RULES_ON_STATE: tuple[Rule, ...] = (memory_growth, failed_tasks, late_samples)
 """Those that do not depend on how long tasks took."""
 CODES = tuple(schema.FINDINGS)

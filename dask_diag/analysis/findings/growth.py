@@ -48,6 +48,7 @@ def memory_growth(analysis: Analysis) -> Finding | None:
     if len(times) < 2:
         return None
     parts = np.array_split(samples.time, PARTS)
+    # Without a reading at rest before and after, growth and the memory of tasks look the same.
     if times[0] >= parts[1][0] or times[-1] < parts[-1][0]:
         return None
     cached = cached_at(recording, times[[0, -1]])
@@ -55,6 +56,7 @@ def memory_growth(analysis: Analysis) -> Finding | None:
     last, earlier = returned_by(recording, float(times[-1]))
     results = float(cached[1]) + last
     before, after = float(sizes[0]), float(sizes[-1])
+    # Results are meant to be there: only growth beyond them is unexpected.
     grown = after - before - np.nan_to_num(results - cached[0])
     rise, steady = _rise(recording, samples)
     worth_reporting = max(GROWN, GROWN_OF_MEMORY * before, GROWN_OF_RISE * rise)
@@ -85,6 +87,7 @@ def _rise(recording: Recording, samples: Resources) -> tuple[float, bool]:
     """
     cached = np.nan_to_num(cached_at(recording, samples.time))
     memory = samples.memory + samples.memory_children - cached
+    # One large task would raise a mean, and not a minimum.
     floors = np.array([part.min() for part in np.array_split(memory, PARTS)])
     rise = float(floors[-1] - floors[0])
     return rise, bool((np.diff(floors) > STEADY * rise).all())

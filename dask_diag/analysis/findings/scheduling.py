@@ -34,13 +34,15 @@ COMPETING = 0.1
 def tasks_too_small(analysis: Analysis) -> Finding | None:
     """Overhead that is large beside what tasks do."""
     started = int((analysis.task_seconds > 0).sum())
-    overhead = analysis.activities.get(Activity.OVERHEAD, 0.0)
+    # The scheduler was in the profilers' hooks for a part of it.
+    overhead = analysis.activities.get(Activity.OVERHEAD, 0.0) * (1 - analysis.share_of_hooks)
     if started < FEWEST_TASKS or analysis.in_tasks / started > SHORT:
         return None
     share = overhead / (overhead + analysis.in_tasks)
     if share < WORTH_REPORTING:
         return None
     mean, cost = analysis.in_tasks / started, overhead / started
+    # The factor f with cost / (cost + f * mean) = GOAL, as overhead is by task and not by size.
     times = cost * (1 - GOAL) / GOAL / mean
     names = top_functions(analysis.recording, np.ones(len(analysis.task_seconds)))
     return Finding(
@@ -70,13 +72,14 @@ def serial_chain(analysis: Analysis) -> Finding | None:
     lost = chain = 0.0
     for computation in path.computations.to_dicts():
         workers = max(1, computation["workers"])
+        # All work, divided evenly; only what the chain takes beyond that is lost to it.
         ideal = max(computation["work"] / workers, 0.0)
         bound_by_chain = computation["length"] >= CHAIN_OF_WALL * computation["wall"]
         too_long = computation["length"] > CHAIN_OF_EVEN_SHARE * ideal
         if workers > 1 and bound_by_chain and too_long:
             lost += computation["length"] - ideal
             chain += computation["length"]
-    share = lost / analysis.wall if analysis.wall else 0.0
+    share = lost / analysis.wall
     if share < WORTH_REPORTING or _one_task_is_most(path):
         return None
     names = path.functions["function"].tolist()[:MOST_NAMED]

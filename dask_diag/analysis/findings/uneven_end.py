@@ -34,7 +34,7 @@ def straggler(analysis: Analysis) -> Finding | None:
         usual = _median_of_others(analysis, row, occupancy.tasks)
         if analysis.task_seconds[row] < OUTLIER * usual:
             continue
-        # Shared by all workers, what it ran alone would have taken one part of as many.
+        # Divided among all workers, what it ran alone would have taken the time of one part.
         saved = alone * (occupancy.workers - 1) / occupancy.workers
         lost += saved
         if worst is None or saved > worst[0]:
@@ -86,7 +86,7 @@ def imbalance(analysis: Analysis) -> Finding | None:
         if idle / occupancy.workers > lost:
             busy = _least_and_most_busy(analysis, occupancy)
         lost += idle / occupancy.workers
-    if not analysis.wall or lost < WORTH_REPORTING * analysis.wall:
+    if lost < WORTH_REPORTING * analysis.wall:
         return None
     if straggler(analysis) is not None or serial_chain(analysis) is not None:
         return None
@@ -118,6 +118,7 @@ def _idle_in_uneven_end(occupancy: Occupancy) -> float:
     ran = np.where(in_end, tasks.worker_stop - np.maximum(tasks.worker_start, end_start), 0.0)
     if ran[in_end & (tasks.ready > end_start)].sum() > NOT_READY * ran.sum():
         return 0.0
+    # Where no task runs at all the scheduler is slow, and not the division of the work.
     beside_busy = np.where(occupancy.busy > 0, free, 0)
     return _between(occupancy, beside_busy, np.array([end_start, np.nanmax(tasks.worker_stop)]))
 

@@ -79,6 +79,7 @@ def _non_cpu_of_turns(analysis: Analysis) -> float:
     blocked = float(
         np.nansum(analysis.recording.computations.voluntary_switches)
     ) - BLOCKS_A_TASK * len(tasks)
+    # Threads that hand the GIL to each other use one CPU together, and block at each handover.
     used = analysis.cpu_in_tasks / analysis.busy_wall
     one_cpu = LEAST_OF_ONE_CPU <= used <= MOST_OF_ONE_CPU
     if analysis.cpus < 2 or not one_cpu or blocked < BLOCKS_A_SECOND * analysis.busy_wall:
@@ -128,8 +129,9 @@ def _more_at_once(analysis: Analysis, waited: float) -> tuple[float, str]:
     """How many wall seconds more workers could save at most, NaN if none, and the advice."""
     workers = MORE_WORKERS * max(1, round(analysis.workers))
     table = analysis.critical_path.computations
-    # Not even unlimited workers are faster than the critical path.
-    at_least = np.maximum(table["length"], table["work"] / workers)
+    # Not even unlimited workers are faster than the critical path, or than the scheduler.
+    serial = np.maximum(table["length"], table["scheduler_cpu"])
+    at_least = np.maximum(serial, table["work"] / workers)
     won = min(waited / analysis.at_once, float(np.maximum(table["wall"] - at_least, 0.0).sum()))
     won = min(won, analysis.wall - analysis.cpu_in_tasks / analysis.cpus)
     less = "move less data (fewer columns, compression, faster storage)"
@@ -158,9 +160,10 @@ def serialization_bound(analysis: Analysis) -> Finding | None:
     if not len(transfers):
         return None
     pickling = sum(analysis.activities.get(name, 0.0) for name in TRANSFERS)
+    # A new worker process imports modules as it unpickles its first task: once, not for each task.
     pickling -= _seconds_of_imports(analysis)
     moving = pickling + sum(_overhead_in_transit(analysis))
-    share = moving / analysis.available if analysis.available else 0.0
+    share = moving / analysis.available
     if share < WORTH_REPORTING:
         return None
     took = transfers.stop - transfers.start

@@ -29,7 +29,7 @@ from dask_diag.analysis.simulation.work import Work
 from dask_diag.columns import BoolArray, FloatArray, IntArray
 from dask_diag.model.recording import Recording
 
-__all__ = ["works_of"]
+__all__ = ["QUICK", "works_of"]
 
 ENOUGH = 20
 """Measured steps of a kind from which on what is typical of it is read from them alone."""
@@ -52,6 +52,7 @@ class _Recorded:
     rows: IntArray
     workers: IntArray
     cpu: FloatArray
+    worker_cpu: float
     moments: Moments
 
     @property
@@ -60,9 +61,15 @@ class _Recorded:
         return bool(self.computation["scheduler"] == "processes")
 
     @property
-    def before(self) -> float:
-        """Seconds before the first submission."""
-        return max(float(self.moments.submitted[0] - self.computation["start"]), 0.0)
+    def switching_cpu(self) -> float:
+        """CPU seconds of worker threads outside tasks; 0 if not known, as in other processes."""
+        return max(self.worker_cpu - float(self.cpu.sum()), 0.0)
+
+    @property
+    def ordered(self) -> float:
+        """When the graph was in order; if that is not known, when the first task was submitted."""
+        first = float(self.moments.submitted[0])
+        return float(np.fmin(self.computation["prepared"], first))
 
 
 @dataclass(frozen=True)
@@ -82,6 +89,7 @@ def works_of(recording: Recording) -> dict[str, Work]:
     rows_of = rows_by(tasks.computation)
     edges_of = rows_by_code(tasks.computation.codes[dependencies.task])
     code_of = {name: code for code, name in enumerate(tasks.computation.values)}
+    cpu_of_workers = _cpu_of_workers(recording)
     number = np.empty(len(tasks), np.int64)
     works = {}
     for computation in recording.computations.to_dicts():
@@ -97,11 +105,18 @@ def works_of(recording: Recording) -> dict[str, Work]:
             rows=rows,
             workers=tasks.worker.codes[rows].astype(np.int64),
             cpu=np.nan_to_num(np.maximum(tasks.thread_cpu[rows], 0.0)),
+            worker_cpu=cpu_of_workers.get(name, 0.0),
             moments=moments.rows(rows),
         )
         task, depends_on = dependencies.task[edges], dependencies.depends_on[edges]
         works[name] = _work(recorded, number[task], number[depends_on])
     return works
+
+
+def _cpu_of_workers(recording: Recording) -> dict[str, float]:
+    """CPU seconds of the threads that ran tasks, by computation."""
+    threads = recording.threads.rows(recording.threads.kind.where("tasks"))
+    return dict(zip(threads.computation.tolist(), threads.cpu_seconds.tolist(), strict=True))
 
 
 def _work(recorded: _Recorded, task: IntArray, depends_on: IntArray) -> Work:
@@ -118,11 +133,14 @@ def _work(recorded: _Recorded, task: IntArray, depends_on: IntArray) -> Work:
     gap = np.maximum(moments.start - np.concatenate([[0.0], moments.stop[:-1]]), 0.0)
     prepare = np.maximum(moments.submitted - steps.before_submission, 0.0)
     seconds = moments.stop - moments.start
+    computation = recorded.computation
+    called = float(np.fmin(computation["called"], computation["start"]))
     return Work(
         rows=recorded.rows,
         seconds=seconds,
         cpu=np.minimum(recorded.cpu, seconds),
         gil=np.zeros(len(seconds)),
+        switching=recorded.switching_cpu / len(seconds),
         prepare=prepare,
         wake=_measured_or_typical(wake, is_first),
         gap=_measured_or_typical(gap, ~is_first),
@@ -131,9 +149,10 @@ def _work(recorded: _Recorded, task: IntArray, depends_on: IntArray) -> Work:
         notice=collecting.notice,
         submit=collecting.submit,
         startup=startup,
-        before=recorded.before,
-        after=max(float(recorded.computation["stop"] - moments.collected.max()), 0.0),
-        workers=max(int(recorded.computation["workers"]), 1),
+        graph=max(recorded.ordered - called, 0.0),
+        before=float(moments.submitted[0]) - recorded.ordered,
+        after=max(float(computation["stop"] - moments.collected.max()), 0.0),
+        workers=max(int(computation["workers"]), 1),
         batch=int(ordinal.max()) + 1,
         task=task,
         depends_on=depends_on,
@@ -152,7 +171,7 @@ def _collecting(
     notice = float(np.quantile(since_end[~at_once], QUICK)) if (~at_once).any() else 0.0
     if np.isnan(moments.received).any():
         # A task starts after it was sent.
-        waking = float(np.quantile(moments.start - steps.last_of_round, QUICK))
+        waking = max(float(np.quantile(moments.start - steps.last_of_round, QUICK)), 0.0)
         both, typical = _typical_steps(since_step, sends, at_once, waking + notice)
         submit = min(both - typical, waking)
     else:

@@ -10,30 +10,32 @@ from typing import Any
 import numpy as np
 
 from dask_diag.analysis.metering import without_metered
-from dask_diag.analysis.simulation.work import Work
+from dask_diag.analysis.simulation.calibration import QUICK
+from dask_diag.analysis.simulation.work import STEPS, Work
 from dask_diag.analysis.transfers import TRANSFERS
 from dask_diag.analysis.waits import divided
 from dask_diag.columns import Categorical, FloatArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording
-from dask_diag.schema import TASK_ACTIVITIES, Activity, Outcome
+from dask_diag.schema import ACTIVITIES, Activity, Outcome
 
-__all__ = ["SCHEDULING", "gil_shares", "removable", "seconds_by_activity", "speedups", "without"]
+__all__ = [
+    "gil_shares",
+    "removable",
+    "seconds_by_activity",
+    "speedups",
+    "with_fewer_workers",
+    "without",
+]
 
-SCHEDULING = {
-    Activity.GRAPH: "From the start of a computation to its first task, and from its last task on.",
-    Activity.OVERHEAD: "Handing tasks out and collecting their results.",
-    Activity.STARTUP: "Starting the worker processes.",
-}
-"""What can be removed beside activities of tasks."""
-OUTCOMES = {Outcome.FAILED, Outcome.UNFINISHED}
+NOT_REMOVABLE = {Activity.FAILED, Activity.UNFINISHED, Activity.IDLE, Activity.OTHER}
 
 
 def removable(recording: Recording) -> set[str]:
-    """The names of what can be removed: from these tasks, and from between them."""
+    """The activities that can be removed, those that tasks metered included."""
     metrics = recording.metrics
     metered = set(metrics.activity[metrics.unit.where("seconds")].tolist())
-    return {*SCHEDULING, *TASK_ACTIVITIES, *metered} - OUTCOMES
+    return {*ACTIVITIES, *metered} - NOT_REMOVABLE
 
 
 def seconds_by_activity(recording: Recording) -> dict[str, FloatArray]:
@@ -107,24 +109,26 @@ def speedups(recording: Recording, speedup: Mapping[str, float]) -> FloatArray:
     return factors
 
 
+def with_fewer_workers(work: Work, workers: int) -> Work:
+    """The work, in which threads that wake up have fewer others to wait for."""
+    others = (workers - 1) / max(work.workers - 1, 1)
+    steps: dict[str, Any] = {}
+    for name in ("wake", "deliver", "notice"):
+        seconds = getattr(work, name)
+        alone = np.quantile(seconds, QUICK)
+        steps[name] = np.where(seconds > alone, alone + (seconds - alone) * others, seconds)
+    return replace(work, **steps)
+
+
 def without(work: Work, recording: Recording, remove: Collection[str]) -> Work:
-    """The work without what lies between tasks: see `SCHEDULING`; and without transfers."""
-    nothing = np.zeros(len(work))
+    """The work without what lies between tasks, and without transfers by the scheduler."""
     if Activity.GRAPH in remove:
-        work = replace(work, before=0.0, after=0.0)
+        work = replace(work, graph=0.0)
     if Activity.STARTUP in remove:
         work = replace(work, startup=())
     if Activity.OVERHEAD in remove:
-        return replace(
-            work,
-            submit=0.0,
-            prepare=nothing,
-            wake=nothing,
-            gap=nothing,
-            collect=nothing,
-            deliver=nothing,
-            notice=nothing,
-        )
+        steps: dict[str, Any] = dict.fromkeys(STEPS, np.zeros(len(work)))
+        return replace(work, before=0.0, submit=0.0, switching=0.0, **steps)
     transfers = recording.transfers
     for activity, part in zip(TRANSFERS, ("prepare", "collect"), strict=True):
         if activity in remove and len(transfers):

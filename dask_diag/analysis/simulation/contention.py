@@ -5,37 +5,39 @@ from __future__ import annotations
 import numpy as np
 
 from dask_diag.analysis.simulation.replay import Timeline
+from dask_diag.analysis.simulation.work import Work
 from dask_diag.columns import FloatArray
 
 __all__ = ["contention"]
 
 
-def contention(
-    timeline: Timeline, cpu: FloatArray, gil: FloatArray, cpus: float, gils: float
-) -> float:
-    """Seconds by which tasks delay each other that need more than there is.
+def contention(timeline: Timeline, work: Work, cpus: float, gils: float) -> float:
+    """Seconds by which tasks and the scheduler delay each other that need more than there is.
 
-    At each moment the running tasks need a number of CPUs, each its share of the time that it
-    takes. Where that is twice what there is, everything takes twice as long.
+    At each moment each running task needs a CPU in a share of its time, and the GIL in a share.
+    Where that is twice what there is, all of them take twice as long.
 
     Parameters
     ----------
     timeline : Timeline
-    cpu, gil : array of float
-        Seconds of each task in which it needs a CPU, and the GIL.
+    work : Work
     cpus, gils : float
         How many there are.
     """
-    took = timeline.stop - timeline.start
-    ran = np.flatnonzero(took > 0)
-    times = np.concatenate([timeline.start[ran], timeline.stop[ran]])
+    start, stop = timeline.start - work.wake, timeline.stop + work.deliver
+    times = np.concatenate([start, stop])
     order = np.argsort(times, kind="stable")
     durations = np.diff(times[order])
+    scheduler = 1.0 - timeline.waiting / timeline.end if timeline.end else 0.0
     slowness = np.ones(len(durations))
-    for seconds, available in ((cpu, cpus), (gil, gils)):
-        if not seconds.any() or available == np.inf:
-            continue
-        share = np.minimum(seconds[ran] / took[ran], 1.0)
+    for seconds, available in ((work.cpu, cpus), (work.gil, gils)):
+        share = _shares(seconds + work.switching, stop - start)
         load = np.cumsum(np.concatenate([share, -share])[order])[:-1]
-        slowness = np.maximum(slowness, load / available)
+        slowness = np.maximum(slowness, (load + scheduler) / available)
     return float((durations * (slowness - 1.0)).sum())
+
+
+def _shares(seconds: FloatArray, took: FloatArray) -> FloatArray:
+    """What each needs of a CPU, at most all of it."""
+    shares = np.divide(seconds, took, out=np.zeros(len(took)), where=took > 0)
+    return np.minimum(shares, 1.0)

@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from dask_diag.analysis.simulation.work import Work
+from dask_diag.analysis.simulation.work import STEPS, Work
 from dask_diag.columns import FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 
 __all__ = ["merged"]
 
 SUMMED = ("seconds", "cpu", "gil")
-AVERAGED = ("prepare", "wake", "gap", "collect", "deliver", "notice")
 
 
 def merged(work: Work, functions: IntArray, factor: int) -> Work:
@@ -53,7 +52,7 @@ def merged(work: Work, functions: IntArray, factor: int) -> Work:
         return np.asarray(np.bincount(groups, values, minlength=count), float)
 
     columns: dict[str, Any] = {name: sums(getattr(work, name)) for name in SUMMED}
-    columns |= {name: sums(getattr(work, name)) / parts for name in AVERAGED}
+    columns |= {name: sums(getattr(work, name)) / parts for name in STEPS}
     columns |= {"task": edges // count, "depends_on": edges % count}
     return replace(work, rows=work.rows[np.sort(first)], **columns)
 

@@ -16,12 +16,13 @@ from dask_diag.analysis.simulation.changes import (
     removable,
     seconds_by_activity,
     speedups,
+    with_fewer_workers,
     without,
 )
 from dask_diag.analysis.simulation.contention import contention
 from dask_diag.analysis.simulation.merge import merged
-from dask_diag.analysis.simulation.replay import replay
-from dask_diag.analysis.simulation.work import Work
+from dask_diag.analysis.simulation.replay import Timeline, replay
+from dask_diag.analysis.simulation.work import STEPS, Work
 from dask_diag.columns import Categorical, FloatArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording, expect_recording
@@ -45,7 +46,7 @@ class Simulation:
     measured : float
         The wall time that was measured.
     outside : float
-        Seconds in which no computation runs.
+        Seconds before, between and after computations.
     computations : Table
         A row per computation that ran tasks: ``computation``, ``workers``, ``measured``,
         ``seconds``, ``preparing``, ``scheduling``, ``work``.
@@ -98,6 +99,14 @@ class Simulator:
         self.recording = recording
 
     @cached_property
+    def _computations(self) -> list[dict[str, Any]]:
+        """By when they were called for; where that was not seen, their schedulers' start."""
+        rows = self.recording.computations.to_dicts()
+        for row in rows:
+            row["called"] = float(np.fmin(row["called"], row["start"]))
+        return sorted(rows, key=lambda row: float(row["called"]))
+
+    @cached_property
     def _works(self) -> dict[str, Work]:
         return works_of(self.recording)
 
@@ -111,6 +120,23 @@ class Simulator:
         if waited is None:
             return np.zeros(len(self.recording.tasks))
         return gil_shares(self.recording, waited)
+
+    @property
+    def task_seconds(self) -> float:
+        """Worker-seconds of all tasks, as recorded."""
+        return float(sum(work.seconds.sum() for work in self._works.values()))
+
+    def seconds_of(self, activity: str) -> float:
+        """Seconds of workers and schedulers of an activity, those that can be removed."""
+        works = self._works.values()
+        if activity == Activity.GRAPH:
+            return sum(work.graph for work in works)
+        if activity == Activity.STARTUP:
+            return sum(sum(work.startup) for work in works)
+        if activity == Activity.OVERHEAD:
+            steps = (getattr(work, name).sum() for work in works for name in STEPS)
+            return float(sum(steps)) + sum(work.before for work in works)
+        return float(self._activities.get(activity, np.zeros(0)).sum())
 
     def simulate(
         self,
@@ -126,14 +152,12 @@ class Simulator:
         rows: list[dict[str, Any]] = []
         moved: list[tuple[float, float]] = []
         first = last = self.recording.start
-        for computation in sorted(
-            self.recording.computations.to_dicts(), key=lambda row: float(row["start"])
-        ):
+        for computation in self._computations:
             # It starts as long after the computations before it as it did.
-            before = [pair for pair in moved if pair[0] <= computation["start"]]
+            before = [pair for pair in moved if pair[0] <= computation["called"]]
             stop, simulated = max(before, default=(first, first))
             row = self._row(computation, change)
-            begins = simulated + computation["start"] - stop
+            begins = simulated + computation["called"] - stop
             moved.append((computation["stop"], begins + row["seconds"]))
             if computation["computation"] in self._works:
                 rows.append(row)
@@ -162,7 +186,7 @@ class Simulator:
             )
 
     def _row(self, computation: dict[str, Any], change: _Change) -> dict[str, Any]:
-        measured = float(computation["stop"] - computation["start"])
+        measured = float(computation["stop"] - computation["called"])
         row = {
             "computation": computation["computation"],
             "workers": int(computation["workers"]),
@@ -176,33 +200,48 @@ class Simulator:
         if work is None:
             return row
         recorded = work.workers
-        workers = recorded if change.workers is None else int(min(change.workers, len(work)))
-        work = self._changed(work, workers, change)
-        timeline = replay(work, workers)
+        workers = recorded
+        if change.workers is not None:
+            unlimited = max(len(work), recorded)
+            workers = unlimited if change.workers == inf else int(change.workers)
+        changed = self._changed(work, workers, change)
+        timeline = replay(changed, workers)
         delays = 0.0
         if workers != recorded or change.remove:
-            cpus = max(int(computation["cpus"]), 1)
-            delays = contention(
-                timeline,
-                work.cpu,
-                work.gil,
-                inf if Activity.CPU_WAIT in change.remove else cpus,
-                inf if Activity.GIL_WAIT in change.remove else 1,
-            )
-        preparing = work.before + work.after
+            cpus = max(float(computation["cpus"]), 1.0)
+            cpus = inf if Activity.CPU_WAIT in change.remove else cpus
+            elsewhere = computation["scheduler"] == "processes"
+            gils = inf if elsewhere or Activity.GIL_WAIT in change.remove else 1.0
+            delays = contention(timeline, changed, cpus, gils)
+            # As recorded, delays were measured: what the model says of them is its error.
+            delays = max(delays - contention(self._recorded(work), work, cpus, gils), 0.0)
+        preparing = changed.graph + changed.before + changed.after
         return {
             **row,
             "workers": workers,
             "seconds": preparing + timeline.end + delays,
             "preparing": preparing,
             "scheduling": timeline.end - timeline.waiting,
-            "work": float(work.seconds.sum()),
+            "work": float(changed.seconds.sum()),
         }
+
+    def _recorded(self, work: Work) -> Timeline:
+        """The timeline of a computation as it was."""
+        tasks = self.recording.tasks
+        stop = np.fmax(tasks.stop[work.rows], tasks.start[work.rows] + work.seconds)
+        start = np.nan_to_num(stop - work.seconds)
+        stop = start + work.seconds
+        end = float((stop + work.deliver + work.notice).max() - (start - work.wake).min())
+        steps = work.prepare.sum() + work.collect.sum() + work.submit * len(work) / work.batch
+        return Timeline(start, stop, end, max(end - float(steps), 0.0))
 
     def _changed(self, work: Work, workers: int, change: _Change) -> Work:
         seconds, cpu = work.seconds, work.cpu
+        less = set(change.remove)
+        if workers < work.workers:
+            less |= set(CONTENTION)
+            work = with_fewer_workers(work, workers)
         work = without(work, self.recording, change.remove)
-        less = set(change.remove) | (set(CONTENTION) if workers < work.workers else set())
         for activity in less & set(self._activities):
             removed = self._activities[activity][work.rows]
             seconds = seconds - removed
@@ -218,10 +257,9 @@ class Simulator:
 
     def _outside(self) -> float:
         """Seconds in which no computation ran."""
-        computations = self.recording.computations
         covered, until = 0.0, self.recording.start
-        for row in sorted(computations.to_dicts(), key=lambda row: float(row["start"])):
-            covered += max(0.0, row["stop"] - max(row["start"], until))
+        for row in self._computations:
+            covered += max(0.0, row["stop"] - max(row["called"], until))
             until = max(until, row["stop"])
         return max(0.0, self.recording.stop - self.recording.start - covered)
 
@@ -243,8 +281,8 @@ def simulate(
         machine stays the same: tasks that need a CPU share those that it has.
     remove : collection of str
         Activities that take no time: any of tasks (``gil-wait``, ``io-wait``, ``serialize``, …),
-        ``overhead`` (handing tasks out and collecting their results), ``graph`` (from the start of
-        a computation to its first task), ``startup`` (of worker processes).
+        ``overhead`` (handing tasks out and collecting their results), ``graph``, ``startup`` (of
+        worker processes).
     speedup : mapping of str to float, optional
         Functions, or keys of single tasks, and how many times as fast they are: ``{"mean": 2.0}``.
     merge_tasks : int, optional

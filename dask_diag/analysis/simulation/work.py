@@ -10,7 +10,10 @@ from dataclasses import dataclass
 
 from dask_diag.columns import FloatArray, IntArray
 
-__all__ = ["Work"]
+__all__ = ["STEPS", "Work"]
+
+STEPS = ("prepare", "wake", "gap", "collect", "deliver", "notice")
+"""What is done for each task between tasks: columns of `Work`, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,8 @@ class Work:
         How long it occupies a worker.
     cpu, gil : array of float
         Seconds among them in which it needs a CPU, and in which it needs the GIL.
+    switching : float
+        CPU seconds of its worker before and after each task, which need the GIL, too.
     prepare : array of float
         Scheduler: from the step before to the task's submission.
     wake : array of float
@@ -41,8 +46,10 @@ class Work:
         Scheduler: what sending tasks to a worker takes.
     startup : tuple of float
         What the first tasks that a worker is sent take longer to start, worker by worker.
+    graph : float
+        Seconds in which the graph was made, optimized and put in order.
     before, after : float
-        Seconds of the computation before the first submission and after the last collection.
+        Seconds from then to the first submission, and after the last collection.
     workers : int
     batch : int
         How many tasks a worker is sent at once, at most: dask's ``chunksize``.
@@ -54,6 +61,7 @@ class Work:
     seconds: FloatArray
     cpu: FloatArray
     gil: FloatArray
+    switching: float
     prepare: FloatArray
     wake: FloatArray
     gap: FloatArray
@@ -62,6 +70,7 @@ class Work:
     notice: FloatArray
     submit: float
     startup: tuple[float, ...]
+    graph: float
     before: float
     after: float
     workers: int

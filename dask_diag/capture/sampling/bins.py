@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Container, Sequence
+from collections.abc import Container, Hashable, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from dask_diag.capture.tasks.keys import text_of_key
 from dask_diag.schema import Root
@@ -32,6 +32,8 @@ LONG = 0.25
 So a thread has at most five such tasks in a cycle, two of them at its ends, and what is kept stays
 bounded by stacks and cycles, however many tasks there are.
 """
+Place = TypeVar("Place")
+
 _NOTHING = 1e-9
 """Seconds that rounding may leave where all that was added has been taken out again."""
 
@@ -57,22 +59,25 @@ Cells = dict[tuple[Group, int], list[float]]
 
 
 class Run:
-    """One run of a task: it is one of its function's until it was seen for long.
+    """One run of a task: its samples count to its function, and to its key once it is long.
+
+    What was counted to the function is moved to the key when the task becomes long. So all samples
+    of a long task are under its key at any time, in a live snapshot too.
 
     Attributes
     ----------
     group : Group
-        To which what is seen of it goes now.
+        To which its samples are counted now.
     seconds : float
-        For how long it was seen.
+        For how long it was sampled.
     so_far : dict or None
-        What went to the group of its function, by some number of a time and node. None if nothing
-        does any more.
+        What was counted to the group of its function, by the number of a cycle and a node. None
+        once it is long.
     """
 
     __slots__ = ("_key", "group", "seconds", "so_far")
 
-    def __init__(self, function: str, key: Any) -> None:
+    def __init__(self, function: str, key: Hashable) -> None:
         self.group = _of_function(function)
         self._key = key
         self.seconds = 0.0
@@ -103,7 +108,7 @@ def spread(time: float, seconds: float, cycle: float) -> list[tuple[float, float
     return [((end + begin) / 2, (end - begin) / seconds) for end, begin in pairwise(edges)]
 
 
-def add_to(cells: dict[Any, list[float]], place: Any, values: Sequence[float]) -> None:
+def add_to(cells: dict[Place, list[float]], place: Place, values: Sequence[float]) -> None:
     """Add seconds, CPU seconds and a number of samples to those of a place."""
     cell = cells.get(place)
     if cell is None:
@@ -114,7 +119,7 @@ def add_to(cells: dict[Any, list[float]], place: Any, values: Sequence[float]) -
         cell[2] += values[2]
 
 
-def take_from(cells: dict[Any, list[float]], place: Any, values: Sequence[float]) -> bool:
+def take_from(cells: dict[Place, list[float]], place: Place, values: Sequence[float]) -> bool:
     """Undo `add_to`; False if there is nothing, as it was forgotten."""
     cell = cells.get(place)
     if cell is None:

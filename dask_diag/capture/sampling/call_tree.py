@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Iterable, Sequence
+from typing import NamedTuple
 
 from dask_diag.capture.sampling.bins import (
     LONG,
@@ -23,10 +23,11 @@ from dask_diag.capture.sampling.bins import (
     spread,
     take_from,
 )
-from dask_diag.capture.sampling.stack_walker import Line, Stack
+from dask_diag.capture.sampling.stack_sample import Line, StackSample
+from dask_diag.capture.sampling.stack_walker import Stack
 from dask_diag.capture.tasks.keys import text_of_key
 
-__all__ = ["Seen", "Snapshot", "Stacks"]
+__all__ = ["Snapshot", "Stacks"]
 
 MOST_CYCLES = 1000
 MOST_CELLS = 400_000
@@ -35,16 +36,6 @@ FEWEST_CYCLES = 16
 MOST_NODES = 100_000
 """Nodes of the tree; beyond, calls count to the innermost caller that has one."""
 _OPEN_CYCLES = 4
-
-
-class Seen(NamedTuple):
-    """A worker process's sample of a task: when, which lines (none: not sampled), how long."""
-
-    time: float
-    lines: tuple[Line, ...]
-    seconds: float
-    cpu: float
-    samples: float
 
 
 class Snapshot(NamedTuple):
@@ -104,12 +95,12 @@ class Stacks:
         with self._lock:
             self._count(time, run, NOT_SAMPLED, (seconds, 0.0, 0))
 
-    def take(self, function: str, key: Any, seen: Sequence[Seen]) -> None:
+    def take(self, function: str, key: Hashable, samples: Sequence[StackSample]) -> None:
         """Count the samples that a worker process took of a task, from its start to its stop."""
         with self._lock:
-            is_long = sum(seconds for _, _, seconds, _, _ in seen) >= LONG * self.cycle
+            is_long = sum(seconds for _, _, seconds, _, _ in samples) >= LONG * self.cycle
             group = Group(function, text_of_key(key) if is_long else "")
-            for time, lines, seconds, cpu, count in seen:
+            for time, lines, seconds, cpu, count in samples:
                 self._add(time, group, self._node_of(lines), (seconds, cpu, count))
 
     def note_late(self, time: float, seconds: float) -> None:

@@ -13,7 +13,8 @@ from types import CodeType, FrameType
 from typing import NamedTuple
 
 from dask_diag.capture.dask_internals import codes_of_dask_calls
-from dask_diag.capture.sampling.stack_walker import Line, Stack, Walker
+from dask_diag.capture.sampling.stack_sample import Line
+from dask_diag.capture.sampling.stack_walker import Stack, Walker
 
 __all__ = ["OWN_CALLS", "CallerStack", "CallerWalker"]
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Protocol
 
+from dask_diag.capture.dask_internals import GraphNode
 from dask_diag.capture.sampling.sampler import Listener, Subscription, sampler
 from dask_diag.capture.tasks.remote_task import Delivery, Departure, RemoteTask, Transfer
 from dask_diag.capture.tasks.timed_task import TimedTask
@@ -20,7 +21,9 @@ from dask_diag.capture.tasks.timed_task import TimedTask
 if TYPE_CHECKING:
     from dask_diag.capture.computation import Computation
 
-__all__ = ["Probe", "RunningTask", "TaskProbe", "attach_probe", "running_tasks"]
+__all__ = ["Probe", "RunningTask", "SampledTask", "TaskProbe", "attach_probe", "running_tasks"]
+
+SampledTask = TimedTask | RemoteTask
 
 _IDLE = 1.0
 """Seconds without a task after which a worker process's sampler ends."""
@@ -44,7 +47,7 @@ class Probe(Protocol):
     def sample(self) -> Listener:
         """What the sampler calls; all probes of a kind share it."""
 
-    def task_probe(self, task: Any) -> TaskProbe:
+    def task_probe(self, task: SampledTask) -> TaskProbe:
         """The task probe of the task that starts on this thread."""
 
 
@@ -59,7 +62,7 @@ class RunningTask:
 
     __slots__ = ("_outer", "task_probes")
 
-    def __init__(self, task: Any, probes: Mapping[type[Any], Probe]) -> None:
+    def __init__(self, task: SampledTask, probes: Mapping[type[Any], Probe]) -> None:
         self.task_probes: dict[type[Any], Any] = {
             kind: probe.task_probe(task) for kind, probe in probes.items()
         }
@@ -96,7 +99,7 @@ class ProbedTask(TimedTask):
 
     __slots__ = ()
 
-    def __call__(self, values: Any = ()) -> Any:
+    def __call__(self, values: object = ()) -> Any:
         """Run the task."""
         run = RunningTask(self, self.computation.probes)
         try:
@@ -104,7 +107,7 @@ class ProbedTask(TimedTask):
         finally:
             run.end()
 
-    def depart(self, transfer: Transfer) -> Any:
+    def depart(self, transfer: Transfer) -> tuple[object, ...]:
         """What it pickles to."""
         return RemoteProbedTask, (
             Departure(transfer),
@@ -121,12 +124,17 @@ class RemoteProbedTask(RemoteTask):
     __slots__ = ("_probes", "_run")
 
     def __init__(
-        self, opened: float, task: Any, computation: int, key: Any, probes: tuple[Probe, ...]
+        self,
+        opened: float,
+        task: GraphNode,
+        computation: int,
+        key: Hashable,
+        probes: tuple[Probe, ...],
     ) -> None:
         super().__init__(opened, task, computation, key)
         self._probes = probes
 
-    def __call__(self, values: Mapping[Any, Any]) -> Delivery:
+    def __call__(self, values: Mapping[Hashable, object]) -> Delivery:
         """Run the task. The sampler that this starts ends when no task has come for a while."""
         _sample_for_a_while(self._probes)
         self._run = RunningTask(self, {type(probe): probe for probe in self._probes})
@@ -138,7 +146,7 @@ class RemoteProbedTask(RemoteTask):
 
 
 _lock = threading.Lock()
-_users: dict[Any, Subscription] = {}
+_users: dict[tuple[Listener, float], Subscription] = {}
 """Of a worker process: whom its sampler serves, by the probe and its interval."""
 _idle_for = 0.0
 

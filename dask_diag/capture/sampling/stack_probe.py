@@ -18,8 +18,8 @@ from time import perf_counter, thread_time
 from typing import Any, NamedTuple
 
 from dask_diag.capture.sampling.bins import Run, spread
-from dask_diag.capture.sampling.call_tree import Seen, Stacks
-from dask_diag.capture.sampling.probes import running_tasks
+from dask_diag.capture.sampling.call_tree import Stacks
+from dask_diag.capture.sampling.probes import SampledTask, running_tasks
 from dask_diag.capture.sampling.sampler import Listener, ticks_until
 from dask_diag.capture.sampling.stack_walker import Stack, Walker
 from dask_diag.capture.tasks.keys import function_of
@@ -55,7 +55,7 @@ class StackProbe(NamedTuple):
         """Seconds between two samples from which on the later one is far too late."""
         return max(_LATE, _LATE_INTERVALS * self.interval)
 
-    def task_probe(self, task: Any) -> StackTaskProbe:
+    def task_probe(self, task: SampledTask) -> StackTaskProbe:
         """The task probe of the task that starts on this thread."""
         return (
             RemoteStackTaskProbe(task, self)
@@ -169,8 +169,8 @@ class RemoteStackTaskProbe(StackTaskProbe):
         cycle = self.probe.cycle
         # A copy in one step: the sampler may be at work.
         self.task.stacks = tuple(
-            tuple(Seen((number + 0.5) * cycle, stack.lines if stack else (), *values))
-            for (number, stack), values in tuple(self._seen.items())
+            ((number + 0.5) * cycle, stack.lines if stack else (), seconds, cpu, count)
+            for (number, stack), (seconds, cpu, count) in tuple(self._seen.items())
         )
 
     def _see(self, now: float, stack: Stack | None, seconds: float, cpu: float) -> None:

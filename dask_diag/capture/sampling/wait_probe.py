@@ -12,10 +12,9 @@ from __future__ import annotations
 from math import isnan
 from threading import get_native_id
 from time import thread_time
-from typing import Any
 
 from dask_diag.capture.sampling.linux_threads import LinuxThread
-from dask_diag.capture.sampling.probes import running_tasks
+from dask_diag.capture.sampling.probes import SampledTask, running_tasks
 from dask_diag.capture.sampling.sampler import Listener
 from dask_diag.capture.tasks.metered import Metered, Wait
 from dask_diag.schema import Activity
@@ -43,7 +42,7 @@ class WaitProbe:
         # The files of a thread stay open as long as the probe: opening them is most of the cost.
         self._threads: dict[int, LinuxThread] = {}
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return WaitProbe, ()
 
     @property
@@ -51,7 +50,7 @@ class WaitProbe:
         """What the sampler calls."""
         return sample_waits
 
-    def task_probe(self, task: Any) -> WaitTaskProbe:
+    def task_probe(self, task: SampledTask) -> WaitTaskProbe:
         """The task probe of the task that starts on this thread."""
         ident = get_native_id()
         thread = self._threads.get(ident)
@@ -68,7 +67,7 @@ class WaitTaskProbe:
 
     __slots__ = ("_cpu", "_tally", "_task", "_thread", "_waited")
 
-    def __init__(self, task: Any, thread: LinuxThread, waited: float) -> None:
+    def __init__(self, task: SampledTask, thread: LinuxThread, waited: float) -> None:
         self._task = task
         self._thread = thread
         self._tally: dict[str, list[float]] = {}

@@ -14,7 +14,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from types import FrameType
-from typing import Any
 
 from dask_diag.capture.system.redaction.source import redacted_source
 from dask_diag.capture.system.redaction.text import (
@@ -90,7 +89,7 @@ def _configuration() -> Iterator[tuple[str, str]]:
         yield "(left out)", "may be secret: " + ", ".join(left_out)
 
 
-def _flat(config: Mapping[Any, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(config: Mapping[object, object], before: str = "") -> Iterator[tuple[str, object]]:
     for key in sorted(config, key=str):
         value, name = config[key], f"{before}{key}"
         if isinstance(value, Mapping) and value:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 __all__ = ["Counters", "LinuxReader", "Memory"]
 
@@ -63,6 +63,17 @@ class LinuxReader:
             for child in self._text(f"/proc/{pid}/task/{thread}/children", missing=b"").split()
         ]
 
+    def idle(self) -> dict[int, float]:
+        """For how many seconds each CPU had nothing to do since the machine started."""
+        ticks = os.sysconf("SC_CLK_TCK")
+        idle = {}
+        for line in self._text("/proc/stat").splitlines():
+            name, *numbers = line.split(None, 6)
+            if name.startswith(b"cpu") and name != b"cpu":
+                # user, nice, system, idle, and idle while waiting for a disk
+                idle[int(name[3:])] = (int(numbers[3]) + int(numbers[4])) / ticks
+        return idle
+
     def own_threads(self) -> list[int]:
         """The native ids of the threads of this process."""
         return [int(thread) for thread in self._entries("/proc/self/task")]
@@ -99,7 +110,9 @@ class LinuxReader:
         private = sum(size for name, size in sizes.items() if name.startswith(b"Private_"))
         return Memory(sizes[b"Rss:"], sizes[b"Pss:"], private)
 
-    def _text(self, path: str, missing: bytes | None = None, read: Any = None) -> bytes:
+    def _text(
+        self, path: str, missing: bytes | None = None, read: Callable[..., int] | None = None
+    ) -> bytes:
         descriptor = self._libc.open(path.encode(), os.O_RDONLY | os.O_CLOEXEC)
         if descriptor < 0:
             if missing is not None:

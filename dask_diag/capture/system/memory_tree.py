@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from time import perf_counter, thread_time
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from dask_diag.capture.system.process_tree import Descendants
 from dask_diag.capture.system.processes import Memory, NoSuchProcess, process_reader
 
 __all__ = ["MemoryTree", "Reading"]
 
+T = TypeVar("T")
+
 _NAN = float("nan")
 _SHARE_OF_TIME = 0.02
 _LONGEST_WAIT = 0.05
 _SECONDS_A_BYTE = 40e-12
-"""What it took to look at a byte in small pages, on a slow machine."""
+"""What it took to read a byte in small pages, on a slow machine."""
 
 
 class Reading(NamedTuple):
@@ -72,7 +75,7 @@ class MemoryTree:
         self._next_shares = time + self._shares_take / _SHARE_OF_TIME
         return _summed(time, memories)
 
-    def _each(self, read: Any) -> list[Any]:
+    def _each(self, read: Callable[[int], T]) -> list[T]:
         found = [read(self._pid)]
         for pid in list(self._children):
             try:

@@ -16,10 +16,9 @@ from pathlib import PurePosixPath
 from struct import calcsize, pack
 from typing import NamedTuple
 
-__all__ = ["PYTHON", "libraries_of_threads", "library_of_file"]
+from dask_diag.capture.system.thread_clocks import PYTHON
 
-PYTHON = "python"
-"""In place of a library: Python code started it, by ``_thread`` and not by ``threading``."""
+__all__ = ["PYTHON", "libraries_of_threads", "library_of_file"]
 
 _LIBRARIES = {
     "openblas": "openblas",

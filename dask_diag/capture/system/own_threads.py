@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 from time import thread_time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 __all__ = ["OWN_THREADS", "OwnThread", "OwnThreads"]
 
@@ -30,7 +30,9 @@ class OwnThread(threading.Thread):
         Passed to `target`.
     """
 
-    def __init__(self, purpose: str, target: Callable[..., Any], args: Iterable[Any] = ()) -> None:
+    def __init__(
+        self, purpose: str, target: Callable[..., object], args: Iterable[object] = ()
+    ) -> None:
         super().__init__(target=target, args=args, name=OWN_THREADS + purpose, daemon=True)
 
     def run(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from time import perf_counter
 
+from dask_diag.capture.system.machine_cpu import cpu_of_others, used_since
 from dask_diag.capture.system.periodic import PeriodicThread
 
 __all__ = ["PROCESS_COLUMNS", "SAMPLE_COLUMNS", "ResourceRows", "ResourceSampler"]
@@ -21,6 +22,7 @@ SAMPLE_COLUMNS = (
     "written",
     "threads",
     "delay",
+    "cpu_others",
 )
 
 PROCESS_COLUMNS = ("time", "pid", "is_child", "memory")
@@ -70,6 +72,7 @@ class ResourceSampler:
         self._last = perf_counter()
         self._pid = os.getpid()
         self._cpu = 0.0
+        self._others, self._others_at = cpu_of_others(), self._last
         self._keep(self._last, self._tree.memory_of)
         self._thread = PeriodicThread("resources", dt, self._sample, failed, _FIRST_SAMPLE_AFTER)
 
@@ -80,9 +83,21 @@ class ResourceSampler:
     def _sample(self, due: float) -> None:
         usage = self._tree.read()
         cpu = 100 * (usage.cpu - self._cpu) / (usage.time - self._last)
-        self._rows.samples.extend((usage.time, cpu, *usage[1:3], *usage[4:], usage.time - due))
+        others = self._cpu_of_others(usage.time)
+        self._rows.samples.extend(
+            (usage.time, cpu, *usage[1:3], *usage[4:], usage.time - due, others)
+        )
         self._cpu, self._last = usage.cpu, usage.time
         self._keep(usage.time, self._tree.memory_of)
+
+    def _cpu_of_others(self, now: float) -> float:
+        """Per cent of one core, since it was last known; NaN if it is too soon."""
+        others, last = cpu_of_others(), self._others
+        if others == last:
+            return float("nan")
+        percent = 100 * used_since(last, others) / (now - self._others_at)
+        self._others, self._others_at = others, now
+        return percent
 
     def note(self) -> float:
         """Note the memory of each process on the calling thread, and return when to do so again."""

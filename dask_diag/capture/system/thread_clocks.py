@@ -13,12 +13,17 @@ from collections.abc import Callable
 from functools import cache
 from threading import get_native_id
 from time import perf_counter, process_time, thread_time
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from dask_diag.capture.system.linux_processes import LinuxReader
 from dask_diag.capture.system.own_threads import OwnThreads
 
-__all__ = ["ThreadReading", "live_threads", "read_threads", "why_not_by_thread"]
+if TYPE_CHECKING:
+    from dask_diag.capture.system.linux_processes import LinuxReader
+
+__all__ = ["PYTHON", "ThreadReading", "live_threads", "read_threads", "why_not_by_thread"]
+
+PYTHON = "python"
+"""In place of a library: Python code started it, by ``_thread`` and not by ``threading``."""
 
 _SHARE_OF_TIME = 0.01
 """To name the threads that were read takes about as long again: together a fiftieth."""
@@ -118,4 +123,7 @@ def linux_clocks() -> dict[int, float]:
 
 @cache
 def _reader() -> LinuxReader:
+    # ctypes takes milliseconds to import.
+    from dask_diag.capture.system.linux_processes import LinuxReader
+
     return LinuxReader()

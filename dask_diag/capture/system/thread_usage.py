@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from typing import NamedTuple
 
-from dask_diag.capture.system.native_threads import PYTHON, libraries_of_threads
-from dask_diag.capture.system.thread_clocks import ThreadReading, live_threads, read_threads
+from dask_diag.capture.system.thread_clocks import PYTHON, ThreadReading, live_threads, read_threads
 
 __all__ = ["ThreadCpu", "ThreadUsage"]
 
@@ -102,6 +101,9 @@ def _libraries_of(unknown: dict[int, float], after: ThreadReading) -> dict[int, 
         _libraries.pop(thread, None)
     new = set(unknown).difference(_libraries)
     if sum(unknown[thread] for thread in new) >= _WORTH_A_LIBRARY:
+        # ctypes, which it needs, takes milliseconds to import.
+        from dask_diag.capture.system.native_threads import libraries_of_threads
+
         found = libraries_of_threads(new)
         # A thread that ended just now was still listed, and has no library any more.
         live = live_threads()

@@ -7,6 +7,8 @@ import sys
 from time import process_time, thread_time
 from typing import NamedTuple
 
+from dask_diag.capture.system.machine_cpu import cpu_of_others, used_since
+
 try:
     import resource
 except ImportError:
@@ -18,27 +20,30 @@ _NAN = float("nan")
 
 
 class Usage(NamedTuple):
-    """CPU seconds of the process and of the calling thread, and context switches of the process.
+    """CPU seconds of the process, of the calling thread and of others; context switches.
 
-    A switch is voluntary if the thread had to wait for something, and involuntary if it could have
-    gone on.
+    `others_cpu` is that of other programs, on the CPUs that the process may use. A switch is
+    voluntary if the thread had to wait for something, and involuntary if it could have gone on.
     """
 
     process_cpu: float
     thread_cpu: float
     voluntary: float
     involuntary: float
+    others_cpu: float
 
     @classmethod
     def now(cls) -> Usage:
         """What has been used so far."""
         used = resource.getrusage(resource.RUSAGE_SELF) if resource else None
-        switches = (used.ru_nvcsw, used.ru_nivcsw) if used else (_NAN, _NAN)
-        return cls(process_time(), thread_time(), *switches)
+        voluntary, involuntary = (used.ru_nvcsw, used.ru_nivcsw) if used else (_NAN, _NAN)
+        return cls(process_time(), thread_time(), voluntary, involuntary, cpu_of_others())
 
     def until_now(self) -> Usage:
         """What has been used since; to be called on the same thread."""
-        return Usage(*(now - before for now, before in zip(Usage.now(), self, strict=True)))
+        now = Usage.now()
+        used = Usage(*(after - before for after, before in zip(now, self, strict=True)))
+        return used._replace(others_cpu=used_since(self.others_cpu, now.others_cpu))
 
 
 class Pool(NamedTuple):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any
 
 __all__ = ["Dependencies"]
 
@@ -31,11 +30,13 @@ class Dependencies:
         self.counts = array("I")
         self.rows = array("I")
         self.closed = False
-        self._dependencies: Mapping[Any, Any] | None = None
-        self._row_of: dict[Any, int] = {}
+        self._dependencies: Mapping[Hashable, Collection[Hashable]] | None = None
+        self._row_of: dict[Hashable, int] = {}
         self._lock = threading.Lock()
 
-    def extend(self, keys: Sequence[Any], dependencies: Mapping[Any, Any]) -> None:
+    def extend(
+        self, keys: Sequence[Hashable], dependencies: Mapping[Hashable, Collection[Hashable]]
+    ) -> None:
         """Add those of new tasks; `keys` are those of all rows."""
         with self._lock:
             if self.closed:
@@ -50,7 +51,7 @@ class Dependencies:
                 self.rows.extend(rows)
                 self.counts.extend(counts)
 
-    def of(self, keys: Sequence[Any]) -> tuple[list[int], list[int]]:
+    def of(self, keys: Sequence[Hashable]) -> tuple[list[int], list[int]]:
         """On how many rows each task depends, and on which; a task itself may have no row yet."""
         dependencies, row_of = self._dependencies or {}, self._row_of
         try:
@@ -64,7 +65,7 @@ class Dependencies:
             rows = [row for row in rows if row is not None]
         return list(map(len, needed)), rows  # type: ignore[return-value]
 
-    def rows_of(self, keys: Iterable[Any]) -> list[int]:
+    def rows_of(self, keys: Iterable[Hashable]) -> list[int]:
         """The rows of tasks by their keys, up to the first without; none once it is closed."""
         rows = list(map(self._row_of.get, keys))
         return rows[: rows.index(None)] if None in rows else rows  # type: ignore[return-value]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import marshal
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
-from typing import Any
+from typing import Any, cast
 
 from dask.utils import funcname, key_split
 
@@ -28,11 +28,15 @@ __all__ = [
 _PLAIN = {str, int, float, bytes, bool, tuple, type(None)}
 
 
-def consist_of_plain_values(keys: Sequence[Any], types: set[type]) -> bool:
+def consist_of_plain_values(keys: Sequence[Hashable], types: set[type]) -> bool:
     """Whether marshal gives back just what it is given: it would write a numpy integer as bytes."""
     if not types <= _PLAIN:
         return False
-    tuples = keys if types == {tuple} else [key for key in keys if type(key) is tuple]
+    tuples = (
+        cast("Sequence[tuple[object, ...]]", keys)
+        if types == {tuple}
+        else [key for key in keys if isinstance(key, tuple)]
+    )
     lengths = set(map(len, tuples))
     for length in lengths:
         alike = tuples if len(lengths) == 1 else [key for key in tuples if len(key) == length]
@@ -52,7 +56,7 @@ def _are_plain(values: Sequence[Any]) -> bool:
     return all(map(_is_plain, values))
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     return all(map(_is_plain, value)) if type(value) is tuple else type(value) in _PLAIN
 
 
@@ -68,18 +72,18 @@ class Keys:
         One after the other.
     """
 
-    def __init__(self, *parts: list[Any]) -> None:
+    def __init__(self, *parts: list[Hashable]) -> None:
         self._parts = [(len(part), _packed(part)) for part in parts]
 
     def __len__(self) -> int:
         return sum(length for length, _ in self._parts)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Hashable]:
         return chain.from_iterable(_unpacked(packed) for _, packed in self._parts)
 
-    def after(self, row: int) -> list[Any]:
+    def after(self, row: int) -> list[Hashable]:
         """The keys from a row on; of parts that end before nothing is unpacked."""
-        keys: list[Any] = []
+        keys: list[Hashable] = []
         for length, packed in self._parts:
             if row < length:
                 keys += _unpacked(packed)[max(row, 0) :]
@@ -87,7 +91,7 @@ class Keys:
         return keys
 
 
-def keys_since(keys: list[Any], row: int, count: int) -> tuple[list[Any], set[Any]]:
+def keys_since(keys: list[Hashable], row: int, count: int) -> tuple[list[Hashable], set[Hashable]]:
     """The keys from a row on, of a list that grows; and those that may be elsewhere, too.
 
     A reader looks first, when there are `count` keys in the list, where keys are before they are in
@@ -99,14 +103,15 @@ def keys_since(keys: list[Any], row: int, count: int) -> tuple[list[Any], set[An
     return copy[row - start :], set(copy[max(count - 1, 0) - start :])
 
 
-def _packed(keys: list[Any]) -> bytes | list[Any]:
+def _packed(keys: list[Hashable]) -> bytes | list[Hashable]:
     if consist_of_plain_values(keys, set(map(type, keys))):
         return marshal.dumps(keys)
     return list(keys)
 
 
-def _unpacked(packed: bytes | list[Any]) -> list[Any]:
-    return marshal.loads(packed) if isinstance(packed, bytes) else packed
+def _unpacked(packed: bytes | list[Hashable]) -> list[Hashable]:
+    keys: list[Hashable] = marshal.loads(packed) if isinstance(packed, bytes) else packed
+    return keys
 
 
 class NamesOfPlainKeys:
@@ -115,7 +120,7 @@ class NamesOfPlainKeys:
     They must be looked up while the graph is still there.
     """
 
-    def __init__(self, keys: Sequence[Any], dsk: Mapping[Any, Any]) -> None:
+    def __init__(self, keys: Sequence[Hashable], dsk: Mapping[Hashable, object]) -> None:
         self.rows = array("I")
         self.codes = array("I")
         self.names: dict[str, int] = {}
@@ -132,7 +137,7 @@ class NamesOfPlainKeys:
         return ((row, names[code]) for row, code in zip(self.rows, self.codes, strict=True))
 
 
-def _task_of(key: Any, dsk: Mapping[Any, Any]) -> Any:
+def _task_of(key: Hashable, dsk: Mapping[Hashable, object]) -> object:
     """The task of a key, also while a `TimedTask` wraps it."""
     entry = dsk.get(key)
     if not isinstance(entry, TimedTask):
@@ -142,13 +147,13 @@ def _task_of(key: Any, dsk: Mapping[Any, Any]) -> Any:
     return task if dsk.get(key) is entry else dsk.get(key)
 
 
-def function_name(task: Any) -> str:
+def function_name(task: object) -> str:
     """The name of a task's function, whatever the user made of it."""
     func = getattr(task, "func", None)
     return type(task).__name__.lower() if func is None else name_of_function(func)
 
 
-def name_of_function(func: Any) -> str:
+def name_of_function(func: object) -> str:
     """The name of a function, whatever the user made of it."""
     try:
         return str(funcname(func))
@@ -156,7 +161,7 @@ def name_of_function(func: Any) -> str:
         return type(func).__name__
 
 
-def text_of_key(key: Any) -> str:
+def text_of_key(key: Hashable) -> str:
     """A key as text, whatever the user made of it."""
     try:
         return str(key)
@@ -164,12 +169,12 @@ def text_of_key(key: Any) -> str:
         return f"<{type(key).__name__}>"
 
 
-def is_plain(key: Any) -> bool:
+def is_plain(key: Hashable) -> bool:
     """Whether a key does not name its function, as ``"c"`` and ``7``."""
     return type(key) is not tuple and (type(key) is not str or "-" not in key)
 
 
-def function_of_key(key: Any) -> str:
+def function_of_key(key: Hashable) -> str:
     """The prefix that dask's collections give to the keys of one function."""
     try:
         return str(key_split(key))
@@ -178,6 +183,6 @@ def function_of_key(key: Any) -> str:
         return "Other"
 
 
-def function_of(key: Any, task: Any) -> str:
+def function_of(key: Hashable, task: object) -> str:
     """The function of a task, as a Recording has it."""
     return function_name(task) if is_plain(key) else function_of_key(key)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Hashable
 from contextlib import suppress
 from math import isfinite
 from time import thread_time
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-__all__ = ["Block", "Metered", "Metric", "Wait"]
+__all__ = ["Block", "Metered", "MeteredTask", "Metric", "Wait"]
 
 _NAN = float("nan")
 
@@ -64,6 +64,12 @@ class Metered:
             self.open[-1].inner_wall += metric[2]
 
 
+class MeteredTask(Protocol):
+    """A task that may meter."""
+
+    metered: Metered | None
+
+
 class Block:
     """One block of code that is metered, in one task.
 
@@ -91,7 +97,7 @@ class Block:
     inner_wall: float
     inner_cpu: float
 
-    def end(self, label: Hashable, unit: str, args: Any) -> None:
+    def end(self, label: Hashable, unit: str, args: tuple[object, ...]) -> None:
         """Record what was metered."""
         cpu = thread_time() - self.cpu
         value = self.func() - self.wall
@@ -122,7 +128,7 @@ class Block:
         return opened[place], opened[place - 1] if place else None
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     try:
         return repr(value)[:60]
     except Exception:

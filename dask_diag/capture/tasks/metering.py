@@ -1,7 +1,7 @@
 """Metering from inside a task: seconds, bytes, or anything else, under labels of the user's.
 
 Which task is running is read off the calling stack, so it costs a task that meters nothing nothing.
-Code written for ``distributed.metrics.context_meter`` is heard too, once that module has
+Code written for ``distributed.metrics.context_meter`` is recorded too, once that module has
 been imported; and where no measured task runs, what is metered here goes to distributed's meter, as
 on a worker of a cluster.
 """
@@ -13,9 +13,9 @@ from collections.abc import Callable, Hashable
 from functools import wraps
 from threading import get_ident
 from time import perf_counter, thread_time
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-from dask_diag.capture.tasks.metered import Block, Metered
+from dask_diag.capture.tasks.metered import Block, Metered, MeteredTask
 
 __all__ = [
     "ContextMeter",
@@ -27,10 +27,11 @@ __all__ = [
     "stop_hearing_distributed",
 ]
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 _NAME = "dask_diag"
 
-listening: set[Any] = set()
+listening: set[object] = set()
 """What listens: computations, and tasks in worker processes. If it is empty, metering costs
 nothing."""
 
@@ -44,21 +45,22 @@ Code itself would be hashed again, with all its constants, for each frame of a s
 """
 
 
-def _current_task() -> Any:
+def _current_task() -> MeteredTask | None:
     """The measured task that called, through whatever functions, or None."""
     frame = sys._getframe(2) if listening else None
     codes = runs_a_task
     while frame is not None:
         if id(frame.f_code) in codes:
-            return frame.f_locals["self"]
+            task: MeteredTask = frame.f_locals["self"]
+            return task
         frame = frame.f_back
     return None
 
 
-def _metered_of(task: Any) -> Metered:
+def _metered_of(task: MeteredTask) -> Metered:
     if task.metered is None:
         task.metered = Metered()
-    return task.metered  # type: ignore[no-any-return]
+    return task.metered
 
 
 def _distributed_meter() -> Any:
@@ -76,7 +78,7 @@ class _ForwardedBlock:
         self._block_of_distributed = meter
         self.before = before
 
-    def end(self, label: Hashable, unit: str, args: Any) -> None:
+    def end(self, label: Hashable, unit: str, args: tuple[object, ...]) -> None:
         """Leave the block."""
         self._block_of_distributed.__exit__(*args)
 
@@ -100,15 +102,15 @@ class _Meter:
         # By thread: none touches what is another's.
         self._blocks: dict[int, _AnyBlock] = {}
 
-    def __call__(self, function: _Function) -> _Function:
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Meter every call of a function."""
 
         @wraps(function)
-        def metered(*args: Any, **kwargs: Any) -> Any:
+        def metered(*args: P.args, **kwargs: P.kwargs) -> R:
             with _Meter(self._label, self._unit, self._func):
                 return function(*args, **kwargs)
 
-        return metered  # type: ignore[return-value]
+        return metered
 
     def __enter__(self) -> None:
         task = _current_task()
@@ -150,7 +152,7 @@ class _Meter:
 class ContextMeter:
     """Meters what code does that runs inside a task; see `context_meter`."""
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return _the_meter, ()
 
     def meter(
@@ -211,7 +213,7 @@ def _the_meter() -> ContextMeter:
 
 
 def _hear(label: Hashable, value: float, unit: str) -> None:
-    """Take over what was given to distributed's meter in a measured task."""
+    """Record what was given to distributed's meter in a measured task."""
     task = _current_task()
     if task is not None:
         _metered_of(task).add(label, value, unit)
@@ -220,8 +222,10 @@ def _hear(label: Hashable, value: float, unit: str) -> None:
 def hear_distributed() -> None:
     """Listen to distributed's meter too, if it has been imported; see `stop_hearing_distributed`.
 
-    What it says outside of our tasks is ignored.
+    What is metered outside of measured tasks is ignored.
     """
+    # The meter falls back on this dict where no context variable was set, as in threads that dask
+    # started. While a computation runs, an entry in it receives all that is metered.
     callbacks = getattr(_distributed_meter(), "_callbacks", None)
     if callbacks is not None:
         callbacks.get().setdefault(_NAME, _hear)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from threading import get_ident
 from time import perf_counter, thread_time
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from dask_diag.capture.dask_internals import bytes_of_result, bytes_of_task
-from dask_diag.capture.tasks.metered import Metered
+from dask_diag.capture.dask_internals import GraphNode, bytes_of_result, bytes_of_task
+from dask_diag.capture.sampling.stack_sample import StackSample
+from dask_diag.capture.tasks.metered import Metered, Metric
 from dask_diag.capture.tasks.metering import ends_a_task, hear_distributed, listening, runs_a_task
 
 __all__ = ["Measurement", "RemoteTask", "RemoteWorker", "Transfer", "running", "take_measurement"]
@@ -23,6 +24,8 @@ __all__ = ["Measurement", "RemoteTask", "RemoteWorker", "Transfer", "running", "
 # is removed before the user's code sees the exception.
 _ON_EXCEPTION = "_dask_diag_measurement"
 _NAN = float("nan")
+
+T = TypeVar("T")
 
 
 class Receiver(Protocol):
@@ -65,7 +68,7 @@ class Measurement(NamedTuple):
     """
 
     computation: int
-    key: Any
+    key: Hashable
     pid: int
     thread: int
     joined: float
@@ -75,9 +78,9 @@ class Measurement(NamedTuple):
     closed: float
     cpu: float
     bytes_in: float
-    metrics: tuple[tuple[Any, ...], ...]
-    waits: tuple[tuple[Any, ...], ...]
-    stacks: tuple[tuple[Any, ...], ...]
+    metrics: tuple[Metric, ...]
+    waits: tuple[tuple[str, float, int], ...]
+    stacks: tuple[StackSample, ...]
 
 
 class Transfer:
@@ -133,7 +136,7 @@ class Departure:
     def __init__(self, transfer: Transfer) -> None:
         self._transfer = transfer
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return perf_counter, ()
 
     def __del__(self) -> None:
@@ -145,7 +148,7 @@ class _Opening:
 
     __slots__ = ()
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return perf_counter, ()
 
 
@@ -157,7 +160,7 @@ class _Closing:
     def __init__(self, measurement: Measurement) -> None:
         self._measurement = measurement
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return tuple, (list(self._measurement._replace(closed=perf_counter())),)
 
 
@@ -166,16 +169,16 @@ class RemoteTask:
 
     __slots__ = ("computation", "key", "metered", "opened", "stacks", "start", "stop", "task")
 
-    def __init__(self, opened: float, task: Any, computation: int, key: Any) -> None:
+    def __init__(self, opened: float, task: GraphNode, computation: int, key: Hashable) -> None:
         self.opened = opened
         self.task = task
         self.computation = computation
         self.key = key
         self.metered: Metered | None = None
         self.stop: float | None = None
-        self.stacks: tuple[tuple[Any, ...], ...] = ()
+        self.stacks: tuple[StackSample, ...] = ()
 
-    def __call__(self, values: Mapping[Any, Any]) -> Delivery:
+    def __call__(self, values: Mapping[Hashable, object]) -> Delivery:
         """Run the task and read the clocks around it."""
         hear_distributed()
         listening.add(self)
@@ -208,7 +211,7 @@ class RemoteTask:
             cpu=cpu,
             bytes_in=bytes_of_task(),
             metrics=tuple(metered.metrics) if metered else (),
-            waits=tuple(map(tuple, metered.waits)) if metered else (),
+            waits=tuple(metered.waits) if metered else (),
             stacks=self.stacks,
         )
 
@@ -225,15 +228,15 @@ class Delivery:
 
     __slots__ = ("measurement", "result")
 
-    def __init__(self, result: Any, measurement: Measurement) -> None:
+    def __init__(self, result: object, measurement: Measurement) -> None:
         self.result = result
         self.measurement = measurement
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return land, (_Opening(), self.result, _Closing(self.measurement))
 
 
-def land(landing: float, result: Any, measurement: tuple[Any, ...]) -> Any:
+def land(landing: float, result: T, measurement: tuple[Any, ...]) -> T:
     """Unpickle a delivery: hand the measurement to its computation, and return the bare result."""
     landed = perf_counter()
     received = Measurement(*measurement)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Hashable
+from typing import NoReturn
 
 from dask_diag.capture.dask_internals import Task
 from dask_diag.errors import TaskNotRetainedError
@@ -21,17 +22,17 @@ class TaskInfo(Task):
 
     __slots__ = ()
 
-    def __init__(self, key: Any, function: str) -> None:
+    def __init__(self, key: Hashable, function: str) -> None:
         super().__init__(key, _NotRetained(function))
 
     def __repr__(self) -> str:
         return f"<Task {self.key!r} {self.func.__name__}(...)>"
 
-    def __call__(self, values: Any = ()) -> Any:
+    def __call__(self, values: object = ()) -> object:
         """Refuse: the arguments are gone."""
         return self.func()
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return TaskInfo, (self.key, self.func.__name__)
 
 
@@ -39,7 +40,7 @@ class _NotRetained:
     def __init__(self, name: str) -> None:
         self.__name__ = name
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> NoReturn:
         raise TaskNotRetainedError(
             f"expected a task that can be run, found the description of a call of {self.__name__}: "
             "profilers do not keep arguments; take the task from the graph you computed"

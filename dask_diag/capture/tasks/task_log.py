@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -22,7 +22,7 @@ Log = TypeVar("Log", bound="TaskLog")
 class SpansOfTasks:
     """The spans that tasks were annotated with: for each such task its row."""
 
-    def __init__(self, keys: Sequence[Any], annotated: Mapping[Any, Any]) -> None:
+    def __init__(self, keys: Sequence[Hashable], annotated: Mapping[Hashable, object]) -> None:
         self.rows = array("I")
         self.codes = array("I")
         self.names: dict[str, int] = {}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from threading import get_ident
 from time import perf_counter, thread_time
 from types import FrameType
 from typing import Any, Protocol
 
 from dask_diag.capture.dask_internals import GraphNode
+from dask_diag.capture.sampling.stack_sample import StackSample
 from dask_diag.capture.tasks.metered import Metered, Wait
 from dask_diag.capture.tasks.metering import runs_a_task
 from dask_diag.capture.tasks.remote_task import (
@@ -34,7 +35,7 @@ class Owner(Protocol):
     def set_aside(self, wrapper: TimedTask) -> None:
         """Put the task itself back into the graph."""
 
-    def log_stacks(self, wrapper: TimedTask, samples: Sequence[tuple[Any, ...]]) -> None:
+    def log_stacks(self, wrapper: TimedTask, samples: Sequence[StackSample]) -> None:
         """Count the samples that a worker process took of the task's stacks."""
 
 
@@ -80,7 +81,7 @@ class TimedTask(GraphNode):
         self.thread = 0
         self.transfer = None
 
-    def __call__(self, values: Any = ()) -> Any:
+    def __call__(self, values: object = ()) -> Any:
         """Run the task and read the clocks around it."""
         self.start = perf_counter()
         cpu = thread_time()
@@ -98,20 +99,20 @@ class TimedTask(GraphNode):
         return result
 
     @property
-    def dependencies(self) -> frozenset[Any]:
+    def dependencies(self) -> frozenset[Hashable]:
         """The keys whose results the task takes."""
         return self.task.dependencies  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         return repr(self.task)
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         # Pickled on its way to another process: from here on the graph needs no wrapper.
         self.computation.set_aside(self)
         self.transfer = transfer = Transfer(perf_counter())
         return self.depart(transfer)
 
-    def depart(self, transfer: Transfer) -> Any:
+    def depart(self, transfer: Transfer) -> tuple[object, ...]:
         """What it pickles to."""
         return RemoteTask, (Departure(transfer), self.task, self.computation.number, self.key)
 

@@ -24,6 +24,7 @@ from dask_diag.views.assets import call
 from dask_diag.views.escaping import shown
 
 __all__ = [
+    "SIZES",
     "Options",
     "add_legend",
     "draw_nothing",
@@ -35,6 +36,11 @@ __all__ = [
     "set_hover",
 ]
 
+SIZES = {
+    *("width", "height", "sizing_mode", "frame_width", "frame_height", "aspect_ratio"),
+    *("min_width", "max_width", "min_height", "max_height", "width_policy", "height_policy"),
+}
+"""With one of these keywords, figures are as large as it says, and not fitted to the window."""
 _LEGEND_LABEL = 26
 _LEGEND_ROWS = 12
 
@@ -112,7 +118,7 @@ def set_hover(
 ) -> None:
     """Set the tooltip of `renderers`, if the figure has a hover tool."""
     for hover in plot.select(HoverTool):
-        hover.update(tooltips=tooltips, renderers=list(renderers), **settings)
+        hover.update(tooltips=tooltips, renderers=list(renderers), show_arrow=False, **settings)
 
 
 def formatted(kind: str, value: str = "value", **args: object) -> CustomJSHover:

@@ -10,8 +10,10 @@ from bokeh.plotting import figure
 
 from dask_diag.analysis.memory_series import series_of
 from dask_diag.columns import FloatArray
+from dask_diag.formatting import size
 from dask_diag.model.recording import Recording
 from dask_diag.views.plots.figures import (
+    SIZES,
     Options,
     add_legend,
     draw_nothing,
@@ -50,12 +52,17 @@ def figure_of_series(
         for name, times, sizes in series_of(recording, measures)
     ]
     duration = max((float(times.max(initial=0.0)) for _, times, _ in series), default=1.0)
-    return _figure(series, duration or 1.0, Options(**kwargs))
+    options = Options(**kwargs)
+    if not SIZES & options.figure.keys():
+        # It is shown by itself, in pages that are not fitted to the window otherwise.
+        options.figure |= {"sizing_mode": "stretch_width", "max_width": 1000}
+    return _figure(series, duration or 1.0, options)
 
 
 def _figure(series: Sequence[Series], duration: float, options: Options) -> figure:
     top = max((float(sizes.max(initial=0.0)) for _, _, sizes in series), default=0.0)
-    plot = new_figure(options, duration, y_range=Range1d(0, 1.05 * top or 100))
+    title = f"Memory, peak {size(1e6 * top)}" if top else "Memory"
+    plot = new_figure(options, duration, y_range=Range1d(0, 1.05 * top or 100), title=title)
     plot.yaxis.axis_label = "Memory (MB)"
     if not any(len(times) for _, times, _ in series):
         draw_nothing(plot)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from bokeh.models import LegendItem, LinearAxis, Range1d
 from bokeh.plotting import figure
 
@@ -17,6 +18,7 @@ CPU = "#4f78b8"
 MEMORY = "#c2740c"
 """Both are seen on a white background and on a black one."""
 MEMORY_CHILDREN = "#a8763a"
+_SHORTEST_INTERVAL = 0.05
 _BYTE = 1e-6
 """In MB."""
 _UNITS = {
@@ -33,18 +35,18 @@ def plot_resources(
     """Draw per cent of CPU as a step line, left, and MB of memory as a line, right."""
     samples = recording.resources
     memory = (samples.memory + samples.memory_children) / 1e6
-    cpu = samples.cpu
+    cpu = _measured_cpu(samples, recording.start)
     plot = new_figure(
         options,
         duration,
-        y_range=Range1d(0, max(100, 1.05 * cpu.max(initial=0))),
+        y_range=Range1d(0, max(100, 1.05 * np.nan_to_num(cpu).max(initial=0))),
     )
     plot.yaxis.axis_label = "% CPU"
     plot.extra_y_ranges = {"memory": Range1d(0, max(100, 1.05 * memory.max(initial=0)))}
     plot.add_layout(LinearAxis(y_range_name="memory", axis_label="Memory (MB)"), "right")
     lines = Lines(plot, "samples", _UNITS, _PRECISION)
     source = lines.source(
-        _columns(samples, memory, origin), drawn=("cpu", "memory", "memory_children")
+        _columns(samples, cpu, memory, origin), drawn=("cpu", "memory", "memory_children")
     )
     steps = plot.step("time", "cpu", mode="before", source=source, color=CPU, line_width=2)
     line = plot.line(
@@ -97,10 +99,23 @@ def plot_resources(
     return plot
 
 
-def _columns(samples: Resources, memory: FloatArray, origin: float) -> dict[str, FloatArray]:
+def _measured_cpu(samples: Resources, start: float) -> FloatArray:
+    """Per cent of a core; unknown for a sample that came right after the one before it.
+
+    The kernel counts some CPU time by ticks of 4 or 10 ms: over a few of them, as from the start of
+    a computation to its first sample, two CPUs may seem to be three.
+    """
+    interval = np.diff(samples.time, prepend=start)
+    usual = float(np.median(interval)) if len(interval) else 0.0
+    return np.where(interval < min(0.5 * usual, _SHORTEST_INTERVAL), np.nan, samples.cpu)
+
+
+def _columns(
+    samples: Resources, cpu: FloatArray, memory: FloatArray, origin: float
+) -> dict[str, FloatArray]:
     return {
         "time": samples.time - origin,
-        "cpu": samples.cpu,
+        "cpu": cpu,
         "memory": memory,
         "memory_children": samples.memory_children / 1e6,
         "read": samples.read / 1e6,

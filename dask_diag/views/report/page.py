@@ -18,6 +18,7 @@ from dask_diag.formatting import seconds
 from dask_diag.model.recording import Recording
 from dask_diag.views.assets import text_of
 from dask_diag.views.escaping import shown
+from dask_diag.views.findings import incomplete
 from dask_diag.views.report.components import Figure, Fold, Part
 from dask_diag.views.report.sections import SECTIONS, Section
 from dask_diag.views.sources import Sources, recording_of
@@ -82,6 +83,7 @@ def _page(analysis: Analysis, resources: Resources) -> str:
     figures = [figure for section in sections for figure in _figures(section.parts)]
     variables: dict[str, object] = {
         "sections": sections,
+        "warning": incomplete(recording),
         "when": _when(recording),
         "duration": seconds(recording.stop - recording.start),
         "style": text_of("report/report.css"),

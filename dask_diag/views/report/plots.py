@@ -1,8 +1,9 @@
-"""Sections of a report that are plots: tasks, resources, memory, results held, stacks."""
+"""Sections of a report that are plots: tasks, resources, memory, cached results, stacks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isnan
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.formatting import count, size
@@ -23,12 +24,12 @@ from dask_diag.views.report.components import (
     of_first,
     safe,
 )
+from dask_diag.views.summary_lines import memory_growth
 from dask_diag.views.theme.colors import color_of
 
 __all__ = ["cache", "flame", "memory", "resources", "tasks"]
 
 _FUNCTIONS = 20
-_MARKS = {"upper": "≤ "}
 _MEANING_OF_MARKS = (
     "≤ is an upper bound: other tasks ran in that process meanwhile, or before. "
     "Without it the amount is exact."
@@ -90,21 +91,18 @@ def memory(analysis: Analysis) -> Iterator[Part]:
             ("together", own + children),
         )
     ]
-    yield Grid("Resident memory", ("", "at the start", "at most", "at the end"), rows)
-    usage = [row for row in analysis.memory_usage.to_dicts() if row["sampled"]]
+    yield Grid("Resident memory", ("", "first", "peak", "last"), rows)
+    usage = memory_growth(analysis)
     if usage:
         yield Grid(
             "Growth while tasks ran" + of_first(len(usage), _FUNCTIONS),
-            ("function", "tasks", "seen", "at most", "on average"),
+            ("function", "tasks", "seen", "largest", "mean"),
             [
                 (
                     safe(row["function"], 60),
                     count(row["tasks"]),
                     count(row["sampled"]),
-                    *(
-                        _MARKS.get(row["bound"], "") + size(row[name])
-                        for name in ("peak_growth", "mean_growth")
-                    ),
+                    *(bounded(row["bound"], row[name]) for name in ("peak_growth", "mean_growth")),
                 )
                 for row in usage[:_FUNCTIONS]
             ],
@@ -112,17 +110,21 @@ def memory(analysis: Analysis) -> Iterator[Part]:
         yield Text([_MEANING_OF_MARKS])
 
 
+def bounded(bound: str, growth: float) -> str:
+    return f"≤ {size(growth)}" if bound == "upper" and not isnan(growth) else size(growth)
+
+
 def cache(analysis: Analysis) -> Iterator[Part]:
-    """What the scheduler held over time."""
+    """The results that the scheduler cached, over time."""
     recording = analysis.recording
     plot = _figure("cache", recording)
     if plot is None:
-        yield not_there("results held by the scheduler", "CacheProfiler")
+        yield not_there("cached results", "CacheProfiler")
         return
     yield Text(
         [
-            f"What the scheduler held ({safe(measured(recording), 40)}), by function; "
-            "dashed: all together."
+            f"Results that the scheduler cached for other tasks ({safe(measured(recording), 40)}), "
+            "by function; dashed: total."
         ]
     )
     yield plot

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from math import isnan
 from typing import NamedTuple
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings import CODES, Finding, find
-from dask_diag.formatting import seconds
+from dask_diag.analysis.headline import headline
 from dask_diag.model.recording import Recording
 from dask_diag.views.escaping import shown
+from dask_diag.views.findings import lost, no_findings
 from dask_diag.views.report import plots, work
 from dask_diag.views.report.components import (
     Code,
@@ -22,7 +22,8 @@ from dask_diag.views.report.components import (
     Text,
     safe,
 )
-from dask_diag.views.summary import HEADINGS, function_rows, headline
+from dask_diag.views.report.predictions import predictions
+from dask_diag.views.summary import HEADINGS, function_rows, outcome
 from dask_diag.views.summary_lines import labelled_lines
 from dask_diag.views.text import counted
 
@@ -44,22 +45,21 @@ def _findings(analysis: Analysis) -> Iterator[Part]:
     if found:
         yield Findings(found)
     else:
-        yield Text([f"Nothing stood out. Looked for: {', '.join(CODES)}."])
+        yield Text([no_findings(analysis.recording), f"Rules: {', '.join(CODES)}."])
 
 
 def _shown(finding: Finding) -> ShownFinding:
-    lost = finding.seconds_lost
     return ShownFinding(
         code=finding.code,
         severity=finding.severity,
-        lost="" if isnan(lost) else f"about {seconds(lost)} lost",
+        lost=lost(finding),
         evidence=safe(finding.evidence, 600),
         advice=safe(finding.advice, 400),
     )
 
 
 def _summary(analysis: Analysis) -> Iterator[Part]:
-    yield Text([f"{headline(analysis)}."])
+    yield Text([f"{headline(analysis)}.", f"{outcome(analysis)}."])
     rows = list(function_rows(analysis))
     if rows:
         yield Grid("Time by function", HEADINGS, rows)
@@ -112,9 +112,10 @@ SECTIONS = (
     Section("activities", "Activities", work.worker_time),
     Section("resources", "Resources", plots.resources),
     Section("memory", "Memory", plots.memory),
-    Section("cache", "Results held", plots.cache),
+    Section("cache", "Cached results", plots.cache),
     Section("flame", "Flame graph", plots.flame),
     Section("critical-path", "Critical path", work.longest_chains),
+    Section("what-if", "What if", predictions),
     Section("code", "Calling code", _calling_code),
-    Section("environment", "Versions, machine, configuration", _versions),
+    Section("environment", "Environment", _versions),
 )

@@ -27,6 +27,10 @@ __all__ = ["longest_chains", "worker_time"]
 
 _FUNCTIONS = 20
 _CHAIN = 200
+_SMALLEST_SHARE = 0.001
+"""Of worker time: the legend names activities of more, and those seen in the bars of functions."""
+_SMALLEST_PIECE = 0.01
+"""Of the longest bar."""
 Piece = tuple[str, float, str]
 """Of a bar: a colour, per cent of the longest, and a tooltip."""
 
@@ -42,15 +46,24 @@ def worker_time(analysis: Analysis) -> Iterator[Part]:
     )
     shares = [(name, value, value / total) for name, value in analysis.activities.items() if total]
     yield Bars("Share of each activity", [("all", seconds(total), _pieces(shares))])
+    functions = _activities_by_function(analysis)
+    longest = max((sum(parts.values()) for parts in functions.values()), default=0.0)
+    drawn = {
+        activity
+        for parts in functions.values()
+        for activity, value in parts.items()
+        if value >= _SMALLEST_PIECE * longest > 0
+    }
+    named = [share for share in shares if share[2] >= _SMALLEST_SHARE or share[0] in drawn]
     yield Key(
         "Activities",
         [
             (color_of_activity(name), f"{safe(name, 40)} {seconds(value)}, {percent(share)}")
-            for name, value, share in shares
-            if value > 0
+            for name, value, share in named
         ],
+        sum(value > 0 for _, value, _ in shares) - len(named),
     )
-    yield Bars("Time of tasks by function", list(_bars_by_function(analysis)))
+    yield Bars("Time of tasks by function", list(_bars_by_function(functions, longest)))
     figure = plot_activities(analysis, Options(width=980))
     yield Fold(
         "With a choice of functions and of the unit, and by worker",
@@ -58,15 +71,21 @@ def worker_time(analysis: Analysis) -> Iterator[Part]:
     )
 
 
-def _bars_by_function(analysis: Analysis) -> Iterator[tuple[str, str, list[Piece]]]:
+def _activities_by_function(analysis: Analysis) -> dict[str, dict[str, float]]:
+    """The seconds of each activity of each function."""
     functions: dict[str, dict[str, float]] = {}
     for row in analysis.cells.to_dicts():
         if row["function"] is not None and row["unit"] == "seconds":
             of_function = functions.setdefault(row["function"], {})
             of_function[row["activity"]] = of_function.get(row["activity"], 0.0) + row["value"]
+    return functions
+
+
+def _bars_by_function(
+    functions: dict[str, dict[str, float]], longest: float
+) -> Iterator[tuple[str, str, list[Piece]]]:
     sums = {name: sum(parts.values()) for name, parts in functions.items()}
     order = sorted(sums, key=lambda name: -sums[name])
-    longest = max(sums.values(), default=0.0)
     for name in order[:_FUNCTIONS]:
         shares = [(kind, value, value / longest) for kind, value in functions[name].items()]
         yield safe(name, 40), seconds(sums[name]), _pieces(shares)
@@ -91,12 +110,16 @@ def longest_chains(analysis: Analysis) -> Iterator[Part]:
     path = analysis.critical_path
     yield Grid(
         "Critical path of each computation",
-        ("computation", "wall", "critical path", "all tasks", "workers", "max speedup"),
+        (
+            *("computation", "wall", "critical path", "scheduler CPU", "all tasks", "workers"),
+            "max speedup",
+        ),
         [
             (
                 safe(row["computation"], 30),
                 seconds(row["wall"]),
                 seconds(row["length"]),
+                seconds(row["scheduler_cpu"]),
                 seconds(row["work"]),
                 str(row["workers"]),
                 f"{amount(row['max_speedup'])}×",

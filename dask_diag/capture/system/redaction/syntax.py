@@ -168,19 +168,19 @@ class _Finder(ast.NodeVisitor):
     visit_List = visit_Tuple  # noqa: N815
     visit_Set = visit_Tuple  # noqa: N815
 
-    def visit_Match(self, node: Any) -> None:
+    def visit_Match(self, node: ast.Match) -> None:
         if is_secret(node.subject):
             for case in node.cases:
                 self._hide(case.pattern, aliases=False)
         self.generic_visit(node)
 
-    def visit_MatchMapping(self, node: Any) -> None:
+    def visit_MatchMapping(self, node: ast.MatchMapping) -> None:
         for key, pattern in zip(node.keys, node.patterns, strict=True):
             if is_secret(key, texts=True):
                 self._hide(pattern, aliases=False)
         self.generic_visit(node)
 
-    def visit_MatchClass(self, node: Any) -> None:
+    def visit_MatchClass(self, node: ast.MatchClass) -> None:
         for name, pattern in zip(node.kwd_attrs, node.kwd_patterns, strict=True):
             if is_secret_name(name):
                 self._hide(pattern, aliases=False)
@@ -203,7 +203,7 @@ class _Finder(ast.NodeVisitor):
         self._beside_its_name(labels, [keyword.value for keyword in node.keywords])
         self.generic_visit(node)
 
-    def _beside_its_name(self, labels: Sequence[Any], values: Sequence[ast.expr]) -> None:
+    def _beside_its_name(self, labels: Sequence[object], values: Sequence[ast.expr]) -> None:
         """Hide the value that is given beside its name: ``{"name": "token", "value": "…"}``."""
         for label, name in zip(labels, values, strict=True):
             if label in _LABELS_OF_NAMES and is_named_text(name):
@@ -284,7 +284,7 @@ class _Finder(ast.NodeVisitor):
         depth = len(self._scope)
         return any(name == other and scope[:depth] == self._scope for other, scope in self.aliases)
 
-    def _hide(self, node: Any, aliases: bool = True) -> None:
+    def _hide(self, node: ast.AST, aliases: bool = True) -> None:
         """Collect the texts of an expression; names of values, too, if they are its `aliases`."""
         if isinstance(node, ast.Constant):
             if text_of(node):

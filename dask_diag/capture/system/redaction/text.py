@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
 
 __all__ = ["MASK", "UNKNOWN", "is_secret_name", "looks_secret", "redacted_repr", "redacted_text"]
 
@@ -101,7 +100,7 @@ def redacted_text(text: str) -> str:
     return "".join([*parts, text[end:]])
 
 
-def redacted_repr(value: Any) -> str:
+def redacted_repr(value: object) -> str:
     """The `repr` of a value, as configurations have them, with its secrets masked."""
     if isinstance(value, str):
         return repr(redacted_text(value))
@@ -113,7 +112,7 @@ def redacted_repr(value: Any) -> str:
             for key, item in value.items()
         )
         return f"{{{', '.join(items)}}}"
-    if type(value) in (list, tuple):
+    if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
         text = ", ".join(map(redacted_repr, value))
         if type(value) is list:
             return f"[{text}]"

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import sqrt
 from typing import TypedDict, cast
 
 import numpy as np
@@ -30,11 +31,13 @@ from bokeh.models import (
 from bokeh.plotting import figure
 
 from dask_diag.analysis.call_tree import are_functions, tree_and_nodes
+from dask_diag.formatting import percent
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.views.assets import call
 from dask_diag.views.plots.figures import Options, add_legend, label, new_figure, set_hover
 from dask_diag.views.plots.flame.data import cells_of, columns_of, is_missing, spans_of, texts_of
+from dask_diag.views.text import counted
 
 __all__ = ["flame_panel", "plot_flame"]
 
@@ -45,10 +48,12 @@ _WORTH_A_ROW = 2e-3
 """Of all seconds, what a call must have for the figure to be as high as it is deep."""
 _MODES = ["Wall time", "CPU", "Waiting"]
 _TIMELINE = {
-    "CPU": ("cpu", "#4a78a8"),
-    "waiting": ("waiting", "#b9cee4"),
-    "not known": ("either", "#e3e3e3"),
+    "CPU": ("cpu", "cpu", "#4a78a8"),
+    "waiting": ("waiting", "waiting", "#b9cee4"),
+    "not known": ("unknown", "either", "#e3e3e3"),
 }
+"""Of each kind of time its column, the column that its bars reach to, and its colour."""
+_FEW_SAMPLES = 100
 
 
 class Controls(TypedDict):
@@ -100,7 +105,19 @@ def flame_panel(recording: Recording, options: Options, origin: float | None = N
     _listen(models, graph, timeline, controls)
     widgets = [widget for name, widget in controls.items() if name != "status"]
     top = row(*cast("list[UIElement]", widgets), spacing=8)
-    return column(top, controls["status"], graph, timeline, spacing=2)
+    warning = _warning(float(nodes["total_count"][0]))
+    parts = [top, *warning, controls["status"], graph, timeline]
+    return column(*parts, spacing=2)
+
+
+def _warning(samples: float) -> list[Div]:
+    """What to know of a graph of few samples: a share has a standard error of at most this."""
+    if not 0 < samples < _FEW_SAMPLES:
+        return []
+    error = percent(0.5 / sqrt(samples))
+    text = f"Only {counted(round(samples), 'sample')}: shares are uncertain by up to ±{error}."
+    style = {"font-size": "14px", "font-weight": "bold", "border-left": "5px solid #b8860b"}
+    return [Div(text=text, disable_math=True, styles={**style, "padding": "2px 8px"})]
 
 
 def plot_flame(recording: Recording, origin: float, duration: float, options: Options) -> LayoutDOM:
@@ -195,9 +212,10 @@ def _timeline(
     plot.xgrid.visible = False
     plot.yaxis.ticker.desired_num_ticks = 3
     bars = _empty("left right cpu waiting either")
+    data = spans_of(recording, nodes, begin)
     below: str | float = 0
     items = []
-    for name, (top, color) in _TIMELINE.items():
+    for name, (kind, top, color) in _TIMELINE.items():
         quads = plot.quad(
             left="left",
             right="right",
@@ -209,7 +227,8 @@ def _timeline(
         )
         quads.nonselection_glyph = None
         below = top
-        items.append(LegendItem(label=name, renderers=[quads]))
+        if data[kind].any():
+            items.append(LegendItem(label=name, renderers=[quads]))
     add_legend(plot, items)
     box = BoxAnnotation(
         fill_color="#f0a020",
@@ -219,7 +238,7 @@ def _timeline(
         visible=False,
     )
     plot.add_layout(box)
-    return plot, ColumnDataSource(spans_of(recording, nodes, begin)), bars, box
+    return plot, ColumnDataSource(data), bars, box
 
 
 def _controls(nodes: Table, options: Options) -> Controls:

@@ -72,6 +72,7 @@ def _add_tooltip(plot: figure, image: GlyphRenderer, workers: list[str]) -> None
         tooltips=[("worker", "$y{custom}"), ("time", "$x{custom}"), ("in it", "$sx{custom}")],
         formatters={"$y": worker, "$x": formatted("moment"), "$sx": in_pixel},
         point_policy="follow_mouse",
+        show_arrow=False,
         visible=False,
     )
     plot.add_tools(hover)

@@ -5,6 +5,11 @@ export function name_of(names, code) {
     return names[code]
 }
 
+// A key without most of the digits that say nothing to a reader: dask's hashes and identifiers.
+export function short_key(key) {
+    return key.replace(/[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}/g, (digits) => `${digits.slice(0, 6)}…`)
+}
+
 // The name of the lane at this height.
 export function worker_at(names, y, lane_height) {
     return names[Math.floor(y / lane_height)] ?? ""

@@ -14,7 +14,7 @@ __all__ = ["add_tooltip"]
 _DURATIONS = "plots/tasks/tooltip.js"
 _LOOKUPS = "plots/tasks/lookups.js"
 _TOOLTIP = [
-    ("key", "@key"),
+    ("key", "@key{custom}"),
     ("function", "@function{custom}"),
     ("start", "@left{custom}"),
     ("duration", "@right{custom}"),
@@ -36,6 +36,7 @@ def add_tooltip(
         f"@{column}": CustomJSHover(args={"names": texts}, code=name)
         for column, texts in names.items()
     }
+    formatters["@key"] = CustomJSHover(code=call(_LOOKUPS, "short_key", "value"))
     formatters["@left"] = formatted("moment")
     for field, function in (("@right", "duration"), ("@cpu", "cpu_time")):
         code = call(_DURATIONS, function, "source.data, special_vars.index")

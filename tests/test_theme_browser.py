@@ -1,8 +1,9 @@
-"""Pages of `visualize` and reports on paper of the reader's scheme, and in the room that they have."""
+"""Pages of `visualize` and reports in a file of the reader's scheme, and in the space that they have."""
 
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from dask_diag import ResourceProfiler, report, visualize
 
 from .stacks import known_stacks
 from .test_browser import IDLE, browser, is_a_problem, sum_of_blocks  # noqa: F401
+from .test_views import recording_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
 
@@ -55,6 +57,53 @@ def pictures(tmp_path_factory):
     return folder
 
 
+BOUNDS_OF_TOOLTIPS = """() => [...document.querySelectorAll(".bk-Tooltip")].map((tooltip) => {
+    const {left, right, top, bottom} = tooltip.getBoundingClientRect()
+    const style = getComputedStyle(tooltip)
+    return [[left, top, right, bottom], style.backgroundColor, style.color]
+}).filter(([[left, , right]]) => right > left)"""
+
+
+@pytest.mark.parametrize(
+    ("write", "size", "scheme"),
+    [
+        (visualize, "desk", "dark"),
+        (visualize, "phone", "light"),
+        (report, "desk", "light"),
+        (report, "phone", "dark"),
+    ],
+)
+def test_a_tooltip_is_in_the_window_and_in_the_colours_of_the_page(
+    opened, tmp_path, write, size, scheme
+):
+    key = "a-function-of-a-long-name-0123456789abcdef0123456789abcdef"
+    rows = [(key, start, start + 0.1, 0.05, "thread-0") for start in np.arange(0, 10, 0.1)]
+    options = {"show": False} if write is visualize else {}
+    write(recording_of(rows), tmp_path / "page.html", **options)
+    page = opened(tmp_path / "page.html", size, scheme)
+    width, height = SIZES[size]
+    plot = page.query_selector(".figure")
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    places = set()
+    for across in (0.3, 0.5, 0.7, 0.8):
+        for down in (0.3, 0.5, 0.7):
+            x, y = box["x"] + across * box["width"], box["y"] + down * min(box["height"], 300)
+            if not 0 < y < height:
+                continue
+            page.mouse.move(x, y)
+            page.wait_for_timeout(30)
+            for (left, top, right, bottom), background, color in page.evaluate(BOUNDS_OF_TOOLTIPS):
+                assert left >= 0
+                assert right <= width
+                assert bottom <= height or size == "desk"
+                dark = sum(map(int, re.findall("[0-9]+", background)[:3])) < 3 * 128
+                light_text = sum(map(int, re.findall("[0-9]+", color)[:3])) > 3 * 128
+                assert dark is light_text is (scheme == "dark")
+                places.add((left, top))
+    assert places
+
+
 def pixels(element):
     return np.asarray(Image.open(io.BytesIO(element.screenshot())).convert("RGB")).astype(int)
 
@@ -77,20 +126,20 @@ def test_pages_are_in_the_scheme_and_as_wide_as_the_window(opened, pictures, nam
         assert max(width for width, _ in page.evaluate(FIGURES)) == 1000
 
 
-def test_sizes_that_were_asked_for_are_kept(opened, tmp_path):
+def test_sizes_that_were_asked_for_are_retained(opened, tmp_path):
     path = tmp_path / "page.html"
     visualize(many_tasks(50), plots=["tasks"], filename=path, show=False, width=700, height=250)
     assert opened(path, "phone").evaluate(FIGURES) == [[700, 250]]
 
 
-def test_the_picture_that_is_returned_has_the_paper_it_had(tmp_path):
+def test_the_picture_that_is_returned_has_the_background_it_had(tmp_path):
     path = tmp_path / "page.html"
     plot = visualize(many_tasks(50), plots=["tasks"], filename=path, show=False)
     assert plot.border_fill_color == plot.background_fill_color == "#ffffff"
     assert "border_fill_color" not in plot.properties_with_values(include_defaults=False)
 
 
-def test_a_paper_that_the_user_chose_is_kept(opened, tmp_path):
+def test_a_background_that_the_user_chose_is_retained(opened, tmp_path):
     path = tmp_path / "page.html"
     visualize(
         many_tasks(50), plots=["tasks"], filename=path, show=False, background_fill_color="#102030"
@@ -120,7 +169,7 @@ def later(recording, by):
     return replace(recording, start=recording.start + by, stop=recording.stop + by)
 
 
-def test_plots_of_different_times_are_told(opened, tmp_path):
+def test_plots_of_different_times_are_reported(opened, tmp_path):
     tasks = many_tasks(100)
     samples = ResourceProfiler(0.01)
     with samples:
@@ -146,10 +195,10 @@ def test_a_table_that_goes_on_beyond_the_edge_hints_at_it_until_its_end(opened, 
     assert table.evaluate("(e) => e.scrollWidth > e.clientWidth + 20")
 
     def shade():
-        """By how much the right edge differs from the paper, where nothing is written."""
+        """By how much the right edge differs from the background, where nothing is written."""
         seen = pixels(table)
-        paper = pixels(page.query_selector("header"))[0, 0]
-        return np.median(np.abs(seen[:, -2] - paper).max(axis=1))
+        background = pixels(page.query_selector("header"))[0, 0]
+        return np.median(np.abs(seen[:, -2] - background).max(axis=1))
 
     assert shade() > 30
     first = "(e) => e.querySelector('tbody th').getBoundingClientRect().left"

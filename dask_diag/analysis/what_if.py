@@ -1,0 +1,106 @@
+"""What would be gained by more workers, quicker functions, or no waits: a table of predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import inf
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dask_diag.analysis.simulation import Simulator
+from dask_diag.columns import Categorical
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
+from dask_diag.schema import WAITS, Activity
+
+__all__ = ["what_if"]
+
+TIMES_AS_MANY = (2, 4, inf)
+FUNCTIONS = 5
+"""How many functions, the longest first, are tried twice as fast."""
+REMOVED = (
+    *(Activity.GRAPH, Activity.STARTUP, Activity.OVERHEAD),
+    *(Activity.SERIALIZE, Activity.DESERIALIZE, Activity.NONCPU),
+    *WAITS,
+)
+WORTH_TRYING = 0.001
+"""Least share of the time of tasks that an activity has whose removal is tried."""
+
+
+class _Change(NamedTuple):
+    """What is different in a row."""
+
+    kind: str
+    name: str
+    arguments: dict[str, Any]
+
+
+def what_if(recording: Recording, workers: Iterable[int] = ()) -> Table:
+    """Predict the wall time with changes that are worth thinking about.
+
+    Parameters
+    ----------
+    recording : Recording
+    workers : iterable of int, optional
+        Numbers of workers to try, beside twice and four times as many as recorded, and unlimited.
+
+    Returns
+    -------
+    Table
+        A row per change. ``kind`` is ``recorded`` (no change), ``workers``, ``function`` (twice as
+        fast) or ``activity`` (takes no time); ``name`` is the number of workers, the function or
+        the activity; ``seconds`` are the predicted wall time; ``gain`` is how many seconds less
+        than without a change; ``speedup`` is how many times as fast.
+
+    See Also
+    --------
+    simulate : The prediction of one row.
+
+    Notes
+    -----
+    Changes do not add up: two that each gain a second need not gain two.
+    """
+    simulator = Simulator(recording)
+    names: list[_Change] = []
+    seconds: list[float] = []
+    for change in _changes(simulator, workers):
+        names.append(change)
+        seconds.append(simulator.simulate(**change.arguments).seconds)
+    predicted = np.array(seconds)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        speedup = predicted[0] / predicted
+    return Table(
+        {
+            "kind": Categorical.of(change.kind for change in names),
+            "name": Categorical.of(change.name for change in names),
+            "seconds": predicted,
+            "gain": predicted[0] - predicted,
+            "speedup": speedup,
+        }
+    )
+
+
+def _changes(simulator: Simulator, workers: Iterable[int]) -> Iterator[_Change]:
+    recording = simulator.recording
+    yield _Change("recorded", "", {})
+    if not len(recording.tasks):
+        return
+    recorded = max(int(recording.computations.workers.max(initial=1)), 1)
+    numbers = {*workers, *(times * recorded for times in TIMES_AS_MANY)}
+    for number in sorted(numbers):
+        name = "unlimited" if number == inf else str(int(number))
+        yield _Change("workers", name, {"workers": number})
+    for function in _longest_functions(recording):
+        yield _Change("function", function, {"speedup": {function: 2.0}})
+    for activity in REMOVED:
+        if simulator.seconds_of(activity) > WORTH_TRYING * simulator.task_seconds:
+            yield _Change("activity", activity, {"remove": {activity}})
+
+
+def _longest_functions(recording: Recording) -> list[str]:
+    tasks = recording.tasks
+    seconds = np.nan_to_num(tasks.stop - tasks.start)
+    sums = np.bincount(tasks.function.codes, seconds, minlength=len(tasks.function.values))
+    order = np.argsort(-sums, kind="stable")[:FUNCTIONS]
+    return [tasks.function.values[code] for code in order.tolist() if sums[code] > 0]

@@ -1,0 +1,114 @@
+"""CPU of other programs: what the CPUs did that this process may use, less what it did itself.
+
+Its own are this process and all its descendants: worker processes, and what tasks start. Everything
+else is other programs, also those that started this one, and what a hypervisor gave to others.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache
+from time import perf_counter, process_time, thread_time
+from typing import TYPE_CHECKING
+
+from dask_diag.capture.system.linux_processes import LinuxReader
+
+if TYPE_CHECKING:
+    from dask_diag.capture.system.processes import ProcessReader
+
+__all__ = ["OthersCpu", "cpu_of_others", "used_since"]
+
+_NAN = float("nan")
+_SHARE_OF_TIME = 0.01
+_SHORTEST = 0.05
+"""Seconds between two readings, at least: the kernel counts in steps of ten milliseconds."""
+
+
+class OthersCpu:
+    """Reads CPU seconds of other programs, at most for a hundredth of the time.
+
+    Only the difference of two readings means something: see `used_since`.
+    """
+
+    def __init__(self) -> None:
+        self._pid = 0
+        self._time = self._cost = 0.0
+        self._last = _NAN
+
+    def read(self) -> float:
+        """CPU seconds up to now; or up to a moment ago, if that was read then; NaN if unknown."""
+        start, pid = perf_counter(), os.getpid()
+        pause = max(_SHORTEST, self._cost / _SHARE_OF_TIME)
+        if pid == self._pid and start - self._time < pause:
+            return self._last
+        cpu = thread_time()
+        try:
+            cpus, idle = idle_seconds()
+            self._last = cpus * perf_counter() - idle - own_seconds()
+        except Exception:
+            # A /proc that has no such files, or that this process may not read.
+            self._last = _NAN
+        self._pid, self._time, self._cost = pid, start, thread_time() - cpu
+        return self._last
+
+
+_others = OthersCpu()
+
+
+def cpu_of_others() -> float:
+    """CPU seconds of other programs; see `OthersCpu`."""
+    return _others.read()
+
+
+def used_since(before: float, now: float) -> float:
+    """CPU seconds between two readings; NaN if the second one was too soon after the first."""
+    # The kernel counts in steps: what others used can seem to be less than nothing.
+    used = now - before
+    return _NAN if used == 0 else 0.0 if used < 0 else used
+
+
+def idle_seconds() -> tuple[int, float]:
+    """How many CPUs this process may use, and for how long all of these had nothing to do."""
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    idle = LinuxReader().idle() if sys.platform == "linux" else _psutil_idle()
+    chosen = [seconds for cpu, seconds in idle.items() if allowed is None or cpu in allowed]
+    return len(chosen), sum(chosen)
+
+
+def _psutil_idle() -> dict[int, float]:
+    import psutil
+
+    times = psutil.cpu_times(percpu=True)
+    return {cpu: each.idle + getattr(each, "iowait", 0.0) for cpu, each in enumerate(times)}
+
+
+def own_seconds() -> float:
+    """CPU seconds of this process and its descendants: the live ones and those waited for."""
+    ended = os.times()
+    return process_time() + ended.children_user + ended.children_system + _below(os.getpid())
+
+
+def _below(pid: int) -> float:
+    from dask_diag.capture.system.processes import NoSuchProcess
+
+    reader = _reader()
+    total = 0.0
+    try:
+        children = reader.children(pid)
+    except NoSuchProcess:
+        return 0.0
+    for child in children:
+        try:
+            total += reader.cpu(child)
+        except NoSuchProcess:
+            continue
+        total += _below(child)
+    return total
+
+
+@cache
+def _reader() -> ProcessReader:
+    from dask_diag.capture.system.processes import process_reader
+
+    return process_reader()

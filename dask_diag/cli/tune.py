@@ -1,0 +1,171 @@
+"""``dask-diag tune``: which settings make an unchanged program faster."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from time import monotonic
+from types import FrameType
+
+import click
+
+from dask_diag.cli.output import end_as, one_line, print_message, print_result
+from dask_diag.cli.paths import FilePath, check_page
+from dask_diag.cli.runner import Program
+
+__all__ = ["tune"]
+
+
+def pairs(
+    context: click.Context, option: click.Parameter, texts: Sequence[str]
+) -> dict[str, list[str]]:
+    """Names with their values, of ``name=a,b`` or of ``name=a`` given several times."""
+    values: dict[str, list[str]] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals or not value:
+            raise click.BadParameter(f"expected NAME=VALUE, found {text!r}")
+        several = value.split(",") if option.name == "parameters" else [value]
+        values.setdefault(name, []).extend(several)
+    return values
+
+
+def numbers(context: click.Context, option: click.Parameter, text: str | None) -> list[int]:
+    """Numbers of workers, separated by commas."""
+    parts = [] if text is None else text.split(",")
+    if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+        raise click.BadParameter(f"expected numbers such as 2,4,8, found {text!r}")
+    return [int(part) for part in parts]
+
+
+def names(context: click.Context, option: click.Parameter, text: str | None) -> list[str]:
+    """Schedulers, separated by commas."""
+    parts = [] if text is None else [part.strip() for part in text.split(",")]
+    if not set(parts) <= {"threads", "processes", "sync"}:
+        raise click.BadParameter(f"expected threads, processes or sync, found {text!r}")
+    return parts
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option(
+    "--scheduler", callback=names, metavar="NAME,...", help="Try threads, processes, sync."
+)
+@click.option("--workers", callback=numbers, metavar="N,...", help="Try these numbers of workers.")
+@click.option(
+    "--config",
+    multiple=True,
+    callback=pairs,
+    metavar="KEY=VALUE",
+    help="Try a value of dask's configuration; several times for several.",
+)
+@click.option(
+    "--set",
+    "parameters",
+    multiple=True,
+    callback=pairs,
+    metavar="NAME=A,B,...",
+    help="Try values of {NAME} in ARGUMENTS, the first as baseline; else of the environment "
+    "variable NAME.",
+)
+@click.option("--only", is_flag=True, help="Try only what these options name.")
+@click.option("--budget", default="10m", show_default=True, help="Time for it all: 90s, 10m, 1h.")
+@click.option("--check", metavar="COMMAND", help="Judges stdout, on its stdin, by its exit status.")
+@click.option("--html", "page", type=FilePath(), help="Write a page there, too.")
+@click.option("-f", "--force", is_flag=True, help="Replace the page if it is there.")
+@click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as for python -m.")
+@click.option("-c", "code", is_flag=True, help="PROGRAM is code, as for python -c.")
+@click.argument("program")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def tune(
+    *,
+    scheduler: list[str],
+    workers: list[int],
+    config: dict[str, list[str]],
+    parameters: dict[str, list[str]],
+    only: bool,
+    budget: str,
+    check: str | None,
+    page: str | None,
+    force: bool,
+    module: bool,
+    code: bool,
+    program: str,
+    arguments: tuple[str, ...],
+) -> None:
+    """Try settings on an unchanged program, and say which make it faster.
+
+    It is run again and again in child processes, without and with each setting in turn: what the
+    findings of its recording advise, a few settings that often help, and what the options name.
+    Its stdin is empty, and what it prints is not shown; it must be the same with each setting, or
+    that is said. Ctrl-C ends the trials and shows what is known.
+    """
+    from dask_diag.atomic_files import write_text
+    from dask_diag.tuning.trials import Program as TunedProgram
+    from dask_diag.tuning.tune import tune as tune_program
+
+    if module and code:
+        raise click.UsageError("-m and -c: only one of them can be")
+    kind = "module" if module else "code" if code else "script"
+    check_page(page, force, Program(kind, program, arguments).path)
+    if only and not (scheduler or workers or config or parameters):
+        raise click.UsageError("--only: name something to try: --scheduler, --workers, ...")
+    with _ended_by_signals() as ended_by, _progress_line(budget) as progress:
+        result = tune_program(
+            TunedProgram(kind, program, arguments),
+            schedulers=scheduler,
+            workers=workers,
+            config=config,
+            parameters=parameters,
+            only=only,
+            budget=budget,
+            check=check,
+            progress=progress,
+        )
+    print_result(result.summary())
+    if page is not None:
+        write_text(page, result.page(one_line(program)))
+        print_message(f"page: {one_line(page)}")
+    if result.is_interrupted:
+        end_as(ended_by[0] if ended_by else signal.SIGINT)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[list[int]]:
+    """SIGTERM and SIGHUP are like Ctrl-C: children are ended, and what is known is shown."""
+    received: list[int] = []
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        raise KeyboardInterrupt
+
+    signals = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    handlers = [
+        (number, signal.signal(number, interrupt))
+        for number in signals
+        if signal.getsignal(number) is signal.SIG_DFL
+    ]
+    try:
+        yield received
+    finally:
+        for number, handler in handlers:
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _progress_line(budget: str) -> Iterator[Callable[[str], None]]:
+    """A line on a terminal that is written over; elsewhere nothing."""
+    start = monotonic()
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+
+    def show(line: str) -> None:
+        if is_terminal:
+            text = f"{one_line(line)} ({monotonic() - start:.0f} s of {budget})"
+            click.echo(f"\r\x1b[2K{text[:78]}", nl=False, err=True)
+
+    try:
+        yield show
+    finally:
+        if is_terminal:
+            click.echo("\r\x1b[2K", nl=False, err=True)

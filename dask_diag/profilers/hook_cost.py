@@ -1,0 +1,77 @@
+"""What profilers cost for each task: CPU seconds of their hooks, calibrated on this machine.
+
+Measured once per process, when a profiler is first used, in about a millisecond; on real tasks it
+would cost as much as it measures. Real tasks empty the caches, so hooks take somewhat more there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import thread_time
+from typing import TYPE_CHECKING
+
+from dask_diag.capture.computation import STATE_KEY, Computation
+from dask_diag.capture.dask_internals import Graph
+
+if TYPE_CHECKING:
+    from dask_diag.capture.sampling.probes import Probe
+
+__all__ = ["rehearse_tasks", "seconds_per_task"]
+
+Hook = Callable[..., None]
+
+_TASKS = 50
+_REPEATS = 4
+"""The quickest repeat counts: the first one fills the caches."""
+
+_known: dict[str, float] = {}
+
+
+def seconds_per_task(name: str, rehearse: Callable[[], Callable[[int], object]]) -> float:
+    """The CPU seconds of the hooks of that name for one task.
+
+    Parameters
+    ----------
+    name : str
+        What the hooks are for: measured once for each name.
+    rehearse : callable
+        Returns a function of a number that does what is done for one task.
+    """
+    if name not in _known:
+        work = rehearse()
+        _known[name] = min(_repeat(work) for _ in range(_REPEATS))
+    return _known[name]
+
+
+def _repeat(work: Callable[[int], object]) -> float:
+    start = thread_time()
+    for number in range(_TASKS):
+        work(number)
+    return (thread_time() - start) / _TASKS
+
+
+def rehearse_tasks(
+    diagnostic: object, pretask: Hook, posttask: Hook, probe: Probe | None = None
+) -> Callable[[int], None]:
+    """What hooks of a diagnostic do for each task, sampled by a probe or not."""
+    dsk: Graph = {}
+    computation = Computation(dsk)
+    computation.measurer = diagnostic
+    state = {STATE_KEY: computation}
+    if probe is not None:
+        from dask_diag.capture.sampling.probes import attach_probe
+
+        attach_probe(computation, probe)
+
+    def work(number: int) -> None:
+        key = "task", number
+        dsk[key] = _no_task
+        pretask(key, dsk, state)
+        dsk[key](())
+        posttask(key, None, dsk, state, 0)
+
+    return work
+
+
+def _no_task(values: object) -> None:
+    """Do nothing: what takes time is around it."""

@@ -1,0 +1,115 @@
+"""Which settings are worth a try: what findings advise, and a few whatever they say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from dask_diag.analysis.findings import Finding
+from dask_diag.model.recording import Recording
+from dask_diag.tuning.settings import Setting, is_set_already, of_parameter
+
+__all__ = ["candidates", "more_workers", "requested"]
+
+_NATIVE_THREADS = {
+    "openblas": "OPENBLAS_NUM_THREADS",
+    "mkl": "MKL_NUM_THREADS",
+    "blis": "BLIS_NUM_THREADS",
+    "openmp": "OMP_NUM_THREADS",
+    "flexiblas": "FLEXIBLAS_NUM_THREADS",
+}
+_USUAL = ("openblas", "openmp", "mkl")
+_ADVISED_BY = {
+    "native threads": ("thread-oversubscription",),
+    "processes": ("gil-bound", "lock-bound"),
+    "threads": ("serialization-bound", "pool-startup"),
+    "sync": ("tasks-too-small", "scheduler-bound"),
+    "workers": ("too-few-threads", "io-bound"),
+}
+"""Codes of findings that a setting answers."""
+
+
+def candidates(recording: Recording, findings: Sequence[Finding]) -> list[Setting]:
+    """What to try on a program, from a recording of it; what a finding advised comes first.
+
+    Parameters
+    ----------
+    recording : Recording
+        Of the program as it is.
+    findings : sequence of Finding
+        Of that recording.
+    """
+    codes = {finding.code for finding in findings}
+    settings = []
+    for subject, setting in _worth_a_try(recording):
+        reason = next((code for code in _ADVISED_BY[subject] if code in codes), "")
+        named = Setting(setting.name, setting.variables, setting.config, reason=reason)
+        if not is_set_already(named):
+            settings.append(named)
+    return sorted(settings, key=lambda each: not each.reason)
+
+
+def requested(
+    schedulers: Iterable[str],
+    workers: Iterable[int],
+    config: Iterable[tuple[str, str]],
+    parameters: Mapping[str, Sequence[str]],
+    arguments: Sequence[str],
+) -> list[Setting]:
+    """What the user asked for: a setting for each value."""
+    settings = [_scheduler(name) for name in schedulers]
+    settings += [_workers(number) for number in workers]
+    settings += [Setting(f"{key}={value}", config={key: value}) for key, value in config]
+    for name, values in parameters.items():
+        settings += [of_parameter(name, value, arguments) for value in values]
+    return settings
+
+
+def more_workers(tried: Iterable[Setting], winners: Sequence[Setting]) -> Setting | None:
+    """Twice the number of workers of the fastest setting, if none had more."""
+    most = max((each.workers or 0 for each in tried), default=0)
+    number = winners[0].workers if winners else None
+    if number is None or number < most or len(winners[0].changes) > 1:
+        return None
+    return _workers(2 * number)
+
+
+def _worth_a_try(recording: Recording) -> Iterator[tuple[str, Setting]]:
+    """Each with its subject."""
+    if variables := _variables_of_pools(recording):
+        single = dict.fromkeys(variables, "1")
+        yield "native threads", Setting("native threads: 1", single)
+    computations = recording.computations
+    used = set(computations.scheduler.tolist())
+    for name, recorded in (
+        ("processes", "processes"),
+        ("threads", "threads"),
+        ("sync", "synchronous"),
+    ):
+        if used != {recorded}:
+            yield name, _scheduler(name)
+    if used == {"synchronous"}:
+        return
+    now = int(computations.workers.max(initial=1))
+    for number in dict.fromkeys((2 * now, 4 * now, max(1, now // 2))):
+        if number != now:
+            yield "workers", _workers(number)
+
+
+def _variables_of_pools(recording: Recording) -> list[str]:
+    """The variables that limit the native thread pools that were seen; the usual if none could."""
+    pools = recording.pools.to_dicts()
+    if any(not row["library"] for row in pools):
+        libraries: Iterable[str] = _USUAL
+    else:
+        libraries = {row["library"] for row in pools if row["threads"] > 1}
+    return sorted({_NATIVE_THREADS.get(name, "OMP_NUM_THREADS") for name in libraries})
+
+
+def _scheduler(name: str) -> Setting:
+    return Setting(f"scheduler={name}", config={"scheduler": name})
+
+
+def _workers(number: int) -> Setting:
+    return Setting(
+        f"{number} worker{'' if number == 1 else 's'}", config={"num_workers": str(number)}
+    )

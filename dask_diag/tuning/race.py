@@ -1,0 +1,207 @@
+"""Which setting is run next, and which is run no more, until all are decided or time is up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from dask_diag.tuning.gains import LOOKS, MIN_RUNS, Gain, gains
+from dask_diag.tuning.settings import BASELINE, Setting
+from dask_diag.tuning.trials import Trial, TrialRunner
+
+__all__ = ["Contestant", "Race"]
+
+_HOPELESS = 2.0
+"""A setting whose recorded run took that many times as long as the baseline's is not run again."""
+_PATIENCE = 5.0
+"""A run is ended when it takes that many times as long as the baseline took, and some seconds."""
+_PATIENCE_SECONDS = 5.0
+_NARROW = 1.10
+"""An interval whose ends are closer than that ratio to its middle needs no more runs."""
+
+
+@dataclass
+class Contestant:
+    """A setting and its runs.
+
+    Attributes
+    ----------
+    setting : Setting
+    recorded : Trial or None
+        Its first run, which is recorded and not counted: it shows whether the setting reaches the
+        program, and fills the caches of files.
+    trials : dict of int to Trial
+        By round.
+    dropped : str
+        Why it is run no more; empty if nothing is wrong with it.
+    """
+
+    setting: Setting
+    recorded: Trial | None = None
+    trials: dict[int, Trial] = field(default_factory=dict)
+    dropped: str = ""
+    is_decided: bool = False
+
+    @property
+    def walls(self) -> dict[int, float]:
+        """The wall times of runs that had a result, by round."""
+        return {n: trial.wall for n, trial in self.trials.items() if not trial.failed}
+
+    @property
+    def median(self) -> float:
+        """Of the wall times; NaN if there are none."""
+        walls = list(self.walls.values())
+        return median(walls) if walls else float("nan")
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is to be run again."""
+        return not (self.dropped or self.is_decided)
+
+
+class Race:
+    """Runs settings beside the baseline, in rounds.
+
+    Parameters
+    ----------
+    runner : TrialRunner
+    clock : callable
+        Seconds, such as ``time.monotonic``.
+    budget : float
+        Seconds after which no run is started, and the last one is ended.
+    progress : callable
+        Called with a line before each run.
+
+    Attributes
+    ----------
+    baseline : Contestant
+    contestants : list of Contestant
+        Without the baseline.
+    is_out_of_time : bool
+    """
+
+    def __init__(
+        self,
+        runner: TrialRunner,
+        clock: Callable[[], float],
+        budget: float,
+        progress: Callable[[str], None],
+    ) -> None:
+        self._runner, self._clock, self._progress = runner, clock, progress
+        self._deadline = clock() + budget
+        self._round = 0
+        self.baseline = Contestant(BASELINE)
+        self.contestants: list[Contestant] = []
+        self.is_out_of_time = False
+
+    def start(self) -> Trial:
+        """The baseline's first, recorded run."""
+        self._progress(f"{self.baseline.setting.name}: recording")
+        trial = self._runner.record(self.baseline.setting, self._deadline - self._clock())
+        self.baseline.recorded = trial
+        return trial
+
+    def run(self, settings: Sequence[Setting]) -> None:
+        """Try more settings, until each is decided."""
+        added = [Contestant(setting) for setting in settings]
+        self.contestants += added
+        for contestant in added:
+            if not self._has_time_for(self.baseline.recorded):
+                return
+            self._record(contestant)
+        last = self._round + LOOKS[-1]
+        while self._round < last and any(each.is_running for each in added):
+            if not self._run_round([each for each in added if each.is_running]):
+                return
+            if len(self.baseline.walls) >= MIN_RUNS:
+                self._decide(added)
+
+    def gains(self) -> dict[str, Gain]:
+        """What is known of each setting that had enough runs."""
+        walls = {each.setting.name: each.walls for each in self.contestants}
+        return gains(self.baseline.walls, walls)
+
+    def _record(self, contestant: Contestant) -> None:
+        """Its first run: whether it works, whether it is applied, and whether there is hope."""
+        self._progress(f"{contestant.setting.name}: recording")
+        trial = self._runner.record(contestant.setting, self._timeout())
+        contestant.recorded = trial
+        first = self.baseline.recorded
+        if trial.failed and not (self.is_out_of_time and trial.timed_out):
+            contestant.dropped = _why_failed(trial)
+        elif why := _not_applied(contestant.setting, trial):
+            contestant.dropped = why
+        elif first is not None and trial.wall > _HOPELESS * first.wall:
+            contestant.dropped = f"slower ({trial.wall / first.wall:.2g} times, one recorded run)"
+
+    def _run_round(self, contestants: list[Contestant]) -> bool:
+        """Run each once, the baseline too; each round starts with another. False if time is up."""
+        order = [self.baseline, *contestants]
+        shift = self._round % len(order)
+        for contestant in order[shift:] + order[:shift]:
+            previous = next(reversed(contestant.trials.values()), contestant.recorded)
+            if not self._has_time_for(previous):
+                return False
+            runs = len(contestant.trials) + 1
+            self._progress(f"{contestant.setting.name}: run {runs}")
+            trial = self._runner.run(contestant.setting, self._timeout())
+            if trial.timed_out and self._clock() >= self._deadline:
+                self.is_out_of_time = True
+                return False
+            contestant.trials[self._round] = trial
+            if trial.failed:
+                contestant.dropped = _why_failed(trial)
+        self._round += 1
+        return not self.baseline.dropped
+
+    def _decide(self, contestants: list[Contestant]) -> None:
+        found = self.gains()
+        for contestant in contestants:
+            gain = found.get(contestant.setting.name)
+            runs = len(contestant.walls)
+            if gain is None or runs not in LOOKS:
+                continue
+            # Judged again while others run: how much walls vary is known better then.
+            is_narrow = gain.high <= _NARROW * gain.estimate
+            contestant.is_decided = (
+                gain.is_hopeless or (gain.is_proven and is_narrow) or runs >= LOOKS[-1]
+            )
+
+    def _timeout(self) -> float:
+        walls = [trial.wall for trial in self.baseline.trials.values()]
+        if self.baseline.recorded is not None:
+            walls.append(self.baseline.recorded.wall)
+        patience = _PATIENCE * max(walls) + _PATIENCE_SECONDS
+        return max(0.01, min(patience, self._deadline - self._clock()))
+
+    def _has_time_for(self, trial: Trial | None) -> bool:
+        """Whether a run like that one would end within the budget."""
+        expected = trial.wall if trial is not None else 0.0
+        if self._clock() + expected > self._deadline:
+            self.is_out_of_time = True
+        return not self.is_out_of_time
+
+
+def _why_failed(trial: Trial) -> str:
+    if trial.timed_out:
+        return f"slower (ended after {trial.wall:.3g} s)"
+    how = f"signal {-trial.status}" if trial.status < 0 else f"status {trial.status}"
+    return f"fails ({how})"
+
+
+def _not_applied(setting: Setting, trial: Trial) -> str:
+    """Why the setting does not reach the program, by what its recorded run shows; or nothing."""
+    if trial.recording is None or not len(trial.recording.computations):
+        return ""
+    computations = trial.recording.computations
+    wanted = setting.scheduler
+    if wanted is not None and wanted not in computations.scheduler.tolist():
+        return "not applied: the script sets its own scheduler"
+    if setting.workers is None or wanted == "synchronous":
+        return ""
+    if setting.workers not in computations.workers.tolist():
+        if set(computations.scheduler.tolist()) == {"synchronous"}:
+            return "not applied: the script runs on one worker"
+        return "not applied: the script sets its own number of workers"
+    return ""

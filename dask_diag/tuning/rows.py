@@ -1,0 +1,84 @@
+"""What tuning found out of each setting: its gain and a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from dask_diag.tuning.agreement import Agreement
+from dask_diag.tuning.gains import MIN_RUNS, Gain
+from dask_diag.tuning.race import Contestant
+from dask_diag.tuning.settings import Setting
+
+__all__ = ["Row", "best_of", "rows_of"]
+
+_NAN = float("nan")
+
+
+class Row(NamedTuple):
+    """A setting, as it is shown.
+
+    Attributes
+    ----------
+    setting : Setting
+    walls : list of float
+        Seconds of its runs.
+    median : float
+        Of the walls; NaN if there are none.
+    gain : Gain or None
+        None for the baseline, and if there were too few runs.
+    predicted : float
+        The gain that the recording of the baseline lets expect; NaN if it says nothing.
+    verdict : str
+    is_faster : bool
+        Beyond chance, with the same result.
+    """
+
+    setting: Setting
+    walls: list[float]
+    median: float
+    gain: Gain | None
+    predicted: float
+    verdict: str
+    is_faster: bool
+
+
+def rows_of(
+    baseline: Contestant,
+    contestants: list[Contestant],
+    gains: Mapping[str, Gain],
+    predicted: Mapping[str, float],
+    agreement: Agreement,
+) -> list[Row]:
+    """The baseline, and then the settings, the fastest first."""
+    rows = []
+    for each in contestants:
+        gain = gains.get(each.setting.name)
+        objection = agreement.objection(each.trials.values())
+        is_faster = gain is not None and gain.is_proven and not each.dropped and not objection
+        verdict = each.dropped or _verdict(gain, len(each.walls))
+        if objection:
+            verdict = f"{verdict}, {objection}"
+        expected = predicted.get(each.setting.name, _NAN)
+        walls = list(each.walls.values())
+        rows.append(Row(each.setting, walls, each.median, gain, expected, verdict, is_faster))
+    rows.sort(key=lambda row: -row.gain.estimate if row.gain else 0.0)
+    walls = list(baseline.walls.values())
+    first = Row(baseline.setting, walls, baseline.median, None, _NAN, "baseline", False)
+    return [first, *rows]
+
+
+def _verdict(gain: Gain | None, runs: int) -> str:
+    if gain is None:
+        return f"too few runs ({runs} of {MIN_RUNS})"
+    if gain.is_proven:
+        return "faster"
+    if gain.low > 1:
+        return "perhaps faster"
+    return "slower" if gain.high < 1 else "no difference"
+
+
+def best_of(rows: Sequence[Row]) -> Row | None:
+    """The fastest of those that are faster beyond chance, with the same result."""
+    faster = [row for row in rows if row.is_faster and row.gain is not None]
+    return max(faster, key=lambda row: row.gain.estimate if row.gain else 0.0, default=None)

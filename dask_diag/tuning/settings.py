@@ -1,0 +1,149 @@
+"""A setting: what is changed around a program that is itself unchanged, and how that reaches it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dask_diag.errors import DiagnosticError
+
+__all__ = ["BASELINE", "Setting", "combined", "filled", "of_parameter"]
+
+_VARIABLES_OF_DASK = "DASK_"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Environment variables, dask's configuration and arguments that a program is run with.
+
+    Attributes
+    ----------
+    name : str
+        Short, for tables.
+    variables : mapping of str to str
+        Of the environment.
+    config : mapping of str to str
+        Of dask's configuration, such as ``{"scheduler": "threads"}``. It reaches the program as
+        variables that dask reads when it is imported. They go before configuration files; what the
+        program sets by itself goes before them.
+    parameters : mapping of str to str
+        Values for ``{name}`` in the program's arguments.
+    reason : str
+        The code of the finding that advised it, or empty.
+    """
+
+    name: str
+    variables: Mapping[str, str] = field(default_factory=dict)
+    config: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    reason: str = ""
+
+    @property
+    def changes(self) -> dict[str, str]:
+        """All that it changes: two settings that change the same cannot be combined."""
+        return {
+            **{f"${name}": value for name, value in self.variables.items()},
+            **{f"dask {name}": value for name, value in self.config.items()},
+            **{f"{{{name}}}": value for name, value in self.parameters.items()},
+        }
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that a child process gets in addition."""
+        of_dask = {variable_of(key): value for key, value in self.config.items()}
+        return {**self.variables, **of_dask}
+
+    @property
+    def scheduler(self) -> str | None:
+        """The local scheduler that it asks for, as recordings name it."""
+        name = self.config.get("scheduler")
+        return {"sync": "synchronous", "single-threaded": "synchronous"}.get(name or "", name)
+
+    @property
+    def workers(self) -> int | None:
+        """The number of workers that it asks for."""
+        text = self.config.get("num_workers")
+        return int(text) if text is not None and text.isdecimal() else None
+
+    def shell_lines(self) -> list[str]:
+        """What makes a shell's environment so."""
+        return [f"export {name}={shlex.quote(v)}" for name, v in self.environment.items()]
+
+    def configuration(self) -> str:
+        """The part that dask's configuration can hold, as a file below ``~/.config/dask/``."""
+        tree: dict[str, object] = {}
+        for key, value in self.config.items():
+            *sections, name = key.split(".")
+            branch = tree
+            for section in sections:
+                branch = branch.setdefault(section, {})  # type: ignore[assignment]
+            branch[name] = value
+        return "\n".join(_as_yaml(tree))
+
+
+BASELINE = Setting("as it is")
+"""The program as it is run without this package."""
+
+
+def variable_of(key: str) -> str:
+    """The environment variable from which dask reads a key of its configuration."""
+    name = key.replace(".", "__").replace("-", "_")
+    if not name.replace("_", "").isalnum() or key != key.lower():
+        raise DiagnosticError(
+            f"configuration: expected a key such as array.chunk-size, found {key!r}"
+        )
+    return _VARIABLES_OF_DASK + name.upper()
+
+
+def of_parameter(name: str, value: str, arguments: Sequence[str]) -> Setting:
+    """A value of a parameter: of ``{name}`` in arguments, else of an environment variable."""
+    if any(f"{{{name}}}" in argument for argument in arguments):
+        return Setting(f"{name}={value}", parameters={name: value})
+    return Setting(f"{name}={value}", variables={name: value})
+
+
+def filled(arguments: Sequence[str], parameters: Mapping[str, str]) -> list[str]:
+    """The arguments with the values of the parameters in them."""
+    texts = []
+    for text in arguments:
+        value = text
+        for name, replacement in parameters.items():
+            value = value.replace(f"{{{name}}}", replacement)
+        texts.append(value)
+    return texts
+
+
+def combined(settings: Iterable[Setting]) -> Setting | None:
+    """All of these settings at once, in order; None if fewer than two can be combined."""
+    parts: list[Setting] = []
+    for setting in settings:
+        taken = {change for part in parts for change in part.changes}
+        if not taken & set(setting.changes):
+            parts.append(setting)
+    if len(parts) < 2:
+        return None
+    merged = Setting(" + ".join(part.name for part in parts))
+    return Setting(
+        merged.name,
+        {name: value for part in parts for name, value in part.variables.items()},
+        {name: value for part in parts for name, value in part.config.items()},
+        {name: value for part in parts for name, value in part.parameters.items()},
+    )
+
+
+def is_set_already(setting: Setting) -> bool:
+    """Whether the environment already has all of it."""
+    wanted = setting.environment
+    return bool(wanted) and all(os.environ.get(name) == value for name, value in wanted.items())
+
+
+def _as_yaml(tree: Mapping[str, object], indent: str = "") -> list[str]:
+    lines = []
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            lines += [f"{indent}{name}:", *_as_yaml(value, f"{indent}  ")]
+        else:
+            lines.append(f"{indent}{name}: {value}")
+    return lines

@@ -1,0 +1,181 @@
+"""One run of the program with a setting: how long it took, and whether its result is right."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Protocol
+
+from dask_diag.errors import DiagnosticError
+from dask_diag.tuning.children import Ended, run_child
+from dask_diag.tuning.function_program import read_result
+from dask_diag.tuning.settings import Setting, filled
+
+if TYPE_CHECKING:
+    from dask_diag.model.recording import Recording
+
+__all__ = ["ChildRunner", "Program", "Trial", "TrialRunner"]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What one run showed.
+
+    Attributes
+    ----------
+    wall : float
+        Seconds.
+    status : int
+        The exit status, or minus a signal's number.
+    timed_out : bool
+        Whether it was ended for taking too long.
+    output : str
+        A digest of what it printed to stdout, or of what the function returned.
+    check : int or None
+        The status of the check command, if there is one.
+    error : str
+        The last line of stderr, if it failed.
+    recording : Recording or None
+        Of a recorded run.
+    """
+
+    wall: float
+    status: int = 0
+    timed_out: bool = False
+    output: str = ""
+    check: int | None = None
+    error: str = ""
+    recording: Recording | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has no result."""
+        return self.timed_out or self.status != 0
+
+
+class TrialRunner(Protocol):
+    """What runs the program: in child processes, or in a test by a made-up clock."""
+
+    def run(self, setting: Setting, timeout: float) -> Trial:
+        """Run it once, to measure it."""
+
+    def record(self, setting: Setting, timeout: float) -> Trial:
+        """Run it once with all profilers, to see what it does."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is run: a script, a module or code, and its arguments.
+
+    Attributes
+    ----------
+    kind : {"script", "module", "code"}
+    what : str
+        Path, name or code.
+    arguments : sequence of str
+        ``{name}`` in them is replaced by the parameter of that name.
+    defaults : mapping of str to str
+        The values of parameters that a setting does not have.
+    folder : Path or None
+        Of a function's program: it leaves its time and the digest of its result there.
+    """
+
+    kind: str
+    what: str
+    arguments: Sequence[str] = ()
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    folder: Path | None = None
+
+    @property
+    def selection(self) -> list[str]:
+        """What python is given in front of the arguments."""
+        return [*{"module": ["-m"], "code": ["-c"]}.get(self.kind, []), self.what]
+
+
+class ChildRunner:
+    """Runs a program in child processes, one after the other.
+
+    Parameters
+    ----------
+    program : Program
+    check : str, optional
+        A shell command that gets the program's stdout on its stdin, and ends with status 0 if that
+        is right.
+    """
+
+    def __init__(self, program: Program, check: str | None = None) -> None:
+        self._program = program
+        self._check = check
+
+    def run(self, setting: Setting, timeout: float) -> Trial:
+        """Run it once, to measure it."""
+        return self._trial([sys.executable, *self._program.selection], setting, timeout)
+
+    def record(self, setting: Setting, timeout: float) -> Trial:
+        """Run it once with all profilers, to see what it does."""
+        from dask_diag.storage import load
+
+        with tempfile.TemporaryDirectory(prefix="dask_diag-tune-") as folder:
+            path = os.path.join(folder, "run.diag")
+            options = ["--quiet", f"--output={path}", *self._program.selection[:-1], "--"]
+            command = [sys.executable, "-m", "dask_diag", "run", *options, self._program.what]
+            trial = self._trial(command, setting, timeout)
+            try:
+                recording = load(path)
+            except DiagnosticError:
+                # It did not come to be recorded; its status says more.
+                return trial
+        return Trial(**{**vars(trial), "recording": recording})
+
+    def _trial(self, command: Sequence[str], setting: Setting, timeout: float) -> Trial:
+        parameters = {**self._program.defaults, **setting.parameters}
+        command = [*command, *filled(self._program.arguments, parameters)]
+        environment = {**os.environ, **setting.environment}
+        with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+            ended = run_child(command, environment, timeout, stdout=stdout, stderr=stderr)
+            if ended.status:
+                error = _last_line(stderr)
+                return Trial(ended.wall, ended.status, ended.timed_out, error=error)
+            wall, output = self._result(ended, stdout)
+            check = self._checked(stdout, environment, timeout)
+        return Trial(wall, output=output, check=check)
+
+    def _result(self, ended: Ended, stdout: IO[bytes]) -> tuple[float, str]:
+        """The wall time, and a digest of the result."""
+        if self._program.folder is not None:
+            wall, output = read_result(self._program.folder)
+            return wall, output
+        return ended.wall, _digest(stdout)
+
+    def _checked(
+        self, stdout: IO[bytes], environment: Mapping[str, str], timeout: float
+    ) -> int | None:
+        """The status of the check command, if there is one."""
+        if self._check is None:
+            return None
+        stdout.seek(0)
+        shell = ["/bin/sh", "-c", self._check] if os.name == "posix" else self._check.split()
+        with tempfile.TemporaryFile() as ignored:
+            ended = run_child(
+                shell, environment, timeout, stdout=ignored, stderr=ignored, stdin=stdout
+            )
+        return ended.status
+
+
+def _digest(file: IO[bytes]) -> str:
+    file.seek(0)
+    digest = hashlib.sha256()
+    while block := file.read(1 << 20):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def _last_line(file: IO[bytes]) -> str:
+    file.seek(max(0, file.seek(0, os.SEEK_END) - 10_000))
+    lines = file.read().decode("utf-8", "replace").strip().splitlines()
+    return lines[-1].strip() if lines else ""

@@ -1,0 +1,247 @@
+"""`tune`: record a program, try settings on it beside each other, and say which to use."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from dask_diag.analysis.findings import Finding, findings
+from dask_diag.errors import DiagnosticError
+from dask_diag.model.recording import Recording
+from dask_diag.tuning.agreement import Agreement
+from dask_diag.tuning.candidates import candidates, more_workers, requested
+from dask_diag.tuning.function_program import write_function
+from dask_diag.tuning.predictions import Predictions
+from dask_diag.tuning.race import Race
+from dask_diag.tuning.result import TuneResult
+from dask_diag.tuning.rows import rows_of
+from dask_diag.tuning.settings import Setting, combined
+from dask_diag.tuning.trials import ChildRunner, Program, TrialRunner
+
+__all__ = ["seconds_of_budget", "tune", "tune_with"]
+
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_DOUBLINGS = 3
+"""How often the number of workers is doubled while the most workers are the fastest."""
+_ENOUGH = 0.1
+"""Seconds of a run below which settings are lost in the time that python takes to start."""
+
+
+def tune(
+    program: str | os.PathLike[str] | Callable[[], Any] | Program,
+    arguments: Sequence[str] = (),
+    *,
+    schedulers: Iterable[str] = (),
+    workers: Iterable[int] = (),
+    config: Mapping[str, Iterable[str]] | None = None,
+    parameters: Mapping[str, Sequence[str]] | None = None,
+    only: bool = False,
+    budget: float | str = "10m",
+    check: str | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> TuneResult:
+    """Try settings on an unchanged program, and measure which are faster.
+
+    It is run in child processes: once to record it, and then again and again, without and with each
+    setting in turn, until the gains are certain or the budget is spent. What findings advise is
+    tried, and a few settings that often help: one native thread, each local scheduler, more and
+    fewer workers. Of those that are faster all are then tried together.
+
+    Parameters
+    ----------
+    program : path or callable
+        A script, or a function without arguments. A function travels by cloudpickle; only the time
+        of its call counts.
+    arguments : sequence of str, optional
+        Of the script.
+    schedulers : iterable of {"threads", "processes", "sync"}, optional
+        Try these, too.
+    workers : iterable of int, optional
+        Try these numbers of workers, too.
+    config : mapping of str to iterable of str, optional
+        Values to try of keys of dask's configuration, such as ``{"array.chunk-size": ["64MiB"]}``.
+    parameters : mapping of str to sequence of str, optional
+        Values to try of ``{name}`` in the arguments, of which the first is that of the baseline; of
+        a name that is not in them, values of an environment variable.
+    only : bool, optional
+        Try only what is asked for.
+    budget : float or str, optional
+        Seconds, or text such as ``"90s"``, ``"10m"`` or ``"1h"``.
+    check : str, optional
+        A shell command that gets what the script printed on its stdin, and ends with status 0 if
+        that is right. Without it, what is printed (or returned) must be the same with each setting.
+    progress : callable, optional
+        Called with a line of text before each run.
+
+    Returns
+    -------
+    TuneResult
+        After Ctrl-C, what is known by then.
+
+    Raises
+    ------
+    DiagnosticError
+        If the program fails without any setting, computes nothing on a local scheduler, or if a
+        value cannot be tried.
+
+    Examples
+    --------
+    >>> from dask_diag import tune
+    >>> result = tune("script.py", budget="5m")         # doctest: +SKIP
+    >>> result.best.shell_lines()                       # doctest: +SKIP
+    ['export DASK_SCHEDULER=processes']
+    """
+    values = {name: [str(v) for v in each] for name, each in (parameters or {}).items()}
+    pairs = [(key, str(value)) for key, each in (config or {}).items() for value in each]
+    with ExitStack() as stack:
+        if callable(program):
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dask_diag-")))
+            write_function(program, folder)
+            name = "dask_diag.tuning.function_program"
+            program = Program("module", name, [str(folder)], folder=folder)
+        elif not isinstance(program, Program):
+            program = Program("script", os.fspath(program), list(arguments))
+        if program.kind == "script" and not os.path.exists(program.what):
+            raise DiagnosticError(f"cannot run {program.what}: there is no such file")
+        in_arguments = {n: v for n, v in values.items() if _is_in(n, program.arguments)}
+        defaults = {name: each[0] for name, each in in_arguments.items()}
+        program = Program(program.kind, program.what, program.arguments, defaults, program.folder)
+        others = {n: v[1:] if n in in_arguments else v for n, v in values.items()}
+        asked_for = requested(
+            _known(schedulers), _numbers(workers), pairs, others, program.arguments
+        )
+        return tune_with(
+            ChildRunner(program, check),
+            asked_for,
+            only=only,
+            budget=seconds_of_budget(budget),
+            progress=progress or _silent,
+            subject="stdout" if program.folder is None else "what it returns",
+        )
+
+
+def tune_with(
+    runner: TrialRunner,
+    asked_for: Sequence[Setting],
+    *,
+    budget: float,
+    only: bool = False,
+    progress: Callable[[str], None] = lambda line: None,
+    clock: Callable[[], float] = monotonic,
+    subject: str = "stdout",
+) -> TuneResult:
+    """The same with anything that runs a program, and any clock."""
+    race = Race(runner, clock, budget, progress)
+    notes: list[str] = []
+    first = race.start()
+    if first.failed:
+        how = "it took longer than the budget" if first.timed_out else f"status {first.status}"
+        error = f": {first.error}" if first.error else ""
+        raise DiagnosticError(f"the program fails without any setting ({how}){error}")
+    recording = first.recording
+    if recording is None or not len(recording.computations):
+        raise DiagnosticError(
+            "nothing to tune: the program computed nothing on Dask's local schedulers"
+        )
+    advised = findings(recording)
+    settings = _distinct([*asked_for, *([] if only else candidates(recording, advised))])
+    try:
+        race.run(settings)
+        _run_what_follows(race, subject)
+    except KeyboardInterrupt:
+        notes.append("interrupted: this is what was measured until then")
+        return replace(_result(race, recording, advised, subject, notes), is_interrupted=True)
+    return _result(race, recording, advised, subject, notes)
+
+
+def _run_what_follows(race: Race, subject: str) -> None:
+    """Try more of what helped: twice as many workers, and then all that helped together."""
+    for _ in range(_DOUBLINGS):
+        more = more_workers([each.setting for each in race.contestants], _winners(race, subject))
+        if more is None or race.is_out_of_time:
+            break
+        race.run([more])
+    both = combined(_winners(race, subject))
+    if both is not None and not race.is_out_of_time:
+        race.run([both])
+
+
+def _winners(race: Race, subject: str) -> list[Setting]:
+    """Settings that are faster, the fastest first."""
+    agreement = Agreement(race.baseline.trials.values(), subject)
+    rows = rows_of(race.baseline, race.contestants, race.gains(), {}, agreement)
+    return [row.setting for row in rows if row.is_faster]
+
+
+def _result(
+    race: Race, recording: Recording, advised: list[Finding], subject: str, notes: list[str]
+) -> TuneResult:
+    predictions = Predictions(recording, advised)
+    predicted = {
+        each.setting.name: predictions.gain(each.setting, race.baseline.median)
+        for each in race.contestants
+    }
+    agreement = Agreement(race.baseline.trials.values(), subject)
+    rows = rows_of(race.baseline, race.contestants, race.gains(), predicted, agreement)
+    if agreement.note:
+        notes.append(agreement.note)
+    if race.is_out_of_time:
+        notes.append("the budget was spent before every setting was decided")
+    if 0 < race.baseline.median < _ENOUGH:
+        notes.append("a run is so short that little but the start of python is measured")
+    for each in race.contestants:
+        trials = [*each.trials.values(), *([each.recorded] if each.recorded else [])]
+        error = next((trial.error for trial in trials if trial.error), "")
+        if error and each.dropped.startswith("fails"):
+            notes.append(f"{each.setting.name} {each.dropped}: {error}")
+    gains = {row.setting.reason: row.gain.estimate for row in reversed(rows) if row.gain}
+    measured = tuple((each, gains.get(each.code, float("nan"))) for each in advised)
+    return TuneResult(tuple(rows), recording, measured, tuple(notes))
+
+
+def _distinct(settings: Iterable[Setting]) -> list[Setting]:
+    by_change: dict[tuple[tuple[str, str], ...], Setting] = {}
+    for setting in settings:
+        by_change.setdefault(tuple(sorted(setting.changes.items())), setting)
+    return list(by_change.values())
+
+
+def seconds_of_budget(value: float | str) -> float:
+    """The seconds of text such as ``90s`` or ``10m``."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([a-z]*)\s*", str(value))
+    if match is None or match[2] not in _UNITS or not float(match[1]):
+        raise DiagnosticError(f"budget: expected a time such as 90s, 10m or 1h, found {value!r}")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def _known(schedulers: Iterable[str]) -> list[str]:
+    names = list(schedulers)
+    for name in names:
+        if name not in ("threads", "processes", "sync"):
+            raise DiagnosticError(
+                f"schedulers: expected threads, processes or sync, found {name!r}"
+            )
+    return names
+
+
+def _numbers(workers: Iterable[int]) -> list[int]:
+    numbers = list(workers)
+    for number in numbers:
+        if not isinstance(number, int) or number < 1:
+            raise DiagnosticError(f"workers: expected whole numbers above 0, found {number!r}")
+    return numbers
+
+
+def _is_in(name: str, arguments: Sequence[str]) -> bool:
+    return any(f"{{{name}}}" in argument for argument in arguments)
+
+
+def _silent(line: str) -> None:
+    pass

@@ -1,0 +1,51 @@
+"""Predictions of the simulator as a table: for a terminal, a notebook, or a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dask_diag.formatting import amount, percent, seconds
+from dask_diag.model.table import Table
+from dask_diag.schema import Activity
+from dask_diag.views.escaping import shown
+from dask_diag.views.text import Summary, table_summary
+
+__all__ = ["HEADINGS", "NOTE", "prediction_rows", "what_if_summary"]
+
+HEADINGS = ("what if", "predicted", "gain", "times as fast")
+_NEGLIGIBLE = 0.0005
+NOTE = (
+    "The recorded graph is replayed on the same machine: tasks that need a CPU share those that it "
+    "has. Changes do not add up."
+)
+
+
+def what_if_summary(table: Table, measured: float) -> Summary:
+    """The table that `dask_diag.what_if` made, at most 80 columns wide."""
+    rows = list(prediction_rows(table))
+    recorded = float(table["seconds"][0])
+    heading = (
+        f"Wall time measured: {seconds(measured)}; replayed as recorded: {seconds(recorded)} "
+        f"({percent(recorded / measured) if measured else 'unknown'})"
+    )
+    return table_summary(heading, HEADINGS, rows, [NOTE] if len(rows) > 1 else [])
+
+
+def prediction_rows(table: Table) -> Iterator[tuple[str, ...]]:
+    """The cells of each change, and last those of the recording as it was."""
+    first, *changes = table.to_dicts()
+    for row in changes:
+        share = row["gain"] / first["seconds"] if first["seconds"] else 0.0
+        no_gain = abs(share) < _NEGLIGIBLE
+        gain = "none" if no_gain else f"{seconds(row['gain'])} ({percent(share)})"
+        label = _label(row["kind"], shown(row["name"], 24))
+        yield label, seconds(row["seconds"]), gain, f"{amount(row['speedup'])}×"
+    yield "as recorded", seconds(first["seconds"]), "", ""
+
+
+def _label(kind: str, name: str) -> str:
+    if kind == "workers":
+        return f"{name} worker{'' if name == '1' else 's'}"
+    if kind == "function":
+        return f"{name} twice as fast"
+    return "no unexplained waits" if name == Activity.UNEXPLAINED else f"no {name}"

@@ -1,0 +1,192 @@
+"""What a reader must know before the numbers, and numbers that would mislead."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+
+import bokeh.models as bm
+import numpy as np
+import pytest
+
+from dask_diag import MemorySampler, Profiler, Recording, load, report, summary, visualize
+from dask_diag.schema import STATES
+from dask_diag.storage import save
+from dask_diag.views.findings import no_findings
+from dask_diag.views.report.plots import bounded
+from dask_diag.views.summary_lines import memory_growth
+
+from .stacks import MAIN, recording_of_stacks
+from .tables import filled_table
+from .test_report import page_of
+from .test_views import recording_of
+
+pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
+TASKS = [("f", 0.0, 4.0, 3.9, "thread-0"), ("g", 0.0, 4.0, 3.9, "thread-1")]
+
+
+@pytest.mark.parametrize("state", ["truncated", "damaged"])
+def test_a_recording_that_lost_a_part_says_so_before_any_number(state, tmp_path):
+    recording = replace(recording_of(TASKS), state=state)
+    sentence = f"This recording is {state}: "
+    second = str(summary(recording)).split("\n\n")[1]
+    assert second.startswith(f"! {sentence}")
+    assert sentence in summary(recording)._repr_html_()
+    for write in (report, lambda *args: visualize(*args, show=False)):
+        write(recording, tmp_path / "page.html")
+        text = (tmp_path / "page.html").read_text()
+        assert '<p class="notice" role="note">' + sentence in text
+        assert text.index(sentence) < text.index("<main")
+
+
+def test_a_complete_recording_has_no_such_sentence(tmp_path):
+    recording = recording_of(TASKS)
+    assert recording.state == next(iter(STATES))
+    report(recording, tmp_path / "page.html")
+    visualize(recording, tmp_path / "drawn.html", show=False)
+    for text in (
+        str(summary(recording)),
+        (tmp_path / "page.html").read_text(),
+        (tmp_path / "drawn.html").read_text(),
+    ):
+        assert "This recording is" not in text
+
+
+def test_nothing_stood_out_only_where_everything_was_examined(tmp_path):
+    complete = recording_of(TASKS)
+    truncated = replace(complete, state="truncated")
+    empty = Recording(start=0.0, stop=1.0, epoch=0.0)
+    assert no_findings(complete) == "Nothing stood out."
+    assert no_findings(truncated).startswith("No findings in what could be loaded; ")
+    assert no_findings(empty) == "No findings: no tasks were recorded."
+    for recording, expected in ((truncated, "No findings in what"), (empty, "No findings: no")):
+        found = page_of(recording, tmp_path).sections["findings"]
+        assert expected in found
+        assert "Nothing stood out" not in found
+
+
+def test_a_file_that_is_cut_anywhere_has_a_summary_and_a_report(tmp_path):
+    with Profiler() as profiler:
+        import dask
+
+        dask.delayed(sum)([1, 2]).compute(scheduler="sync")
+    save(profiler.recording, tmp_path / "run.diag")
+    complete = (tmp_path / "run.diag").read_bytes()
+    for share in (0.6, 0.8, 0.9, 0.99):
+        (tmp_path / "cut.diag").write_bytes(complete[: int(share * len(complete))])
+        try:
+            recording = load(tmp_path / "cut.diag")
+        except Exception:
+            continue
+        assert "truncated" in summary(recording)
+        assert page_of(recording, tmp_path).failed == []
+
+
+def test_a_recording_of_nothing_says_so():
+    assert (
+        str(summary(Recording(start=0.0, stop=1.0, epoch=0.0))) == "No computations were recorded"
+    )
+
+
+def test_tasks_of_unknown_workers_are_no_worker():
+    rows = [*TASKS, ("h", 0.0, 4.0, 3.9, "unknown")]
+    assert "3 tasks on 2 workers" in summary(recording_of(rows))
+
+
+@pytest.mark.parametrize(("rows", "expected"), [(9, "Only 90 samples: "), (10, None)])
+def test_a_flame_graph_of_few_samples_has_a_warning(rows, expected):
+    # The recordings of `recording_of_stacks` have ten samples a row.
+    recording = recording_of_stacks([((0.0, 1.0), "f", [MAIN], 1.0, 1.0)] * rows)
+    panel = visualize(recording, plots=["flame"], show=False, save=False)
+    texts = [div.text for div in panel.select({"type": bm.Div}) if div.text]
+    assert texts == ([f"{expected}shares are uncertain by up to ±5%."] if expected else [])
+
+
+def test_the_legend_of_the_timeline_names_what_is_drawn():
+    def names(*times):
+        recording = recording_of_stacks([((0.0, 1.0), "f", path, 1.0, cpu) for path, cpu in times])
+        panel = visualize(recording, plots=["flame"], show=False, save=False)
+        return {item.label.value for item in panel.select({"type": bm.LegendItem})}
+
+    assert names(([MAIN], 1.0)) == {"CPU"}
+    assert names(([MAIN], 0.25)) == {"CPU", "waiting"}
+    assert "not known" in names(([MAIN], 0.5), ([MAIN], float("nan")))
+
+
+@dataclass
+class Usage:
+    """An analysis of which only the growth of memory is known."""
+
+    rows: list[dict]
+
+    @property
+    def memory_usage(self):
+        return SimpleNamespace(to_dicts=lambda: self.rows)
+
+
+@pytest.mark.parametrize(
+    ("sampled", "bound", "shown"),
+    [(4, "upper", False), (5, "upper", True), (1, "exact", True), (0, "", False)],
+)
+def test_growth_is_shown_if_it_can_tell_functions_apart(sampled, bound, shown):
+    rows = [{"function": "f", "sampled": sampled, "bound": bound}]
+    assert memory_growth(Usage(rows)) == (rows if shown else [])
+
+
+def test_a_bound_of_nothing_known_is_unknown():
+    assert bounded("upper", 2e6) == "≤ 2.00 MB"
+    assert bounded("exact", 2e6) == "2.00 MB"
+    assert bounded("upper", float("nan")) == "unknown"
+
+
+def test_the_peak_of_cpu_is_never_below_the_average():
+    # One sample long enough to be a peak, and many short ones above it.
+    time = np.array([0.1, *(0.1 + 0.01 * np.arange(1, 11))])
+    cpu = np.array([50.0, *[150.0] * 10])
+    resources = filled_table("resources", {"time": time, "cpu": cpu})
+    line = summary(replace(recording_of(TASKS), resources=resources))
+    average, peak = re.search(r"CPU +(\d+)% on average(?:, peak (\d+)%)?", line).groups()
+    assert peak is None or int(peak) >= int(average)
+
+
+@pytest.mark.parametrize(
+    ("times", "unknown"),
+    [
+        ([0.02, 0.5, 1.0, 1.02, 1.5], [0, 3]),
+        ([0.01, 0.02, 0.03], []),
+        ([0.02], []),
+        ([0.3, 1.0, 2.0], []),
+    ],
+)
+def test_cpu_of_an_interval_too_short_to_measure_is_not_drawn(times, unknown):
+    cpu = np.where(np.isin(np.arange(len(times)), unknown), 214.0, 90.0)
+    resources = filled_table("resources", {"time": np.array(times), "cpu": cpu})
+    recording = replace(recording_of(TASKS), resources=resources)
+    figure = visualize(recording, plots=["resources"], show=False, save=False)
+    (source,) = {r.data_source for r in figure.renderers}
+    assert np.flatnonzero(np.isnan(source.data["cpu"])).tolist() == unknown
+    assert figure.y_range.end == 100
+
+
+def test_the_legend_of_activities_names_what_can_be_seen(tmp_path):
+    # Of 20 s of two workers 10 s are idle, and 1 ms of a task of 10 s is not CPU.
+    rows = [("f", 0.0, 10.0, 9.999, "thread-0")]
+    activities = page_of(recording_of(rows), tmp_path).sections["activities"]
+    assert "thread-cpu 10.0 s, 50%" in activities
+    assert "thread-noncpu" not in activities
+    assert "and 1 more" in activities
+    # The same 1 ms is most of what tasks did here, so it is seen in the bars of functions.
+    rows = [("f", 0.0, 0.0011, 0.0001, "thread-0")]
+    activities = page_of(recording_of(rows), tmp_path).sections["activities"]
+    assert "thread-noncpu 1.00 ms, <0.1%" in activities
+
+
+def test_the_plot_of_a_memory_sampler_has_its_peak_and_fits_the_window():
+    sampler = MemorySampler()
+    with sampler.sample("block", interval=0.01):
+        sum(range(10_000))
+    figure = sampler.plot()
+    assert re.fullmatch(r"Memory, peak \d+(\.\d+)? MB", figure.title.text)
+    assert (figure.sizing_mode, figure.max_width) == ("stretch_width", 1000)
+    assert (sampler.plot(width=300).sizing_mode, sampler.plot(width=300).width) == (None, 300)

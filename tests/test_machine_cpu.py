@@ -1,0 +1,248 @@
+"""CPU of other programs: neither of this process nor of what it started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+
+import dask.threaded
+import numpy as np
+import pytest
+
+from dask_diag import Profiler, ResourceProfiler, combine, findings
+from dask_diag.capture.system import machine_cpu
+from dask_diag.capture.system.machine_cpu import OthersCpu, cpu_of_others, used_since
+
+from .test_finding_thresholds import found, two_at_once, with_waits
+
+SPIN = "import time\nwhile time.process_time() < {seconds}: pass"
+# It ends itself: what has no parent any more is waited for by no one.
+ORPHAN = """
+import os, sys, time
+if os.fork():
+    os._exit(0)
+os.setsid()
+sys.stdout.write(str(os.getpid()))
+sys.stdout.close()
+os.close(1)
+end = time.time() + {seconds}
+while time.time() < end: pass
+"""
+
+
+def spin(seconds):
+    start = time.thread_time()
+    while time.thread_time() - start < seconds:
+        pass
+
+
+class Machine:
+    """Two CPUs, of which this process used so much."""
+
+    def __init__(self, monkeypatch):
+        self.now = self.idle = self.own = 0.0
+        self.reads = 0
+        monkeypatch.setattr(machine_cpu, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(machine_cpu, "thread_time", lambda: self.reads * 0.001)
+        monkeypatch.setattr(machine_cpu, "idle_seconds", self.read)
+        monkeypatch.setattr(machine_cpu, "own_seconds", lambda: self.own)
+
+    def read(self):
+        self.reads += 1
+        return 2, self.idle
+
+    def passes(self, seconds, own=0.0, others=0.0):
+        self.now += seconds
+        self.own += own
+        self.idle += 2 * seconds - own - others
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    return Machine(monkeypatch)
+
+
+def test_others_have_what_is_neither_idle_nor_own(machine):
+    reader = OthersCpu()
+    machine.passes(100.0)
+    before = reader.read()
+    machine.passes(10.0, own=4.0, others=7.0)
+    assert used_since(before, reader.read()) == pytest.approx(7.0)
+
+
+def test_reading_takes_a_hundredth_of_the_time(machine):
+    reader = OthersCpu()
+    for _ in range(1000):
+        machine.passes(0.01)
+        reader.read()
+    assert 50 < machine.reads <= 102
+
+
+def test_a_second_reading_that_is_too_soon_says_nothing(machine):
+    reader = OthersCpu()
+    machine.passes(1.0)
+    before = reader.read()
+    machine.passes(0.04, others=0.04)
+    assert np.isnan(used_since(before, reader.read()))
+
+
+def test_counters_that_lag_are_no_negative_cpu(machine):
+    reader = OthersCpu()
+    machine.passes(1.0)
+    before = reader.read()
+    machine.passes(1.0, own=1.0, others=-0.02)
+    assert used_since(before, reader.read()) == 0.0
+
+
+def test_what_cannot_be_read_is_not_known(machine, monkeypatch):
+    def refuse():
+        raise PermissionError("/proc/stat")
+
+    monkeypatch.setattr(machine_cpu, "idle_seconds", refuse)
+    machine.passes(1.0)
+    assert np.isnan(OthersCpu().read())
+    assert np.isnan(used_since(np.nan, np.nan))
+
+
+def test_other_systems_ask_psutil(monkeypatch):
+    cpus, idle = machine_cpu.idle_seconds()
+    monkeypatch.setattr(machine_cpu.sys, "platform", "darwin")
+    monkeypatch.setattr(machine_cpu.os, "sched_getaffinity", lambda pid: set(range(cpus)))
+    assert machine_cpu.idle_seconds()[0] == cpus
+    assert machine_cpu.idle_seconds()[1] == pytest.approx(idle, abs=2.0)
+
+
+def test_only_cpus_that_the_process_may_use_count(monkeypatch):
+    idle = machine_cpu._psutil_idle()
+    monkeypatch.setattr(machine_cpu.os, "sched_getaffinity", lambda pid: {0}, raising=False)
+    assert machine_cpu.idle_seconds() == (1, pytest.approx(idle[0], abs=1.0))
+
+
+def test_a_child_that_computes_is_no_other_program(retried):
+    def measure():
+        before = machine_cpu.own_seconds()
+        child = subprocess.Popen([sys.executable, "-c", SPIN.format(seconds=0.4) + "\ninput()"],
+                                 stdin=subprocess.PIPE)  # fmt: skip
+        deadline = time.monotonic() + 60
+        while machine_cpu.own_seconds() - before < 0.4 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        running = machine_cpu.own_seconds() - before
+        child.communicate(b"\n")
+        ended = machine_cpu.own_seconds() - before
+        assert 0.4 <= running
+        # What it had counted is counted once, also after it was waited for.
+        assert running <= ended + 0.03 < running + 0.3
+
+    retried(measure)
+
+
+@pytest.fixture
+def busy_program():
+    """Programs that spin on every CPU and are no descendants of this one."""
+    pids = []
+    try:
+        for _ in range(len(os.sched_getaffinity(0))):
+            done = subprocess.run(
+                [sys.executable, "-c", ORPHAN.format(seconds=90)],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                check=True,
+                timeout=60,
+            )
+            pids.append(int(done.stdout))
+        yield pids
+    finally:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="has processes without a parent")
+def test_a_busy_machine(busy_program, retried):
+    """Each of two workers has about half of a CPU."""
+    cpus = len(os.sched_getaffinity(0))
+    dsk = {("spin", n): (spin_without_the_lock, 0.1) for n in range(8 * cpus)}
+
+    def measure():
+        with Profiler(waits=True) as prof, ResourceProfiler(dt=0.2) as rprof:
+            dask.threaded.get(dsk, list(dsk), num_workers=cpus)
+        recording = combine([prof.recording, rprof.recording])
+        wall = float((recording.computations.stop - recording.computations.start).sum())
+        others = float(recording.computations.others_cpu.sum())
+        assert 0.25 * cpus * wall < others < 1.02 * cpus * wall
+        finding = {f.code: f for f in findings(recording)}["busy-machine"]
+        assert finding.seconds_lost > 0.1 * wall
+        assert "Other programs used" in finding.evidence
+        sampled = recording.resources.cpu_others
+        assert np.nanmean(sampled) == pytest.approx(100 * others / wall, rel=0.3)
+
+    retried(measure)
+
+
+def spin_without_the_lock(seconds):
+    import hashlib
+
+    data = bytes(1_000_000)
+    start = time.thread_time()
+    while time.thread_time() - start < seconds:
+        hashlib.sha256(data).digest()
+
+
+def test_a_computation_that_is_short_has_nothing_known_of_others():
+    cpu_of_others()
+    with Profiler() as prof:
+        dask.threaded.get({("x", 0): (int, 1)}, [("x", 0)])
+    assert np.isnan(prof.recording.computations.others_cpu).all()
+
+
+def busy(others, waited, activity="cpu-wait", process_cpu=None, **kwargs):
+    """Two tasks of a second at once on two CPUs, that waited so long."""
+    cpu = 1 - waited
+    process_cpu = 2 * cpu if process_cpu is None else process_cpu
+    recording = two_at_once(cpu=cpu, process_cpu=process_cpu, others_cpu=others, **kwargs)
+    return with_waits(recording, activity) if activity else recording
+
+
+@pytest.mark.parametrize(
+    ("arguments", "severity", "lost"),
+    [
+        ((0.21, 0.12), "medium", 0.105),
+        ((0.19, 0.12), None, 0),
+        ((1.0, 0.12), "medium", 0.12),
+        ((1.0, 0.07), None, 0),
+        ((1.0, 0.08), "low", 0.08),
+        ((1.0, 0.4), "high", 0.4),
+        # No more than others used can have been taken by them.
+        ((0.4, 0.4), "medium", 0.2),
+        # What tasks waited for was no CPU.
+        ((1.0, 0.4, "io-wait"), None, 0),
+        # Without waits: at least 1.7 s of CPU were used.
+        ((1.0, 0.4, None), "medium", 0.4),
+        ((0.51, 0.4, None), "medium", 0.255),
+        ((0.49, 0.4, None), None, 0),
+        ((float("nan"), 0.4), None, 0),
+    ],
+)
+def test_busy_machine(arguments, severity, lost):
+    finding = found(busy(*arguments)).get("busy-machine")
+    assert (finding and finding.severity) == severity
+    if finding:
+        assert finding.seconds_lost == pytest.approx(lost)
+        assert "measure again when the machine is idle" in finding.advice
+
+
+def test_other_programs_on_many_cpus_are_few():
+    assert "busy-machine" not in found(busy(1.0, 0.4, cpus=11))
+    assert "busy-machine" in found(busy(1.0, 0.4, cpus=9))
+
+
+def test_tasks_of_which_nothing_is_known_have_no_such_finding():
+    recording = busy(1.0, 0.4)
+    unknown = replace(recording, tasks=recording.tasks.rows(slice(0)))
+    assert "busy-machine" not in found(unknown)

@@ -1,0 +1,213 @@
+"""What profiling itself costs is measured, shown, and no evidence against the program."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from operator import add
+
+import dask.local
+import dask.multiprocessing
+import dask.threaded
+import numpy as np
+import pytest
+
+import dask_diag
+from dask_diag import CacheProfiler, Profiler, ResourceProfiler, SamplingProfiler, findings
+from dask_diag.analysis.analysis import Analysis
+from dask_diag.profilers import base, hook_cost
+
+from .recordings import NOTHING
+from .tables import filled_table
+
+
+def trivial(tasks):
+    return {("add", n): (add, n, 1) for n in range(tasks)}
+
+
+def profiled(*profilers, tasks=50, get=dask.local.get_sync):
+    dsk = trivial(tasks)
+    for profiler in profilers:
+        profiler.__enter__()
+    try:
+        get(dsk, list(dsk))
+    finally:
+        for profiler in profilers:
+            profiler.__exit__()
+    return profilers[-1].recording
+
+
+@pytest.fixture
+def calibrated(monkeypatch):
+    """What each kind of hook takes for a task, in place of what it takes here."""
+    known = {"tasks": 1e-3, "waits": 5e-3, "stacks": 3e-3, "results": 1e-4}
+    monkeypatch.setattr(hook_cost, "_known", known)
+
+
+@pytest.mark.parametrize(
+    ("make", "per_task"),
+    [
+        (lambda: [Profiler()], 1e-3),
+        (lambda: [CacheProfiler()], 1e-4),
+        (lambda: [SamplingProfiler()], 3e-3),
+        # Another profiler of tasks finds them measured already.
+        (lambda: [Profiler(), Profiler()], 1e-3),
+        (lambda: [Profiler(), SamplingProfiler(), CacheProfiler()], 3.1e-3),
+        (lambda: [ResourceProfiler()], 0.0),
+    ],
+)
+def test_hooks_count_per_task_and_once(make, per_task, calibrated):
+    recording = profiled(*make())
+    assert recording.computations.hooks_cpu.tolist() == pytest.approx([50 * per_task])
+
+
+def test_waits_have_hooks_of_their_own(calibrated):
+    prof = Profiler(waits=True)
+    recording = profiled(prof)
+    expected = 1e-3 if "waits=True" in " ".join(prof.notices()) else 5e-3
+    assert recording.computations.hooks_cpu.tolist() == pytest.approx([50 * expected])
+
+
+def test_calibration_is_done_once(monkeypatch):
+    monkeypatch.setattr(hook_cost, "_known", {})
+    done = []
+
+    def rehearse():
+        done.append("rehearsed")
+        return done.append
+
+    for _ in range(3):
+        assert hook_cost.seconds_per_task("x", rehearse) > 0
+    assert done.count("rehearsed") == 1
+    assert len(done) < 1_000
+
+
+def test_a_calibration_that_fails_is_a_notice(monkeypatch):
+    def fail(*args):
+        raise ZeroDivisionError("no clock")
+
+    monkeypatch.setattr(hook_cost, "_known", {})
+    monkeypatch.setattr(base, "seconds_per_task", fail)
+    recording = profiled(Profiler())
+    assert len(recording.tasks) == 50
+    assert "failed to calibrate its hooks: ZeroDivisionError: no clock" in recording.notices[0]
+
+
+def test_hooks_take_about_what_was_calibrated(retried):
+    """Real tasks empty the caches, so that they take somewhat more."""
+    dsk = trivial(3_000)
+
+    def cpu(profilers):
+        for profiler in profilers:
+            profiler.__enter__()
+        start = time.thread_time()
+        dask.local.get_sync(dsk, list(dsk))
+        spent = time.thread_time() - start
+        for profiler in profilers:
+            profiler.__exit__()
+        return spent / len(dsk)
+
+    def measure():
+        with_hooks, without = [], []
+        for _ in range(5):
+            without.append(cpu([]))
+            with_hooks.append(cpu([Profiler(waits=True), CacheProfiler()]))
+        added = min(with_hooks) - min(without)
+        prof, cache = Profiler(waits=True), CacheProfiler()
+        recording = profiled(prof, cache, tasks=1)
+        assert 0.3 < recording.computations.hooks_cpu[0] / added < 1.5
+
+    retried(measure)
+
+
+def test_hooks_in_worker_processes_are_not_known(calibrated):
+    recording = profiled(Profiler(), tasks=3, get=dask.multiprocessing.get)
+    assert np.isnan(recording.computations.hooks_cpu).all()
+    line = profiling_line(recording)
+    assert "not known: hooks in worker processes" in line
+    assert "in hooks" not in line
+
+
+def profiling_line(recording):
+    text = " ".join(str(dask_diag.summary(recording)).split())
+    return text.partition("Profiling ")[2]
+
+
+def with_own_cost(hooks=0.25, threads=0.15, wall=2.0):
+    computation = {
+        "computation": ["c"],
+        "start": [0.0],
+        "stop": [wall],
+        "workers": [1],
+        "cpus": [1],
+        "scheduler": ["threads"],
+        "process_cpu": [1.0],
+        "scheduler_cpu": [0.5],
+        "hooks_cpu": [hooks],
+    }
+    groups = {
+        "computation": ["c"] * 3,
+        "kind": ["tasks", "dask_diag", "dask_diag"],
+        "name": ["pool", "dask_diag-sampler", "dask_diag-record"],
+        "threads": [1, 1, 1],
+        "cpu_seconds": [0.5, threads - 0.05, 0.05],
+    }
+    return replace(
+        NOTHING,
+        start=0.0,
+        stop=wall,
+        notices=(),
+        computations=filled_table("computations", computation),
+        threads=filled_table("threads", groups),
+        tasks=filled_table(
+            "tasks",
+            {
+                "key": [f"x-{n}" for n in range(1000)],
+                "function": ["x"] * 1000,
+                "start": np.arange(1000) * 2e-3,
+                "stop": np.arange(1000) * 2e-3 + 1e-4,
+                "thread_cpu": [1e-4] * 1000,
+                "thread_noncpu": [0.0] * 1000,
+                "submitted": np.arange(1000) * 2e-3,
+                "collected": np.arange(1000) * 2e-3 + 2e-3,
+                "worker": ["thread-0"] * 1000,
+                "computation": ["c"] * 1000,
+                "outcome": ["ok"] * 1000,
+            },
+        ),
+    )
+
+
+def test_the_summary_says_what_profiling_cost():
+    line = profiling_line(with_own_cost())
+    assert line.startswith(
+        "250 ms of CPU in hooks and 150 ms of CPU in threads: at most 20% of the wall time"
+    )
+
+
+def test_the_summary_says_what_is_not_known_of_it():
+    unknown = replace(with_own_cost(hooks=math.nan), threads=filled_table("threads", {}))
+    assert profiling_line(unknown) == "not known: hooks and threads"
+    only_hooks = replace(with_own_cost(), threads=filled_table("threads", {}))
+    assert profiling_line(only_hooks) == (
+        "250 ms of CPU in hooks: at most 13% of the wall time; not known: threads"
+    )
+
+
+def test_every_summary_of_computations_says_so():
+    for profiler in (Profiler(), ResourceProfiler(), CacheProfiler(), SamplingProfiler()):
+        assert " of CPU in hooks" in profiling_line(profiled(profiler))
+    assert "Profiling" not in dask_diag.summary(NOTHING)
+
+
+def test_overhead_of_hooks_is_no_evidence_that_tasks_are_too_small():
+    """Half of the wall was spent in hooks: half of the overhead is not the program's."""
+
+    def evidence(hooks):
+        return {f.code: f.evidence for f in findings(with_own_cost(hooks))}["tasks-too-small"]
+
+    assert Analysis(with_own_cost(1.0)).activities["overhead"] == pytest.approx(1.9)
+    assert "100 µs of work and 1.90 ms of overhead" in evidence(0.0)
+    assert "100 µs of work and 950 µs of overhead" in evidence(1.0)
+    assert "tasks-too-small" not in {f.code for f in findings(with_own_cost(2.0))}

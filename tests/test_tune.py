@@ -1,0 +1,355 @@
+"""tune: real child processes, the command line and the function."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+import dask_diag
+from dask_diag.errors import DiagnosticError
+from dask_diag.tuning.candidates import candidates, requested
+from dask_diag.tuning.children import run_child
+from dask_diag.tuning.settings import Setting, combined, filled, of_parameter
+from dask_diag.tuning.trials import ChildRunner, Program
+
+from .test_cli_run import diag, environment
+from .test_tune_race import recorded
+
+pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
+
+SLEEPS = """
+import sys, time, dask
+if __name__ == "__main__":
+    tasks = [dask.delayed(time.sleep)(0.2) for n in range(12)]
+    dask.compute(*tasks)
+    print("done", *sys.argv[1:])
+"""
+
+
+def write(source, name="script.py"):
+    Path(name).write_text(source)
+    return name
+
+
+def child(code, timeout=60.0, **kwargs):
+    with open("out", "wb") as stdout, open("err", "wb") as stderr:
+        return run_child(
+            [sys.executable, "-c", code],
+            os.environ,
+            timeout,
+            stdout=stdout,
+            stderr=stderr,
+            **kwargs,
+        )
+
+
+def gone(pid):
+    """Whether a process has ended; it may take a moment to be reaped by another."""
+    for _ in range(500):
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+GRANDCHILDREN = """
+import subprocess, sys, time
+sleep = [sys.executable, "-c", "import time; time.sleep(300)"]
+inside = subprocess.Popen(sleep)
+outside = subprocess.Popen(sleep, start_new_session={apart})
+with open("pids.part", "w") as file:
+    file.write(f"{{inside.pid}} {{outside.pid}}")
+__import__("os").rename("pids.part", "pids")
+{end}
+"""
+
+
+def pids():
+    return list(map(int, Path("pids").read_text().split()))
+
+
+def test_a_child_that_takes_too_long_is_ended_with_all_that_it_started():
+    code = GRANDCHILDREN.format(apart=True, end="time.sleep(300)")
+    ended = child(code, timeout=3.0)
+    assert ended.timed_out
+    assert ended.status == -signal.SIGKILL
+    assert 3.0 <= ended.wall < 30.0
+    assert all(map(gone, pids()))
+
+
+def test_what_a_child_leaves_behind_is_ended():
+    ended = child(GRANDCHILDREN.format(apart=False, end=""))
+    assert (ended.status, ended.timed_out) == (0, False)
+    assert all(map(gone, pids()))
+
+
+def test_an_interrupted_run_is_ended_with_all_that_it_started(monkeypatch):
+    def interrupt_when_started():
+        while not Path("pids").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt_when_started)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        child(GRANDCHILDREN.format(apart=True, end="time.sleep(300)"))
+    thread.join()
+    assert all(map(gone, pids()))
+
+
+def test_a_run_has_its_time_status_output_and_check():
+    name = write("import sys; print('x', *sys.argv[1:]); print('oh', file=sys.stderr); sys.exit(0)")
+    runner = ChildRunner(Program("script", name, ["a"]), check="grep -q 'x a'")
+    trial, again = (runner.run(Setting("s"), 60.0) for _ in range(2))
+    assert (trial.status, trial.check, trial.error) == (0, 0, "")
+    assert trial.output == again.output != ""
+    assert 0 < trial.wall < 60
+    other = ChildRunner(Program("script", name, ["b"]), check="grep -q 'x a'").run(
+        Setting("s"), 60.0
+    )
+    assert (other.check, other.output == trial.output) == (1, False)
+    failing = ChildRunner(Program("code", "print(1); raise KeyError('k')")).run(Setting("s"), 60.0)
+    assert (failing.status, failing.error, failing.failed) == (1, "KeyError: 'k'", True)
+
+
+def test_settings_reach_an_unchanged_program():
+    name = write(SLEEPS.replace("0.2", "0.01"))
+    runner = ChildRunner(Program("script", name))
+    for setting, scheduler, workers in (
+        (Setting("s"), "threads", None),
+        (Setting("s", config={"scheduler": "processes", "num_workers": "3"}), "processes", 3),
+        (Setting("s", config={"scheduler": "sync"}), "synchronous", 1),
+        (Setting("s", config={"num_workers": "5"}), "threads", 5),
+    ):
+        computations = runner.record(setting, 60.0).recording.computations
+        assert computations.scheduler.tolist() == [scheduler]
+        assert workers is None or computations.workers.tolist() == [workers]
+        assert setting.scheduler in (None, scheduler)
+    code = "import dask, os; print(dask.config.get('array.chunk-size'), os.environ['N'])"
+    checked = ChildRunner(Program("code", code), check="grep -q '^7MiB 4$'")
+    setting = Setting("s", {"N": "4"}, {"array.chunk-size": "7MiB"})
+    assert checked.run(setting, 60.0).check == 0
+
+
+def test_parameters_are_filled_in_or_are_variables_of_the_environment():
+    arguments = ["--chunks={chunks}", "{chunks}-{other}"]
+    setting = of_parameter("chunks", "9", arguments)
+    assert filled(arguments, setting.parameters) == ["--chunks=9", "9-{other}"]
+    assert setting.environment == {}
+    assert of_parameter("N", "2", arguments).environment == {"N": "2"}
+    assert of_parameter("N", "a b", arguments).shell_lines() == ["export N='a b'"]
+
+
+def test_settings_are_combined_if_they_change_different_things():
+    one, two = Setting("1", config={"num_workers": "1"}), Setting("2", config={"num_workers": "2"})
+    threads = Setting("t", {"OMP_NUM_THREADS": "1"})
+    nested = Setting("n", config={"a.b": "1", "a.c": "2"})
+    assert combined([one, two]) is None
+    assert combined([]) is None
+    both = combined([one, two, threads, nested])
+    assert both.name == "1 + t + n"
+    assert both.changes == {**threads.changes, **one.changes, **nested.changes}
+    assert nested.configuration() == "a:\n  b: 1\n  c: 2"
+    with pytest.raises(DiagnosticError, match=r"configuration: expected a key such as array"):
+        _ = Setting("x", config={"a b": "1"}).environment
+
+
+def test_what_findings_advise_comes_first():
+    from dask_diag import Finding
+
+    gil = Finding("gil-bound", "high", 1.0, "", "")
+    names = [each.name for each in candidates(recorded("threads", 4), [gil])]
+    assert names[0] == "scheduler=processes"
+    assert {"scheduler=sync", "8 workers", "16 workers", "2 workers"} <= set(names)
+    assert "scheduler=threads" not in names
+    asked = requested(["sync"], [3], [("a.b", "1")], {"n": ["1", "2"]}, ["{n}"])
+    assert [each.name for each in asked] == ["scheduler=sync", "3 workers", "a.b=1", "n=1", "n=2"]
+
+
+def test_more_workers_win_where_tasks_sleep():
+    options = ["--only", "--workers", "12", "--html", "page.html", "--budget", "50s"]
+    done = diag("tune", *options, write(SLEEPS), "ä b")
+    assert (done.returncode, done.stderr) == (0, "page: page.html\n")
+    assert done.stdout.startswith("12 workers: ") or done.stdout.startswith("24 workers: ")
+    assert "export DASK_NUM_WORKERS=" in done.stdout
+    assert " as it is " in done.stdout
+    page = Path("page.html").read_text()
+    assert "<svg" in page
+    assert '<tr class="faster">' in page
+    assert "http" not in page.replace("http://www.w3.org", "")
+
+
+def test_a_script_that_crashes_or_prints_something_else_with_a_setting():
+    name = write(
+        SLEEPS.replace("0.2", "0.01")
+        + """
+    import os
+    value = os.environ.get("N", "0")
+    print(value if value != "1" else 0)
+    sys.exit(value == "3")
+"""
+    )
+    done = diag("tune", "--only", "--set", "N=1,2,3", "--budget", "40s", name)
+    assert done.returncode == 0
+    text = " ".join(done.stdout.split())
+    assert text.startswith("No setting is ")
+    assert "N=2: " in text
+    assert ", stdout differs" in text
+    assert "N=3: fails (status 1)" in text
+    assert "N=1: " not in text
+
+
+def test_a_script_that_sets_its_own_scheduler_is_said_to():
+    name = write(SLEEPS.replace("0.2", "0.001").replace("*tasks", "*tasks, scheduler='threads'"))
+    done = diag("tune", "--only", "--scheduler", "sync", "--budget", "20s", name)
+    assert done.returncode == 0
+    text = " ".join(done.stdout.split())
+    assert "scheduler=sync: not applied: the script sets its own scheduler" in text
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_shows_what_is_known_and_leaves_no_child(number):
+    name = write(
+        SLEEPS + "    open(f'ran-{__import__(\"os\").getpid()}', 'w')\n    time.sleep(1)\n"
+    )
+    command = [sys.executable, "-m", "dask_diag", "tune", "--only", "--workers", "2,3", name]
+    process = subprocess.Popen(
+        command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while len(list(Path().glob("ran-*"))) < 4:
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(number)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == -number
+    assert "interrupted: this is what was measured until then" in " ".join(stdout.split())
+    assert "Traceback" not in stderr
+    assert all(gone(int(path.name.removeprefix("ran-"))) for path in Path().glob("ran-*"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["missing.py"], "cannot run missing.py: there is no such file"),
+        (["--budget", "soon", "script.py"], "budget: expected a time such as 90s, 10m or 1h"),
+        (["--scheduler", "threads,best", "script.py"], "expected threads, processes or sync"),
+        (["--workers", "0", "script.py"], "expected numbers such as 2,4,8"),
+        (["--set", "N", "script.py"], "expected NAME=VALUE, found 'N'"),
+        (["--only", "script.py"], "--only: name something to try"),
+        (["script.py"], "nothing to tune: the program computed nothing"),
+        (["-c", "raise KeyError(3)"], "the program fails without any setting (status 1): KeyError"),
+    ],
+)
+def test_what_cannot_be_tuned_is_one_line(arguments, message):
+    write("print(1)")
+    done = diag("tune", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+def test_progress_is_shown_on_a_terminal():
+    leader, follower = pty.openpty()
+    name = write(SLEEPS.replace("0.2", "0.001"))
+    options = ["--only", "--workers", "1", "--budget", "15s"]
+    command = [sys.executable, "-m", "dask_diag", "tune", *options, name]
+    process = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=follower)
+    os.close(follower)
+    shown = b""
+    with open(leader, "rb", buffering=0) as terminal:
+        try:
+            while block := terminal.read(4096):
+                shown += block
+        except OSError:
+            # All of the other side is closed.
+            pass
+    process.communicate(timeout=60)
+    assert b"\r\x1b[2Kas it is: recording (" in shown
+    assert b"1 worker: run 1 (" in shown
+    assert shown.endswith(b"\r\x1b[2K")
+
+
+def sleeping():
+    import dask
+
+    return dask.compute(*[dask.delayed(slept)(n) for n in range(8)])
+
+
+def slept(number):
+    time.sleep(0.15)
+    return number
+
+
+def test_a_function_is_tuned():
+    lines = []
+    result = dask_diag.tune(sleeping, workers=[8], only=True, budget="40s", progress=lines.append)
+    assert result.best is not None
+    assert result.best.workers >= 8
+    assert result.table["median"][0] < 1.5
+    assert lines[0] == "as it is: recording"
+    assert [finding.code for finding, _ in result.findings] == [
+        finding.code for finding in dask_diag.findings(result.recording)
+    ]
+    assert "<table>" in result._repr_html_()
+    with pytest.raises(DiagnosticError, match="schedulers: expected threads, processes or sync"):
+        dask_diag.tune(sleeping, schedulers=["best"])
+    with pytest.raises(DiagnosticError, match="workers: expected whole numbers above 0"):
+        dask_diag.tune(sleeping, workers=[0])
+
+
+@pytest.mark.truth
+@pytest.mark.timeout(1000)
+def test_processes_win_where_the_gil_is_the_bound(retried):
+    name = write("""
+import dask
+
+def spin(n):
+    total = 0
+    for value in range(8_000_000):
+        total += value
+    return total
+
+if __name__ == "__main__":
+    print(sum(dask.compute(*[dask.delayed(spin)(n) for n in range(16)])))
+""")
+
+    def measure():
+        result = dask_diag.tune(name, schedulers=["processes"], only=True, budget="5m")
+        assert result.best is not None, str(result.summary())
+        assert result.best.scheduler == "processes"
+
+    retried(measure)
+
+
+@pytest.mark.truth
+@pytest.mark.timeout(600)
+def test_nothing_wins_where_there_is_nothing_to_gain():
+    name = write("""
+import dask
+
+def spin(n):
+    total = 0
+    for value in range(3_000_000):
+        total += value
+    return total
+
+if __name__ == "__main__":
+    value = dask.delayed(spin)(0)
+    for n in range(4):
+        value = dask.delayed(lambda value, n: spin(n))(value, n)
+    print(value.compute())
+""")
+    result = dask_diag.tune(name, workers=[1, 3], schedulers=["sync"], only=True, budget="3m")
+    assert result.best is None, str(result.summary())

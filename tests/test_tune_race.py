@@ -1,0 +1,288 @@
+"""tune: which settings are run, how often, and what is said of them; by simulated programs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dask_diag.columns import Categorical
+from dask_diag.errors import DiagnosticError
+from dask_diag.tuning.gains import LOOKS, gains
+from dask_diag.tuning.settings import Setting
+from dask_diag.tuning.trials import Trial
+from dask_diag.tuning.tune import seconds_of_budget, tune_with
+
+from .recordings import NOTHING
+from .tables import filled_table
+
+pytestmark = pytest.mark.once
+
+
+def recorded(scheduler="threads", workers=2):
+    computations = filled_table(
+        "computations",
+        {
+            "computation": Categorical.of(["1-1"]),
+            "start": [0.0],
+            "stop": [1.0],
+            "workers": [workers],
+            "scheduler": Categorical.of([scheduler]),
+        },
+    )
+    return replace(NOTHING, start=0.0, stop=1.0, computations=computations)
+
+
+class Simulated:
+    """A program that takes so many seconds with each setting, by a clock of its own."""
+
+    def __init__(self, walls=None, noise=0.0, seed=0, default=10.0, **special):
+        self.walls, self.noise, self.default = walls or {}, noise, default
+        self.special = special
+        self.rng = np.random.default_rng(seed)
+        self.now = 0.0
+        self.runs, self.records = [], []
+
+    def clock(self):
+        return self.now
+
+    def wall(self, setting, timeout):
+        wall = self.walls.get(setting.name, self.default) * self.rng.lognormal(0, self.noise)
+        self.now += min(wall, timeout)
+        return min(wall, timeout), wall > timeout
+
+    def run(self, setting, timeout):
+        self.runs.append(setting.name)
+        wall, timed_out = self.wall(setting, timeout)
+        trial = Trial(wall, -9 if timed_out else 0, timed_out, output="same")
+        change = self.special.get("run", lambda setting, trial: trial)
+        return change(setting, trial)
+
+    def record(self, setting, timeout):
+        self.records.append(setting.name)
+        wall, timed_out = self.wall(setting, timeout)
+        recording = recorded(setting.scheduler or "threads", setting.workers or 2)
+        trial = Trial(wall, -9 if timed_out else 0, timed_out, recording=recording)
+        return self.special.get("record", lambda setting, trial: trial)(setting, trial)
+
+    def tune(self, settings=(), **kwargs):
+        options = {"only": bool(settings), "budget": 1e6, **kwargs}
+        return tune_with(self, list(settings), clock=self.clock, **options)
+
+
+def settings(*names):
+    return [Setting(name, {f"VARIABLE_{name}": "1"}) for name in names]
+
+
+def verdicts(result):
+    return dict(
+        zip(result.table["setting"].tolist(), result.table["verdict"].tolist(), strict=True)
+    )
+
+
+def test_the_faster_setting_is_found_with_its_gain():
+    program = Simulated({"a": 5.0, "b": 10.0, "c": 11.5}, noise=0.02)
+    result = program.tune(settings("a", "b", "c"))
+    assert result.best.name == "a"
+    assert verdicts(result)["a"] == "faster"
+    assert verdicts(result)["b"] == "no difference"
+    assert verdicts(result)["c"] == "slower"
+    row = result.rows[1]
+    assert row.gain.low < 2.0 < row.gain.high
+    assert row.median == pytest.approx(5.0, rel=0.05)
+    assert result.best.shell_lines() == ["export VARIABLE_a=1"]
+
+
+def test_runs_are_interleaved_and_each_round_starts_with_another():
+    program = Simulated(noise=0.05)
+    program.tune(settings("a", "b"))
+    assert program.runs[:9] == ["as it is", "a", "b", "a", "b", "as it is", "b", "as it is", "a"]
+
+
+def test_what_is_hopeless_is_run_no_more():
+    program = Simulated({"bad": 25.0, "slower": 13.0, "good": 9.0}, noise=0.02)
+    result = program.tune(settings("bad", "slower", "good"))
+    assert program.runs.count("bad") == 0
+    assert verdicts(result)["bad"].startswith("slower (2.5 times, one recorded run)")
+    assert program.runs.count("slower") == 3
+    assert program.runs.count("good") > 3
+
+
+def test_no_setting_is_faster_where_none_changes_anything():
+    # Twenty programs of every noise, eight settings each.
+    for noise in (0.01, 0.05, 0.2):
+        for seed in range(20):
+            program = Simulated(noise=noise, seed=seed)
+            result = program.tune(settings(*"abcdefgh"))
+            assert result.best is None
+            assert result.summary().startswith("No setting is faster: 8 settings tried")
+
+
+def test_chance_makes_a_winner_in_1_of_100_tables_at_most():
+    rng = np.random.default_rng(0)
+    winners = 0
+    for _ in range(300):
+        # One setting varies more than the others: what they have in common hides that.
+        noise = np.array([0.15, 0.03, 0.03, 0.03, 0.03])
+        walls = np.exp(rng.normal(0, 1, (5, LOOKS[-1])) * noise[:, None])
+        base = dict(enumerate(np.exp(rng.normal(0, 0.03, LOOKS[-1]))))
+        tables = (
+            gains(
+                {n: base[n] for n in range(look)},
+                {str(k): dict(enumerate(row[:look])) for k, row in enumerate(walls)},
+            )
+            for look in LOOKS
+        )
+        winners += any(gain.is_proven for table in tables for gain in table.values())
+    assert winners <= 3
+
+
+@pytest.mark.parametrize(("gain", "share"), [(1.2, 0.95), (1.5, 0.99), (3.0, 0.99)])
+def test_gains_are_found_beside_3_percent_of_noise(gain, share):
+    found = 0
+    for seed in range(40):
+        program = Simulated({"a": 10.0 / gain}, noise=0.03, seed=seed)
+        found += program.tune(settings("a", "b", "c")).best is not None
+    assert found >= share * 40
+
+
+def test_the_budget_is_kept():
+    program = Simulated(noise=0.1)
+    result = program.tune(settings(*"abcd"), budget=205.0)
+    assert program.now <= 205.0
+    assert "the budget was spent before every setting was decided" in result.notes
+    short = Simulated()
+    result = short.tune(settings(*"abcd"), budget=65.0)
+    assert short.now <= 65.0
+    assert set(verdicts(result).values()) == {"baseline", "too few runs (0 of 3)"}
+    assert result.best is None
+    assert result.summary().startswith("No setting is known to be faster: 4 of 4 settings had too")
+
+
+def test_a_run_that_hangs_is_ended():
+    program = Simulated({"hangs": math.inf})
+    result = program.tune(settings("hangs", "a"))
+    assert verdicts(result)["hangs"].startswith("slower (ended after 55 s)")
+    assert program.runs.count("a") >= 3
+
+
+def test_ctrl_c_shows_what_is_known():
+    def interrupt(setting, trial):
+        if program.now > 110:
+            raise KeyboardInterrupt
+        return trial
+
+    program = Simulated({"a": 4.0}, noise=0.02, run=interrupt)
+    result = program.tune(settings("a", "b"))
+    assert result.is_interrupted
+    assert result.best.name == "a"
+    assert "interrupted: this is what was measured until then" in result.summary()
+
+
+def test_a_setting_that_crashes_is_reported_and_others_go_on():
+    def crash(setting, trial):
+        return replace(trial, status=3, error="Boom") if setting.name == "bad" else trial
+
+    program = Simulated({"a": 5.0}, noise=0.01, record=crash)
+    result = program.tune(settings("bad", "a"))
+    assert verdicts(result)["bad"] == "fails (status 3)"
+    assert "bad fails (status 3): Boom" in result.notes
+    assert result.best.name == "a"
+    # Also if it does so later on.
+    program = Simulated({"bad": 2.0, "a": 5.0}, noise=0.01, run=crash)
+    assert program.tune(settings("bad", "a")).best.name == "a"
+    assert program.runs.count("bad") == 1
+
+
+def test_a_program_that_fails_by_itself_is_not_tuned():
+    program = Simulated(record=lambda setting, trial: replace(trial, status=1, error="KeyError: 3"))
+    with pytest.raises(
+        DiagnosticError, match=r"fails without any setting \(status 1\): KeyError: 3"
+    ):
+        program.tune(settings("a"))
+    empty = Simulated(record=lambda setting, trial: replace(trial, recording=NOTHING))
+    with pytest.raises(DiagnosticError, match="computed nothing on Dask's local schedulers"):
+        empty.tune(settings("a"))
+
+
+def test_a_faster_setting_with_another_result_is_not_used():
+    def other(setting, trial):
+        return replace(trial, output="other") if setting.name == "a" else trial
+
+    result = Simulated({"a": 2.0, "b": 5.0}, noise=0.01, run=other).tune(settings("a", "b"))
+    assert verdicts(result)["a"] == "faster, stdout differs"
+    assert result.best.name == "b"
+    assert "a: faster, stdout differs" in result.summary()
+
+
+def test_results_that_always_differ_cannot_be_compared_and_that_is_said():
+    def new(setting, trial):
+        return replace(trial, output=str(program.now))
+
+    program = Simulated({"a": 5.0}, noise=0.01, run=new)
+    result = program.tune(settings("a"))
+    assert result.best.name == "a"
+    assert any("stdout differs from run to run without any setting" in n for n in result.notes)
+
+
+def test_the_check_command_decides_instead():
+    def checked(setting, trial):
+        return replace(trial, output=str(program.now), check=int(setting.name == "a"))
+
+    program = Simulated({"a": 2.0, "b": 5.0}, noise=0.01, run=checked)
+    result = program.tune(settings("a", "b"))
+    assert verdicts(result)["a"] == "faster, --check fails"
+    assert result.best.name == "b"
+
+
+def test_a_program_that_sets_its_own_scheduler_or_workers():
+    own = Simulated(record=lambda setting, trial: replace(trial, recording=recorded("threads", 3)))
+    result = own.tune()
+    said = verdicts(result)
+    assert said["scheduler=processes"] == "not applied: the script sets its own scheduler"
+    assert said["6 workers"] == "not applied: the script sets its own number of workers"
+    assert "scheduler=processes: not applied: the script sets its own" in result.summary()
+    assert not {"scheduler=processes", "6 workers"} & set(own.runs)
+
+
+def test_what_helps_is_tried_together_and_workers_are_doubled_while_that_helps():
+    class Workers(Simulated):
+        def wall(self, setting, timeout):
+            speed = min((setting.workers or 2) / 2, 8) * (2 if setting.variables else 1)
+            wall = 10.0 / speed * self.rng.lognormal(0, 0.01)
+            self.now += wall
+            return wall, False
+
+    result = Workers().tune([Setting("one", {"THREADS": "1"})], only=False)
+    assert {"8 workers", "16 workers", "32 workers"} <= set(verdicts(result))
+    assert "64 workers" not in verdicts(result)
+    assert result.best.environment == {
+        "THREADS": "1",
+        "DASK_NUM_WORKERS": result.best.config["num_workers"],
+    }
+    assert result.best.workers in (16, 32)
+    assert f"    num_workers: {result.best.workers}" in result.summary()
+
+
+def test_the_summary_is_80_columns_wide():
+    program = Simulated({"a" * 90: 5.0}, noise=0.01)
+    result = program.tune(settings("a" * 90, "b"))
+    table, _, lines = result.summary().partition("To use it")
+    assert max(map(len, table.splitlines())) <= 80
+    assert "export VARIABLE_aaa" in lines
+    assert "<script>" not in Simulated().tune(settings("<script>")).page("<script>")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("10m", 600), ("1.5h", 5400), (20, 20), ("3 min", 180)]
+)
+def test_budgets(text, seconds):
+    assert seconds_of_budget(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "10x", "-1m", "0", "m"])
+def test_budgets_that_are_none(text):
+    with pytest.raises(DiagnosticError, match="budget: expected a time such as 90s, 10m or 1h"):
+        seconds_of_budget(text)

@@ -1,0 +1,121 @@
+"""What would be gained: the table, and where it is shown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dask_diag import Recording, report, save, simulate, what_if
+from dask_diag.views.report import predictions
+from dask_diag.views.what_if import what_if_summary
+
+from .tables import filled_table
+from .test_cli import diag as run_command
+from .virtual_dask import run_virtually
+
+pytestmark = pytest.mark.leaves_files
+
+
+def first(*_):
+    return None
+
+
+@pytest.fixture
+def recording():
+    """16 tasks of 1 s and 8 of 2 s, and one of 1 s that needs them all, on two workers."""
+    dsk = {("short", n): (first,) for n in range(16)}
+    dsk |= {("long", n): (first,) for n in range(8)}
+    seconds = {key: 1.0 if key[0] == "short" else 2.0 for key in dsk}
+    dsk["end", 0] = (first, *dsk)
+    return run_virtually(dsk, {**seconds, ("end", 0): 1.0}, 2)
+
+
+def predicted(table):
+    return {(row["kind"], row["name"]): row["seconds"] for row in table.to_dicts()}
+
+
+def test_workers_functions_and_activities(recording):
+    table = what_if(recording, workers=[3, 8])
+    rows = predicted(table)
+    assert rows["recorded", ""] == pytest.approx(17)
+    assert rows["workers", "4"] == pytest.approx(9)
+    assert rows["workers", "8"] == pytest.approx(5)
+    assert rows["workers", "unlimited"] == pytest.approx(3)
+    assert 11 < rows["workers", "3"] < 13
+    assert rows["function", "long"] == pytest.approx(13)
+    assert rows["function", "short"] == pytest.approx(13)
+    assert rows["function", "end"] == pytest.approx(16.5)
+    assert table["gain"].tolist() == pytest.approx(
+        [17 - seconds for seconds in rows.values()], abs=1e-6
+    )
+    assert table["speedup"].tolist() == pytest.approx([17 / seconds for seconds in rows.values()])
+    assert table["name"].tolist()[1:5] == ["3", "4", "8", "unlimited"]
+
+
+def test_activities_that_took_no_time_are_not_tried(recording):
+    assert {name for kind, name in predicted(what_if(recording)) if kind == "activity"} == {
+        "thread-noncpu"
+    }
+    waits = filled_table(
+        "waits",
+        {
+            "task": list(range(25)) * 2,
+            "activity": ["io-wait"] * 25 + ["cpu-wait"] * 25,
+            "seconds": [0.5] * 25 + [0.25] * 25,
+            "samples": [50] * 25 + [0] * 25,
+        },
+    )
+    rows = predicted(what_if(replace(recording, waits=waits)))
+    assert {name for kind, name in rows if kind == "activity"} == {
+        *("io-wait", "cpu-wait", "unexplained")
+    }
+    assert rows["activity", "cpu-wait"] < rows["recorded", ""]
+
+
+def test_each_row_is_what_simulate_says(recording):
+    rows = predicted(what_if(recording))
+    assert rows["function", "long"] == simulate(recording, speedup={"long": 2.0}).seconds
+    assert rows["workers", "8"] == simulate(recording, workers=8).seconds
+
+
+def test_only_the_five_longest_functions():
+    dsk = {(f"f{n}", 0): (first,) for n in range(7)}
+    table = what_if(run_virtually(dsk, {key: 1.0 + int(key[0][1:]) for key in dsk}, 1))
+    names = [row["name"] for row in table.to_dicts() if row["kind"] == "function"]
+    assert names == ["f6", "f5", "f4", "f3", "f2"]
+
+
+def test_nothing_was_computed():
+    empty = Recording(start=0.0, stop=2.0, epoch=0.0)
+    assert predicted(what_if(empty)) == {("recorded", ""): 2.0}
+    assert "2.00 s" in what_if_summary(what_if(empty), 2.0)
+
+
+def test_the_command_prints_a_table(recording, tmp_path):
+    path = tmp_path / "run.diag"
+    save(recording, path)
+    done = run_command("what-if", str(path), "--workers", "16", "--workers", "1")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "Wall time measured: 17.0 s; replayed as recorded: 17.0 s (100%)"
+    (four,) = [line for line in lines if line.strip().startswith("4 workers")]
+    assert four.split() == ["4", "workers", "9.00", "s", "8.00", "s", "(47%)", "1.89×"]
+    assert any(line.strip().startswith("16 workers") for line in lines)
+    assert any(line.strip().startswith("1 worker ") for line in lines)
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_command_refuses_what_is_no_number_of_workers(recording, tmp_path):
+    done = run_command("what-if", "run.diag", "--workers", "0")
+    assert done.returncode == 2
+    assert "--workers" in done.stderr
+
+
+def test_a_report_shows_the_table(recording, tmp_path, monkeypatch):
+    text = report(recording, tmp_path / "report.html", mode="cdn").read_text()
+    assert "Predicted wall time" in text
+    assert "unlimited workers" in text
+    monkeypatch.setattr(predictions, "_TASKS_SIMULATED", 10)
+    text = report(recording, tmp_path / "report.html", mode="cdn").read_text()
+    assert "Not simulated for 25 tasks" in text
