@@ -678,8 +678,8 @@ def test_what_fails_leaves_everything_as_it_was(recording, chosen, tmp_path, mon
         raise OSError("no space left")
         yield
 
-    for room in ("csv_files", "json_file", "perfetto"):
-        monkeypatch.setattr(f"dask_diag.views.exports.{room}.chunks", broken)
+    for module in ("csv_files", "json_file", "perfetto"):
+        monkeypatch.setattr(f"dask_diag.views.exports.{module}.chunks", broken)
     with pytest.raises(DiagnosticError, match=r"cannot write .*no space left"):
         export(recording, path, chosen, overwrite=True)
     assert [file.name for file in tmp_path.iterdir()] == ["there"]

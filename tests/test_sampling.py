@@ -35,7 +35,9 @@ from dask_diag.capture.sampling.stack_walker import Stack, Walker
 from dask_diag.schema import Root
 
 SCHEDULERS = [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]
-on_linux = pytest.mark.skipif(sys.platform != "linux", reason="CPU time of others is told on Linux")
+on_linux = pytest.mark.skipif(
+    sys.platform != "linux", reason="CPU time of others is reported on Linux"
+)
 
 
 def spin(seconds):
@@ -144,9 +146,9 @@ def test_seconds_sum_to_those_of_tasks(get, interval):
         assert every["total_cpu"] == pytest.approx(total(prof, "thread_cpu"), rel=1e-6)
     table = prof.recording.tasks
     for function in ("nap", "work"):
-        mine = table.rows(table["function"].where(function))
+        own = table.rows(table["function"].where(function))
         (_, _, row, *_) = sprof.tree(function=function).to_dicts()
-        assert row["total_wall"] == pytest.approx((mine["stop"] - mine["start"]).sum(), rel=1e-6)
+        assert row["total_wall"] == pytest.approx((own["stop"] - own["start"]).sum(), rel=1e-6)
 
 
 def match_for_long(letters):
@@ -154,13 +156,15 @@ def match_for_long(letters):
 
 
 def hash_small_inputs(seconds):
-    """Hash in one call that never gives up the interpreter's lock."""
-    begun = time.perf_counter()
+    """Hash in one call that never gives up the GIL."""
+    started = time.perf_counter()
     hashes = 20_000
-    while (passed := time.perf_counter() - begun) < seconds:
+    while (passed := time.perf_counter() - started) < seconds:
         data = [b"x" * 1000] * hashes
         list(map(hashlib.sha256, data))
-        hashes = int(hashes * max(seconds - passed, 0.01) / (time.perf_counter() - begun - passed))
+        hashes = int(
+            hashes * max(seconds - passed, 0.01) / (time.perf_counter() - started - passed)
+        )
 
 
 def letters_for(seconds):
@@ -168,9 +172,9 @@ def letters_for(seconds):
     letters, took = 18, 0.0
     while took < seconds / 2.2:
         letters += 1
-        begun = time.perf_counter()
+        started = time.perf_counter()
         match_for_long(letters)
-        took = time.perf_counter() - begun
+        took = time.perf_counter() - started
     return letters + (took < seconds)
 
 
@@ -287,12 +291,12 @@ def sleep_more():
 
 
 @pytest.mark.truth
-def test_tasks_that_end_before_they_let_the_sampler_in_are_told_as_not_sampled():
+def test_tasks_that_end_before_they_let_the_sampler_in_are_reported_as_not_sampled():
     tasks = {("short", n): (spin, 0.002) for n in range(500)}
     _, sprof = sampled(tasks, num_workers=1)
     wall = seconds_by_name(sprof)
     assert wall["(not sampled)"] > 0.6 * wall["short"]
-    # When it looks it sees what is nearly over, or has just begun: that must not stand for all.
+    # When it looks it sees what is nearly over, or has just started: that is not the rest of it.
     assert wall.get("spin", 0) < 0.4 * wall["short"]
 
 
@@ -376,7 +380,7 @@ def test_qualified_names_files_and_lines():
 
 
 @pytest.mark.parametrize("get", SCHEDULERS)
-def test_functions_in_c_are_told_by_name_if_dask_calls_them(get):
+def test_functions_in_c_are_reported_by_name_if_dask_calls_them(get):
     tasks = {("nap", 0): (time.sleep, 0.1), ("sum", 0): (functools.partial(sum), range(5_000_000))}
     _, sprof = sampled(tasks, get)
     assert {"sleep", "sum"} <= names_of(sprof)
@@ -481,9 +485,9 @@ def test_overlapping_computes():
     assert len(sprof.recording.computations) == 3
     for n in range(3):
         table = prof.recording.tasks
-        mine = table.rows(table["function"].where(f"work{n}"))
+        own = table.rows(table["function"].where(f"work{n}"))
         seconds = seconds_by_name(sprof, function=f"work{n}")
-        assert seconds[f"work{n}"] == pytest.approx((mine["stop"] - mine["start"]).sum(), rel=1e-6)
+        assert seconds[f"work{n}"] == pytest.approx((own["stop"] - own["start"]).sum(), rel=1e-6)
         assert seconds["some"] > 0.5 * seconds[f"work{n}"]
 
 
@@ -565,15 +569,15 @@ def die_after(*_):
     os._exit(1)
 
 
-def test_nothing_of_the_users_is_kept():
+def test_nothing_of_the_users_is_retained():
     class Big:
         pass
 
-    kept = []
+    retained = []
 
     def hold(seconds):
         big = Big()
-        kept.append(weakref.ref(big))
+        retained.append(weakref.ref(big))
         spin(seconds)
         return
 
@@ -582,8 +586,8 @@ def test_nothing_of_the_users_is_kept():
     try:
         _, sprof = sampled({("hold", n): (hold, 0.05) for n in range(6)}, interval="1ms")
         assert "hold" in str(names_of(sprof))
-        assert len(kept) == 6
-        assert not [ref for ref in kept if ref() is not None]
+        assert len(retained) == 6
+        assert not [ref for ref in retained if ref() is not None]
     finally:
         gc.enable()
 
@@ -598,7 +602,7 @@ def test_code_is_let_go():
     assert code() is None
 
 
-def test_tasks_that_are_not_sampled_are_not_watched():
+def test_tasks_that_are_not_sampled_are_not_probed():
     with Profiler():
         wrapper_of = []
         dask.threaded.get(
@@ -624,7 +628,7 @@ def test_threads_that_end_between_two_looks():
     assert seconds_by_name(sprof)["tasks"] == pytest.approx(total(prof), rel=1e-6)
 
 
-# What is told
+# What is reported
 
 
 def test_summary_export_and_picture(tmp_path, monkeypatch):
@@ -694,7 +698,7 @@ def test_impossible_settings(arguments, message):
         SamplingProfiler(**arguments)
 
 
-def test_a_fault_of_ours_is_told_and_does_not_reach_the_task(monkeypatch):
+def test_a_fault_of_the_sampler_is_reported_and_does_not_reach_the_task(monkeypatch):
     def fail(*_):
         raise OSError("strange")
 
@@ -733,17 +737,17 @@ def test_an_hour_of_samples_is_small():
         )
         for n in range(distinct)
     ]
-    kept = Stacks(1.0)
+    collected = Stacks(1.0)
     # Every tenth look, of ten times the seconds: cells do not grow with looks.
     for tick in range(int(3600 / interval / 10)):
         now = tick * interval * 10
         for thread in range(threads):
             stack = some_stacks[(tick * 31 + thread * 7 + tick * tick) % distinct]
-            kept.see(now, Run(f"function{thread % 5}", tick), stack, 0.1, 0.05)
+            collected.see(now, Run(f"function{thread % 5}", tick), stack, 0.1, 0.05)
         if tick % 6000 == 0:
-            assert size_of(kept) < 50e6
-    assert size_of(kept) < 50e6
-    found = kept.snapshot()
+            assert size_of(collected) < 50e6
+    assert size_of(collected) < 50e6
+    found = collected.snapshot()
     assert len(found.cycles) <= stacks.MOST_CYCLES
     assert sum(sum(packed.seconds) for packed in found.cycles.values()) == pytest.approx(3600 * 16)
     assert sum(sum(packed.cpu) for packed in found.cycles.values()) == pytest.approx(1800 * 16)
@@ -752,10 +756,10 @@ def test_an_hour_of_samples_is_small():
 
 def test_cycles_merge_with_their_neighbours(monkeypatch):
     monkeypatch.setattr(stacks, "MOST_CYCLES", 10)
-    kept, stack = Stacks(1.0), a_stack("main", "work")
+    collected, stack = Stacks(1.0), a_stack("main", "work")
     for second in range(1000):
-        kept.see(second + 0.5, Run("sum", 0), stack, 0.125, 0.0625)
-    found = kept.snapshot()
+        collected.see(second + 0.5, Run("sum", 0), stack, 0.125, 0.0625)
+    found = collected.snapshot()
     assert len(found.cycles) <= 10
     assert found.cycle == 128.0
     for number, packed in found.cycles.items():
@@ -763,18 +767,18 @@ def test_cycles_merge_with_their_neighbours(monkeypatch):
         assert sum(packed.seconds) == overlap / 8
         assert list(packed.counts) == [overlap]
     # What comes late finds its cycle.
-    kept.see(3.0, Run("sum", 0), stack, 0.125, 0.0625)
-    assert list(kept.snapshot().cycles[0].counts) == [129]
+    collected.see(3.0, Run("sum", 0), stack, 0.125, 0.0625)
+    assert list(collected.snapshot().cycles[0].counts) == [129]
 
 
 def test_a_look_that_stands_for_long_is_spread_over_cycles():
-    kept = Stacks(1.0)
-    kept.see(12.5, Run("sum", 0), a_stack("main"), 10.0, 5.0)
-    kept.miss(14.75, Run("sum", 0), 0.5)
-    kept.miss(15.0625, Run("sum", 0), 0.125)
-    seconds = {n: sum(packed.seconds) for n, packed in kept.snapshot().cycles.items()}
+    collected = Stacks(1.0)
+    collected.see(12.5, Run("sum", 0), a_stack("main"), 10.0, 5.0)
+    collected.miss(14.75, Run("sum", 0), 0.5)
+    collected.miss(15.0625, Run("sum", 0), 0.125)
+    seconds = {n: sum(packed.seconds) for n, packed in collected.snapshot().cycles.items()}
     assert seconds == {2: 0.5, **dict.fromkeys(range(3, 12), 1.0), 12: 0.5, 14: 0.5, 15: 0.125}
-    looks = {n: sum(packed.counts) for n, packed in kept.snapshot().cycles.items()}
+    looks = {n: sum(packed.counts) for n, packed in collected.snapshot().cycles.items()}
     assert sum(looks.values()) == looks[12] == 1
 
 
@@ -793,28 +797,28 @@ def test_no_more_threads_at_a_time_than_there_are(get, retried):
 
 def test_few_cycles_of_many_stacks_are_not_merged_for_ever(monkeypatch):
     monkeypatch.setattr(stacks, "MOST_CELLS", 100)
-    kept = Stacks(1.0)
+    collected = Stacks(1.0)
     for second in range(200):
         for n in range(50):
-            kept.see(second, Run("sum", 0), a_stack("main", f"call{n}"), 0.02, 0.0)
-    found = kept.snapshot()
+            collected.see(second, Run("sum", 0), a_stack("main", f"call{n}"), 0.02, 0.0)
+    found = collected.snapshot()
     assert stacks.FEWEST_CYCLES / 2 <= len(found.cycles) <= stacks.FEWEST_CYCLES + 1
     assert sum(sum(packed.seconds) for packed in found.cycles.values()) == pytest.approx(200)
 
 
 def test_calls_without_room_count_to_their_caller(monkeypatch):
     monkeypatch.setattr(stacks, "MOST_NODES", 3)
-    kept = Stacks(8.0)
-    kept.see(0.0, Run("sum", 0), a_stack("main", "work"), 1.0, 0.0)
-    kept.see(0.0, Run("sum", 0), a_stack("main", "other", "deep"), 1.0, 0.0)
-    kept.see(0.0, Run("sum", 0), a_stack("main", "third"), 1.0, 0.0)
-    found = kept.snapshot()
+    collected = Stacks(8.0)
+    collected.see(0.0, Run("sum", 0), a_stack("main", "work"), 1.0, 0.0)
+    collected.see(0.0, Run("sum", 0), a_stack("main", "other", "deep"), 1.0, 0.0)
+    collected.see(0.0, Run("sum", 0), a_stack("main", "third"), 1.0, 0.0)
+    found = collected.snapshot()
     (packed,) = found.cycles.values()
     assert dict(zip(packed.nodes, packed.seconds, strict=True)) == {1: 1.0, 2: 1.0, 0: 1.0}
-    assert kept.cut == 2
+    assert collected.cut == 2
 
 
-def test_beats_are_spread_evenly_over_whatever_repeats():
+def test_ticks_are_spread_evenly_over_whatever_repeats():
     for period in (0.01, 0.02, 0.005, 0.0033, 0.0137):
         ticks = Ticks(print, 0.01, 0.0)
         seen, seconds, now = [], 0.0, 0.0
@@ -826,7 +830,7 @@ def test_beats_are_spread_evenly_over_whatever_repeats():
         assert seconds == pytest.approx(now, abs=0.02)
 
 
-def test_missed_beats_count():
+def test_missed_ticks_count():
     ticks = Ticks(print, 0.01, 0.0)
     assert ticks.passed(0.2699999) == pytest.approx(0.26)
     assert 0.27 <= ticks.due < 0.28
@@ -856,9 +860,9 @@ def test_a_sampler_that_is_slow_looks_less_often():
 
 @pytest.mark.truth
 def test_users_of_one_listener_share_its_calls():
-    sampler, calls, told = Sampler(), [], []
-    once = sampler.add(calls.append, 0.01, told.append)
-    twice = sampler.add(calls.append, 0.005, told.append)
+    sampler, calls, reported = Sampler(), [], []
+    once = sampler.add(calls.append, 0.01, reported.append)
+    twice = sampler.add(calls.append, 0.005, reported.append)
     time.sleep(0.3)
     sampler.remove(twice)
     assert len(calls) <= 0.3 / 0.005 + 10
@@ -867,7 +871,7 @@ def test_users_of_one_listener_share_its_calls():
     assert len(calls) > count
     sampler.remove(once)
     assert not own_threads()
-    assert not told
+    assert not reported
 
 
 def keep_the_lock_to_the_end():

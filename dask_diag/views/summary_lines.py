@@ -38,7 +38,7 @@ _SHORTEST_FOR_CPU = 0.05
 
 
 def labelled_lines(analysis: Analysis) -> Iterator[Line]:
-    """What is worth knowing of a recording beside its findings and its table."""
+    """What is worth knowing of a recording besides its findings and its table."""
     recording = analysis.recording
     yield from _phases(analysis)
     yield from _critical_path(analysis)
