@@ -172,7 +172,7 @@ def test_an_empty_recording_is_a_recording():
     assert len(prof.recording.tasks) == 0
     assert prof.recording.tasks.to_dicts() == []
     assert list(prof.recording.tasks.columns) == COLUMNS
-    assert "0 computations" in prof.summary()
+    assert "without a computation" in prof.summary()
     prof.recording._repr_html_()
 
 
