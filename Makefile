@@ -75,6 +75,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.files
 	$(BIN)/python -m benchmarks.exports
 	$(BIN)/python -m benchmarks.sampling
+	$(BIN)/python -m benchmarks.simulate
 
 docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html

@@ -285,11 +285,12 @@ class CallTree(Schema):
 
 
 class Samples(Schema):
-    """A row per cycle, function, key and call stack."""
+    """A row per cycle, root, function, key and call stack."""
 
     start = _seconds("When the cycle started.")
     stop = _seconds("When the cycle stopped.")
-    function = _category("The function of the tasks that were sampled.")
+    root = _category("What the time belongs to, such as `tasks` or `scheduler`.")
+    function = _category("The function of the tasks that were sampled; empty outside tasks.")
     key = _category("The task's key, of tasks longer than a quarter of a cycle; else empty.")
     node = _integer("Row of the innermost call in `call_tree`; -1 for time not sampled.")
     seconds = _seconds("Self time: the seconds that the samples represent.")
@@ -385,6 +386,16 @@ class Activity:
     IDLE = "idle"
 
 
+class Root:
+    """What the time of a stack sample belongs to; `ROOTS` says what that means."""
+
+    BEFORE = "before computations"
+    GRAPH = "graph"
+    SCHEDULER = "scheduler"
+    BETWEEN = "between computations"
+    TASKS = "tasks"
+
+
 STATES = {
     State.COMPLETE: "The writing process closed the file, and it reads as it was written.",
     State.TRUNCATED: "The writing process did not close the file, or its end is lost.",
@@ -423,6 +434,15 @@ TASK_ACTIVITIES = {
     Activity.UNFINISHED: "Tasks that had no result when their computation stopped.",
 }
 """What the seconds of a worker that has a task are divided into, beside what tasks metered."""
+
+ROOTS = {
+    Root.BEFORE: "The profiled thread before the first computation: imports, reading.",
+    Root.GRAPH: "A thread that called dask, until the graph was made, optimized and in order.",
+    Root.SCHEDULER: "Dask's scheduler on the thread that called it, without tasks.",
+    Root.BETWEEN: "The profiled thread between and after computations.",
+    Root.TASKS: "Tasks, on the threads that ran them.",
+}
+"""What the seconds of stack samples are divided into, in the order of time."""
 
 PHASES = {
     "before": "Before the first computation.",

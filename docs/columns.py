@@ -22,6 +22,7 @@ WORDS = {
     "Kinds of threads": schema.THREAD_KINDS,
     "Outcomes of a task": schema.OUTCOMES,
     "Activities of a worker": schema.ACTIVITIES,
+    "Roots of stack samples": schema.ROOTS,
 }
 
 

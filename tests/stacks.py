@@ -7,6 +7,7 @@ import numpy as np
 from dask_diag import Recording
 from dask_diag.columns import Categorical
 from dask_diag.model.table import Table
+from dask_diag.schema import ROOTS, Root
 
 from .tables import filled_table
 
@@ -17,7 +18,8 @@ NAN = float("nan")
 def recording_of_stacks(rows, notices=(), keys=None):
     """A Recording; a row is (start, stop), function, path, wall, cpu. Keys are those of the rows.
 
-    A path is a list of (name, file, line, first), the outermost first; None is not sampled.
+    In place of a function of tasks there may be another root. A path is a list of (name, file,
+    line, first), the outermost first; None is not sampled.
     """
     frames, stacks, placed = {}, {}, []
     for _, _, path, _, _ in rows:
@@ -59,7 +61,8 @@ def recording_of_stacks(rows, notices=(), keys=None):
             {
                 "start": starts,
                 "stop": stops,
-                "function": Categorical.of(row[1] for row in rows),
+                "root": Categorical.of(row[1] if row[1] in ROOTS else Root.TASKS for row in rows),
+                "function": Categorical.of("" if row[1] in ROOTS else row[1] for row in rows),
                 "key": Categorical.of(keys or [""] * len(rows)),
                 "node": np.array(placed, np.int64),
                 "seconds": np.array([row[3] for row in rows], float),

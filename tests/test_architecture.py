@@ -50,10 +50,10 @@ LAYERS = {
     "__main__": {"cli"},
     "pytest_limits": {"profilers", "views", "analysis", "model", *BASICS},
 }
-"""Which rooms each may import, inside functions and for types included. There is no exception."""
+"""Which layers each may import, inside functions and for types included. There is no exception."""
 
 
-def room_of(path):
+def layer_of(path):
     parts = path.relative_to(PACKAGE).parts
     return parts[0] if len(parts) > 1 else parts[0][:-3]
 
@@ -83,11 +83,11 @@ def test_imports_go_one_way():
     for path in FILES:
         for module in imports(path):
             target = module.split(".")[1] if "." in module else "__init__"
-            assert target in LAYERS[room_of(path)], f"{path} imports {module}"
+            assert target in LAYERS[layer_of(path)], f"{path} imports {module}"
 
 
 def test_no_imports_run_in_a_circle():
-    # A package's own file stands for what it imports, not for what lies in it.
+    # A package's own file has the arrows of its own imports, not of what lies in it.
     arrows = {module_of(path): set(imports(path)) & MODULES for path in FILES}
     while leaves := {module for module, targets in arrows.items() if not targets}:
         arrows = {m: targets - leaves for m, targets in arrows.items() if m not in leaves}
@@ -206,9 +206,9 @@ MOST_ANY = {
     "dask_diag/cli": 8,
     "dask_diag/storage": 2,
     "dask_diag/views": 12,
-    "dask_diag": 344,
+    "dask_diag": 98,
 }
-"""How often `Any` may be written: lower it with each that goes (to 150), and never raise it."""
+"""How often `Any` may be written: lower it with each that goes, and never raise it."""
 
 
 @pytest.mark.parametrize("folder", MOST_ANY)

@@ -46,7 +46,7 @@ def diag(*arguments):
     return SimpleNamespace(returncode=done.exit_code, stdout=done.stdout, stderr=done.stderr)
 
 
-def test_summary_tells_what_summary_tells(files):
+def test_summary_shows_what_summary_shows(files):
     done = diag("summary", "run.diag")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"{dask_diag.summary(dask_diag.load('run.diag'))}\n"
@@ -128,10 +128,13 @@ def test_report_writes_a_page_and_replaces_none_unasked(files):
     assert again.returncode == 2
     assert "will not overwrite page.html; pass --force" in again.stderr
     assert diag("report", "run.diag", "-o", "page.html", "--force").returncode == 0
-    for name, told in (("no/page.html", "make the directory"), ("/proc/page.html", "cannot write")):
+    for name, reported in (
+        ("no/page.html", "make the directory"),
+        ("/proc/page.html", "cannot write"),
+    ):
         failed = diag("report", "run.diag", "-o", name)
         assert failed.returncode == 2
-        assert told in failed.stderr
+        assert reported in failed.stderr
         assert len(failed.stderr.splitlines()) == 1
 
 
@@ -181,7 +184,7 @@ def test_export_says_what_it_needs(files):
         assert "Traceback" not in done.stderr
 
 
-def test_compare_tells_what_changed(files):
+def test_compare_shows_what_changed(files):
     done = diag("compare", "before.diag", "after.diag", "--html", "page.html")
     assert (done.returncode, done.stderr) == (0, "")
     assert "slower" in done.stdout
@@ -228,18 +231,22 @@ def test_a_share_without_its_sign_is_not_guessed(share, write, files):
 
 
 @pytest.mark.parametrize("command", [["summary"], ["compare", "before.diag"]])
-def test_files_that_are_none_are_told_in_a_line(command, files):
+def test_files_that_are_none_are_reported_in_a_line(command, files):
     Path("text").write_text("hello")
     Path("cut").write_bytes(Path("run.diag").read_bytes()[:150])
-    for name, told in (("missing", "No such file"), ("text", "begins with"), ("cut", "damaged")):
+    for name, reported in (
+        ("missing", "No such file"),
+        ("text", "begins with"),
+        ("cut", "damaged"),
+    ):
         done = diag(*command, name)
         assert (done.returncode, done.stdout) == (2, "")
         (line,) = done.stderr.splitlines()
         assert line.startswith(f"Error: cannot read {name}: ")
-        assert told in line
+        assert reported in line
 
 
-def test_help_tells_the_exit_status():
+def test_help_shows_the_exit_status():
     done = diag("--help")
     assert done.returncode == 0
     assert "Exit status" in done.stdout

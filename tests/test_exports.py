@@ -558,7 +558,7 @@ def known_stacks():
 def test_stacks_are_exported_by_the_same_function(tmp_path):
     content = json.loads(export(known_stacks(), tmp_path / "x.speedscope.json").read_text())
     assert content["profiles"][0]["name"] == "load"
-    assert export(known_stacks(), tmp_path / "x.folded").read_text().startswith("load;outer")
+    assert export(known_stacks(), tmp_path / "x.folded").read_text().startswith("tasks;load;outer")
     named = export(known_stacks(), tmp_path / "stacks.txt", format="collapsed")
     assert named.read_text() == (tmp_path / "x.folded").read_text()
 
@@ -633,7 +633,7 @@ def test_files_that_are_there_are_not_overwritten_without_being_reported(recordi
     assert str(reported_of_stacks.value) == str(reported.value).replace("x.csv", "x.folded")
     assert stacks.read_text() == "own"
     export_stacks(known_stacks(), stacks, overwrite=True)
-    assert stacks.read_text().startswith("load;outer")
+    assert stacks.read_text().startswith("tasks;load;outer")
     assert path.read_text() == "own"
     export(recording, path, overwrite=True)
     assert path.read_text() != "own"
@@ -678,8 +678,8 @@ def test_what_fails_leaves_everything_as_it_was(recording, chosen, tmp_path, mon
         raise OSError("no space left")
         yield
 
-    for room in ("csv_files", "json_file", "perfetto"):
-        monkeypatch.setattr(f"dask_diag.views.exports.{room}.chunks", broken)
+    for module in ("csv_files", "json_file", "perfetto"):
+        monkeypatch.setattr(f"dask_diag.views.exports.{module}.chunks", broken)
     with pytest.raises(DiagnosticError, match=r"cannot write .*no space left"):
         export(recording, path, chosen, overwrite=True)
     assert [file.name for file in tmp_path.iterdir()] == ["there"]

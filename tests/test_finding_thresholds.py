@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from dask_diag import Recording, findings
+from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.cpu_accounting import cpu_outside_tasks
 from dask_diag.analysis.findings.function_names import top_functions
 from dask_diag.formatting import seconds
@@ -168,8 +169,8 @@ def test_gil_bound_needs_threads_that_run_at_once():
 @pytest.mark.parametrize(
     ("cpu", "switches", "cpus", "severity"),
     [
-        (0.5, 259, 2, "medium"),
-        (0.5, 257, 2, None),
+        (0.5, 258.5, 2, "medium"),
+        (0.5, 257.5, 2, None),
         (0.5, 259, 1, None),
         (0.31, 1000, 2, "medium"),
         (0.29, 1000, 2, None),
@@ -230,6 +231,14 @@ def test_more_workers_win_no_more_than_there_is(tasks, workers, won):
     finding = found(with_waits(run(tasks, workers=workers), "io-wait"))["io-bound"]
     assert finding.seconds_lost == pytest.approx(won, nan_ok=True)
     assert (f"num_workers={4 * workers}" in finding.advice) != math.isnan(won)
+
+
+@pytest.mark.parametrize(("longest", "is_worth_it"), [(0.899, True), (0.901, False)])
+def test_more_workers_are_advised_if_they_save_a_tenth(longest, is_worth_it):
+    tasks = [Task(0, longest, 0.0), Task(longest, 1, 0.0)]
+    finding = found(with_waits(run(tasks, workers=1), "io-wait"))["io-bound"]
+    assert ("could save up to" in finding.advice) == is_worth_it
+    assert ("more workers cannot help" in finding.advice) != is_worth_it
 
 
 def tasks_with_overhead(count, work, overhead):
@@ -409,14 +418,28 @@ def test_serialization_bound(seconds, severity):
 
 
 def test_the_first_small_task_of_a_process_imports_modules():
-    assert found(moved(0.3, 0.9e6))["serialization-bound"].seconds_lost == pytest.approx(0.6)
-    assert found(moved(0.3, 1.1e6))["serialization-bound"].seconds_lost == pytest.approx(0.9)
+    assert found(moved(0.3, 0.99e6))["serialization-bound"].seconds_lost == pytest.approx(0.6)
+    assert found(moved(0.3, 1.01e6))["serialization-bound"].seconds_lost == pytest.approx(0.9)
 
 
-@pytest.mark.parametrize(("size", "is_moving"), [(0.9e6, False), (1.1e6, True)])
+@pytest.mark.parametrize(("size", "is_moving"), [(0.99e6, False), (1.01e6, True)])
 def test_time_between_processes_counts_for_large_data(size, is_moving):
     recording = moved(0.2, size, sent=0.19)
     assert ("serialization-bound" in found(recording)) == is_moving
+
+
+def test_overhead_while_the_scheduler_pickles_is_the_time_of_that():
+    recording = moved(0.2, sent=0.19)
+    transfers = recording.transfers
+    # A hundredth of a second for each task, after the worker became free.
+    later = np.where(transfers.side.where("scheduler"), 0.1, 0.0)
+    columns = {name: transfers[name] for name in transfers.columns}
+    times = {"start": transfers.start + later, "stop": transfers.stop + later}
+    table = filled_table("transfers", {**columns, **times})
+    activities = Analysis(replace(recording, transfers=table)).activities
+    assert activities["serialize"] == pytest.approx(0.03)
+    assert activities["overhead"] == pytest.approx(3 * 0.19 - 0.03)
+    assert sum(activities.values()) == pytest.approx(3.0)
 
 
 def overlapping(seconds, workers=2, cpus=2):

@@ -22,6 +22,7 @@ from dask_diag.analysis.tree_arrays import depths, preorder, sums_below
 from dask_diag.columns import Categorical
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.schema import Root
 from dask_diag.views.exports.stacks import export_stacks
 from dask_diag.views.plots.flame.summary import flame_summary
 from dask_diag.views.theme.colors import color_of, pale_color_of, text_color_on
@@ -43,17 +44,64 @@ def as_text(nodes):
 
 def test_lines_of_a_function_are_one_node_and_callees_go_from_large_to_small():
     assert as_text(tree(known_stacks())) == [
-        "all tasks 0 7.5",
-        "  sum 0 4",
-        "    main 0 2",
-        "      sorted 2 2",
-        "    encode 1 1",
-        "    (not sampled) 1 1",
-        "  load 0 3.5",
-        "    main 0.5 3.5",
-        "      Array.sum 2.5 3",
-        "        encode 0.5 0.5",
+        "all 0 7.5",
+        "  tasks 0 7.5",
+        "    sum 0 4",
+        "      main 0 2",
+        "        sorted 2 2",
+        "      encode 1 1",
+        "      (not sampled) 1 1",
+        "    load 0 3.5",
+        "      main 0.5 3.5",
+        "        Array.sum 2.5 3",
+        "          encode 0.5 0.5",
     ]
+
+
+def test_what_was_sampled_outside_tasks_is_below_its_root():
+    rows = [
+        ((0.0, 1.0), Root.BEFORE, [MAIN, CORE], 1.0, 0.5),
+        ((1.0, 2.0), Root.SCHEDULER, [MAIN, LEAF], 0.5, 0.5),
+        ((1.0, 2.0), Root.SCHEDULER, None, 0.25, NAN),
+        # A function of tasks may be called like a root.
+        ((1.0, 2.0), "load", [MAIN], 2.0, 0.5),
+    ]
+    recording = recording_of_stacks(rows)
+    assert as_text(tree(recording)) == [
+        "all 0 3.75",
+        "  tasks 0 2",
+        "    load 0 2",
+        "      main 2 2",
+        "  before computations 0 1",
+        "    main 0 1",
+        "      Array.sum 1 1",
+        "  scheduler 0 0.75",
+        "    main 0 0.5",
+        "      encode 0.5 0.5",
+        "    (not sampled) 0.25 0.25",
+    ]
+    assert as_text(tree(recording, Selection(root=Root.BEFORE)))[:2] == [
+        "all 0 1",
+        "  before computations 0 1",
+    ]
+    # A function, or a key, is one of tasks.
+    assert tree(recording, Selection(function="load"))["total_wall"][0] == 2.0
+    assert tree(recording, Selection(key=""))["total_wall"][0] == 2.0
+    assert not_sampled(recording, Selection(root=Root.SCHEDULER)) == 0.25
+    with pytest.raises(DiagnosticError, match=r"root: expected one of .*graph.*, found 'none'"):
+        Selection(root="none")
+    with pytest.raises(DiagnosticError, match=r"function: expected one of 'load', found ''"):
+        tree(recording, Selection(function=""))
+    assert "2.00 s of tasks" in flame_summary(recording)
+    assert "1.00 s of before computations" in flame_summary(
+        recording, selection=Selection(root=Root.BEFORE)
+    )
+    spans = seconds_over_time(recording)
+    assert set(zip(spans["root"].tolist(), spans["function"].tolist(), strict=True)) == {
+        (Root.BEFORE, ""),
+        (Root.SCHEDULER, ""),
+        (Root.TASKS, "load"),
+    }
 
 
 def test_cpu_and_waiting_add_up_to_what_is_known():
@@ -75,7 +123,7 @@ def test_the_tree_says_where_each_function_is():
 
 def test_one_function_of_tasks_can_be_asked_for():
     nodes = tree(known_stacks(), Selection(function="load"))
-    assert nodes["name"].tolist() == ["all tasks", "load", "main", "Array.sum", "encode"]
+    assert nodes["name"].tolist() == ["all", "tasks", "load", "main", "Array.sum", "encode"]
     assert nodes["total_wall"][0] == pytest.approx(3.5)
 
 
@@ -112,7 +160,7 @@ def test_a_cycle_that_is_partly_in_the_range_counts_by_that_part():
         2.75
     )
     assert tree(known_stacks(), Selection(stop=1.0))["total_wall"][0] == pytest.approx(1.5)
-    assert as_text(tree(known_stacks(), Selection(start=4.5))) == ["all tasks 0 0"]
+    assert as_text(tree(known_stacks(), Selection(start=4.5))) == ["all 0 0"]
     assert not_sampled(known_stacks(), Selection(start=3.0)) == pytest.approx(0.5)
 
 
@@ -126,16 +174,21 @@ def test_a_cycle_without_length_counts_where_it_is():
 def test_functions_that_differ_in_their_file_or_first_line_are_different():
     paths = [[("f", "a.py", 3, 1)], [("f", "b.py", 3, 1)], [("f", "a.py", 9, 8)]]
     rows = [((0.0, 1.0), "t", path, 1.0, 1.0) for path in paths]
-    assert tree(recording_of_stacks(rows))["depth"].tolist() == [0, 1, 2, 2, 2]
+    assert tree(recording_of_stacks(rows))["depth"].tolist() == [0, 1, 2, 3, 3, 3]
 
 
 def test_nothing_sampled_is_a_tree_of_one_node():
     empty = recording_of_stacks([])
-    assert as_text(tree(empty)) == ["all tasks 0 0"]
+    assert as_text(tree(empty)) == ["all 0 0"]
     assert len(hottest_lines(empty)) == 0
     assert len(seconds_over_time(empty)) == 0
     only_lost = recording_of_stacks([((0.0, 1.0), "t", None, 1.0, NAN)])
-    assert as_text(tree(only_lost)) == ["all tasks 0 1", "  t 0 1", "    (not sampled) 1 1"]
+    assert as_text(tree(only_lost)) == [
+        "all 0 1",
+        "  tasks 0 1",
+        "    t 0 1",
+        "      (not sampled) 1 1",
+    ]
     assert len(hottest_lines(only_lost)) == 0
 
 
@@ -145,8 +198,8 @@ def test_deep_recursion_is_added_up():
     rows = [((0.0, 1.0), "t", [again] * depth + [LEAF], 2.0, 1.0)]
     recording = recording_of_stacks([*rows, ((0.0, 1.0), "t", [again] * 10, 1.0, 1.0)])
     nodes = tree(recording)
-    assert nodes["depth"].max() == depth + 2
-    assert nodes["total_wall"].tolist() == [3.0] * 12 + [2.0] * (depth - 9)
+    assert nodes["depth"].max() == depth + 3
+    assert nodes["total_wall"].tolist() == [3.0] * 13 + [2.0] * (depth - 9)
     lines = hottest_lines(recording).to_dicts()
     assert [(row["name"], row["wall"], row["total_wall"]) for row in lines] == [
         ("encode", 2.0, 2.0),
@@ -184,7 +237,7 @@ paths = st.lists(
 )
 samples = st.tuples(
     st.sampled_from([(0.0, 1.0), (0.5, 2.0), (2.0, 2.5)]),
-    st.sampled_from(["a", "b"]),
+    st.sampled_from(["a", "b", Root.GRAPH, Root.BETWEEN]),
     st.one_of(st.none(), paths),
     st.floats(0.125, 4.0),
     st.sampled_from([0.0, 0.125, NAN]),
@@ -275,6 +328,7 @@ def many_stacks(count=100_000, distinct=10_000):
             {
                 "start": cycle.astype(float),
                 "stop": cycle + 1.0,
+                "root": Categorical(np.zeros(count), [Root.TASKS]),
                 "function": Categorical(np.arange(count) * 5 // count, list("abcde")),
                 "key": Categorical(np.zeros(count), [""]),
                 "node": np.arange(count),
@@ -445,30 +499,49 @@ def speedscope_of(recording, folder, **selection):
 def test_speedscope_gets_a_profile_for_each_function_in_order_of_time(tmp_path):
     profiles, frames = speedscope_of(known_stacks(), tmp_path)
     assert profiles == {
-        "sum": [(["main", "sorted"], 2.0), (["encode"], 1.0), (["(not sampled)"], 1.0)],
+        "sum": [
+            (["tasks", "main", "sorted"], 2.0),
+            (["tasks", "encode"], 1.0),
+            (["tasks", "(not sampled)"], 1.0),
+        ],
         "load": [
-            (["main", "Array.sum"], 1.0),
-            (["main", "Array.sum", "encode"], 0.5),
-            (["main"], 0.5),
-            (["main", "Array.sum"], 1.5),
+            (["tasks", "main", "Array.sum"], 1.0),
+            (["tasks", "main", "Array.sum", "encode"], 0.5),
+            (["tasks", "main"], 0.5),
+            (["tasks", "main", "Array.sum"], 1.5),
         ],
     }
     assert {"name": "main", "file": "~/code/main.py", "line": 1} in frames
     assert {"name": "sorted"} in frames
 
 
+def test_roots_are_the_outermost_calls_of_both_exports(tmp_path):
+    rows = [
+        ((0.0, 1.0), Root.GRAPH, [MAIN], 1.0, 0.5),
+        ((1.0, 2.0), "load", [MAIN], 2.0, 0.5),
+    ]
+    recording = recording_of_stacks(rows)
+    profiles, _ = speedscope_of(recording, tmp_path)
+    assert profiles == {"graph": [(["graph", "main"], 1.0)], "load": [(["tasks", "main"], 2.0)]}
+    assert collapsed_of(recording, tmp_path) == {
+        "graph;main (~/code/main.py:1)": 1_000_000,
+        "tasks;load;main (~/code/main.py:1)": 2_000_000,
+    }
+    assert set(speedscope_of(recording, tmp_path, root=Root.GRAPH)[0]) == {"graph"}
+
+
 def test_a_function_that_has_the_name_of_the_tasks_is_not_mistaken_for_it(tmp_path):
     recording = recording_of_stacks([((0.0, 1.0), "main", [MAIN], 1.0, 1.0)])
-    assert speedscope_of(recording, tmp_path)[0] == {"main": [(["main"], 1.0)]}
+    assert speedscope_of(recording, tmp_path)[0] == {"main": [(["tasks", "main"], 1.0)]}
 
 
 def test_both_exports_take_the_selection_that_the_tree_takes(tmp_path):
     chosen = {"start": 1.5, "stop": 3.0, "function": "load"}
     profiles, _ = speedscope_of(known_stacks(), tmp_path, **chosen)
-    assert profiles == {"load": [(["main"], 0.25), (["main", "Array.sum"], 0.75)]}
+    assert profiles == {"load": [(["tasks", "main"], 0.25), (["tasks", "main", "Array.sum"], 0.75)]}
     assert collapsed_of(known_stacks(), tmp_path, **chosen) == {
-        "load;main (~/code/main.py:1)": 250_000,
-        "load;main (~/code/main.py:1);Array.sum (dask/array/core.py:100)": 750_000,
+        "tasks;load;main (~/code/main.py:1)": 250_000,
+        "tasks;load;main (~/code/main.py:1);Array.sum (dask/array/core.py:100)": 750_000,
     }
 
 
@@ -490,9 +563,11 @@ def collapsed_of(recording, folder, ending="collapsed", **selection):
 def test_collapsed_stacks_have_a_line_each_and_whole_microseconds(tmp_path, ending):
     found = collapsed_of(known_stacks(), tmp_path, ending)
     assert sum(found.values()) == 7_500_000
-    assert found["sum;(not sampled)"] == 1_000_000
-    assert found["load;main (~/code/main.py:1);Array.sum (dask/array/core.py:100)"] == 2_500_000
-    assert found["sum;main (~/code/main.py:1);sorted"] == 2_000_000
+    assert found["tasks;sum;(not sampled)"] == 1_000_000
+    assert (
+        found["tasks;load;main (~/code/main.py:1);Array.sum (dask/array/core.py:100)"] == 2_500_000
+    )
+    assert found["tasks;sum;main (~/code/main.py:1);sorted"] == 2_000_000
 
 
 def test_weights_below_a_microsecond_are_not_lost(tmp_path):
@@ -514,7 +589,7 @@ def test_nothing_sampled_is_reported_and_no_empty_profile_is_written(name, tmp_p
 def test_recursion_is_exported(tmp_path):
     rows = [((0.0, 1.0), "t", [MAIN] * 1200, 1.0, 1.0)]
     profiles, _ = speedscope_of(recording_of_stacks(rows), tmp_path)
-    assert len(profiles["t"][0][0]) == 1200
+    assert len(profiles["t"][0][0]) == 1201
 
 
 @pytest.mark.parametrize("name", ["x.txt", "x.json", "x", "speedscope.json"])
@@ -560,7 +635,7 @@ def test_hostile_names_are_text_in_every_export_and_in_the_summary(tmp_path):
     assert len(profiles) == len(HOSTILE)
     found = collapsed_of(hostile_stacks(), tmp_path)
     assert len(found) == len(HOSTILE)
-    assert all(stack.count(";") == 2 and stack.isprintable() for stack in found)
+    assert all(stack.count(";") == 3 and stack.isprintable() for stack in found)
     text = flame_summary(hostile_stacks())
     assert all(len(line) <= 80 and line.isprintable() for line in text.splitlines())
     assert "<script" not in text._repr_html_()
@@ -574,7 +649,7 @@ def test_hostile_names_are_text_in_every_export_and_in_the_summary(tmp_path):
 def test_a_recording_with_samples_is_drawn_with_a_flame_graph():
     panel = visualize(known_stacks(), show=False, save=False)
     (choice,) = panel.select({"type": bm.Select})
-    assert choice.options == [("0", "all functions"), ("1", "sum"), ("6", "load")]
+    assert choice.options == [("0", "all"), ("1", "tasks"), ("2", "sum"), ("7", "load")]
     timeline = panel.children[-1]
     assert (timeline.x_range.start, timeline.x_range.end) == (0, 4)
 

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from dask_diag import visualize
+from dask_diag.schema import Root
 
 from . import test_browser
 from .stacks import CORE, LEAF, MAIN, known_stacks, recording_of_stacks
@@ -93,7 +94,8 @@ def flame_of(opened, recording, **kwargs):
 def test_all_calls_are_drawn_with_their_totals_and_names(opened):
     flame = flame_of(opened, known_stacks())
     assert flame.totals == {
-        "all tasks": "7.50 s, 100%",
+        "all": "7.50 s, 100%",
+        "tasks": "7.50 s, 100% (100% of caller)",
         "sum": "4.00 s, 53% (53% of caller)",
         "load": "3.50 s, 47% (47% of caller)",
         "main": "3.50 s, 47% (100% of caller)",
@@ -114,14 +116,14 @@ def test_a_click_zooms_and_one_on_a_caller_or_up_goes_back(opened):
     flame.click("Array.sum")
     assert flame.state["x"] == [4.0, 7.0]
     names = [call["name"] for call in flame.state["calls"]]
-    assert names == ["all tasks", "load", "main", "Array.sum", "encode"]
+    assert names == ["all", "tasks", "load", "main", "Array.sum", "encode"]
     flame.press("Up")
     assert flame.state["x"] == [4.0, 7.5]
     flame.click("encode")
     assert flame.state["x"] == [4.0, 4.5]
     flame.click("load")
     assert flame.state["x"] == [4.0, 7.5]
-    flame.click("all tasks")
+    flame.click("all")
     assert flame.state["x"] == [0, 7.5]
     flame.press("Up")
     assert flame.state["x"] == [0, 7.5]
@@ -156,7 +158,8 @@ def test_what_is_found_is_highlighted_and_its_total_counts_nested_calls_once(ope
         ("again", True, 1),
         ("main", False, 0.3),
         ("t", False, 0.3),
-        ("all tasks", False, 0.3),
+        ("tasks", False, 0.3),
+        ("all", False, 0.3),
     }
     flame.search("code/main")
     assert "found: 6.00 s, 75%" in flame.status
@@ -179,36 +182,53 @@ def test_one_function_of_tasks_is_shown_alone(opened):
     assert flame.status == "3.50 s in 40 samples"
     assert list(flame.state["bars"]["left"]) == [0, 1]
     flame.press("Up")
-    assert "all tasks" not in flame.totals
+    assert "all" not in flame.totals
     flame.press("Reset")
-    assert flame.totals["all tasks"] == "7.50 s, 100%"
+    assert flame.totals["all"] == "7.50 s, 100%"
     assert list(flame.state["bars"]["left"]) == [0, 1, 2]
+
+
+def test_one_root_is_shown_alone(opened):
+    rows = [
+        ((0.0, 1.0), Root.GRAPH, [MAIN], 1.0, 0.5),
+        ((1.0, 2.0), "load", [MAIN], 2.0, 0.5),
+        ((2.0, 3.0), "sum", [MAIN], 4.0, 0.5),
+    ]
+    flame = flame_of(opened, recording_of_stacks(rows))
+    flame.page.mouse.move(*flame.middle_of("graph"))
+    assert "A thread that called dask" in tooltip(flame.page)
+    flame.page.get_by_role("combobox").select_option(label="graph")
+    assert flame.totals.keys() == {"graph", "main"}
+    assert list(flame.state["bars"]["left"]) == [0]
+    flame.page.get_by_role("combobox").select_option(label="tasks")
+    assert flame.totals.keys() == {"tasks", "load", "sum", "main"}
+    assert list(flame.state["bars"]["left"]) == [1, 2]
 
 
 def test_wall_time_cpu_and_waiting_can_be_switched(opened):
     flame = flame_of(opened, known_stacks())
     flame.press("CPU")
-    assert flame.totals["all tasks"] == "4.00 s, 100%"
+    assert flame.totals["all"] == "4.00 s, 100%"
     assert flame.totals["load"] == "2.25 s, 56% (56% of caller)"
     assert "(not sampled)" not in flame.totals
     assert flame.status.startswith("4.00 s of CPU in")
     flame.press("Waiting")
-    assert flame.totals["all tasks"] == "2.50 s, 100%"
+    assert flame.totals["all"] == "2.50 s, 100%"
     assert flame.totals["sorted"] == "1.00 s, 40% (100% of caller)"
     flame.press("Wall time")
-    assert flame.totals["all tasks"] == "7.50 s, 100%"
+    assert flame.totals["all"] == "7.50 s, 100%"
 
 
 def test_a_range_that_is_chosen_on_the_timeline_is_what_is_shown(opened):
     flame = flame_of(opened, known_stacks())
     flame.choose_range(0.5, 0.75)
     shown = flame.totals
-    assert shown["all tasks"].startswith(("2.00 s", "1.99 s", "2.01 s"))
+    assert shown["all"].startswith(("2.00 s", "1.99 s", "2.01 s"))
     assert "load" not in shown
     assert "from 2.000 s to 3.000 s" in flame.status
     box = frames(flame.page)[-1]
     flame.page.mouse.click(box["x"] + 20, box["y"] + 20)
-    assert flame.totals["all tasks"] == "7.50 s, 100%"
+    assert flame.totals["all"] == "7.50 s, 100%"
 
 
 def test_the_timeline_stacks_cpu_and_waiting(opened):
@@ -226,14 +246,14 @@ def test_zoom_stays_where_it_can_when_another_kind_or_range_is_chosen(opened):
     state = flame.state
     assert state["x"][1] - state["x"][0] == pytest.approx(2.25)
     flame.choose_range(0.55, 0.95)
-    assert flame.totals.keys() == {"all tasks", "sum", "main", "sorted", "encode"}
+    assert flame.totals.keys() == {"all", "tasks", "sum", "main", "sorted", "encode"}
 
 
 def test_calls_too_narrow_to_draw_are_reported_as_one(opened):
     rows = [((0.0, 1.0), "t", [(f"f{n}", "a.py", 1, 1)], 1e-4, 0.0) for n in range(500)]
     flame = flame_of(opened, recording_of_stacks([*rows, ((0.0, 1.0), "t", [CORE], 10.0, 1.0)]))
     assert flame.totals["500 calls"] == "50.0 ms, 0.5%"
-    assert len(flame.state["calls"]) == 4
+    assert len(flame.state["calls"]) == 5
 
 
 def test_deep_recursion_can_be_reached(opened):
@@ -254,7 +274,7 @@ def test_deep_recursion_can_be_reached(opened):
 def test_hostile_names_stay_text_in_a_flame_graph(opened):
     flame = flame_of(opened, hostile_stacks())
     box = frames(flame.page)[0]
-    for row in (1, 2, 3):
+    for row in (2, 3, 4):
         for step in range(1, 25):
             flame.page.mouse.move(box["x"] + box["width"] * step / 25, box["y"] + 19 * row + 9)
             time.sleep(0.01)

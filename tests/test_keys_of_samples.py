@@ -1,4 +1,4 @@
-"""Samples of long tasks are told apart by their keys, and short tasks go together."""
+"""Samples of long tasks are tracked individually by their keys, and short tasks go together."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ from dask_diag.capture.sampling import call_tree as stacks
 from dask_diag.capture.sampling.bins import LONG, NOT_SAMPLED, Group, Run
 from dask_diag.capture.sampling.call_tree import Stacks
 from dask_diag.capture.sampling.stack_sample import Line
+from dask_diag.schema import Root
 from dask_diag.storage import save
 
+from .recordings import assert_same_table
 from .stacks import CORE, LEAF, MAIN, recording_of_stacks
 from .test_sampling import SCHEDULERS, a_stack, sampled, seconds_by_name, size_of, spin
 
@@ -69,7 +71,8 @@ def seconds_of_tasks(prof):
 def by_key(recording):
     """Seconds of the samples of each function and key."""
     found = {}
-    for row in recording.samples.to_dicts():
+    samples = recording.samples
+    for row in samples.rows(samples.root.where(Root.TASKS)).to_dicts():
         place = row["function"], row["key"]
         found[place] = found.get(place, 0.0) + row["seconds"]
     return found
@@ -79,7 +82,7 @@ def by_key(recording):
 
 
 @pytest.mark.parametrize("get", SCHEDULERS)
-def test_two_tasks_of_a_function_are_told_apart(get, retried):
+def test_two_tasks_of_a_function_are_tracked_individually(get, retried):
     def measure():
         prof, sprof = sampled(two_long_tasks_and_short_ones(), get, num_workers=2)
         took = seconds_of_tasks(prof)
@@ -98,7 +101,7 @@ def test_two_tasks_of_a_function_are_told_apart(get, retried):
 
 
 @pytest.mark.once
-def test_short_tasks_are_not_told_apart_unless_cycles_are_short(retried):
+def test_short_tasks_are_not_tracked_individually_unless_cycles_are_short(retried):
     def measure():
         tasks = {("work", n): (brief, 0.06) for n in range(4)}
         _, sprof = sampled(tasks, dask.local.get_sync)
@@ -106,7 +109,7 @@ def test_short_tasks_are_not_told_apart_unless_cycles_are_short(retried):
         with pytest.raises(DiagnosticError, match=r"a quarter of the cycle.*cycle=\.\.\."):
             sprof.tree(key=("work", 0))
         _, sprof = sampled(tasks, dask.local.get_sync, "2ms", cycle="100ms")
-        assert set(sprof.recording.samples["key"].tolist()) == set(map(str, tasks))
+        assert {key for _, key in by_key(sprof.recording)} == set(map(str, tasks))
 
     retried(measure)
 
@@ -161,7 +164,7 @@ def test_keys_are_in_files(get, tmp_path, retried):
             assert name in tree(recorded, Selection(key=key))["name"].tolist()
         save(recorded, tmp_path / f"again-{path.name}")
         again = load(tmp_path / f"again-{path.name}")
-        assert again.samples.to_dicts() == recorded.samples.to_dicts()
+        assert_same_table(again.samples, recorded.samples)
 
     retried(measure)
 
@@ -215,42 +218,44 @@ def test_every_selection_takes_a_key(tmp_path):
 # The parts, without a clock
 
 
-def seconds_kept(kept):
+def seconds_collected(collected):
     """Seconds by function, key and node, and by cycle."""
     found = {}
-    for number, packed in kept.snapshot().cycles.items():
+    for number, packed in collected.snapshot().cycles.items():
         for (group, node), (seconds, _, _) in packed.cells().items():
-            found.setdefault((*group, node), {})[number] = seconds
+            found.setdefault((group.function, group.key, node), {})[number] = seconds
     return found
 
 
-def test_what_was_seen_of_a_task_before_it_was_long_is_told_with_it():
-    kept, stack, run = Stacks(1.0), a_stack("main"), Run("sum", FIRST)
-    kept.see(0.9, Run("sum", SECOND), stack, 0.125, 0.0625)
-    kept.see(0.9, run, stack, 0.125, 0.125)
-    assert seconds_kept(kept) == {("sum", "", 0): {0: 0.25}}
-    kept.see(1.1, run, stack, 0.125, 0.125)
-    kept.miss(1.5, run, 0.125)
-    assert seconds_kept(kept) == {
+def test_what_was_seen_of_a_task_before_it_was_long_is_reported_with_it():
+    collected, stack, run = Stacks(1.0), a_stack("main"), Run("sum", FIRST)
+    collected.see(0.9, Run("sum", SECOND), stack, 0.125, 0.0625)
+    collected.see(0.9, run, stack, 0.125, 0.125)
+    assert seconds_collected(collected) == {("sum", "", 0): {0: 0.25}}
+    collected.see(1.1, run, stack, 0.125, 0.125)
+    collected.miss(1.5, run, 0.125)
+    assert seconds_collected(collected) == {
         ("sum", "", 0): {0: 0.125},
         ("sum", str(FIRST), 0): {0: 0.125, 1: 0.125},
         ("sum", str(FIRST), NOT_SAMPLED): {1: 0.125},
     }
-    (packed, _) = kept.snapshot().cycles.values()
+    (packed, _) = collected.snapshot().cycles.values()
     assert packed.cells()[Group("sum", ""), 0] == [0.125, 0.0625, 1]
 
 
-def test_a_task_that_was_never_seen_is_told_by_its_key_too():
-    kept = Stacks(1.0)
-    kept.miss(3.5, Run("sum", FIRST), 2.0)
-    assert seconds_kept(kept) == {("sum", str(FIRST), NOT_SAMPLED): {1: 0.5, 2: 1.0, 3: 0.5}}
+def test_a_task_that_was_never_seen_is_reported_by_its_key_too():
+    collected = Stacks(1.0)
+    collected.miss(3.5, Run("sum", FIRST), 2.0)
+    assert seconds_collected(collected) == {
+        ("sum", str(FIRST), NOT_SAMPLED): {1: 0.5, 2: 1.0, 3: 0.5}
+    }
 
 
-def test_what_comes_from_another_process_is_told_apart_alike():
-    kept, line = Stacks(1.0), (Line("main"),)
-    kept.take("sum", FIRST, [(0.5, line, 0.125, 0.0, 1), (1.5, line, 0.125, 0.0, 1)])
-    kept.take("sum", SECOND, [(0.5, line, 0.125, 0.0, 1)])
-    assert seconds_kept(kept) == {
+def test_what_comes_from_another_process_is_tracked_individually_alike():
+    collected, line = Stacks(1.0), (Line("main"),)
+    collected.take("sum", FIRST, [(0.5, line, 0.125, 0.0, 1), (1.5, line, 0.125, 0.0, 1)])
+    collected.take("sum", SECOND, [(0.5, line, 0.125, 0.0, 1)])
+    assert seconds_collected(collected) == {
         ("sum", str(FIRST), 0): {0: 0.125, 1: 0.125},
         ("sum", "", 0): {0: 0.125},
     }
@@ -263,23 +268,23 @@ looks = st.lists(
 
 
 @given(looks)
-def test_nothing_is_lost_or_told_twice(seen):
-    kept, cycle = Stacks(1.0), 1.0
+def test_nothing_is_lost_or_reported_twice(seen):
+    collected, cycle = Stacks(1.0), 1.0
     runs = [Run(f"f{n % 2}", n) for n in range(5)]
     made = {name: a_stack(name) for name in "xyz"}
     expected, lengths = {}, {}
     for n, _, seconds in seen:
         lengths[n] = lengths.get(n, 0.0) + seconds
     for place, (n, name, seconds) in enumerate(seen):
-        kept.see(place * 0.125 + 1, runs[n], made[name], seconds, seconds / 2)
+        collected.see(place * 0.125 + 1, runs[n], made[name], seconds, seconds / 2)
         key = str(n) if lengths[n] >= LONG * cycle else ""
         found = expected.setdefault((f"f{n % 2}", key, name), [0.0, 0.0, 0])
         for column, value in enumerate((seconds, seconds / 2, 1)):
             found[column] += value
-    found = kept.snapshot()
+    found = collected.snapshot()
     summed = {}
     for packed in found.cycles.values():
-        for ((function, key), node), values in packed.cells().items():
+        for ((function, key, _), node), values in packed.cells().items():
             name = found.lines[found.line_of_node[node]].name
             sums = summed.setdefault((function, key, name), [0.0, 0.0, 0])
             for column, value in enumerate(values):
@@ -289,115 +294,115 @@ def test_nothing_is_lost_or_told_twice(seen):
 
 def test_merged_cycles_merge_their_keys(monkeypatch):
     monkeypatch.setattr(stacks, "MOST_CYCLES", 8)
-    kept, stack = Stacks(1.0), a_stack("main")
+    collected, stack = Stacks(1.0), a_stack("main")
     long, started = Run("sum", FIRST), 0
     for second in range(64):
-        kept.see(second + 0.5, long, stack, 1.0, 0.5)
+        collected.see(second + 0.5, long, stack, 1.0, 0.5)
         # Others last for half a cycle, as long as cycles are not merged.
-        kept.see(second + 0.75, Run("sum", second), stack, 0.5, 0.0)
+        collected.see(second + 0.75, Run("sum", second), stack, 0.5, 0.0)
         started += 1
-    found = seconds_kept(kept)
+    found = seconds_collected(collected)
     # What was spread over two cycles is not counted by looks, but it is all there.
     assert sum(found["sum", str(FIRST), 0].values()) == 64.0
     assert sum(map(sum, (each.values() for each in found.values()))) == 96.0
-    assert kept.snapshot().cycle == 16.0
+    assert collected.snapshot().cycle == 16.0
     others = {key for _, key, _ in found} - {"", str(FIRST)}
-    # Those of the latest cycles may be told apart until the next time.
+    # Those of the latest cycles may be tracked individually until the next time.
     assert all(int(key) >= 32 for key in others)
     assert sum(found["sum", "", 0].values()) >= 16.0
 
 
 def test_the_ends_of_a_long_task_keep_its_key_when_cycles_merge(monkeypatch):
     monkeypatch.setattr(stacks, "MOST_CYCLES", 8)
-    kept, stack, run = Stacks(1.0), a_stack("main"), Run("sum", FIRST)
+    collected, stack, run = Stacks(1.0), a_stack("main"), Run("sum", FIRST)
     for tick in range(25, 65):
-        kept.see(tick / 16, run, stack, 0.0625, 0.0)
+        collected.see(tick / 16, run, stack, 0.0625, 0.0)
     for second in range(8, 15):
-        kept.see(second, Run("other", 0), stack, 0.0625, 0.0)
-    assert kept.snapshot().cycle == 2.0
-    assert seconds_kept(kept)["sum", str(FIRST), 0] == {0: 0.4375, 1: 2.0, 2: 0.0625}
+        collected.see(second, Run("other", 0), stack, 0.0625, 0.0)
+    assert collected.snapshot().cycle == 2.0
+    assert seconds_collected(collected)["sum", str(FIRST), 0] == {0: 0.4375, 1: 2.0, 2: 0.0625}
 
 
-def test_a_task_that_runs_while_cycles_merge_is_told_whole(monkeypatch):
+def test_a_task_that_runs_while_cycles_merge_is_reported_whole(monkeypatch):
     monkeypatch.setattr(stacks, "MOST_CYCLES", 4)
-    kept, stack, run = Stacks(1.0), a_stack("main"), Run("sum", FIRST)
+    collected, stack, run = Stacks(1.0), a_stack("main"), Run("sum", FIRST)
     for second in range(3):
-        kept.see(second, Run("other", 0), stack, 0.0625, 0.0)
-    kept.see(3.5, run, stack, 0.125, 0.0)
-    kept.see(4.25, Run("other", 0), stack, 0.0625, 0.0)
-    assert kept.snapshot().cycle == 2.0
-    kept.see(4.5, run, stack, 0.125, 0.0)
-    assert ("sum", str(FIRST), 0) not in seconds_kept(kept)
-    kept.see(4.75, run, stack, 0.25, 0.0)
-    assert sum(seconds_kept(kept)["sum", str(FIRST), 0].values()) == 0.5
-    assert ("sum", "", 0) not in seconds_kept(kept)
+        collected.see(second, Run("other", 0), stack, 0.0625, 0.0)
+    collected.see(3.5, run, stack, 0.125, 0.0)
+    collected.see(4.25, Run("other", 0), stack, 0.0625, 0.0)
+    assert collected.snapshot().cycle == 2.0
+    collected.see(4.5, run, stack, 0.125, 0.0)
+    assert ("sum", str(FIRST), 0) not in seconds_collected(collected)
+    collected.see(4.75, run, stack, 0.25, 0.0)
+    assert sum(seconds_collected(collected)["sum", str(FIRST), 0].values()) == 0.5
+    assert ("sum", "", 0) not in seconds_collected(collected)
 
 
-def test_what_was_forgotten_is_not_told_again():
-    kept, stack, run = Stacks(1.0), a_stack("main"), Run("sum", FIRST)
-    kept.see(0.5, run, stack, 0.125, 0.0)
-    kept.forget(1.0)
-    kept.see(1.5, run, stack, 0.125, 0.0)
-    assert seconds_kept(kept)["sum", str(FIRST), 0] == {1: 0.125}
-    assert ("sum", "", 0) not in seconds_kept(kept)
+def test_what_was_forgotten_is_not_reported_again():
+    collected, stack, run = Stacks(1.0), a_stack("main"), Run("sum", FIRST)
+    collected.see(0.5, run, stack, 0.125, 0.0)
+    collected.forget(1.0)
+    collected.see(1.5, run, stack, 0.125, 0.0)
+    assert seconds_collected(collected)["sum", str(FIRST), 0] == {1: 0.125}
+    assert ("sum", "", 0) not in seconds_collected(collected)
 
 
 @pytest.mark.once
 def test_an_hour_of_tasks_with_keys_is_small():
     threads, seconds = 16, 0.4
     some_stacks = [a_stack("main", *(f"call{n}-{depth}" for depth in range(20))) for n in range(8)]
-    kept = Stacks(1.0)
+    collected = Stacks(1.0)
     for tick in range(int(3600 / seconds)):
         for thread in range(threads):
             run = Run("work", ("work-0123456789abcdef", tick, thread))
             for part in range(4):
                 now = tick * seconds + part * 0.1
-                kept.see(now, run, some_stacks[(tick + part) % 8], 0.1, 0.05)
+                collected.see(now, run, some_stacks[(tick + part) % 8], 0.1, 0.05)
         if tick % 2000 == 0:
-            assert size_of(kept) < 50e6
-    assert size_of(kept) < 50e6
-    found = kept.snapshot()
+            assert size_of(collected) < 50e6
+    assert size_of(collected) < 50e6
+    found = collected.snapshot()
     assert sum(sum(packed.seconds) for packed in found.cycles.values()) == pytest.approx(3600 * 16)
     assert max(len(packed.of) for packed in found.cycles.values()) <= 16 * 3 / LONG + 1
 
 
 def test_while_it_goes_on_there_are_no_more_rows_than_asked_for():
-    kept, stack = Stacks(1.0), a_stack("main")
+    collected, stack = Stacks(1.0), a_stack("main")
     for n in range(400):
         run = Run("work", n)
         for part in (0.1, 0.2):
-            kept.see(n / 4 + part, run, stack, 0.125, 0.125)
-    assert len(stacks_as_seen(kept, 500)["samples"]) == 400
-    few = stacks_as_seen(kept, 150)["samples"]
+            collected.see(n / 4 + part, run, stack, 0.125, 0.125)
+    assert len(stacks_as_seen(collected, 500)["samples"]) == 400
+    few = stacks_as_seen(collected, 150)["samples"]
     assert set(few["key"].tolist()) == {""}
     assert len(few) == len(np.unique(few["start"])) == 100
-    assert len(stacks_tables(kept, [])["samples"]) == 400
+    assert len(stacks_tables(collected, [])["samples"]) == 400
 
 
-def test_no_key_of_the_users_is_kept():
+def test_no_key_of_the_users_is_retained():
     class Name(str):
         __slots__ = ("__weakref__",)
 
         def __str__(self):
             return "its text"
 
-    kept, key = Stacks(1.0), Name("work-1")
+    collected, key = Stacks(1.0), Name("work-1")
     seen = weakref.ref(key)
-    kept.see(0.5, Run("work", key), a_stack("main"), 0.5, 0.0)
-    kept.take("work", key, [(0.5, (), 0.5, 0.0, 1)])
+    collected.see(0.5, Run("work", key), a_stack("main"), 0.5, 0.0)
+    collected.take("work", key, [(0.5, (), 0.5, 0.0, 1)])
     del key
     gc.collect()
     assert seen() is None
-    assert {group.key for packed in kept.snapshot().cycles.values() for group in packed.of} == {
-        "its text"
-    }
+    assert {
+        group.key for packed in collected.snapshot().cycles.values() for group in packed.of
+    } == {"its text"}
 
 
-def test_a_key_without_a_text_is_told_by_its_type():
+def test_a_key_without_a_text_is_reported_by_its_type():
     class Strange:
         def __str__(self):
             raise OSError
 
-    kept = Stacks(1.0)
-    kept.see(0.5, Run("work", Strange()), a_stack("main"), 0.5, 0.0)
-    assert ("work", "<Strange>", 0) in seconds_kept(kept)
+    collected = Stacks(1.0)
+    collected.see(0.5, Run("work", Strange()), a_stack("main"), 0.5, 0.0)
+    assert ("work", "<Strange>", 0) in seconds_collected(collected)

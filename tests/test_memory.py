@@ -117,7 +117,7 @@ def keep(megabytes, *_):
 @pytest.mark.parametrize("get", SCHEDULERS[:2])
 def test_of_tasks_one_after_the_other_each_is_exact(get, retried):
     def measure():
-        # What one lets go of, and what another leaves, is not in the next one's.
+        # What one releases, and what another leaves, is not in the next one's.
         dsk = {("large", 0): (take, 300), ("retained", 0): (keep, 150, ("large", 0))}
         dsk["small", 0] = (lambda retained: take(100, 0.1), ("retained", 0))
         recording = profiled(get, dsk, num_workers=1)

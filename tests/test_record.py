@@ -77,10 +77,10 @@ def needs_by_key(recording):
     )
 
 
-def told_by_key(recording, table):
+def reported_by_key(recording, table):
     keys = recording.tasks["key"].tolist()
-    told = getattr(recording, table).to_dicts()
-    return sorted((keys[row["task"]], repr(row | {"task": 0})) for row in told)
+    reported = getattr(recording, table).to_dicts()
+    return sorted((keys[row["task"]], repr(row | {"task": 0})) for row in reported)
 
 
 def assert_same_tasks(loaded, recorded):
@@ -97,7 +97,7 @@ def assert_same_tasks(loaded, recorded):
 
 
 def assert_alike(loaded, recording):
-    """All the same, but for the order of rows."""
+    """Equal, but for the order of rows."""
     assert loaded.notices == recording.notices
     assert loaded.tasks.columns == recording.tasks.columns
     for field in fields(Recording):
@@ -109,7 +109,7 @@ def assert_alike(loaded, recording):
         elif field.name not in REFERENCES:
             assert rows(table) == rows(getattr(recording, field.name)), field.name
         elif field.name != "dependencies":
-            assert told_by_key(loaded, field.name) == told_by_key(recording, field.name)
+            assert reported_by_key(loaded, field.name) == reported_by_key(recording, field.name)
     assert needs_by_key(loaded) == needs_by_key(recording)
     assert (loaded.metric, loaded.epoch) == (recording.metric, recording.epoch)
 
@@ -126,12 +126,12 @@ def test_the_file_has_what_was_measured(scheduler, often, monkeypatch):
     assert len(recording.metrics) == 162
     assert len(recording.transfers) == (162 * 4 if scheduler == "processes" else 0)
     assert sys.platform != "linux" or len(recording.waits) >= 162
-    assert [told for told in recording.notices if "came late" not in told] == []
+    assert [reported for reported in recording.notices if "came late" not in reported] == []
     assert recording.pools.columns
     assert_alike(loaded, recording)
 
 
-def test_computes_that_overlap_are_told_apart(often):
+def test_computes_that_overlap_are_tracked_individually(often):
     with record("run.diag") as run:
         threads = [
             threading.Thread(target=dask.local.get_sync, args=(graph(20), "c")) for _ in range(4)
@@ -187,13 +187,13 @@ def test_a_block_may_be_entered_again():
 
 
 def test_a_file_that_is_there_is_refused_before_anything_runs(tmp_path):
-    Path("run.diag").write_text("mine")
+    Path("run.diag").write_text("own")
     with pytest.raises(RecordingFileError, match="overwrite=True"), record("run.diag"):
         raise AssertionError
-    assert Path("run.diag").read_text() == "mine"
+    assert Path("run.diag").read_text() == "own"
 
 
-def test_a_full_disk_is_told_and_never_raised(often, monkeypatch):
+def test_a_full_disk_is_reported_and_never_raised(often, monkeypatch):
     real = os.write
 
     def write(file, data):
@@ -276,15 +276,15 @@ def test_a_computation_may_end_while_its_results_are_written():
     assert tables[1]["function"].tolist() == ["wait"]
 
 
-def test_a_fault_of_our_own_is_told_and_all_is_saved_at_the_end(often, monkeypatch):
+def test_a_fault_of_our_own_is_reported_and_all_is_saved_at_the_end(often, monkeypatch):
     def fail(self):
-        raise RuntimeError("ours")
+        raise RuntimeError("own")
 
     monkeypatch.setattr(IncrementalCachedResults, "take", fail)
     with record("run.diag") as run:
         assert dask.threaded.get(graph(), "c") == 1
         time.sleep(0.02)
-    assert "ours" in run.recording.notices[-1]
+    assert "own" in run.recording.notices[-1]
     assert_alike(load("run.diag"), run.recording)
 
 
@@ -368,7 +368,7 @@ def test_what_was_sampled_before_writing_began_is_there_once(monkeypatch):
     assert_alike(load("run.diag"), run.recording)
 
 
-def test_no_key_is_kept_once_a_block_has_ended():
+def test_no_key_is_retained_once_a_block_has_ended():
     import gc
     import weakref
 
@@ -408,7 +408,7 @@ def test_keys_are_written_as_str_writes_them(keys):
 
 
 @given(st.lists(any_key, min_size=1, max_size=5), st.data())
-def test_names_that_are_told_take_the_place_of_prefixes(keys, data):
+def test_names_that_are_reported_take_the_place_of_prefixes(keys, data):
     rows = data.draw(st.lists(st.sampled_from(range(len(keys))), unique=True))
     named = {row: data.draw(st.sampled_from(["f", "g", "x"])) for row in rows}
     functions = keys_columns(keys, named)[1]
@@ -475,7 +475,7 @@ def test_a_handler_of_the_programs_own_hears_of_ctrl_c(tmp_path, monkeypatch):
     code = textwrap.dedent("""
         import os, signal, dask_diag
 
-        signal.signal(signal.SIGINT, lambda *told: print("heard", type(told[0])))
+        signal.signal(signal.SIGINT, lambda *reported: print("heard", type(reported[0])))
 
         class Interrupted(dask_diag.record):
             def _end(self):

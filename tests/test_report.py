@@ -156,7 +156,7 @@ def test_what_was_not_measured_is_said(tmp_path, recording):
     page = page_of(recording(), tmp_path)
     assert list(page.sections) == ALL
     assert page.failed == []
-    assert "No tasks were recorded" in page.sections["tasks"]
+    assert "No tasks; record with Profiler." in page.sections["tasks"]
     assert "No samples of CPU and memory" in page.sections["resources"]
     assert "is not in the recording" in page.sections["environment"]
 

@@ -51,7 +51,17 @@ def built(monkeypatch, wall, cpu, seen, cpu_seen, missed):
     stacks, run = Stacks(10.0), Run("work", 0)
     stacks.see(1.0, run, a_stack("main"), seen, cpu_seen)
     stacks.miss(2.0, run, missed)
-    computation = SimpleNamespace(info=SimpleNamespace(name="c", start=0.0, stop=wall))
+    info = SimpleNamespace(
+        name="c",
+        number=1,
+        thread=1,
+        called=0.0,
+        start=0.0,
+        prepared=0.0,
+        stop=wall,
+        scheduler="synchronous",
+    )
+    computation = SimpleNamespace(info=info)
     rows = builder.stacks_tables(stacks, [computation])["samples"].to_dicts()
     by_node = {row["node"]: (row["seconds"], row["cpu_seconds"]) for row in rows}
     return by_node[0], by_node[NOT_SAMPLED]

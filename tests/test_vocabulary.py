@@ -16,8 +16,6 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 READ = ("dask_diag", "docs", "examples", "benchmarks", "*.rst")
-REWRITTEN_NEXT = ("builders", "capture", "profilers")
-"""Packages in which some private words are left."""
 SUFFIXES = {".py", ".js", ".html", ".css", ".rst", ".yaml", ".ipynb", ".svg"}
 MADE_BY_TOOLS = {"_build", "generated", "__pycache__"}
 
@@ -133,22 +131,7 @@ PARTS = sorted({str(path.relative_to(ROOT)) for name in READ[1:] for path in ROO
 PACKAGES = sorted(f"dask_diag/{path.parent.name}" for path in ROOT.glob("dask_diag/*/__init__.py"))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *PARTS,
-        "dask_diag/*.*",
-        *(
-            pytest.param(
-                package,
-                marks=pytest.mark.xfail(
-                    Path(package).name in REWRITTEN_NEXT, reason="is being rewritten", strict=False
-                ),
-            )
-            for package in PACKAGES
-        ),
-    ],
-)
+@pytest.mark.parametrize("name", [*PARTS, "dask_diag/*.*", *PACKAGES])
 def test_the_package_and_its_documents_are_in_the_fields_words(name):
     assert not hits((name,))
 

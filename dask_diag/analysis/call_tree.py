@@ -1,4 +1,4 @@
-"""Where in the code the tasks' time went: as a tree of calls, and line by line."""
+"""Where in the code the time went, of tasks and of what is between: by call, and by line."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.model.tables import CallTree, Frames, Samples
+from dask_diag.schema import Root
 
-__all__ = ["NOT_SAMPLED", "hottest_lines", "tree", "tree_and_nodes"]
+__all__ = ["NOT_SAMPLED", "are_functions", "hottest_lines", "tree", "tree_and_nodes"]
 
 NOT_SAMPLED = "(not sampled)"
 """The name of the node that represents time in which no stack could be read."""
-EVERYTHING = "all tasks"
+EVERYTHING = "all"
 _ROOT = -1
 
 
@@ -34,8 +35,9 @@ def tree(recording: Recording, selection: Selection = ALL_SAMPLES) -> Table:
     Returns
     -------
     Table
-        A row per node, each after its caller and before its caller's next callee; the first is
-        all tasks, below it are the functions of tasks. ``parent`` (position, -1 of the first),
+        A row per node, each after its caller and before its caller's next callee. The first is
+        all that was sampled. Below it are the roots, `dask_diag.schema.ROOTS`, and below the root
+        ``tasks`` the functions of tasks. ``parent`` (position, -1 of the first),
         ``depth``, ``end`` (position after all that it called), ``name``, ``file``, ``first_line``
         (where the function starts), ``wall``, ``cpu``, ``waiting`` (seconds of self time) and
         ``count`` (samples), and with what it called ``total_wall``, ``total_cpu``,
@@ -45,6 +47,10 @@ def tree(recording: Recording, selection: Selection = ALL_SAMPLES) -> Table:
     ------
     DiagnosticError
         If no sample has the key or is of the function that is selected.
+
+    See Also
+    --------
+    dask_diag.schema.ROOTS : what each root means.
     """
     return tree_and_nodes(recording, selection)[0]
 
@@ -81,6 +87,12 @@ def tree_and_nodes(
     node = np.full(len(samples), -1, dtype=np.int64)
     node[selected] = position[node_of_selected]
     return nodes, node
+
+
+def are_functions(nodes: Table) -> BoolArray:
+    """Which nodes of a tree are functions of tasks, and no calls."""
+    of_tasks = np.flatnonzero((nodes["depth"] == 1) & nodes["name"].where(Root.TASKS))
+    return np.isin(nodes["parent"], of_tasks)
 
 
 def hottest_lines(
@@ -176,31 +188,39 @@ def _grown(
 ) -> tuple[IntArray, IntArray, IntArray]:
     """The tree as the parent and kind of each node, and the node of each sample.
 
-    Kinds are first those of frames, then what is not sampled, then functions of tasks.
+    Kinds are first those of frames, then what is not sampled, then functions of tasks, then roots.
     """
     kinds = int(kind_of_frame.max(initial=-1)) + 1
     stacks = recording.call_tree
     caller, kind_of_stack = stacks.parent.tolist(), kind_of_frame[stacks.frame].tolist()
-    # The same stack may be under several functions of tasks, and in many samples of each.
-    functions, tops, pair = distinct_pairs(_numbers(samples.function), _numbers(samples.node))
+    functions, roots = samples.function.values, samples.root.values
+    group = _numbers(samples.root) * (len(functions) + 1) + _numbers(samples.function)
+    # The same stack may be in several groups, and in many samples of each.
+    groups, tops, pair = distinct_pairs(group, _numbers(samples.node))
     nodes = _Nodes()
     # The node of each stack that was reached, so that stacks with common callers share the way up.
     reached: dict[tuple[int, int], int] = {}
 
-    def node_of(function: int, stack: int) -> int:
-        of_function = nodes.child(0, kinds + 1 + function)
+    def top_of(group: int) -> int:
+        root, function = divmod(group, len(functions) + 1)
+        of_root = nodes.child(0, kinds + 1 + len(functions) + root)
+        is_task = roots[root] == Root.TASKS
+        return nodes.child(of_root, kinds + 1 + function) if is_task else of_root
+
+    def node_of(group: int, stack: int) -> int:
+        top = top_of(group)
         if stack < 0:
-            return nodes.child(of_function, kinds)
+            return nodes.child(top, kinds)
         path = []
-        while stack >= 0 and (function, stack) not in reached:
+        while stack >= 0 and (group, stack) not in reached:
             path.append(stack)
             stack = caller[stack]
-        node = reached[function, stack] if stack >= 0 else of_function
+        node = reached[group, stack] if stack >= 0 else top
         for callee in reversed(path):
-            node = reached[function, callee] = nodes.child(node, kind_of_stack[callee])
+            node = reached[group, callee] = nodes.child(node, kind_of_stack[callee])
         return node
 
-    node_of_pair = [*map(node_of, functions.tolist(), tops.tolist())]
+    node_of_pair = [*map(node_of, groups.tolist(), tops.tolist())]
     node_of_sample = np.array(node_of_pair, dtype=np.int64)[pair]
     return np.array(nodes.parents), np.array(nodes.kinds), node_of_sample
 
@@ -225,7 +245,7 @@ def _described(
     recording: Recording, kind: IntArray, frame_of_kind: IntArray
 ) -> tuple[Categorical, Categorical, IntArray]:
     """The name, file and first line of each node."""
-    frames, functions = recording.frames, recording.samples.function.values
+    frames, samples = recording.frames, recording.samples
     kinds = len(frame_of_kind)
     is_frame = (kind >= 0) & (kind < kinds)
     frame = frame_of_kind[kind[is_frame]]
@@ -237,7 +257,7 @@ def _described(
     name[is_frame] = frames.name.codes[frame]
     file[is_frame] = frames.file.codes[frame]
     first[is_frame] = frames.first_line[frame]
-    names = (*names, EVERYTHING, NOT_SAMPLED, *functions)
+    names = (*names, EVERYTHING, NOT_SAMPLED, *samples.function.values, *samples.root.values)
     return Categorical(name, names), Categorical(file, (*files, "")), first
 
 

@@ -7,7 +7,6 @@ variation between tasks, not between runs: if the whole machine was slower, so w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -31,6 +30,9 @@ from dask_diag.model.table import Table
 from dask_diag.model.tables import Resources
 
 __all__ = ["Comparison", "compare"]
+
+Totals = dict[str, Any]
+"""Numbers by their names, and the verdict on them."""
 
 _NAN = float("nan")
 
@@ -57,7 +59,7 @@ class Comparison(NamedTuple):
     """
 
     functions: Table
-    total: Mapping[str, Any]
+    total: Totals
     metrics: tuple[str, str]
     units: tuple[str, str]
 
@@ -208,8 +210,8 @@ def _table(changes: list[_FunctionChange], risk: float) -> Table:
 
 def _total(
     changes: list[_FunctionChange], before: Recording, after: Recording, risk: float
-) -> dict[str, Any]:
-    total: dict[str, Any] = {}
+) -> Totals:
+    total: Totals = {}
     for when, recording in (("before", before), ("after", after)):
         sides = [getattr(row, when) for row in changes]
         seconds = sum(side.seconds for side in sides)

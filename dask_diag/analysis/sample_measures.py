@@ -36,19 +36,22 @@ def seconds_over_time(recording: Recording) -> Table:
     Returns
     -------
     Table
-        ``start`` and ``stop`` (seconds), in order and without overlap; ``function`` (of tasks);
+        ``start`` and ``stop`` (seconds), in order and without overlap; ``root``; ``function`` (of
+        tasks);
         ``cpu``, ``waiting`` and ``unknown``: seconds per second, that is, how many threads at once.
     """
     samples = recording.samples
     edges = np.unique(np.concatenate([samples.start, samples.stop]))
-    labels = samples.function
+    roots, functions = samples.root, samples.function
     stretches = max(len(edges) - 1, 0)
     length = samples.stop - samples.start
     lasting = length > 0
     rate = _by_kind(samples)[lasting] / length[lasting, np.newaxis]
-    codes = labels.codes[lasting]
+    # A number for each root and function.
+    count = max(len(functions.values), 1)
+    codes = (roots.codes.astype(np.int64) * count + functions.codes)[lasting]
     # Each sample raises the rate where its cycle starts and lowers it where that stops.
-    changes = np.zeros((stretches + 1, len(labels.values), 3))
+    changes = np.zeros((stretches + 1, max(len(roots.values), 1) * count, 3))
     np.add.at(changes, (np.searchsorted(edges, samples.start[lasting]), codes), rate)
     np.add.at(changes, (np.searchsorted(edges, samples.stop[lasting]), codes), -rate)
     # What rounding leaves after the last cycle is not a thread.
@@ -59,7 +62,8 @@ def seconds_over_time(recording: Recording) -> Table:
         {
             "start": edges[stretch],
             "stop": edges[stretch + 1] if stretches else edges[stretch],
-            "function": Categorical(code, labels.values),
+            "root": Categorical(code // count, roots.values),
+            "function": Categorical(code % count, functions.values),
             **{name: level[stretch, code, n] for n, name in kinds},
         }
     )

@@ -1,4 +1,4 @@
-"""Which samples of stacks to show: those of a range of time, of a function, or of a task."""
+"""Which samples of stacks to show: those of a range of time, a root, a function, or a task."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from dask_diag.analysis.functions import expect_functions
 from dask_diag.columns import BoolArray, FloatArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.tables import Samples
+from dask_diag.schema import ROOTS, Root
 
-__all__ = ["ALL_SAMPLES", "Selection"]
+__all__ = ["ALL_SAMPLES", "SAMPLES_OF_TASKS", "Selection"]
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Samples in a range of time, of the tasks of a function, of the task of a key.
+    """Samples in a range of time, of a root, of the tasks of a function, of the task of a key.
 
     What is None is not restricted. Two selections are equal if they select the same.
 
@@ -30,19 +31,25 @@ class Selection:
     key : object, optional
         Only the task of this key, as it is or as text; ``""`` for tasks that were not tracked
         individually.
+    root : str, optional
+        Only samples of this root, one of `dask_diag.schema.ROOTS`. With `function` or `key` only
+        tasks are selected.
 
     Raises
     ------
     DiagnosticError
-        If a time is no number, or the range stops before it starts.
+        If a time is no number, the range stops before it starts, or there is no such root.
     """
 
     start: float | None = None
     stop: float | None = None
     function: str | None = None
     key: object = None
+    root: str | None = None
 
     def __post_init__(self) -> None:
+        if self.root is not None and self.root not in ROOTS:
+            raise DiagnosticError(f"root: expected one of {', '.join(ROOTS)}, found {self.root!r}")
         for name, time in (("start", self.start), ("stop", self.stop)):
             if time is not None and not _is_time(time):
                 raise DiagnosticError(
@@ -52,6 +59,8 @@ class Selection:
             raise DiagnosticError(
                 f"stop: expected a time at or after start, {self.start:g} s, found {self.stop:g} s"
             )
+        if (self.function is not None or self.key is not None) and self.root is None:
+            object.__setattr__(self, "root", Root.TASKS)
         if self.key is not None:
             # Recordings have keys as text, so ("x", 0) and "('x', 0)" select the same task.
             object.__setattr__(self, "key", str(self.key))
@@ -65,8 +74,11 @@ class Selection:
             If no sample is of that function, or has that key.
         """
         share = self._shares_of_time(samples)
+        if self.root is not None:
+            share = share * samples.root.where(self.root)
         if self.function is not None:
-            expect_functions([self.function], samples.function, "function")
+            of_tasks = samples.function[samples.root.where(Root.TASKS)]
+            expect_functions([self.function], of_tasks, "function")
             share = share * samples.function.where(self.function)
         return share if self.key is None else share * self._has_key(samples)
 
@@ -95,3 +107,4 @@ def _is_time(value: object) -> bool:
 
 
 ALL_SAMPLES = Selection()
+SAMPLES_OF_TASKS = Selection(root=Root.TASKS)

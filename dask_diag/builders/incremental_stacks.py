@@ -38,4 +38,5 @@ class IncrementalStacks:
         """Nothing for good, and all samples so far; final once the profiler has ended."""
         if self._is_active():
             return {}, stacks_as_seen(self._stacks, _MOST_CELLS)
-        return {}, stacks_tables(self._stacks, self._session.snapshots())
+        session = self._session
+        return {}, stacks_tables(self._stacks, session.snapshots(), session.start, session.stop)

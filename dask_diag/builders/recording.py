@@ -81,7 +81,6 @@ def computations_table(computations: Sequence[ComputationInfo], now: float) -> t
                 [computation.workers for computation in computations], dtype=np.int64
             ),
             **_usage_columns(computations),
-            "hooks_cpu": np.array([each.hooks_cpu for each in computations], dtype=float),
             "cpus": np.full(len(computations), processors(), dtype=np.int64),
             "span": Categorical.of(computation.span for computation in computations),
             "scheduler": Categorical.of(computation.scheduler for computation in computations),
@@ -126,6 +125,7 @@ def _usage_columns(computations: Sequence[ComputationInfo]) -> dict[str, FloatAr
         "process_cpu": np.array([usage.process_cpu for usage in usages], dtype=float),
         "scheduler_cpu": np.array([usage.thread_cpu for usage in usages], dtype=float),
         "others_cpu": np.array([usage.others_cpu for usage in usages], dtype=float),
+        "hooks_cpu": np.array([each.hooks_cpu for each in computations], dtype=float),
         "voluntary_switches": np.array([usage.voluntary for usage in usages], dtype=float),
         "involuntary_switches": np.array([usage.involuntary for usage in usages], dtype=float),
     }

@@ -30,7 +30,7 @@ from contextlib import contextmanager, suppress
 from functools import wraps
 from time import perf_counter
 from types import CodeType, FrameType
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import dask._task_spec
 import dask.base
@@ -50,6 +50,7 @@ with suppress(ImportError):
     _Expression = Expr
 
 __all__ = [
+    "DaskCalls",
     "Graph",
     "GraphNode",
     "SchedulerState",
@@ -58,6 +59,8 @@ __all__ = [
     "bytes_of_result",
     "bytes_of_task",
     "called_from",
+    "calls_of_threads",
+    "codes_of_dask_calls",
     "hold",
     "is_machinery",
     "release",
@@ -92,6 +95,16 @@ _activations: dict[CallbackTuple, set[CallbackTuple]] = {}
 _measured_computations = 0
 _in_use_elsewhere: set[CallbackTuple] = set()
 
+
+class DaskCalls(NamedTuple):
+    """A thread that called dask: when, by the id of the frame of the function of dask."""
+
+    native_id: int
+    times: dict[int, float]
+
+
+calls_of_threads: dict[int, DaskCalls] = {}
+"""The threads that called dask to compute, outside tasks, by ident; calls may have ended since."""
 _called = threading.local()
 _CALLED_FIRST = {
     "compute": "unpack_collections",
@@ -143,6 +156,7 @@ def _install() -> None:
 def _uninstall_if_unused() -> None:
     if _activations or _measured_computations:
         return
+    calls_of_threads.clear()
     if _dasks_own is not None:
         setattr(dask.local, _NAME, _dasks_own)
     for name, (original, noting) in _replaced.items():
@@ -243,9 +257,12 @@ def _note_call(caller: FrameType) -> None:
     that are not on the stack any more may be used again.
     """
     times = _times_of_calls()
+    in_task = any(frame.f_code is _EXECUTE_TASK for frame in _frames_from(caller))
     for frame in set(times).difference(map(id, _frames_from(caller))):
         del times[frame]
     times[id(caller)] = perf_counter()
+    if not in_task:
+        calls_of_threads[threading.get_ident()] = DaskCalls(threading.get_native_id(), times)
 
 
 def _noting(name: str) -> tuple[Callable[..., object], Callable[..., object]]:
@@ -267,6 +284,8 @@ _CALLERS: dict[CodeType, str] = {
     for caller, first in _CALLED_FIRST.items()
     if hasattr(dask.base, caller) and hasattr(dask.base, first)
 }
+codes_of_dask_calls = frozenset(map(id, _CALLERS))
+"""The ids of the code of functions of dask that run computations."""
 _replaced = {name: _noting(name) for name in set(_CALLERS.values())}
 
 

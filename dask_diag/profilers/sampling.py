@@ -1,4 +1,4 @@
-"""The statistical profiler: which lines of code tasks spend their time in."""
+"""The statistical profiler: in which lines of code time is spent, in tasks and between them."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from dask_diag.profilers.base import TaskDiagnostic
 
 if TYPE_CHECKING:
     from dask_diag.capture.sampling.call_tree import Stacks
+    from dask_diag.capture.sampling.caller_probe import CallerProbe
     from dask_diag.model.recording import Recording
     from dask_diag.model.table import Table
     from dask_diag.views.text import Summary
@@ -31,7 +32,10 @@ _SHORTEST = 1e-4
 class SamplingProfiler(TaskDiagnostic):
     """Profile the lines of code in which tasks spend their time, on dask's local schedulers.
 
-    Every `interval` one thread of each process samples the stacks of the threads that run a task.
+    Every `interval` one thread of each process samples the stacks of the threads that run a task,
+    and of the threads that compute: the one that entered or registered the profiler all the time,
+    others while they compute. So imports, the making of graphs and dask's scheduler show as lines,
+    each under its root: see `dask_diag.schema.ROOTS`.
     Samples are summed up in cycles, so that a long computation needs no more memory than a short
     one. Seconds sum to those that the tasks took; time without samples is labelled. Tasks longer
     than a quarter of the cycle are tracked individually, by key; shorter ones by function.
@@ -59,7 +63,8 @@ class SamplingProfiler(TaskDiagnostic):
 
     Notes
     -----
-    Threads that a task starts are not sampled. Functions that are not written in Python show as the
+    Threads that a task starts are not sampled. Calls of dask_diag, with what they call, are one
+    line: ``(dask_diag)``. Functions that are not written in Python show as the
     line that calls them, or by name if dask calls them itself. Sampling needs the GIL: code that
     releases it often is sampled somewhat more often than it should be. While a call keeps the GIL
     nothing is sampled; its end is, and represents all that time, unless the task ends with it: then
@@ -72,8 +77,8 @@ class SamplingProfiler(TaskDiagnostic):
     >>> with SamplingProfiler(interval="1ms") as sprof:
     ...     get({"total": (sum, range(2_000_000))}, "total")
     1999999000000
-    >>> [row["name"] for row in sprof.tree().to_dicts()]
-    ['all tasks', 'sum', 'sum']
+    >>> [row["name"] for row in sprof.tree(root="tasks").to_dicts()]
+    ['all', 'tasks', 'sum', 'sum']
     """
 
     draws = "flame"
@@ -89,6 +94,7 @@ class SamplingProfiler(TaskDiagnostic):
                 f"{self._cycle:g} s"
             )
         self._subscriptions: dict[int, Subscription] = {}
+        self._callers: CallerProbe | None = None
         self.stacks = self._no_stacks()
         super().__init__()
 
@@ -99,8 +105,12 @@ class SamplingProfiler(TaskDiagnostic):
         from dask_diag.builders.stacks import stacks_tables
 
         computations = self.session.snapshots()
+        block = self.session.start, None if self.is_active else self.session.stop
         return build_recording(
-            self.session, computations, self.notices(), **stacks_tables(self.stacks, computations)
+            self.session,
+            computations,
+            self.notices(),
+            **stacks_tables(self.stacks, computations, *block),
         )
 
     def tree(
@@ -109,6 +119,7 @@ class SamplingProfiler(TaskDiagnostic):
         stop: float | None = None,
         function: str | None = None,
         key: object = None,
+        root: str | None = None,
     ) -> Table:
         """The calls that were sampled, as a tree.
 
@@ -120,6 +131,8 @@ class SamplingProfiler(TaskDiagnostic):
             Only tasks of this function, which is the prefix of their keys.
         key : object, optional
             Only the task of this key, as it is or as text; ``""`` for tasks not tracked by key.
+        root : str, optional
+            Only samples of this root, one of `dask_diag.schema.ROOTS`; by default of all.
 
         Returns
         -------
@@ -129,12 +142,13 @@ class SamplingProfiler(TaskDiagnostic):
         Raises
         ------
         DiagnosticError
-            If no sample has that key or is of that function, or a time is no number.
+            If no sample has that key or is of that function, there is no such root, or a time is
+            no number.
         """
         from dask_diag.analysis.call_tree import tree
         from dask_diag.analysis.selection import Selection
 
-        return tree(self.recording, Selection(start, stop, function, key))
+        return tree(self.recording, Selection(start, stop, function, key, root))
 
     def summary(
         self,
@@ -142,6 +156,7 @@ class SamplingProfiler(TaskDiagnostic):
         stop: float | None = None,
         function: str | None = None,
         key: object = None,
+        root: str | None = None,
     ) -> Summary:
         """The ten hottest lines, with their self time and with what they called.
 
@@ -153,11 +168,14 @@ class SamplingProfiler(TaskDiagnostic):
             Only tasks of this function, which is the prefix of their keys.
         key : object, optional
             Only the task of this key, as it is or as text; ``""`` for tasks not tracked by key.
+        root : str, optional
+            Only samples of this root, one of `dask_diag.schema.ROOTS`; by default of ``tasks``.
 
         Raises
         ------
         DiagnosticError
-            If no sample has that key or is of that function, or a time is no number.
+            If no sample has that key or is of that function, there is no such root, or a time is
+            no number.
 
         See Also
         --------
@@ -166,7 +184,7 @@ class SamplingProfiler(TaskDiagnostic):
         from dask_diag.analysis.selection import Selection
         from dask_diag.views.plots.flame.summary import flame_summary
 
-        return flame_summary(self, selection=Selection(start, stop, function, key))
+        return flame_summary(self, selection=Selection(start, stop, function, key, root))
 
     def export(
         self,
@@ -176,6 +194,7 @@ class SamplingProfiler(TaskDiagnostic):
         function: str | None = None,
         key: object = None,
         *,
+        root: str | None = None,
         overwrite: bool = False,
     ) -> None:
         """Write the stacks into a file that flame graph viewers open.
@@ -190,6 +209,8 @@ class SamplingProfiler(TaskDiagnostic):
             Only tasks of this function, which is the prefix of their keys.
         key : object, optional
             Only the task of this key, as it is or as text; ``""`` for tasks not tracked by key.
+        root : str, optional
+            Only samples of this root, one of `dask_diag.schema.ROOTS`; by default of all.
         overwrite : bool, optional
             Whether a file that is there may be replaced.
 
@@ -202,7 +223,7 @@ class SamplingProfiler(TaskDiagnostic):
         from dask_diag.analysis.selection import Selection
         from dask_diag.views.exports.stacks import export_stacks
 
-        selection = Selection(start, stop, function, key)
+        selection = Selection(start, stop, function, key, root)
         export_stacks(self.recording, filename, selection, overwrite=overwrite)
 
     def clear(self) -> None:
@@ -215,6 +236,23 @@ class SamplingProfiler(TaskDiagnostic):
                 )
             else:
                 self.stacks = self._no_stacks()
+                if self._callers is not None:
+                    self._callers.restart(self.stacks)
+
+    def _activate(self) -> None:
+        from dask_diag.capture.sampling.caller_probe import CallerProbe
+
+        super()._activate()
+        failed = partial(self._fault, "to sample the calling thread")
+        self._callers = CallerProbe(self._interval, self.session, self.stacks, failed)
+
+    def _deactivate(self) -> None:
+        callers, self._callers = self._callers, None
+        try:
+            if callers is not None:
+                callers.stop()
+        finally:
+            super()._deactivate()
 
     def _no_stacks(self) -> Stacks:
         from dask_diag.capture.sampling.call_tree import Stacks
@@ -238,6 +276,8 @@ class SamplingProfiler(TaskDiagnostic):
         computation.stacks += (self.stacks,)
         attach_probe(computation, probe)
         keep_code()
+        if self._callers is not None:
+            self._callers.begin(computation)
         self._subscriptions[computation.number] = sampler.add(
             probe.sample, probe.interval, partial(self._fault, "to sample stacks")
         )

@@ -10,13 +10,14 @@ from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.call_tree import hottest_lines
 from dask_diag.analysis.memory_series import series_of
 from dask_diag.analysis.metering import metered_amounts
+from dask_diag.analysis.selection import SAMPLES_OF_TASKS
 from dask_diag.analysis.source_paths import short_path
 from dask_diag.analysis.step_functions import overlap
 from dask_diag.formatting import amount, count, percent, quantity, seconds, size
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Computations
-from dask_diag.schema import Outcome
+from dask_diag.schema import Outcome, Root
 from dask_diag.views.escaping import shown
 from dask_diag.views.text import Record, counted
 from dask_diag.views.thread_lines import profiling_line, thread_lines
@@ -37,7 +38,7 @@ _SHORTEST_FOR_CPU = 0.05
 
 
 def labelled_lines(analysis: Analysis) -> Iterator[Line]:
-    """What is worth knowing of a recording beside its findings and its table."""
+    """What is worth knowing of a recording besides its findings and its table."""
     recording = analysis.recording
     yield from _phases(analysis)
     yield from _critical_path(analysis)
@@ -166,10 +167,11 @@ def _computations(computations: Computations) -> Iterator[Line]:
 
 
 def _hottest_line(recording: Recording) -> Iterator[Line]:
-    for line in hottest_lines(recording, 1).to_dicts():
+    for line in hottest_lines(recording, 1, SAMPLES_OF_TASKS).to_dicts():
         path = short_path(line["file"])
         location = f"{shown(path, 40)}:{line['line']} in " if path else ""
-        sampled = float(recording.samples.seconds.sum())
+        samples = recording.samples
+        sampled = float(samples.seconds[samples.root.where(Root.TASKS)].sum())
         yield (
             "Hottest line",
             f"{location}{shown(line['name'], 40)}, {seconds(line['wall'])} self time "

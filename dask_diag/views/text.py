@@ -67,7 +67,7 @@ class SummaryParts:
     lines : sequence of (str, str)
         Short lines with a label each.
     notices : sequence of str
-        What a reader must know beside the numbers.
+        What a reader must know besides the numbers.
     """
 
     headline: str

@@ -14,7 +14,7 @@ from dask_diag.analysis.simulation.calibration import QUICK
 from dask_diag.analysis.simulation.work import STEPS, Work
 from dask_diag.analysis.transfers import TRANSFERS
 from dask_diag.analysis.waits import divided
-from dask_diag.columns import Categorical, FloatArray
+from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording
 from dask_diag.schema import ACTIVITIES, Activity, Outcome
@@ -55,7 +55,7 @@ def seconds_by_activity(recording: Recording) -> dict[str, FloatArray]:
 
 
 def _add(
-    sums: dict[str, FloatArray], names: Categorical, tasks: Any, seconds: Any, rows: int
+    sums: dict[str, FloatArray], names: Categorical, tasks: IntArray, seconds: FloatArray, rows: int
 ) -> None:
     for name in dict.fromkeys(names.values):
         chosen = names.where(name)

@@ -31,6 +31,9 @@ from dask_diag.schema import Activity
 
 __all__ = ["Simulation", "Simulator", "simulate"]
 
+_Row = dict[str, Any]
+"""A row of a table, by column."""
+
 CONTENTION = (Activity.CPU_WAIT, Activity.GIL_WAIT)
 """Waits that are there because tasks ran at once."""
 
@@ -99,7 +102,7 @@ class Simulator:
         self.recording = recording
 
     @cached_property
-    def _computations(self) -> list[dict[str, Any]]:
+    def _computations(self) -> list[_Row]:
         """By when they were called for; where that was not seen, their schedulers' start."""
         rows = self.recording.computations.to_dicts()
         for row in rows:
@@ -149,7 +152,7 @@ class Simulator:
         factors = speedups(self.recording, speedup) if speedup else None
         self._check(workers, remove, merge_tasks)
         change = _Change(workers, frozenset(remove), factors, merge_tasks or 1)
-        rows: list[dict[str, Any]] = []
+        rows: list[_Row] = []
         moved: list[tuple[float, float]] = []
         first = last = self.recording.start
         for computation in self._computations:
@@ -185,7 +188,7 @@ class Simulator:
                 f"{remove if isinstance(remove, str) else ', '.join(unknown)}"
             )
 
-    def _row(self, computation: dict[str, Any], change: _Change) -> dict[str, Any]:
+    def _row(self, computation: _Row, change: _Change) -> _Row:
         measured = float(computation["stop"] - computation["called"])
         row = {
             "computation": computation["computation"],
@@ -307,7 +310,7 @@ def simulate(
     return Simulator(recording).simulate(workers, remove, speedup, merge_tasks)
 
 
-def _table(rows: list[dict[str, Any]]) -> Table:
+def _table(rows: list[_Row]) -> Table:
     if not rows:
         return Table({})
     names = Categorical.of(row["computation"] for row in rows)

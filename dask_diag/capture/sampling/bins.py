@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 from dask_diag.capture.tasks.keys import text_of_key
+from dask_diag.schema import Root
 
 __all__ = [
     "LONG",
@@ -38,10 +39,14 @@ _NOTHING = 1e-9
 
 
 class Group(NamedTuple):
-    """The tasks whose samples go together; the key is text, and empty of several short ones."""
+    """The tasks whose samples go together; the key is text, and empty of several short ones.
+
+    Samples of a thread outside tasks have a root of their own, and neither function nor key.
+    """
 
     function: str
     key: str
+    root: str = Root.TASKS
 
 
 @lru_cache(maxsize=1000)
@@ -77,6 +82,13 @@ class Run:
         self._key = key
         self.seconds = 0.0
         self.so_far: dict[tuple[int, int], list[float]] | None = {}
+
+    @classmethod
+    def outside_tasks(cls, root: str) -> Run:
+        """In place of a task, for samples of a thread that runs none."""
+        run = cls("", "")
+        run.group, run.so_far = Group("", "", root), None
+        return run
 
     def track_individually(self) -> None:
         """Be a group of its own."""

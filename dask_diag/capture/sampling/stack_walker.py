@@ -105,8 +105,7 @@ class Walker:
     def _read(
         self, innermost: FrameType, places: list[int], key: bytes, called: Line | None = None
     ) -> Stack | None:
-        if self._size > _MAX_BYTES:
-            self.forget()
+        self._forget_if_full()
         lines = [called] if called else []
         outermost = len(lines)
         frame: FrameType | None = innermost
@@ -128,6 +127,10 @@ class Walker:
             self._keep(code)
             line = self._lines[place] = _line_of_code(code, frame.f_lineno or 0)
         return line
+
+    def _forget_if_full(self) -> None:
+        if self._size > _MAX_BYTES:
+            self.forget()
 
     def _keep(self, code: CodeType) -> None:
         self._codes[id(code)] = code

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dask_diag.analysis.call_tree import tree_and_nodes
+from dask_diag.analysis.call_tree import are_functions, tree_and_nodes
 from dask_diag.analysis.grouping import distinct_pairs
 from dask_diag.analysis.selection import ALL_SAMPLES, Selection
 from dask_diag.analysis.source_paths import short_path
@@ -38,9 +38,9 @@ def export_stacks(
     ----------
     recording : Recording
     filename : str or path
-        ``*.speedscope.json`` for speedscope: a profile for each function of tasks, weighted by
-        seconds. ``*.collapsed`` or ``*.folded`` for lines of ``function;caller;callee weight``,
-        weighted by whole microseconds.
+        ``*.speedscope.json`` for speedscope: a profile for each function of tasks and each other
+        root, weighted by seconds. ``*.collapsed`` or ``*.folded`` for lines of
+        ``root;function;caller;callee weight``, weighted by whole microseconds.
     selection : Selection, optional
     overwrite : bool, optional
         Whether a file that is there may be replaced.
@@ -98,12 +98,12 @@ def _weighted(
 
 
 def _calls_down_to(nodes: Table) -> Callable[[int], list[int]]:
-    """A function that returns the path to a node, from below the function of tasks."""
+    """A function that returns the path to a node, from its root."""
     parent = nodes["parent"].tolist()
 
     def calls(node: int) -> list[int]:
         path = []
-        while parent[node] > 0:
+        while node > 0:
             path.append(node)
             node = parent[node]
         return path[::-1]
@@ -111,9 +111,9 @@ def _calls_down_to(nodes: Table) -> Callable[[int], list[int]]:
     return calls
 
 
-def _function_of_tasks(nodes: Table) -> list[int]:
-    """For each node the one at the top of its branch."""
-    tops = np.where(nodes["depth"] == 1, np.arange(len(nodes)), 0)
+def _functions_and_roots(nodes: Table) -> list[int]:
+    """For each node the function of tasks above it, or else its root."""
+    tops = np.where((nodes["depth"] == 1) | are_functions(nodes), np.arange(len(nodes)), 0)
     top: list[int] = np.maximum.accumulate(tops).tolist()
     return top
 
@@ -121,11 +121,12 @@ def _function_of_tasks(nodes: Table) -> list[int]:
 def _as_speedscope(nodes: Table, weights: list[tuple[int, float]], filename: str) -> str:
     """A file in speedscope's format."""
     frames, frame_of_node = _frames(nodes)
-    calls, top_of = _calls_down_to(nodes), _function_of_tasks(nodes)
+    calls, top_of = _calls_down_to(nodes), _functions_and_roots(nodes)
     profiles: dict[int, tuple[list[list[int]], list[float]]] = {}
     for node, seconds in weights:
         stacks, values = profiles.setdefault(top_of[node], ([], []))
-        stacks.append([frame_of_node[call] for call in calls(node)])
+        path = [frame_of_node[call] for call in calls(node)]
+        stacks.append([frame for frame in path if frame >= 0])
         values.append(seconds)
     content = {
         "$schema": _SCHEMA,
@@ -152,12 +153,13 @@ def _as_speedscope(nodes: Table, weights: list[tuple[int, float]], filename: str
 def _frames(nodes: Table) -> tuple[list[dict[str, str | int]], list[int]]:
     """The frames that speedscope's stacks refer to, and which of them each node is.
 
-    All tasks and the functions of tasks are none.
+    The functions of tasks are none: they are the names of profiles.
     """
     positions: dict[tuple[str, str, int], int] = {}
+    is_frame_of_node = ((nodes["depth"] > 0) & ~are_functions(nodes)).tolist()
     of_node = [
-        positions.setdefault(described, len(positions)) if depth > 1 else -1
-        for described, depth in zip(_described(nodes), nodes["depth"].tolist(), strict=True)
+        positions.setdefault(described, len(positions)) if is_frame else -1
+        for described, is_frame in zip(_described(nodes), is_frame_of_node, strict=True)
     ]
     frames: list[dict[str, str | int]] = [
         {"name": name, **({"file": file} if file else {}), **({"line": first} if first else {})}
@@ -187,10 +189,10 @@ def _as_collapsed(nodes: Table, weights: list[tuple[int, float]], _: str) -> str
     np.add.at(sums, [node for node, _ in weights], [seconds for _, seconds in weights])
     # Each is rounded so that what all up to it sum to is right: small ones are not lost.
     micros = np.diff(np.round(np.cumsum(sums) * 1e6), prepend=0).astype(np.int64).tolist()
-    calls, top_of = _calls_down_to(nodes), _function_of_tasks(nodes)
+    calls = _calls_down_to(nodes)
     words = [_word(*described) for described in _described(nodes)]
     lines = [
-        ";".join(words[call] for call in (top_of[node], *calls(node))) + f" {weight}\n"
+        ";".join(words[call] for call in calls(node)) + f" {weight}\n"
         for node, weight in enumerate(micros)
         if weight > 0
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from bokeh.models import LegendItem, LinearAxis, Range1d
+from bokeh.models import GlyphRenderer, LegendItem, LinearAxis, Range1d
 from bokeh.plotting import figure
 
 from dask_diag.columns import FloatArray
@@ -73,6 +73,12 @@ def plot_resources(
         )
         items.append(LegendItem(label="of it in children", renderers=[children]))
     add_legend(plot, items, click_policy="hide")
+    # Above and below the mouse there may be many.
+    _add_tooltip(plot, points, mode="vline" if lines.finish() else "mouse")
+    return plot
+
+
+def _add_tooltip(plot: figure, points: GlyphRenderer, mode: str) -> None:
     megabytes = formatted("size", "1e6 * value")
     set_hover(
         plot,
@@ -93,10 +99,8 @@ def plot_resources(
             "@threads": formatted("count"),
             "@delay": formatted("seconds", "value / 1e3"),
         },
-        # Above and below the mouse there may be many.
-        mode="vline" if lines.finish() else "mouse",
+        mode=mode,
     )
-    return plot
 
 
 def _measured_cpu(samples: Resources, start: float) -> FloatArray:

@@ -129,7 +129,7 @@ class Fold(Part):
 
 def not_there(what: str, profiler: str) -> Text:
     """The message in place of what was not measured."""
-    return Text([f"No {what} were recorded ({profiler} does that)."])
+    return Text([f"No {what}; record with {profiler}."])
 
 
 def of_first(rows: int, most: int) -> str:

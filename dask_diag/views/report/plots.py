@@ -137,7 +137,7 @@ def flame(analysis: Analysis) -> Iterator[Part]:
     recording = analysis.recording
     plot = plot_of("flame", recording, Options())
     if plot is None:
-        yield not_there("stacks", "a sampling profiler")
+        yield not_there("stack samples", "SamplingProfiler")
         return
     yield Text(["Functions of tasks at the top, below each what it called, as wide as it took."])
     yield Figure("flame", plot, "Flame graph")

@@ -41,7 +41,7 @@ def page_of(
     fitted : bool
         Whether what is wider than the window becomes as wide as that.
     **variables
-        What the template needs beside ``style`` and ``scheme``.
+        What else the template needs, besides ``style`` and ``scheme``.
     """
     with _without_background([models] if isinstance(models, LayoutDOM) else models):
         page: str = file_html(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from dask_diag.analysis.call_tree import NOT_SAMPLED
+from dask_diag.analysis.call_tree import NOT_SAMPLED, are_functions
 from dask_diag.analysis.grouping import distinct_pairs
 from dask_diag.analysis.sample_measures import MEASURES, measures, seconds_over_time
 from dask_diag.analysis.source_paths import package_of, short_path
 from dask_diag.columns import Array, BoolArray
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.schema import ROOTS, Root
 from dask_diag.views.escaping import shown
 from dask_diag.views.plots.figures import Options
 from dask_diag.views.theme.colors import color_of, pale_color_of, text_color_on
@@ -33,26 +34,27 @@ def columns_of(nodes: Table) -> dict[str, Array]:
 def _color_codes(nodes: Table) -> Array:
     """Which of the colours in `texts_of` a node has: first those of files, then of functions."""
     files, names = nodes["file"], nodes["name"]
-    is_task = nodes["depth"] == 1
-    codes = np.where(is_task, len(files.values) + 1 + names.codes.astype(np.int64), files.codes)
-    return np.where((nodes["depth"] == 0) | is_missing(nodes), len(files.values), codes)
+    of_names = len(files.values) + 1 + names.codes.astype(np.int64)
+    codes = np.where(are_functions(nodes), of_names, files.codes)
+    return np.where((nodes["depth"] < 2) | is_missing(nodes), len(files.values), codes)
 
 
 def is_missing(nodes: Table) -> BoolArray:
     """Which nodes represent time that could not be sampled."""
-    missing: BoolArray = (
-        (nodes["depth"] == 2) & nodes["name"].where(NOT_SAMPLED) & nodes["file"].where("")
-    )
+    below_root = nodes["depth"] == 2
+    below_function = are_functions(nodes)[nodes["parent"]] & (nodes["depth"] == 3)
+    unnamed: BoolArray = nodes["name"].where(NOT_SAMPLED) & nodes["file"].where("")
+    missing: BoolArray = unnamed & (below_root & ~are_functions(nodes) | below_function)
     return missing
 
 
-def texts_of(nodes: Table, options: Options) -> dict[str, list[str]]:
-    """What the codes in the page mean: names, files and colours."""
+def texts_of(nodes: Table, options: Options) -> dict[str, list[str] | dict[str, str]]:
+    """What the codes in the page mean: names, files and colours; and what the roots are."""
     files = [short_path(file) for file in nodes["file"].values]
     colors = [pale_color_of(package_of(file), file, options.palette) for file in files]
     tasks = {
         nodes["name"].codes[node]: nodes["name"][int(node)]
-        for node in np.flatnonzero(nodes["depth"] == 1)
+        for node in np.flatnonzero(are_functions(nodes))
     }
     of_tasks = [
         color_of(tasks[code], options.palette) if code in tasks else _GREY
@@ -63,6 +65,7 @@ def texts_of(nodes: Table, options: Options) -> dict[str, list[str]]:
         "names": [shown(name, _NAME) for name in nodes["name"].values],
         "files": [shown(file, _NAME) for file in files],
         "colors": colors,
+        "roots": dict(ROOTS),
         "text_colors": [text_color_on(color) for color in colors],
     }
 
@@ -83,14 +86,21 @@ def cells_of(
 
 
 def spans_of(recording: Recording, nodes: Table, begin: float) -> dict[str, Array]:
-    """Seconds per second, in order of time, and the node of the function that had them."""
+    """Seconds per second, in order of time, and the node of the function or root that had them."""
     spans = seconds_over_time(recording)
-    functions = np.flatnonzero(nodes["depth"] == 1)
-    node_of = {nodes["name"][int(node)]: int(node) for node in functions}
-    of_code = np.array([node_of.get(name, 0) for name in spans["function"].values], np.int32)
+    is_function = are_functions(nodes)
+    node_of = {
+        (bool(is_function[node]), nodes["name"][int(node)]): int(node)
+        for node in np.flatnonzero(is_function | (nodes["depth"] == 1))
+    }
+    labels = zip(spans["root"].tolist(), spans["function"].tolist(), strict=True)
+    of_span = [
+        node_of.get((True, function) if root == Root.TASKS else (False, root), 0)
+        for root, function in labels
+    ]
     return {
         "left": spans["start"] - begin,
         "right": spans["stop"] - begin,
-        "node": of_code[spans["function"].codes] if len(spans) else of_code[:0],
+        "node": np.array(of_span, dtype=np.int32),
         **{name: spans[name].astype(np.float32) for name in ("cpu", "waiting", "unknown")},
     }

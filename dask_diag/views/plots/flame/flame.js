@@ -151,7 +151,7 @@ class FlameGraph {
 
     draw_timeline() {
         const {spans, bars, timeline} = this.models
-        const {rows, highest} = stacked_spans(spans.data, this.base)
+        const {rows, highest} = stacked_spans(spans.data, this.base, this.tree)
         bars.data = rows
         timeline.y_range.setv({start: 0, end: 1.08 * highest || 1})
     }

@@ -1,4 +1,4 @@
-"""The flame graph: functions of tasks at the top, below each what it called, as wide as its time.
+"""The flame graph: roots at the top, then functions of tasks, and calls, as wide as their time.
 
 ``flame.js`` draws it and answers the reader's clicks; this file gives it the data and the figures.
 """
@@ -30,7 +30,7 @@ from bokeh.models import (
 )
 from bokeh.plotting import figure
 
-from dask_diag.analysis.call_tree import tree_and_nodes
+from dask_diag.analysis.call_tree import are_functions, tree_and_nodes
 from dask_diag.formatting import percent
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
@@ -242,11 +242,14 @@ def _timeline(
 
 
 def _controls(nodes: Table, options: Options) -> Controls:
-    """Widgets to choose a function and a unit, to search, and to go up."""
-    functions = np.flatnonzero(nodes["depth"] == 1).tolist()
-    names = [(str(n), label(nodes["name"][n], options.label_size)) for n in functions]
+    """Widgets to choose a root or a function and a unit, to search, and to go up."""
+    is_choice = (nodes["depth"] == 1) | are_functions(nodes)
+    names = [
+        (str(n), label(nodes["name"][n], options.label_size))
+        for n in np.flatnonzero(is_choice).tolist()
+    ]
     return {
-        "choice": Select(value="0", options=[("0", "all functions"), *names], width=240),
+        "choice": Select(value="0", options=[("0", "all"), *names], width=240),
         "mode": RadioButtonGroup(labels=_MODES, active=0, width=240),
         "search": TextInput(placeholder="search functions and files", width=260),
         "up": Button(label="Up", width=70),

@@ -100,8 +100,13 @@ export function share_of(part, all) {
 
 function location_text(tree, texts, i) {
     if (tree.depth[i] === 0) return "everything that was sampled"
-    if (tree.depth[i] === 1) return "tasks of this function"
+    if (tree.depth[i] === 1) return texts.roots[texts.names[tree.name[i]]]
+    if (is_function(tree, texts, i)) return "tasks of this function"
     return location_of(tree, texts, i) || "no source"
+}
+
+function is_function(tree, texts, i) {
+    return tree.depth[i] === 2 && texts.names[tree.name[tree.parent[i]]] === "tasks"
 }
 
 function location_of(tree, texts, i) {
@@ -112,7 +117,7 @@ function location_of(tree, texts, i) {
 // The name of a call with its location, if that fits; else as much of the name as does.
 function label_of(tree, texts, i, pixels, width_of_text) {
     const name = texts.names[tree.name[i]]
-    const location = tree.depth[i] > 1 ? location_of(tree, texts, i) : ""
+    const location = location_of(tree, texts, i)
     const label = location ? `${name}  (${location})` : name
     return width_of_text(label) <= pixels ? label : fitted(name, pixels, width_of_text)
 }

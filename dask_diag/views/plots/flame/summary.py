@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from dask_diag.analysis.call_tree import hottest_lines, tree
 from dask_diag.analysis.sample_measures import not_sampled
@@ -11,6 +12,7 @@ from dask_diag.analysis.source_paths import short_path
 from dask_diag.formatting import percent, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.schema import Root
 from dask_diag.views.escaping import shown
 from dask_diag.views.sources import Sources, recording_of
 from dask_diag.views.text import Record, Summary, counted, table_summary
@@ -25,7 +27,7 @@ _ROUNDING = 1e-9
 def flame_summary(
     profilers: Sources, count: int = 10, selection: Selection = ALL_SAMPLES
 ) -> Summary:
-    """The lines of code in which most of the tasks' time was spent.
+    """The lines of code in which most of the tasks' time was spent, or that of another root.
 
     Parameters
     ----------
@@ -52,16 +54,18 @@ def flame_summary_parts(
     recording: Recording, count: int = 10, selection: Selection = ALL_SAMPLES
 ) -> tuple[str, tuple[str, ...], list[tuple[str, ...]], list[str]]:
     """Heading, columns, rows and notes of the summary of stacks."""
+    if selection.root is None:
+        selection = replace(selection, root=Root.TASKS)
     total = tree(recording, selection).rows(slice(1)).to_dicts()[0]
     lines = hottest_lines(recording, count, selection)
     lost = not_sampled(recording, selection)
     notes = [*_notes(total, lost), *map(_note, recording.notices)]
-    return _heading(total), _COLUMNS, list(_rows(lines, total)), notes
+    return _heading(total, selection.root), _COLUMNS, list(_rows(lines, total)), notes
 
 
-def _heading(total: Record) -> str:
+def _heading(total: Record, root: str | None) -> str:
     return (
-        f"{seconds(total['total_wall'])} of tasks, "
+        f"{seconds(total['total_wall'])} of {root}, "
         f"{counted(round(total['total_count']), 'sample')} of their stacks"
     )
 

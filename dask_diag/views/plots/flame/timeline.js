@@ -1,11 +1,14 @@
-// The timeline below the flame graph: seconds per second of the functions that are shown.
+// The timeline below the flame graph: seconds per second of the roots and functions that are shown.
 
-// Of each span of time what is stacked there, of one function's node or, with 0, of all.
-export function stacked_spans({left, right, node, cpu, waiting, unknown}, base) {
+import {is_below} from "./tree.js"
+
+// Of each span of time what is stacked there, of the roots and functions below a node or, with 0,
+// of all.
+export function stacked_spans({left, right, node, cpu, waiting, unknown}, base, tree) {
     const rows = {left: [], right: [], cpu: [], waiting: [], either: []}
     let last = -1, highest = 0
     for (let i = 0; i < node.length; i++) {
-        if (base !== 0 && node[i] !== base) continue
+        if (base !== 0 && !is_below(tree, node[i], base)) continue
         if (last < 0 || rows.left[last] !== left[i]) {
             last++
             rows.left.push(left[i])

@@ -1,0 +1,278 @@
+"""Samples the threads that compute while they run no task: what comes before, graphs, dask's loop.
+
+The thread that entered or registered the profiler is sampled all the time; another one while it
+computes. Each tick belongs to what the thread did when it was due. The times at which computations
+were called, prepared and stopped are exact: ticks before such a time that could not be sampled then
+are counted as not sampled, and never as what came after.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from math import inf
+from threading import get_ident, get_native_id
+from time import perf_counter
+from types import FrameType
+
+from dask_diag.capture.computation import Computation
+from dask_diag.capture.dask_internals import DaskCalls, calls_of_threads
+from dask_diag.capture.sampling.bins import Run
+from dask_diag.capture.sampling.call_tree import Stacks
+from dask_diag.capture.sampling.caller_walker import CallerStack, CallerWalker
+from dask_diag.capture.sampling.probes import running_tasks
+from dask_diag.capture.sampling.sampler import sampler, ticks_until
+from dask_diag.capture.sampling.stack_walker import Stack
+from dask_diag.capture.session import Session
+from dask_diag.schema import Root
+
+__all__ = ["CallerProbe", "CallingThread"]
+
+_NAN = float("nan")
+_CPU_OF_OTHERS = sys.platform == "linux" and hasattr(time, "clock_gettime")
+
+
+class CallingThread:
+    """A thread that computes, and up to when it has been counted.
+
+    Parameters
+    ----------
+    native_id : int
+    since : float
+        From when on it is counted, in seconds of ``time.perf_counter()``.
+    interval : float
+        Seconds between ticks.
+
+    Attributes
+    ----------
+    computations : list of Computation
+        Those that it has started and that have not been counted to their end.
+    ended_calls : set of float
+        When dask was called for the computations that have ended, of calls that may still go on.
+    """
+
+    __slots__ = ("_clock", "_cpu", "_interval", "_last", "_ticks", "computations", "ended_calls")
+
+    def __init__(self, native_id: int, since: float, interval: float) -> None:
+        self._clock = (~native_id << 3) | 6
+        self._interval = interval
+        self._last = since
+        self._ticks = ticks_until(since, interval)
+        self._cpu = self._cpu_now()
+        self.computations: list[Computation] = []
+        self.ended_calls: set[float] = set()
+
+    def _cpu_now(self) -> float:
+        """CPU seconds of the thread; NaN if it has ended or the system does not say."""
+        try:
+            return time.clock_gettime(self._clock) if _CPU_OF_OTHERS else _NAN
+        except OSError:
+            return _NAN
+
+    def miss_until(self, time: float, root: str, stacks: Stacks) -> None:
+        """Count the ticks up to a time that were not sampled; none without a root."""
+        ticks = ticks_until(time, self._interval)
+        if ticks <= self._ticks:
+            return
+        if root:
+            stacks.miss(time, Run.outside_tasks(root), (ticks - self._ticks) * self._interval)
+        self._ticks = ticks
+
+    def settle(self, root_at: Callable[[float], str], stacks: Stacks) -> Computation | None:
+        """Count what was missed up to the last computation's latest event; it, if it runs."""
+        while self.computations:
+            computation = self.computations[0]
+            self.miss_until(computation.called, root_at(computation.called), stacks)
+            finished = computation.finished
+            prepared = computation.prepared
+            if prepared is not None:
+                self.miss_until(prepared, Root.GRAPH, stacks)
+            if finished is None:
+                return computation
+            root = Root.GRAPH if finished.info.prepared is None else Root.SCHEDULER
+            self.miss_until(finished.info.stop or prepared or 0.0, root, stacks)
+            self.ended_calls.add(computation.called)
+            del self.computations[0]
+        return None
+
+    def see(self, now: float, root: str, stack: Stack, stacks: Stacks) -> None:
+        """Count the stack that was read now for all ticks since the last one."""
+        seconds = (ticks_until(now, self._interval) - self._ticks) * self._interval
+        if seconds > 0 and root:
+            cpu = seconds * self._cpu_share(now)
+            stacks.see(now, Run.outside_tasks(root), stack, seconds, cpu)
+        self.skip_until(now)
+
+    def _cpu_share(self, now: float) -> float:
+        since = now - self._last
+        return min(max((self._cpu_now() - self._cpu) / since, 0.0), 1.0) if since > 0 else _NAN
+
+    def skip_until(self, now: float) -> None:
+        """Count from now on: what was up to here is counted elsewhere."""
+        self._last, self._cpu = now, self._cpu_now()
+        self._ticks = ticks_until(now, self._interval)
+
+    def is_due(self, now: float) -> bool:
+        """Whether there was a tick since it was counted last."""
+        return ticks_until(now, self._interval) > self._ticks
+
+
+class CallerProbe:
+    """Samples the threads that compute, for one profiler, from its creation to `stop`.
+
+    Only the sampler's thread changes what is known of threads.
+
+    Parameters
+    ----------
+    interval : float
+        Seconds between samples.
+    session : Session
+        What the profiler has captured.
+    stacks : Stacks
+        Where samples are counted.
+    failed : callable
+        Called with the error that ended sampling, if one did.
+    """
+
+    def __init__(
+        self,
+        interval: float,
+        session: Session,
+        stacks: Stacks,
+        failed: Callable[[Exception], None],
+    ) -> None:
+        self._interval = interval
+        self._session = session
+        self._walker = CallerWalker()
+        self.restart(stacks)
+        self._begun: deque[tuple[int, int, Computation]] = deque()
+        self._own_thread = weakref.ref(threading.current_thread())
+        self._own_ident = get_ident()
+        self._threads = {self._own_ident: CallingThread(get_native_id(), perf_counter(), interval)}
+        self._sampling = threading.Lock()
+        self._subscription = sampler.add(self.sample, interval, failed)
+
+    def restart(self, stacks: Stacks) -> None:
+        """Count samples there from now on, and as if nothing had been computed before."""
+        self._stacks = stacks
+        self._first_call = inf
+
+    def begin(self, computation: Computation) -> None:
+        """Sample this thread, which starts a computation, until it stops."""
+        self._begun.append((get_ident(), get_native_id(), computation))
+
+    def stop(self) -> None:
+        """Sample no more, and release all code."""
+        sampler.remove(self._subscription)
+        # The child of a fork has no sampler, and the lock may have been held.
+        if self._sampling.acquire(timeout=1.0):
+            try:
+                self._take_begun()
+                for ident, thread in self._threads.items():
+                    thread.settle(self._root_at(ident), self._stacks)
+                self._threads = {}
+                self._walker.forget()
+            finally:
+                self._sampling.release()
+
+    def sample(self, passed: float) -> None:
+        """Sample every thread that is due."""
+        with self._sampling:
+            self._take_begun()
+            self._take_callers()
+            if not self._threads:
+                return
+            frames = sys._current_frames()
+            now = perf_counter()
+            try:
+                for ident in tuple(self._threads):
+                    self._sample_thread(ident, frames.pop(ident, None), now)
+            finally:
+                # The frame of this call is among them, and would keep all alive in a circle.
+                frames.clear()
+
+    def _take_begun(self) -> None:
+        while self._begun:
+            ident, native_id, computation = self._begun.popleft()
+            self._thread(ident, native_id, computation.called).computations.append(computation)
+            self._first_call = min(self._first_call, computation.called)
+
+    def _take_callers(self) -> None:
+        """The threads that are in a call of dask whose computation has not started yet."""
+        for ident, calls in tuple(calls_of_threads.items()):
+            if ident not in self._threads and ident not in running_tasks:
+                called = max(calls.times.values(), default=perf_counter())
+                self._thread(ident, calls.native_id, called)
+
+    def _thread(self, ident: int, native_id: int, since: float) -> CallingThread:
+        thread = self._threads.get(ident)
+        if thread is None:
+            since = max(since, self._session.start or since)
+            thread = self._threads[ident] = CallingThread(native_id, since, self._interval)
+        return thread
+
+    def _sample_thread(self, ident: int, innermost: FrameType | None, now: float) -> None:
+        thread = self._threads[ident]
+        if innermost is None or (ident == self._own_ident and not self._own_thread_lives()):
+            thread.settle(self._root_at(ident), self._stacks)
+            del self._threads[ident]
+        elif ident in running_tasks:
+            thread.settle(self._root_at(ident), self._stacks)
+            thread.skip_until(now)
+        elif thread.is_due(now):
+            found = self._walker.stack_of_thread(innermost)
+            if found is not None:
+                self._count(ident, thread, found, now)
+
+    def _own_thread_lives(self) -> bool:
+        thread = self._own_thread()
+        return thread is not None and thread.is_alive()
+
+    def _count(self, ident: int, thread: CallingThread, found: CallerStack, now: float) -> None:
+        root_at = self._root_at(ident)
+        computation = thread.settle(root_at, self._stacks)
+        noted = calls_of_threads.get(ident)
+        calls = _times_of(noted, found)
+        open_calls = calls - thread.ended_calls
+        if computation is not None:
+            root = Root.GRAPH if computation.prepared is None else Root.SCHEDULER
+        elif open_calls:
+            called = min(open_calls)
+            self._first_call = min(self._first_call, called)
+            thread.miss_until(called, root_at(called), self._stacks)
+            root = Root.GRAPH
+        else:
+            root = root_at(now)
+        thread.ended_calls &= calls
+        thread.see(now, root, found.stack, self._stacks)
+        if not calls and computation is None:
+            self._end_calls(ident, noted)
+
+    def _end_calls(self, ident: int, noted: DaskCalls | None) -> None:
+        """Sample a thread no more that is in no call of dask, unless it is the profiler's."""
+        if calls_of_threads.get(ident) is noted:
+            calls_of_threads.pop(ident, None)
+        if ident != self._own_ident:
+            del self._threads[ident]
+
+    def _root_at(self, ident: int) -> Callable[[float], str]:
+        """What the time of a thread belongs to, at a time outside computations."""
+
+        def root_at(time: float) -> str:
+            if ident != self._own_ident:
+                return ""
+            return Root.BEFORE if time <= self._first_call else Root.BETWEEN
+
+        return root_at
+
+
+def _times_of(calls: DaskCalls | None, found: CallerStack) -> set[float]:
+    """When the functions of dask on a stack were called."""
+    if calls is None:
+        return set()
+    times = (calls.times.get(frame) for frame in found.dask_calls)
+    return {time for time in times if time is not None}
