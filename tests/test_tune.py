@@ -309,6 +309,19 @@ def test_a_function_is_tuned():
         dask_diag.tune(sleeping, workers=[0])
 
 
+def two_cpus_are_free():
+    spin = [sys.executable, "-c", "sum(range(60_000_000))"]
+
+    def seconds(count):
+        start = time.perf_counter()
+        processes = [subprocess.Popen(spin) for _ in range(count)]
+        for process in processes:
+            process.wait()
+        return time.perf_counter() - start
+
+    return seconds(2) < 1.3 * seconds(1)
+
+
 @pytest.mark.truth
 @pytest.mark.timeout(1000)
 def test_processes_win_where_the_gil_is_the_bound(retried):
@@ -322,8 +335,11 @@ def spin(n):
     return total
 
 if __name__ == "__main__":
-    print(sum(dask.compute(*[dask.delayed(spin)(n) for n in range(16)])))
+    print(sum(dask.compute(*[dask.delayed(spin)(n) for n in range(24)])))
 """)
+
+    if not two_cpus_are_free():
+        pytest.skip("two processes do not run at once: neighbours have the CPUs")
 
     def measure():
         result = dask_diag.tune(name, schedulers=["processes"], only=True, budget="5m")
