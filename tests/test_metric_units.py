@@ -169,11 +169,11 @@ def test_exports_have_the_unit(tmp_path):
 @pytest.mark.parametrize(
     ("unit", "label"),
     [
-        ("bytes", "Cached results (loc)"),
-        ("", "Cached results (loc)"),
-        ("loc", "Cached results (loc)"),
-        ("lines", "Cached results (loc, lines)"),
-        ("seconds", "Cached results (loc, seconds)"),
+        ("bytes", "Cache Size (loc)"),
+        ("", "Cache Size (loc)"),
+        ("loc", "Cache Size (loc)"),
+        ("lines", "Cache Size (loc, lines)"),
+        ("seconds", "Cache Size (loc, seconds)"),
     ],
 )
 def test_the_axis_of_the_plot_has_the_unit_that_its_ticks_have_not(unit, label):

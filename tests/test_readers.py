@@ -45,6 +45,7 @@ LOCKED = tuple(
     for file, functions in {
         "tasks/dependencies.py": ("extend", "close"),
         "sampling/call_tree.py": ("miss", "note_late", "snapshot"),
+        "sampling/sampler.py": ("add", "remove"),
         "system/own_threads.py": ("now", "run"),
     }.items()
     for function in functions

@@ -466,7 +466,8 @@ def test_several_profilers_share_a_look():
     with SamplingProfiler("10ms") as coarse, SamplingProfiler("5ms", cycle="100ms") as fine:
         dask.threaded.get(tasks, list(tasks))
         counts = [sprof.tree(root=Root.TASKS)["total_count"][0] for sprof in (coarse, fine)]
-        assert counts[0] == counts[1] > 20
+        # A hundred ticks; a busy machine misses some.
+        assert counts[0] == counts[1] >= 10
     assert len(fine.recording.samples) > len(coarse.recording.samples)
     both = Recording.combine([coarse.recording, fine.recording])
     assert both.samples["seconds"].sum() == pytest.approx(coarse.recording.samples["seconds"].sum())

@@ -294,7 +294,7 @@ def test_nothing_measured_draws_an_empty_labelled_plot(make):
         figure = make().visualize(show=False, save=False)
         make().summary()
     assert figure.xaxis[0].axis_label == "Time (s)"
-    assert figure.yaxis[0].axis_label in ("Worker", "Cached results (count)", "% CPU")
+    assert figure.yaxis[0].axis_label in ("Worker", "Cache Size (count)", "% CPU")
 
 
 def test_only_the_file_that_was_named_is_written(tmp_path):

@@ -57,7 +57,7 @@ class Selection:
                 )
         if self.start is not None and self.stop is not None and self.stop < self.start:
             raise DiagnosticError(
-                f"stop: expected a time at or after start, {self.start:g} s, found {self.stop:g} s"
+                f"stop: expected a time at or after start, {self.start} s, found {self.stop} s"
             )
         if (self.function is not None or self.key is not None) and self.root is None:
             object.__setattr__(self, "root", Root.TASKS)

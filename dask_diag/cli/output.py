@@ -22,6 +22,7 @@ __all__ = [
     "one_line",
     "print_message",
     "print_result",
+    "replace_line",
     "why_failed",
 ]
 
@@ -182,6 +183,16 @@ def print_message(text: str) -> None:
         _discard(sys.stderr)
 
 
+def replace_line(text: str) -> None:
+    """Write a line on stderr in place of the one before; nothing where that is no terminal."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        return
+    try:
+        _print(f"\r\x1b[2K{text}", sys.stderr, ends_line=False)
+    except Exception:
+        _discard(sys.stderr)
+
+
 def _discard(stream: TextIO | None) -> None:
     """Drop what is left in a stream that cannot be written.
 
@@ -195,9 +206,11 @@ def _discard(stream: TextIO | None) -> None:
             os.close(nothing)
 
 
-def _print(text: str, stream: TextIO) -> None:
+def _print(text: str, stream: TextIO, ends_line: bool = True) -> None:
     # click flushes: an error comes here, and not when the interpreter ends.
-    click.echo(_encodable(text, getattr(stream, "encoding", None) or "utf-8"), file=stream)
+    click.echo(
+        _encodable(text, getattr(stream, "encoding", None) or "utf-8"), file=stream, nl=ends_line
+    )
 
 
 def _encodable(text: str, encoding: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic
@@ -11,7 +10,7 @@ from types import FrameType
 
 import click
 
-from dask_diag.cli.output import end_as, one_line, print_message, print_result
+from dask_diag.cli.output import end_as, one_line, print_message, print_result, replace_line
 from dask_diag.cli.paths import FilePath, check_page
 from dask_diag.cli.runner import Program
 
@@ -157,15 +156,12 @@ def _ended_by_signals() -> Iterator[list[int]]:
 def _progress_line(budget: str) -> Iterator[Callable[[str], None]]:
     """A line on a terminal that is written over; elsewhere nothing."""
     start = monotonic()
-    is_terminal = sys.stderr is not None and sys.stderr.isatty()
 
     def show(line: str) -> None:
-        if is_terminal:
-            text = f"{one_line(line)} ({monotonic() - start:.0f} s of {budget})"
-            click.echo(f"\r\x1b[2K{text[:78]}", nl=False, err=True)
+        text = f"{one_line(line)} ({monotonic() - start:.0f} s of {budget})"
+        replace_line(text[:78])
 
     try:
         yield show
     finally:
-        if is_terminal:
-            click.echo("\r\x1b[2K", nl=False, err=True)
+        replace_line("")

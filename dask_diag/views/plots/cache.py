@@ -40,7 +40,7 @@ def plot_cache(recording: Recording, origin: float, duration: float, options: Op
         tools="hover,xpan,xwheel_zoom,xbox_zoom,reset,save",
     )
     in_bytes = recording.metric_unit == BYTES
-    plot.yaxis.axis_label = f"Cached results ({label(measured(recording), options.label_size)})"
+    plot.yaxis.axis_label = f"Cache Size ({label(measured(recording), options.label_size)})"
     plot.yaxis.formatter = number_ticks("B" if in_bytes else "")
     lines = Lines(plot, "changes")
 
