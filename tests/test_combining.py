@@ -434,6 +434,13 @@ def test_memory_read_before_a_late_sample_goes_with_the_sample():
     assert rows(both.processes) == rows(outer.processes)
 
 
+def test_memory_read_after_the_last_samples_goes_with_them():
+    outer = sampled([1, 2, 3], start=0, notes=[3.5])
+    inner = sampled([1.1, 2.1, 2.9], start=0.1, notes=[3.51])
+    both = Recording.combine([outer, inner])
+    assert rows(both.processes) == rows(outer.processes)
+
+
 def test_two_resource_profilers_over_one_block_give_one_series(retried):
     naps = {("nap", n): (time.sleep, 0.1) for n in range(4)}
 

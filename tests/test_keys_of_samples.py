@@ -176,7 +176,7 @@ def test_summary_and_export_take_a_key(tmp_path, retried):
         _, sprof = sampled(two_long_tasks_and_short_ones(), dask.local.get_sync)
         begin = sprof.recording.start
         for name, text in (("first", str(FIRST)), ("both", None)):
-            sprof.export(tmp_path / f"{name}.folded", key=text)
+            sprof.export(tmp_path / f"{name}.folded", key=text, overwrite=True)
         assert "mostly_b" not in (tmp_path / "first.folded").read_text()
         assert "mostly_b" in (tmp_path / "both.folded").read_text()
         whole, part = sprof.summary(), sprof.summary(begin, begin + 60, "work", FIRST)

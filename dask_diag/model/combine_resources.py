@@ -97,7 +97,8 @@ def _sampled_before(
 ) -> tuple[BoolArray, BoolArray]:
     """Which rows of a part's resources, and which of its processes, are of time that others have.
 
-    The memory of processes goes with the sample in whose stretch of time it was read.
+    The memory of processes goes with the sample in whose stretch of time it was read; after the
+    last sample, with that one.
     """
     samples = np.zeros(len(part.resources), dtype=bool)
     processes = np.zeros(len(part.processes), dtype=bool)
@@ -107,12 +108,10 @@ def _sampled_before(
     middle = (own.starts[np.searchsorted(own.stops, times)] + times) / 2
     samples = np.logical_or.reduce([other.has(middle) for other in others])
     if len(processes):
-        moments = part.processes["time"]
+        # Where there are others, this part has samples: see `_Cover.overlaps`.
         order = np.argsort(times)
-        index = np.searchsorted(times[order], moments)
-        next_sample = order[np.minimum(index, len(times) - 1)]
-        after_the_last = np.logical_or.reduce([other.has(moments) for other in others])
-        processes = np.where(index < len(times), samples[next_sample], after_the_last)
+        index = np.searchsorted(times[order], part.processes["time"])
+        processes = samples[order[np.minimum(index, len(times) - 1)]]
     return samples, processes
 
 
