@@ -149,7 +149,7 @@ class CallerProbe:
         self._session = session
         self._walker = CallerWalker()
         self.restart(stacks)
-        self._begun: deque[tuple[int, int, Computation]] = deque()
+        self._started: deque[tuple[int, int, Computation]] = deque()
         self._own_thread = weakref.ref(threading.current_thread())
         self._own_ident = get_ident()
         self._threads = {self._own_ident: CallingThread(get_native_id(), perf_counter(), interval)}
@@ -163,7 +163,7 @@ class CallerProbe:
 
     def begin(self, computation: Computation) -> None:
         """Sample this thread, which starts a computation, until it stops."""
-        self._begun.append((get_ident(), get_native_id(), computation))
+        self._started.append((get_ident(), get_native_id(), computation))
 
     def stop(self) -> None:
         """Sample no more, and release all code."""
@@ -171,7 +171,7 @@ class CallerProbe:
         # The child of a fork has no sampler, and the lock may have been held.
         if self._sampling.acquire(timeout=1.0):
             try:
-                self._take_begun()
+                self._take_started()
                 for ident, thread in self._threads.items():
                     thread.settle(self._root_at(ident), self._stacks)
                 self._threads = {}
@@ -182,7 +182,7 @@ class CallerProbe:
     def sample(self, passed: float) -> None:
         """Sample every thread that is due."""
         with self._sampling:
-            self._take_begun()
+            self._take_started()
             self._take_callers()
             if not self._threads:
                 return
@@ -195,9 +195,9 @@ class CallerProbe:
                 # The frame of this call is among them, and would keep all alive in a circle.
                 frames.clear()
 
-    def _take_begun(self) -> None:
-        while self._begun:
-            ident, native_id, computation = self._begun.popleft()
+    def _take_started(self) -> None:
+        while self._started:
+            ident, native_id, computation = self._started.popleft()
             self._thread(ident, native_id, computation.called).computations.append(computation)
             self._first_call = min(self._first_call, computation.called)
 
