@@ -15,6 +15,8 @@ from dask_diag.views.assets import call, link
 
 from .javascript import NODE, needs_node, run_javascript
 
+pytestmark = pytest.mark.once
+
 VIEWS = Path(dask_diag.views.__file__).parent
 MODULES = sorted(path.relative_to(VIEWS).as_posix() for path in VIEWS.rglob("*.js"))
 IMPORTS = re.compile(r'^import \{([^}]*)\} from "([^"]+)"', re.MULTILINE)

@@ -17,6 +17,7 @@ from tests.test_cli_run import ROOT, environment, script
 from tests.test_compare import around, recording
 
 pytestmark = [
+    pytest.mark.once,
     pytest.mark.leaves_files,
     pytest.mark.once,
     pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full"),

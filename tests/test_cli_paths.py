@@ -22,6 +22,7 @@ from dask_diag.cli.runner import Program
 from tests.test_cli_run import diag
 
 pytestmark = [
+    pytest.mark.once,
     pytest.mark.leaves_files,
     pytest.mark.once,
     pytest.mark.skipif(sys.platform == "win32", reason="names and modes are those of POSIX"),

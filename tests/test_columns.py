@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from dask_diag.columns import Categorical, PrefixStrings, concatenate
 from dask_diag.model.table import Table
 
+pytestmark = pytest.mark.once
+
 MIXED = st.one_of(st.booleans(), st.integers(-3, 3), st.floats(-3, 3), st.text(max_size=1))
 
 

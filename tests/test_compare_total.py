@@ -9,6 +9,8 @@ from dask_diag.analysis.statistics import CONFIDENCE, Variation, half_width
 
 from .test_compare import recording
 
+pytestmark = pytest.mark.once
+
 BEFORE = [1.0, 1.1] * 5
 AFTER = [1.0, 1.2] * 6
 

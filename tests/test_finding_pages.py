@@ -12,6 +12,8 @@ import pytest
 from dask_diag.analysis import findings
 from dask_diag.analysis.findings import CODES, finding, function_names
 
+pytestmark = pytest.mark.once
+
 PAGES = Path(__file__).parent.parent / "docs" / "findings"
 MODULES = sorted(Path(findings.__file__).parent.glob("*.py"))
 RULES = (*findings.RULES_ON_TIME, *findings.RULES_ON_STATE)

@@ -14,6 +14,8 @@ from dask_diag import formatting
 
 from .javascript import needs_node, run_javascript
 
+pytestmark = pytest.mark.once
+
 CASES = json.loads(Path(__file__).with_name("formatting_cases.json").read_text(encoding="utf-8"))
 KINDS = ("seconds", "size", "amount", "count", "percent", "quantity")
 PACKAGE = Path(dask_diag.__file__).parent

@@ -11,6 +11,8 @@ from dask_diag.analysis.headline import headline
 from dask_diag.analysis.wall_time import wall_time
 from tests.tables import filled_table
 
+pytestmark = pytest.mark.once
+
 
 def recording(tasks, stop, *, called=1.0, workers=2, start=0.0, end=None, scheduler="threads"):
     """One computation; a task is (ready, start, stop, CPU seconds, worker)."""

@@ -18,6 +18,7 @@ from dask_diag.cli.magic import DiagMagics
 
 pytestmark = [
     pytest.mark.once,
+    pytest.mark.once,
     pytest.mark.leaves_files,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]

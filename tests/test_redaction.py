@@ -33,7 +33,7 @@ from dask_diag.profilers.group import ProfilerGroup
 
 from .secrets_in_code import HIDDEN, INNOCENT, SECRET, SHAPES
 
-pytestmark = pytest.mark.leaves_files
+pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
 
 MASK = "'…'"
 

@@ -18,6 +18,8 @@ from dask_diag.model.recording import Recording
 from .tables import filled_table
 from .virtual_dask import recording_of, run_virtually
 
+pytestmark = pytest.mark.once
+
 
 def first(*_):
     return None

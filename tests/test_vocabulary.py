@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 ROOT = Path(__file__).parents[1]
 READ = ("dask_diag", "docs", "examples", "benchmarks", "*.rst")
 SUFFIXES = {".py", ".js", ".html", ".css", ".rst", ".yaml", ".ipynb", ".svg"}

@@ -14,7 +14,7 @@ from .tables import filled_table
 from .test_cli import diag as run_command
 from .virtual_dask import run_virtually
 
-pytestmark = pytest.mark.leaves_files
+pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
 
 
 def first(*_):
