@@ -178,6 +178,7 @@ def test_what_findings_advise_comes_first():
     assert [each.name for each in asked] == ["scheduler=sync", "3 workers", "a.b=1", "n=1", "n=2"]
 
 
+@pytest.mark.truth
 def test_more_workers_win_where_tasks_sleep():
     options = ["--only", "--workers", "12", "--html", "page.html", "--budget", "50s"]
     done = diag("tune", *options, write(SLEEPS), "ä b")
@@ -292,6 +293,7 @@ def slept(number):
     return number
 
 
+@pytest.mark.truth
 def test_a_function_is_tuned():
     lines = []
     result = dask_diag.tune(sleeping, workers=[8], only=True, budget="40s", progress=lines.append)
