@@ -461,16 +461,21 @@ def test_explained_and_sampled_at_once(get, retried):
     assert not own_threads()
 
 
-def test_several_profilers_share_a_look():
+def test_several_profilers_share_a_look(retried):
     tasks = {("work", 0): (some_and_more, 0.5)}
-    with SamplingProfiler("10ms") as coarse, SamplingProfiler("5ms", cycle="100ms") as fine:
-        dask.threaded.get(tasks, list(tasks))
-        counts = [sprof.tree(root=Root.TASKS)["total_count"][0] for sprof in (coarse, fine)]
-        # A hundred ticks; a busy machine misses some.
-        assert counts[0] == counts[1] >= 10
-    assert len(fine.recording.samples) > len(coarse.recording.samples)
-    both = Recording.combine([coarse.recording, fine.recording])
-    assert both.samples["seconds"].sum() == pytest.approx(coarse.recording.samples["seconds"].sum())
+
+    def measure():
+        with SamplingProfiler("10ms") as coarse, SamplingProfiler("5ms", cycle="100ms") as fine:
+            dask.threaded.get(tasks, list(tasks))
+            counts = [sprof.tree(root=Root.TASKS)["total_count"][0] for sprof in (coarse, fine)]
+            # A hundred ticks; a busy machine misses some.
+            assert counts[0] == counts[1] > 20
+        assert len(fine.recording.samples) > len(coarse.recording.samples)
+        both = Recording.combine([coarse.recording, fine.recording])
+        seconds = coarse.recording.samples["seconds"].sum()
+        assert both.samples["seconds"].sum() == pytest.approx(seconds)
+
+    retried(measure)
 
 
 def test_overlapping_computes():
