@@ -545,6 +545,13 @@ def test_thread_oversubscription_needs_cpu_time_of_the_pool():
     assert "thread-oversubscription" in found(with_threads(0.051, waited=0.9))
 
 
+def test_the_pools_took_no_more_than_they_used():
+    # Two tasks waited 0.9 s each, the pool's threads used 0.18 s: other programs had the rest.
+    finding = found(with_threads(0.18, waited=0.9))["thread-oversubscription"]
+    assert finding.seconds_lost == pytest.approx(0.18 / 2)
+    assert finding.severity == "low"
+
+
 @pytest.mark.parametrize("share", [0.099, 0.101])
 def test_thread_oversubscription_needs_tasks_that_run_at_once(share):
     recording = with_threads(1.0, waited=0.31, later=later_for(share))

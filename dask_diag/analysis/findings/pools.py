@@ -53,15 +53,17 @@ def thread_oversubscription(analysis: Analysis) -> Finding | None:
     else:
         waited = float(np.nansum(analysis.recording.tasks.thread_noncpu))
         waited_for = "were off-CPU for {} (Profiler(waits=True) or dask-diag run --waits shows why)"
-    share = waited / analysis.in_tasks
-    if share < WAITED:
+    if waited / analysis.in_tasks < WAITED:
         return None
+    # What the pools' threads did not use, they did not take.
+    taken = min(waited, used)
+    share = taken / analysis.in_tasks
     libraries = sorted(pool.name for pool in pools if pool.name)
     called = in_words(libraries) or "a native library whose name is not known"
     return Finding(
         "thread-oversubscription",
         severity_of_share(share) if libraries else severity_of_guess(share),
-        waited / analysis.at_once,
+        taken / analysis.at_once,
         f"{amount(analysis.at_once)} concurrent tasks called {called} (up to {largest} threads) "
         f"on {analysis.cpus} CPUs. Its threads used {seconds(used)} of CPU time, the tasks' own "
         f"threads {seconds(analysis.cpu_in_tasks)}; tasks {waited_for.format(seconds(waited))}",
