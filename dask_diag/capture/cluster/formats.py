@@ -1,0 +1,30 @@
+"""What is sent between the processes of a cluster, as `scheduler_plugin` packs it.
+
+That module imports distributed and nothing of this package; a test compares the two.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+__all__ = ["NAME", "OUTCOMES", "RUN_FIELDS", "SENT_OUTCOMES", "WORKER_ROW"]
+
+NAME: Final = "dask_diag"
+"""Of the plugins, of the topic, and of the entry in a task's metadata."""
+
+WORKER_ROW = struct.Struct("<dddddqq")
+"""Start, stop, cpu, seceded, CPU after seceding; thread, run id."""
+
+RUN_FIELDS = (
+    *((name, "<f8") for name in ("submitted", "start", "stop", "cpu", "seceded", "seceded_cpu")),
+    *((name, "<f8") for name in ("collected", "queued", "nbytes")),
+    *((name, "<i8") for name in ("thread", "run")),
+    *((name, "<i4") for name in ("worker", "computation", "attempt", "client", "dependencies")),
+    *((name, "u1") for name in ("outcome", "stolen", "measured")),
+)
+"""Name and type of each field of a run, as numpy has them."""
+
+OUTCOMES = ("ok", "failed", "unfinished", "cancelled", "rescheduled")
+"""The outcomes of runs, by the code that is sent."""
+SENT_OUTCOMES = {name: code for code, name in enumerate(OUTCOMES)}

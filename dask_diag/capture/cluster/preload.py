@@ -1,0 +1,25 @@
+"""What clients of distributed load as they start, while a diagnostic is active.
+
+A nanny passes the client's configuration to its workers: in a worker, or when no diagnostic is
+active any more, this does nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dask_diag.capture.cluster.recorder import active_recorders, is_of_a_worker
+
+__all__ = ["dask_setup", "dask_teardown"]
+
+
+async def dask_setup(client: Any) -> None:
+    """Join a client that starts."""
+    for recorder in () if is_of_a_worker(client) else active_recorders():
+        await recorder.join(client)
+
+
+async def dask_teardown(client: Any) -> None:
+    """Pull the last rows before a client closes."""
+    for recorder in active_recorders():
+        await recorder.leave(client)
