@@ -75,7 +75,9 @@ def test_findings_have_the_codes_of_the_schema():
     names = [rule.__name__ for rule in (*findings.RULES_ON_TIME, *findings.RULES_ON_STATE)]
     assert {name.replace("_", "-") for name in names} == set(schema.FINDINGS)
     with pytest.raises(DiagnosticError, match=r"code: expected one of gil-bound, .*, found 'new'"):
-        findings.Finding("new", "low", 0.0, "evidence", "advice")
+        findings.Finding("new", "low", 0.0, "evidence", "advice", kind="about")
+    with pytest.raises(DiagnosticError, match=r"kind: expected one of at most, .*, found 'new'"):
+        findings.Finding("gil-bound", "low", 0.0, "evidence", "advice", kind="new")
 
 
 def test_the_facts_of_an_empty_recording_are_nothing():
