@@ -42,6 +42,7 @@ class Diagnostic(Callback):
 
     is_dask_diag = True
     draws = "tasks"
+    records_clusters = False
 
     def __init__(self) -> None:
         self.session = Session()
@@ -183,10 +184,10 @@ class Diagnostic(Callback):
         """What a reader must know besides the numbers."""
         notices = list(self.session.faults)
         client = scheduler.distributed_client()
-        if not self.session.computations and client:
+        if not self.session.computations and client and not self.records_clusters:
             notices.append(
-                f"{type(self).__name__} saw no computation: they ran on {client}, and only local "
-                "schedulers are recorded. Pass scheduler='threads' or 'processes', or close it."
+                f"{type(self).__name__} saw no computation: they ran on {client}, and it records "
+                "local schedulers only. Profiler records what runs there."
             )
         if not scheduler.sees_overlapping_computes():
             notices.append(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Awaitable, Callable, Generator, Hashable
 from threading import get_ident
 from time import clock_gettime, thread_time
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from dask_diag.capture.cluster.formats import NAME, WORKER_ROW
 from dask_diag.capture.dask_internals import GraphNode
-from dask_diag.capture.tasks.metered import Metered
+from dask_diag.capture.tasks.metered import Metered, Metric
 from dask_diag.capture.tasks.metering import runs_a_task
+
+if TYPE_CHECKING:
+    from distributed.worker_state_machine import TaskState
 
 __all__ = ["ClusterTask"]
 
@@ -26,7 +29,7 @@ class ClusterTask(GraphNode):
 
     Attributes
     ----------
-    state : object
+    state : TaskState
         The worker's own state of the task.
     row : bytes
         What was measured; empty while it has not run.
@@ -56,12 +59,12 @@ class ClusterTask(GraphNode):
         "thread",
     )
 
-    def __init__(self, state: Any, clock: Callable[[], float]) -> None:
+    def __init__(self, state: TaskState, task: GraphNode, clock: Callable[[], float]) -> None:
         self.state = state
-        self.task = state.run_spec
+        self.task = task
         self.key = self.task.key
         self.clock = clock
-        self.run_id: int = state.run_id
+        self.run_id = int(state.run_id)
         self.is_coroutine: bool = self.task.is_coro
         self.metered: Metered | None = None
         self.row = b""
@@ -71,13 +74,13 @@ class ClusterTask(GraphNode):
         self.start = self.seceded = self.seceded_at_cpu = _NAN
         self.cpu = 0.0
 
-    def __call__(self, values: object = ()) -> Any:
+    def __call__(self, values: object = ()) -> object:
         """Run the task and read the clocks around it."""
         self.state.run_spec = self.task
         self.thread = get_ident()
         self.start = self.clock()
         if self.is_coroutine:
-            return _Steps(self, self.task(values))
+            return _Steps(self, cast("Awaitable[object]", self.task(values)))
         cpu = thread_time()
         self.cpu = cpu
         try:
@@ -88,11 +91,11 @@ class ClusterTask(GraphNode):
         self._stop(thread_time() - cpu)
         return result
 
-    def steps(self, coroutine: Any) -> Generator[Any, Any, Any]:
+    def steps(self, coroutine: Awaitable[object]) -> Generator[object, object, object]:
         """Run a coroutine and add up the CPU of its steps: others may run between them."""
-        iterator = coroutine.__await__()
-        resume: Callable[..., Any] = iterator.send
-        argument: Any = None
+        iterator = cast("Generator[object, object, object]", coroutine.__await__())
+        resume: Callable[..., object] = iterator.send
+        argument: object = None
         spent = 0.0
         while True:
             cpu = thread_time()
@@ -129,9 +132,9 @@ class ClusterTask(GraphNode):
         elif not self.discarded:
             self.state.metadata[NAME] = [self.row, self.metrics()]
 
-    def metrics(self) -> list[list[Any]]:
+    def metrics(self) -> list[Metric]:
         """What it metered."""
-        return [] if self.metered is None else [list(metric) for metric in self.metered.metrics]
+        return [] if self.metered is None else list(self.metered.metrics)
 
     @property
     def is_coro(self) -> bool:
@@ -141,7 +144,7 @@ class ClusterTask(GraphNode):
     @property
     def dependencies(self) -> frozenset[Hashable]:
         """The keys whose results the task takes."""
-        return self.task.dependencies  # type: ignore[no-any-return]
+        return self.task.dependencies
 
     def __repr__(self) -> str:
         return repr(self.task)
@@ -156,11 +159,11 @@ class _Steps:
 
     __slots__ = ("_coroutine", "_task")
 
-    def __init__(self, task: ClusterTask, coroutine: Any) -> None:
+    def __init__(self, task: ClusterTask, coroutine: Awaitable[object]) -> None:
         self._task = task
         self._coroutine = coroutine
 
-    def __await__(self) -> Generator[Any, Any, Any]:
+    def __await__(self) -> Generator[object, object, object]:
         return self._task.steps(self._coroutine)
 
 

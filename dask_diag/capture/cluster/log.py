@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
+from dask_diag.capture.cluster.formats import Facts, Reply, SentBatch
 from dask_diag.capture.tasks.keys import Keys
+from dask_diag.capture.tasks.metered import Metric
 
 __all__ = ["Batch", "ClusterComputation", "ClusterLog", "ClusterWorker"]
 
@@ -24,8 +26,8 @@ class Batch(NamedTuple):
         The ids of the runs that each depends on, one after the other.
     details : mapping
         By id: the type of an exception, and what was metered.
-    transfers : list
-        Of each: the id of the run whose result was sent, the indices of the workers that it went
+    transfers : sequence
+        Of each: the id of the run whose result was sent, the numbers of the workers that it went
         from and to, start, stop, and bytes.
     """
 
@@ -33,14 +35,14 @@ class Batch(NamedTuple):
     rows: bytes
     keys: Keys
     depends_on: bytes
-    details: Mapping[int, tuple[str, list[list[Any]]]]
-    transfers: list[list[Any]]
+    details: Mapping[int, tuple[str, Sequence[Metric]]]
+    transfers: Sequence[tuple[int, int, int, float, float, int]]
 
 
 class ClusterComputation(NamedTuple):
     """A computation, as the scheduler described it last; times are the scheduler's."""
 
-    index: int
+    number: int
     name: str
     client: str
     span: str
@@ -52,7 +54,7 @@ class ClusterComputation(NamedTuple):
 class ClusterWorker(NamedTuple):
     """A worker, as the scheduler described it last; times are the scheduler's."""
 
-    index: int
+    number: int
     name: str
     address: str
     host: str
@@ -60,7 +62,7 @@ class ClusterWorker(NamedTuple):
     joined: float
     left: float | None
     reason: str
-    facts: Mapping[str, Any]
+    facts: Facts
 
 
 class ClusterLog:
@@ -76,7 +78,7 @@ class ClusterLog:
         What to add to a time of this process to get the scheduler's, and how wrong that may be.
     batches : list of Batch
     computations, workers : dict
-        By index.
+        By number.
     clients : list of str
         The ids of the clients that runs refer to by position.
     faults : dict of str to int
@@ -99,7 +101,7 @@ class ClusterLog:
         self.received = 0
         self.has_ended = False
 
-    def receive(self, reply: Mapping[str, Any]) -> None:
+    def receive(self, reply: Reply) -> None:
         """Add what a pull has brought; batches that came before are left out."""
         for sent in reply.get("batches", ()):
             if sent["number"] <= self.received:
@@ -107,8 +109,8 @@ class ClusterLog:
             self.received = sent["number"]
             for values in sent["computations"]:
                 self.computations[values[0]] = ClusterComputation(*values)
-            for values in sent["workers"]:
-                self.workers[values[0]] = ClusterWorker(*values)
+            for facts in sent["workers"]:
+                self.workers[facts[0]] = ClusterWorker(*facts)
             if sent["ids"] or sent["transfers"]:
                 self.batches.append(_batch_of(sent))
         self.clients = list(reply.get("clients", self.clients))
@@ -121,7 +123,7 @@ class ClusterLog:
         """Forget all but the computations that run now."""
         self.batches = []
         self.computations = {
-            index: each for index, each in self.computations.items() if each.stop is None
+            number: each for number, each in self.computations.items() if each.stop is None
         }
 
     def notices(self) -> list[str]:
@@ -154,12 +156,12 @@ class ClusterLog:
         ]
 
 
-def _batch_of(sent: Mapping[str, Any]) -> Batch:
+def _batch_of(sent: SentBatch) -> Batch:
     return Batch(
         sent["ids"],
         sent["rows"],
         Keys(list(sent["keys"])),
         sent["depends_on"],
         {row: (error, metrics) for row, (error, metrics) in sent["details"]},
-        list(sent["transfers"]),
+        sent["transfers"],
     )

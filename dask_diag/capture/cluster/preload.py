@@ -6,20 +6,23 @@ active any more, this does nothing.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dask_diag.capture.cluster.recorder import active_recorders, is_of_a_worker
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 __all__ = ["dask_setup", "dask_teardown"]
 
 
-async def dask_setup(client: Any) -> None:
+async def dask_setup(client: Client) -> None:
     """Join a client that starts."""
     for recorder in () if is_of_a_worker(client) else active_recorders():
         await recorder.join(client)
 
 
-async def dask_teardown(client: Any) -> None:
+async def dask_teardown(client: Client) -> None:
     """Pull the last rows before a client closes."""
     for recorder in active_recorders():
         await recorder.leave(client)

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 import dask.config
 
 from dask_diag.capture.cluster.cluster_session import ClusterSession, Fault
 from dask_diag.capture.cluster.log import ClusterLog
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 __all__ = ["ClusterRecorder", "active_recorders", "is_of_a_worker"]
 
@@ -57,18 +61,23 @@ class ClusterRecorder:
             if session.client is not None:
                 self._run(session.client, session.finish)
 
+    async def joined(self) -> None:
+        """Wait until clients are joined, where `start` was called on their own event loop."""
+        for session in self._sessions:
+            await session.attach()
+
     async def finish(self) -> None:
         """Wait until all is pulled, where `stop` was called on the client's own event loop."""
         for session in self._sessions:
             await session.finish()
 
-    async def join(self, client: Any) -> None:
+    async def join(self, client: Client) -> None:
         """Join a client as it starts, on its event loop."""
         session = self._new_session(client)
         if session is not None:
             await session.attach()
 
-    async def leave(self, client: Any) -> None:
+    async def leave(self, client: Client) -> None:
         """Pull the last rows of a client that is about to close."""
         for session in self._sessions:
             if session.client is client:
@@ -95,7 +104,7 @@ class ClusterRecorder:
                 except Exception as error:
                     self._fault("to pull from a cluster", error)
 
-    def _run(self, client: Any, coroutine: Any) -> None:
+    def _run(self, client: Client, coroutine: Callable[[], Awaitable[None]]) -> None:
         """Run a coroutine on a client's event loop, and wait, unless this is what runs the loop."""
         try:
             if client.asynchronous:
@@ -105,7 +114,7 @@ class ClusterRecorder:
         except Exception as error:
             self._fault("to reach a cluster", error)
 
-    def _new_session(self, client: Any) -> ClusterSession | None:
+    def _new_session(self, client: Client) -> ClusterSession | None:
         with _lock:
             if any(session.client is client for session in self._sessions):
                 return None
@@ -120,14 +129,14 @@ def active_recorders() -> list[ClusterRecorder]:
         return list(_active)
 
 
-def open_clients() -> list[Any]:
+def open_clients() -> list[Client]:
     """The clients of this process that are connected, if distributed is imported."""
     module = sys.modules.get("distributed.client")
     clients = list(getattr(getattr(module, "Client", None), "_instances", ()))
     return [each for each in clients if each.status == "running" and not is_of_a_worker(each)]
 
 
-def is_of_a_worker(client: Any) -> bool:
+def is_of_a_worker(client: Client) -> bool:
     """Whether a client is one that a task uses: what it submits belongs to that task's client."""
     return str(getattr(client, "id", "")).startswith("Client-worker-")
 

@@ -9,12 +9,20 @@ scheduler's own.
 from __future__ import annotations
 
 import asyncio
+import os
 import struct
 from array import array
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple, TypedDict, cast
 
 from distributed.diagnostics.plugin import SchedulerPlugin
+from distributed.metrics import time
+
+if TYPE_CHECKING:
+    from distributed.scheduler import Scheduler
+
+__all__ = ["DaskDiagSchedulerPlugin"]
 
 NAME = "dask_diag"
 """Of the plugins, of the topic, and of the entry in a task's metadata."""
@@ -40,17 +48,82 @@ _NAN = float("nan")
 class Computation:
     """The graphs of one client, from when it had nothing to do until then again."""
 
-    __slots__ = ("active", "client", "index", "name", "root", "span", "start", "stop", "workers")
+    __slots__ = ("active", "client", "name", "number", "span", "start", "stop", "workers")
 
-    def __init__(self, index: int, name: str, client: str, root: str, span: str) -> None:
-        self.index, self.name, self.client, self.root, self.span = index, name, client, root, span
+    def __init__(self, number: int, name: str, client: str, span: str) -> None:
+        self.number, self.name, self.client, self.span = number, name, client, span
         self.start = self.stop = perf_counter()
         self.active = 0
         self.workers = 0
 
-    def described(self) -> list[Any]:
+    def described(self) -> tuple[object, ...]:
+        """What clients are sent."""
         stop = None if self.active else self.stop
-        return [self.index, self.name, self.client, self.span, self.start, stop, self.workers]
+        return (self.number, self.name, self.client, self.span, self.start, stop, self.workers)
+
+
+class Worker:
+    """A worker, from when it was there until it left."""
+
+    __slots__ = (
+        *("address", "clock", "facts", "host", "joined", "left"),
+        *("name", "number", "reason", "threads"),
+    )
+
+    def __init__(self, number: int, address: str, name: str, host: str, threads: int) -> None:
+        self.number, self.address, self.name = number, address, name
+        self.host, self.threads = host, threads
+        self.joined = perf_counter()
+        self.left: float | None = None
+        self.reason = ""
+        self.facts: dict[str, object] = {}
+        self.clock: list[object] = []
+
+    def described(self) -> tuple[object, ...]:
+        """What clients are sent."""
+        where = (self.number, self.name, self.address, self.host, self.threads)
+        facts = {**self.facts, "clock": self.clock} if self.facts else {}
+        return (*where, self.joined, self.left, self.reason, facts)
+
+
+class Interval(TypedDict):
+    """What a worker did from one time of day to another."""
+
+    action: str
+    start: float
+    stop: float
+
+
+class Transition(TypedDict, total=False):
+    """Of what the scheduler says of a change of state, what is used here."""
+
+    worker: str
+    nbytes: int
+    startstops: Sequence[Interval]
+
+
+class Row(NamedTuple):
+    """What is known of one run, as the worker measured it; by its clock."""
+
+    start: float
+    stop: float
+    cpu: float
+    seceded: float
+    seceded_cpu: float
+    thread: int
+    run: int
+    measured: int
+
+
+class End(NamedTuple):
+    """How a run ended."""
+
+    outcome: int
+    worker: str
+    time: float
+    nbytes: float = 0.0
+    error: str = ""
+    metrics: Sequence[object] = ()
 
 
 class Task:
@@ -68,6 +141,21 @@ class Task:
         self.worker = ""
         self.is_out = False
 
+    def copy(self) -> Task:
+        """The same, of a run that no one waits for, while the task may be run again."""
+        copy = Task(self.computation)
+        for name in self.__slots__:
+            setattr(copy, name, getattr(self, name))
+        return copy
+
+
+class Batch(NamedTuple):
+    """What was collected up to a pull."""
+
+    number: int
+    size: int
+    content: dict[str, object]
+
 
 class Session:
     """What was collected for one client and not yet pulled."""
@@ -75,28 +163,27 @@ class Session:
     def __init__(self, client: str) -> None:
         self.client = client
         self.number = 0
-        self.sealed: list[dict[str, Any]] = []
-        self.sealed_bytes = 0
+        self.sealed: list[Batch] = []
         self.dropped = 0
         self.computations: dict[int, Computation] = {}
-        self.workers: dict[int, list[Any]] = {}
+        self.workers: dict[int, Worker] = {}
         self.clear()
 
     def clear(self) -> None:
+        """Start a batch."""
         self.ids, self.rows, self.depends_on = array("q"), bytearray(), array("q")
-        self.keys: list[Any] = []
-        self.details: dict[int, list[Any]] = {}
-        self.transfers: list[Any] = []
+        self.keys: list[Hashable] = []
+        self.details: dict[int, tuple[object, ...]] = {}
+        self.transfers: list[tuple[object, ...]] = []
 
     def is_full(self) -> bool:
-        size = len(self.rows) + BYTES_PER_KEY * len(self.keys) + 8 * len(self.depends_on)
-        return self.sealed_bytes + size > LIMIT_BYTES
+        """Whether the client does not pull what is collected for it."""
+        return self.size() + sum(batch.size for batch in self.sealed) > LIMIT_BYTES
 
     def seal(self) -> None:
         """What was collected is a batch, which is there until it is acknowledged."""
         self.number += 1
-        batch = {
-            "number": self.number,
+        content = {
             "ids": self.ids.tobytes(),
             "rows": bytes(self.rows),
             "keys": self.keys,
@@ -104,20 +191,21 @@ class Session:
             "details": list(self.details.items()),
             "transfers": self.transfers,
             "computations": [each.described() for each in self.computations.values()],
-            "workers": list(self.workers.values()),
+            "workers": [worker.described() for worker in self.workers.values()],
         }
-        self.sealed.append(batch)
-        self.sealed_bytes += len(self.rows) + BYTES_PER_KEY * len(self.keys)
+        self.sealed.append(Batch(self.number, self.size(), {"number": self.number, **content}))
         self.workers = {}
         # What still runs will have another stop.
-        self.computations = {k: c for k, c in self.computations.items() if c.active}
+        self.computations = {n: each for n, each in self.computations.items() if each.active}
         self.clear()
 
+    def size(self) -> int:
+        """Bytes of what was collected since it was last sealed, about."""
+        return len(self.rows) + BYTES_PER_KEY * len(self.keys) + 8 * len(self.depends_on)
+
     def acknowledge(self, number: int) -> None:
-        self.sealed = [batch for batch in self.sealed if batch["number"] > number]
-        self.sealed_bytes = sum(
-            len(batch["rows"]) + BYTES_PER_KEY * len(batch["keys"]) for batch in self.sealed
-        )
+        """Forget the batches that the client has."""
+        self.sealed = [batch for batch in self.sealed if batch.number > number]
 
 
 class DaskDiagSchedulerPlugin(SchedulerPlugin):
@@ -126,22 +214,27 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
     name = NAME
     idempotent = True
 
-    def __init__(self, host: str = "") -> None:
-        self.host = host
+    def __init__(self) -> None:
         self.sessions: dict[str, Session] = {}
-        self.tasks: dict[Any, Task] = {}
-        self.orphans: dict[tuple[Any, int], Task] = {}
+        self.tasks: dict[Hashable, Task] = {}
+        self.orphans: dict[tuple[Hashable, int], Task] = {}
         self.open: dict[str, Computation] = {}
         self.count = 0
         self.row = 0
-        self.workers: dict[str, list[Any]] = {}
-        self.indices: dict[str, int] = {}
+        self.workers: dict[str, Worker] = {}
+        self.numbers: dict[str, int] = {}
         self.worker_count = 0
         self.clients: dict[str, int] = {}
         self.faults: dict[str, int] = {}
         self.unattributed = 0
+        self.messages: dict[object, Callable[..., None]] = {
+            "run": self._ended_elsewhere,
+            "transfer": self._transferred,
+            "fault": self._count_fault,
+        }
 
-    async def start(self, scheduler: Any) -> None:
+    async def start(self, scheduler: Scheduler) -> None:
+        """Be there for clients and workers."""
         self.scheduler = scheduler
         self.host = host_id()
         for name in OPERATIONS:
@@ -150,27 +243,30 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             self._join(address)
 
     def stop(self) -> None:
+        """Undo `start`."""
         for name in OPERATIONS:
             self.scheduler.handlers.pop(f"{NAME}_{name}", None)
 
     def fault(self, doing: str, error: BaseException) -> None:
         """Count a fault of this plugin: the scheduler would log it where no one looks."""
-        text = f"{doing}: {type(error).__name__}: {error}"
+        self._count_fault(f"{doing}: {type(error).__name__}: {error}")
+
+    def _count_fault(self, text: str) -> None:
         self.faults[text] = self.faults.get(text, 0) + 1
 
     # What clients and workers ask for.
 
-    async def handle_attach(self, session: str, client: str) -> dict[str, Any]:
+    async def handle_attach(self, session: str, client: str) -> dict[str, object]:
         """Start to collect the tasks of a client, those included that it has submitted already."""
         new = self.sessions[session] = Session(client)
-        new.workers = {worker[0]: worker for worker in self.workers.values()}
+        new.workers = {worker.number: worker for worker in self.workers.values()}
         try:
             self._adopt(client)
         except Exception as error:
             self.fault("adopting tasks", error)
         return {"scheduler": self.scheduler.id, "host": self.host, "time": perf_counter()}
 
-    async def handle_pull(self, session: str, received: int) -> dict[str, Any]:
+    async def handle_pull(self, session: str, received: int) -> dict[str, object]:
         """All batches after the last one that the client has received."""
         ours = self.sessions.get(session)
         if ours is None:
@@ -179,7 +275,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         ours.seal()
         return {
             "status": "OK",
-            "batches": ours.sealed,
+            "batches": [batch.content for batch in ours.sealed],
             "clients": list(self.clients),
             "dropped": ours.dropped,
             "unattributed": self.unattributed,
@@ -187,7 +283,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             "now": perf_counter(),
         }
 
-    async def handle_detach(self, session: str, received: int) -> dict[str, Any]:
+    async def handle_detach(self, session: str, received: int) -> dict[str, object]:
         """The last batches, with what still runs; the last session takes the plugins with it."""
         running = 0
         if session in self.sessions:
@@ -201,16 +297,16 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             await self._remove_plugins()
         return {**reply, "running": running}
 
-    async def handle_clock(self) -> dict[str, Any]:
+    async def handle_clock(self) -> dict[str, object]:
+        """What time it is here."""
         return {"host": self.host, "time": perf_counter()}
 
-    async def handle_worker(self, address: str, facts: dict[str, Any]) -> None:
+    async def handle_worker(self, address: str, facts: dict[str, object]) -> None:
         """What a worker says of itself."""
-        worker = self.workers.get(address)
-        if worker is None:
-            self._join(address)
-            worker = self.workers[address]
-        worker[-1] = {**worker[-1], **facts, "clock": worker[-1].get("clock", []) + facts["clock"]}
+        worker = self.workers.get(address) or self._join(address)
+        clock = facts.pop("clock", None)
+        worker.clock = [*worker.clock, *(clock if isinstance(clock, (list, tuple)) else ())]
+        worker.facts.update(facts)
         self._announce(worker)
 
     async def _remove_plugins(self) -> None:
@@ -225,14 +321,20 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
                 )
             except Exception as error:
                 self.fault("removing the workers' plugins", error)
-        truncate = getattr(getattr(scheduler, "_broker", None), "_topics", {})
-        truncate.pop(NAME, None)
+        getattr(getattr(scheduler, "_broker", None), "_topics", {}).pop(NAME, None)
 
     # What the scheduler reports.
 
     def update_graph(
-        self, scheduler: Any, *, client: str, tasks: Any, annotations: Any, **kwargs: Any
+        self,
+        scheduler: Scheduler,
+        *,
+        client: str,
+        tasks: Iterable[Hashable],
+        annotations: Mapping[str, Mapping[Hashable, Mapping[str, Sequence[str]]]],
+        **kwargs: object,
     ) -> None:
+        """Tasks were submitted."""
         try:
             span = next(iter(annotations.get("span", {}).values()), None) or {}
             computation = self._computation_of(client, "/".join(map(str, span.get("name", ()))))
@@ -245,7 +347,10 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         except Exception as error:
             self.fault("update_graph", error)
 
-    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+    def transition(
+        self, key: Hashable, start: str, finish: str, *args: object, **kwargs: object
+    ) -> None:
+        """The state of a task has changed."""
         try:
             now = perf_counter()
             task = self.tasks.get(key)
@@ -256,7 +361,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             if finish == "processing":
                 self._sent(key, task, now)
             elif start == "processing":
-                self._came_back(key, task, finish, now, kwargs)
+                self._came_back(key, task, finish, now, cast("Transition", kwargs))
             elif finish in ("queued", "no-worker"):
                 task.queued_at = now
             if (start in ACTIVE) != (finish in ACTIVE):
@@ -266,41 +371,39 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         except Exception as error:
             self.fault("transition", error)
 
-    def log_event(self, topic: str, msg: Any) -> None:
+    def log_event(self, topic: str, msg: Sequence[Sequence[object]]) -> None:
+        """Something was logged: by a worker, if it is about our topic."""
         if topic != NAME:
             return
         try:
             for kind, *values in msg:
-                if kind == "run":
-                    self._ended_elsewhere(*values)
-                elif kind == "transfer":
-                    self._transferred(*values)
-                elif kind == "fault":
-                    self.faults[values[0]] = self.faults.get(values[0], 0) + 1
+                self.messages[kind](*values)
         except Exception as error:
             self.fault("log_event", error)
-        broker = getattr(self.scheduler, "_broker", None)
-        if hasattr(broker, "truncate"):
-            # The scheduler would remember 100,000 messages.
-            broker.truncate(NAME)
+        # The scheduler would remember 100,000 messages.
+        truncate = getattr(getattr(self.scheduler, "_broker", None), "truncate", None)
+        if truncate is not None:
+            truncate(NAME)
 
-    def add_worker(self, scheduler: Any, worker: str) -> None:
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+        """A worker has joined."""
         try:
             self._join(worker)
         except Exception as error:
             self.fault("add_worker", error)
 
-    def remove_worker(self, scheduler: Any, worker: str, **kwargs: Any) -> None:
+    def remove_worker(self, scheduler: Scheduler, worker: str, **kwargs: object) -> None:
+        """A worker has left, or is lost."""
         try:
             gone = self.workers.pop(worker, None)
             if gone is not None:
-                gone[6] = perf_counter()
-                gone[7] = reason_of(str(kwargs.get("stimulus_id", "")))
+                gone.left = perf_counter()
+                gone.reason = reason_of(str(kwargs.get("stimulus_id", "")))
                 self._announce(gone)
         except Exception as error:
             self.fault("remove_worker", error)
 
-    def remove_client(self, scheduler: Any, client: str) -> None:
+    def remove_client(self, scheduler: Scheduler, client: str) -> None:
         """A client that goes without a word, as one that was killed, ends its sessions."""
         ended = [name for name, session in self.sessions.items() if session.client == client]
         for name in ended:
@@ -308,7 +411,8 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         if ended and not self.sessions:
             self._removal = asyncio.ensure_future(self._remove_plugins())
 
-    def restart(self, scheduler: Any) -> None:
+    def restart(self, scheduler: Scheduler) -> None:
+        """All tasks are forgotten, and all workers replaced."""
         now = perf_counter()
         for computation in list(self.open.values()):
             computation.active, computation.stop = 0, now
@@ -329,22 +433,22 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             return current
         self.count += 1
         name = f"{self.scheduler.id}-{self.count}"
-        new = self.open[client] = Computation(self.count, name, client, client, span)
+        new = self.open[client] = Computation(self.count, name, client, span)
         new.workers = self.scheduler.total_nthreads
         return new
 
     def _count(self, task: Task, change: int, now: float) -> None:
         """One more or less of the tasks of a computation has to be run."""
         computation = task.computation
-        if change > 0 and not computation.active and computation.stop != computation.start:
-            if now - computation.stop > SAME_COMPUTATION_SECONDS:
-                # Its result was lost, or is asked for again.
-                computation = task.computation = self._computation_of(computation.client, "")
+        is_done = not computation.active and computation.stop != computation.start
+        if change > 0 and is_done and now - computation.stop > SAME_COMPUTATION_SECONDS:
+            # Its result was lost, or is asked for again.
+            computation = task.computation = self._computation_of(computation.client, "")
         computation.active = max(0, computation.active + change)
         computation.stop = now
         computation.workers = max(computation.workers, self.scheduler.total_nthreads)
         for session in self._sessions_of(computation):
-            session.computations[computation.index] = computation
+            session.computations[computation.number] = computation
 
     def _sessions_of(self, computation: Computation) -> list[Session]:
         sessions = self.sessions.values()
@@ -372,7 +476,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
 
     # Runs of tasks.
 
-    def _sent(self, key: Any, task: Task, now: float) -> None:
+    def _sent(self, key: Hashable, task: Task, now: float) -> None:
         ts = self.scheduler.tasks[key]
         task.attempt += 1
         task.sent = now
@@ -381,7 +485,9 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         task.worker = ts.processing_on.address if ts.processing_on else ""
         task.is_out = True
 
-    def _came_back(self, key: Any, task: Task, finish: str, now: float, kwargs: Any) -> None:
+    def _came_back(
+        self, key: Hashable, task: Task, finish: str, now: float, facts: Transition
+    ) -> None:
         """A task was done, or failed, or its worker has left, or no one wants it any more."""
         ts = self.scheduler.tasks[key]
         packed, metrics = b"", ()
@@ -390,82 +496,53 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             ts.metadata = ts.metadata or None
         if not task.is_out:
             return
-        worker = kwargs.get("worker") or task.worker
+        worker = facts.get("worker") or task.worker
+        is_there = worker in self.scheduler.workers
         if finish == "memory":
             if not packed or WORKER_ROW.unpack(packed)[-1] != ts.run_id:
+                # Of a run before this one, or of one that was not measured.
                 packed, metrics = b"", ()
-            row = self._row_of(packed, worker, kwargs.get("startstops"))
-            nbytes = kwargs.get("nbytes")
-            self._record(key, task, row, OK, worker, now, float(nbytes or 0), metrics)
+            end = End(OK, worker, now, float(facts.get("nbytes") or 0), "", metrics)
+            self._record(key, task, row_of(packed, facts.get("startstops")), end)
         elif finish == "erred":
-            row = self._row_of(b"", worker, kwargs.get("startstops"))
-            outcome = FAILED if worker in self.workers else UNFINISHED
-            self._record(key, task, row, outcome, worker, now)
-        elif worker not in self.scheduler.workers:
-            self._record(key, task, NOT_STARTED, UNFINISHED, worker, now)
+            row = row_of(b"", facts.get("startstops"))
+            self._record(key, task, row, End(FAILED if is_there else UNFINISHED, worker, now))
+        elif not is_there:
+            self._record(key, task, NOT_STARTED, End(UNFINISHED, worker, now))
         else:
             # It may still run there: the worker says how it ends.
-            self.orphans[key, ts.run_id] = task
-            return
+            self.orphans[key, ts.run_id] = task.copy()
         task.is_out = False
 
-    def _row_of(self, packed: bytes, worker: str, startstops: Any) -> tuple[Any, ...]:
-        """A worker's row; of a run that was not measured, with distributed's own times."""
-        if packed:
-            return (*WORKER_ROW.unpack(packed), 1)
-        for interval in startstops or ():
-            if interval["action"] == "compute":
-                to_clock = perf_counter() - epoch()
-                return (interval["start"] + to_clock, interval["stop"] + to_clock) + UNMEASURED
-        return NOT_STARTED
-
     def _ended_elsewhere(
-        self, key: Any, run_id: int, worker: str, outcome: int, packed: bytes, *more: Any
+        self, key: Hashable, run_id: int, worker: str, outcome: int, *measured: object
     ) -> None:
         """A run that brought no result: it failed, was rescheduled or was cancelled."""
-        error, metrics = more
+        packed, error, metrics = cast("tuple[bytes, str, Sequence[object]]", measured)
         task = self.orphans.pop((key, run_id), None)
         if task is None:
             task = self.tasks.get(key)
             # A task that is stolen is released, too, and runs elsewhere.
             if task is None or not task.is_out or outcome == CANCELLED:
                 return
-        row = self._row_of(packed, worker, None)
-        self._record(key, task, row, outcome, worker, perf_counter(), 0.0, metrics, error)
+        end = End(outcome, worker, perf_counter(), 0.0, error, metrics)
+        self._record(key, task, row_of(packed, ()), end)
         task.is_out = False
 
-    def _record(
-        self,
-        key: Any,
-        task: Task,
-        row: tuple[Any, ...],
-        outcome: int,
-        worker: str,
-        now: float,
-        nbytes: float = 0.0,
-        metrics: Any = (),
-        error: str = "",
-    ) -> None:
+    def _record(self, key: Hashable, task: Task, row: Row, end: End) -> None:
         """Pack a run for every session of its client."""
-        sessions = self._sessions_of(task.computation)
         self.row += 1
-        if outcome == OK:
+        if end.outcome == OK:
             task.row = self.row
+        sessions = self._sessions_of(task.computation)
         if not sessions:
             return
-        ts = self.scheduler.tasks.get(key)
-        depends_on = [
-            self.tasks[other.key].row
-            for other in (ts.dependencies if ts is not None else ())
-            if other.key in self.tasks and self.tasks[other.key].row >= 0
-        ]
-        start, stop, cpu, seceded, seceded_cpu, thread, run, measured = row
+        depends_on = self._rows_of_dependencies(key)
         client = self.clients.setdefault(task.computation.client, len(self.clients))
-        index = self.indices.get(worker, -1)
         packed = RUN.pack(
-            *(task.sent, start, stop, cpu, seceded, seceded_cpu, now, task.queued, nbytes),
-            *(thread, run, index, task.computation.index, task.attempt, client, len(depends_on)),
-            *(outcome, worker != task.worker, measured),
+            *(task.sent, *row[:5], end.time, task.queued, end.nbytes, row.thread, row.run),
+            *(self.numbers.get(end.worker, -1), task.computation.number, task.attempt, client),
+            *(len(depends_on), end.outcome, end.worker != task.worker, row.measured),
         )
         for session in sessions:
             if session.is_full():
@@ -475,57 +552,70 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             session.rows += packed
             session.keys.append(key)
             session.depends_on.extend(depends_on)
-            if error or metrics:
-                session.details[self.row] = [error, metrics]
+            if end.error or end.metrics:
+                session.details[self.row] = (end.error, end.metrics)
+
+    def _rows_of_dependencies(self, key: Hashable) -> list[int]:
+        state = self.scheduler.tasks.get(key)
+        known = (self.tasks.get(other.key) for other in (state.dependencies if state else ()))
+        return [task.row for task in known if task is not None and task.row >= 0]
 
     def _record_running(self, session: Session) -> int:
         """Record the tasks of a session that are out; how many these are."""
         now, running = perf_counter(), 0
         for (key, _), task in list(self.orphans.items()):
             if task.computation.client == session.client:
-                self._record(key, task, NOT_STARTED, CANCELLED, task.worker, _NAN)
+                self._record(key, task, NOT_STARTED, End(CANCELLED, task.worker, _NAN))
         for key, task in self.tasks.items():
             if task.is_out and task.computation.client == session.client:
                 running += 1
-                self._record(key, task, NOT_STARTED, UNFINISHED, task.worker, _NAN)
+                self._record(key, task, NOT_STARTED, End(UNFINISHED, task.worker, _NAN))
         for computation in session.computations.values():
-            computation.stop = now
+            if computation.active:
+                computation.stop = now
         return running
 
-    def _transferred(
-        self, key: Any, source: str, worker: str, start: float, stop: float, nbytes: int
-    ) -> None:
+    def _transferred(self, key: Hashable, source: str, worker: str, *measured: float) -> None:
         task = self.tasks.get(key)
         if task is None or task.row < 0:
             self.unattributed += 1
             return
-        origin, to = self.indices.get(source, -1), self.indices.get(worker, -1)
+        source_number, number = self.numbers.get(source, -1), self.numbers.get(worker, -1)
         for session in self._sessions_of(task.computation):
-            session.transfers.append([task.row, origin, to, start, stop, nbytes])
+            session.transfers.append((task.row, source_number, number, *measured))
 
-    # Workers: index, name, address, host, threads, joined, left, reason, facts.
+    # Workers.
 
-    def _join(self, address: str) -> None:
-        if address in self.workers:
-            return
-        ws = self.scheduler.workers.get(address)
-        worker = [
-            *(self.worker_count, str(getattr(ws, "name", address)), address),
-            *(getattr(ws, "host", ""), getattr(ws, "nthreads", 0), perf_counter(), None, ""),
-            {},
-        ]
-        self.worker_count += 1
-        self.workers[address] = worker
-        self.indices[address] = worker[0]
-        self._announce(worker)
+    def _join(self, address: str) -> Worker:
+        if address not in self.workers:
+            state = self.scheduler.workers.get(address)
+            name, host = getattr(state, "name", address), getattr(state, "host", "")
+            threads = getattr(state, "nthreads", 0)
+            worker = Worker(self.worker_count, address, str(name), host, threads)
+            self.worker_count += 1
+            self.workers[address] = worker
+            self.numbers[address] = worker.number
+            self._announce(worker)
+        return self.workers[address]
 
-    def _announce(self, worker: list[Any]) -> None:
+    def _announce(self, worker: Worker) -> None:
         for session in self.sessions.values():
-            session.workers[worker[0]] = worker
+            session.workers[worker.number] = worker
 
 
-UNMEASURED = (_NAN, _NAN, _NAN, 0, 0, 0)
-NOT_STARTED = (_NAN, _NAN, *UNMEASURED)
+NOT_STARTED = Row(_NAN, _NAN, _NAN, _NAN, _NAN, 0, 0, 0)
+
+
+def row_of(packed: bytes, startstops: Iterable[Interval] | None) -> Row:
+    """A worker's row; of a run that was not measured, with distributed's own times."""
+    if packed:
+        return Row._make((*WORKER_ROW.unpack(packed), 1))
+    to_clock = perf_counter() - time()
+    for interval in startstops or ():
+        if interval["action"] == "compute":
+            start, stop = interval["start"] + to_clock, interval["stop"] + to_clock
+            return NOT_STARTED._replace(start=start, stop=stop)
+    return NOT_STARTED
 
 
 def reason_of(stimulus: str) -> str:
@@ -536,19 +626,10 @@ def reason_of(stimulus: str) -> str:
     return "-".join(words)
 
 
-def epoch() -> float:
-    """The time of day by the clock of distributed's own measurements."""
-    from distributed.metrics import time
-
-    return time()
-
-
 def host_id() -> str:
     """The same text in all processes that share a monotonic clock; empty if that is not known."""
-    import os
-
     try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip() + os.readlink("/proc/self/ns/time")
     except OSError:
         return ""

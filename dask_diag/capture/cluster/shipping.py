@@ -40,7 +40,7 @@ def source_of_scheduler_plugin() -> str:
     return Path(__file__).with_name("scheduler_plugin.py").read_text(encoding="utf-8")
 
 
-BOOTSTRAP = '''
+BOOTSTRAP = """
 from distributed.diagnostics.plugin import WorkerPlugin
 
 class DaskDiagWorkerPlugin(WorkerPlugin):
@@ -80,5 +80,5 @@ class DaskDiagWorkerPlugin(WorkerPlugin):
     def transition(self, key, start, finish, **kwargs):
         if self.measuring is not None:
             self.measuring.transition(key, start, finish)
-'''
+"""
 """The workers' plugin: it measures where it finds this version of the package."""

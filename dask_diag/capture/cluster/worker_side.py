@@ -6,15 +6,19 @@ import asyncio
 import os
 from collections.abc import Callable, Hashable
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dask_diag.capture.cluster.clock import ClockReading, compare_clocks
 from dask_diag.capture.cluster.cluster_task import ClusterTask
-from dask_diag.capture.cluster.formats import NAME, SENT_OUTCOMES
+from dask_diag.capture.cluster.formats import NAME, SENT_OUTCOMES, Facts
 from dask_diag.capture.cluster.host import host_id
 from dask_diag.capture.dask_internals import GraphNode
 from dask_diag.capture.running import start_listening, stop_listening
+from dask_diag.capture.tasks.metered import Metric
 from dask_diag.schema import Outcome
+
+if TYPE_CHECKING:
+    from distributed.worker import Worker
 
 __all__ = ["WorkerSide"]
 
@@ -23,6 +27,8 @@ _PINGS = 5
 _SECONDS_BETWEEN_PINGS = 5.0
 _SECONDS_TO_SEND = 0.05
 _MESSAGES_AT_ONCE = 500
+Message = tuple[object, ...]
+_WAITING = ("ready", "constrained", "waiting")
 _RUNNING = ("executing", "long-running", "cancelled", "resumed")
 
 
@@ -38,12 +44,12 @@ class WorkerSide:
     raised: the worker would go on, but log it where no one looks.
     """
 
-    def __init__(self, worker: Any) -> None:
+    def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._clock = clock_of(worker)
         self._tasks: dict[Hashable, ClusterTask] = {}
         self._flights: dict[Hashable, tuple[float, str]] = {}
-        self._messages: list[list[Any]] = []
+        self._messages: list[Message] = []
         self._is_due = False
         self._pinging: asyncio.Task[None] | None = None
 
@@ -51,7 +57,7 @@ class WorkerSide:
         """Compare the clocks, say who this is, and start to measure."""
         start_listening(self)
         reading, same_host = await self._compare(_PINGS_AT_START)
-        facts = {
+        facts: Facts = {
             "version": version,
             "reason": "",
             "measured": 1,
@@ -77,23 +83,24 @@ class WorkerSide:
     def transition(self, key: Hashable, start: str, finish: str) -> None:
         """What the worker reports of each change of a task's state."""
         try:
-            if finish == "executing":
-                if start in ("ready", "constrained"):
-                    self._wrap(key)
-            elif start in _RUNNING:
-                if finish == "long-running":
-                    if key in self._tasks:
-                        self._tasks[key].secede()
-                elif finish not in _RUNNING:
-                    self._unwrap(key, finish)
+            if start in _RUNNING:
+                self._goes_on(key, finish)
+            elif finish == "executing":
+                self._wrap(key)
             elif finish == "flight":
                 self._flights[key] = self._clock(), self._worker.state.tasks[key].coming_from
             elif start == "flight":
                 self._landed(key, finish)
-            elif finish == "released" and start in ("ready", "constrained", "waiting"):
+            elif finish == "released" and start in _WAITING:
                 self._never_ran(key)
         except Exception as error:
             self._fault(f"{start} to {finish}", error)
+
+    def _goes_on(self, key: Hashable, finish: str) -> None:
+        if finish not in _RUNNING:
+            self._unwrap(key, finish)
+        elif finish == "long-running" and key in self._tasks:
+            self._tasks[key].secede()
 
     def _wrap(self, key: Hashable) -> None:
         state = self._worker.state.tasks[key]
@@ -102,7 +109,7 @@ class WorkerSide:
         executor = self._worker.executors.get(name)
         runs_in_thread = "ThreadPoolExecutor" in str(type(executor))
         if isinstance(task, GraphNode) and (task.is_coro or runs_in_thread):
-            self._tasks[key] = state.run_spec = ClusterTask(state, self._clock)
+            self._tasks[key] = state.run_spec = ClusterTask(state, task, self._clock)
 
     def _unwrap(self, key: Hashable, finish: str) -> None:
         """A run has ended; one that brought no result is reported here."""
@@ -120,19 +127,19 @@ class WorkerSide:
             outcome = Outcome.RESCHEDULED
         else:
             outcome = Outcome.CANCELLED
-        self._log_run(key, task.run_id, outcome, task.row, task.error, task.metrics())
+        self._log_run(key, task.run_id, outcome, (task.row, task.error, task.metrics()))
 
     def _never_ran(self, key: Hashable) -> None:
         """A task that waited here is not wanted any more, or will run elsewhere."""
         state = self._worker.state.tasks.get(key)
         if state is not None:
-            self._log_run(key, state.run_id, Outcome.CANCELLED, b"", "", [])
+            self._log_run(key, state.run_id, Outcome.CANCELLED, (b"", "", []))
 
     def _log_run(
-        self, key: Hashable, run_id: int, outcome: str, row: bytes, error: str, metrics: list[Any]
+        self, key: Hashable, run_id: int, outcome: str, measured: tuple[bytes, str, list[Metric]]
     ) -> None:
         code, address = SENT_OUTCOMES[outcome], self._worker.address
-        self._messages.append(["run", key, run_id, address, code, row, error, metrics])
+        self._messages.append(("run", key, run_id, address, code, *measured))
         # At once: the scheduler has to have it before it hears from the worker itself.
         self._send()
 
@@ -141,9 +148,9 @@ class WorkerSide:
         if started is None or finish != "memory":
             return
         nbytes = int(self._worker.state.tasks[key].get_nbytes())
-        self._log(["transfer", key, source, self._worker.address, started, self._clock(), nbytes])
+        self._log(("transfer", key, source, self._worker.address, started, self._clock(), nbytes))
 
-    def _log(self, message: list[Any]) -> None:
+    def _log(self, message: Message) -> None:
         self._messages.append(message)
         if len(self._messages) >= _MESSAGES_AT_ONCE:
             self._send()
@@ -160,7 +167,7 @@ class WorkerSide:
     def _fault(self, doing: str, error: BaseException) -> None:
         text = f"on a worker, {doing}: {type(error).__name__}: {error}"
         try:
-            self._worker.log_event(NAME, [["fault", text]])
+            self._worker.log_event(NAME, [("fault", text)])
         except Exception:
             # The worker goes on, whatever becomes of the report.
             return
@@ -176,7 +183,7 @@ class WorkerSide:
 
         return await compare_clocks(ask, self._clock, attempts), False
 
-    async def _report(self, facts: dict[str, Any]) -> None:
+    async def _report(self, facts: Facts) -> None:
         await self._worker.scheduler.dask_diag_worker(address=self._worker.address, facts=facts)
 
     async def _ping(self) -> None:
