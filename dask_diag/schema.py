@@ -504,7 +504,6 @@ TASK_ACTIVITIES = {
     Activity.UNFINISHED: "Tasks that had no result when their computation stopped.",
     Activity.CANCELLED: "Tasks whose result no one asked for any more, whatever they did.",
     Activity.RESCHEDULED: "Tasks that asked to be run again, whatever they did.",
-    Activity.TRANSFER: "A free worker of a cluster waited for results from other workers.",
 }
 """What the seconds of a worker that has a task are divided into, beside what tasks metered."""
 
@@ -529,6 +528,7 @@ PHASES = {
 WORKER_ACTIVITIES = {
     Activity.GRAPH: "A computation's graph was made, optimized and put in order.",
     Activity.STARTUP: "A worker process had not started its first task, though one could have run.",
+    Activity.TRANSFER: "A free worker of a cluster waited for results from other workers.",
     Activity.OVERHEAD: "A worker was free while a task could have run or a result waited for the "
     "scheduler.",
     Activity.OTHER: "A worker may have been busy: a task was out and it is not known when it ran.",

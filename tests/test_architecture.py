@@ -209,17 +209,14 @@ def test_only_one_file_touches_dasks_internals():
 
 
 def test_distributed_is_imported_on_clusters_only():
-    """In one folder, by what the cluster's processes import or a client runs; or for types."""
+    """By what is shipped there; or for types, in one folder."""
     importing = {
         str(path.relative_to(PACKAGE))
         for path in FILES
         for node in _imports_at_run_time(ast.parse(path.read_text()))
         if "distributed" in [name.split(".")[0] for name in _names_of(node)]
     }
-    assert importing == {
-        "capture/cluster/cluster_session.py",
-        "capture/cluster/scheduler_plugin.py",
-    }
+    assert importing == {"capture/cluster/scheduler_plugin.py"}
     loaded = run(
         "import sys, json, dask_diag.capture.cluster.preload; "
         "from dask_diag import Profiler\nwith Profiler(): pass\n"

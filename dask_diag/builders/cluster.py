@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
@@ -229,11 +228,11 @@ class _LogTables:
         count = int(known.sum())
         bounds = []
         for times in (starts, stops):
-            ours = [
+            times_here = [
                 to_other_clock(np.array([time]), readings_of(log.workers.get(worker)))[0]
                 for time, worker in zip(times, destinations, strict=True)
             ]
-            bounds.append(np.array(ours, float)[known] - log.offset)
+            bounds.append(np.array(times_here, float)[known] - log.offset)
         return Table(
             {
                 "task": positions[known],
@@ -252,13 +251,17 @@ def with_clusters(recording: Recording, logs: Sequence[ClusterLog]) -> Recording
     """A recording of this process, with what ran on clusters."""
     made = ClusterTables().take_all(logs, perf_counter())
     computations = made["computations"]
-    fields: dict[str, Any] = {name: TABLES[name].of(table) for name, table in made.items()}
     on_clusters = Recording(
         start=recording.start,
         stop=max(recording.stop, float(computations["stop"].max(initial=-np.inf))),
         epoch=recording.epoch,
         run_id=recording.run_id,
-        **fields,
+        computations=tables.Computations.of(computations),
+        tasks=tables.Tasks.of(made["tasks"]),
+        dependencies=tables.Dependencies.of(made["dependencies"]),
+        metrics=tables.Metrics.of(made["metrics"]),
+        transfers=tables.Transfers.of(made["transfers"]),
+        workers=tables.Workers.of(made["workers"]),
     )
     return combine([recording, on_clusters])
 

@@ -42,7 +42,6 @@ class Diagnostic(Callback):
 
     is_dask_diag = True
     draws = "tasks"
-    records_clusters = False
 
     def __init__(self) -> None:
         self.session = Session()
@@ -160,6 +159,10 @@ class Diagnostic(Callback):
 
         return visualize(self, **kwargs)
 
+    def _is_on_a_cluster(self) -> bool:
+        """Whether it records what runs on a cluster."""
+        return False
+
     @property
     def is_active(self) -> bool:
         """Whether it is entered or registered now."""
@@ -184,10 +187,10 @@ class Diagnostic(Callback):
         """What a reader must know besides the numbers."""
         notices = list(self.session.faults)
         client = scheduler.distributed_client()
-        if not self.session.computations and client and not self.records_clusters:
+        if not self.session.computations and client and not self._is_on_a_cluster():
             notices.append(
-                f"{type(self).__name__} saw no computation: they ran on {client}, and it records "
-                "local schedulers only. Profiler records what runs there."
+                f"{type(self).__name__} saw no computation: they ran on {client}, where only "
+                "Profiler and record measure tasks"
             )
         if not scheduler.sees_overlapping_computes():
             notices.append(

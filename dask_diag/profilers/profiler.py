@@ -62,8 +62,6 @@ class Profiler(TaskDiagnostic):
     ['y', 'z']
     """
 
-    records_clusters = True
-
     def __init__(self, waits: bool = False) -> None:
         if not isinstance(waits, bool):
             raise TypeError(f"waits: expected True or False, found {waits!r}")
@@ -90,6 +88,9 @@ class Profiler(TaskDiagnostic):
         """Leave, and wait until all is pulled from clusters."""
         self.__exit__(*args)
         await self.clusters.finish()
+
+    def _is_on_a_cluster(self) -> bool:
+        return bool(self.clusters.logs)
 
     def _activate(self) -> None:
         super()._activate()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -58,24 +59,23 @@ class ClusterSession:
             self._fault("to join a cluster", error)
 
     async def finish(self) -> None:
-        """Pull the last rows; the last session takes everything of ours off the cluster."""
+        """Pull the last rows; the last session takes all of dask_diag off the cluster."""
         # The block and the client may end at the same time: both wait for the same end.
         if self._finishing is None:
             self._finishing = asyncio.ensure_future(self._finish())
         await asyncio.shield(self._finishing)
 
     async def _attach(self) -> None:
-        from distributed.protocol.pickle import dumps
-
         scheduler = self._scheduler
         plugin = Shipped(source_of_scheduler_plugin(), "DaskDiagSchedulerPlugin")
-        await scheduler.register_scheduler_plugin(plugin=dumps(plugin), name=NAME, idempotent=True)
+        once = {"name": NAME, "idempotent": True}
+        await scheduler.register_scheduler_plugin(plugin=pickle.dumps(plugin), **once)
         reading = await self._compare_clocks()
         self.log.offset, self.log.error = reading.offset, reading.error
         reply = await scheduler.dask_diag_attach(session=self._id, client=self._client_id)
         self.log.scheduler = reply["scheduler"]
         bootstrap = Shipped(BOOTSTRAP, "DaskDiagWorkerPlugin", __version__)
-        await scheduler.register_worker_plugin(plugin=dumps(bootstrap), name=NAME, idempotent=True)
+        await scheduler.register_worker_plugin(plugin=pickle.dumps(bootstrap), **once)
         self._puller = asyncio.ensure_future(self._pull_regularly())
 
     async def _compare_clocks(self) -> ClockReading:

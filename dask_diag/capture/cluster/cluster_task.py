@@ -21,7 +21,7 @@ _NAN = float("nan")
 
 
 class ClusterTask(GraphNode):
-    """Stands in a worker's state where the task was, from when it is to be run until it is called.
+    """Replaces a task in a worker's state, from when it is to be run until it is called.
 
     Its first act is to put the task back. A row of numbers goes into the metadata that the worker
     sends with the result: what the scheduler knows to be done has its row, whatever happens to the

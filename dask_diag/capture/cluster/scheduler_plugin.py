@@ -31,6 +31,7 @@ LIMIT_BYTES = 64_000_000
 """What is collected for one client at most, until it pulls."""
 BYTES_PER_KEY = 100
 SECONDS_TO_STOP_WORKERS = 5.0
+SECONDS_TO_FLUSH = 2.0
 
 WORKER_ROW = struct.Struct("<dddddqq")
 """Start, stop, cpu, seceded, CPU after seceding, thread, run id; clock of the worker."""
@@ -218,6 +219,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         self.sessions: dict[str, Session] = {}
         self.tasks: dict[Hashable, Task] = {}
         self.orphans: dict[tuple[Hashable, int], Task] = {}
+        self.running: dict[Hashable, Row] = {}
         self.open: dict[str, Computation] = {}
         self.count = 0
         self.row = 0
@@ -231,6 +233,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             "run": self._ended_elsewhere,
             "transfer": self._transferred,
             "fault": self._count_fault,
+            "running": self._is_running,
         }
 
     async def start(self, scheduler: Scheduler) -> None:
@@ -268,16 +271,16 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
 
     async def handle_pull(self, session: str, received: int) -> dict[str, object]:
         """All batches after the last one that the client has received."""
-        ours = self.sessions.get(session)
-        if ours is None:
+        collected = self.sessions.get(session)
+        if collected is None:
             return {"status": "unknown"}
-        ours.acknowledge(received)
-        ours.seal()
+        collected.acknowledge(received)
+        collected.seal()
         return {
             "status": "OK",
-            "batches": [batch.content for batch in ours.sealed],
+            "batches": [batch.content for batch in collected.sealed],
             "clients": list(self.clients),
-            "dropped": ours.dropped,
+            "dropped": collected.dropped,
             "unattributed": self.unattributed,
             "faults": self.faults,
             "now": perf_counter(),
@@ -287,6 +290,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         """The last batches, with what still runs; the last session takes the plugins with it."""
         running = 0
         if session in self.sessions:
+            await self._flush_workers()
             try:
                 running = self._record_running(self.sessions[session])
             except Exception as error:
@@ -308,6 +312,20 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         worker.clock = [*worker.clock, *(clock if isinstance(clock, (list, tuple)) else ())]
         worker.facts.update(facts)
         self._announce(worker)
+
+    async def _flush_workers(self) -> None:
+        """Get what workers have not sent yet."""
+        measuring = [worker.address for worker in self.workers.values() if worker.facts]
+        request = self.scheduler.broadcast(
+            msg={"op": f"{NAME}_flush"}, workers=measuring, on_error="ignore"
+        )
+        try:
+            replies = await asyncio.wait_for(request, SECONDS_TO_FLUSH)
+        except Exception as error:
+            self.fault("asking the workers for what they have not sent", error)
+            return
+        for messages in replies.values():
+            self.log_event(NAME, messages)
 
     async def _remove_plugins(self) -> None:
         self.stop()
@@ -569,11 +587,15 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         for key, task in self.tasks.items():
             if task.is_out and task.computation.client == session.client:
                 running += 1
-                self._record(key, task, NOT_STARTED, End(UNFINISHED, task.worker, _NAN))
+                row = self.running.pop(key, NOT_STARTED)
+                self._record(key, task, row, End(UNFINISHED, task.worker, _NAN))
         for computation in session.computations.values():
             if computation.active:
                 computation.stop = now
         return running
+
+    def _is_running(self, key: Hashable, run: int, start: float, thread: int) -> None:
+        self.running[key] = NOT_STARTED._replace(start=start, thread=thread, run=run, measured=1)
 
     def _transferred(self, key: Hashable, source: str, worker: str, *measured: float) -> None:
         task = self.tasks.get(key)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WorkerSide"]
 
+_FLUSH = f"{NAME}_flush"
 _PINGS_AT_START = 20
 _PINGS = 5
 _SECONDS_BETWEEN_PINGS = 5.0
@@ -56,6 +57,7 @@ class WorkerSide:
     async def start(self, version: str) -> None:
         """Compare the clocks, say who this is, and start to measure."""
         start_listening(self)
+        self._worker.handlers[_FLUSH] = self.flush
         reading, same_host = await self._compare(_PINGS_AT_START)
         facts: Facts = {
             "version": version,
@@ -71,6 +73,7 @@ class WorkerSide:
     def stop(self) -> None:
         """Leave the worker as it was; what runs goes on, unmeasured."""
         stop_listening(self)
+        self._worker.handlers.pop(_FLUSH, None)
         if self._pinging is not None:
             self._pinging.cancel()
         for task in self._tasks.values():
@@ -97,10 +100,23 @@ class WorkerSide:
             self._fault(f"{start} to {finish}", error)
 
     def _goes_on(self, key: Hashable, finish: str) -> None:
-        if finish not in _RUNNING:
-            self._unwrap(key, finish)
+        """What runs was to be in another state: it may run on, as it does when it is cancelled."""
+        state = self._worker.state.tasks.get(key)
+        actual = finish if state is None else state.state
+        if actual not in _RUNNING:
+            self._unwrap(key, actual)
         elif finish == "long-running" and key in self._tasks:
             self._tasks[key].secede()
+
+    async def flush(self) -> list[Message]:
+        """What was not sent yet, and what runs; in a reply, it is there before anything else."""
+        messages, self._messages = self._messages, []
+        running = [
+            ("running", key, task.run_id, task.start, task.thread)
+            for key, task in self._tasks.items()
+            if task.thread
+        ]
+        return [*messages, *running]
 
     def _wrap(self, key: Hashable) -> None:
         state = self._worker.state.tasks[key]
