@@ -25,7 +25,7 @@ from dask_diag.tuning.gains import MIN_RUNS
 from dask_diag.tuning.settings import Setting, combined, filled, of_parameter
 from dask_diag.tuning.trials import ChildRunner, Program
 
-from .test_cli_run import diag, environment
+from .test_cli_run import SEARCHED, diag, environment
 from .test_tune_race import recorded
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
@@ -37,6 +37,12 @@ if __name__ == "__main__":
     dask.compute(*tasks)
     print("done", *sys.argv[1:])
 """
+
+
+@pytest.fixture(autouse=True)
+def _programs_start_quickly(monkeypatch):
+    """What is tuned starts again and again."""
+    monkeypatch.setenv("PYTHONPATH", SEARCHED)
 
 
 def write(source, name="script.py"):
