@@ -64,6 +64,18 @@ class OneLineErrors(click.Group):
     Status 1, with which Python and click end by an error, is that of a gate.
     """
 
+    def main(self, *args: Any, standalone_mode: bool = True, **kwargs: Any) -> Any:
+        """Run as a program, if in standalone mode; Ctrl-C ends it by the signal wherever it is."""
+        try:
+            status = super().main(*args, standalone_mode=False, **kwargs)
+        except click.Abort:
+            # A Ctrl-C that came between the two methods below. Click would end with status 1.
+            print_message("Aborted!")
+            end_as(signal.SIGINT)
+        if standalone_mode:
+            sys.exit(status)
+        return status
+
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         """Understand the arguments."""
         with _errors_in_one_line():
