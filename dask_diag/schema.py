@@ -18,6 +18,7 @@ __all__ = [
     "FINDINGS",
     "OUTCOMES",
     "PHASES",
+    "PROGRESS_PHASES",
     "REFERENCES",
     "STATES",
     "TABLES",
@@ -28,6 +29,7 @@ __all__ = [
     "Activity",
     "Column",
     "Outcome",
+    "ProgressPhase",
     "Schema",
     "State",
 ]
@@ -127,6 +129,27 @@ class Computations(Schema):
     span = _category("The span in which it started; empty without one.")
     scheduler = _category("`threads`, `processes` or `synchronous`.")
     error = _category("The exception's type; empty if there was none.")
+
+
+class Planned(Schema):
+    """A row per computation and function: how many of its tasks the scheduler was to run."""
+
+    computation = _category("The computation.")
+    function = _category("The function, as in `tasks`.")
+    tasks = _integer("How many of its tasks; those that were not run are among them.")
+
+
+class Progress(Schema):
+    """A row per computation that runs, as it was when the recording was read or written last."""
+
+    computation = _category("The computation; empty while its graph is made.")
+    phase = _category("`graph`, `ordering` or `tasks`: see the phases of a running computation.")
+    since = _seconds("When this phase started.")
+    total = _integer("How many tasks it has; while they are put in order, data are among them.")
+    finished = _integer("How many the scheduler has finished.")
+    ready = _integer("How many could run, and wait for a worker.")
+    waiting = _integer("How many wait for others.")
+    running = _integer("How many were handed to workers and not collected.")
 
 
 class Tasks(Schema):
@@ -308,6 +331,8 @@ class Environment(Schema):
 
 TABLES: Mapping[str, type[Schema]] = {
     "computations": Computations,
+    "planned": Planned,
+    "progress": Progress,
     "tasks": Tasks,
     "dependencies": Dependencies,
     "metrics": Metrics,
@@ -344,6 +369,14 @@ THREAD_KINDS = {
     "ended": "Threads that ended meanwhile, of whatever kind.",
 }
 """What a thread of the computing process can be; the CPU of that process is divided into these."""
+
+
+class ProgressPhase:
+    """What a computation that runs does; `PROGRESS_PHASES` says what that means."""
+
+    GRAPH = "graph"
+    ORDERING = "ordering"
+    TASKS = "tasks"
 
 
 class State:
@@ -409,6 +442,13 @@ OUTCOMES = {
     Outcome.UNFINISHED: "It was submitted and had no result when its computation stopped.",
 }
 """How a task can end."""
+
+PROGRESS_PHASES = {
+    ProgressPhase.GRAPH: "Dask was called, and makes and optimizes the graph.",
+    ProgressPhase.ORDERING: "The scheduler has the graph and puts its tasks in order.",
+    ProgressPhase.TASKS: "Tasks can run.",
+}
+"""What a computation that runs can do."""
 
 WAITS = {
     Activity.CPU_WAIT: "The thread could run and had no CPU (exact, from the kernel).",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from dask_diag import schema
 from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.findings.finding import Finding
+from dask_diag.analysis.findings.finding import ABOUT, AT_MOST, KINDS, MEASURED, Finding
 from dask_diag.analysis.findings.growth import memory_growth
 from dask_diag.analysis.findings.machine import busy_machine
 from dask_diag.analysis.findings.pools import thread_oversubscription
@@ -22,9 +22,20 @@ from dask_diag.analysis.findings.waiting import (
     io_bound,
     serialization_bound,
 )
+from dask_diag.analysis.findings.where import Where
 from dask_diag.model.recording import Recording, expect_recording
 
-__all__ = ["CODES", "Finding", "find", "findings"]
+__all__ = [
+    "ABOUT",
+    "AT_MOST",
+    "CODES",
+    "KINDS",
+    "MEASURED",
+    "Finding",
+    "Where",
+    "find",
+    "findings",
+]
 
 LONG_ENOUGH = 0.1
 """Seconds of all computations below which time is not worth a finding."""

@@ -108,6 +108,7 @@ class ShownFinding:
     lost: str
     evidence: str
     advice: str
+    where: str
 
 
 @dataclass(frozen=True)
