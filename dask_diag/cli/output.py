@@ -67,7 +67,7 @@ class OneLineErrors(click.Group):
     def main(self, *args: Any, standalone_mode: bool = True, **kwargs: Any) -> Any:
         """Run as a program, if in standalone mode; Ctrl-C ends it by the signal wherever it is."""
         try:
-            status = super().main(*args, standalone_mode=False, **kwargs)
+            status = super().main(*args, **{**kwargs, "standalone_mode": False})
         except click.Abort:
             # A Ctrl-C that came between the two methods below. Click would end with status 1.
             print_message("Aborted!")
