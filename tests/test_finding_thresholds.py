@@ -157,6 +157,52 @@ def test_gil_bound_by_recorded_waits(waited, severity):
         assert "processes" in finding.advice
 
 
+def tasks_that_hold_the_gil(size=None, count=40):
+    """On two threads; results of that many bytes, if they were measured."""
+    tasks = [Task(n // 2, n // 2 + 1, 0.5, worker=n % 2) for n in range(count)]
+    recording = with_waits(run(tasks), "gil-wait")
+    if size is None:
+        return recording
+    columns = {
+        "computation": ["c"] * count,
+        "key": recording.tasks.key.tolist(),
+        "metric": [size] * count,
+        "start": [0.0] * count,
+        "stop": [count / 2] * count,
+    }
+    table = filled_table("cached_results", columns)
+    return replace(recording, cached_results=table, metric="nbytes", metric_unit="bytes")
+
+
+def test_processes_are_advised_where_they_are_predicted_to_help():
+    finding = found(tasks_that_hold_the_gil(size=1000))["gil-bound"]
+    # Each of two processes has half of the work, less a batch, and both must start.
+    assert finding.seconds_lost == pytest.approx(10)
+    assert finding.kind == "about"
+    assert "scheduler='processes', predicted to save 7" in finding.advice
+
+
+@pytest.mark.parametrize(("count", "size"), [(40, 100 * MB), (4, 1000)])
+def test_processes_are_not_advised_where_data_or_their_start_takes_longer(count, size):
+    advice = found(tasks_that_hold_the_gil(size, count))["gil-bound"].advice
+    assert "scheduler='processes'" not in advice
+    assert "worker processes do not help" in advice
+    assert "longer" in advice
+    assert "release" in advice
+
+
+def test_where_result_sizes_are_not_known_advice_says_how_much_may_pass():
+    advice = found(tasks_that_hold_the_gil())["gil-bound"].advice
+    assert "scheduler='processes' if tasks pass each other less than" in advice
+    # Two seconds must be gained of those that processes save; results pass twice.
+    saved = float(advice.split("save up to ")[1].split(" ")[0])
+    limit = float(advice.split("less than ")[1].split(" ")[0])
+    assert limit == pytest.approx((saved - 2) * 250 / 2, rel=0.02)
+    assert "CacheProfiler" in advice
+    short = found(tasks_that_hold_the_gil(count=4))["gil-bound"].advice
+    assert "worker processes do not help" in short
+
+
 def test_gil_bound_needs_threads_that_run_at_once():
     for share in (0.099, 0.101):
         recording = with_waits(two_at_once(cpu=0.5, later=later_for(share)), "gil-wait")

@@ -1,4 +1,4 @@
-"""Findings on running tasks that waited for the GIL or for data."""
+"""Findings on running tasks that waited for data."""
 
 from __future__ import annotations
 
@@ -7,34 +7,25 @@ from collections.abc import Iterator
 import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.findings.advice import FIND_OUT, WORTH_GAINING
 from dask_diag.analysis.findings.finding import (
     AT_MOST,
     Finding,
     severity_of_guess,
     severity_of_share,
 )
-from dask_diag.analysis.findings.function_names import MOST_NAMED, in_words, top_functions
+from dask_diag.analysis.findings.function_names import in_words, top_functions
 from dask_diag.analysis.findings.where import where_of_tasks
 from dask_diag.analysis.metering import seconds_metered_without_cpu
 from dask_diag.analysis.transfers import TRANSFERS, Interval, transfer_times
-from dask_diag.analysis.waits import waits
 from dask_diag.columns import FloatArray
-from dask_diag.formatting import amount, percent, seconds, size
+from dask_diag.formatting import percent, seconds, size
 from dask_diag.schema import Activity
 
-__all__ = ["FIND_OUT", "gil_bound", "io_bound", "serialization_bound"]
+__all__ = ["io_bound", "serialization_bound"]
 
 WORTH_REPORTING = 0.15
 """Least share of the time that is reported."""
-AT_ONCE = 0.1
-"""Least share of the time with tasks in which several ran at once."""
-BLOCKS_A_SECOND = 250.0
-"""Least rate of voluntary switches per second if threads share the GIL (they switch every 5 ms)."""
-BLOCKS_A_TASK = 4.0
-"""Voluntary switches that submitting a task and collecting its result may take."""
-LEAST_OF_ONE_CPU = 0.6
-MOST_OF_ONE_CPU = 1.25
-"""How many CPUs tasks use if they share the GIL."""
 MOSTLY_WAITING = 0.4
 """Least share of the time with tasks that is reported as waiting for I/O."""
 HARDLY_ANY_CPU = 0.15
@@ -43,70 +34,8 @@ tasks' time. Tasks that compute get more than that even on a busy machine."""
 LARGE = 1e6
 """Least bytes of a result or of inputs whose transfer between processes takes time."""
 
-FIND_OUT = "record what tasks wait for with Profiler(waits=True) (dask-diag run --waits)"
 MORE_WORKERS = 4
 """How many times the present workers are advised if tasks leave CPUs free."""
-WORTH_WINNING = 0.1
-"""Least share of the time that more workers can save."""
-
-
-def gil_bound(analysis: Analysis) -> Finding | None:
-    """Threads that wait for the GIL."""
-    if "threads" not in analysis.schedulers or analysis.share_at_once < AT_ONCE:
-        return None
-    waited = analysis.seconds_waited
-    lost = waited.get(Activity.GIL_WAIT, 0.0) if waited else _non_cpu_of_turns(analysis)
-    share = lost / analysis.in_tasks
-    if share < WORTH_REPORTING:
-        return None
-    names = f"Mostly: {in_words(_functions_that_wait(analysis))}"
-    advice = (
-        "compute with scheduler='processes', or use code that releases the GIL in these functions, "
-        "as NumPy does on whole arrays"
-    )
-    if waited:
-        severity = severity_of_share(share)
-        evidence = f"Tasks waited {seconds(lost)} for the GIL ({percent(share)}). {names}"
-    else:
-        severity = severity_of_guess(share)
-        evidence = (
-            f"{amount(analysis.at_once)} concurrent tasks used only "
-            f"{amount(analysis.cpu_in_tasks / analysis.busy_wall)} CPUs and were off-CPU "
-            f"{percent(share)} of the time. This suggests GIL contention; another lock or short "
-            f"sleeps look the same. {names}"
-        )
-        advice = f"{FIND_OUT}; if it is the GIL, {advice}"
-    return Finding(
-        "gil-bound",
-        severity,
-        lost / analysis.at_once,
-        evidence,
-        advice,
-        kind=AT_MOST,
-        where=where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.GIL_WAIT)),
-    )
-
-
-def _non_cpu_of_turns(analysis: Analysis) -> float:
-    """Non-CPU seconds, if tasks seem to have shared one CPU by taking turns."""
-    tasks = analysis.recording.tasks
-    blocked = float(
-        np.nansum(analysis.recording.computations.voluntary_switches)
-    ) - BLOCKS_A_TASK * len(tasks)
-    # Threads that hand the GIL to each other use one CPU together, and block at each handover.
-    used = analysis.cpu_in_tasks / analysis.busy_wall
-    one_cpu = LEAST_OF_ONE_CPU <= used <= MOST_OF_ONE_CPU
-    if analysis.cpus < 2 or not one_cpu or blocked < BLOCKS_A_SECOND * analysis.busy_wall:
-        return 0.0
-    return float(np.nansum(tasks["thread_noncpu"]))
-
-
-def _functions_that_wait(analysis: Analysis) -> list[str]:
-    if analysis.seconds_waited:
-        table = waits(analysis.recording)
-        names: list[str] = table["function"][table["activity"].where(Activity.GIL_WAIT)].tolist()
-        return names[:MOST_NAMED]
-    return top_functions(analysis.recording, np.nan_to_num(analysis.recording.tasks.thread_noncpu))
 
 
 def io_bound(analysis: Analysis) -> Finding | None:
@@ -153,7 +82,7 @@ def _more_at_once(analysis: Analysis, waited: float) -> tuple[float, str]:
     won = min(waited / analysis.at_once, float(np.maximum(table["wall"] - at_least, 0.0).sum()))
     won = min(won, analysis.wall - analysis.cpu_in_tasks / analysis.cpus)
     less = "move less data (fewer columns, compression, faster storage)"
-    if won < WORTH_WINNING * analysis.wall:
+    if won < WORTH_GAINING * analysis.wall:
         return float("nan"), f"{less}; more workers cannot help: no more tasks can run at once"
     alone = analysis.schedulers == {"synchronous"}
     in_threads = "scheduler='threads', " if alone else ""
