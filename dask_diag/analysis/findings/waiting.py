@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isnan
 
 import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.advice import FIND_OUT, WORTH_GAINING
 from dask_diag.analysis.findings.finding import (
+    ABOUT,
     AT_MOST,
     Finding,
     severity_of_guess,
@@ -57,39 +59,37 @@ def io_bound(analysis: Analysis) -> Finding | None:
     if share < MOSTLY_WAITING:
         return None
     names = top_functions(analysis.recording, np.nan_to_num(analysis.recording.tasks.thread_noncpu))
-    won, advice = _more_at_once(analysis, lost)
+    saved, advice = _more_at_once(analysis)
     return Finding(
         "io-bound",
         severity_of_share(share) if is_known else severity_of_guess(share),
-        won,
+        saved,
         f"Tasks {'waited' if is_known else 'were blocked for'} {seconds(lost)} {reason}: "
         f"{percent(share)} of their time. Mostly: {in_words(names)}",
         advice if is_known else f"{FIND_OUT}; if it is I/O, {advice}",
-        kind=AT_MOST,
+        kind=ABOUT if is_known else AT_MOST,
         where=where_of_tasks(
             analysis.recording, np.nan_to_num(analysis.recording.tasks.thread_noncpu)
         ),
     )
 
 
-def _more_at_once(analysis: Analysis, waited: float) -> tuple[float, str]:
-    """How many wall seconds more workers could save at most, NaN if none, and the advice."""
+def _more_at_once(analysis: Analysis) -> tuple[float, str]:
+    """How many wall seconds more workers are predicted to save, NaN if none, and the advice."""
     workers = MORE_WORKERS * max(1, round(analysis.workers))
-    table = analysis.critical_path.computations
-    # Not even unlimited workers are faster than the critical path, or than the scheduler.
-    serial = np.maximum(table["length"], table["scheduler_cpu"])
-    at_least = np.maximum(serial, table["work"] / workers)
-    won = min(waited / analysis.at_once, float(np.maximum(table["wall"] - at_least, 0.0).sum()))
-    won = min(won, analysis.wall - analysis.cpu_in_tasks / analysis.cpus)
+    saved = analysis.seconds_saved(workers=workers)
     less = "move less data (fewer columns, compression, faster storage)"
-    if won < WORTH_GAINING * analysis.wall:
-        return float("nan"), f"{less}; more workers cannot help: no more tasks can run at once"
     alone = analysis.schedulers == {"synchronous"}
-    in_threads = "scheduler='threads', " if alone else ""
-    how = f"{in_threads}num_workers={workers}"
-    return won, (
+    how = f"{'scheduler=' + repr('threads') + ', ' if alone else ''}num_workers={workers}"
+    if isnan(saved):
+        return saved, f"{less}; or try {how}: not simulated, so it may not help"
+    if saved < WORTH_GAINING * analysis.wall:
+        return float("nan"), (
+            f"{less}; more workers cannot help: no more tasks can run at once, or CPUs are busy"
+        )
+    return saved, (
         f"run {'several' if alone else 'more'} tasks at once, as CPUs are free: {how} could save "
-        f"up to {seconds(won)}; or {less}"
+        f"up to {seconds(saved)}; or {less}"
     )
 
 
@@ -108,7 +108,8 @@ def serialization_bound(analysis: Analysis) -> Finding | None:
         return None
     pickling = sum(analysis.activities.get(name, 0.0) for name in TRANSFERS)
     # A new worker process imports modules as it unpickles its first task: once, not for each task.
-    pickling -= _seconds_of_imports(analysis)
+    imports = _seconds_of_imports(analysis)
+    pickling -= imports
     moving = pickling + sum(_overhead_in_transit(analysis))
     share = moving / analysis.available
     if share < WORTH_REPORTING:
@@ -118,18 +119,36 @@ def serialization_bound(analysis: Analysis) -> Finding | None:
     seconds_of = np.zeros(len(analysis.recording.tasks))
     np.add.at(seconds_of, transfers.task, took)
     names = top_functions(analysis.recording, seconds_of)
+    saved = analysis.seconds_saved(remove={Activity.SERIALIZE, Activity.DESERIALIZE})
+    saved -= imports / analysis.workers
     return Finding(
         "serialization-bound",
         severity_of_share(share),
-        moving / analysis.workers,
+        moving / analysis.workers if isnan(saved) else max(saved, 0.0),
         f"{seconds(moving)} of worker time ({percent(share)}) moved {size(moved.sum() / 2)} of "
         f"tasks, inputs and results between processes, {seconds(pickling)} of it in pickling and "
         f"unpickling. Mostly: {in_words(names)}",
-        "compute with scheduler='threads' if these functions release the GIL; else load data in "
-        "the tasks that use it, and return less",
-        kind=AT_MOST,
+        _without_moving(analysis),
+        kind=AT_MOST if isnan(saved) else ABOUT,
         where=where_of_tasks(analysis.recording, seconds_of),
     )
+
+
+def _without_moving(analysis: Analysis) -> str:
+    """Threads, if they are predicted to help, and what else does."""
+    saved = analysis.seconds_saved(scheduler="threads")
+    # If the tasks hold the GIL, threads run one of them at a time.
+    in_turns = analysis.simulator.simulate().seconds - analysis.cpu_in_tasks
+    least = WORTH_GAINING * analysis.wall
+    less = "load data in the tasks that use it, and return less"
+    if min(saved, in_turns) >= least:
+        return (
+            f"compute with scheduler='threads', predicted to save {seconds(saved)}, or "
+            f"{seconds(in_turns)} if these functions hold the GIL; or {less}"
+        )
+    if saved < least:
+        return f"{less}; scheduler='threads' is not predicted to help"
+    return f"compute with scheduler='threads' if these functions release the GIL; else {less}"
 
 
 def _seconds_of_imports(analysis: Analysis) -> float:

@@ -169,4 +169,9 @@ def without(work: Work, recording: Recording, remove: Collection[str]) -> Work:
             seconds = np.maximum(getattr(work, part) - each[work.rows], 0.0)
             columns: dict[str, Any] = {part: seconds}
             work = replace(work, **columns)
+    if len(transfers) and set(TRANSFERS) <= set(remove):
+        # Without data nothing is longer on its way than what is quickest.
+        wake = np.minimum(work.wake, np.quantile(work.wake, QUICK))
+        deliver = np.minimum(work.deliver, np.quantile(work.deliver, QUICK))
+        work = replace(work, wake=wake, deliver=deliver)
     return work
