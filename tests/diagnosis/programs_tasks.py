@@ -141,6 +141,6 @@ PROGRAMS = (
         remaining=frozenset({"graph-preparation", "tasks-too-small", "scheduler-bound"}),
     ),
     Program("healthy: threads", healthy_threads),
-    Program("healthy: array", healthy_array, remaining=frozenset()),
+    Program("healthy: array", healthy_array),
     Program("healthy: synchronous", healthy_synchronous, settings={"scheduler": "synchronous"}),
 )

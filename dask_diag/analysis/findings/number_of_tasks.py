@@ -77,9 +77,8 @@ def chunks_too_large(analysis: Analysis) -> Finding | None:
     lost, most_workers = 0.0, 0
     large = np.zeros(len(analysis.task_seconds), bool)
     for occupancy in analysis.occupancies:
-        of_work = _tasks_of_most_work(analysis, occupancy)
-        number = int(of_work.sum())
-        if occupancy.workers < 2 or not 0 < number < occupancy.workers:
+        of_work = _tasks_with_the_work(analysis, occupancy)
+        if occupancy.workers < 2 or not 0 < of_work.sum() < occupancy.workers:
             continue
         seconds_of_tasks = analysis.task_seconds[occupancy.tasks.rows]
         cpu = np.nansum(analysis.recording.tasks.thread_cpu[occupancy.tasks.rows])
@@ -107,11 +106,10 @@ def chunks_too_large(analysis: Analysis) -> Finding | None:
     )
 
 
-def _tasks_of_most_work(analysis: Analysis, occupancy: Occupancy) -> BoolArray:
-    """The longest tasks of a computation that have most of its work together."""
+def _tasks_with_the_work(analysis: Analysis, occupancy: Occupancy) -> BoolArray:
+    """All tasks of the functions whose longest tasks have most of a computation's work."""
     took = analysis.task_seconds[occupancy.tasks.rows]
     order = np.argsort(-took, kind="stable")
     before = np.cumsum(took[order]) - took[order]
-    is_large = np.zeros(len(took), bool)
-    is_large[order] = before < MOST_OF_WORK * took.sum()
-    return is_large
+    functions = analysis.recording.tasks.function.codes[occupancy.tasks.rows]
+    return np.isin(functions, functions[order[before < MOST_OF_WORK * took.sum()]])
