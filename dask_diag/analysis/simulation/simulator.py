@@ -19,7 +19,7 @@ from dask_diag.analysis.simulation.changes import (
     with_fewer_workers,
     without,
 )
-from dask_diag.analysis.simulation.contention import contention
+from dask_diag.analysis.simulation.contention import contention, least_seconds
 from dask_diag.analysis.simulation.merge import merged
 from dask_diag.analysis.simulation.replay import Timeline, replay
 from dask_diag.analysis.simulation.work import STEPS, Work
@@ -227,7 +227,8 @@ class Simulator:
             workers = unlimited if change.workers == inf else int(change.workers)
         changed = self._changed(work, workers, change)
         timeline = replay(changed, workers)
-        delays = 0.0
+        preparing = changed.graph + changed.before + changed.after
+        seconds = preparing + timeline.end
         if workers != recorded or change.remove:
             cpus = max(float(computation["cpus"]), 1.0)
             cpus = inf if Activity.CPU_WAIT in change.remove else cpus
@@ -236,11 +237,12 @@ class Simulator:
             delays = contention(timeline, changed, cpus, gils)
             # As recorded, delays were measured: what the model says of them is its error.
             delays = max(delays - contention(self._recorded(work), work, cpus, gils), 0.0)
-        preparing = changed.graph + changed.before + changed.after
+            least = min(least_seconds(changed, cpus, gils), max(measured, seconds))
+            seconds = max(seconds + delays, least)
         return {
             **row,
             "workers": workers,
-            "seconds": preparing + timeline.end + delays,
+            "seconds": seconds,
             "preparing": preparing,
             "scheduling": timeline.end - timeline.waiting,
             "work": float(changed.seconds.sum()),
