@@ -26,7 +26,7 @@ __all__ = ["QUIET", "FollowState", "Follower", "Update"]
 QUIET = 2.0
 """Seconds without a change after which a file that nobody has locked is not written any more."""
 _MOST_AT_ONCE = 4 << 20
-"""Bytes that one poll reads, if no entry is larger: the memory of who catches up is bounded."""
+"""Bytes that one poll reads, if no entry is larger: what catching up takes of memory is bounded."""
 _LONGEST_HEADER = 1 << 10
 
 
