@@ -126,6 +126,7 @@ class Computations(Schema):
     voluntary_switches = _number("", "How often a thread of the process gave its CPU up to wait.")
     involuntary_switches = _number("", "How often one lost its CPU though it could have run.")
     cpus = _integer("How many CPUs the process may use.")
+    memory_limit = _number("bytes", "Memory that the process may use; NaN if not known.")
     span = _category("The span in which it started; empty without one.")
     scheduler = _category("`threads`, `processes`, `synchronous` or `distributed`.")
     cluster = _category("The id of the cluster that ran it; empty on a local scheduler.")
@@ -552,6 +553,14 @@ FINDINGS = {
     "memory-growth": "Memory grew from computation to computation.",
     "failed-tasks": "Tasks raised exceptions.",
     "busy-machine": "Other programs took CPUs that tasks waited for.",
+    "slow-start": "Much time passed before the first computation.",
+    "graph-preparation": "Making, optimizing and ordering graphs took long.",
+    "pool-startup": "Worker processes took long to start.",
+    "scheduler-bound": "The scheduler's thread could not hand out tasks fast enough.",
+    "lock-bound": "Tasks waited for a lock.",
+    "too-few-threads": "Tasks slept or waited for I/O while CPUs were idle.",
+    "chunks-too-large": "Fewer tasks than workers had the work.",
+    "cache-pressure": "Cached results came near the limit of memory.",
     "late-samples": "Samples were taken too late to be relied on.",
 }
 """The codes of findings; each has a page in the documentation."""
