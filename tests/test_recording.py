@@ -117,7 +117,7 @@ def test_the_task_table_has_the_columns_it_promises():
     assert [type(row[name]) for name in ("key", "start", "pid", "error")] == [str, float, int, str]
     frame = recording.tasks.to_dataframe()
     assert list(frame.columns) == COLUMNS
-    assert frame.to_dict("records") == recording.tasks.to_dicts()
+    assert repr(frame.to_dict("records")) == repr(recording.tasks.to_dicts())
 
 
 def test_a_missing_pandas_is_reported_with_the_line_that_installs_it(monkeypatch):

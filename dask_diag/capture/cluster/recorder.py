@@ -1,7 +1,7 @@
 """The clusters that one diagnostic records: those of all clients of this process.
 
-While a diagnostic is active, dask's configuration names a module of this package that clients load as they
-start: so later clients are joined, too, and nothing of distributed is replaced.
+While a diagnostic is active, dask's configuration names a module of this package, which clients
+load as they start: so later clients are joined, too, and nothing of distributed is replaced.
 """
 
 from __future__ import annotations
