@@ -75,6 +75,7 @@ def recording_of(tasks: Table, workers: int) -> Recording:
         "voluntary_switches": zero,
         "involuntary_switches": zero,
         "cpus": np.array([workers]),
+        "memory_limit": np.array([np.nan]),
         "span": Categorical.of([""]),
         "scheduler": Categorical.of(["threads"]),
         "error": Categorical.of([""]),

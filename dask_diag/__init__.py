@@ -22,7 +22,7 @@ from dask_diag.profilers.sampling import SamplingProfiler
 if TYPE_CHECKING:
     from dask_diag.analysis.activities import activities
     from dask_diag.analysis.critical_path import critical_path
-    from dask_diag.analysis.findings import Finding, findings
+    from dask_diag.analysis.findings import Finding, Where, findings
     from dask_diag.analysis.memory import memory_usage
     from dask_diag.analysis.simulation import simulate
     from dask_diag.analysis.waits import waits
@@ -45,6 +45,7 @@ __all__ = [
     "Recording",
     "ResourceProfiler",
     "SamplingProfiler",
+    "Where",
     "__version__",
     "activities",
     "combine",
@@ -72,6 +73,7 @@ load_defaults()
 _WHEN_FIRST_USED = {
     "Finding": "dask_diag.analysis.findings",
     "Recording": "dask_diag.model.recording",
+    "Where": "dask_diag.analysis.findings",
     "activities": "dask_diag.analysis.activities",
     "combine": "dask_diag.model.recording",
     "critical_path": "dask_diag.analysis.critical_path",

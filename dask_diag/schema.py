@@ -18,6 +18,7 @@ __all__ = [
     "FINDINGS",
     "OUTCOMES",
     "PHASES",
+    "PROGRESS_PHASES",
     "REFERENCES",
     "STATES",
     "TABLES",
@@ -28,6 +29,7 @@ __all__ = [
     "Activity",
     "Column",
     "Outcome",
+    "ProgressPhase",
     "Schema",
     "State",
 ]
@@ -124,9 +126,31 @@ class Computations(Schema):
     voluntary_switches = _number("", "How often a thread of the process gave its CPU up to wait.")
     involuntary_switches = _number("", "How often one lost its CPU though it could have run.")
     cpus = _integer("How many CPUs the process may use.")
+    memory_limit = _number("bytes", "Memory that the process may use; NaN if not known.")
     span = _category("The span in which it started; empty without one.")
     scheduler = _category("`threads`, `processes` or `synchronous`.")
     error = _category("The exception's type; empty if there was none.")
+
+
+class Planned(Schema):
+    """A row per computation and function: how many of its tasks the scheduler was to run."""
+
+    computation = _category("The computation.")
+    function = _category("The function, as in `tasks`.")
+    tasks = _integer("How many of its tasks; those that were not run are among them.")
+
+
+class Progress(Schema):
+    """A row per computation that runs, as it was when the recording was read or written last."""
+
+    computation = _category("The computation; empty while its graph is made.")
+    phase = _category("`graph`, `ordering` or `tasks`: see the phases of a running computation.")
+    since = _seconds("When this phase started.")
+    total = _integer("How many tasks it has; while they are put in order, data are among them.")
+    finished = _integer("How many the scheduler has finished.")
+    ready = _integer("How many could run, and wait for a worker.")
+    waiting = _integer("How many wait for others.")
+    running = _integer("How many were handed to workers and not collected.")
 
 
 class Tasks(Schema):
@@ -308,6 +332,8 @@ class Environment(Schema):
 
 TABLES: Mapping[str, type[Schema]] = {
     "computations": Computations,
+    "planned": Planned,
+    "progress": Progress,
     "tasks": Tasks,
     "dependencies": Dependencies,
     "metrics": Metrics,
@@ -344,6 +370,14 @@ THREAD_KINDS = {
     "ended": "Threads that ended meanwhile, of whatever kind.",
 }
 """What a thread of the computing process can be; the CPU of that process is divided into these."""
+
+
+class ProgressPhase:
+    """What a computation that runs does; `PROGRESS_PHASES` says what that means."""
+
+    GRAPH = "graph"
+    ORDERING = "ordering"
+    TASKS = "tasks"
 
 
 class State:
@@ -409,6 +443,13 @@ OUTCOMES = {
     Outcome.UNFINISHED: "It was submitted and had no result when its computation stopped.",
 }
 """How a task can end."""
+
+PROGRESS_PHASES = {
+    ProgressPhase.GRAPH: "Dask was called, and makes and optimizes the graph.",
+    ProgressPhase.ORDERING: "The scheduler has the graph and puts its tasks in order.",
+    ProgressPhase.TASKS: "Tasks can run.",
+}
+"""What a computation that runs can do."""
 
 WAITS = {
     Activity.CPU_WAIT: "The thread could run and had no CPU (exact, from the kernel).",
@@ -479,6 +520,14 @@ FINDINGS = {
     "memory-growth": "Memory grew from computation to computation.",
     "failed-tasks": "Tasks raised exceptions.",
     "busy-machine": "Other programs took CPUs that tasks waited for.",
+    "slow-start": "Much time passed before the first computation.",
+    "graph-preparation": "Making, optimizing and ordering graphs took long.",
+    "pool-startup": "Worker processes took long to start.",
+    "scheduler-bound": "The scheduler's thread could not hand out tasks fast enough.",
+    "lock-bound": "Tasks waited for a lock.",
+    "too-few-threads": "Tasks slept or waited for I/O while CPUs were idle.",
+    "chunks-too-large": "Fewer tasks than workers had the work.",
+    "cache-pressure": "Cached results came near the limit of memory.",
     "late-samples": "Samples were taken too late to be relied on.",
 }
 """The codes of findings; each has a page in the documentation."""

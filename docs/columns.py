@@ -19,6 +19,7 @@ number that is not known is NaN. :doc:`numbers` says how each is measured.
 """
 WORDS = {
     "States of a recording": schema.STATES,
+    "Phases of a running computation": schema.PROGRESS_PHASES,
     "Kinds of threads": schema.THREAD_KINDS,
     "Outcomes of a task": schema.OUTCOMES,
     "Activities of a worker": schema.ACTIVITIES,

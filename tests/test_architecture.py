@@ -41,7 +41,8 @@ LAYERS = {
         *BASICS,
     },
     "tuning": {"tuning", "storage", "views", "analysis", "model", *BASICS},
-    "cli": {"cli", "tuning", "profilers", "storage", "views", "analysis", "model", *BASICS},
+    "live": {"live", "storage", "views", "analysis", "model", *BASICS},
+    "cli": {"cli", "live", "tuning", "profilers", "storage", "views", "analysis", "model", *BASICS},
     "__init__": {
         *("profilers", "capture", "storage", "views", "analysis", "model", "cli", "config"),
         "tuning",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -112,8 +113,11 @@ def test_without_a_command_the_help_is_printed():
 
 
 def test_what_is_lost_by_a_finding_is_formatted_as_everywhere():
-    finding = Finding("straggler", "low", 0.0123, "it ran alone", "split it")
+    finding = Finding("straggler", "low", 0.0123, "it ran alone", "split it", kind="about")
     assert in_short(finding) == "straggler: about 12.3 ms lost. To do: split it."
+    at_most, measured = replace(finding, kind="at most"), replace(finding, kind="measured")
+    assert in_short(at_most) == "straggler: at most 12.3 ms lost. To do: split it."
+    assert in_short(measured) == "straggler: 12.3 ms lost, measured. To do: split it."
 
 
 def test_report_writes_a_page_and_replaces_none_unasked(files):

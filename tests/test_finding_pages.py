@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dask_diag.analysis import findings
-from dask_diag.analysis.findings import CODES, finding, function_names
+from dask_diag.analysis.findings import CODES, finding, function_names, where
 
 pytestmark = pytest.mark.once
 
@@ -47,7 +47,7 @@ def thresholds_of(finder):
     return {
         name: value
         for name, value in constants.items()
-        if name not in vars(finding) and name not in vars(function_names)
+        if not any(name in vars(module) for module in (finding, function_names, where))
     }
 
 

@@ -160,6 +160,56 @@ def test_the_machine_has_no_more_cpus_for_more_workers():
     assert simulate(sleeping, workers=32).seconds == pytest.approx(1, rel=1e-6)
 
 
+def with_threads(recording, kind, seconds, **columns):
+    """CPU seconds of threads beside those of the tasks; what else differs in the computation."""
+    groups = {
+        "computation": ["c"],
+        "kind": [kind],
+        "name": ["x"],
+        "threads": [1],
+        "cpu_seconds": [seconds],
+    }
+    computations = recording.computations
+    same = {name: computations[name] for name in computations.columns}
+    changed = {name: [value] for name, value in columns.items()}
+    return replace(
+        recording,
+        computations=filled_table("computations", {**same, **changed}),
+        threads=filled_table("threads", groups),
+    )
+
+
+def test_the_cpu_of_all_threads_bounds_the_gain():
+    """Tasks of half a second of CPU call a library whose threads have the other half."""
+    rows = {("t", n): [n // 2, n // 2 + 1, n // 2 + 1] for n in range(16)}
+    recording = recording_of(rows, {key: set() for key in rows}, 8.0, 2, cpu=0.5)
+    for kind, seconds in (("native", 8.0), ("python", 8.0), ("dask_diag", 4.0)):
+        pool = with_threads(recording, kind, 8.0, cpus=2)
+        for workers in (4, 8, inf):
+            assert simulate(pool, workers=workers).seconds == pytest.approx(seconds, rel=1e-6)
+    serial = with_threads(recording, "tasks", 8.0, cpus=2, scheduler_cpu=6.0)
+    assert simulate(serial, workers=inf).seconds == pytest.approx(7, rel=1e-6)
+    assert simulate(serial, remove={"overhead"}, workers=inf).seconds == pytest.approx(4, rel=1e-6)
+
+
+def test_no_prediction_is_below_the_cpu_of_the_scheduler():
+    rows = {("t", n): [n // 2, n // 2 + 1, n // 2 + 1] for n in range(16)}
+    recording = recording_of(rows, {key: set() for key in rows}, 8.0, 2, cpu=0.01)
+    serial = with_threads(recording, "tasks", 0.16, scheduler_cpu=3.0)
+    assert simulate(serial, workers=inf).seconds == pytest.approx(3, rel=1e-6)
+
+
+@given(graphs(), st.integers(1, 8), st.integers(1, 30), st.sampled_from([0.3, 0.7, 1.0]))
+@settings(max_examples=50, deadline=None)
+def test_no_prediction_needs_more_cpus_than_there_are(graph, recorded, workers, cpu):
+    virtual = run_virtually(*graph, recorded)
+    columns = {name: virtual.tasks[name] for name in virtual.tasks.columns}
+    columns["thread_cpu"] = cpu * (virtual.tasks.stop - virtual.tasks.start)
+    computing = replace(virtual, tasks=filled_table("tasks", columns))
+    least = min(cpu * sum(graph[1].values()) / 4, virtual.stop)
+    assert simulate(computing, workers=workers).seconds >= least * (1 - 1e-6)
+
+
 def test_waiting_for_the_gil_bounds_the_gain():
     """Two tasks at once wait for the GIL half of their time: it is never free."""
     rows = {("t", n): [n // 2, n // 2 + 1, n // 2 + 1] for n in range(16)}

@@ -169,7 +169,7 @@ def test_settings_are_combined_if_they_change_different_things():
 def test_what_findings_advise_comes_first():
     from dask_diag import Finding
 
-    gil = Finding("gil-bound", "high", 1.0, "", "")
+    gil = Finding("gil-bound", "high", 1.0, "", "", kind="about")
     names = [each.name for each in candidates(recorded("threads", 4), [gil])]
     assert names[0] == "scheduler=processes"
     assert {"scheduler=sync", "8 workers", "16 workers", "2 workers"} <= set(names)

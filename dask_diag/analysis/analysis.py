@@ -7,6 +7,7 @@ critical path and the division of waits take most of the time of a report; each 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 from functools import cached_property
 
 import numpy as np
@@ -24,10 +25,14 @@ from dask_diag.analysis.thread_groups import ThreadGroup, thread_groups
 from dask_diag.analysis.waits import waits
 from dask_diag.analysis.wall_time import wall_time
 from dask_diag.columns import FloatArray
+from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 
 __all__ = ["Analysis"]
+
+MOST_SIMULATED = 300_000
+"""Tasks up to which findings are simulated: each simulation of so many takes about a second."""
 
 
 class Analysis:
@@ -90,6 +95,34 @@ class Analysis:
     def simulator(self) -> Simulator:
         """Predicts the wall time with changes."""
         return Simulator(self.recording)
+
+    def seconds_saved(
+        self,
+        workers: float | None = None,
+        remove: Collection[str] = frozenset(),
+        speedup: Mapping[str, float] | None = None,
+        merge_tasks: int | None = None,
+    ) -> float:
+        """How many seconds shorter the program is with a change, by the simulator.
+
+        Both walls are simulated, so what the simulator misses is missing in both. NaN if nothing
+        can be simulated: dependencies are damaged, or there are more than `MOST_SIMULATED` tasks.
+        The arguments are those of `simulate`.
+        """
+        if len(self.recording.tasks) > MOST_SIMULATED:
+            return math.nan
+        simulator = self.simulator
+        try:
+            changed = simulator.simulate(workers, remove, speedup, merge_tasks)
+            return simulator.simulate().seconds - changed.seconds
+        except DiagnosticError:
+            return math.nan
+
+    def waits_of_tasks(self, activity: str) -> FloatArray:
+        """The seconds of a wait, task by task; without recorded waits, all seconds off a CPU."""
+        if self.seconds_waited:
+            return self.simulator.by_task(activity)
+        return np.nan_to_num(self.recording.tasks.thread_noncpu)
 
     @cached_property
     def memory_usage(self) -> Table:

@@ -17,6 +17,7 @@ from dask_diag.model.table import Table, stack
 from dask_diag.schema import REFERENCES, Outcome
 
 __all__ = [
+    "functions_of",
     "in_order_of_submission",
     "moved",
     "remember_functions",
@@ -87,6 +88,15 @@ def remember_functions(computation: ComputationSnapshot, functions: Categorical)
         _functions[computation] = functions
 
 
+def functions_of(computation: ComputationSnapshot) -> Categorical:
+    """The functions of the tasks of a computation that were submitted."""
+    functions = _functions.get(computation)
+    if functions is None:
+        functions = _keys_and_functions_of(computation.tasks)[1]
+        remember_functions(computation, functions)
+    return functions
+
+
 def times_of_tasks(computations: Iterable[ComputationSnapshot]) -> Table:
     """Of the columns of `Recording.tasks` those about time; computation by computation."""
     return stack([*map(_times_of, computations), _no_tasks()])
@@ -96,13 +106,9 @@ def _times_of(computation: ComputationSnapshot) -> Table:
     _, start, stop, cpu, _, _ = _numbers_of(computation.tasks)
     if not len(start):
         return _no_tasks()
-    functions = _functions.get(computation)
-    if functions is None:
-        functions = _keys_and_functions_of(computation.tasks)[1]
-        remember_functions(computation, functions)
     return Table(
         {
-            "function": functions,
+            "function": functions_of(computation),
             "start": start,
             "stop": stop,
             "thread_cpu": cpu,

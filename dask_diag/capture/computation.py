@@ -27,6 +27,7 @@ from dask_diag.capture.tasks.dependencies import Dependencies
 from dask_diag.capture.tasks.in_flight import InFlight, in_flight_of, outcome_of
 from dask_diag.capture.tasks.keys import function_of, keys_since
 from dask_diag.capture.tasks.metered import Metered
+from dask_diag.capture.tasks.planned import PlannedTasks
 from dask_diag.capture.tasks.remote_task import Measurement, RemoteWorker
 from dask_diag.capture.tasks.task_log import Metrics, Transfers, Waits
 from dask_diag.capture.tasks.task_row import ROW, Exceptional
@@ -61,6 +62,8 @@ class Computation:
     called, start, prepared : float
         When dask was called, the scheduler started, and the graph was in order; seconds of
         ``time.perf_counter()``. What has not happened yet is None.
+    planned : PlannedTasks or None
+        The tasks that it was to run, from when the graph was in order to its end.
     usage_before : Usage
         What this process had used when the computation started.
     hooks : dict
@@ -102,6 +105,7 @@ class Computation:
         "metrics",
         "number",
         "pid",
+        "planned",
         "prepared",
         "probes",
         "remote_workers",
@@ -126,6 +130,7 @@ class Computation:
         self.start = perf_counter()
         self.called = when_called() or self.start
         self.prepared: float | None = None
+        self.planned: PlannedTasks | None = None
         self.finished: ComputationSnapshot | None = None
         self.number = (int(run_id(), 16) << _BITS_OF_COUNT) + next(_count)
         self.pid = os.getpid()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from time import perf_counter
 
 from dask_diag.capture.computation import Computation
@@ -12,6 +13,7 @@ from dask_diag.capture.running import stop_running
 from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.system.usage import thread_pools
 from dask_diag.capture.tasks.keys import Keys
+from dask_diag.capture.tasks.planned import count_functions, tasks_not_submitted
 from dask_diag.capture.tasks.remote_task import take_measurement
 
 __all__ = ["finish"]
@@ -37,16 +39,23 @@ def _publish(computation: Computation, failed: bool) -> None:
     worth_listing = stop - computation.start >= WORTH_LISTING_POOLS
     pools = tuple(thread_pools()) if worth_listing else ()
     error = _failure_of(computation) if failed else ""
+    not_run = _tasks_not_run(computation) if failed else {}
     in_flight = computation.in_flight()
     tasks = rows_of(computation, computation.keys, in_flight, computation.dependencies)
     keys = Keys(computation.keys, [task.key for task in in_flight])
     computation.finished = ComputationSnapshot(
-        info_at_end(computation, stop, usage, pools, error), tasks._replace(keys=keys)
+        info_at_end(computation, stop, usage, pools, error=error, not_run=not_run),
+        tasks._replace(keys=keys),
     )
     # Others may be reading what was here: it is replaced, and not cleared.
     computation.rows, computation.keys, computation.exceptional = tasks.rows, [], {}
     computation.metrics, computation.transfers = tasks.metrics, tasks.transfers
     computation.waits = tasks.waits
+
+
+def _tasks_not_run(computation: Computation) -> Mapping[str, int]:
+    """How many tasks of each function were not handed out."""
+    return count_functions(tasks_not_submitted(computation.state), computation.dsk)
 
 
 def _failure_of(computation: Computation) -> str:
@@ -74,5 +83,6 @@ def _release(computation: Computation) -> None:
     computation.dsk = {}
     computation.state = {}
     computation.measurer = None
+    computation.planned = None
     computation.probes = {}
     computation.stacks = ()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from threading import get_ident
 
 from dask_diag.capture.computation import Computation
-from dask_diag.capture.snapshot import ComputationInfo, ComputationSnapshot, TaskRows
+from dask_diag.capture.snapshot import NOTHING_LEFT, ComputationInfo, ComputationSnapshot, TaskRows
 from dask_diag.capture.system.usage import Pool, Usage
 from dask_diag.capture.tasks.dependencies import Dependencies
 from dask_diag.capture.tasks.in_flight import InFlight
@@ -45,7 +45,9 @@ def info_at_end(
     stop: float | None,
     usage: Usage,
     pools: tuple[Pool, ...] = (),
+    *,
     error: str = "",
+    not_run: Mapping[str, int] = NOTHING_LEFT,
 ) -> ComputationInfo:
     """What is known of it, except for its tasks, if that is how it ended."""
     return ComputationInfo(
@@ -66,6 +68,7 @@ def info_at_end(
         hooks_cpu=hooks_cpu_of(computation),
         pools=pools,
         remote_workers=dict(computation.remote_workers),
+        not_run=not_run,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from dask_diag.capture.system.thread_usage import ThreadCpu
@@ -13,7 +14,10 @@ from dask_diag.capture.tasks.remote_task import RemoteWorker
 from dask_diag.capture.tasks.task_log import Metrics, SpansOfTasks, Transfers, Waits
 from dask_diag.capture.tasks.task_row import Exceptional
 
-__all__ = ["ComputationInfo", "ComputationSnapshot", "TaskRows"]
+__all__ = ["NOTHING_LEFT", "ComputationInfo", "ComputationSnapshot", "TaskRows"]
+
+NOTHING_LEFT: Mapping[str, int] = MappingProxyType({})
+"""The tasks that a computation did not come to, if it did not fail."""
 
 
 class ComputationInfo(NamedTuple):
@@ -47,6 +51,8 @@ class ComputationInfo(NamedTuple):
         The pools of threads of native libraries, if it has ended and was not short.
     remote_workers : mapping
         The worker processes that ran tasks, by pid.
+    not_run : mapping
+        How many tasks of each function it did not come to, if it failed.
     """
 
     number: int
@@ -66,6 +72,7 @@ class ComputationInfo(NamedTuple):
     hooks_cpu: float
     pools: tuple[Pool, ...]
     remote_workers: Mapping[int, RemoteWorker]
+    not_run: Mapping[str, int] = NOTHING_LEFT
 
 
 class TaskRows(NamedTuple):

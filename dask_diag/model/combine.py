@@ -42,6 +42,8 @@ def combined(parts: Sequence[Measurements]) -> dict[str, Any]:
         # All diagnostics over a block list its computations and their threads: no repetition.
         computations=_once(parts, [part.computations for part in parts], {}),
         pools=_once(parts, [part.pools for part in parts], {}),
+        planned=_once(parts, [part.planned for part in parts], {}),
+        progress=_once(parts, [part.progress for part in parts], {}),
         workers=_once(parts, [part.workers for part in parts], {}),
         threads=_once(parts, [part.threads for part in parts], {}),
         tasks=tasks,

@@ -19,8 +19,10 @@ from dask_diag.model.tables import (
     Frames,
     Memory,
     Metrics,
+    Planned,
     Pools,
     Processes,
+    Progress,
     Resources,
     Samples,
     Tasks,
@@ -67,6 +69,8 @@ class Measurements:
     frames: Frames = field(default_factory=Frames.empty)
     call_tree: CallTree = field(default_factory=CallTree.empty)
     samples: Samples = field(default_factory=Samples.empty)
+    planned: Planned = field(default_factory=Planned.empty)
+    progress: Progress = field(default_factory=Progress.empty)
     environment: Environment = field(default_factory=Environment.empty)
     metric: str = ""
     metric_unit: str = ""

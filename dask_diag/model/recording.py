@@ -33,6 +33,10 @@ class Recording(Measurements):
         What to add to a time to get seconds since the epoch.
     computations : Table
         A row per computation.
+    planned : Table
+        A row per computation and function: how many tasks the scheduler was to run.
+    progress : Table
+        A row per computation that still runs: how far it is.
     tasks : Table
         A row per task that was submitted.
     dependencies : Table

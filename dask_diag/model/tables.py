@@ -25,8 +25,10 @@ __all__ = [
     "Frames",
     "Memory",
     "Metrics",
+    "Planned",
     "Pools",
     "Processes",
+    "Progress",
     "RecordingTable",
     "Resources",
     "Samples",
@@ -111,6 +113,18 @@ def _no_values(kind: str) -> Values:
 
 class Computations(schema.Computations, RecordingTable):
     """See `dask_diag.schema.Computations`."""
+
+    __slots__ = ()
+
+
+class Planned(schema.Planned, RecordingTable):
+    """See `dask_diag.schema.Planned`."""
+
+    __slots__ = ()
+
+
+class Progress(schema.Progress, RecordingTable):
+    """See `dask_diag.schema.Progress`."""
 
     __slots__ = ()
 
@@ -213,6 +227,8 @@ class Environment(schema.Environment, RecordingTable):
 
 TABLES: Mapping[str, type[RecordingTable]] = {
     "computations": Computations,
+    "planned": Planned,
+    "progress": Progress,
     "tasks": Tasks,
     "dependencies": Dependencies,
     "metrics": Metrics,

@@ -15,6 +15,7 @@ from dask_diag.capture.computation_end import finish
 from dask_diag.capture.dask_internals import Graph, SchedulerState
 from dask_diag.capture.session import Session
 from dask_diag.capture.snapshot import ComputationSnapshot
+from dask_diag.capture.tasks.planned import PlannedTasks, tasks_not_submitted
 from dask_diag.capture.tasks.task_row import pack_row
 from dask_diag.profilers.hook_cost import rehearse_tasks, seconds_per_task
 
@@ -221,6 +222,7 @@ class Diagnostic(Callback):
         if computation is None:
             computation = state[STATE_KEY] = begin(dsk)
             computation.state = state
+            computation.planned = PlannedTasks(tasks_not_submitted(state))
             computation.prepared = perf_counter()
 
     def _finish(self, dsk: Graph, state: SchedulerState, failed: bool) -> None:

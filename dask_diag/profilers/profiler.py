@@ -70,12 +70,17 @@ class Profiler(TaskDiagnostic):
     @property
     def recording(self) -> Recording:
         """The tasks of all computations so far, those in flight included."""
+        from dask_diag.builders.progress import progress_tables
         from dask_diag.builders.recording import build_recording
         from dask_diag.builders.tasks import tasks_tables
 
         computations = self.session.snapshots()
         return build_recording(
-            self.session, computations, self.notices(), **tasks_tables(computations)
+            self.session,
+            computations,
+            self.notices(),
+            **tasks_tables(computations),
+            **progress_tables(self.session),
         )
 
     @property

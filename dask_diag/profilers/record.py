@@ -137,6 +137,7 @@ class record(ProfilerGroup):  # noqa: N801
         from dask_diag.builders.incremental_results import IncrementalCachedResults
         from dask_diag.builders.incremental_stacks import IncrementalStacks
         from dask_diag.builders.incremental_tasks import IncrementalTasks
+        from dask_diag.builders.progress import IncrementalProgress
 
         cache, sampling = self.cache, self.stacks
         tasks = IncrementalTasks(self.tasks.session)
@@ -144,7 +145,14 @@ class record(ProfilerGroup):  # noqa: N801
         stacks = IncrementalStacks(sampling.session, sampling.stacks, lambda: sampling.is_active)
         return ChunkBuilder(
             [profiler.session for profiler in self.profilers],
-            [tasks, results, IncrementalResources(self.resources.rows), stacks],
+            [
+                tasks,
+                results,
+                IncrementalResources(self.resources.rows),
+                stacks,
+                # Last, so that the functions of tasks are known.
+                IncrementalProgress(self.tasks.session),
+            ],
             metric=cache.metric_name,
             metric_unit=cache.metric_unit,
         )

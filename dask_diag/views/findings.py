@@ -4,17 +4,55 @@ from __future__ import annotations
 
 from math import isnan
 
-from dask_diag.analysis.findings import Finding
-from dask_diag.formatting import seconds
+from dask_diag.analysis.findings import ABOUT, AT_MOST, Finding
+from dask_diag.formatting import count, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.schema import STATES
+from dask_diag.views.escaping import shown
 
-__all__ = ["incomplete", "lost", "no_findings"]
+__all__ = ["incomplete", "location", "lost", "no_findings"]
+
+_INTERVALS_SHOWN = 3
+_NAMES_SHOWN = 4
 
 
 def lost(finding: Finding) -> str:
-    """What a finding costs; nothing if that is not known."""
-    return "" if isnan(finding.seconds_lost) else f"about {seconds(finding.seconds_lost)} lost"
+    """What a finding costs, and what sort of number that is; nothing if it is not known."""
+    if isnan(finding.seconds_lost):
+        return ""
+    time = f"{seconds(finding.seconds_lost)} lost"
+    return f"{finding.kind} {time}" if finding.kind in (ABOUT, AT_MOST) else f"{time}, measured"
+
+
+def location(finding: Finding, start: float) -> str:
+    """When and on which workers a finding is, and in which functions besides those it names.
+
+    Parameters
+    ----------
+    finding : Finding
+    start : float
+        When recording started: times are shown from then on.
+    """
+    where = finding.where
+    longest = sorted(where.intervals, key=lambda each: each[0] - each[1])[:_INTERVALS_SHOWN]
+    times = [f"{_time(a - start)} to {_time(b - start)}" for a, b in sorted(longest)]
+    parts = [_some(times, len(where.intervals))] if times else []
+    others = tuple(name for name in where.functions if name not in finding.evidence)
+    for title, names in (("on", where.workers), ("in", others)):
+        if names:
+            some = [shown(name) for name in names[:_NAMES_SHOWN]]
+            parts.append(f"{title} {_some(some, len(names))}")
+    return "; ".join(parts)
+
+
+def _time(value: float) -> str:
+    return seconds(value) if value > 0 else "0 s"
+
+
+def _some(texts: list[str], total: int) -> str:
+    """Texts, and how many more there are."""
+    more = f" and {count(total - len(texts))} more" if total > len(texts) else ""
+    return f"{', '.join(texts)}{more}"
 
 
 def incomplete(recording: Recording) -> str:

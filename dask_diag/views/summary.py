@@ -15,7 +15,7 @@ from dask_diag.model.recording import Recording
 from dask_diag.model.tables import Tasks
 from dask_diag.schema import Outcome
 from dask_diag.views.escaping import shown
-from dask_diag.views.findings import incomplete, lost
+from dask_diag.views.findings import incomplete, location, lost
 from dask_diag.views.sources import Sources, recording_of
 from dask_diag.views.summary_lines import labelled_lines, shares_of_worker_time
 from dask_diag.views.text import Record, Summary, SummaryParts, counted, make_summary
@@ -49,7 +49,7 @@ def summary_parts(analysis: Analysis) -> SummaryParts:
     return SummaryParts(
         headline=f"{headline(analysis)}\n{outcome(analysis)}",
         warning=incomplete(analysis.recording),
-        findings=list(map(_in_words, find(analysis))),
+        findings=[_in_words(finding, analysis.recording) for finding in find(analysis)],
         bar_title=f"Worker time {seconds(total)}",
         bar=shares,
         columns=HEADINGS,
@@ -59,11 +59,13 @@ def summary_parts(analysis: Analysis) -> SummaryParts:
     )
 
 
-def _in_words(finding: Finding) -> tuple[str, str]:
-    """What it is and how bad; why, and what to do."""
+def _in_words(finding: Finding, recording: Recording) -> tuple[str, str]:
+    """What it is and how bad; why, what to do, and where."""
     title = ", ".join(filter(None, (finding.severity, lost(finding))))
     evidence, advice = shown(finding.evidence, 600), shown(finding.advice, 400)
-    return f"{finding.code} ({title})", f"{evidence}. To do: {advice}."
+    where = location(finding, recording.start)
+    text = f"{evidence}. To do: {advice}."
+    return f"{finding.code} ({title})", f"{text} Where: {where}." if where else text
 
 
 def outcome(analysis: Analysis) -> str:

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from math import isnan
 
 from dask_diag import schema
+from dask_diag.analysis.findings.where import NOWHERE, Where
 from dask_diag.errors import DiagnosticError
 
-__all__ = ["HIGH", "MEDIUM", "SEVERITIES", "Finding", "severity_of_guess", "severity_of_share"]
+__all__ = [
+    "ABOUT",
+    "AT_MOST",
+    "HIGH",
+    "KINDS",
+    "MEASURED",
+    "MEDIUM",
+    "SEVERITIES",
+    "Finding",
+    "severity_of_guess",
+    "severity_of_share",
+]
 
 SEVERITIES = ("high", "medium", "low")
+KINDS = AT_MOST, ABOUT, MEASURED = "at most", "about", "measured"
+"""What sort of number `Finding.seconds_lost` is."""
 HIGH = 0.3
 """The share of the time from which on a loss is high."""
 MEDIUM = 0.1
@@ -28,12 +42,18 @@ class Finding:
     severity : str
         ``high``, ``medium`` or ``low``.
     seconds_lost : float
-        An estimate of the wall seconds that the computations would have been shorter; NaN if it
-        costs no time or that is not known.
+        The wall seconds that the program would have been shorter; NaN if it costs no time or that
+        is not known.
     evidence : str
         What was measured.
     advice : str
         What to do.
+    kind : str
+        What sort of number `seconds_lost` is. ``about``: the simulator predicts the program with
+        the cause and without it, and this is the difference. ``at most``: no more than this can be
+        gained; how much is not known. ``measured``: so many seconds of wall time were measured.
+    where : Where
+        When, on which workers and in which functions.
     """
 
     code: str
@@ -41,12 +61,25 @@ class Finding:
     seconds_lost: float
     evidence: str
     advice: str
+    _: KW_ONLY
+    kind: str
+    where: Where = NOWHERE
 
     def __post_init__(self) -> None:
-        if self.code not in schema.FINDINGS:
-            raise DiagnosticError(
-                f"code: expected one of {', '.join(schema.FINDINGS)}, found {self.code!r}"
-            )
+        for name, value, expected in (
+            ("code", self.code, tuple(schema.FINDINGS)),
+            ("severity", self.severity, SEVERITIES),
+            ("kind", self.kind, KINDS),
+        ):
+            if value not in expected:
+                raise DiagnosticError(
+                    f"{name}: expected one of {', '.join(expected)}, found {value!r}"
+                )
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain data, as JSON takes it: an unknown `seconds_lost` is None."""
+        known = None if isnan(self.seconds_lost) else float(self.seconds_lost)
+        return {**asdict(self), "seconds_lost": known}
 
     @property
     def rank(self) -> tuple[bool, int, float]:

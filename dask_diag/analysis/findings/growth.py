@@ -7,7 +7,8 @@ from math import isnan
 import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.findings.finding import Finding
+from dask_diag.analysis.findings.finding import MEASURED, Finding
+from dask_diag.analysis.findings.where import during
 from dask_diag.analysis.memory_baseline import cached_at, memory_at_rest, returned_by
 from dask_diag.analysis.step_functions import running_computations
 from dask_diag.formatting import seconds, size
@@ -77,6 +78,8 @@ def memory_growth(analysis: Analysis) -> Finding | None:
         f"({which}); it rose steadily in between",
         "look for caches, globals or growing lists in tasks; also reduce results before returning "
         "them; on Linux the allocator may retain memory (MALLOC_TRIM_THRESHOLD_)",
+        kind=MEASURED,
+        where=during(times[:1], times[-1:]),
     )
 
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.findings.finding import Finding, severity_of_guess, severity_of_share
+from dask_diag.analysis.findings.finding import (
+    AT_MOST,
+    Finding,
+    severity_of_guess,
+    severity_of_share,
+)
+from dask_diag.analysis.findings.where import where_of_tasks
 from dask_diag.formatting import percent, seconds
 from dask_diag.schema import Activity
 
@@ -46,4 +52,6 @@ def busy_machine(analysis: Analysis) -> Finding | None:
         f"Other programs used {seconds(others)} of CPU meanwhile, {percent(others / available)} of "
         f"{analysis.cpus} CPUs; tasks {waited_for.format(seconds(waited))} a CPU",
         "measure again when the machine is idle; else use no more workers than there are free CPUs",
+        kind=AT_MOST,
+        where=where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.CPU_WAIT)),
     )

@@ -7,8 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.findings.finding import Finding, severity_of_guess, severity_of_share
+from dask_diag.analysis.findings.finding import (
+    AT_MOST,
+    Finding,
+    severity_of_guess,
+    severity_of_share,
+)
 from dask_diag.analysis.findings.function_names import in_words
+from dask_diag.analysis.findings.where import where_of_tasks
 from dask_diag.analysis.thread_groups import ThreadGroup
 from dask_diag.formatting import amount, seconds
 from dask_diag.schema import Activity
@@ -68,6 +74,8 @@ def thread_oversubscription(analysis: Analysis) -> Finding | None:
         f"on {analysis.cpus} CPUs. Its threads used {seconds(used)} of CPU time, the tasks' own "
         f"threads {seconds(analysis.cpu_in_tasks)}; tasks {waited_for.format(seconds(waited))}",
         _advice(libraries),
+        kind=AT_MOST,
+        where=where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.CPU_WAIT)),
     )
 
 

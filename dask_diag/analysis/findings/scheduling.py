@@ -6,8 +6,10 @@ import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.critical_path import CriticalPath
-from dask_diag.analysis.findings.finding import Finding, severity_of_share
+from dask_diag.analysis.findings.finding import AT_MOST, MEASURED, Finding, severity_of_share
 from dask_diag.analysis.findings.function_names import MOST_NAMED, in_words, top_functions
+from dask_diag.analysis.findings.where import during, where_of_tasks
+from dask_diag.columns import BoolArray
 from dask_diag.formatting import count, percent, seconds
 from dask_diag.schema import Activity
 
@@ -53,6 +55,8 @@ def tasks_too_small(analysis: Analysis) -> Finding | None:
         f"({percent(share)}). Mostly: {in_words(names)}",
         f"make chunks about {_rounded(times)} times as large: overhead is below "
         f"{percent(GOAL)} for tasks of {seconds(mean * times)} or more",
+        kind=AT_MOST,
+        where=where_of_tasks(analysis.recording, np.ones(len(analysis.task_seconds))),
     )
 
 
@@ -92,7 +96,16 @@ def serial_chain(analysis: Analysis) -> Finding | None:
         f"Functions: {in_words(names)}",
         "split the chain into independent parts (combine results in a tree, not one after the "
         "other), or make its tasks faster",
+        kind=AT_MOST,
+        where=where_of_tasks(analysis.recording, _is_on(path, len(analysis.task_seconds))),
     )
+
+
+def _is_on(path: CriticalPath, count: int) -> BoolArray:
+    """Which tasks are on the critical path."""
+    is_on = np.zeros(count, bool)
+    is_on[path.tasks["task"]] = True
+    return is_on
 
 
 def _one_task_is_most(path: CriticalPath) -> bool:
@@ -113,7 +126,8 @@ def overlapping_computations(analysis: Analysis) -> Finding | None:
     at_once = np.cumsum(np.concatenate([one, -one])[order])[:-1]
     wanted = np.cumsum(np.concatenate([workers, -workers])[order])[:-1]
     competing = (at_once > 1) & (wanted > analysis.cpus)
-    lasted = float(np.diff(times[order])[competing].sum())
+    edges = times[order]
+    lasted = float(np.diff(edges)[competing].sum())
     span = float(times.max() - times.min())
     if lasted < COMPETING * span:
         return None
@@ -126,4 +140,6 @@ def overlapping_computations(analysis: Analysis) -> Finding | None:
         "tasks took longer than alone",
         "compute them together with dask.compute(a, b), or one after the other, or with fewer "
         "workers each",
+        kind=MEASURED,
+        where=during(edges[:-1][competing], edges[1:][competing]),
     )

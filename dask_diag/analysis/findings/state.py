@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.findings.finding import Finding, severity_of_share
+from dask_diag.analysis.findings.finding import MEASURED, Finding, severity_of_share
 from dask_diag.analysis.findings.function_names import in_words, top_functions
+from dask_diag.analysis.findings.where import NOWHERE, during, where_of_tasks
 from dask_diag.formatting import count, seconds
 from dask_diag.schema import Outcome
 
@@ -35,6 +36,8 @@ def failed_tasks(analysis: Analysis) -> Finding | None:
         f"{number} failed {when}. First: {tasks.key[first]} of {tasks.function[first]} with "
         f"{tasks.error[first]}",
         "debug that task alone with scheduler='synchronous'",
+        kind=MEASURED,
+        where=where_of_tasks(analysis.recording, tasks.outcome.where(Outcome.FAILED)),
     )
 
 
@@ -44,20 +47,24 @@ def _broken_pool(analysis: Analysis) -> Finding | None:
     broken = computations.rows(computations.error.where("BrokenProcessPool"))
     if not len(broken):
         return None
-    during = ""
+    running_tasks = ""
+    where = NOWHERE
     if len(tasks):
         in_broken = tasks.computation.is_in(broken.computation.tolist())
         unfinished = tasks.outcome.where(Outcome.UNFINISHED) & in_broken
         names = top_functions(analysis.recording, unfinished.astype(float))
         running = int(unfinished.sum())
-        during = f" during {count(running)} task{'s' * (running != 1)} of {in_words(names)}"
+        where = where_of_tasks(analysis.recording, unfinished)
+        running_tasks = f" during {count(running)} task{'s' * (running != 1)} of {in_words(names)}"
     return Finding(
         "failed-tasks",
         "high",
         float("nan"),
-        f"A worker process died or was killed (BrokenProcessPool){during}",
+        f"A worker process died or was killed (BrokenProcessPool){running_tasks}",
         "look for the out-of-memory killer in the system log, and use fewer workers or smaller "
         "chunks; else debug these tasks alone with scheduler='synchronous'",
+        kind=MEASURED,
+        where=where,
     )
 
 
@@ -79,4 +86,6 @@ def late_samples(analysis: Analysis) -> Finding | None:
         "between samples are missing",
         "do not rely on memory and CPU between late samples; find the tasks that ran then in the "
         "task plot: code that holds the GIL that long stops all other threads, too",
+        kind=MEASURED,
+        where=during((samples.time - delay)[delayed], samples.time[delayed]),
     )

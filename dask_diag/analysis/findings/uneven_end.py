@@ -7,9 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.findings.finding import Finding, severity_of_share
+from dask_diag.analysis.findings.finding import AT_MOST, Finding, severity_of_share
 from dask_diag.analysis.findings.hot_line import hottest_line_of
+from dask_diag.analysis.findings.number_of_tasks import chunks_too_large
 from dask_diag.analysis.findings.scheduling import serial_chain
+from dask_diag.analysis.findings.where import where_of_tasks
 from dask_diag.analysis.occupancy import Occupancy, TaskTimes
 from dask_diag.columns import FloatArray, IntArray
 from dask_diag.formatting import seconds
@@ -51,6 +53,8 @@ def straggler(analysis: Analysis) -> Finding | None:
         f"{tasks.function[row]} {seconds(usual)} (median); other workers were idle until it stopped"
         f"{hottest_line_of(analysis.recording, row)}",
         "check that task's input; split it, or start it first",
+        kind=AT_MOST,
+        where=where_of_tasks(analysis.recording, np.arange(len(tasks)) == row),
     )
 
 
@@ -88,7 +92,7 @@ def imbalance(analysis: Analysis) -> Finding | None:
         lost += idle / occupancy.workers
     if lost < WORTH_REPORTING * analysis.wall:
         return None
-    if straggler(analysis) is not None or serial_chain(analysis) is not None:
+    if any(rule(analysis) for rule in (straggler, serial_chain, chunks_too_large)):
         return None
     return Finding(
         "imbalance",
@@ -98,6 +102,7 @@ def imbalance(analysis: Analysis) -> Finding | None:
         "then idle",
         "make more and smaller tasks, several per worker, to balance them; with "
         "scheduler='processes' also set chunksize=1",
+        kind=AT_MOST,
     )
 
 

@@ -7,8 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.findings.finding import Finding, severity_of_guess, severity_of_share
+from dask_diag.analysis.findings.finding import (
+    AT_MOST,
+    Finding,
+    severity_of_guess,
+    severity_of_share,
+)
 from dask_diag.analysis.findings.function_names import MOST_NAMED, in_words, top_functions
+from dask_diag.analysis.findings.where import where_of_tasks
 from dask_diag.analysis.metering import seconds_metered_without_cpu
 from dask_diag.analysis.transfers import TRANSFERS, Interval, transfer_times
 from dask_diag.analysis.waits import waits
@@ -70,7 +76,15 @@ def gil_bound(analysis: Analysis) -> Finding | None:
             f"sleeps look the same. {names}"
         )
         advice = f"{FIND_OUT}; if it is the GIL, {advice}"
-    return Finding("gil-bound", severity, lost / analysis.at_once, evidence, advice)
+    return Finding(
+        "gil-bound",
+        severity,
+        lost / analysis.at_once,
+        evidence,
+        advice,
+        kind=AT_MOST,
+        where=where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.GIL_WAIT)),
+    )
 
 
 def _non_cpu_of_turns(analysis: Analysis) -> float:
@@ -122,6 +136,10 @@ def io_bound(analysis: Analysis) -> Finding | None:
         f"Tasks {'waited' if is_known else 'were blocked for'} {seconds(lost)} {reason}: "
         f"{percent(share)} of their time. Mostly: {in_words(names)}",
         advice if is_known else f"{FIND_OUT}; if it is I/O, {advice}",
+        kind=AT_MOST,
+        where=where_of_tasks(
+            analysis.recording, np.nan_to_num(analysis.recording.tasks.thread_noncpu)
+        ),
     )
 
 
@@ -180,6 +198,8 @@ def serialization_bound(analysis: Analysis) -> Finding | None:
         f"unpickling. Mostly: {in_words(names)}",
         "compute with scheduler='threads' if these functions release the GIL; else load data in "
         "the tasks that use it, and return less",
+        kind=AT_MOST,
+        where=where_of_tasks(analysis.recording, seconds_of),
     )
 
 

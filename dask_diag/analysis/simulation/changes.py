@@ -128,7 +128,7 @@ def without(work: Work, recording: Recording, remove: Collection[str]) -> Work:
         work = replace(work, startup=())
     if Activity.OVERHEAD in remove:
         steps: dict[str, Any] = dict.fromkeys(STEPS, np.zeros(len(work)))
-        return replace(work, before=0.0, submit=0.0, switching=0.0, **steps)
+        return replace(work, before=0.0, submit=0.0, switching=0.0, scheduler_cpu=0.0, **steps)
     transfers = recording.transfers
     for activity, part in zip(TRANSFERS, ("prepare", "collect"), strict=True):
         if activity in remove and len(transfers):

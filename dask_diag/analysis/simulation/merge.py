@@ -54,7 +54,12 @@ def merged(work: Work, functions: IntArray, factor: int) -> Work:
     columns: dict[str, Any] = {name: sums(getattr(work, name)) for name in SUMMED}
     columns |= {name: sums(getattr(work, name)) / parts for name in STEPS}
     columns |= {"task": edges // count, "depends_on": edges % count}
-    return replace(work, rows=work.rows[np.sort(first)], **columns)
+    return replace(
+        work,
+        rows=work.rows[np.sort(first)],
+        scheduler_cpu=work.scheduler_cpu * count / len(work),
+        **columns,
+    )
 
 
 def _depths(work: Work) -> IntArray:

@@ -19,7 +19,7 @@ from dask_diag.analysis.simulation.changes import (
     with_fewer_workers,
     without,
 )
-from dask_diag.analysis.simulation.contention import contention
+from dask_diag.analysis.simulation.contention import contention, least_seconds
 from dask_diag.analysis.simulation.merge import merged
 from dask_diag.analysis.simulation.replay import Timeline, replay
 from dask_diag.analysis.simulation.work import STEPS, Work
@@ -100,6 +100,7 @@ class Simulator:
     def __init__(self, recording: Recording) -> None:
         expect_recording(recording)
         self.recording = recording
+        self._simulated: dict[tuple[object, ...], Simulation] = {}
 
     @cached_property
     def _computations(self) -> list[_Row]:
@@ -123,6 +124,10 @@ class Simulator:
         if waited is None:
             return np.zeros(len(self.recording.tasks))
         return gil_shares(self.recording, waited)
+
+    def by_task(self, activity: str) -> FloatArray:
+        """The seconds of an activity, task by task: those of its worker."""
+        return self._activities.get(activity, np.zeros(len(self.recording.tasks)))
 
     @property
     def task_seconds(self) -> float:
@@ -148,9 +153,22 @@ class Simulator:
         speedup: Mapping[str, float] | None = None,
         merge_tasks: int | None = None,
     ) -> Simulation:
-        """See `dask_diag.simulate`."""
-        factors = speedups(self.recording, speedup) if speedup else None
+        """See `dask_diag.simulate`. What was asked before is not simulated again."""
+        speedup = speedup or {}
         self._check(workers, remove, merge_tasks)
+        key = (workers, frozenset(remove), frozenset(speedup.items()), merge_tasks or 1)
+        if key not in self._simulated:
+            self._simulated[key] = self._simulate(workers, remove, speedup, merge_tasks)
+        return self._simulated[key]
+
+    def _simulate(
+        self,
+        workers: float | None,
+        remove: Collection[str],
+        speedup: Mapping[str, float],
+        merge_tasks: int | None,
+    ) -> Simulation:
+        factors = speedups(self.recording, speedup) if speedup else None
         change = _Change(workers, frozenset(remove), factors, merge_tasks or 1)
         rows: list[_Row] = []
         moved: list[tuple[float, float]] = []
@@ -209,7 +227,8 @@ class Simulator:
             workers = unlimited if change.workers == inf else int(change.workers)
         changed = self._changed(work, workers, change)
         timeline = replay(changed, workers)
-        delays = 0.0
+        preparing = changed.graph + changed.before + changed.after
+        seconds = preparing + timeline.end
         if workers != recorded or change.remove:
             cpus = max(float(computation["cpus"]), 1.0)
             cpus = inf if Activity.CPU_WAIT in change.remove else cpus
@@ -218,11 +237,12 @@ class Simulator:
             delays = contention(timeline, changed, cpus, gils)
             # As recorded, delays were measured: what the model says of them is its error.
             delays = max(delays - contention(self._recorded(work), work, cpus, gils), 0.0)
-        preparing = changed.graph + changed.before + changed.after
+            least = min(least_seconds(changed, cpus, gils), max(measured, seconds))
+            seconds = max(seconds + delays, least)
         return {
             **row,
             "workers": workers,
-            "seconds": preparing + timeline.end + delays,
+            "seconds": seconds,
             "preparing": preparing,
             "scheduling": timeline.end - timeline.waiting,
             "work": float(changed.seconds.sum()),

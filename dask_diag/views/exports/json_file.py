@@ -1,4 +1,4 @@
-"""All tables in one JSON file, column by column."""
+"""All tables in one JSON file, column by column, and the findings."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from dask_diag._version import __version__
+from dask_diag.analysis.findings import findings
 from dask_diag.atomic_files import open_text
 from dask_diag.model.recording import Recording
 from dask_diag.views.exports.cells import Column, Value, chunks, facts, tables
@@ -28,7 +29,8 @@ def write_file(recording: Recording, path: Path, compressed: bool) -> None:
 
 def _parts(recording: Recording) -> Iterator[str]:
     about = {"format": "dask_diag recording", "version": __version__, **facts(recording)}
-    yield _encode(about)[:-1] + ',"tables":{'
+    found = [finding.to_dict() for finding in findings(recording)]
+    yield f'{_encode(about)[:-1]},\n"findings":{_encode(found)},\n"tables":{{'
     for position, (name, table) in enumerate(tables(recording)):
         yield f"{',' if position else ''}\n{_encode(name)}:{{"
         for number, column in enumerate(table.columns):

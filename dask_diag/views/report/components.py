@@ -132,6 +132,7 @@ class ShownFinding:
     lost: str
     evidence: str
     advice: str
+    where: str
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from dask_diag.views.report.sections import SECTIONS, Section
 from dask_diag.views.sources import Sources, recording_of
 from dask_diag.views.theme.page import look_of_figures, page_of, template
 
-__all__ = ["report"]
+__all__ = ["report", "write_report"]
 
 _FRAME = "report/report.html"
 
@@ -71,7 +71,11 @@ def report(
     """
     path = as_path(filename, "filename")
     check_target(path, overwrite=True)
-    analysis = Analysis(recording_of(profilers))
+    return write_report(Analysis(recording_of(profilers)), path, mode)
+
+
+def write_report(analysis: Analysis, path: Path, mode: str | None = None) -> Path:
+    """Write the page of `report` about a recording whose facts may be known already."""
     write_text(path, _page(analysis, Resources(mode=mode or "inline")))
     return path
 

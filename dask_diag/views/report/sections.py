@@ -9,7 +9,7 @@ from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings import CODES, Finding, find
 from dask_diag.model.recording import Recording
 from dask_diag.views.escaping import shown
-from dask_diag.views.findings import lost, no_findings
+from dask_diag.views.findings import location, lost, no_findings
 from dask_diag.views.report import plots, work
 from dask_diag.views.report.components import (
     Code,
@@ -44,19 +44,22 @@ class Section(NamedTuple):
 
 def _findings(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     found = list(map(_shown, find(analysis)))
+    start = analysis.recording.start
+    found = [_shown(finding, start) for finding in find(analysis)]
     if found:
         yield Findings(found)
     else:
         yield Text([no_findings(analysis.recording), f"Rules: {', '.join(CODES)}."])
 
 
-def _shown(finding: Finding) -> ShownFinding:
+def _shown(finding: Finding, start: float) -> ShownFinding:
     return ShownFinding(
         code=finding.code,
         severity=finding.severity,
         lost=lost(finding),
         evidence=safe(finding.evidence, 600),
         advice=safe(finding.advice, 400),
+        where=location(finding, start),
     )
 
 
@@ -72,8 +75,8 @@ def _calling_code(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     rows = _facts(analysis.recording, "calling code")
     if not rows:
         yield Text(["The code that computed was not recorded, or its source is not there."])
-    for location, text in rows:
-        yield Code(safe(location), _lines(text))
+    for path, text in rows:
+        yield Code(safe(path), _lines(text))
 
 
 def _lines(text: str) -> str:

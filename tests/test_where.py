@@ -1,0 +1,116 @@
+"""Where findings are, what sort of number they state, and how both are shown."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dask_diag import Finding, Where, export, findings, report, summary
+from dask_diag.analysis import simulation
+from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.findings.where import MOST_INTERVALS, merged_intervals, where_of_tasks
+from dask_diag.views.findings import location
+
+from .test_finding_thresholds import Task, chain, run, two_at_once, with_waits
+
+
+def intervals(*pairs):
+    starts, stops = np.array(pairs, float).reshape(-1, 2).T
+    return merged_intervals(starts, stops)
+
+
+def test_intervals_are_joined_where_they_meet():
+    assert intervals((3, 4), (0, 2), (1, 3)) == ((0.0, 4.0),)
+    assert intervals((3, 4), (0, 2)) == ((0.0, 2.0), (3.0, 4.0))
+    assert intervals((0, 9), (1, 2), (3, 4)) == ((0.0, 9.0),)
+    assert intervals() == intervals((1, 1), (math.nan, 2)) == ()
+
+
+def test_of_many_intervals_the_closest_are_joined():
+    # Gaps of 1, 2, 3, …: the widest remain.
+    starts = np.cumsum(np.arange(30.0) + 1)
+    joined = merged_intervals(starts, starts + 0.5)
+    assert len(joined) == MOST_INTERVALS
+    assert joined[0] == (starts[0], starts[10] + 0.5)
+    assert joined[-1] == (starts[-1], starts[-1] + 0.5)
+
+
+def test_where_tasks_are():
+    tasks = [Task(0, 1, function="f"), Task(1, 2, function="g", worker=1), Task(3, 4, worker=1)]
+    where = where_of_tasks(run(tasks), np.array([1.0, 2.0, math.nan]))
+    assert where == Where(((0.0, 2.0),), ("thread-1", "thread-0"), ("g", "f"))
+    assert where_of_tasks(run(tasks), np.zeros(3)) == Where()
+
+
+def gil_bound():
+    return with_waits(two_at_once(cpu=0.5), "gil-wait")
+
+
+@pytest.mark.leaves_files
+def test_a_finding_says_where_it_is_in_text_and_plain_data(tmp_path):
+    recording = gil_bound()
+    (finding,) = findings(recording)
+    assert finding.where == Where(((0.0, 1.0),), ("thread-0", "thread-1"), ("work",))
+    assert repr(finding.where) in repr(finding)
+    assert f"kind={finding.kind!r}" in repr(finding)
+    text = " ".join(summary(recording).split())
+    assert f"{finding.kind} " in text
+    assert "Where: 0 s to 1.00 s; on thread-0, thread-1." in text
+    page = report(recording, tmp_path / "x.html").read_text()
+    assert "0 s to 1.00 s; on thread-0, thread-1." in page
+    content = json.loads(export(recording, tmp_path / "x.json").read_text())
+    (plain,) = content["findings"]
+    assert plain == json.loads(json.dumps(finding.to_dict()))
+    assert plain["where"]["intervals"] == [[0.0, 1.0]]
+    assert plain["kind"] == finding.kind
+
+
+def test_an_unknown_loss_is_none_in_plain_data():
+    finding = Finding("straggler", "low", math.nan, "evidence", "advice", kind="measured")
+    assert finding.to_dict()["seconds_lost"] is None
+
+
+def test_a_location_shows_the_longest_intervals_and_a_few_names():
+    where = Where(
+        tuple((10.0 + n, 10.1 + n + n / 10) for n in range(5)),
+        tuple(f"thread-{n}" for n in range(6)),
+        ("named", "other\n"),
+    )
+    finding = Finding("straggler", "low", 1.0, "of named", "", kind="about", where=where)
+    assert location(finding, 10.0) == (
+        "2.00 s to 2.30 s, 3.00 s to 3.40 s, 4.00 s to 4.50 s and 2 more; "
+        "on thread-0, thread-1, thread-2, thread-3 and 2 more; in other\\n"
+    )
+    assert location(replace(finding, where=Where()), 10.0) == ""
+
+
+def test_seconds_saved_are_the_difference_of_two_simulations():
+    recording = run([Task(0, 1, 0.2), Task(1, 2, 0.2)], workers=1)
+    analysis = Analysis(with_waits(recording, "io-wait"))
+    assert analysis.seconds_saved(remove={"io-wait"}) == pytest.approx(1.6)
+    assert analysis.seconds_saved(workers=2) == pytest.approx(1.0)
+    assert analysis.seconds_saved(speedup={"work": 2.0}) == pytest.approx(1.0)
+
+
+def test_each_change_is_simulated_once(monkeypatch):
+    replays = []
+    replay = simulation.simulator.replay
+    monkeypatch.setattr(
+        simulation.simulator, "replay", lambda *args: replays.append(1) or replay(*args)
+    )
+    analysis = Analysis(gil_bound())
+    for _ in range(3):
+        analysis.seconds_saved(remove={"gil-wait"})
+    assert len(replays) == 2
+
+
+def test_what_cannot_be_simulated_is_not_known(monkeypatch):
+    damaged = run([Task(0, 1, depends_on=(1,)), Task(1, 2, depends_on=(0,))])
+    assert math.isnan(Analysis(damaged).seconds_saved(workers=4))
+    monkeypatch.setattr("dask_diag.analysis.analysis.MOST_SIMULATED", 3)
+    assert Analysis(run(chain(2))).seconds_saved(workers=4) == pytest.approx(0.0)
+    assert math.isnan(Analysis(run(chain(3))).seconds_saved(workers=4))
