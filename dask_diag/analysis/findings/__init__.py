@@ -9,6 +9,7 @@ from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.before_tasks import graph_preparation, pool_startup, slow_start
 from dask_diag.analysis.findings.cache import cache_pressure
 from dask_diag.analysis.findings.finding import ABOUT, AT_MOST, KINDS, MEASURED, Finding
+from dask_diag.analysis.findings.gil import gil_bound
 from dask_diag.analysis.findings.growth import memory_growth
 from dask_diag.analysis.findings.locks import lock_bound
 from dask_diag.analysis.findings.machine import busy_machine
@@ -22,11 +23,7 @@ from dask_diag.analysis.findings.scheduling import (
 )
 from dask_diag.analysis.findings.state import failed_tasks, late_samples
 from dask_diag.analysis.findings.uneven_end import imbalance, straggler
-from dask_diag.analysis.findings.waiting import (
-    gil_bound,
-    io_bound,
-    serialization_bound,
-)
+from dask_diag.analysis.findings.waiting import io_bound, serialization_bound
 from dask_diag.analysis.findings.where import Where
 from dask_diag.model.recording import Recording, expect_recording
 
