@@ -43,7 +43,6 @@ class Section(NamedTuple):
 
 
 def _findings(analysis: Analysis, figures: Figures) -> Iterator[Part]:
-    found = list(map(_shown, find(analysis)))
     start = analysis.recording.start
     found = [_shown(finding, start) for finding in find(analysis)]
     if found:
