@@ -238,7 +238,7 @@ class Analysis:
     @cached_property
     def available(self) -> float:
         """Worker-seconds of all computations: wall time times workers."""
-        return sum(occupancy.workers * occupancy.wall for occupancy in self.occupancies)
+        return sum(occupancy.worker_seconds for occupancy in self.occupancies)
 
     @cached_property
     def occupied(self) -> float:
