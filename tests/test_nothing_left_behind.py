@@ -77,6 +77,7 @@ def test_callback():
 """
 
 
+@pytest.mark.once
 def test_each_leak_is_an_error_and_a_truth_is_measured_three_times_at_most(tmp_path):
     path = tmp_path / "test_leaks.py"
     path.write_text(textwrap.dedent(LEAKS))
