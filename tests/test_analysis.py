@@ -5,14 +5,18 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from dask_diag import report, schema, summary
+from dask_diag import report, save, schema, summary
 from dask_diag.analysis import critical_path, findings, memory, occupancy, waits
 from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.simulation import simulator
+from dask_diag.cli import main
 from dask_diag.errors import DiagnosticError
+from dask_diag.schema import Activity
 
 from .recordings import example
-from .test_finding_thresholds import chain, overlapping, run, with_waits
+from .test_finding_thresholds import chain, overlapping, run, two_at_once, with_waits
 
 
 @pytest.fixture
@@ -51,6 +55,30 @@ def test_a_report_sweeps_over_the_workers_once(calls, tmp_path):
     # By activity, and by function for the names in findings.
     assert calls == {**ONCE, "_totals": calls["_totals"]}
     assert calls["_totals"] <= 2
+
+
+@pytest.mark.leaves_files
+def test_the_command_sweeps_once_for_the_page_and_the_line_that_it_prints(calls, tmp_path):
+    save(recording(), tmp_path / "run.diag")
+    done = CliRunner().invoke(main, ["report", str(tmp_path / "run.diag")])
+    assert "serial-chain: " in done.output
+    assert calls == {**ONCE, "_totals": calls["_totals"]}
+    assert calls["_totals"] <= 2
+
+
+@pytest.mark.leaves_files
+def test_a_report_simulates_nothing_twice(monkeypatch, tmp_path):
+    changes = []
+    simulated = simulator.Simulator._simulate
+    monkeypatch.setattr(
+        simulator.Simulator,
+        "_simulate",
+        lambda self, change: changes.append(change) or simulated(self, change),
+    )
+    report(with_waits(two_at_once(cpu=0.5), "gil-wait"), tmp_path / "page.html")
+    assert {Activity.GIL_WAIT: 1.0} in [change.remove for change in changes]
+    texts = list(map(str, changes))
+    assert len(set(texts)) == len(texts)
 
 
 def test_a_summary_sweeps_over_the_workers_once(calls):

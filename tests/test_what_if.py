@@ -86,6 +86,14 @@ def test_only_the_five_longest_functions():
     assert names == ["f6", "f5", "f4", "f3", "f2"]
 
 
+@pytest.mark.parametrize(("seconds", "is_tried"), [(0.19, False), (0.21, True)])
+def test_what_can_gain_less_than_a_hundredth_is_not_tried(seconds, is_tried):
+    # Of ten seconds, half of a function, or all of a wait.
+    dsk = {("long", 0): (first,), ("short", 0): (first,)}
+    table = what_if(run_virtually(dsk, {("long", 0): 10 - seconds, ("short", 0): seconds}, 1))
+    assert (("function", "short") in predicted(table)) == is_tried
+
+
 def test_nothing_was_computed():
     empty = Recording(start=0.0, stop=2.0, epoch=0.0)
     assert predicted(what_if(empty)) == {("recorded", ""): 2.0}

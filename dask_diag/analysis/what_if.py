@@ -14,7 +14,7 @@ from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.schema import WAITS, Activity
 
-__all__ = ["what_if"]
+__all__ = ["predictions", "what_if"]
 
 TIMES_AS_MANY = (2, 4, inf)
 FUNCTIONS = 5
@@ -24,8 +24,8 @@ REMOVED = (
     *(Activity.SERIALIZE, Activity.DESERIALIZE, Activity.NONCPU),
     *WAITS,
 )
-WORTH_TRYING = 0.001
-"""Least share of the time of tasks that an activity has whose removal is tried."""
+WORTH_TRYING = 0.01
+"""Least share of the wall time that removing an activity, or half a function, takes off workers."""
 
 
 class _Change(NamedTuple):
@@ -61,7 +61,11 @@ def what_if(recording: Recording, workers: Iterable[int] = ()) -> Table:
     -----
     Changes do not add up: two that each gain a second need not gain two.
     """
-    simulator = Simulator(recording)
+    return predictions(Simulator(recording), workers)
+
+
+def predictions(simulator: Simulator, workers: Iterable[int] = ()) -> Table:
+    """The table of `what_if`; what this simulator has simulated before is not simulated again."""
     names: list[_Change] = []
     seconds: list[float] = []
     for change in _changes(simulator, workers):
@@ -91,16 +95,17 @@ def _changes(simulator: Simulator, workers: Iterable[int]) -> Iterator[_Change]:
     for number in sorted(numbers):
         name = "unlimited" if number == inf else str(int(number))
         yield _Change("workers", name, {"workers": number})
-    for function in _longest_functions(recording):
+    least = WORTH_TRYING * (recording.stop - recording.start)
+    for function in _longest_functions(recording, 2 * least):
         yield _Change("function", function, {"speedup": {function: 2.0}})
     for activity in REMOVED:
-        if simulator.seconds_of(activity) > WORTH_TRYING * simulator.task_seconds:
+        if simulator.seconds_of(activity) > least:
             yield _Change("activity", activity, {"remove": {activity}})
 
 
-def _longest_functions(recording: Recording) -> list[str]:
+def _longest_functions(recording: Recording, least: float) -> list[str]:
     tasks = recording.tasks
     seconds = np.nan_to_num(tasks.stop - tasks.start)
     sums = np.bincount(tasks.function.codes, seconds, minlength=len(tasks.function.values))
     order = np.argsort(-sums, kind="stable")[:FUNCTIONS]
-    return [tasks.function.values[code] for code in order.tolist() if sums[code] > 0]
+    return [tasks.function.values[code] for code in order.tolist() if sums[code] > least]

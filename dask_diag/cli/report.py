@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -21,17 +22,18 @@ __all__ = ["report"]
 @click.option("-f", "--force", is_flag=True, help="Replace the page if it is there.")
 def report(file: str, output: str | None, force: bool) -> None:
     """Write a page about a recording, which needs no network, and print the largest finding."""
-    from dask_diag.analysis.findings import findings
+    from dask_diag.analysis.analysis import Analysis
+    from dask_diag.analysis.findings import find
     from dask_diag.storage import load
     from dask_diag.views.findings import no_findings
-    from dask_diag.views.report.page import report as write_report
+    from dask_diag.views.report.page import write_report
 
     page = output if output is not None else beside(file, ".html")
     check_page(page, force, file)
-    recording = load(file)
-    print_result(f"report: {one_line(write_report(recording, page))}")
-    found = findings(recording)
-    print_result(in_short(found[0]) if found else no_findings(recording))
+    analysis = Analysis(load(file))
+    print_result(f"report: {one_line(write_report(analysis, Path(page)))}")
+    results = find(analysis)
+    print_result(in_short(results[0]) if results else no_findings(analysis.recording))
 
 
 def in_short(finding: Finding) -> str:

@@ -159,6 +159,10 @@ class Diagnostic(Callback):
 
         return visualize(self, **kwargs)
 
+    def _is_on_a_cluster(self) -> bool:
+        """Whether it records what runs on a cluster."""
+        return False
+
     @property
     def is_active(self) -> bool:
         """Whether it is entered or registered now."""
@@ -183,10 +187,10 @@ class Diagnostic(Callback):
         """What a reader must know besides the numbers."""
         notices = list(self.session.faults)
         client = scheduler.distributed_client()
-        if not self.session.computations and client:
+        if not self.session.computations and client and not self._is_on_a_cluster():
             notices.append(
-                f"{type(self).__name__} saw no computation: they ran on {client}, and only local "
-                "schedulers are recorded. Pass scheduler='threads' or 'processes', or close it."
+                f"{type(self).__name__} saw no computation: they ran on {client}, where only "
+                "Profiler and record measure tasks"
             )
         if not scheduler.sees_overlapping_computes():
             notices.append(

@@ -15,7 +15,7 @@ from pathlib import Path
 from dask_diag.atomic_files import already_there
 from dask_diag.errors import RecordingFileError
 
-__all__ = ["close", "create_locked", "lock", "locked"]
+__all__ = ["close", "create_locked", "is_locked_by_any", "lock", "locked"]
 
 _locked_files: set[int] = set()
 """Descriptors of the files that this process has locked."""
@@ -118,6 +118,24 @@ def locked(path: Path) -> Iterator[None]:
         yield
     finally:
         close(file)
+
+
+def is_locked_by_any(file: int) -> bool | None:
+    """Whether any process, this one included, has locked an open file; None if it is not known.
+
+    To try the lock would say it, too, but a writer that comes just then would be refused.
+    """
+    try:
+        locks = Path("/proc/locks").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    # By the inode alone: some file systems have another device there than in `stat`.
+    inode = str(os.fstat(file).st_ino)
+    fields = (line.split() for line in locks.splitlines())
+    return any(
+        "FLOCK" in words and any(word.rpartition(":")[2] == inode for word in words if ":" in word)
+        for words in fields
+    )
 
 
 def _is_at(file: int, path: Path) -> bool:

@@ -18,7 +18,7 @@ from dask_diag.storage import zip_stream
 from dask_diag.storage.chunks import Chunk, decode_chunk, joined
 from dask_diag.storage.zip_stream import ABOUT, CHUNK, FORMAT, PROVISIONAL, SCHEMA_VERSION, Entry
 
-__all__ = ["load"]
+__all__ = ["check_first_entry", "load", "open_without_blocking"]
 
 _EXPECTED = f"expected a {FORMAT} of version {SCHEMA_VERSION}"
 _ADVICE = "record it again, or get another copy"
@@ -44,7 +44,7 @@ def load(path: str | os.PathLike[str]) -> Recording:
     """
     data = memoryview(_content(path))
     entries = zip_stream.read_entries(data)
-    first = _checked(path, data, next(entries, None))
+    first = check_first_entry(path, data, next(entries, None))
     reading = _Reading(first, entries)
     if not reading.chunks:
         raise RecordingFileError(
@@ -69,7 +69,7 @@ def _content(path: str | os.PathLike[str]) -> bytes:
     with (
         os_errors_as("read", name, RecordingFileError),
         # As it was given: with a slash at its end it is no file.
-        open(os.fspath(path), "rb", opener=_open_without_blocking) as file,
+        open(os.fspath(path), "rb", opener=open_without_blocking) as file,
     ):
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
@@ -80,15 +80,21 @@ def _content(path: str | os.PathLike[str]) -> bytes:
         return head + file.read(max(0, status.st_size - len(head)))
 
 
-def _open_without_blocking(path: str, flags: int) -> int:
+def open_without_blocking(path: str, flags: int) -> int:
     """Open a pipe, too, without waiting for its writer."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-def _checked(
+def check_first_entry(
     path: str | os.PathLike[str], data: memoryview, first: tuple[Entry, memoryview] | None
 ) -> Entry:
-    """The first entry of a recording; every other file is refused."""
+    """The first entry of a recording; every other file is refused.
+
+    Raises
+    ------
+    RecordingFileError
+        If it is of another kind, of another version, or its beginning is damaged.
+    """
     if first is None and bytes(data[30 : 30 + len(ABOUT)]) == ABOUT.encode():
         raise RecordingFileError(f"cannot read {path}: its beginning is damaged; {_ADVICE}")
     if first is None or first[0].name != ABOUT:

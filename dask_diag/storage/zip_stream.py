@@ -16,7 +16,9 @@ from typing import NamedTuple
 __all__ = [
     "ABOUT",
     "CHUNK",
+    "CHUNK_HEADER_SIZE",
     "FORMAT",
+    "IN_DIRECTORY",
     "MAX_SIZE",
     "PROVISIONAL",
     "SCHEMA_VERSION",
@@ -38,9 +40,13 @@ MAX_SIZE = 0xFFFFFFFF - (1 << 24)
 """Bytes that a zip archive without further extensions can have, its directory included."""
 
 SIGNATURE = b"PK\3\4"
+IN_DIRECTORY = b"PK\1\2"
+"""How the directory begins."""
 _END_SIGNATURE = b"PK\5\6"
 
 _HEADER = Struct("<4s5H3I2H")
+CHUNK_HEADER_SIZE = _HEADER.size + len(CHUNK) + 8
+"""Bytes of a chunk before its content."""
 _DIRECTORY_ENTRY = Struct("<4s6H3I5H2I")
 _END = Struct("<4s4H2IH")
 _END_64 = Struct("<4sQ2H2I4Q")
@@ -78,7 +84,7 @@ class Entry(NamedTuple):
         """Its lines in the directory."""
         name = self.name.encode("ascii")
         sizes = (self.checksum, self.size, self.size, len(name), 0, 0, 0, 0, 0, self.start)
-        return _DIRECTORY_ENTRY.pack(b"PK\1\2", 10, *_CONSTANT, *sizes) + name
+        return _DIRECTORY_ENTRY.pack(IN_DIRECTORY, 10, *_CONSTANT, *sizes) + name
 
 
 def about() -> bytes:

@@ -53,6 +53,7 @@ class _Recorded:
     workers: IntArray
     cpu: FloatArray
     worker_cpu: float
+    pool_cpu: float
     moments: Moments
 
     @property
@@ -64,6 +65,13 @@ class _Recorded:
     def switching_cpu(self) -> float:
         """CPU seconds of worker threads outside tasks; 0 if not known, as in other processes."""
         return max(self.worker_cpu - float(self.cpu.sum()), 0.0)
+
+    @property
+    def scheduler_cpu(self) -> float:
+        """CPU seconds of the scheduler's thread, without those of tasks; 0 if not known."""
+        cpu = float(np.nan_to_num(self.computation["scheduler_cpu"]))
+        is_in_tasks = self.computation["scheduler"] == "synchronous"
+        return max(cpu - float(self.cpu.sum()), 0.0) if is_in_tasks else cpu
 
     @property
     def ordered(self) -> float:
@@ -89,7 +97,8 @@ def works_of(recording: Recording) -> dict[str, Work]:
     rows_of = rows_by(tasks.computation)
     edges_of = rows_by_code(tasks.computation.codes[dependencies.task])
     code_of = {name: code for code, name in enumerate(tasks.computation.values)}
-    cpu_of_workers = _cpu_of_workers(recording)
+    cpu_of_workers = _cpu_of_threads(recording, {"tasks"})
+    cpu_of_pools = _cpu_of_threads(recording, {"native", "python"})
     number = np.empty(len(tasks), np.int64)
     works = {}
     for computation in recording.computations.to_dicts():
@@ -106,6 +115,7 @@ def works_of(recording: Recording) -> dict[str, Work]:
             workers=tasks.worker.codes[rows].astype(np.int64),
             cpu=np.nan_to_num(np.maximum(tasks.thread_cpu[rows], 0.0)),
             worker_cpu=cpu_of_workers.get(name, 0.0),
+            pool_cpu=cpu_of_pools.get(name, 0.0),
             moments=moments.rows(rows),
         )
         task, depends_on = dependencies.task[edges], dependencies.depends_on[edges]
@@ -113,10 +123,12 @@ def works_of(recording: Recording) -> dict[str, Work]:
     return works
 
 
-def _cpu_of_workers(recording: Recording) -> dict[str, float]:
-    """CPU seconds of the threads that ran tasks, by computation."""
-    threads = recording.threads.rows(recording.threads.kind.where("tasks"))
-    return dict(zip(threads.computation.tolist(), threads.cpu_seconds.tolist(), strict=True))
+def _cpu_of_threads(recording: Recording, kinds: set[str]) -> dict[str, float]:
+    """CPU seconds of threads of these kinds, by computation."""
+    threads = recording.threads.rows(recording.threads.kind.is_in(kinds))
+    names = threads.computation
+    sums = np.bincount(names.codes, threads.cpu_seconds, minlength=len(names.values))
+    return dict(zip(names.values, sums.tolist(), strict=True))
 
 
 def _work(recorded: _Recorded, task: IntArray, depends_on: IntArray) -> Work:
@@ -148,6 +160,8 @@ def _work(recorded: _Recorded, task: IntArray, depends_on: IntArray) -> Work:
         deliver=collecting.deliver,
         notice=collecting.notice,
         submit=collecting.submit,
+        scheduler_cpu=recorded.scheduler_cpu,
+        pool_cpu=recorded.pool_cpu,
         startup=startup,
         graph=max(recorded.ordered - called, 0.0),
         before=float(moments.submitted[0]) - recorded.ordered,

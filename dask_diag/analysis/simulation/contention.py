@@ -8,7 +8,7 @@ from dask_diag.analysis.simulation.replay import Timeline
 from dask_diag.analysis.simulation.work import Work
 from dask_diag.columns import FloatArray
 
-__all__ = ["contention"]
+__all__ = ["contention", "least_seconds"]
 
 
 def contention(timeline: Timeline, work: Work, cpus: float, gils: float) -> float:
@@ -35,6 +35,17 @@ def contention(timeline: Timeline, work: Work, cpus: float, gils: float) -> floa
         load = np.cumsum(np.concatenate([share, -share])[order])[:-1]
         slowness = np.maximum(slowness, (load + scheduler) / available)
     return float((durations * (slowness - 1.0)).sum())
+
+
+def least_seconds(work: Work, cpus: float, gils: float) -> float:
+    """Seconds that no number of workers takes less than: all CPU seconds need so many CPUs.
+
+    So do those that need the GIL. The average over the whole computation counts, also where
+    `contention` sees no moment in which too much runs at once.
+    """
+    serial = work.scheduler_cpu + work.switching * len(work)
+    of_cpus = (float(work.cpu.sum()) + work.pool_cpu + serial) / cpus
+    return max(of_cpus, (float(work.gil.sum()) + serial) / gils, work.scheduler_cpu)
 
 
 def _shares(seconds: FloatArray, took: FloatArray) -> FloatArray:

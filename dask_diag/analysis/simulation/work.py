@@ -44,6 +44,10 @@ class Work:
         From there to its collection, if the scheduler was waiting for it.
     submit : float
         Scheduler: what sending tasks to a worker takes.
+    scheduler_cpu : float
+        CPU seconds of the scheduler's thread, which need the GIL, too.
+    pool_cpu : float
+        CPU seconds of other threads that tasks use: native pools, and Python's.
     startup : tuple of float
         What the first tasks that a worker is sent take longer to start, worker by worker.
     graph : float
@@ -69,6 +73,8 @@ class Work:
     deliver: FloatArray
     notice: FloatArray
     submit: float
+    scheduler_cpu: float
+    pool_cpu: float
     startup: tuple[float, ...]
     graph: float
     before: float

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.what_if import what_if
+from dask_diag.analysis.what_if import predictions as table_of
 from dask_diag.views.report.components import Grid, Part, Text, not_there, safe
+from dask_diag.views.report.figures import Figures
 from dask_diag.views.text import counted
 from dask_diag.views.what_if import HEADINGS, NOTE, prediction_rows
 
@@ -16,7 +17,7 @@ _TASKS_SIMULATED = 100_000
 """Up to so many tasks the simulator's dozen replays take a few seconds."""
 
 
-def predictions(analysis: Analysis) -> Iterator[Part]:
+def predictions(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     """The wall time with more workers, quicker functions, and without waits."""
     tasks = len(analysis.recording.tasks)
     if not tasks:
@@ -25,6 +26,6 @@ def predictions(analysis: Analysis) -> Iterator[Part]:
     if tasks > _TASKS_SIMULATED:
         yield Text([f"Not simulated for {counted(tasks, 'task')}; dask-diag what-if does."])
         return
-    rows = [tuple(map(safe, row)) for row in prediction_rows(what_if(analysis.recording))]
+    rows = [tuple(map(safe, row)) for row in prediction_rows(table_of(analysis.simulator))]
     yield Grid("Predicted wall time", HEADINGS, rows)
     yield Text([NOTE])

@@ -1,0 +1,103 @@
+"""What a live view says in words: the same in a terminal, in a page and in a notebook."""
+
+from __future__ import annotations
+
+import math
+
+from dask_diag.formatting import count, seconds
+from dask_diag.live.model import LiveModel
+from dask_diag.live.progress import ComputationProgress, seconds_left
+from dask_diag.schema import ProgressPhase
+from dask_diag.storage.follow import FollowState
+
+__all__ = ["about", "duration", "percent_done", "progress_lines", "state_line"]
+
+_QUIET = 5.0
+"""Seconds without anything written from which on it is said."""
+
+
+def duration(value: float) -> str:
+    """How long something has taken so far, to the second."""
+    whole = max(0, int(value))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+
+
+def about(value: float) -> str:
+    """An estimate, of not more digits than it deserves."""
+    if value < 10:
+        return "less than 10 s"
+    if value < 55:
+        return f"about {5 * math.ceil(value / 5)} s"
+    if value < 3300:
+        return f"about {math.ceil(value / 60)} min"
+    return f"about {value / 3600:.1f} h"
+
+
+def percent_done(progress: ComputationProgress) -> str:
+    """It is 100% when all is done, and not before."""
+    return f"{int(100 * progress.share)}%"
+
+
+def state_line(model: LiveModel, name: str, now: float) -> str:
+    """What the recording is, and since when.
+
+    Parameters
+    ----------
+    model : LiveModel
+    name : str
+        Of the file.
+    now : float
+        In the recording's seconds.
+    """
+    lasted = duration(now - model.start)
+    if model.state == FollowState.WAITING:
+        return f"waiting for {name}" if not model.has_rows else f"{name} is gone"
+    if model.state == FollowState.NOT_A_RECORDING:
+        return f"not a recording: {model.problem}"
+    if model.state == FollowState.COMPLETE:
+        return f"complete: {seconds(model.stop - model.start)}"
+    if model.state == FollowState.DAMAGED:
+        return "damaged: the file has changed since it was closed"
+    if model.state == FollowState.TRUNCATED:
+        return f"truncated after {seconds(model.stop - model.start)}: its program ended early"
+    quiet = f", nothing written for {duration(model.quiet)}" if model.quiet >= _QUIET else ""
+    return f"{_activity(model)} for {lasted}{quiet}"
+
+
+def _activity(model: LiveModel) -> str:
+    phases = {progress.phase for progress in model.progress.running.values()}
+    if ProgressPhase.TASKS in phases or not phases:
+        return "running"
+    return "preparing"
+
+
+def progress_lines(model: LiveModel, now: float) -> list[str]:
+    """What each computation that runs does; what there is else to say, if none does."""
+    lines = [_progress_line(each, now) for each in model.progress.running.values()]
+    if lines or not model.has_rows:
+        return lines
+    ended = model.progress.ended
+    done = f"{count(model.recorded)} tasks"
+    if model.failed:
+        done += f", {count(model.failed)} failed"
+    if model.state == FollowState.GROWING:
+        return [
+            f"no computation runs now; {count(ended)} ended, {done}" if ended else "no task yet"
+        ]
+    return [f"{done} of {count(ended)} computation{'s' * (ended != 1)}"]
+
+
+def _progress_line(progress: ComputationProgress, now: float) -> str:
+    so_far = f"{duration(now - progress.since)} so far"
+    if progress.phase == ProgressPhase.GRAPH:
+        return f"dask makes a graph, {so_far}"
+    if progress.phase == ProgressPhase.ORDERING:
+        return f"ordering {count(progress.total)} tasks, {so_far}"
+    left = seconds_left(progress, now)
+    rest = "" if left is None else f", {about(left)} left"
+    done, total = count(progress.finished), count(progress.total)
+    return f"{done} of {total} tasks, {percent_done(progress)}{rest}"

@@ -1,0 +1,313 @@
+"""A recording while it is written, from any process: each poll reads what was added since.
+
+Nothing is asked of the writer, and its lock is never taken, not even to see whether it is: a writer
+that comes just then would be refused. The kernel's list of locks says it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+from typing import NamedTuple
+
+from dask_diag.atomic_files import as_path
+from dask_diag.errors import RecordingFileError
+from dask_diag.storage import zip_stream
+from dask_diag.storage.chunks import Chunk, decode_chunk
+from dask_diag.storage.locking import is_locked_by_any
+from dask_diag.storage.reading import check_first_entry, open_without_blocking
+from dask_diag.storage.zip_stream import CHUNK, PROVISIONAL, Entry
+
+__all__ = ["QUIET", "FollowState", "Follower", "Update"]
+
+QUIET = 2.0
+"""Seconds without a change after which a file that nobody has locked is not written any more."""
+_MOST_AT_ONCE = 4 << 20
+"""Bytes that one poll reads, if no entry is larger: what catching up takes of memory is bounded."""
+_LONGEST_HEADER = 1 << 10
+
+
+class FollowState:
+    """What a file that is followed can be."""
+
+    WAITING = "waiting"
+    """There is none yet, or nothing in it."""
+    GROWING = "growing"
+    COMPLETE = "complete"
+    TRUNCATED = "truncated"
+    """Its writer ended without closing it."""
+    DAMAGED = "damaged"
+    """It was closed and has changed since."""
+    NOT_A_RECORDING = "not a recording"
+
+
+class Update(NamedTuple):
+    """What a poll found.
+
+    Attributes
+    ----------
+    fresh : bool
+        Whether the chunks are those of another recording, or of the same from its beginning: all
+        that came before is to be forgotten.
+    chunks : list of Chunk
+        New rows that stay.
+    provisional : Chunk or None
+        Rows that are true for now, in place of those of the poll before.
+    state : str
+        One of `FollowState`.
+    behind : bool
+        Whether there is more to be read at once.
+    quiet : float
+        Seconds for which the file has not changed.
+    problem : str
+        Why it is not a recording.
+    """
+
+    fresh: bool
+    chunks: list[Chunk]
+    provisional: Chunk | None
+    state: str
+    behind: bool = False
+    quiet: float = 0.0
+    problem: str = ""
+
+
+class _Status(NamedTuple):
+    """What changes when a file is written or replaced."""
+
+    device: int
+    inode: int
+    size: int
+    modified: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> _Status:
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+class Follower:
+    """Reads a recording as it grows.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        The file need not be there yet, and may be replaced at any time.
+    clock : callable, optional
+        Seconds.
+    is_locked : callable, optional
+        Whether any process has locked an open file; None if that is not known.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        clock: Callable[[], float] = monotonic,
+        is_locked: Callable[[int], bool | None] = is_locked_by_any,
+    ) -> None:
+        self._path = as_path(path, error=RecordingFileError)
+        self._clock = clock
+        self._is_locked = is_locked
+        self._status: _Status | None = None
+        self._changed = clock()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begin with the file's first byte again."""
+        self._head = b""
+        self._entries: list[Entry] = []
+        self._end = 0
+        self._provisional: Chunk | None = None
+        self._last_entry: Entry | None = None
+        self._state = FollowState.WAITING
+        self._behind = True
+        self._is_settled = False
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._path
+
+    def poll(self) -> Update:
+        """Read what is new. Whatever is wrong with the file is a state, and never raised."""
+        try:
+            file = open_without_blocking(
+                os.fspath(self._path), os.O_RDONLY | getattr(os, "O_BINARY", 0)
+            )
+        except FileNotFoundError:
+            self._status = None
+            self._forget()
+            return self._nothing(FollowState.WAITING)
+        except OSError as error:
+            return self._nothing(FollowState.NOT_A_RECORDING, error.strerror or str(error))
+        try:
+            return self._poll(file)
+        except RecordingFileError as error:
+            self._forget()
+            return self._nothing(FollowState.NOT_A_RECORDING, str(error))
+        except OSError as error:
+            self._forget()
+            return self._nothing(FollowState.WAITING, error.strerror or str(error))
+        finally:
+            os.close(file)
+
+    def _nothing(self, state: str, problem: str = "") -> Update:
+        return Update(False, [], None, state, problem=problem)
+
+    def _poll(self, file: int) -> Update:
+        now, status = self._clock(), os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            raise RecordingFileError(f"cannot read {self._path}: it is not a regular file")
+        new = _Status.of(status)
+        if new != self._status:
+            self._note_change(new, now)
+        elif not self._behind and self._is_settled:
+            return self._unchanged(file, now)
+        else:
+            self._is_settled = not self._behind
+        is_fresh = self._check_head(file)
+        chunks = self._read_chunks(file) if self._head else []
+        if self._head and self._read_head(file) != self._head:
+            # Another recording took its place while it was read: the next poll has that one.
+            self._forget()
+            return self._nothing(FollowState.WAITING)
+        state = self._state_of(file, now)
+        return Update(is_fresh, chunks, self._provisional, state, self._behind, now - self._changed)
+
+    def _note_change(self, new: _Status, now: float) -> None:
+        was_over = self._state not in (FollowState.WAITING, FollowState.GROWING)
+        if was_over or new.size < self._end:
+            # Nobody appends to it: what was read may have changed, too.
+            self._forget()
+        self._status, self._changed, self._behind = new, now, True
+        # What was written within a tick of the file system's clock after it was read does not show:
+        # it is read once more.
+        self._is_settled = False
+
+    def _unchanged(self, file: int, now: float) -> Update:
+        if self._state in (FollowState.WAITING, FollowState.GROWING):
+            self._state = self._state_of(file, now)
+        quiet = now - self._changed
+        return Update(False, [], self._provisional, self._state, quiet=quiet)
+
+    def _check_head(self, file: int) -> bool:
+        """Note which recording it is, if that is another than before."""
+        head = self._read_head(file)
+        if self._head and head == self._head:
+            return False
+        self._forget()
+        first = next(zip_stream.read_entries(memoryview(head)), None)
+        if first is None and _may_become_one(head):
+            self._behind = False
+            return False
+        entry = check_first_entry(self._path, memoryview(head), first)
+        if len(head) < entry.stop + zip_stream.CHUNK_HEADER_SIZE:
+            self._behind = False
+            return False
+        self._head = head
+        self._entries = [entry]
+        self._end = entry.stop
+        self._state = FollowState.GROWING
+        return True
+
+    def _read_head(self, file: int) -> bytes:
+        """The first entry and the header of the second, which has the checksum of a first chunk.
+
+        No two recordings have the same.
+        """
+        head = _read(file, 0, _LONGEST_HEADER)
+        first = next(zip_stream.read_entries(memoryview(head)), None)
+        return head[: first[0].stop + zip_stream.CHUNK_HEADER_SIZE] if first else head
+
+    def _read_chunks(self, file: int) -> list[Chunk]:
+        """The next chunks, and what is provisional after the last."""
+        chunks: list[Chunk] = []
+        size = _MOST_AT_ONCE
+        data = memoryview(_read(file, self._end, size))
+        while not (entries := list(zip_stream.read_entries(data))) and len(data) == size:
+            size *= 2
+            data = memoryview(_read(file, self._end, size))
+        self._provisional, self._last_entry = None, None
+        start = self._end
+        self._behind = len(data) == size
+        for entry, payload in entries:
+            chunk = self._decoded(entry, payload)
+            if chunk is None:
+                self._behind = False
+                break
+            if entry.name.startswith(PROVISIONAL):
+                self._provisional = chunk
+                self._last_entry = entry._replace(start=start + entry.start)
+                break
+            chunks.append(chunk)
+            self._entries.append(entry._replace(start=start + entry.start))
+            self._end = self._entries[-1].stop
+        return chunks
+
+    def _decoded(self, entry: Entry, payload: memoryview) -> Chunk | None:
+        """The chunk, if it is the next one or what is provisional after the last."""
+        number = len(self._entries) - 1
+        if entry.name not in (f"{CHUNK}{number:08}", f"{PROVISIONAL}{number - 1:08}"):
+            return None
+        try:
+            return decode_chunk(payload)
+        except Exception:
+            # As when loading: another program wrote it, and what it means is not clear.
+            return None
+
+    def _state_of(self, file: int, now: float) -> str:
+        """What the file is, if it has not changed since it was read."""
+        end = self._end if self._last_entry is None else self._last_entry.stop
+        if self._behind or _Status.of(os.fstat(file)) != self._status:
+            return self._state
+        is_quiet, is_locked = now - self._changed >= QUIET, self._is_locked(file)
+        if _Status.of(os.fstat(file)) != self._status:
+            return self._state
+        size = 0 if self._status is None else self._status.size
+        if self._head and self._ends_with_its_directory(file, end):
+            self._state = FollowState.COMPLETE
+        elif not size or is_locked or (is_locked is None and not is_quiet):
+            pass
+        elif self._head and zip_stream.ends_with_directory(_read_last(file, size)):
+            self._state = FollowState.DAMAGED
+        elif is_quiet and is_locked is not None:
+            self._state = FollowState.TRUNCATED
+        return self._state
+
+    def _ends_with_its_directory(self, file: int, end: int) -> bool:
+        # The directory of a long recording is long: it is made when there is one to compare.
+        if _read(file, end, len(zip_stream.IN_DIRECTORY)) != zip_stream.IN_DIRECTORY:
+            return False
+        expected = zip_stream.directory(self._whole(), end)
+        return _read(file, end, len(expected) + 1) == expected
+
+    def _whole(self) -> list[Entry]:
+        """The entries of a file that was closed, or of one that a killed process left."""
+        return self._entries if self._last_entry is None else [*self._entries, self._last_entry]
+
+
+def _may_become_one(head: bytes) -> bool:
+    """Whether it is how a recording begins."""
+    begin = zip_stream.entry(zip_stream.ABOUT, zip_stream.about(), 0)[0]
+    return begin.startswith(head)
+
+
+def _read(file: int, start: int, size: int) -> bytes:
+    """Up to so many bytes."""
+    parts = []
+    while size > 0:
+        os.lseek(file, start, os.SEEK_SET)
+        part = os.read(file, size)
+        if not part:
+            break
+        parts.append(part)
+        start += len(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _read_last(file: int, size: int) -> memoryview:
+    return memoryview(_read(file, max(0, size - _LONGEST_HEADER), _LONGEST_HEADER))

@@ -1,0 +1,334 @@
+"""The state of a live view: its sums are those of the file, and its progress never falls."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import dask
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from dask_diag import load, record
+from dask_diag.analysis.functions import by_function
+from dask_diag.live.arrays import Growing, TaskArrays
+from dask_diag.live.findings_so_far import FindingsSoFar
+from dask_diag.live.model import LiveModel
+from dask_diag.live.progress import ComputationProgress, Progress, seconds_left
+from dask_diag.live.screen import screen, sparkline
+from dask_diag.live.texts import about, duration, percent_done, progress_lines, state_line
+from dask_diag.live.viewer import Viewer
+from dask_diag.storage.chunks import Chunk
+from dask_diag.storage.follow import FollowState, Update
+from dask_diag.storage.writing import Writer
+
+from .recordings import NOTHING, chunks_of_example, example
+from .tables import filled_table
+
+pytestmark = pytest.mark.leaves_files
+
+
+def chunk_of(recording):
+    values = {"start": recording.start, "stop": recording.stop, "epoch": recording.epoch}
+    values["notices"] = recording.notices
+    return Chunk(values, {n: t for n, t in recording.tables().items() if len(t)})
+
+
+def update(*recordings, provisional=None, fresh=False, state=FollowState.GROWING, quiet=0.0):
+    shown = None if provisional is None else chunk_of(provisional)
+    return Update(fresh, [chunk_of(r) for r in recordings], shown, state, quiet=quiet)
+
+
+def progress_of(**columns):
+    rows = {name: [value] for name, value in columns.items()}
+    return filled_table("progress", {"computation": ["c"], "phase": ["tasks"], **rows})
+
+
+def running(**columns):
+    return replace(NOTHING, progress=progress_of(**columns))
+
+
+def tasks(function="inc", count=10, seconds=2.0, start=100.0, computation="c"):
+    starts = start + np.arange(count)
+    columns = {"function": [function] * count, "start": starts, "stop": starts + seconds}
+    return filled_table("tasks", {**columns, "computation": [computation] * count})
+
+
+def test_sums_are_those_of_the_file(tmp_path):
+    with Writer("run.diag") as writer:
+        viewer = Viewer("run.diag")
+        for chunk in chunks_of_example(400):
+            writer.append(chunk)
+            viewer.poll()
+    viewer.poll()
+    recording = load("run.diag")
+    assert viewer.model.state == FollowState.COMPLETE
+    assert viewer.model.recorded == len(recording.tasks)
+    expected = {row["function"]: row for row in by_function(recording).to_dicts()}
+    assert {n: s.tasks for n, s in viewer.model.functions.items()} == {
+        name: row["tasks"] for name, row in expected.items()
+    }
+    for name, sums in viewer.model.functions.items():
+        assert sums.seconds == pytest.approx(expected[name]["wall"])
+
+
+def test_a_real_recording_gives_the_numbers_of_its_summary():
+    viewer = Viewer("run.diag")
+    viewer.poll()
+    with record("run.diag"):
+        dask.compute(*[dask.delayed(sum)([n, 1]) for n in range(50)], scheduler="threads")
+    viewer.poll()
+    recording, model = load("run.diag"), viewer.model
+    (row,) = by_function(recording).to_dicts()
+    sums = model.functions["sum"]
+    assert (sums.tasks, sums.seconds) == (row["tasks"], pytest.approx(row["wall"]))
+    assert model.progress.planned_by_function() == {"sum": 50}
+    assert model.progress.ended == 1
+    assert not model.running
+    assert model.machine.cpus >= 1
+    assert model.machine.memory > 1e8
+    assert progress_lines(model, viewer.now) == ["50 tasks of 1 computation"]
+    time = model.worker_time()
+    assert sum(time) == pytest.approx(
+        recording.computations.workers[0]
+        * (recording.computations.stop[0] - recording.computations.prepared[0])
+    )
+
+
+def test_another_recording_takes_the_place_of_all_numbers():
+    model = LiveModel()
+    model.apply(update(replace(NOTHING, tasks=tasks(count=5)), fresh=True))
+    model.apply(update(replace(NOTHING, tasks=tasks("other", count=3)), fresh=True))
+    assert {n: s.tasks for n, s in model.functions.items()} == {"other": 3}
+    assert (len(model.tasks), model.recorded) == (3, 3)
+
+
+def test_of_a_file_that_is_gone_the_last_state_is_shown_on():
+    model = LiveModel()
+    model.apply(update(replace(NOTHING, tasks=tasks()), provisional=running(total=9, finished=3)))
+    model.apply(Update(False, [], None, FollowState.WAITING))
+    assert model.recorded == 10
+    assert state_line(model, "run.diag", 0.0) == "run.diag is gone"
+    assert model.progress.running["c"].finished == 3
+
+
+def test_running_tasks_are_those_without_a_stop_the_longest_first():
+    columns = {"key": ["a-1", "b-1", "c-1", "d-1"], "function": list("abcd")}
+    times = {"start": [3.0, 1.0, np.nan, 2.0], "stop": [np.nan, np.nan, np.nan, 2.5]}
+    provisional = replace(NOTHING, tasks=filled_table("tasks", {**columns, **times}))
+    model = LiveModel()
+    model.apply(update(NOTHING, provisional=provisional))
+    assert [task.key for task in model.running] == ["b-1", "a-1"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 40)), max_size=20))
+def test_progress_is_never_above_all_and_never_falls(seen):
+    progress, shares = Progress(), [0.0]
+    for finished, total in seen:
+        progress.show(running(total=max(total, 40), finished=finished))
+        shares.append(progress.running["c"].share)
+    assert max(shares) <= 1.0
+    assert shares == sorted(shares)
+
+
+def test_all_tasks_but_one_are_not_100_percent():
+    assert percent_done(ComputationProgress(total=1000, finished=999)) == "99%"
+    assert percent_done(ComputationProgress(total=1000, finished=1000)) == "100%"
+    assert percent_done(ComputationProgress()) == "0%"
+
+
+def half_done(**changes):
+    return ComputationProgress(
+        **{
+            "since": 100.0,
+            "total": 40,
+            "finished": 10,
+            "planned": {"load": 20, "mean": 20},
+            "done": {"load": 10},
+            "seconds": {"load": 40.0},
+            **changes,
+        }
+    )
+
+
+def test_what_is_left_is_the_seconds_of_planned_tasks_over_workers():
+    # Two workers were busy for 20 s: 40 s of tasks. Left are 10 of 4 s, and 20 that take as long as
+    # others, as none of them is done: 120 s of tasks, 60 s of two workers.
+    assert seconds_left(half_done(), 120.0) == pytest.approx(60.0)
+    known = half_done(done={"load": 10, "mean": 5}, seconds={"load": 40.0, "mean": 0.5})
+    assert seconds_left(known, 120.0) == pytest.approx((40 + 15 * 0.1) * 20 / 40.5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "now"),
+    [
+        ({}, 109.9),
+        ({"finished": 1}, 120.0),
+        ({"phase": "ordering"}, 120.0),
+        ({"seconds": {}, "done": {}}, 120.0),
+    ],
+)
+def test_there_is_no_estimate_that_would_be_a_guess(changes, now):
+    assert seconds_left(half_done(**changes), now) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(3, "less than 10 s"), (21, "about 25 s"), (61, "about 2 min"), (9000, "about 2.5 h")],
+)
+def test_an_estimate_has_few_digits(seconds, text):
+    assert about(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.9, "0 s"), (75, "1 min 15 s"), (3725, "1 h 02 min"), (-1, "0 s")]
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_what_dask_does_before_the_first_task_is_said():
+    model = LiveModel()
+    graph = replace(NOTHING, progress=progress_of(computation="", phase="graph", since=10.0))
+    model.apply(update(NOTHING, provisional=graph))
+    assert progress_lines(model, 22.5) == ["dask makes a graph, 12 s so far"]
+    ordering = running(phase="ordering", since=20.0, total=950_669)
+    model.apply(update(provisional=ordering))
+    assert progress_lines(model, 75.0) == ["ordering 950,669 tasks, 55 s so far"]
+    assert state_line(model, "x", 75.5) == "preparing for 1 min 15 s"
+    model.apply(update(provisional=running(total=34_338, finished=12_204, since=70.0)))
+    assert progress_lines(model, 75.0) == ["12,204 of 34,338 tasks, 35%"]
+
+
+def test_a_writer_that_is_quiet_is_said_to_be():
+    model = LiveModel()
+    model.apply(update(NOTHING, quiet=12.0))
+    assert state_line(model, "x", 20.5) == "running for 20 s, nothing written for 12 s"
+
+
+@given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 30)), max_size=60), st.integers(1, 9))
+def test_tasks_in_an_interval_are_all_that_touch_it(times, size):
+    arrays = TaskArrays()
+    start = np.array([a for a, _ in times])
+    stop = start + np.array([b for _, b in times])
+    for n in range(0, len(start), size):
+        rows = slice(n, n + size)
+        count = len(start[rows])
+        columns = {"start": start[rows], "stop": stop[rows], "function": ["f"] * count}
+        arrays.extend(filled_table("tasks", columns))
+    found = arrays.between(20.0, 40.0)
+    inside = (stop >= 20.0) & (start <= 40.0)
+    assert found["start"].tolist() == start[inside].tolist()
+
+
+def test_columns_grow():
+    column = Growing("f8")
+    for n in range(10):
+        column.extend(np.arange(n * 700.0, (n + 1) * 700.0))
+    assert column.values.tolist() == list(range(7000))
+
+
+def drawn(viewer, width=80, height=24):
+    console = Console(file=io.StringIO(), width=width, highlight=False)
+    console.print(screen(viewer, width, height))
+    return console.file.getvalue().split("\n")
+
+
+class Shown:
+    """A viewer of a model that is made by hand."""
+
+    def __init__(self, model, name="run.diag", now=130.0):
+        self.model, self.name, self.now = model, name, now
+
+
+def busy_model(functions=30, long_name="f"):
+    model = LiveModel()
+    chunks = [
+        replace(NOTHING, tasks=tasks(f"{long_name}{n}", count=n + 1)) for n in range(functions)
+    ]
+    keys = [f"slow-{n}" for n in range(9)]
+    resources = {"time": np.arange(90.0), "cpu": np.arange(90.0), "memory": np.full(90, 1e9)}
+    chunks.append(replace(NOTHING, resources=filled_table("resources", resources)))
+    provisional = replace(
+        running(total=2000, finished=465, since=100.0),
+        tasks=filled_table("tasks", {"key": keys, "start": np.arange(9.0), "worker": ["w"] * 9}),
+    )
+    model.apply(update(*chunks, provisional=provisional, fresh=True))
+    return model
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (40, 16)])
+def test_a_frame_fits_the_terminal(width, height):
+    model = busy_model(long_name="function_with_a_name_that_is_quite_long_for_a_terminal_" * 2)
+    lines = drawn(Shown(model), width, height)
+    assert len(lines) <= height
+    assert max(map(len, lines)) <= width
+    assert "465 of 2,000 tasks, 23%" in lines[1]
+
+
+def test_a_frame_has_the_longest_running_task_and_functions_by_seconds():
+    lines = drawn(Shown(busy_model()))
+    functions = [line.split()[0] for line in lines if line.startswith("f") and line[1].isdigit()]
+    assert functions[:2] == ["f29", "f28"]
+    running_lines = [line for line in lines if line.startswith("slow-")]
+    assert running_lines[0].startswith("slow-0")
+    assert "2 min 10 s" in running_lines[0]
+
+
+def test_keys_cannot_move_the_cursor():
+    model = LiveModel()
+    key = "\x1b[2Jboo[red]\n-1"
+    hostile = {"key": [key], "function": [key], "start": [1.0], "worker": ["[bold]w"]}
+    provisional = replace(NOTHING, tasks=filled_table("tasks", hostile))
+    model.apply(update(replace(NOTHING, tasks=tasks(key)), provisional=provisional))
+    text = "\n".join(drawn(Shown(model, name="\x1b[2J[red]")))
+    assert "\x1b[2J" not in text
+    assert "[red]" in text
+
+
+def test_a_line_of_bars_has_its_limit():
+    assert sparkline(np.array([0.0, 50.0, 100.0]), 200.0, 10) == "▁▃▅"
+    assert sparkline(np.array([np.nan]), 0.0, 10) == "▁"
+
+
+def test_findings_are_made_rarely_and_once_at_the_end():
+    made, now = [], [0.0]
+
+    def make(path):
+        made.append(now[0])
+        now[0] += 1.0
+        return []
+
+    model = LiveModel()
+    viewer = Shown(model)
+    findings = FindingsSoFar("run.diag", make, lambda: now[0])
+    viewer.is_over = False
+    model.apply(update(replace(NOTHING, tasks=tasks())))
+    for _ in range(60):
+        findings.refresh(viewer)
+        findings._thread.join()
+        now[0] += 0.8
+    # A twentieth of the time: each takes one second.
+    assert len(made) == pytest.approx(60 * 0.8 / 20, abs=1)
+    count = len(made)
+    viewer.is_over = True
+    for _ in range(3):
+        findings.finish(viewer)
+    assert len(made) == count + 1
+
+
+def test_a_file_whose_chunks_do_not_fit_is_a_state(monkeypatch):
+    with Writer("run.diag") as writer:
+        writer.append(example(3))
+    viewer = Viewer("run.diag")
+
+    def fail(self, chunk):
+        raise ValueError("odd")
+
+    monkeypatch.setattr(LiveModel, "_add", fail)
+    viewer.poll()
+    assert viewer.model.state == FollowState.NOT_A_RECORDING
+    assert "odd" in state_line(viewer.model, "x", 0.0)

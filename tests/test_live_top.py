@@ -1,0 +1,101 @@
+"""``dask-diag top``: a frame at the end, or a terminal that is left as it was."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from dask_diag import save
+from dask_diag.cli import main
+from dask_diag.live import top
+from dask_diag.storage.writing import Writer
+
+from .recordings import example
+
+pytestmark = pytest.mark.leaves_files
+
+
+def test_without_a_terminal_one_frame_is_printed():
+    save(example(200), "run.diag")
+    result = CliRunner().invoke(main, ["top", "run.diag"])
+    lines = result.stdout.splitlines()
+    assert result.exit_code == 0
+    assert lines[0].startswith("complete")
+    assert "200 tasks" in lines[1]
+    assert "\x1b" not in result.stdout
+    assert len([line for line in lines if line.startswith("complete")]) == 1
+
+
+def test_the_frame_is_printed_when_the_recording_is_over(capsys):
+    waits = []
+    writer = Writer("run.diag")
+
+    def wait(seconds):
+        waits.append(seconds)
+        if len(waits) == 1:
+            writer.append(example(7))
+        elif len(waits) == 3:
+            writer.close()
+
+    top.show_last_frame("run.diag", Console(file=sys.stdout, width=80), wait)
+    out = capsys.readouterr().out
+    assert len(waits) == 3
+    assert "7 tasks" in out
+    assert out.count("complete") == 1
+
+
+def test_who_leaves_early_gets_the_frame_as_it_is(capsys):
+    def leave(seconds):
+        raise KeyboardInterrupt
+
+    with Writer("run.diag") as writer:
+        writer.append(example(7))
+        top.show_last_frame("run.diag", Console(file=sys.stdout, width=80), leave)
+    assert capsys.readouterr().out.startswith("running")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+@pytest.mark.parametrize("leaves_by", ["q", "ctrl-c"])
+def test_in_a_terminal_it_is_left_and_the_writer_goes_on(leaves_by):
+    import pty
+    import termios
+
+    with Writer("run.diag") as writer:
+        writer.append(example(50))
+        ours, terminal = pty.openpty()
+        before = termios.tcgetattr(terminal)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dask_diag", "top", "run.diag"],
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"},
+        )
+        try:
+            seen = b""
+            while b"function" not in seen:
+                seen += os.read(ours, 65536)
+            if leaves_by == "q":
+                os.write(ours, b"q")
+            else:
+                process.send_signal(signal.SIGINT)
+            while b"\x1b[?1049l" not in seen:
+                seen += os.read(ours, 65536)
+            assert process.wait(20) == 0
+            assert termios.tcgetattr(terminal) == before
+        finally:
+            process.kill()
+            process.wait()
+            os.close(ours)
+            os.close(terminal)
+        writer.append(example(3))
+    text = re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", seen).decode()
+    assert "running for" in text
+    assert "Traceback" not in text
