@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # Tests and benchmarks start many processes: each would compile the package.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo check test test-browser test-truth test-all test-matrix lint lint-js mutate bench docs screenshot clean
+.PHONY: demo check test test-browser test-truth truth test-all test-matrix lint lint-js mutate bench docs screenshot clean
 
 # Extras are installed when first needed; a stamp says which are there.
 $(VENV)/.%: setup.cfg pyproject.toml
@@ -25,7 +25,7 @@ check: lint test
 
 # All but truths and browsers: minutes, on two cores.
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not truth and not browser"
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not truth and not browser and not diagnosis"
 
 test-browser: $(VENV)/.test
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "browser and not truth"
@@ -33,6 +33,11 @@ test-browser: $(VENV)/.test
 # What is measured in real time has the machine to itself: one test at a time, and nothing beside.
 test-truth: $(VENV)/.test
 	$(BIN)/python -m pytest -q -m truth
+
+# How right are the findings: programs with a known cause each, with and without its remedy.
+# Minutes, on quiet processors; writes the page of the documentation.
+truth: $(VENV)/.test
+	$(BIN)/python -m tests.diagnosis
 
 # One after the other, also with make -j.
 test-all: test

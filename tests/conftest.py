@@ -4,6 +4,7 @@ import gc
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -19,6 +20,11 @@ from hypothesis import settings
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("search", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+# What new worker processes have imported.
+multiprocessing.set_forkserver_preload(
+    ["dask.multiprocessing", "dask_diag.profilers.record", "pytest"]
+)
 
 ATTEMPTS = 3
 """How often a truth is measured until it fails: a neighbour may spoil one measurement."""
@@ -73,6 +79,19 @@ def hears_ctrl_c():
     yield
     if handler is signal.SIG_IGN:
         signal.signal(signal.SIGINT, handler)
+
+
+@pytest.fixture(autouse=True)
+def workers_start_quickly(request):
+    """Worker processes of tests are forked from one that has imported dask, which takes a second.
+
+    In truths, and in the programs that tests run, they start as they do for users.
+    """
+    if "truth" in request.keywords or sys.platform == "win32":
+        yield
+        return
+    with dask.config.set({"multiprocessing.context": "forkserver"}):
+        yield
 
 
 def pytest_configure():

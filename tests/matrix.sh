@@ -21,7 +21,7 @@ run() {
     echo "== $name: $("$python" --version), $dask"
     [ -x ".venv-$name/bin/python" ] || "$python" -m venv ".venv-$name"
     ".venv-$name/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".[test]" "$dask"
-    ".venv-$name/bin/python" -m pytest -q -n 2 --dist worksteal -m "not browser and not once and not truth" -p no:cacheprovider
+    ".venv-$name/bin/python" -m pytest -q -n 2 --dist worksteal -m "not browser and not once and not truth and not diagnosis" -p no:cacheprovider
 }
 
 run oldest "$(find_python 3.10 3.11 3.12 3.13)" "dask[array]==2025.1.0"

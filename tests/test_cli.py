@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -99,6 +101,30 @@ def test_wrong_arguments_are_a_line_that_says_what_was_expected(
     assert expected in line
     assert line.isprintable()
     assert sorted(Path().iterdir()) == before
+
+
+def test_ctrl_c_anywhere_in_click_ends_by_the_signal(monkeypatch):
+    def end_as(number):
+        raise SystemExit(-number)
+
+    def count_and_interrupt(context):
+        nonlocal calls
+        calls += 1
+        if calls == interrupted:
+            raise KeyboardInterrupt
+        return enter(context)
+
+    monkeypatch.setattr("dask_diag.cli.output.end_as", end_as)
+    enter = click.Context.__enter__
+    monkeypatch.setattr(click.Context, "__enter__", count_and_interrupt)
+    statuses = []
+    for interrupted in range(1, 99):
+        calls = 0
+        statuses.append(CliRunner().invoke(main, ["summary", "missing"]).exit_code)
+        if calls < interrupted:
+            break
+    assert statuses == [-signal.SIGINT] * (len(statuses) - 1) + [2]
+    assert len(statuses) > 3
 
 
 def test_the_line_about_a_wrong_option_names_the_help():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dask_diag.analysis import findings
-from dask_diag.analysis.findings import CODES, finding, function_names, where
+from dask_diag.analysis.findings import CODES, advice, finding, function_names, where
 
 pytestmark = pytest.mark.once
 
@@ -47,7 +47,7 @@ def thresholds_of(finder):
     return {
         name: value
         for name, value in constants.items()
-        if not any(name in vars(module) for module in (finding, function_names, where))
+        if not any(name in vars(module) for module in (advice, finding, function_names, where))
     }
 
 
@@ -72,7 +72,12 @@ def test_a_page_lists_the_thresholds_of_its_finding(code):
 
 
 def test_the_index_lists_those_that_findings_share():
-    expected = {"LONG_ENOUGH": findings.LONG_ENOUGH, "HIGH": finding.HIGH, "MEDIUM": finding.MEDIUM}
+    expected = {
+        "LONG_ENOUGH": findings.LONG_ENOUGH,
+        "HIGH": finding.HIGH,
+        "MEDIUM": finding.MEDIUM,
+        "WORTH_GAINING": advice.WORTH_GAINING,
+    }
     assert stated((PAGES / "index.rst").read_text()) == pytest.approx(expected)
 
 

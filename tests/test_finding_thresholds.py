@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -157,6 +158,52 @@ def test_gil_bound_by_recorded_waits(waited, severity):
         assert "processes" in finding.advice
 
 
+def tasks_that_hold_the_gil(size=None, count=40):
+    """On two threads; results of that many bytes, if they were measured."""
+    tasks = [Task(n // 2, n // 2 + 1, 0.5, worker=n % 2) for n in range(count)]
+    recording = with_waits(run(tasks), "gil-wait")
+    if size is None:
+        return recording
+    columns = {
+        "computation": ["c"] * count,
+        "key": recording.tasks.key.tolist(),
+        "metric": [size] * count,
+        "start": [0.0] * count,
+        "stop": [count / 2] * count,
+    }
+    table = filled_table("cached_results", columns)
+    return replace(recording, cached_results=table, metric="nbytes", metric_unit="bytes")
+
+
+def test_processes_are_advised_where_they_are_predicted_to_help():
+    finding = found(tasks_that_hold_the_gil(size=1000))["gil-bound"]
+    # Each of two processes has half of the work, less a batch, and both must start.
+    assert finding.seconds_lost == pytest.approx(10)
+    assert finding.kind == "about"
+    assert "scheduler='processes', predicted to save 7" in finding.advice
+
+
+@pytest.mark.parametrize(("count", "size"), [(40, 100 * MB), (4, 1000)])
+def test_processes_are_not_advised_where_data_or_their_start_takes_longer(count, size):
+    advice = found(tasks_that_hold_the_gil(size, count))["gil-bound"].advice
+    assert "scheduler='processes'" not in advice
+    assert "worker processes do not help" in advice
+    assert "longer" in advice
+    assert "release" in advice
+
+
+def test_where_result_sizes_are_not_known_advice_says_how_much_may_pass():
+    advice = found(tasks_that_hold_the_gil())["gil-bound"].advice
+    assert "scheduler='processes' if tasks pass each other less than" in advice
+    # Two seconds must be gained of those that processes save; results pass twice.
+    saved = float(advice.split("save up to ")[1].split(" ")[0])
+    limit = float(advice.split("less than ")[1].split(" ")[0])
+    assert limit == pytest.approx((saved - 2) * 250 / 2, rel=0.02)
+    assert "CacheProfiler" in advice
+    short = found(tasks_that_hold_the_gil(count=4))["gil-bound"].advice
+    assert "worker processes do not help" in short
+
+
 def test_gil_bound_needs_threads_that_run_at_once():
     for share in (0.099, 0.101):
         recording = with_waits(two_at_once(cpu=0.5, later=later_for(share)), "gil-wait")
@@ -221,8 +268,8 @@ def test_io_that_was_metered_needs_no_guess():
     [
         # Eight workers have space for six tasks at once.
         ([Task(n // 2, n // 2 + 1, 0.0, worker=n % 2) for n in range(6)], 2, 2.0),
-        # Sixteen would run twenty in two rounds: no less than 1.25 of the work of each.
-        ([Task(n // 4, n // 4 + 1, 0.0, worker=n % 4) for n in range(20)], 4, 3.75),
+        # Sixteen run twenty in two rounds.
+        ([Task(n // 4, n // 4 + 1, 0.0, worker=n % 4) for n in range(20)], 4, 3.0),
         # A chain is not faster with more.
         ([Task(n, n + 1, 0.0, depends_on=(n - 1,) if n else ()) for n in range(4)], 2, NAN),
     ],
@@ -231,6 +278,17 @@ def test_more_workers_win_no_more_than_there_is(tasks, workers, won):
     finding = found(with_waits(run(tasks, workers=workers), "io-wait"))["io-bound"]
     assert finding.seconds_lost == pytest.approx(won, nan_ok=True)
     assert (f"num_workers={4 * workers}" in finding.advice) != math.isnan(won)
+
+
+def test_more_workers_are_not_advised_where_cpus_are_busy():
+    # The tasks wait half of their time; on one CPU, the other half takes as long as all did.
+    tasks = [Task(n // 2, n // 2 + 1, 0.5, worker=n % 2) for n in range(8)]
+    idle = found(with_waits(run(tasks, cpus=2), "io-wait"))["io-bound"]
+    assert idle.seconds_lost == pytest.approx(2.0)
+    assert idle.kind == "about"
+    busy = found(with_waits(run(tasks, cpus=1), "io-wait"))["io-bound"]
+    assert math.isnan(busy.seconds_lost)
+    assert "more workers cannot help" in busy.advice
 
 
 @pytest.mark.parametrize(("longest", "is_worth_it"), [(0.899, True), (0.901, False)])
@@ -267,7 +325,39 @@ def test_tasks_too_small(count, work, overhead, severity):
     finding = found(tasks_with_overhead(count, work, overhead)).get("tasks-too-small")
     assert (finding and finding.severity) == severity
     if finding:
-        assert finding.seconds_lost == pytest.approx(count * overhead)
+        # So many tasks together have the overhead of one.
+        factor = int(re.search(r"about (\d+) times as large", finding.advice)[1])
+        fewer = count - math.ceil(count / factor)
+        assert finding.seconds_lost == pytest.approx(fewer * overhead, rel=0.02)
+        assert finding.kind == "about"
+
+
+@pytest.mark.parametrize(
+    ("count", "factor", "is_limited"),
+    [(100, 16, True), (60, 10, True), (1000, 140, False), (10_000, 140, False)],
+)
+def test_the_advised_size_leaves_chunks_for_each_worker(count, factor, is_limited):
+    recording = tasks_with_overhead(count, 0.001, 0.003)
+    columns = {name: recording.computations[name] for name in recording.computations.columns}
+    two = filled_table("computations", {**columns, "workers": [2]})
+    advice = found(replace(recording, computations=two))["tasks-too-small"].advice
+    assert f"about {factor} times as large" in advice
+    assert ("fewer than 3 for each of 2 workers" in advice) == is_limited
+    assert count / factor >= 2 * 3
+
+
+def test_larger_chunks_are_not_advised_where_few_tasks_are_independent():
+    step = 1 / 256
+    steps = [
+        Task(
+            n * step, (n + 0.25) * step, depends_on=(n - 1,) if n else (), collected=(n + 1) * step
+        )
+        for n in range(100)
+    ]
+    finding = found(run(steps, workers=1, cpus=1))["tasks-too-small"]
+    assert "no remedy is known: no more than 1 task of a function at a time" in finding.advice
+    assert finding.kind == "at most"
+    assert finding.seconds_lost == pytest.approx(75 * step)
 
 
 def test_the_advised_size_leaves_a_twentieth_of_overhead():
@@ -415,6 +505,45 @@ def test_serialization_bound(seconds, severity):
     assert (finding and finding.severity) == severity
     if finding:
         assert finding.seconds_lost == pytest.approx(3 * seconds)
+
+
+def moved_by_two(pickling, cpu, cpus=2, tasks=8):
+    """Tasks of a second on two processes, each of which first unpickles its inputs."""
+    recording = run(
+        [Task(n // 2 + pickling, n // 2 + 1, cpu, worker=n % 2) for n in range(tasks)],
+        scheduler="processes",
+        cpus=cpus,
+    )
+    columns = {name: recording.tasks[name] for name in recording.tasks.columns}
+    submitted = filled_table(
+        "tasks", {**columns, "submitted": [float(n // 2) for n in range(tasks)]}
+    )
+    recording = replace(recording, tasks=submitted)
+    transfers = {
+        "task": range(tasks),
+        "side": ["worker"] * tasks,
+        "activity": ["deserialize"] * tasks,
+        "start": [n // 2 for n in range(tasks)],
+        "stop": [n // 2 + pickling for n in range(tasks)],
+        "bytes": [2e6] * tasks,
+    }
+    return replace(recording, transfers=filled_table("transfers", transfers))
+
+
+def test_threads_are_advised_where_they_are_predicted_to_help():
+    """Without the pickling, two threads take half of the time, and even one would be quicker."""
+    sure = found(moved_by_two(0.8, 0.2))["serialization-bound"]
+    assert sure.seconds_lost == pytest.approx(3.2)
+    assert sure.kind == "about"
+    assert "scheduler='threads', predicted to save 3.20 s, or 2.40 s if these" in sure.advice
+    # Two threads that hold the GIL take twice as long as two processes.
+    perhaps = found(moved_by_two(0.2, 0.8))["serialization-bound"]
+    assert "scheduler='threads' if these functions release the GIL" in perhaps.advice
+
+
+def test_threads_are_not_advised_where_cpus_bound_them():
+    advice = found(moved_by_two(0.2, 0.8, cpus=1))["serialization-bound"].advice
+    assert "scheduler='threads' is not predicted to help" in advice
 
 
 def test_the_first_small_task_of_a_process_imports_modules():

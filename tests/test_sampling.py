@@ -745,20 +745,20 @@ def test_an_hour_of_samples_is_small():
         for n in range(distinct)
     ]
     collected = Stacks(1.0)
-    # Every tenth look, of ten times the seconds: cells do not grow with looks.
-    for tick in range(int(3600 / interval / 10)):
-        now = tick * interval * 10
+    # Every twentieth look, of twenty times the seconds: a row each would be twice as many bytes.
+    for tick in range(int(3600 / interval / 20)):
+        now = tick * interval * 20
         for thread in range(threads):
             stack = some_stacks[(tick * 31 + thread * 7 + tick * tick) % distinct]
-            collected.see(now, Run(f"function{thread % 5}", tick), stack, 0.1, 0.05)
+            collected.see(now, Run(f"function{thread % 5}", tick), stack, 0.2, 0.1)
         if tick % 6000 == 0:
-            assert size_of(collected) < 50e6
-    assert size_of(collected) < 50e6
+            assert size_of(collected) < 20e6
+    assert size_of(collected) < 20e6
     found = collected.snapshot()
     assert len(found.cycles) <= stacks.MOST_CYCLES
     assert sum(sum(packed.seconds) for packed in found.cycles.values()) == pytest.approx(3600 * 16)
     assert sum(sum(packed.cpu) for packed in found.cycles.values()) == pytest.approx(1800 * 16)
-    assert sum(sum(packed.counts) for packed in found.cycles.values()) == 36_000 * 16
+    assert sum(sum(packed.counts) for packed in found.cycles.values()) == 18_000 * 16
 
 
 def test_cycles_merge_with_their_neighbours(monkeypatch):

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_diag import DiagnosticError, critical_path, simulate
+from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND, POOL_START
 from dask_diag.columns import Categorical
 from dask_diag.model.recording import Recording
 
@@ -224,6 +225,97 @@ def test_waiting_for_the_gil_bounds_the_gain():
     assert simulate(recording, remove={"gil-wait"}).seconds == pytest.approx(4, rel=1e-6)
 
 
+SIZE = 50e6
+
+
+def spinning(sizes=None):
+    """On two threads, eight tasks that hold the GIL for a second each, and one that needs all."""
+    rows = {("t", n): [2 * (n // 2), 2 * (n // 2) + 2, 2 * (n // 2) + 2] for n in range(8)}
+    rows["u", 0] = [8, 9, 9]
+    needs = {key: set() for key in rows}
+    needs["u", 0] = set(rows) - {("u", 0)}
+    recording = recording_of(rows, needs, 9.0, 2)
+    tasks = recording.tasks
+    columns = {name: tasks[name] for name in tasks.columns}
+    columns["thread_cpu"] = np.ones(9)
+    columns["thread_noncpu"] = np.array([1.0] * 8 + [0.0])
+    waits = {"task": [*range(9)] * 2, "activity": ["gil-wait"] * 9 + ["cpu-wait"] * 9}
+    waits |= {"seconds": [1.0] * 8 + [0.0] * 10, "samples": [100] * 9 + [0] * 9}
+    recording = replace(
+        recording, tasks=filled_table("tasks", columns), waits=filled_table("waits", waits)
+    )
+    if sizes is None:
+        return recording
+    results = {
+        "computation": ["c"] * 9,
+        "key": [str(key) for key in rows],
+        "metric": [sizes] * 9,
+        "start": [0.0] * 9,
+        "stop": [9.0] * 9,
+    }
+    table = filled_table("cached_results", results)
+    return replace(recording, cached_results=table, metric="nbytes", metric_unit="bytes")
+
+
+def test_processes_need_no_gil_and_take_time_to_start():
+    predicted = simulate(spinning(0), scheduler="processes", chunksize=1).seconds
+    # Eight tasks of a second on two processes, and one.
+    assert predicted == pytest.approx(5 + POOL_START, abs=0.01)
+    assert simulate(spinning(0)).seconds == pytest.approx(9)
+    # In batches of six, one process has six of them.
+    batches = simulate(spinning(0), scheduler="processes").seconds
+    assert batches == pytest.approx(7 + POOL_START, abs=0.01)
+    assert simulate(spinning(), scheduler="processes", result_bytes=0).seconds == batches
+
+
+def test_results_pass_between_processes_through_the_scheduler():
+    few = simulate(spinning(0), scheduler="processes", chunksize=1).seconds
+    many = simulate(spinning(SIZE), scheduler="processes", chunksize=1).seconds
+    # Each result comes to the scheduler, and eight go to the last task: most while nothing runs.
+    assert 8 * SIZE < (many - few) * BYTES_A_SECOND < 17 * SIZE
+    with pytest.raises(DiagnosticError, match="CacheProfiler"):
+        simulate(spinning(), scheduler="processes")
+
+
+def test_the_results_of_a_chain_do_not_leave_their_process():
+    rows = {("t", n): [n, n + 1, n + 1] for n in range(4)}
+    needs = {("t", n): {("t", n - 1)} if n else set() for n in range(4)}
+    recording = recording_of(rows, needs, 4.0, 2, cpu=1.0)
+    alone = simulate(recording, scheduler="processes", result_bytes=0).seconds
+    moved = simulate(recording, scheduler="processes", result_bytes=SIZE).seconds
+    # Only that of the last one does.
+    assert moved - alone == pytest.approx(SIZE / BYTES_A_SECOND, rel=0.01)
+
+
+def test_threads_move_nothing():
+    rows = {("t", n): [n // 2, n // 2 + 1, n // 2 + 1.5] for n in range(8)}
+    recording = recording_of(rows, {key: set() for key in rows}, 4.5, 2)
+    computations = recording.computations
+    columns = {name: computations[name] for name in computations.columns}
+    columns["scheduler"] = ["processes"]
+    in_processes = replace(recording, computations=filled_table("computations", columns))
+    transfers = {
+        "task": [*range(8)] * 2,
+        "side": ["worker"] * 16,
+        "activity": ["deserialize"] * 8 + ["serialize"] * 8,
+        "start": [n // 2 for n in range(8)] + [n // 2 + 0.75 for n in range(8)],
+        "stop": [n // 2 + 0.25 for n in range(8)] + [n // 2 + 1.0 for n in range(8)],
+        "bytes": [1e6] * 16,
+    }
+    in_processes = replace(in_processes, transfers=filled_table("transfers", transfers))
+    assert simulate(in_processes, scheduler="threads").seconds == pytest.approx(2, abs=0.01)
+
+
+def test_a_share_of_a_wait_is_removed():
+    rows = {("t", n): [n, n + 1, n + 1] for n in range(4)}
+    recording = recording_of(rows, {key: set() for key in rows}, 4.0, 1, cpu=0.5)
+    waits = {"task": range(4), "activity": ["cpu-wait"] * 4, "seconds": [0.5] * 4}
+    recording = replace(recording, waits=filled_table("waits", {**waits, "samples": [0] * 4}))
+    for share, seconds in ((0, 4), (0.5, 3), (1, 2)):
+        predicted = simulate(recording, remove={"cpu-wait": share}).seconds
+        assert predicted == pytest.approx(seconds, rel=1e-6)
+
+
 def several(starts, stops, recording_stop):
     """Computations of one task each, that takes all their time on one worker."""
     names = [f"c{n}" for n in range(len(starts))]
@@ -300,6 +392,10 @@ def test_nothing_was_computed():
         ({"speedup": {"t": 0}}, "above 0"),
         ({"speedup": {"t": inf}}, "above 0"),
         ({"merge_tasks": 0}, "merge_tasks: expected"),
+        ({"chunksize": 0}, "chunksize: expected"),
+        ({"scheduler": "cluster"}, "scheduler: expected one of processes, threads"),
+        ({"remove": {"gil-wait": 1.5}}, "expected a share from 0 to 1"),
+        ({"remove": {"overhead": 0.5}}, "expected a share from 0 to 1"),
     ],
 )
 def test_what_is_refused(arguments, message):

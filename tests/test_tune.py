@@ -13,15 +13,19 @@ from pathlib import Path
 
 import psutil
 import pytest
+from click.testing import CliRunner
 
 import dask_diag
+from dask_diag.cli import main
 from dask_diag.errors import DiagnosticError
+from dask_diag.tuning import race
 from dask_diag.tuning.candidates import candidates, requested
 from dask_diag.tuning.children import run_child
+from dask_diag.tuning.gains import MIN_RUNS
 from dask_diag.tuning.settings import Setting, combined, filled, of_parameter
 from dask_diag.tuning.trials import ChildRunner, Program
 
-from .test_cli_run import diag, environment
+from .test_cli_run import SEARCHED, diag, environment
 from .test_tune_race import recorded
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
@@ -35,9 +39,28 @@ if __name__ == "__main__":
 """
 
 
+@pytest.fixture(autouse=True)
+def _programs_start_quickly(monkeypatch):
+    """What is tuned starts again and again."""
+    monkeypatch.setenv("PYTHONPATH", SEARCHED)
+
+
 def write(source, name="script.py"):
     Path(name).write_text(source)
     return name
+
+
+@pytest.fixture
+def tuned(monkeypatch):
+    """Run the command in this process, with the fewest runs of each setting; gives its stdout."""
+    monkeypatch.setattr(race, "LOOKS", (MIN_RUNS,))
+
+    def run(*arguments):
+        done = CliRunner().invoke(main, ["tune", *arguments])
+        assert (done.exit_code, done.stderr) == (0, "")
+        return " ".join(done.stdout.split())
+
+    return run
 
 
 def child(code, timeout=60.0, **kwargs):
@@ -192,7 +215,7 @@ def test_more_workers_win_where_tasks_sleep():
     assert "http" not in page.replace("http://www.w3.org", "")
 
 
-def test_a_script_that_crashes_or_prints_something_else_with_a_setting():
+def test_a_script_that_crashes_or_prints_something_else_with_a_setting(tuned):
     name = write(
         SLEEPS.replace("0.2", "0.01")
         + """
@@ -202,9 +225,7 @@ def test_a_script_that_crashes_or_prints_something_else_with_a_setting():
     sys.exit(value == "3")
 """
     )
-    done = diag("tune", "--only", "--set", "N=1,2,3", "--budget", "40s", name)
-    assert done.returncode == 0
-    text = " ".join(done.stdout.split())
+    text = tuned("--only", "--set", "N=1,2,3", name)
     assert text.startswith("No setting is ")
     assert "N=2: " in text
     assert ", stdout differs" in text
@@ -212,18 +233,23 @@ def test_a_script_that_crashes_or_prints_something_else_with_a_setting():
     assert "N=1: " not in text
 
 
-def test_a_script_that_sets_its_own_scheduler_is_said_to():
+def test_a_script_that_sets_its_own_scheduler_is_said_to(tuned):
     name = write(SLEEPS.replace("0.2", "0.001").replace("*tasks", "*tasks, scheduler='threads'"))
-    done = diag("tune", "--only", "--scheduler", "sync", "--budget", "20s", name)
-    assert done.returncode == 0
-    text = " ".join(done.stdout.split())
+    text = tuned("--only", "--scheduler", "sync", name)
     assert "scheduler=sync: not applied: the script sets its own scheduler" in text
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_shows_what_is_known_and_leaves_no_child(number):
+    # The first runs end; the fourth, of the second setting, does not.
     name = write(
-        SLEEPS + "    open(f'ran-{__import__(\"os\").getpid()}', 'w')\n    time.sleep(1)\n"
+        SLEEPS.replace("0.2", "0.01")
+        + """
+    import glob, os
+    open(f"ran-{os.getpid()}", "w")
+    if len(glob.glob("ran-*")) == 4:
+        time.sleep(300)
+"""
     )
     command = [sys.executable, "-m", "dask_diag", "tune", "--only", "--workers", "2,3", name]
     process = subprocess.Popen(
@@ -255,8 +281,8 @@ def test_ctrl_c_shows_what_is_known_and_leaves_no_child(number):
 )
 def test_what_cannot_be_tuned_is_one_line(arguments, message):
     write("print(1)")
-    done = diag("tune", *arguments)
-    assert (done.returncode, done.stdout) == (2, "")
+    done = CliRunner().invoke(main, ["tune", *arguments])
+    assert (done.exit_code, done.stdout) == (2, "")
     assert message in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
 
@@ -264,21 +290,25 @@ def test_what_cannot_be_tuned_is_one_line(arguments, message):
 def test_progress_is_shown_on_a_terminal():
     leader, follower = pty.openpty()
     name = write(SLEEPS.replace("0.2", "0.001"))
-    options = ["--only", "--workers", "1", "--budget", "15s"]
+    options = ["--only", "--workers", "1"]
     command = [sys.executable, "-m", "dask_diag", "tune", *options, name]
     process = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=follower)
     os.close(follower)
-    shown = b""
+    shown, is_interrupted = b"", False
     with open(leader, "rb", buffering=0) as terminal:
         try:
             while block := terminal.read(4096):
                 shown += block
+                if not is_interrupted and b"1 worker: run 1 (" in shown:
+                    # There is no more to see.
+                    process.send_signal(signal.SIGINT)
+                    is_interrupted = True
         except OSError:
             # All of the other side is closed.
             pass
     process.communicate(timeout=60)
     assert b"\r\x1b[2Kas it is: recording (" in shown
-    assert b"1 worker: run 1 (" in shown
+    assert is_interrupted
     assert shown.endswith(b"\r\x1b[2K")
 
 

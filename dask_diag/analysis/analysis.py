@@ -16,6 +16,7 @@ from dask_diag.analysis.activities import cells, seconds_by_activity
 from dask_diag.analysis.cpu_accounting import cpu_of_scheduler, cpu_outside_tasks
 from dask_diag.analysis.critical_path import CriticalPath, critical_path
 from dask_diag.analysis.functions import by_function
+from dask_diag.analysis.grouping import counts_by
 from dask_diag.analysis.memory import memory_usage
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.phases import phases
@@ -102,21 +103,52 @@ class Analysis:
         remove: Collection[str] = frozenset(),
         speedup: Mapping[str, float] | None = None,
         merge_tasks: int | None = None,
+        *,
+        chunksize: int | None = None,
+        scheduler: str | None = None,
+        result_bytes: float | None = None,
     ) -> float:
         """How many seconds shorter the program is with a change, by the simulator.
 
-        Both walls are simulated, so what the simulator misses is missing in both. NaN if nothing
-        can be simulated: dependencies are damaged, or there are more than `MOST_SIMULATED` tasks.
-        The arguments are those of `simulate`.
+        Both walls are simulated, so what the simulator misses is missing in both. NaN if this
+        cannot be simulated: dependencies are damaged, there are more than `MOST_SIMULATED` tasks,
+        or the sizes of results are not known for processes. The arguments are those of `simulate`.
         """
         if len(self.recording.tasks) > MOST_SIMULATED:
             return math.nan
         simulator = self.simulator
         try:
-            changed = simulator.simulate(workers, remove, speedup, merge_tasks)
+            changed = simulator.simulate(
+                workers,
+                remove,
+                speedup,
+                merge_tasks,
+                chunksize=chunksize,
+                scheduler=scheduler,
+                result_bytes=result_bytes,
+            )
             return simulator.simulate().seconds - changed.seconds
         except DiagnosticError:
             return math.nan
+
+    @cached_property
+    def chunks(self) -> tuple[int, int]:
+        """How many tasks of a function could be one, and for how many workers they are."""
+        recording = self.recording
+        if len(recording.tasks) <= MOST_SIMULATED:
+            try:
+                return self.simulator.chunks()
+            except DiagnosticError:
+                pass
+        return int(counts_by(recording.tasks.function).max(initial=0)), max(1, round(self.workers))
+
+    @cached_property
+    def bytes_between_tasks(self) -> float:
+        """Bytes of results that tasks pass on, once for each that uses them; NaN if not known."""
+        sizes = self.simulator.result_sizes
+        if sizes is None:
+            return math.nan
+        return float(sizes[self.recording.dependencies.depends_on].sum())
 
     def waits_of_tasks(self, activity: str) -> FloatArray:
         """The seconds of a wait, task by task; without recorded waits, all seconds off a CPU."""
@@ -206,7 +238,7 @@ class Analysis:
     @cached_property
     def available(self) -> float:
         """Worker-seconds of all computations: wall time times workers."""
-        return sum(occupancy.workers * occupancy.wall for occupancy in self.occupancies)
+        return sum(occupancy.worker_seconds for occupancy in self.occupancies)
 
     @cached_property
     def occupied(self) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_diag.builders.constants import constant
 from dask_diag.builders.keys import keys_columns
 from dask_diag.builders.threads import task_threads, threads_table
 from dask_diag.builders.workers import workers_table
@@ -16,6 +17,7 @@ from dask_diag.capture.cached_results import CachedResultsSnapshot
 from dask_diag.capture.run_id import run_id
 from dask_diag.capture.session import Session
 from dask_diag.capture.snapshot import ComputationInfo, ComputationSnapshot
+from dask_diag.capture.system.memory_limit import memory_limit
 from dask_diag.capture.system.memory_sampler import MEMORY_COLUMNS
 from dask_diag.capture.system.resource_sampler import PROCESS_COLUMNS, SAMPLE_COLUMNS
 from dask_diag.capture.system.usage import NOT_LISTED, processors
@@ -82,8 +84,10 @@ def computations_table(computations: Sequence[ComputationInfo], now: float) -> t
             ),
             **_usage_columns(computations),
             "cpus": np.full(len(computations), processors(), dtype=np.int64),
+            "memory_limit": np.full(len(computations), memory_limit(), dtype=float),
             "span": Categorical.of(computation.span for computation in computations),
             "scheduler": Categorical.of(computation.scheduler for computation in computations),
+            "cluster": constant("", len(computations)),
             "error": Categorical.of(computation.error for computation in computations),
         }
     )

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn, TextIO
 
 import click
@@ -63,6 +63,25 @@ class OneLineErrors(click.Group):
 
     Status 1, with which Python and click end by an error, is that of a gate.
     """
+
+    def main(  # type: ignore[override]
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: object,
+    ) -> int | None:
+        """Run as a program, if in standalone mode; Ctrl-C ends it by the signal wherever it is."""
+        try:
+            status: int | None = super().main(args, prog_name, complete_var, False, **extra)
+        except click.Abort:
+            # A Ctrl-C that came between the two methods below. Click would end with status 1.
+            print_message("Aborted!")
+            end_as(signal.SIGINT)
+        if standalone_mode:
+            sys.exit(status)
+        return status
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         """Understand the arguments."""

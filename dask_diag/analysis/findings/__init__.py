@@ -6,22 +6,24 @@ from collections.abc import Callable
 
 from dask_diag import schema
 from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.findings.before_tasks import graph_preparation, pool_startup, slow_start
+from dask_diag.analysis.findings.cache import cache_pressure
 from dask_diag.analysis.findings.finding import ABOUT, AT_MOST, KINDS, MEASURED, Finding
+from dask_diag.analysis.findings.gil import gil_bound
 from dask_diag.analysis.findings.growth import memory_growth
+from dask_diag.analysis.findings.locks import lock_bound
 from dask_diag.analysis.findings.machine import busy_machine
+from dask_diag.analysis.findings.number_of_tasks import chunks_too_large, too_few_threads
 from dask_diag.analysis.findings.pools import thread_oversubscription
+from dask_diag.analysis.findings.scheduler import scheduler_bound
 from dask_diag.analysis.findings.scheduling import (
     overlapping_computations,
     serial_chain,
-    tasks_too_small,
 )
+from dask_diag.analysis.findings.small_tasks import tasks_too_small
 from dask_diag.analysis.findings.state import failed_tasks, late_samples
 from dask_diag.analysis.findings.uneven_end import imbalance, straggler
-from dask_diag.analysis.findings.waiting import (
-    gil_bound,
-    io_bound,
-    serialization_bound,
-)
+from dask_diag.analysis.findings.waiting import io_bound, serialization_bound
 from dask_diag.analysis.findings.where import Where
 from dask_diag.model.recording import Recording, expect_recording
 
@@ -53,9 +55,21 @@ RULES_ON_TIME: tuple[Rule, ...] = (
     serialization_bound,
     overlapping_computations,
     busy_machine,
+    graph_preparation,
+    pool_startup,
+    scheduler_bound,
+    lock_bound,
+    too_few_threads,
+    chunks_too_large,
 )
 """Those on what took time: there are tasks, and computations lasted `LONG_ENOUGH`."""
-RULES_ON_STATE: tuple[Rule, ...] = (memory_growth, failed_tasks, late_samples)
+RULES_ON_STATE: tuple[Rule, ...] = (
+    memory_growth,
+    cache_pressure,
+    slow_start,
+    failed_tasks,
+    late_samples,
+)
 """Those that do not depend on how long tasks took."""
 CODES = tuple(schema.FINDINGS)
 """All codes; each has a page in the documentation."""

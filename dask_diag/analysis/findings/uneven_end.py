@@ -9,6 +9,7 @@ import numpy as np
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.finding import AT_MOST, Finding, severity_of_share
 from dask_diag.analysis.findings.hot_line import hottest_line_of
+from dask_diag.analysis.findings.number_of_tasks import chunks_too_large
 from dask_diag.analysis.findings.scheduling import serial_chain
 from dask_diag.analysis.findings.where import where_of_tasks
 from dask_diag.analysis.occupancy import Occupancy, TaskTimes
@@ -91,7 +92,7 @@ def imbalance(analysis: Analysis) -> Finding | None:
         lost += idle / occupancy.workers
     if lost < WORTH_REPORTING * analysis.wall:
         return None
-    if straggler(analysis) is not None or serial_chain(analysis) is not None:
+    if any(rule(analysis) for rule in (straggler, serial_chain, chunks_too_large)):
         return None
     return Finding(
         "imbalance",

@@ -1,40 +1,33 @@
-"""Findings on running tasks that waited for the GIL or for data."""
+"""Findings on running tasks that waited for data."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isnan
 
 import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.findings.advice import FIND_OUT, WORTH_GAINING
 from dask_diag.analysis.findings.finding import (
+    ABOUT,
     AT_MOST,
     Finding,
     severity_of_guess,
     severity_of_share,
 )
-from dask_diag.analysis.findings.function_names import MOST_NAMED, in_words, top_functions
+from dask_diag.analysis.findings.function_names import in_words, top_functions
 from dask_diag.analysis.findings.where import where_of_tasks
 from dask_diag.analysis.metering import seconds_metered_without_cpu
 from dask_diag.analysis.transfers import TRANSFERS, Interval, transfer_times
-from dask_diag.analysis.waits import waits
 from dask_diag.columns import FloatArray
-from dask_diag.formatting import amount, percent, seconds, size
+from dask_diag.formatting import percent, seconds, size
 from dask_diag.schema import Activity
 
-__all__ = ["FIND_OUT", "gil_bound", "io_bound", "serialization_bound"]
+__all__ = ["io_bound", "serialization_bound"]
 
 WORTH_REPORTING = 0.15
 """Least share of the time that is reported."""
-AT_ONCE = 0.1
-"""Least share of the time with tasks in which several ran at once."""
-BLOCKS_A_SECOND = 250.0
-"""Least rate of voluntary switches per second if threads share the GIL (they switch every 5 ms)."""
-BLOCKS_A_TASK = 4.0
-"""Voluntary switches that submitting a task and collecting its result may take."""
-LEAST_OF_ONE_CPU = 0.6
-MOST_OF_ONE_CPU = 1.25
-"""How many CPUs tasks use if they share the GIL."""
 MOSTLY_WAITING = 0.4
 """Least share of the time with tasks that is reported as waiting for I/O."""
 HARDLY_ANY_CPU = 0.15
@@ -43,70 +36,8 @@ tasks' time. Tasks that compute get more than that even on a busy machine."""
 LARGE = 1e6
 """Least bytes of a result or of inputs whose transfer between processes takes time."""
 
-FIND_OUT = "record what tasks wait for with Profiler(waits=True) (dask-diag run --waits)"
 MORE_WORKERS = 4
 """How many times the present workers are advised if tasks leave CPUs free."""
-WORTH_WINNING = 0.1
-"""Least share of the time that more workers can save."""
-
-
-def gil_bound(analysis: Analysis) -> Finding | None:
-    """Threads that wait for the GIL."""
-    if "threads" not in analysis.schedulers or analysis.share_at_once < AT_ONCE:
-        return None
-    waited = analysis.seconds_waited
-    lost = waited.get(Activity.GIL_WAIT, 0.0) if waited else _non_cpu_of_turns(analysis)
-    share = lost / analysis.in_tasks
-    if share < WORTH_REPORTING:
-        return None
-    names = f"Mostly: {in_words(_functions_that_wait(analysis))}"
-    advice = (
-        "compute with scheduler='processes', or use code that releases the GIL in these functions, "
-        "as NumPy does on whole arrays"
-    )
-    if waited:
-        severity = severity_of_share(share)
-        evidence = f"Tasks waited {seconds(lost)} for the GIL ({percent(share)}). {names}"
-    else:
-        severity = severity_of_guess(share)
-        evidence = (
-            f"{amount(analysis.at_once)} concurrent tasks used only "
-            f"{amount(analysis.cpu_in_tasks / analysis.busy_wall)} CPUs and were off-CPU "
-            f"{percent(share)} of the time. This suggests GIL contention; another lock or short "
-            f"sleeps look the same. {names}"
-        )
-        advice = f"{FIND_OUT}; if it is the GIL, {advice}"
-    return Finding(
-        "gil-bound",
-        severity,
-        lost / analysis.at_once,
-        evidence,
-        advice,
-        kind=AT_MOST,
-        where=where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.GIL_WAIT)),
-    )
-
-
-def _non_cpu_of_turns(analysis: Analysis) -> float:
-    """Non-CPU seconds, if tasks seem to have shared one CPU by taking turns."""
-    tasks = analysis.recording.tasks
-    blocked = float(
-        np.nansum(analysis.recording.computations.voluntary_switches)
-    ) - BLOCKS_A_TASK * len(tasks)
-    # Threads that hand the GIL to each other use one CPU together, and block at each handover.
-    used = analysis.cpu_in_tasks / analysis.busy_wall
-    one_cpu = LEAST_OF_ONE_CPU <= used <= MOST_OF_ONE_CPU
-    if analysis.cpus < 2 or not one_cpu or blocked < BLOCKS_A_SECOND * analysis.busy_wall:
-        return 0.0
-    return float(np.nansum(tasks["thread_noncpu"]))
-
-
-def _functions_that_wait(analysis: Analysis) -> list[str]:
-    if analysis.seconds_waited:
-        table = waits(analysis.recording)
-        names: list[str] = table["function"][table["activity"].where(Activity.GIL_WAIT)].tolist()
-        return names[:MOST_NAMED]
-    return top_functions(analysis.recording, np.nan_to_num(analysis.recording.tasks.thread_noncpu))
 
 
 def io_bound(analysis: Analysis) -> Finding | None:
@@ -128,39 +59,37 @@ def io_bound(analysis: Analysis) -> Finding | None:
     if share < MOSTLY_WAITING:
         return None
     names = top_functions(analysis.recording, np.nan_to_num(analysis.recording.tasks.thread_noncpu))
-    won, advice = _more_at_once(analysis, lost)
+    saved, advice = _more_at_once(analysis)
     return Finding(
         "io-bound",
         severity_of_share(share) if is_known else severity_of_guess(share),
-        won,
+        saved,
         f"Tasks {'waited' if is_known else 'were blocked for'} {seconds(lost)} {reason}: "
         f"{percent(share)} of their time. Mostly: {in_words(names)}",
         advice if is_known else f"{FIND_OUT}; if it is I/O, {advice}",
-        kind=AT_MOST,
+        kind=ABOUT if is_known else AT_MOST,
         where=where_of_tasks(
             analysis.recording, np.nan_to_num(analysis.recording.tasks.thread_noncpu)
         ),
     )
 
 
-def _more_at_once(analysis: Analysis, waited: float) -> tuple[float, str]:
-    """How many wall seconds more workers could save at most, NaN if none, and the advice."""
+def _more_at_once(analysis: Analysis) -> tuple[float, str]:
+    """How many wall seconds more workers are predicted to save, NaN if none, and the advice."""
     workers = MORE_WORKERS * max(1, round(analysis.workers))
-    table = analysis.critical_path.computations
-    # Not even unlimited workers are faster than the critical path, or than the scheduler.
-    serial = np.maximum(table["length"], table["scheduler_cpu"])
-    at_least = np.maximum(serial, table["work"] / workers)
-    won = min(waited / analysis.at_once, float(np.maximum(table["wall"] - at_least, 0.0).sum()))
-    won = min(won, analysis.wall - analysis.cpu_in_tasks / analysis.cpus)
+    saved = analysis.seconds_saved(workers=workers)
     less = "move less data (fewer columns, compression, faster storage)"
-    if won < WORTH_WINNING * analysis.wall:
-        return float("nan"), f"{less}; more workers cannot help: no more tasks can run at once"
     alone = analysis.schedulers == {"synchronous"}
-    in_threads = "scheduler='threads', " if alone else ""
-    how = f"{in_threads}num_workers={workers}"
-    return won, (
+    how = f"{'scheduler=' + repr('threads') + ', ' if alone else ''}num_workers={workers}"
+    if isnan(saved):
+        return saved, f"{less}; or try {how}: not simulated, so it may not help"
+    if saved < WORTH_GAINING * analysis.wall:
+        return float("nan"), (
+            f"{less}; more workers cannot help: no more tasks can run at once, or CPUs are busy"
+        )
+    return saved, (
         f"run {'several' if alone else 'more'} tasks at once, as CPUs are free: {how} could save "
-        f"up to {seconds(won)}; or {less}"
+        f"up to {seconds(saved)}; or {less}"
     )
 
 
@@ -179,7 +108,8 @@ def serialization_bound(analysis: Analysis) -> Finding | None:
         return None
     pickling = sum(analysis.activities.get(name, 0.0) for name in TRANSFERS)
     # A new worker process imports modules as it unpickles its first task: once, not for each task.
-    pickling -= _seconds_of_imports(analysis)
+    imports = _seconds_of_imports(analysis)
+    pickling -= imports
     moving = pickling + sum(_overhead_in_transit(analysis))
     share = moving / analysis.available
     if share < WORTH_REPORTING:
@@ -189,18 +119,36 @@ def serialization_bound(analysis: Analysis) -> Finding | None:
     seconds_of = np.zeros(len(analysis.recording.tasks))
     np.add.at(seconds_of, transfers.task, took)
     names = top_functions(analysis.recording, seconds_of)
+    saved = analysis.seconds_saved(remove={Activity.SERIALIZE, Activity.DESERIALIZE})
+    saved -= imports / analysis.workers
     return Finding(
         "serialization-bound",
         severity_of_share(share),
-        moving / analysis.workers,
+        moving / analysis.workers if isnan(saved) else max(saved, 0.0),
         f"{seconds(moving)} of worker time ({percent(share)}) moved {size(moved.sum() / 2)} of "
         f"tasks, inputs and results between processes, {seconds(pickling)} of it in pickling and "
         f"unpickling. Mostly: {in_words(names)}",
-        "compute with scheduler='threads' if these functions release the GIL; else load data in "
-        "the tasks that use it, and return less",
-        kind=AT_MOST,
+        _without_moving(analysis),
+        kind=AT_MOST if isnan(saved) else ABOUT,
         where=where_of_tasks(analysis.recording, seconds_of),
     )
+
+
+def _without_moving(analysis: Analysis) -> str:
+    """Threads, if they are predicted to help, and what else does."""
+    saved = analysis.seconds_saved(scheduler="threads")
+    # If the tasks hold the GIL, threads run one of them at a time.
+    in_turns = analysis.simulator.simulate().seconds - analysis.cpu_in_tasks
+    least = WORTH_GAINING * analysis.wall
+    less = "load data in the tasks that use it, and return less"
+    if min(saved, in_turns) >= least:
+        return (
+            f"compute with scheduler='threads', predicted to save {seconds(saved)}, or "
+            f"{seconds(in_turns)} if these functions hold the GIL; or {less}"
+        )
+    if saved < least:
+        return f"{less}; scheduler='threads' is not predicted to help"
+    return f"compute with scheduler='threads' if these functions release the GIL; else {less}"
 
 
 def _seconds_of_imports(analysis: Analysis) -> float:

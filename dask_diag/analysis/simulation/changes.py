@@ -23,6 +23,7 @@ __all__ = [
     "gil_shares",
     "removable",
     "seconds_by_activity",
+    "shares_removed",
     "speedups",
     "with_fewer_workers",
     "without",
@@ -30,12 +31,41 @@ __all__ = [
 
 NOT_REMOVABLE = {Activity.FAILED, Activity.UNFINISHED, Activity.IDLE, Activity.OTHER}
 
+WHOLE = {Activity.GRAPH, Activity.STARTUP, Activity.OVERHEAD, *TRANSFERS}
+"""What lies between tasks is removed as a whole."""
+
 
 def removable(recording: Recording) -> set[str]:
     """The activities that can be removed, those that tasks metered included."""
     metrics = recording.metrics
     metered = set(metrics.activity[metrics.unit.where("seconds")].tolist())
     return {*ACTIVITIES, *metered} - NOT_REMOVABLE
+
+
+def shares_removed(recording: Recording, remove: Collection[str]) -> dict[str, float]:
+    """The share of each activity that is removed.
+
+    Raises
+    ------
+    DiagnosticError
+        If there is no such activity, or a share is not one.
+    """
+    names = removable(recording)
+    unknown = sorted(set(remove) - names)
+    if isinstance(remove, str) or unknown:
+        raise DiagnosticError(
+            f"remove: expected a set of activities among {', '.join(sorted(names))}; found "
+            f"{remove if isinstance(remove, str) else ', '.join(unknown)}"
+        )
+    if not isinstance(remove, Mapping):
+        return dict.fromkeys(remove, 1.0)
+    for name, share in remove.items():
+        if not 0 <= share <= 1 or (share < 1 and name in WHOLE):
+            raise DiagnosticError(
+                f"remove: expected a share from 0 to 1 of an activity of tasks, found {share!r} of "
+                f"{name}"
+            )
+    return dict(remove)
 
 
 def seconds_by_activity(recording: Recording) -> dict[str, FloatArray]:
@@ -139,4 +169,9 @@ def without(work: Work, recording: Recording, remove: Collection[str]) -> Work:
             seconds = np.maximum(getattr(work, part) - each[work.rows], 0.0)
             columns: dict[str, Any] = {part: seconds}
             work = replace(work, **columns)
+    if len(transfers) and set(TRANSFERS) <= set(remove):
+        # Without data nothing is longer on its way than what is quickest.
+        wake = np.minimum(work.wake, np.quantile(work.wake, QUICK))
+        deliver = np.minimum(work.deliver, np.quantile(work.deliver, QUICK))
+        work = replace(work, wake=wake, deliver=deliver)
     return work

@@ -13,17 +13,19 @@ import numpy as np
 from dask_diag.analysis.simulation.calibration import works_of
 from dask_diag.analysis.simulation.changes import (
     gil_shares,
-    removable,
     seconds_by_activity,
+    shares_removed,
     speedups,
     with_fewer_workers,
     without,
 )
 from dask_diag.analysis.simulation.contention import contention, least_seconds
-from dask_diag.analysis.simulation.merge import merged
+from dask_diag.analysis.simulation.merge import merged, side_by_side
 from dask_diag.analysis.simulation.replay import Timeline, replay
+from dask_diag.analysis.simulation.schedulers import COSTS, result_sizes, under
 from dask_diag.analysis.simulation.work import STEPS, Work
-from dask_diag.columns import Categorical, FloatArray
+from dask_diag.analysis.transfers import TRANSFERS
+from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
@@ -84,9 +86,16 @@ class _Change:
     """What is different."""
 
     workers: float | None
-    remove: frozenset[str]
+    remove: dict[str, float]
     factors: FloatArray | None
     merge: int
+    chunksize: int | None
+    scheduler: str | None
+    sizes: FloatArray
+
+    def without(self, activity: str) -> bool:
+        """Whether all of an activity is removed."""
+        return self.remove.get(activity, 0.0) >= 1.0
 
 
 class Simulator:
@@ -146,30 +155,68 @@ class Simulator:
             return float(sum(steps)) + sum(work.before for work in works)
         return float(self._activities.get(activity, np.zeros(0)).sum())
 
+    def chunks(self) -> tuple[int, int]:
+        """Tasks of a function that can be merged, and workers, where most tasks ran."""
+        if not self._works:
+            return 0, 1
+        work = max(self._works.values(), key=len)
+        return side_by_side(work, self._functions(work)), work.workers
+
+    def _functions(self, work: Work) -> IntArray:
+        return self.recording.tasks.function.codes[work.rows].astype(np.int64)
+
     def simulate(
         self,
         workers: float | None = None,
         remove: Collection[str] = frozenset(),
         speedup: Mapping[str, float] | None = None,
         merge_tasks: int | None = None,
+        *,
+        chunksize: int | None = None,
+        scheduler: str | None = None,
+        result_bytes: float | None = None,
     ) -> Simulation:
         """See `dask_diag.simulate`. What was asked before is not simulated again."""
-        speedup = speedup or {}
-        self._check(workers, remove, merge_tasks)
-        key = (workers, frozenset(remove), frozenset(speedup.items()), merge_tasks or 1)
+        self._check(workers, merge_tasks, chunksize, scheduler)
+        shares = shares_removed(self.recording, remove)
+        factors = tuple(sorted((speedup or {}).items()))
+        key = (
+            *(workers, tuple(sorted(shares.items())), factors, merge_tasks or 1),
+            *(chunksize, scheduler, result_bytes),
+        )
         if key not in self._simulated:
-            self._simulated[key] = self._simulate(workers, remove, speedup, merge_tasks)
+            change = _Change(
+                workers=workers,
+                remove=shares,
+                factors=speedups(self.recording, dict(factors)) if factors else None,
+                merge=merge_tasks or 1,
+                chunksize=chunksize,
+                scheduler=scheduler,
+                sizes=self._sizes(scheduler, result_bytes),
+            )
+            self._simulated[key] = self._simulate(change)
         return self._simulated[key]
 
-    def _simulate(
-        self,
-        workers: float | None,
-        remove: Collection[str],
-        speedup: Mapping[str, float],
-        merge_tasks: int | None,
-    ) -> Simulation:
-        factors = speedups(self.recording, speedup) if speedup else None
-        change = _Change(workers, frozenset(remove), factors, merge_tasks or 1)
+    def _sizes(self, scheduler: str | None, result_bytes: float | None) -> FloatArray:
+        """The bytes of results; 0 where they do not matter."""
+        count = len(self.recording.tasks)
+        if scheduler != "processes":
+            return np.zeros(count)
+        if result_bytes is not None:
+            return np.full(count, float(result_bytes))
+        if self.result_sizes is None:
+            raise DiagnosticError(
+                "scheduler: what passes between processes is not known; record the sizes of "
+                "results with CacheProfiler(metric=nbytes, unit='bytes'), or give result_bytes"
+            )
+        return self.result_sizes
+
+    @cached_property
+    def result_sizes(self) -> FloatArray | None:
+        """The bytes of each task's result; None if they were not measured."""
+        return result_sizes(self.recording)
+
+    def _simulate(self, change: _Change) -> Simulation:
         rows: list[_Row] = []
         moved: list[tuple[float, float]] = []
         first = last = self.recording.start
@@ -192,18 +239,20 @@ class Simulator:
         )
 
     def _check(
-        self, workers: float | None, remove: Collection[str], merge_tasks: int | None
+        self,
+        workers: float | None,
+        merge_tasks: int | None,
+        chunksize: int | None,
+        scheduler: str | None,
     ) -> None:
         if workers is not None and not (workers == inf or (workers >= 1 and workers % 1 == 0)):
             raise DiagnosticError(f"workers: expected a number from 1 on, or inf, found {workers}")
-        if merge_tasks is not None and not (merge_tasks >= 1 and merge_tasks % 1 == 0):
-            raise DiagnosticError(f"merge_tasks: expected a number from 1 on, found {merge_tasks}")
-        names = removable(self.recording)
-        unknown = sorted(set(remove) - names)
-        if isinstance(remove, str) or unknown:
+        for name, value in (("merge_tasks", merge_tasks), ("chunksize", chunksize)):
+            if value is not None and not (value >= 1 and value % 1 == 0):
+                raise DiagnosticError(f"{name}: expected a number from 1 on, found {value}")
+        if scheduler is not None and scheduler not in COSTS:
             raise DiagnosticError(
-                f"remove: expected a set of activities among {', '.join(sorted(names))}; found "
-                f"{remove if isinstance(remove, str) else ', '.join(unknown)}"
+                f"scheduler: expected one of {', '.join(COSTS)}, found {scheduler!r}"
             )
 
     def _row(self, computation: _Row, change: _Change) -> _Row:
@@ -226,14 +275,19 @@ class Simulator:
             unlimited = max(len(work), recorded)
             workers = unlimited if change.workers == inf else int(change.workers)
         changed = self._changed(work, workers, change)
+        if change.scheduler not in (None, computation["scheduler"]):
+            changed = under(changed, change.scheduler, workers, change.sizes[changed.rows])
+        if change.chunksize is not None:
+            changed = replace(changed, batch=change.chunksize)
         timeline = replay(changed, workers)
         preparing = changed.graph + changed.before + changed.after
         seconds = preparing + timeline.end
-        if workers != recorded or change.remove:
+        if workers != recorded or change.remove or change.scheduler:
             cpus = max(float(computation["cpus"]), 1.0)
-            cpus = inf if Activity.CPU_WAIT in change.remove else cpus
-            elsewhere = computation["scheduler"] == "processes"
-            gils = inf if elsewhere or Activity.GIL_WAIT in change.remove else 1.0
+            cpus = inf if change.without(Activity.CPU_WAIT) else cpus
+            scheduler = change.scheduler or computation["scheduler"]
+            in_turns = scheduler != "processes" and not change.without(Activity.GIL_WAIT)
+            gils = 1.0 if in_turns else inf
             delays = contention(timeline, changed, cpus, gils)
             # As recorded, delays were measured: what the model says of them is its error.
             delays = max(delays - contention(self._recorded(work), work, cpus, gils), 0.0)
@@ -260,13 +314,17 @@ class Simulator:
 
     def _changed(self, work: Work, workers: int, change: _Change) -> Work:
         seconds, cpu = work.seconds, work.cpu
-        less = set(change.remove)
+        less = dict(change.remove)
         if workers < work.workers:
-            less |= set(CONTENTION)
+            less |= dict.fromkeys(CONTENTION, 1.0)
             work = with_fewer_workers(work, workers)
         work = without(work, self.recording, change.remove)
-        for activity in less & set(self._activities):
-            removed = self._activities[activity][work.rows]
+        if self.recording.computations.scheduler.where("processes").any() and change.scheduler:
+            less |= dict.fromkeys(TRANSFERS, 1.0)
+        if change.scheduler == "processes":
+            less[Activity.GIL_WAIT] = 1.0
+        for activity in less.keys() & self._activities.keys():
+            removed = less[activity] * self._activities[activity][work.rows]
             seconds = seconds - removed
             cpu = cpu - removed if activity == Activity.CPU else cpu
         factors = 1.0 if change.factors is None else change.factors[work.rows]
@@ -274,8 +332,7 @@ class Simulator:
         cpu = np.minimum(np.maximum(cpu, 0.0) / factors, seconds)
         work = replace(work, seconds=seconds, cpu=cpu, gil=cpu * self._gil[work.rows])
         if change.merge > 1:
-            functions = self.recording.tasks.function.codes[work.rows].astype(np.int64)
-            work = merged(work, functions, change.merge)
+            work = merged(work, self._functions(work), change.merge)
         return work
 
     def _outside(self) -> float:
@@ -293,6 +350,10 @@ def simulate(
     remove: Collection[str] = frozenset(),
     speedup: Mapping[str, float] | None = None,
     merge_tasks: int | None = None,
+    *,
+    chunksize: int | None = None,
+    scheduler: str | None = None,
+    result_bytes: float | None = None,
 ) -> Simulation:
     """Predict how long a recorded program would have taken, had something been different.
 
@@ -305,11 +366,20 @@ def simulate(
     remove : collection of str
         Activities that take no time: any of tasks (``gil-wait``, ``io-wait``, ``serialize``, …),
         ``overhead`` (handing tasks out and collecting their results), ``graph``, ``startup`` (of
-        worker processes).
+        worker processes). A mapping has the share of a task's activity that is removed:
+        ``{"cpu-wait": 0.5}``.
     speedup : mapping of str to float, optional
         Functions, or keys of single tasks, and how many times as fast they are: ``{"mean": 2.0}``.
     merge_tasks : int, optional
         Every so many tasks of a function become one, as if chunks were so many times as large.
+    chunksize : int, optional
+        A worker process is sent so many tasks at once, at most.
+    scheduler : {"processes", "threads"}, optional
+        Computations that ran under another scheduler run under this one. For processes the sizes of
+        results must have been measured in bytes, by a `CacheProfiler`: they pass between processes.
+        Threads are predicted as if tasks that ran in processes did not need the GIL.
+    result_bytes : float, optional
+        The size of each result, in place of those that were measured.
 
     Returns
     -------
@@ -325,9 +395,17 @@ def simulate(
     -----
     The recorded graph is replayed, with measured durations and in the recorded order, on so many
     workers beside the scheduler's thread. What each step of that thread costs is read from the
-    recording.
+    recording; for another scheduler it is what was typical where this was written.
     """
-    return Simulator(recording).simulate(workers, remove, speedup, merge_tasks)
+    return Simulator(recording).simulate(
+        workers,
+        remove,
+        speedup,
+        merge_tasks,
+        chunksize=chunksize,
+        scheduler=scheduler,
+        result_bytes=result_bytes,
+    )
 
 
 def _table(rows: list[_Row]) -> Table:

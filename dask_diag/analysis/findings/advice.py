@@ -1,0 +1,9 @@
+"""What several findings advise, and what a remedy must gain to be advised."""
+
+from __future__ import annotations
+
+__all__ = ["FIND_OUT", "WORTH_GAINING"]
+
+FIND_OUT = "record what tasks wait for with Profiler(waits=True) (dask-diag run --waits)"
+WORTH_GAINING = 0.1
+"""Least share of the wall time of all computations that a remedy is predicted to gain."""

@@ -1,0 +1,164 @@
+"""Findings on what passes before tasks run: the program's start, graphs, worker processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.findings.finding import ABOUT, AT_MOST, Finding, severity_of_share
+from dask_diag.analysis.findings.function_names import WORTH_NAMING
+from dask_diag.analysis.findings.where import NOWHERE, during
+from dask_diag.analysis.phases import phase_intervals
+from dask_diag.analysis.program_lines import ProgramLine, program_lines
+from dask_diag.analysis.task_times import call_times, prepared_times
+from dask_diag.formatting import count, percent, seconds
+from dask_diag.schema import Activity, Root
+
+__all__ = ["graph_preparation", "pool_startup", "slow_start"]
+
+SLOW_START = 0.3
+"""Least share of the recorded time that passes before the first computation."""
+LONG_START = 0.5
+"""Least seconds that pass before the first computation."""
+MOSTLY_IMPORTS = 0.5
+"""Share of the sampled seconds from which on a slow start is said to be one of imports."""
+MOST_LINES = 3
+"""Lines that are named at most."""
+WORTH_REPORTING = 0.15
+"""Least share of the time of computations that the start of processes takes."""
+SLOW_PREPARATION = 0.25
+"""The same of preparing graphs."""
+LONG_PREPARATION = 0.1
+"""Least seconds in which graphs were prepared."""
+LONGER_THAN_IMPORTS = 0.5
+"""The same where stacks were not sampled: dask imports modules when it is first called."""
+
+
+def slow_start(analysis: Analysis) -> Finding | None:
+    """Time before the first computation: imports, reading."""
+    recording = analysis.recording
+    table = phase_intervals(recording)
+    before = table.rows(table["phase"].where("before"))
+    took = float((before["stop"] - before["start"]).sum())
+    wall = recording.stop - recording.start
+    if not len(recording.computations) or took < max(SLOW_START * wall, LONG_START):
+        return None
+    lines = _lines(analysis, Root.BEFORE)
+    sampled = sum(line.seconds for line in lines)
+    importing = sum(line.importing for line in lines)
+    advice = (
+        "read and prepare data in tasks (dask.dataframe.read_parquet, dask.array.from_array, "
+        "dask.delayed), so that all workers take part in it"
+    )
+    if sampled and importing >= MOSTLY_IMPORTS * sampled:
+        advice = "import less, or where it is needed; python -X importtime shows what takes long"
+    elif not sampled:
+        advice = f"record with SamplingProfiler to see the lines that take the time; {advice}"
+    return Finding(
+        "slow-start",
+        severity_of_share(took / wall),
+        took,
+        f"{seconds(took)} of {seconds(wall)} ({percent(took / wall)}) passed before the first "
+        f"computation{_named(lines)}",
+        advice,
+        kind=AT_MOST,
+        where=during(before["start"], before["stop"]),
+    )
+
+
+def graph_preparation(analysis: Analysis) -> Finding | None:
+    """Graphs that take long to be made, optimized and put in order."""
+    computations = analysis.recording.computations
+    called, prepared = call_times(computations), prepared_times(computations)
+    lines = _lines(analysis, Root.GRAPH)
+    # Imports are done once, whatever the graph.
+    took = float((prepared - called).sum()) - sum(line.importing for line in lines)
+    if took < (LONG_PREPARATION if lines else LONGER_THAN_IMPORTS):
+        return None
+    lost = float(np.fmin(took, analysis.seconds_saved(remove={Activity.GRAPH})))
+    if lost < SLOW_PREPARATION * analysis.wall:
+        return None
+    number, tasks = len(computations), len(analysis.recording.tasks)
+    several = f" of {count(number)} computations" if number > 1 else ""
+    together = (
+        "compute results together, dask.compute(a, b), so that what they have in common is "
+        "prepared once; "
+        if number > 1
+        else ""
+    )
+    return Finding(
+        "graph-preparation",
+        severity_of_share(lost / analysis.wall),
+        lost,
+        f"Making, optimizing and ordering the graph{'s' * (number > 1)}{several} took "
+        f"{seconds(took)} of {seconds(analysis.wall)} ({count(tasks)} tasks ran)"
+        f"{_named([line for line in lines if not line.importing])}",
+        f"{together}make fewer and larger chunks; select data before other steps; keep what is "
+        "used again with persist()",
+        kind=AT_MOST,
+        where=during(called, prepared),
+    )
+
+
+def pool_startup(analysis: Analysis) -> Finding | None:
+    """Worker processes that take long to start, beside what they compute."""
+    if "processes" not in analysis.schedulers:
+        return None
+    lost = analysis.seconds_saved(remove={Activity.STARTUP})
+    if not lost >= WORTH_REPORTING * analysis.wall:
+        return None
+    computations, workers = analysis.recording.computations, analysis.recording.workers
+    called = dict(
+        zip(computations.computation.tolist(), call_times(computations).tolist(), strict=True)
+    )
+    starts = [
+        (called[name], joined)
+        for name, joined in zip(workers.computation.tolist(), workers.joined.tolist(), strict=True)
+        if joined > called[name]
+    ]
+    return Finding(
+        "pool-startup",
+        severity_of_share(lost / analysis.wall),
+        lost,
+        f"{count(len(starts))} worker processes took {seconds(lost)} of {seconds(analysis.wall)} "
+        f"to start; all tasks together ran for {seconds(analysis.in_tasks)}",
+        _instead_of_starting(analysis, lost),
+        kind=ABOUT,
+        where=during(*np.array(starts).T) if starts else NOWHERE,
+    )
+
+
+def _instead_of_starting(analysis: Analysis, lost: float) -> str:
+    # In threads, tasks that hold the GIL run one after the other: that must not take longer.
+    if analysis.in_tasks <= analysis.wall:
+        return "compute with scheduler='threads': tasks are too short to make up for the start"
+    if len(analysis.recording.computations) > 1:
+        return (
+            "use one pool for all computations: "
+            "dask.config.set(pool=concurrent.futures.ProcessPoolExecutor())"
+        )
+    return (
+        "no remedy is known for one computation: its tasks would take longer in threads if they "
+        "hold the GIL. More work in one computation makes up for the start"
+    )
+
+
+def _lines(analysis: Analysis, root: str) -> list[ProgramLine]:
+    """Lines of the program that have most of the time of a root."""
+    samples = analysis.recording.samples
+    return program_lines(analysis.recording, samples.seconds * samples.root.where(root))
+
+
+def _named(lines: list[ProgramLine]) -> str:
+    """The lines with most time, as the end of a sentence."""
+    named = ", ".join(_most(lines))
+    return f". Mostly: {named}" if named else ""
+
+
+def _most(lines: list[ProgramLine]) -> Iterator[str]:
+    total = sum(line.seconds for line in lines)
+    for line in lines[:MOST_LINES]:
+        if line.seconds >= WORTH_NAMING * total:
+            yield f"{line} {percent(line.seconds / total)}"

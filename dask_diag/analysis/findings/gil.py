@@ -1,0 +1,126 @@
+"""The finding on threads that wait for the GIL."""
+
+from __future__ import annotations
+
+from math import isnan
+
+import numpy as np
+
+from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.findings.advice import FIND_OUT, WORTH_GAINING
+from dask_diag.analysis.findings.finding import (
+    ABOUT,
+    AT_MOST,
+    Finding,
+    severity_of_guess,
+    severity_of_share,
+)
+from dask_diag.analysis.findings.function_names import MOST_NAMED, in_words, top_functions
+from dask_diag.analysis.findings.where import where_of_tasks
+from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND
+from dask_diag.analysis.waits import waits
+from dask_diag.formatting import amount, percent, seconds, size
+from dask_diag.schema import Activity
+
+__all__ = ["gil_bound"]
+
+WORTH_REPORTING = 0.15
+"""Least share of the tasks' time that is reported."""
+AT_ONCE = 0.1
+"""Least share of the time with tasks in which several ran at once."""
+BLOCKS_A_SECOND = 250.0
+"""Least rate of voluntary switches per second if threads share the GIL (they switch every 5 ms)."""
+BLOCKS_A_TASK = 4.0
+"""Voluntary switches that submitting a task and collecting its result may take."""
+LEAST_OF_ONE_CPU = 0.6
+MOST_OF_ONE_CPU = 1.25
+"""How many CPUs tasks use if they share the GIL."""
+RELEASE = "use code that releases the GIL in these functions, as NumPy does on whole arrays"
+
+
+def gil_bound(analysis: Analysis) -> Finding | None:
+    """Threads that wait for the GIL."""
+    if "threads" not in analysis.schedulers or analysis.share_at_once < AT_ONCE:
+        return None
+    waited = analysis.seconds_waited
+    lost = waited.get(Activity.GIL_WAIT, 0.0) if waited else _non_cpu_of_turns(analysis)
+    share = lost / analysis.in_tasks
+    if share < WORTH_REPORTING:
+        return None
+    # Without recorded waits it is not known what else tasks waited for.
+    wait = Activity.GIL_WAIT if waited else Activity.NONCPU
+    saved = analysis.seconds_saved(remove={wait})
+    names = f"Mostly: {in_words(_functions_that_wait(analysis))}"
+    if waited:
+        evidence = f"Tasks waited {seconds(lost)} for the GIL ({percent(share)}). {names}"
+        advice = _remedy(analysis, wait)
+    else:
+        evidence = (
+            f"{amount(analysis.at_once)} concurrent tasks used only "
+            f"{amount(analysis.cpu_in_tasks / analysis.busy_wall)} CPUs and were off-CPU "
+            f"{percent(share)} of the time. This suggests GIL contention; another lock or short "
+            f"sleeps look the same. {names}"
+        )
+        advice = f"{FIND_OUT}; if it is the GIL, {_remedy(analysis, wait)}"
+    return Finding(
+        "gil-bound",
+        severity_of_share(share) if waited else severity_of_guess(share),
+        lost / analysis.at_once if isnan(saved) else max(saved, 0.0),
+        evidence,
+        advice,
+        kind=ABOUT if waited and not isnan(saved) else AT_MOST,
+        where=where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.GIL_WAIT)),
+    )
+
+
+def _remedy(analysis: Analysis, wait: str) -> str:
+    """Worker processes, if they are predicted to help; else why not, and what else may."""
+    known = analysis.simulator.result_sizes is not None
+    # Where sizes are not known, the best case: there is nothing to move.
+    saved = analysis.seconds_saved(
+        remove={wait}, scheduler="processes", result_bytes=None if known else 0.0
+    )
+    if isnan(saved):
+        return RELEASE
+    moved = f"pass {size(analysis.bytes_between_tasks)} of results" if known else "pass nothing"
+    least = WORTH_GAINING * analysis.wall
+    if saved < least:
+        longer = f"{seconds(-saved)} longer" if saved < 0 else f"only {seconds(saved)} less"
+        return (
+            f"{RELEASE}; worker processes do not help: they need time to start and to {moved}, and "
+            f"are predicted to take {longer}"
+        )
+    if known:
+        return (
+            f"compute with scheduler='processes', predicted to save {seconds(saved)} though they "
+            f"start and {moved}; or {RELEASE}"
+        )
+    # A result is sent to the scheduler's process, and from there to another.
+    most = size((saved - least) * BYTES_A_SECOND / 2)
+    return (
+        f"{RELEASE}; or compute with scheduler='processes' if tasks pass each other less than "
+        f"{most} of results (CacheProfiler(metric=nbytes, unit='bytes') measures it): it could "
+        f"save up to {seconds(saved)}"
+    )
+
+
+def _non_cpu_of_turns(analysis: Analysis) -> float:
+    """Non-CPU seconds, if tasks seem to have shared one CPU by taking turns."""
+    tasks = analysis.recording.tasks
+    blocked = float(
+        np.nansum(analysis.recording.computations.voluntary_switches)
+    ) - BLOCKS_A_TASK * len(tasks)
+    # Threads that hand the GIL to each other use one CPU together, and block at each handover.
+    used = analysis.cpu_in_tasks / analysis.busy_wall
+    one_cpu = LEAST_OF_ONE_CPU <= used <= MOST_OF_ONE_CPU
+    if analysis.cpus < 2 or not one_cpu or blocked < BLOCKS_A_SECOND * analysis.busy_wall:
+        return 0.0
+    return float(np.nansum(tasks["thread_noncpu"]))
+
+
+def _functions_that_wait(analysis: Analysis) -> list[str]:
+    if analysis.seconds_waited:
+        table = waits(analysis.recording)
+        names: list[str] = table["function"][table["activity"].where(Activity.GIL_WAIT)].tolist()
+        return names[:MOST_NAMED]
+    return top_functions(analysis.recording, np.nan_to_num(analysis.recording.tasks.thread_noncpu))

@@ -1,0 +1,57 @@
+"""The finding on tasks that wait for a lock that they share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.findings.finding import ABOUT, Finding, severity_of_share
+from dask_diag.analysis.findings.function_names import in_words
+from dask_diag.analysis.findings.where import Where, where_of_tasks
+from dask_diag.analysis.program_lines import program_lines
+from dask_diag.formatting import percent, seconds
+from dask_diag.schema import Activity, Root
+
+__all__ = ["lock_bound"]
+
+WORTH_REPORTING = 0.15
+"""Least share of the tasks' seconds that they waited for locks, and of the wall that is lost."""
+
+OF_POOLS = 0.15
+"""Largest share of native libraries' threads in the CPU of these and of tasks."""
+
+
+def lock_bound(analysis: Analysis) -> Finding | None:
+    """Tasks that wait for a lock, other than the GIL."""
+    waited = analysis.seconds_waited.get(Activity.LOCK_WAIT, 0.0)
+    if not waited or waited < WORTH_REPORTING * analysis.in_tasks:
+        return None
+    pools = sum(group.cpu for group in analysis.thread_groups if group.kind == "native")
+    # Tasks wait for threads of a native library as they do for a lock.
+    if pools > OF_POOLS * (pools + analysis.cpu_in_tasks):
+        return None
+    lost = analysis.seconds_saved(remove={Activity.LOCK_WAIT})
+    if not lost >= WORTH_REPORTING * analysis.wall:
+        return None
+    of_tasks = analysis.waits_of_tasks(Activity.LOCK_WAIT)
+    where = where_of_tasks(analysis.recording, of_tasks)
+    return Finding(
+        "lock-bound",
+        severity_of_share(waited / analysis.in_tasks),
+        lost,
+        f"Tasks waited {seconds(waited)} for locks ({percent(waited / analysis.in_tasks)} of "
+        f"their time){_line(analysis, where)}. Mostly: {in_words(where.functions)}",
+        "hold the lock for less of the task, or give each task what it locks: a file, a "
+        "connection, a buffer of its own",
+        kind=ABOUT,
+        where=where,
+    )
+
+
+def _line(analysis: Analysis, where: Where) -> str:
+    """The innermost line outside the standard library in which these functions wait most."""
+    samples = analysis.recording.samples
+    of_functions = samples.root.where(Root.TASKS) & samples.function.is_in(where.functions)
+    waiting = np.nan_to_num(samples.seconds - samples.cpu_seconds) * of_functions
+    lines = program_lines(analysis.recording, waiting)
+    return f", in {lines[0]}" if lines else ""

@@ -1,0 +1,115 @@
+"""Findings on how many tasks run at once: too few threads for them, or too few tasks."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.findings.finding import ABOUT, AT_MOST, Finding, severity_of_share
+from dask_diag.analysis.findings.function_names import in_words
+from dask_diag.analysis.findings.scheduling import serial_chain
+from dask_diag.analysis.findings.where import where_of_tasks
+from dask_diag.analysis.metering import seconds_metered_without_cpu
+from dask_diag.analysis.occupancy import Occupancy
+from dask_diag.columns import BoolArray
+from dask_diag.formatting import amount, count, percent, seconds
+from dask_diag.schema import Activity
+
+__all__ = ["chunks_too_large", "too_few_threads"]
+
+WORTH_REPORTING = 0.15
+"""Least share of the time of computations that is lost."""
+MOSTLY_WAITING = 0.4
+"""Least share of the tasks' seconds in which they sleep or wait for I/O."""
+WAITS = (Activity.SLEEP, Activity.IO_WAIT, Activity.DEVICE_WAIT)
+"""Waits that leave a CPU to other threads."""
+TIMES_AS_MANY = (2, 4, 8, 16)
+"""Times the present workers that are tried."""
+MOST_OF_IT = 0.8
+"""Share of what the most workers gain that is enough: fewer threads need less memory."""
+MOST_OF_WORK = 0.9
+"""Share of a computation's work that is in fewer tasks than workers if chunks are too large."""
+
+
+def too_few_threads(analysis: Analysis) -> Finding | None:
+    """Tasks that sleep or wait for I/O, while CPUs are idle and other tasks could run."""
+    if not analysis.schedulers <= {"threads", "synchronous"} or not analysis.in_tasks:
+        return None
+    waited = sum(analysis.seconds_waited.get(name, 0.0) for name in WAITS)
+    waited += seconds_metered_without_cpu(analysis.recording)
+    share = waited / analysis.in_tasks
+    if share < MOSTLY_WAITING:
+        return None
+    workers, lost = _workers_worth_having(analysis)
+    if lost < WORTH_REPORTING * analysis.wall:
+        return None
+    idle = analysis.cpus - analysis.cpu_in_tasks / analysis.busy_wall
+    in_threads = "" if "threads" in analysis.schedulers else "scheduler='threads', "
+    where = where_of_tasks(
+        analysis.recording, np.nan_to_num(analysis.recording.tasks.thread_noncpu)
+    )
+    return Finding(
+        "too-few-threads",
+        severity_of_share(lost / analysis.wall),
+        lost,
+        f"Tasks slept or waited for I/O for {percent(share)} of their time, while "
+        f"{amount(max(idle, 0.0))} of {analysis.cpus} CPUs were idle. Mostly: "
+        f"{in_words(where.functions)}",
+        f"run more tasks at once: {in_threads}num_workers={workers}",
+        kind=ABOUT,
+        where=where,
+    )
+
+
+def _workers_worth_having(analysis: Analysis) -> tuple[int, float]:
+    """How many workers gain most of what can be gained, and what they gain by the simulator."""
+    now = max(1, round(analysis.workers))
+    gains = [
+        (times * now, float(np.nan_to_num(analysis.seconds_saved(workers=times * now))))
+        for times in TIMES_AS_MANY
+    ]
+    largest = max(gain for _, gain in gains)
+    return next((number, gain) for number, gain in gains if gain >= MOST_OF_IT * largest)
+
+
+def chunks_too_large(analysis: Analysis) -> Finding | None:
+    """Fewer tasks than workers: some have nothing to run from the start."""
+    lost, most_workers = 0.0, 0
+    large = np.zeros(len(analysis.task_seconds), bool)
+    for occupancy in analysis.occupancies:
+        of_work = _tasks_with_the_work(analysis, occupancy)
+        if occupancy.workers < 2 or not 0 < of_work.sum() < occupancy.workers:
+            continue
+        seconds_of_tasks = analysis.task_seconds[occupancy.tasks.rows]
+        cpu = np.nansum(analysis.recording.tasks.thread_cpu[occupancy.tasks.rows])
+        ran = float(np.diff(occupancy.times)[occupancy.busy > 0].sum())
+        # More tasks than CPUs compute no faster.
+        even = max(seconds_of_tasks.sum() / occupancy.workers, cpu / analysis.cpus)
+        lost += max(ran - float(even), 0.0)
+        large[occupancy.tasks.rows[of_work]] = True
+        most_workers = max(most_workers, occupancy.workers)
+    if lost < WORTH_REPORTING * analysis.wall or serial_chain(analysis) is not None:
+        return None
+    where = where_of_tasks(analysis.recording, large * analysis.task_seconds)
+    number = int(large.sum())
+    return Finding(
+        "chunks-too-large",
+        severity_of_share(lost / analysis.wall),
+        lost,
+        f"{count(number)} task{'s' * (number != 1)} of {in_words(where.functions)} had "
+        f"{percent(MOST_OF_WORK)} or more of the work of a computation with {most_workers} "
+        "workers: the others were idle. Longest: "
+        f"{seconds(float(analysis.task_seconds[large].max()))}",
+        "make chunks smaller, so that there are several tasks for each worker",
+        kind=AT_MOST,
+        where=where,
+    )
+
+
+def _tasks_with_the_work(analysis: Analysis, occupancy: Occupancy) -> BoolArray:
+    """All tasks of the functions whose longest tasks have most of a computation's work."""
+    took = analysis.task_seconds[occupancy.tasks.rows]
+    order = np.argsort(-took, kind="stable")
+    before = np.cumsum(took[order]) - took[order]
+    functions = analysis.recording.tasks.function.codes[occupancy.tasks.rows]
+    return np.isin(functions, functions[order[before < MOST_OF_WORK * took.sum()]])

@@ -1,0 +1,95 @@
+"""Lines of the program and of its packages, in place of lines of the standard library.
+
+A stack ends where time passes: in ``threading``, in a reader of files, in the import system. The
+line that a reader can change is the innermost one outside the standard library. Of an import it is
+the line that imports, however much the module runs.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from dask_diag.analysis.source_paths import short_path
+from dask_diag.columns import FloatArray
+from dask_diag.model.recording import Recording
+
+__all__ = ["ProgramLine", "program_lines"]
+
+_STANDARD_LIBRARY = re.compile(
+    r"^$|^<frozen |^<string>$|/lib(64)?/python3[.\w]*/(?!site-packages/|dist-packages/)"
+    r"|/python3?\d*/lib/(?!site-packages/)",
+    re.IGNORECASE,
+)
+_IMPORT_SYSTEM = re.compile(r"^<frozen importlib|/importlib/_bootstrap")
+_OUTSIDE = -1
+
+
+class ProgramLine(NamedTuple):
+    """A line of code, what the samples in and below it represent, and how much of it imports."""
+
+    name: str
+    file: str
+    line: int
+    seconds: float
+    importing: float
+
+    def __str__(self) -> str:
+        location = f" ({short_path(self.file)}:{self.line})" if self.file else ""
+        return f"{self.name}{location}"
+
+
+def program_lines(recording: Recording, weights: FloatArray) -> list[ProgramLine]:
+    """The lines that have most of the samples' weights, the first one first.
+
+    Parameters
+    ----------
+    recording : Recording
+    weights : array of float
+        Seconds of each row of `Recording.samples`; those of samples without a stack are left out.
+    """
+    frames = recording.frames
+    frame_of_node, is_import = _frames_of_nodes(recording)
+    chosen = (recording.samples.node >= 0) & (weights > 0)
+    nodes = recording.samples.node[chosen]
+    frame, importing = frame_of_node[nodes], is_import[nodes]
+    seconds, of_program = weights[chosen], frame_of_node[nodes] != _OUTSIDE
+    sums: dict[tuple[str, str, int], list[float]] = {}
+    for row, took, imports in zip(
+        frame[of_program].tolist(),
+        seconds[of_program].tolist(),
+        importing[of_program].tolist(),
+        strict=True,
+    ):
+        line = frames.name[row], frames.file[row], int(frames.line[row])
+        total = sums.setdefault(line, [0.0, 0.0])
+        total[0] += took
+        total[1] += took * imports
+    lines = [ProgramLine(*line, *total) for line, total in sums.items()]
+    return sorted(lines, key=lambda line: -line.seconds)
+
+
+def _frames_of_nodes(recording: Recording) -> tuple[np.ndarray, np.ndarray]:
+    """Of each node of the call tree its line of the program, and whether that line imports."""
+    files = recording.frames.file
+    of_library = np.array([bool(_STANDARD_LIBRARY.search(_posix(file))) for file in files.values])
+    of_imports = np.array([bool(_IMPORT_SYSTEM.search(_posix(file))) for file in files.values])
+    tree = recording.call_tree
+    frame = np.full(len(tree), _OUTSIDE, np.int64)
+    importing = np.zeros(len(tree), bool)
+    # A node comes after its caller.
+    for node, (parent, row) in enumerate(
+        zip(tree.parent.tolist(), tree.frame.tolist(), strict=True)
+    ):
+        above = frame[parent] if parent >= 0 else _OUTSIDE
+        code = files.codes[row]
+        inherits = parent >= 0 and importing[parent]
+        importing[node] = inherits or of_imports[code]
+        frame[node] = above if importing[node] or of_library[code] else row
+    return frame, importing
+
+
+def _posix(file: str) -> str:
+    return file.replace("\\", "/")

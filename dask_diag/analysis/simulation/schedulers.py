@@ -1,0 +1,118 @@
+"""The same tasks under another of dask's schedulers: what handing them out costs there.
+
+A recording has these costs of the scheduler that it was made with, and not of others. They were
+measured on one machine (2 CPUs of 2 GHz, CPython 3.11, dask 2026.8), so predictions are rough.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dask_diag.analysis.simulation.work import Work
+from dask_diag.columns import BoolArray, FloatArray
+from dask_diag.formatting import BYTES
+from dask_diag.model.recording import Recording
+
+__all__ = ["BYTES_A_SECOND", "COSTS", "POOL_START", "result_sizes", "under"]
+
+BYTES_A_SECOND = 0.25e9
+"""What passes from a process to another: pickled, sent, unpickled. NumPy arrays of 8 to 32 MB were
+measured: 0.17 to 0.27 GB/s, all of it in turn, since one thread of the scheduler's process does it.
+"""
+POOL_START = 1.3
+"""Seconds in which worker processes start and import dask and the program: 1.1 to 1.6 s."""
+FEWEST_SIZED = 0.95
+"""Least share of the tasks with dependents whose results were measured."""
+
+
+@dataclass(frozen=True)
+class _Costs:
+    """Seconds for each task; see `Work`."""
+
+    prepare: float
+    wake: float
+    gap: float
+    collect: float
+    deliver: float
+    notice: float
+    submit: float
+    startup: float
+    batch: int
+
+
+COSTS = {
+    "processes": _Costs(50e-6, 60e-6, 20e-6, 15e-6, 20e-6, 130e-6, 130e-6, POOL_START, 6),
+    "threads": _Costs(20e-6, 30e-6, 0.0, 20e-6, 10e-6, 20e-6, 30e-6, 0.0, 1),
+}
+"""By scheduler, of tasks that do nothing. In batches of six, which is dask's `chunksize`."""
+
+
+def result_sizes(recording: Recording) -> FloatArray | None:
+    """The bytes of each task's result; None if they were not measured."""
+    tasks, cached = recording.tasks, recording.cached_results
+    if recording.metric_unit != BYTES or not len(cached):
+        return None
+    names = zip(cached.computation.tolist(), cached.key.tolist(), strict=True)
+    size_of = dict(zip(names, cached.metric.tolist(), strict=True))
+    pairs = zip(tasks.computation.tolist(), tasks.key.tolist(), strict=True)
+    sizes = np.array([size_of.get(pair, np.nan) for pair in pairs])
+    passed_on = np.zeros(len(tasks), bool)
+    passed_on[recording.dependencies.depends_on] = True
+    if (~np.isnan(sizes[passed_on])).sum() < FEWEST_SIZED * passed_on.sum():
+        return None
+    return np.asarray(np.nan_to_num(sizes), float)
+
+
+def under(work: Work, scheduler: str, workers: int, sizes: FloatArray) -> Work:
+    """The work as another scheduler hands it out.
+
+    Parameters
+    ----------
+    work : Work
+    scheduler : {"processes", "threads"}
+    workers : int
+    sizes : array of float
+        The bytes of each result. Between processes, results pass to the scheduler, and inputs from
+        it: both take its time.
+    """
+    costs, count = COSTS[scheduler], len(work)
+    fused = _fused(work) if scheduler == "processes" else np.zeros(count, bool)
+    inside = np.zeros(count, bool)
+    inside[work.depends_on[fused[work.task]]] = True
+    received = np.bincount(work.task, sizes[work.depends_on], minlength=count)
+    to_task = np.where(fused, 0.0, received) / BYTES_A_SECOND
+    from_task = np.where(inside, 0.0, sizes) / BYTES_A_SECOND
+    own = np.where(fused, 0.0, 1.0)
+    is_apart = scheduler == "processes"
+    prepare = costs.prepare * own + to_task * is_apart
+    collect = costs.collect * own + from_task * is_apart
+    sent = (count - int(fused.sum())) / costs.batch
+    return replace(
+        work,
+        prepare=prepare,
+        collect=collect,
+        wake=costs.wake * own,
+        gap=costs.gap * own,
+        deliver=costs.deliver * own,
+        # A result is unpickled whether the scheduler waits for it or it for the scheduler.
+        notice=costs.notice * own + from_task * is_apart,
+        submit=costs.submit,
+        startup=(costs.startup,) * workers if costs.startup else (),
+        batch=costs.batch,
+        switching=0.0,
+        gil=np.zeros(count) if is_apart else work.gil,
+        scheduler_cpu=float((prepare + collect).sum()) + costs.submit * sent,
+    )
+
+
+def _fused(work: Work) -> BoolArray:
+    """Which tasks become one with the task before: dask fuses chains before it starts processes."""
+    count = len(work)
+    dependents = np.bincount(work.depends_on, minlength=count)
+    dependencies = np.bincount(work.task, minlength=count)
+    alone = (dependents[work.depends_on] == 1) & (dependencies[work.task] == 1)
+    fused = np.zeros(count, bool)
+    fused[work.task[alone]] = True
+    return fused

@@ -1,0 +1,12 @@
+"""All planted programs."""
+
+from __future__ import annotations
+
+from tests.diagnosis import programs_data, programs_tasks, programs_waits
+from tests.diagnosis.program import Program
+
+PROGRAMS: dict[str, Program] = {
+    program.name: program
+    for module in (programs_tasks, programs_waits, programs_data)
+    for program in module.PROGRAMS
+}

@@ -1,0 +1,146 @@
+"""Planted programs on how work is divided into tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask
+import dask.array as da
+import dask.bag as db
+from dask.base import get_scheduler
+
+from tests.diagnosis.program import Program
+from tests.diagnosis.work import add, compute, make_array, pause
+
+
+def get(dsk: dict[Any, Any], keys: Any) -> Any:
+    """Compute a graph with the configured scheduler, as ``dask.compute`` would."""
+    scheduler = get_scheduler()
+    assert scheduler is not None
+    return scheduler(dsk, keys, num_workers=dask.config.get("num_workers", None))
+
+
+def computed(tasks: dict[Any, Any]) -> int:
+    """The sum of all results of a graph."""
+    return sum(get(tasks, list(tasks)))
+
+
+def many_small_chunks(_: None, remedied: bool) -> float:
+    values = da.arange(2_000_000, chunks=100_000 if remedied else 1_000)
+    return float((values * 2 + 1).sum().compute())
+
+
+def no_operations(_: None, remedied: bool) -> int:
+    # Sums of sums: as many additions, in fewer tasks.
+    size = 40 if remedied else 1
+    dsk: dict[Any, Any] = {
+        ("work", n): (add, *range(n * size, (n + 1) * size)) for n in range(6000 // size)
+    }
+    dsk["total"] = (add, *dsk)
+    return int(get(dsk, "total"))
+
+
+def chain(_: None, remedied: bool) -> int:
+    step = None if remedied else ("work",)
+    dsk = {
+        ("work", n): (compute, 0.04, *([("work", n - 1)] if n and step else [])) for n in range(20)
+    }
+    return computed(dsk)
+
+
+def straggler(_: None, remedied: bool) -> int:
+    dsk: dict[Any, Any] = {("work", n): (compute, 0.03) for n in range(20)}
+    dsk["late", 0] = (pause, 0.01)
+    parts = 20 if remedied else 1
+    for part in range(parts):
+        dsk["work", 100 + part] = (compute, 0.8 / parts, ("late", 0))
+    return computed(dsk) - parts
+
+
+def uneven_end(_: None, remedied: bool) -> int:
+    parts = 24 if remedied else 3
+    return computed({("work", n): (compute, 1.2 / parts) for n in range(parts)}) // parts
+
+
+def one_chunk(_: None, remedied: bool) -> int:
+    parts = 10 if remedied else 1
+    return computed({("work", n): (compute, 1.0 / parts) for n in range(parts)}) // parts
+
+
+def computed_one_by_one(_: None, remedied: bool) -> float:
+    values = da.ones((100_000,), chunks=1)
+    parts = [values[n * 100 : n * 100 + 1].sum() for n in range(10)]
+    if remedied:
+        return float(sum(dask.compute(*parts)))
+    return float(sum(part.compute() for part in parts))
+
+
+def increment(value: int) -> int:
+    return value + 1
+
+
+def increment_often(value: int, times: int) -> int:
+    return value + times
+
+
+def many_steps(_: None, remedied: bool) -> int:
+    steps = 24
+    values = db.from_sequence(range(250), npartitions=250)
+    if remedied:
+        return int(values.map(increment_often, steps).sum().compute())
+    for _ in range(steps):
+        values = values.map(increment)
+    return int(values.sum().compute())
+
+
+def healthy_threads(_: None, remedied: bool) -> int:
+    return computed({("work", n): (compute, 0.05) for n in range(24)})
+
+
+def healthy_array(_: None, remedied: bool) -> float:
+    values = da.from_delayed(dask.delayed(make_array)(4_000_000), (4_000_000,), float).rechunk(
+        500_000
+    )
+    return float((values**3 + values**2).sum().compute())
+
+
+def healthy_synchronous(_: None, remedied: bool) -> int:
+    return computed({("work", n): (compute, 0.03) for n in range(20)})
+
+
+PROGRAMS = (
+    Program(
+        "many small chunks",
+        many_small_chunks,
+        "tasks-too-small",
+        true=frozenset({"scheduler-bound", "graph-preparation"}),
+    ),
+    Program(
+        "no-op tasks",
+        no_operations,
+        "scheduler-bound",
+        true=frozenset({"tasks-too-small", "graph-preparation"}),
+        remaining=frozenset({"scheduler-bound", "tasks-too-small"}),
+        settings={"scheduler": "threads", "num_workers": 8},
+    ),
+    Program("chain of tasks", chain, "serial-chain"),
+    Program("straggler", straggler, "straggler"),
+    Program("three tasks for two workers", uneven_end, "imbalance"),
+    Program("one chunk", one_chunk, "chunks-too-large"),
+    Program(
+        "computed one by one",
+        computed_one_by_one,
+        "graph-preparation",
+        remaining=frozenset({"graph-preparation"}),
+    ),
+    Program(
+        "many steps on small partitions",
+        many_steps,
+        "graph-preparation",
+        true=frozenset({"tasks-too-small", "scheduler-bound"}),
+        remaining=frozenset({"graph-preparation", "tasks-too-small", "scheduler-bound"}),
+    ),
+    Program("healthy: threads", healthy_threads),
+    Program("healthy: array", healthy_array),
+    Program("healthy: synchronous", healthy_synchronous, settings={"scheduler": "synchronous"}),
+)

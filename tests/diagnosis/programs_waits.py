@@ -1,0 +1,176 @@
+"""Planted programs whose tasks wait: for the GIL, locks, CPUs, sleeps and sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import socketserver
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from typing import IO
+
+import dask
+
+from tests.diagnosis.program import Program
+from tests.diagnosis.programs_tasks import computed
+from tests.diagnosis.work import ask, compute, in_turn, loop, multiply, pause
+
+ANSWER_AFTER = 0.05
+"""Seconds that the server lets each question wait."""
+
+
+def python_loops(_: None, remedied: bool) -> int:
+    return computed({("work", n): (compute if remedied else loop, 0.1) for n in range(12)})
+
+
+def long_python_loops(_: None, remedied: bool) -> int:
+    return computed({("work", n): (loop, 0.25) for n in range(24)})
+
+
+def one_lock(_: None, remedied: bool) -> int:
+    return computed({("work", n): (compute if remedied else in_turn, 0.05) for n in range(20)})
+
+
+def matrix_products(_: None, remedied: bool) -> float:
+    dsk = {("work", n): (multiply, n, 400, 30) for n in range(16)}
+    return round(float(computed(dsk)), 3)
+
+
+def sleeping_tasks(_: None, remedied: bool) -> int:
+    return computed({("work", n): (pause, 0.05) for n in range(24)})
+
+
+def questions(port: int, remedied: bool) -> int:
+    return computed({("work", n): (ask, port) for n in range(24)})
+
+
+class _Answer(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        self.request.recv(1)
+        time.sleep(ANSWER_AFTER)
+        self.request.sendall(b"!")
+
+
+def _serve(pipe: Connection) -> None:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Answer) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        pipe.send(server.server_address[1])
+        pipe.recv()
+        server.shutdown()
+
+
+@contextlib.contextmanager
+def server() -> Iterator[int]:
+    """A server in another process, and its port."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs,))
+    process.start()
+    try:
+        yield ours.recv()
+    finally:
+        ours.send(None)
+        process.join()
+
+
+SPIN = "import select, sys\nwhile not select.select([sys.stdin], [], [], 0)[0]: sum(range(1000))"
+"""Uses a CPU until the other end of a pipe is closed."""
+START = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', sys.argv[1]])"
+"""Starts it and ends, so that it is no descendant of ours."""
+
+
+@contextlib.contextmanager
+def neighbours() -> Iterator[list[IO[bytes]]]:
+    """Two other programs that use CPUs; the body ends them if the remedy is applied."""
+    reading, writing = os.pipe()
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", START, SPIN], stdin=reading, check=True)
+    os.close(reading)
+    with open(writing, "wb", buffering=0) as end:
+        # They have started once they use the CPUs.
+        time.sleep(0.3)
+        yield [end]
+
+
+def beside_neighbours(pipes: list[IO[bytes]], remedied: bool) -> int:
+    if remedied:
+        for pipe in pipes:
+            pipe.close()
+    return computed({("work", n): (compute, 0.05) for n in range(24)})
+
+
+def two_computations(_: None, remedied: bool) -> int:
+    graphs = [{("work", n + 100 * m): (compute, 0.05) for n in range(12)} for m in range(3)]
+    if remedied:
+        return computed({key: task for graph in graphs for key, task in graph.items()})
+    results: list[int] = []
+    config = dict(dask.config.config)
+
+    def one(graph: dict[object, object]) -> None:
+        with dask.config.set(config):
+            results.append(computed(graph))
+
+    threads = [threading.Thread(target=one, args=(graph,)) for graph in graphs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(results)
+
+
+def healthy_sleeping(_: None, remedied: bool) -> int:
+    return computed({("work", n): (pause, 0.3) for n in range(8)})
+
+
+PROGRAMS = (
+    Program("Python loops", python_loops, "gil-bound"),
+    Program(
+        "long Python loops",
+        long_python_loops,
+        "gil-bound",
+        remedy={"scheduler": "processes", "chunksize": 1},
+        remaining=frozenset({"pool-startup"}),
+    ),
+    Program("tasks that share a lock", one_lock, "lock-bound"),
+    Program(
+        "BLAS threads in four tasks",
+        matrix_products,
+        "thread-oversubscription",
+        settings={"scheduler": "threads", "num_workers": 4},
+        variables={"OPENBLAS_NUM_THREADS": "1"},
+    ),
+    Program(
+        "sleeping tasks on two threads",
+        sleeping_tasks,
+        "too-few-threads",
+        remedy={"num_workers": 8},
+        remaining=frozenset({"too-few-threads"}),
+    ),
+    Program(
+        "a slow server",
+        questions,
+        "io-bound",
+        true=frozenset({"too-few-threads"}),
+        remedy={"num_workers": 8},
+        remaining=frozenset({"io-bound", "too-few-threads"}),
+        prepare=server,
+    ),
+    Program("spinning neighbours", beside_neighbours, "busy-machine", prepare=neighbours),
+    Program(
+        "three computations at once",
+        two_computations,
+        "overlapping-computations",
+        gains=False,
+    ),
+    Program(
+        "healthy: eight sleeping threads",
+        healthy_sleeping,
+        settings={"scheduler": "threads", "num_workers": 8},
+    ),
+)

@@ -1,0 +1,129 @@
+"""What is found in planted programs: their cause, and nothing that is not true."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from dask_diag.analysis.findings import CODES, Finding
+from tests.diagnosis.program import Program
+from tests.diagnosis.programs import PROGRAMS
+from tests.diagnosis.table import page, scores
+from tests.diagnosis.trials import Advice, Outcome, examine, settings_in
+
+QUICK = (
+    "chain of tasks",
+    "one chunk",
+    "sleeping tasks on two threads",
+    "tasks that share a lock",
+    "healthy: threads",
+)
+"""Programs that are quick to run and hardly depend on what else the machine does."""
+
+
+def check(program):
+    """It has the finding on its cause, and none of high severity that is not true."""
+    outcome = examine(program, repeats=0)
+    assert outcome.is_recalled or not program.code
+    true = {program.code} | program.true
+    high = {one.code for one in outcome.found if one.severity == "high"}
+    assert high - {"busy-machine"} <= true
+    assert program.code not in {one.code for one in outcome.remaining} - program.remaining
+
+
+@pytest.mark.diagnosis
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_cause_is_found_and_gone_with_its_remedy(name):
+    check(PROGRAMS[name])
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_the_cause_is_found_in_quick_programs(name, retried):
+    retried(lambda: check(PROGRAMS[name]))
+
+
+def finding(code, lost, severity="high"):
+    return Finding(code, severity, lost, "evidence", "advice", kind="about")
+
+
+def outcome(found, remaining=(), faulty=(3.0,), remedied=(1.0,), advice=(), **fields):
+    program = Program("a program", print, "gil-bound", **fields)
+    return Outcome(program, found, list(remaining), list(faulty), list(remedied), list(advice))
+
+
+def test_enough_causes_are_planted():
+    causes = {program.code for program in PROGRAMS.values()} - {""}
+    assert len([program for program in PROGRAMS.values() if program.code]) >= 16
+    assert causes >= set(CODES) - {"failed-tasks", "late-samples"}
+    assert len([program for program in PROGRAMS.values() if not program.code]) >= 3
+
+
+def test_what_is_true_of_a_program_is_a_finding():
+    for program in PROGRAMS.values():
+        assert {program.code, *program.true, *program.remaining} <= {"", *CODES}
+
+
+@pytest.mark.parametrize(
+    ("lost", "is_within"), [(0.99, False), (1.01, True), (3.99, True), (4.01, False)]
+)
+def test_an_estimate_is_right_within_a_factor_of_two(lost, is_within):
+    one = outcome([finding("gil-bound", lost)])
+    assert one.gain == 2.0
+    assert one.is_within_two == is_within
+    assert scores([one]).within_two == is_within
+
+
+def test_causes_that_are_not_found_count():
+    found, missed = outcome([finding("gil-bound", 2.0)]), outcome([])
+    assert scores([found, missed]).recall == 0.5
+    # What was not found has no estimate.
+    assert scores([found, missed]).within_two == 1.0
+
+
+def test_findings_that_are_not_true_count():
+    one = outcome([finding("gil-bound", 2.0), finding("io-bound", 1.0)])
+    assert one.false == ["io-bound"]
+    assert scores([one]).precision == 0.5
+    true = outcome(
+        [finding("gil-bound", 2.0), finding("io-bound", 1.0)], true=frozenset({"io-bound"})
+    )
+    assert scores([true]).precision == 1.0
+    still = outcome([finding("gil-bound", 2.0)], [finding("gil-bound", 1.0)])
+    assert still.false == ["gil-bound (with the remedy)"]
+    assert scores([still]).precision == 0.5
+
+
+def test_findings_on_the_machine_do_not_count():
+    one = outcome([finding("gil-bound", 2.0), finding("busy-machine", 1.0)])
+    assert (one.false, one.number_true) == ([], 1)
+
+
+def test_advice_that_makes_a_program_slower_counts():
+    advice = [Advice("gil-bound", "scheduler=processes", -1.0, True)]
+    result = scores([outcome([finding("gil-bound", 2.0)], advice=advice)])
+    assert (result.slower, result.tried) == (1, 1)
+
+
+def test_settings_are_read_from_advice():
+    assert settings_in("compute with scheduler='processes', or …") == (
+        {"scheduler": "processes"},
+        {},
+    )
+    assert settings_in("scheduler='threads', num_workers=8 could save") == (
+        {"scheduler": "threads", "num_workers": 8},
+        {},
+    )
+    assert settings_in("set OPENBLAS_NUM_THREADS=1 before") == ({}, {"OPENBLAS_NUM_THREADS": "1"})
+    assert settings_in("look for caches") == ({}, {})
+
+
+def test_the_page_has_a_row_for_each_program():
+    text = page(
+        [
+            outcome([finding("gil-bound", 2.0), finding("io-bound", math.nan)]),
+            Outcome(Program("healthy", print), [], []),
+        ]
+    )
+    assert "a program  gil-bound  yes    2.00 s        2.00 s  io-bound (false)" in text
+    assert "healthy" in text

@@ -1,0 +1,99 @@
+"""What tasks of planted programs do; worker processes import it by name."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import socket
+import threading
+import time
+
+import numpy as np
+
+BLOCK = bytes(1_000_000)
+LOCK = threading.Lock()
+KEPT: list[np.ndarray] = []
+
+
+def compute(seconds: float, *_: object) -> int:
+    """So much CPU time, which does not need the GIL."""
+    stop = time.thread_time() + seconds
+    while time.thread_time() < stop:
+        hashlib.sha256(BLOCK).digest()
+    return 1
+
+
+def loop(seconds: float, *_: object) -> int:
+    """So much CPU time in Python code, which holds the GIL."""
+    stop = time.thread_time() + seconds
+    while time.thread_time() < stop:
+        sum(range(200))
+    return 1
+
+
+def pause(seconds: float, *_: object) -> int:
+    """No CPU time."""
+    time.sleep(seconds)
+    return 1
+
+
+def add(*values: int) -> int:
+    """A result of others."""
+    return sum(values)
+
+
+def in_turn(seconds: float, *_: object) -> int:
+    """As `compute`, one task at a time."""
+    with LOCK:
+        return compute(seconds)
+
+
+def make_array(size: int, _: object = None) -> np.ndarray:
+    """A large result."""
+    return np.ones(size)
+
+
+def sum_of_array(size: int, _: object = None) -> float:
+    """The same array; only its sum is returned."""
+    return float(make_array(size).sum())
+
+
+def total(values: np.ndarray | float) -> float:
+    """Of an array, or a sum, that another task made."""
+    return float(np.sum(values))
+
+
+def keep(size: int, *_: object) -> float:
+    """A task that does not release its memory."""
+    KEPT.append(np.ones(size))
+    time.sleep(0.02)
+    return float(size)
+
+
+def release(size: int, *_: object) -> float:
+    """The same, released at the end."""
+    values = np.ones(size)
+    time.sleep(0.02)
+    return float(len(values))
+
+
+def multiply(seed: int, size: int, times: int) -> float:
+    """Products of matrices, by BLAS."""
+    matrix = np.random.default_rng(seed).random((size, size)) / size
+    product = matrix
+    for _ in range(times):
+        product = product @ matrix
+    return round(float(product.sum()), 6)
+
+
+def ask(port: int, _: object = None) -> int:
+    """Ask a server, and wait for its answer."""
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(b"?")
+        return len(connection.recv(1))
+
+
+def read_csv(path: str) -> float:
+    """Read numbers as text, row by row."""
+    with open(path, newline="") as file:
+        return round(sum(float(row[1]) for row in csv.reader(file)), 6)

@@ -1,0 +1,182 @@
+"""Findings on what passes before tasks run, on recordings written by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from .stacks import BUILT_IN, CORE, LEAF, MAIN, recording_of_stacks
+from .tables import filled_table
+from .test_finding_thresholds import Task, found, run
+
+BOOTSTRAP = ("_find_and_load", "<frozen importlib._bootstrap>", 1176, 1165)
+MODULE = ("<module>", "/opt/env/lib/python3.11/site-packages/pandas/__init__.py", 3, 1)
+
+
+def moved(recording, seconds):
+    """The recording started so many seconds before the computation."""
+    return replace(recording, start=-seconds)
+
+
+def sampled(recording, rows):
+    """With stacks: a row is a root, a path and seconds."""
+    stacks = recording_of_stacks(
+        [((-9.0, 0.0), root, path, seconds, seconds) for root, path, seconds in rows]
+    )
+    tables = ("frames", "call_tree", "samples")
+    return replace(recording, **{name: getattr(stacks, name) for name in tables})
+
+
+@pytest.mark.parametrize(
+    ("before", "computing", "severity"),
+    [
+        (0.49, 0.5, None),
+        (0.51, 0.5, "high"),
+        (0.9, 2.11, None),
+        (0.9, 2.09, "high"),
+    ],
+)
+def test_slow_start(before, computing, severity):
+    finding = found(moved(run([Task(0, computing)]), before)).get("slow-start")
+    assert (finding and finding.severity) == severity
+    if finding:
+        assert finding.seconds_lost == pytest.approx(before)
+        assert finding.kind == "at most"
+        assert finding.where.intervals == ((-before, 0.0),)
+        assert "SamplingProfiler" in finding.advice
+
+
+def test_a_slow_start_is_found_however_short_the_computation():
+    assert "slow-start" in found(moved(run([Task(0, 0.01)]), 1.0))
+
+
+def test_a_recording_without_a_computation_has_no_slow_start():
+    recording = run([Task(0, 1)])
+    nothing = replace(recording, computations=recording.computations.rows(slice(0)))
+    assert "slow-start" not in found(moved(nothing, 10.0))
+
+
+def test_a_slow_start_names_the_line_outside_the_standard_library():
+    rows = [("before computations", [MAIN, LEAF, BUILT_IN], 0.8)]
+    finding = found(sampled(moved(run([Task(0, 1)]), 1.0), rows))["slow-start"]
+    assert finding.evidence.endswith("Mostly: main (~/code/main.py:5) 100%")
+    assert "dask.delayed" in finding.advice
+
+
+@pytest.mark.parametrize(("imports", "is_advised"), [(0.39, False), (0.41, True)])
+def test_an_import_belongs_to_the_line_that_imports(imports, is_advised):
+    rows = [
+        ("before computations", [MAIN, BOOTSTRAP, MODULE, BUILT_IN], imports),
+        ("before computations", [CORE], 0.8 - imports),
+    ]
+    finding = found(sampled(moved(run([Task(0, 1)]), 1.0), rows))["slow-start"]
+    assert "main (~/code/main.py:5)" in finding.evidence
+    assert "pandas" not in finding.evidence
+    assert ("importtime" in finding.advice) == is_advised
+
+
+def prepared(graph, computing, computations=1):
+    """A graph that took so long before its one task ran."""
+    task = Task(graph, graph + computing)
+    return run([task], called=0.0, prepared=graph)
+
+
+ORDER = ("order", "/opt/env/lib/python3.11/site-packages/dask/order.py", 7, 5)
+
+
+@pytest.mark.parametrize(
+    ("graph", "computing", "severity"),
+    [
+        (0.09, 0.1, None),
+        (0.11, 0.1, "high"),
+        (0.24, 0.76, None),
+        (0.26, 0.74, "medium"),
+        (0.31, 0.69, "high"),
+    ],
+)
+def test_graph_preparation(graph, computing, severity):
+    recording = sampled(prepared(graph, computing), [("graph", [MAIN, ORDER], graph)])
+    finding = found(recording).get("graph-preparation")
+    assert (finding and finding.severity) == severity
+    if finding:
+        assert finding.seconds_lost == pytest.approx(graph)
+        assert finding.where.intervals == ((0.0, graph),)
+        assert "order (dask/order.py:7) 100%" in finding.evidence
+
+
+@pytest.mark.parametrize(("graph", "is_found"), [(0.49, False), (0.51, True)])
+def test_without_stacks_a_short_preparation_may_be_imports(graph, is_found):
+    assert ("graph-preparation" in found(prepared(graph, 0.5))) == is_found
+
+
+def test_imports_are_no_graph_preparation():
+    imports = [("graph", [ORDER, BOOTSTRAP, MODULE], 0.5), ("graph", [ORDER], 0.1)]
+    assert "graph-preparation" not in found(sampled(prepared(0.6, 0.4), imports))
+
+
+def in_processes(startup, took, tasks=2, computations=1):
+    """Two processes, each of which starts for so long; then tasks run, one after the other."""
+    rows = [
+        Task(startup + n // 2 * took, startup + (n // 2 + 1) * took, worker=n % 2)
+        for n in range(tasks)
+    ]
+    recording = run(rows, scheduler="processes", called=0.0, prepared=0.0)
+    columns = {name: recording.tasks[name] for name in recording.tasks.columns}
+    # All were submitted at the start, before the processes ran.
+    columns |= {
+        "submitted": np.zeros(tasks),
+        "pid": [str(n % 2) for n in range(tasks)],
+    }
+    stops = columns["stop"]
+    moved = {
+        "task": [*range(tasks), *range(tasks)],
+        "activity": ["serialize"] * tasks + ["deserialize"] * tasks,
+        "side": ["scheduler"] * (2 * tasks),
+        "start": [*np.zeros(tasks), *stops],
+        "stop": [*np.zeros(tasks), *stops],
+        "bytes": [100.0] * (2 * tasks),
+    }
+    workers = {"computation": ["c"] * 2, "pid": ["0", "1"], "joined": [startup] * 2}
+    return replace(
+        recording,
+        tasks=filled_table("tasks", columns),
+        transfers=filled_table("transfers", moved),
+        workers=filled_table("workers", workers),
+    )
+
+
+@pytest.mark.parametrize(
+    ("startup", "took", "severity"),
+    [(0.14, 0.86, None), (0.16, 0.84, "medium"), (0.31, 0.69, "high")],
+)
+def test_pool_startup(startup, took, severity):
+    finding = found(in_processes(startup, took)).get("pool-startup")
+    assert (finding and finding.severity) == severity
+    if finding:
+        assert finding.seconds_lost == pytest.approx(startup, rel=0.02)
+        assert finding.where.intervals == ((0.0, startup),)
+        assert "2 worker processes" in finding.evidence
+
+
+@pytest.mark.parametrize(("took", "is_advised"), [(0.99, True), (1.01, False)])
+def test_threads_are_advised_only_if_tasks_in_turn_are_no_slower(took, is_advised):
+    finding = found(in_processes(1.0, took))["pool-startup"]
+    assert ("scheduler='threads'" in finding.advice) == is_advised
+    assert ("no remedy is known" in finding.advice) != is_advised
+
+
+def test_threads_do_not_start_a_pool():
+    recording = in_processes(0.5, 0.5)
+    columns = {name: recording.computations[name] for name in recording.computations.columns}
+    threads = filled_table("computations", {**columns, "scheduler": ["threads"]})
+    assert "pool-startup" not in found(replace(recording, computations=threads))
+
+
+def test_unknown_seconds_are_no_pool_startup(monkeypatch):
+    monkeypatch.setattr(
+        "dask_diag.analysis.analysis.Analysis.seconds_saved", lambda *_, **__: math.nan
+    )
+    assert "pool-startup" not in found(in_processes(0.5, 0.5))

@@ -1,0 +1,198 @@
+"""Findings on how tasks are handed out, and how many run at once, on recordings by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from .stacks import LEAF, MAIN, recording_of_stacks
+from .tables import filled_table
+from .test_finding_thresholds import (
+    Task,
+    found,
+    run,
+    straggling,
+    tasks_with_overhead,
+    two_at_once,
+    with_threads,
+    with_waits,
+)
+
+
+def waiting(share, tasks=100, workers=2):
+    """Two workers in turn run tasks that are collected late: free ones wait in that share."""
+    each, work = 0.01, 0.01 * (1 - share)
+    rows = [
+        Task(n // 2 * each, n // 2 * each + work, worker=n % 2, collected=(n // 2 + 1) * each)
+        for n in range(tasks)
+    ]
+    return run(rows, workers=workers)
+
+
+@pytest.mark.parametrize(
+    ("share", "tasks", "is_found"),
+    [(0.74, 100, False), (0.76, 100, True), (0.76, 50, True), (0.76, 48, False)],
+)
+def test_scheduler_bound(share, tasks, is_found):
+    finding = found(waiting(share, tasks)).get("scheduler-bound")
+    assert bool(finding) == is_found
+    if finding:
+        assert finding.severity == "high"
+        assert f"{share:.0%}" in finding.evidence
+        assert finding.kind == "at most"
+        assert 0 < finding.seconds_lost < tasks / 2 * 0.01
+
+
+def test_one_thread_that_runs_tasks_and_scheduler_is_not_scheduler_bound():
+    recording = waiting(0.9)
+    columns = {name: recording.computations[name] for name in recording.computations.columns}
+    alone = filled_table("computations", {**columns, "scheduler": ["synchronous"]})
+    assert "scheduler-bound" not in found(replace(recording, computations=alone))
+    assert "tasks-too-small" in found(tasks_with_overhead(60, 0.001, 0.009))
+
+
+def taking_turns(locked, count=4):
+    """Each worker waits for the lock in that share of the time of its tasks."""
+    rows = [
+        Task(n // 2, n // 2 + 1, 1 - locked, worker=n % 2, function="copy") for n in range(count)
+    ]
+    return with_waits(run(rows), "lock-wait")
+
+
+@pytest.mark.parametrize(
+    ("locked", "severity"), [(0.14, None), (0.17, "medium"), (0.29, "medium"), (0.31, "high")]
+)
+def test_lock_bound(locked, severity):
+    finding = found(taking_turns(locked)).get("lock-bound")
+    assert (finding and finding.severity) == severity
+    if finding:
+        assert finding.seconds_lost == pytest.approx(2 * locked, rel=0.05)
+        assert finding.kind == "about"
+        assert finding.where.functions == ("copy",)
+        assert finding.where.workers == ("thread-0", "thread-1")
+
+
+def test_lock_bound_names_the_line_outside_the_standard_library():
+    recording = taking_turns(0.5)
+    wait = ("wait", "/usr/lib/python3.12/threading.py", 320, 300)
+    stacks = recording_of_stacks(
+        [
+            ((0.0, 2.0), "copy", [MAIN, wait], 1.0, 0.0),
+            ((0.0, 2.0), "copy", [LEAF, wait], 0.5, 0.0),
+            ((0.0, 2.0), "copy", [("compute", "/code/compute.py", 2, 1)], 2.0, 2.0),
+        ]
+    )
+    tables = {name: getattr(stacks, name) for name in ("frames", "call_tree", "samples")}
+    evidence = found(replace(recording, **tables))["lock-bound"].evidence
+    assert "in main (~/code/main.py:5)" in evidence
+
+
+@pytest.mark.parametrize(("used", "is_found"), [(0.16, True), (0.19, False)])
+def test_waits_for_a_librarys_threads_are_no_lock(used, is_found):
+    # Two tasks used a second together: 15% of all are 0.18 s.
+    recording = with_threads(used, 0.5, activity="lock-wait")
+    assert ("lock-bound" in found(recording)) == is_found
+
+
+def test_nothing_is_said_of_locks_without_recorded_waits():
+    assert "lock-bound" not in found(two_at_once(cpu=0.5))
+
+
+def sleeping(count, workers=2, cpu=0.0, scheduler="threads"):
+    rows = [
+        Task(n // workers, n // workers + 1, cpu, worker=n % workers, function="pause")
+        for n in range(count)
+    ]
+    return run(rows, workers=workers, scheduler=scheduler)
+
+
+@pytest.mark.parametrize("activity", ["sleep", "io-wait", "device-wait"])
+def test_too_few_threads(activity):
+    finding = found(with_waits(sleeping(16), activity))["too-few-threads"]
+    # Sixteen tasks took eight seconds; eight at once take two.
+    assert "num_workers=8" in finding.advice
+    assert finding.seconds_lost == pytest.approx(6.0, rel=0.02)
+    assert (finding.severity, finding.kind) == ("high", "about")
+    assert "2 of 2 CPUs were idle" in finding.evidence
+
+
+def test_the_fewest_threads_that_gain_most_are_advised():
+    finding = found(with_waits(sleeping(64), "sleep"))["too-few-threads"]
+    # Of 32 s, 8 threads gain 24 s, 32 threads 30 s: four fifths are 24 s.
+    assert "num_workers=8" in finding.advice
+    assert finding.seconds_lost == pytest.approx(24.0, rel=0.02)
+
+
+@pytest.mark.parametrize(("cpu", "is_found"), [(0.59, True), (0.61, False)])
+def test_too_few_threads_needs_tasks_that_mostly_wait(cpu, is_found):
+    recording = with_waits(sleeping(16, workers=1, cpu=cpu), "sleep")
+    assert ("too-few-threads" in found(recording)) == is_found
+
+
+@pytest.mark.parametrize(
+    "recording",
+    [
+        with_waits(sleeping(16), "lock-wait"),
+        with_waits(sleeping(2), "sleep"),
+        with_waits(sleeping(16, scheduler="processes"), "sleep"),
+        sleeping(16),
+    ],
+    ids=["locks", "no more tasks", "processes", "waits not recorded"],
+)
+def test_more_threads_are_not_advised_where_they_do_not_help(recording):
+    assert "too-few-threads" not in found(recording)
+
+
+def test_threads_are_advised_in_place_of_the_synchronous_scheduler():
+    recording = with_waits(sleeping(8, workers=1, scheduler="synchronous"), "sleep")
+    assert "scheduler='threads', num_workers=4" in found(recording)["too-few-threads"].advice
+
+
+@pytest.mark.parametrize(
+    ("rest", "is_found"),
+    # The one task has 89% or 91% of the work.
+    [(0.124, False), (0.099, True)],
+)
+def test_chunks_too_large(rest, is_found):
+    tasks = [Task(0, 1, function="load"), Task(0, rest, function="other", worker=1)]
+    finding = found(run(tasks)).get("chunks-too-large")
+    assert bool(finding) == is_found
+    if finding:
+        assert finding.seconds_lost == pytest.approx(1 - (1 + rest) / 2)
+        assert finding.evidence.startswith("1 task of load")
+        assert "imbalance" not in found(run(tasks))
+        assert finding.where.intervals == ((0.0, 1.0),)
+
+
+def test_more_workers_than_cpus_do_not_compute_more():
+    finding = found(run([Task(0, 1)], workers=8))["chunks-too-large"]
+    assert finding.seconds_lost == pytest.approx(0.5)
+    finding = found(run([Task(0, 1, cpu=0.0)], workers=8))["chunks-too-large"]
+    assert finding.seconds_lost == pytest.approx(7 / 8)
+
+
+@pytest.mark.parametrize(("stop", "is_found"), [(3.32, True), (3.35, False)])
+def test_what_large_chunks_cost_must_be_worth_reporting(stop, is_found):
+    recording = run([Task(0, 1.0)], stop=stop)
+    assert ("chunks-too-large" in found(recording)) == is_found
+
+
+def test_as_many_tasks_as_workers_are_enough():
+    assert "chunks-too-large" not in found(two_at_once())
+    assert "chunks-too-large" not in found(run([Task(0, 1)], workers=1))
+
+
+def test_a_long_task_among_many_of_its_function_is_a_straggler():
+    codes = set(found(straggling(20.0, others=3)))
+    assert "straggler" in codes
+    assert "chunks-too-large" not in codes
+
+
+def test_tasks_that_wait_for_each_other_are_a_chain():
+    tasks = [Task(n, n + 1, depends_on=(n - 1,) if n else ()) for n in range(3)]
+    codes = set(found(run(tasks, workers=4)))
+    assert "serial-chain" in codes
+    assert "chunks-too-large" not in codes
+    assert np.isfinite(found(run(tasks, workers=4))["serial-chain"].seconds_lost)
