@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_diag.builders.constants import on_local_schedulers
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
@@ -51,6 +52,7 @@ def many_tasks(
         "span": Categorical(one, [""]),
         "outcome": Categorical(failed, ["ok", "failed"]),
         "error": Categorical(failed, ["", "ValueError"]),
+        **on_local_schedulers(count),
     }
     # As capture has them: in the order in which tasks ended.
     ended = np.argsort(stop, kind="stable")
@@ -78,6 +80,7 @@ def recording_of(tasks: Table, workers: int) -> Recording:
         "memory_limit": np.array([np.nan]),
         "span": Categorical.of([""]),
         "scheduler": Categorical.of(["threads"]),
+        "cluster": Categorical.of([""]),
         "error": Categorical.of([""]),
     }
     none = Table({})

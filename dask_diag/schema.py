@@ -128,7 +128,8 @@ class Computations(Schema):
     cpus = _integer("How many CPUs the process may use.")
     memory_limit = _number("bytes", "Memory that the process may use; NaN if not known.")
     span = _category("The span in which it started; empty without one.")
-    scheduler = _category("`threads`, `processes` or `synchronous`.")
+    scheduler = _category("`threads`, `processes`, `synchronous` or `distributed`.")
+    cluster = _category("The id of the cluster that ran it; empty on a local scheduler.")
     error = _category("The exception's type; empty if there was none.")
 
 
@@ -169,8 +170,18 @@ class Tasks(Schema):
     thread = _category("The ident of the thread that ran it; 0 if not known.")
     computation = _category("The computation it belongs to.")
     span = _category("The span it was annotated with, else its computation's.")
-    outcome = _category("`ok`, `failed` or `unfinished`.")
+    outcome = _category("`ok`, `failed`, `unfinished`, `cancelled` or `rescheduled`.")
     error = _category("The exception's type; empty if there was none.")
+    attempt = _integer("1 for its first run, 2 for the second, …; each run is a row.")
+    host = _category("The host that ran it; empty if not known.")
+    nbytes = _number("bytes", "The size of its result, as distributed measures it; else NaN.")
+    queued = _seconds(
+        "How long a cluster's scheduler had it ready and did not send it; NaN elsewhere."
+    )
+    stolen = _integer("1 if another worker ran it than it was first sent to, else 0.")
+    client = _category("The client of a cluster that asked for it; empty elsewhere.")
+    seceded = _seconds("When it gave its worker's thread back though it went on; NaN if never.")
+    seceded_cpu = _seconds("Of `thread_cpu`, what it used after that; NaN if it did not.")
 
 
 class Dependencies(Schema):
@@ -239,14 +250,16 @@ class CachedResults(Schema):
 
 
 class Transfers(Schema):
-    """A row each time that a task or a result was pickled or rebuilt between processes."""
+    """A row each time that a task or a result was moved between processes."""
 
     task = _integer("Row of the task in `tasks`.")
-    activity = _category("`serialize` or `deserialize`.")
-    side = _category("Where it was done: `scheduler` or `worker`.")
+    activity = _category("`serialize` or `deserialize`; `transfer` between workers of a cluster.")
+    side = _category("Where it was done: `scheduler` or `worker`; `network` of a transfer.")
     start = _seconds("When it started.")
     stop = _seconds("When it stopped.")
-    bytes = _number("bytes", "Size of what was pickled.")
+    bytes = _number("bytes", "Size of what was pickled or sent.")
+    source = _category("The worker of a cluster that it was sent from; else empty.")
+    destination = _category("The worker that it was sent to; else empty.")
 
 
 class Pools(Schema):
@@ -259,11 +272,21 @@ class Pools(Schema):
 
 
 class Workers(Schema):
-    """A row per computation and worker process that ran its tasks."""
+    """A row per worker of a cluster, or computation and worker process that ran its tasks."""
 
-    computation = _category("The computation.")
-    pid = _category("The process.")
-    joined = _seconds("When the process could first run tasks: before its computation or in it.")
+    computation = _category("The computation; of a worker of a cluster, the cluster.")
+    pid = _category("The process; 0 if not known.")
+    joined = _seconds("When it could first run tasks: before its computation or in it.")
+    worker = _category("Its name, with which `tasks.worker` starts; empty elsewhere.")
+    address = _category("Its address; empty if it is no worker of a cluster.")
+    host = _category("The host it runs on.")
+    threads = _integer("How many tasks it can run at once.")
+    left = _seconds("When it left the cluster; NaN if it did not.")
+    reason = _category("Why it left, as distributed's scheduler says.")
+    clock_offset = _seconds("What was added to its times; 0 where processes share a clock.")
+    clock_error = _seconds("How wrong that may be.")
+    version = _category("The version of dask_diag that it has; empty if none.")
+    measured = _integer("1 if its tasks were measured there, 0 if distributed's times are used.")
 
 
 class Threads(Schema):
@@ -394,6 +417,8 @@ class Outcome:
     OK = "ok"
     FAILED = "failed"
     UNFINISHED = "unfinished"
+    CANCELLED = "cancelled"
+    RESCHEDULED = "rescheduled"
 
 
 class Activity:
@@ -413,6 +438,9 @@ class Activity:
     SERIALIZE = "serialize"
     FAILED = "failed"
     UNFINISHED = "unfinished"
+    CANCELLED = "cancelled"
+    RESCHEDULED = "rescheduled"
+    TRANSFER = "transfer"
     GRAPH = "graph"
     STARTUP = "startup"
     OVERHEAD = "overhead"
@@ -441,6 +469,8 @@ OUTCOMES = {
     Outcome.OK: "It returned a result.",
     Outcome.FAILED: "It raised an exception.",
     Outcome.UNFINISHED: "It was submitted and had no result when its computation stopped.",
+    Outcome.CANCELLED: "No one asked for its result any more.",
+    Outcome.RESCHEDULED: "It asked to be run again, perhaps on another worker.",
 }
 """How a task can end."""
 
@@ -473,6 +503,8 @@ TASK_ACTIVITIES = {
     "scheduler pickled a task.",
     Activity.FAILED: "Tasks that raised an exception, whatever they did.",
     Activity.UNFINISHED: "Tasks that had no result when their computation stopped.",
+    Activity.CANCELLED: "Tasks whose result no one asked for any more, whatever they did.",
+    Activity.RESCHEDULED: "Tasks that asked to be run again, whatever they did.",
 }
 """What the seconds of a worker that has a task are divided into, beside what tasks metered."""
 
@@ -497,6 +529,7 @@ PHASES = {
 WORKER_ACTIVITIES = {
     Activity.GRAPH: "A computation's graph was made, optimized and put in order.",
     Activity.STARTUP: "A worker process had not started its first task, though one could have run.",
+    Activity.TRANSFER: "A free worker of a cluster waited for results from other workers.",
     Activity.OVERHEAD: "A worker was free while a task could have run or a result waited for the "
     "scheduler.",
     Activity.OTHER: "A worker may have been busy: a task was out and it is not known when it ran.",

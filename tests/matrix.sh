@@ -25,7 +25,7 @@ prepare() {
 run() {
     name=$1
     echo "== $name: $(".venv-$name/bin/python" -c 'import sys, dask; print("Python", sys.version.split()[0] + ", dask", dask.__version__)')"
-    ".venv-$name/bin/python" -m pytest -q -n 3 --dist worksteal -m "not browser and not once and not truth" -p no:cacheprovider
+    ".venv-$name/bin/python" -m pytest -q -n 3 --dist worksteal -m "not browser and not once and not truth and not diagnosis" -p no:cacheprovider
 }
 
 oldest=$(find_python 3.10 3.11 3.12 3.13)

@@ -34,13 +34,14 @@ LAYERS = {
     "import_optional": {"errors"},
     "model": {"model", *BASICS},
     "capture": {"capture", "errors", "formatting", "schema"},
-    "builders": {"builders", "capture", "model", *BASICS},
+    "capture/cluster": {"capture/cluster", "capture", "schema", "_version"},
+    "builders": {"builders", "capture", "capture/cluster", "model", *BASICS},
     "storage": {"storage", "model", *BASICS},
     "analysis": {"analysis", "model", *BASICS},
     "views": {"views", "analysis", "model", *BASICS},
     "profilers": {
         *("profilers", "capture", "builders", "storage", "views", "analysis", "model"),
-        *BASICS,
+        *("capture/cluster", *BASICS),
     },
     "tuning": {"tuning", "storage", "views", "analysis", "model", *BASICS},
     "live": {"live", "storage", "views", "analysis", "model", *BASICS},
@@ -57,8 +58,13 @@ LAYERS = {
 
 
 def layer_of(path):
-    parts = path.relative_to(PACKAGE).parts
-    return parts[0] if len(parts) > 1 else parts[0][:-3]
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return layer_of_parts(parts if len(parts) == 1 else parts[:-1])
+
+
+def layer_of_parts(parts):
+    """The first part; what captures on a cluster is a layer of its own, above capture."""
+    return "capture/cluster" if parts[:2] == ("capture", "cluster") else parts[0]
 
 
 def imports(path):
@@ -85,7 +91,7 @@ MODULES = {module_of(path) for path in FILES}
 def test_imports_go_one_way():
     for path in FILES:
         for module in imports(path):
-            target = module.split(".")[1] if "." in module else "__init__"
+            target = layer_of_parts(tuple(module.split(".")[1:])) if "." in module else "__init__"
             assert target in LAYERS[layer_of(path)], f"{path} imports {module}"
 
 
@@ -203,6 +209,40 @@ def test_only_one_file_touches_dasks_internals():
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             assert not [name for name in names if name in private], path
+
+
+def test_distributed_is_imported_on_clusters_only():
+    """By what is shipped there; or for types, in one folder."""
+    importing = {
+        str(path.relative_to(PACKAGE))
+        for path in FILES
+        for node in _imports_at_run_time(ast.parse(path.read_text()))
+        if "distributed" in [name.split(".")[0] for name in _names_of(node)]
+    }
+    assert importing == {"capture/cluster/scheduler_plugin.py"}
+    loaded = run(
+        "import sys, json, dask_diag.capture.cluster.preload; "
+        "from dask_diag import Profiler\nwith Profiler(): pass\n"
+        "print(json.dumps([m for m in sys.modules if m.startswith('distributed')]))"
+    )
+    assert loaded == []
+
+
+def test_the_schedulers_plugin_imports_nothing_of_the_package():
+    assert list(imports(PACKAGE / "capture/cluster/scheduler_plugin.py")) == []
+
+
+def _imports_at_run_time(tree):
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
+            continue
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield node
+        yield from _imports_at_run_time(node)
+
+
+def _names_of(node):
+    return [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
 
 
 MOST_ANY = {

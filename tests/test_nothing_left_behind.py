@@ -9,6 +9,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
 LEAKS = """
 import multiprocessing, threading, time
 from pathlib import Path

@@ -32,7 +32,7 @@ from dask_diag.builders.recording import environment_table
 from dask_diag.capture.system import environment as environment_module
 from dask_diag.capture.system.environment import calling_code, environment
 from dask_diag.model.table import Table
-from dask_diag.views.report import plots as report_plots
+from dask_diag.views.report import figures as report_figures
 from dask_diag.views.report import sections as report_sections
 
 from .stacks import known_stacks
@@ -62,8 +62,8 @@ class Page(HTMLParser):
         self.ids += [named["id"]] if "id" in named else []
         if tag in ("script", "style"):
             self._skipping += 1
-        if tag == "section":
-            self._section = named["id"]
+        if tag in ("header", "section"):
+            self._section = named.get("id", "header")
             self.sections[self._section] = ""
         if re.fullmatch("h[1-6]", tag):
             self.headings.append(int(tag[1]))
@@ -77,7 +77,7 @@ class Page(HTMLParser):
     def handle_endtag(self, tag):
         if tag in ("script", "style"):
             self._skipping -= 1
-        if tag == "section":
+        if tag in ("header", "section"):
             self._section = None
 
     def handle_data(self, data):
@@ -100,10 +100,10 @@ def page_of_a_block(tmp_path_factory):
 
 def test_all_sections_are_there_findings_first(page_of_a_block):
     page = Page(page_of_a_block)
-    assert list(page.sections) == ALL
+    assert list(page.sections) == ["header", *ALL]
     assert ALL[0] == "findings"
     assert "Nothing stood out" in page.sections["findings"]
-    assert " in 1 computation: 2 tasks on " in page.sections["summary"]
+    assert " in 1 computation: 2 tasks on " in page.sections["header"]
     assert "thread-cpu" in page.sections["activities"]
     assert "this process" in page.sections["memory"]
     assert "Critical path of each computation" in page.sections["critical-path"]
@@ -154,10 +154,10 @@ def test_headings_are_in_order_and_every_link_has_its_place(page_of_a_block):
 )
 def test_what_was_not_measured_is_said(tmp_path, recording):
     page = page_of(recording(), tmp_path)
-    assert list(page.sections) == ALL
+    assert list(page.sections) == ["header", *ALL]
     assert page.failed == []
-    assert "No tasks; record with Profiler." in page.sections["tasks"]
-    assert "No samples of CPU and memory" in page.sections["resources"]
+    assert "No tasks; record with Profiler." in page.sections["timeline"]
+    assert "No samples of CPU and memory" in page.sections["timeline"]
     assert "is not in the recording" in page.sections["environment"]
 
 
@@ -193,7 +193,7 @@ def test_memory_of_functions_is_reported_as_exact_or_a_bound(tmp_path):
 
 
 def test_a_section_that_fails_is_a_message_and_the_others_are_there(tmp_path, monkeypatch):
-    def fails(recording):
+    def fails(analysis, figures):
         yield report_sections.Text(["half of it"])
         raise ValueError("<b>no such thing</b>")
 
@@ -223,9 +223,9 @@ def test_a_figure_that_bokeh_cannot_write_fails_alone(tmp_path, monkeypatch):
         plot.line("x", "y", source=ColumnDataSource({"x": [object()], "y": [1]}))
         return plot
 
-    monkeypatch.setattr(report_plots, "plot_of", broken)
+    monkeypatch.setattr(report_figures, "plot_of", broken)
     page = page_of(recording_of([("f", 0.0, 4.0, 3.0, "thread-0")]), tmp_path)
-    assert page.failed == ["tasks"]
+    assert page.failed == ["timeline"]
 
 
 class OwnError(Exception):
@@ -243,7 +243,7 @@ def test_an_exception_in_the_block_is_raised_as_it_is_and_the_page_is_written(tm
     assert raised.value is error
     assert error.__cause__ is None
     assert error.__context__ is None
-    assert " in 1 computation: 1 task on " in Page(tmp_path / "page.html").sections["summary"]
+    assert " in 1 computation: 1 task on " in Page(tmp_path / "page.html").sections["header"]
 
 
 def test_a_failed_task_is_in_the_report(tmp_path):
@@ -343,7 +343,7 @@ def test_a_profiler_that_cannot_start_or_stop_is_reported_in_the_report(tmp_path
     monkeypatch.undo()
     page = Page(tmp_path / "page.html")
     assert "can't start new thread" in page.sections["summary"]
-    assert " in 1 computation: 2 tasks on " in page.sections["summary"]
+    assert " in 1 computation: 2 tasks on " in page.sections["header"]
 
 
 def test_a_forked_child_that_leaves_the_block_writes_nothing(tmp_path):

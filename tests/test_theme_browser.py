@@ -82,7 +82,9 @@ def test_a_tooltip_is_in_the_window_and_in_the_colours_of_the_page(
     write(recording_of(rows), tmp_path / "page.html", **options)
     page = opened(tmp_path / "page.html", size, scheme)
     width, height = SIZES[size]
-    plot = page.query_selector(".figure")
+    plot = page.query_selector('[aria-label="Plot of tasks over time"]') or page.query_selector(
+        ".figure"
+    )
     plot.scroll_into_view_if_needed()
     box = plot.bounding_box()
     places = set()

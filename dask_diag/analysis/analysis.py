@@ -16,6 +16,7 @@ from dask_diag.analysis.activities import cells, seconds_by_activity
 from dask_diag.analysis.cpu_accounting import cpu_of_scheduler, cpu_outside_tasks
 from dask_diag.analysis.critical_path import CriticalPath, critical_path
 from dask_diag.analysis.functions import by_function
+from dask_diag.analysis.grouping import counts_by
 from dask_diag.analysis.memory import memory_usage
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.phases import phases
@@ -131,6 +132,17 @@ class Analysis:
             return math.nan
 
     @cached_property
+    def chunks(self) -> tuple[int, int]:
+        """How many tasks of a function could be one, and for how many workers they are."""
+        recording = self.recording
+        if len(recording.tasks) <= MOST_SIMULATED:
+            try:
+                return self.simulator.chunks()
+            except DiagnosticError:
+                pass
+        return int(counts_by(recording.tasks.function).max(initial=0)), max(1, round(self.workers))
+
+    @cached_property
     def bytes_between_tasks(self) -> float:
         """Bytes of results that tasks pass on, once for each that uses them; NaN if not known."""
         sizes = self.simulator.result_sizes
@@ -226,7 +238,7 @@ class Analysis:
     @cached_property
     def available(self) -> float:
         """Worker-seconds of all computations: wall time times workers."""
-        return sum(occupancy.workers * occupancy.wall for occupancy in self.occupancies)
+        return sum(occupancy.worker_seconds for occupancy in self.occupancies)
 
     @cached_property
     def occupied(self) -> float:

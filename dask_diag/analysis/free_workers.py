@@ -47,6 +47,7 @@ def seconds_of_free_workers(division: Division, occupancy: Occupancy) -> Iterato
     reasons = {
         Activity.GRAPH: occupancy.graph,
         Activity.STARTUP: occupancy.startup,
+        Activity.TRANSFER: occupancy.transfer,
         Activity.OVERHEAD: occupancy.overhead,
         Activity.IDLE: occupancy.idle,
         Activity.OTHER: occupancy.unknown,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
@@ -14,7 +15,7 @@ from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.schema import Outcome
 
-__all__ = ["by_function", "expect_functions"]
+__all__ = ["by_function", "expect_functions", "functions_by_time"]
 
 _LISTED = 10
 
@@ -48,6 +49,25 @@ def by_function(recording: Recording) -> Table:
     return Table({"function": Categorical(order, labels.values), **rows})
 
 
+def functions_by_time(recordings: Iterable[Recording]) -> list[str]:
+    """All functions of these recordings: those with most seconds of tasks first."""
+    seconds: Counter[str] = Counter()
+    for recording in recordings:
+        if len(recording.tasks):
+            table = by_function(recording)
+            walls = np.nan_to_num(table["wall"]).tolist()
+            seconds.update(dict(zip(table["function"].tolist(), walls, strict=True)))
+        # Those of profilers that record no tasks.
+        for table in (recording.cached_results, recording.samples):
+            if len(table):
+                seconds.update(dict.fromkeys(_present(table["function"]), 0.0))
+    return [name for name, _ in seconds.most_common() if name]
+
+
+def _present(labels: Categorical) -> list[str]:
+    return [labels.values[code] for code in np.unique(labels.codes).tolist()]
+
+
 def _known_sums(labels: Categorical, seconds: FloatArray) -> FloatArray:
     """The sum of what is known of each function; NaN where nothing is."""
     known = ~np.isnan(seconds)
@@ -65,7 +85,7 @@ def expect_functions(names: object, labels: Categorical, argument: str) -> list[
     """
     if not isinstance(names, Iterable):
         raise DiagnosticError(f"{argument}: expected names of functions, found {names!r}")
-    present = [labels.values[code] for code in np.unique(labels.codes).tolist()]
+    present = _present(labels)
     functions: list[str] = list(names)
     for name in functions:
         if name not in present:

@@ -19,8 +19,8 @@ def without_metered(
 
     Seconds that a task only reported, and did not measure, are limited to those that it took.
     """
-    tasks, metrics = recording.tasks, recording.metrics
-    cpu, noncpu = np.array(tasks.thread_cpu), np.array(tasks.thread_noncpu)
+    metrics = recording.metrics
+    cpu, noncpu = _seconds_of_workers(recording)
     metered = metrics.rows(metrics.unit.where("seconds") & mask[metrics.task])
     measured = ~np.isnan(metered.cpu)
     task, seconds, of_cpu = metered.task, metered.value, metered.cpu
@@ -40,6 +40,18 @@ def without_metered(
         noncpu - from_noncpu,
         Metrics({**columns, "value": seconds}),
     )
+
+
+def _seconds_of_workers(recording: Recording) -> tuple[FloatArray, FloatArray]:
+    """CPU and non-CPU seconds of tasks, up to where they seceded."""
+    tasks = recording.tasks
+    cpu, noncpu = np.array(tasks.thread_cpu), np.array(tasks.thread_noncpu)
+    seceded = ~np.isnan(tasks.seceded)
+    if seceded.any():
+        cpu_after = np.nan_to_num(tasks.seceded_cpu[seceded])
+        cpu[seceded] -= cpu_after
+        noncpu[seceded] -= tasks.stop[seceded] - tasks.seceded[seceded] - cpu_after
+    return cpu, noncpu
 
 
 def seconds_metered_without_cpu(recording: Recording) -> float:

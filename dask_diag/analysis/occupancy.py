@@ -8,118 +8,24 @@ worker is in exactly one state at each moment, so the seconds sum to wall time Ã
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import numpy as np
 
+from dask_diag.analysis.cluster_occupancy import ClusterCapacity, sweep_cluster
 from dask_diag.analysis.grouping import rows_by
 from dask_diag.analysis.task_times import (
     call_times,
     preparation_stops,
     prepared_times,
-    stop_times,
+    worker_stop_times,
 )
 from dask_diag.analysis.transfers import Interval, TransferTimes, transfer_times
+from dask_diag.analysis.worker_states import Occupancy, TaskTimes, open_intervals
 from dask_diag.columns import FloatArray, IntArray
 from dask_diag.model.recording import Recording
 
 __all__ = ["Occupancy", "TaskTimes", "occupancies", "ready_times", "sweep"]
-
-
-@dataclass(frozen=True)
-class TaskTimes:
-    """The times of the tasks of one computation, as arrays; NaN where there is none.
-
-    Attributes
-    ----------
-    rows : array of int
-        Their positions in `Recording.tasks`.
-    ready, collected : array of float
-        Seconds: when all dependencies had been collected, and when the result was.
-    worker_start, worker_stop : array of float
-        The time in which it had a worker: from its start to its stop, or to the end of its
-        computation if it did not finish; in another process also while the worker rebuilt its
-        inputs and pickled its result.
-    """
-
-    rows: IntArray
-    ready: FloatArray
-    collected: FloatArray
-    worker_start: FloatArray
-    worker_stop: FloatArray
-
-
-@dataclass(frozen=True)
-class Occupancy:
-    """The state of a computation's workers as step functions of time.
-
-    Attributes
-    ----------
-    computation, span : str
-    workers : int
-        The number that the scheduler gave, or that ran at once if that is more.
-    tasks : TaskTimes
-    times : array of float, shape (steps + 1,)
-        Seconds; the first and last are the bounds of the computation.
-    busy : array of int, shape (steps,)
-        Workers that ran a task, or moved its inputs or result.
-    overhead : array of int, shape (steps,)
-        Workers that were free while a task waited for the scheduler or for a worker, or its result
-        for the scheduler.
-    unknown : array of int, shape (steps,)
-        Workers that were free beyond those, while it is not known whether a task that had been
-        submitted ran.
-    blocked : dict of str to array of int
-        Workers that would be in `overhead`, had the scheduler not been busy with ``serialize`` or
-        ``deserialize``; empty where nothing is moved between processes.
-    graph : array of int, shape (steps,)
-        Workers that were free while the graph was made, optimized and put in order.
-    startup : array of int, shape (steps,)
-        Workers that would be in `overhead`, had their process started its first task.
-    """
-
-    computation: str
-    span: str
-    workers: int
-    tasks: TaskTimes
-    times: FloatArray
-    busy: IntArray
-    overhead: IntArray
-    unknown: IntArray
-    blocked: dict[str, IntArray]
-    graph: IntArray
-    startup: IntArray
-
-    @property
-    def wall(self) -> float:
-        """Seconds of the computation."""
-        return float(self.times[-1] - self.times[0])
-
-    @property
-    def idle(self) -> IntArray:
-        """Workers that were free while there was nothing to run."""
-        free = self.workers - self.busy - self.graph - self.startup - self.overhead - self.unknown
-        return np.asarray(free - sum(self.blocked.values()))
-
-    def seconds(self, workers: IntArray) -> float:
-        """Worker-seconds of one of the step functions."""
-        return float((workers * np.diff(self.times)).sum())
-
-    def seconds_until(self, workers: FloatArray | IntArray, moments: FloatArray) -> FloatArray:
-        """Worker-seconds of one of the step functions from the start up to each of `moments`."""
-        sums = np.concatenate([[0.0], np.cumsum(workers * np.diff(self.times))])
-        return np.asarray(np.interp(moments, self.times, sums))
-
-    def share_until(self, workers: IntArray, moments: FloatArray) -> FloatArray:
-        """What one free worker has of `workers` from the start up to each of `moments`, in seconds.
-
-        Workers that are free at the same time have equal shares.
-        """
-        free = self.workers - self.busy
-        with np.errstate(invalid="ignore", divide="ignore"):
-            shares = np.where(free > 0, workers / free, 0.0)
-        return self.seconds_until(shares, moments)
 
 
 def ready_times(recording: Recording) -> FloatArray:
@@ -140,9 +46,12 @@ def occupancies(recording: Recording) -> list[Occupancy]:
     no_rows = np.zeros(0, np.int64)
     computations = recording.computations
     called, prepared = call_times(computations), prepared_times(computations)
+    capacity = ClusterCapacity(recording)
     return [
-        sweep(
-            TaskTimes(rows, *(column[rows] for column in times)),
+        sweep_cluster(recording, index, of_tasks, capacity)
+        if computations.cluster[index]
+        else sweep(
+            of_tasks,
             transfers.by_scheduler(rows),
             computation=name,
             span=computations.span[index],
@@ -153,6 +62,7 @@ def occupancies(recording: Recording) -> list[Occupancy]:
         )
         for index, name in enumerate(computations.computation.tolist())
         for rows in [rows_of.get(name, no_rows)]
+        for of_tasks in [TaskTimes(rows, *(column[rows] for column in times))]
     ]
 
 
@@ -162,7 +72,7 @@ def _task_times(
     """The columns of `TaskTimes` but for its rows, of all tasks."""
     tasks = recording.tasks
     # A task that is not known to have started has no stop either.
-    stop = np.where(np.isnan(tasks.start), tasks.stop, stop_times(recording))
+    stop = np.where(np.isnan(tasks.start), tasks.stop, worker_stop_times(recording))
     worker_start = np.fmin(tasks.start, transfers.worker_start)
     return ready, tasks.collected, worker_start, np.fmax(stop, transfers.worker_stop)
 
@@ -189,7 +99,7 @@ def sweep(
     waiting = tasks.ready[known], worker_start
     collecting = worker_stop, np.fmax(worker_stop, tasks.collected[known])
     perhaps_running = tasks.ready[~known], np.full((~known).sum(), stop)
-    times, counts = _counts(
+    times, counts = open_intervals(
         [running, waiting, collecting, perhaps_running, graph, startup, *transfers.values()],
         float(graph[0].min()),
         stop,
@@ -215,12 +125,14 @@ def sweep(
         workers=workers,
         tasks=tasks,
         times=times,
+        capacity=np.full(len(busy), workers),
         busy=busy,
         overhead=overhead,
         unknown=unknown,
         blocked=blocked,
         graph=in_graph,
         startup=starting,
+        transfer=np.zeros(len(busy), np.int64),
     )
 
 
@@ -243,19 +155,3 @@ def _startups(
     }
     stops = np.array([time for time in first.values() if time < np.inf], dtype=float)
     return np.full(len(stops), prepared), np.maximum(stops, prepared)
-
-
-def _counts(
-    kinds: Sequence[Interval], start: float, stop: float
-) -> tuple[FloatArray, list[IntArray]]:
-    """All times at which an interval starts or stops, and how many of each kind are open there."""
-    bounds = [np.clip(bound, start, stop) for interval in kinds for bound in interval]
-    times, index = np.unique(np.concatenate([[start, stop], *bounds]), return_inverse=True)
-    # The first two of `index` are the bounds of the computation. Those of the intervals follow, in
-    # turn of starts and of stops.
-    indices = iter(np.split(index[2:], np.cumsum([len(bound) for bound in bounds])[:-1]))
-    counts = []
-    for starts, stops in zip(indices, indices, strict=True):
-        steps = np.bincount(starts, minlength=len(times)) - np.bincount(stops, minlength=len(times))
-        counts.append(np.cumsum(steps)[:-1])
-    return times, counts

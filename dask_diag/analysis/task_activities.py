@@ -8,11 +8,11 @@ import numpy as np
 
 from dask_diag.analysis.activity_sums import Division, Sum, sums_of_groups
 from dask_diag.analysis.metering import without_metered
-from dask_diag.analysis.task_times import stop_times
+from dask_diag.analysis.task_times import worker_stop_times
 from dask_diag.analysis.waits import divided
 from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.model.recording import Recording
-from dask_diag.schema import Activity, Outcome
+from dask_diag.schema import OUTCOMES, Activity, Outcome
 
 __all__ = ["SECONDS", "UNITS_OF_TRANSFERS", "amounts_of_tasks", "seconds_of_tasks", "units_of"]
 
@@ -32,6 +32,10 @@ def seconds_of_tasks(division: Division) -> Iterator[Sum]:
     recording, groups = division.recording, division.groups
     tasks = recording.tasks
     ok = division.counted & tasks.outcome.where(Outcome.OK)
+    wall = worker_stop_times(recording) - tasks.start
+    unmeasured = ok & np.isnan(tasks.thread_cpu)
+    yield from sums_of_groups(groups, unmeasured, wall, Activity.OTHER)
+    ok &= ~unmeasured
     cpu, noncpu, metered = without_metered(recording, ok)
     yield from sums_of_groups(groups, ok, cpu, Activity.CPU)
     for activity, seconds, has_any in divided(recording, noncpu, ok):
@@ -39,8 +43,9 @@ def seconds_of_tasks(division: Division) -> Iterator[Sum]:
     yield from _by_activity(division, metered.task, metered.activity, metered.value)
     yield from _transfers(division, SECONDS)
     # What they did before they failed is not divided: it was lost, whatever it was.
-    wall = stop_times(recording) - tasks.start
-    for outcome in (Outcome.FAILED, Outcome.UNFINISHED):
+    for outcome in OUTCOMES:
+        if outcome == Outcome.OK:
+            continue
         mask = division.counted & tasks.outcome.where(outcome)
         yield from sums_of_groups(groups, mask, wall, outcome)
 

@@ -7,6 +7,7 @@ import numpy as np
 from dask_diag.columns import Categorical, FloatArray
 from dask_diag.model.recording import Recording
 from dask_diag.model.tables import Computations
+from dask_diag.schema import Outcome
 
 __all__ = [
     "call_times",
@@ -15,6 +16,7 @@ __all__ = [
     "prepared_times",
     "start_times",
     "stop_times",
+    "worker_stop_times",
 ]
 
 
@@ -52,6 +54,19 @@ def stop_times(recording: Recording) -> FloatArray:
     """When each task stopped; if not known, when its computation did."""
     tasks = recording.tasks
     return np.where(np.isnan(tasks.stop), computation_stops(recording), tasks.stop)
+
+
+def worker_stop_times(recording: Recording) -> FloatArray:
+    """When each task left its worker: when it stopped, or seceded.
+
+    One that no one waited for any more counts until its computation stopped.
+    """
+    tasks = recording.tasks
+    stops = np.fmin(stop_times(recording), tasks.seceded)
+    cancelled = tasks.outcome.where(Outcome.CANCELLED)
+    if cancelled.any():
+        stops = np.where(cancelled, np.fmin(stops, computation_stops(recording)), stops)
+    return np.asarray(stops)
 
 
 def _of_computations(

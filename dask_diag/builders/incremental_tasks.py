@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from time import perf_counter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -30,14 +30,20 @@ from dask_diag.columns import Categorical, IntArray, PrefixStrings, concatenate
 from dask_diag.model.table import Table, stack
 from dask_diag.schema import REFERENCES
 
+if TYPE_CHECKING:
+    from dask_diag.builders.cluster import ClusterTables
+    from dask_diag.capture.cluster.log import ClusterLog
+
 __all__ = ["IncrementalTasks"]
 
 
 class IncrementalTasks:
     """The tasks and the computations of a Profiler, and what refers to tasks by their rows."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, logs: Callable[[], Sequence[ClusterLog]] = tuple) -> None:
         self._session = session
+        self._logs = logs
+        self._clusters: ClusterTables | None = None
         self._seen: set[int] = set()
         self._live: list[_TasksOfComputation] = []
         self._workers: Workers = {}
@@ -55,6 +61,7 @@ class IncrementalTasks:
         for each, part in parts:
             collected.append(each.collected(part, self._workers, self._rows))
             self._rows += len(collected[-1]["tasks"])
+        on_clusters = self._of_clusters(now)
         rows = self._rows
         running = [(each, part) for each, part in parts if part.info.stop is None]
         for each, part in running:
@@ -62,10 +69,24 @@ class IncrementalTasks:
             rows += len(in_flight[-1]["tasks"])
         self._live = [each for each, _ in running]
         ended = [(each, part) for each, part in parts if part.info.stop is not None]
-        return (
-            self._together(collected, ended, now),
-            self._together(in_flight, running, now),
-        )
+        tables = self._together(collected, ended, now), self._together(in_flight, running, now)
+        for local, others in zip(tables, on_clusters, strict=True):
+            for name, table in others.items():
+                local[name] = stack([local[name], table]) if name in local else table
+        return tables
+
+    def _of_clusters(self, now: float) -> Taken:
+        """What was pulled from clusters since last asked."""
+        logs = self._logs()
+        if not logs:
+            return {}, {}
+        if self._clusters is None:
+            from dask_diag.builders.cluster import ClusterTables
+
+            self._clusters = ClusterTables()
+        new, provisional = self._clusters.take(logs, self._rows, now)
+        self._rows += len(new["tasks"])
+        return new, provisional
 
     def columns_of_keys(self, computation: Computation, keys: list[Hashable]) -> KeyColumns:
         """Texts and functions of the first of a computation's keys: those that were taken."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_diag.builders.constants import constant
 from dask_diag.builders.keys import keys_columns
 from dask_diag.builders.threads import task_threads, threads_table
 from dask_diag.builders.workers import workers_table
@@ -86,6 +87,7 @@ def computations_table(computations: Sequence[ComputationInfo], now: float) -> t
             "memory_limit": np.full(len(computations), memory_limit(), dtype=float),
             "span": Categorical.of(computation.span for computation in computations),
             "scheduler": Categorical.of(computation.scheduler for computation in computations),
+            "cluster": constant("", len(computations)),
             "error": Categorical.of(computation.error for computation in computations),
         }
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dask_diag.builders.constants import constant
 from dask_diag.builders.keys import recoded
 from dask_diag.capture.snapshot import TaskRows
 from dask_diag.capture.tasks.dependencies import Dependencies
@@ -76,6 +77,8 @@ def _transfers_table(transfers: Transfers) -> Table:
                     "start": columns[start][known],
                     "stop": columns[stop][known],
                     "bytes": columns[size][known],
+                    "source": constant("", count),
+                    "destination": constant("", count),
                 }
             )
         )

@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from dask_diag.builders.constants import on_local_schedulers
 from dask_diag.builders.keys import keys_columns
 from dask_diag.builders.task_logs import dependencies_table, log_tables
 from dask_diag.builders.workers import Workers, worker_codes, worker_names
@@ -43,6 +44,14 @@ TASK_COLUMNS = (
     "span",
     "outcome",
     "error",
+    "attempt",
+    "host",
+    "nbytes",
+    "queued",
+    "stolen",
+    "client",
+    "seceded",
+    "seceded_cpu",
 )
 
 
@@ -148,9 +157,8 @@ def _no_tasks() -> Table:
         name: Categorical([], [])
         for name in ("function", "computation", "span", "outcome", "error")
     }
-    return Table(
-        {"key": PrefixStrings.of([]), "worker": np.zeros(0, np.int64), **numbers, **labels}
-    )
+    key, worker = PrefixStrings.of([]), np.zeros(0, np.int64)
+    return Table({"key": key, "worker": worker, **numbers, **labels, **on_local_schedulers(0)})
 
 
 def tasks_of(computation: ComputationInfo, tasks: TaskRows, workers: Workers) -> Table:
@@ -177,6 +185,7 @@ def tasks_of(computation: ComputationInfo, tasks: TaskRows, workers: Workers) ->
             "span": _spans_of(computation, tasks, count),
             "outcome": _mostly(Outcome.OK, outcomes, count),
             "error": _mostly("", errors, count),
+            **on_local_schedulers(count),
         }
     )
 

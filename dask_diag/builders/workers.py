@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from dask_diag._version import __version__
+from dask_diag.builders.constants import constant, this_host
 from dask_diag.capture.snapshot import ComputationInfo
 from dask_diag.columns import Array, Categorical, FloatArray, smallest_integers
 from dask_diag.model import tables
@@ -56,6 +58,16 @@ def workers_table(computations: Iterable[ComputationInfo]) -> tables.Workers:
             "computation": Categorical.of(names),
             "pid": Categorical.of(pids),
             "joined": np.array(joined, dtype=float),
+            "worker": constant("", len(rows)),
+            "address": constant("", len(rows)),
+            "host": constant(this_host(), len(rows)),
+            "threads": np.ones(len(rows), np.int64),
+            "left": np.full(len(rows), np.nan),
+            "reason": constant("", len(rows)),
+            "clock_offset": np.zeros(len(rows)),
+            "clock_error": np.zeros(len(rows)),
+            "version": constant(__version__, len(rows)),
+            "measured": np.ones(len(rows), np.int64),
         }
     )
 

@@ -8,7 +8,7 @@ import threading
 from dask_diag.capture.tasks.metering import hear_distributed, listening, stop_hearing_distributed
 from dask_diag.capture.tasks.remote_task import Receiver, running
 
-__all__ = ["running", "start_running", "stop_running"]
+__all__ = ["running", "start_listening", "start_running", "stop_listening", "stop_running"]
 
 _lock = threading.Lock()
 
@@ -18,17 +18,29 @@ def start_running(number: int, computation: Receiver) -> None:
     # Distributed's meter is heard while any computation runs: also one that starts at the moment at
     # which the last one ends.
     with _lock:
-        hear_distributed()
         running[number] = computation
-        listening.add(number)
+    start_listening(number)
 
 
 def stop_running(number: int) -> None:
     """Undo `start_running`."""
     with _lock:
         running.pop(number, None)
-        listening.discard(number)
-        if not running:
+    stop_listening(number)
+
+
+def start_listening(listener: object) -> None:
+    """From here on what tasks meter is recorded."""
+    with _lock:
+        hear_distributed()
+        listening.add(listener)
+
+
+def stop_listening(listener: object) -> None:
+    """Undo `start_listening`."""
+    with _lock:
+        listening.discard(listener)
+        if not listening:
             stop_hearing_distributed()
 
 

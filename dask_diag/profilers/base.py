@@ -159,6 +159,10 @@ class Diagnostic(Callback):
 
         return visualize(self, **kwargs)
 
+    def _is_on_a_cluster(self) -> bool:
+        """Whether it records what runs on a cluster."""
+        return False
+
     @property
     def is_active(self) -> bool:
         """Whether it is entered or registered now."""
@@ -183,10 +187,10 @@ class Diagnostic(Callback):
         """What a reader must know besides the numbers."""
         notices = list(self.session.faults)
         client = scheduler.distributed_client()
-        if not self.session.computations and client:
+        if not self.session.computations and client and not self._is_on_a_cluster():
             notices.append(
-                f"{type(self).__name__} saw no computation: they ran on {client}, and only local "
-                "schedulers are recorded. Pass scheduler='threads' or 'processes', or close it."
+                f"{type(self).__name__} saw no computation: they ran on {client}, where only "
+                "Profiler and record measure tasks"
             )
         if not scheduler.sees_overlapping_computes():
             notices.append(
@@ -278,7 +282,7 @@ class TaskDiagnostic(Diagnostic):
             free = computation.free
             wrapper = free.pop() if free else computation.new_wrapper()
             wrapper.key = key
-            wrapper.start = wrapper.stop = wrapper.metered = None
+            wrapper.start = wrapper.stop = None
             task = dsk[key]
             wrapper.submitted = perf_counter()
             # With a task in it, it is in flight for readers: all else has to be there.
@@ -303,7 +307,8 @@ class TaskDiagnostic(Diagnostic):
                 if wrapper is None:
                     return
                 ran_on = wrapper.thread
-            computation.rows += pack_row(
+            rows = computation.rows
+            rows += pack_row(
                 wrapper.submitted,
                 wrapper.start,
                 wrapper.stop,
@@ -311,9 +316,10 @@ class TaskDiagnostic(Diagnostic):
                 ran_on,
                 perf_counter(),
             )
-            if wrapper.metered is not None:
-                computation.log_metered(wrapper.metered)
-            computation.keys.append(key)
+            if wrapper.metered is None:
+                computation.keys.append(key)
+            else:
+                computation.add_metered_key(key, wrapper)
             computation.worker_id = worker_id
             wrapper.task = None
             computation.free.append(wrapper)

@@ -140,7 +140,7 @@ class record(ProfilerGroup):  # noqa: N801
         from dask_diag.builders.progress import IncrementalProgress
 
         cache, sampling = self.cache, self.stacks
-        tasks = IncrementalTasks(self.tasks.session)
+        tasks = IncrementalTasks(self.tasks.session, lambda: self.tasks.clusters.logs)
         results = IncrementalCachedResults(cache.cached_results, tasks.columns_of_keys)
         stacks = IncrementalStacks(sampling.session, sampling.stacks, lambda: sampling.is_active)
         return ChunkBuilder(

@@ -9,6 +9,7 @@ from typing import cast
 from bokeh.layouts import column, gridplot
 from bokeh.models import LayoutDOM, Plot, Range1d
 
+from dask_diag.analysis.functions import functions_by_time
 from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import seconds
 from dask_diag.model.recording import Recording
@@ -19,6 +20,7 @@ from dask_diag.views.plots.memory import plot_memory
 from dask_diag.views.plots.resources import plot_resources
 from dask_diag.views.plots.tasks.plot import plot_tasks
 from dask_diag.views.sources import Source
+from dask_diag.views.theme.colors import FunctionColors
 
 __all__ = ["PLOTS", "Drawing", "drawings_of", "figures_of", "notices_of", "plot_of", "stacked"]
 
@@ -64,7 +66,10 @@ def _rows(name: str, recording: Recording) -> int:
 
 
 def figures_of(drawings: Sequence[Drawing], options: Options) -> list[LayoutDOM]:
-    """A figure for each drawing, all from the same origin of time."""
+    """A figure for each drawing, all from the same origin of time and with the same colours."""
+    if options.colors is None:
+        recordings = {id(recording): recording for _, recording in drawings}.values()
+        options.colors = FunctionColors(functions_by_time(recordings), options.palette)
     origin = min((recording.start for _, recording in drawings), default=0.0)
     stop = max((recording.stop for _, recording in drawings), default=0.0)
     duration = stop - origin or 1.0

@@ -23,7 +23,6 @@ from dask_diag.views.plots.figures import (
     set_hover,
 )
 from dask_diag.views.plots.lines import Lines
-from dask_diag.views.theme.colors import color_of
 
 __all__ = ["measured", "plot_cache"]
 
@@ -53,8 +52,9 @@ def plot_cache(recording: Recording, origin: float, duration: float, options: Op
         drawn = _step(plot, source_of(total), "total", _TOTAL, "dashed")
         dots.append(drawn[1])
         items.append(LegendItem(label="total", renderers=drawn))
+    colors = options.colors_of(levels)
     for function, level in levels.items():
-        color = color_of(function, options.palette)
+        color = colors[function]
         name = shown(function, options.label_size)
         drawn = _step(plot, source_of(level), name, color, "solid")
         dots.append(drawn[1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bokeh.models import (
@@ -22,6 +22,7 @@ from bokeh.plotting import figure
 from dask_diag.errors import DiagnosticError, UnknownKeywordError
 from dask_diag.views.assets import call
 from dask_diag.views.escaping import shown
+from dask_diag.views.theme.colors import FunctionColors
 
 __all__ = [
     "SIZES",
@@ -64,12 +65,17 @@ class Options:
                 f"label_size: expected the most characters of a label, found {label_size!r}"
             )
         self.palette = palette
+        self.colors: FunctionColors | None = None
         self.label_size = label_size
         for old, new in (("plot_width", "width"), ("plot_height", "height")):
             if old in kwargs:
                 warnings.warn(f"Use {new} instead of {old}", FutureWarning, stacklevel=3)
                 kwargs[new] = kwargs.pop(old)
         self.figure = kwargs
+
+    def colors_of(self, functions: Iterable[str]) -> FunctionColors:
+        """The colours of a plot's functions: those of all plots of the page, if it has set them."""
+        return self.colors or FunctionColors(functions, self.palette)
 
 
 def new_figure(options: Options, duration: float, **defaults: object) -> figure:

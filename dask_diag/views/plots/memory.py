@@ -23,7 +23,7 @@ from dask_diag.views.plots.figures import (
     new_figure,
     set_hover,
 )
-from dask_diag.views.theme.colors import colors_of
+from dask_diag.views.theme.colors import FunctionColors
 
 __all__ = ["figure_of_series", "plot_memory"]
 
@@ -93,4 +93,6 @@ def _figure(series: Sequence[Series], duration: float, options: Options) -> figu
 
 
 def _colors(series: Sequence[Series], options: Options) -> list[str]:
-    return colors_of((name for name, _, _ in series), options.palette)
+    names = [name for name, _, _ in series]
+    colors = FunctionColors(names, options.palette)
+    return [colors[name] for name in names]

@@ -22,6 +22,8 @@ __all__ = [
     "Part",
     "ShownFinding",
     "Text",
+    "WallBar",
+    "WallPart",
     "not_there",
     "of_first",
     "safe",
@@ -78,6 +80,28 @@ class Bars(Part):
     caption: str
     rows: Sequence[tuple[str, str, Sequence[tuple[str, float, str]]]]
     kind: ClassVar[str] = "bars"
+
+
+@dataclass(frozen=True)
+class WallPart:
+    """A part of the wall time: its share from 0 to 1, and how it looks."""
+
+    name: str
+    time: str
+    percent: str
+    share: float
+    color: str
+    text_color: str
+    is_wide: bool
+    is_hatched: bool
+
+
+@dataclass(frozen=True)
+class WallBar(Part):
+    """The wall time as one bar, with a legend."""
+
+    parts: Sequence[WallPart]
+    kind: ClassVar[str] = "wall"
 
 
 @dataclass(frozen=True)

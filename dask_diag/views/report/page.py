@@ -5,21 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from pathlib import Path
 
 from bokeh.document import Document
-from bokeh.models import LayoutDOM
 from bokeh.resources import Resources
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.atomic_files import as_path, check_target, write_text
-from dask_diag.formatting import seconds
-from dask_diag.model.recording import Recording
 from dask_diag.views.assets import text_of
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import incomplete
 from dask_diag.views.report.components import Figure, Fold, Part
+from dask_diag.views.report.figures import Figures
+from dask_diag.views.report.header import Head, head, when
 from dask_diag.views.report.sections import SECTIONS, Section
 from dask_diag.views.sources import Sources, recording_of
 from dask_diag.views.theme.page import look_of_figures, page_of, template
@@ -35,6 +33,7 @@ class _Made:
 
     name: str
     title: str
+    is_on_top: bool = False
     parts: list[Part] = field(default_factory=list)
     error: str = ""
 
@@ -82,14 +81,29 @@ def write_report(analysis: Analysis, path: Path, mode: str | None = None) -> Pat
 
 
 def _page(analysis: Analysis, resources: Resources) -> str:
+    try:
+        return _rendered(analysis, _sections(analysis), resources)
+    except Exception:
+        # Bokeh could not write a figure: which one takes as long to find out as the page.
+        sections = _sections(analysis)
+        for section in sections:
+            _leave_out_broken(section)
+        return _rendered(analysis, sections, resources)
+
+
+def _sections(analysis: Analysis) -> list[_Made]:
+    figures = Figures(analysis)
+    return [_made(section, analysis, figures) for section in SECTIONS]
+
+
+def _rendered(analysis: Analysis, sections: list[_Made], resources: Resources) -> str:
     recording = analysis.recording
-    sections = [_made(section, analysis) for section in SECTIONS]
     figures = [figure for section in sections for figure in _figures(section.parts)]
     variables: dict[str, object] = {
         "sections": sections,
         "warning": incomplete(recording),
-        "when": _when(recording),
-        "duration": seconds(recording.stop - recording.start),
+        "head": _head(analysis),
+        "when": when(recording),
         "style": text_of("report/report.css"),
         "figures": bool(figures),
     }
@@ -101,25 +115,42 @@ def _page(analysis: Analysis, resources: Resources) -> str:
     return page_of(models, resources, _FRAME, "Dask report", fitted=True, **variables)
 
 
-def _made(section: Section, analysis: Analysis) -> _Made:
-    """A section; if it fails, the error in its place."""
-    made = _Made(section.name, section.title)
+def _head(analysis: Analysis) -> Head:
+    """The head; if it fails, the error in its place."""
     try:
-        made.parts += section.parts(analysis)
-        for figure in _figures(made.parts):
-            _check(figure.model)
+        return head(analysis)
     except Exception as error:
-        made.parts = []
-        made.error = shown(f"{type(error).__name__}: {error}", 600)
+        message = shown(f"{type(error).__name__}: {error}", 600)
+        return Head("Dask report", f"The head could not be made. {message}")
+
+
+def _made(section: Section, analysis: Analysis, figures: Figures) -> _Made:
+    """A section; if it fails, the error in its place."""
+    made = _Made(section.name, section.title, section.is_on_top)
+    try:
+        made.parts += section.parts(analysis, figures)
+    except Exception as error:
+        _put_error(made, error)
     return made
 
 
-def _check(model: LayoutDOM) -> None:
-    """Fail here, and not in the whole page, if a figure cannot be put into one."""
-    document = Document()
-    document.add_root(model)
-    document.to_json()
-    document.remove_root(model)
+def _put_error(made: _Made, error: Exception) -> None:
+    made.parts = []
+    made.error = shown(f"{type(error).__name__}: {error}", 600)
+
+
+def _leave_out_broken(made: _Made) -> None:
+    """Have the error in place of a section with a figure that cannot be put into a page."""
+    for figure in _figures(made.parts):
+        document = Document()
+        try:
+            document.add_root(figure.model)
+            document.to_json()
+        except Exception as error:
+            _put_error(made, error)
+            return
+        finally:
+            document.clear()
 
 
 def _figures(parts: list[Part]) -> Iterator[Figure]:
@@ -128,8 +159,3 @@ def _figures(parts: list[Part]) -> Iterator[Figure]:
             yield part
         elif isinstance(part, Fold):
             yield from _figures(list(part.parts))
-
-
-def _when(recording: Recording) -> str:
-    start = datetime.fromtimestamp(recording.epoch + recording.start, timezone.utc)
-    return start.strftime("%Y-%m-%d %H:%M:%S UTC")

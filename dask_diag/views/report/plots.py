@@ -7,10 +7,7 @@ from math import isnan
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.formatting import count, size
-from dask_diag.model.recording import Recording
-from dask_diag.views.drawings import plot_of
 from dask_diag.views.plots.cache import measured
-from dask_diag.views.plots.figures import Options
 from dask_diag.views.plots.flame.summary import flame_summary_parts
 from dask_diag.views.plots.resources import CPU, MEMORY, MEMORY_CHILDREN
 from dask_diag.views.report.components import (
@@ -24,10 +21,11 @@ from dask_diag.views.report.components import (
     of_first,
     safe,
 )
+from dask_diag.views.report.figures import Figures
 from dask_diag.views.summary_lines import memory_growth
-from dask_diag.views.theme.colors import color_of
+from dask_diag.views.theme.colors import FunctionColors
 
-__all__ = ["cache", "flame", "memory", "resources", "tasks"]
+__all__ = ["cache", "flame", "memory", "timeline"]
 
 _FUNCTIONS = 20
 _MEANING_OF_MARKS = (
@@ -36,31 +34,34 @@ _MEANING_OF_MARKS = (
 )
 
 
-def tasks(analysis: Analysis) -> Iterator[Part]:
-    """The task stream."""
-    recording = analysis.recording
-    plot = _figure("tasks", recording)
-    if plot is None:
+def timeline(analysis: Analysis, figures: Figures) -> Iterator[Part]:
+    """What workers did, each task, and CPU and memory, over one time axis."""
+    tasks = figures.over_time("tasks")
+    resources = figures.over_time("resources", height=170)
+    if tasks is None:
         yield not_there("tasks", "Profiler")
-        return
-    yield Text(
-        [
-            "A lane for each worker, a rectangle for each task; the filled part is its share of "
-            "CPU time. Point at a task for details; drag to move, turn the wheel to zoom."
-        ]
-    )
-    yield plot
-    names = analysis.functions["function"].tolist()
-    yield _functions_key(names)
-
-
-def resources(analysis: Analysis) -> Iterator[Part]:
-    """CPU and memory over time."""
-    recording = analysis.recording
-    plot = _figure("resources", recording)
-    if plot is None:
+    else:
+        yield figures.overview()
+        yield figures.workers()
+        yield Key("Workers", [(layer.color, layer.name) for layer in figures.layers])
+        yield tasks
+    if resources is None:
         yield not_there("samples of CPU and memory", "ResourceProfiler")
-        return
+    else:
+        yield from _resources(analysis, resources)
+    if tasks is not None:
+        yield Text(
+            [
+                "Above: the workers, by what they did; empty is idle. Below: a lane for each "
+                "worker, a rectangle for each task; the filled part is its share of CPU time. "
+                "Point at a task for details; drag to move, Ctrl and wheel to zoom. All plots move "
+                "together."
+            ]
+        )
+
+
+def _resources(analysis: Analysis, plot: Figure) -> Iterator[Part]:
+    recording = analysis.recording
     yield plot
     lines = [(CPU, "CPU, %"), (MEMORY, "memory, MB, on the right")]
     if recording.resources["memory_children"].any():
@@ -68,14 +69,15 @@ def resources(analysis: Analysis) -> Iterator[Part]:
     yield Key("Lines", lines)
 
 
-def memory(analysis: Analysis) -> Iterator[Part]:
+def memory(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     """Series, extremes, and what functions took."""
     recording = analysis.recording
-    plot = _figure("memory", recording)
+    plot = figures.over_time("memory")
     if plot is not None:
         yield plot
         series = list(dict.fromkeys(recording.memory["label"].tolist()))
-        items = [(color_of(name), safe(name, 40)) for name in series]
+        colors = FunctionColors(series)
+        items = [(colors[name], safe(name, 40)) for name in series]
         yield Key("Series", items[:_FUNCTIONS], max(0, len(items) - _FUNCTIONS))
     samples = recording.resources
     if not len(samples):
@@ -114,10 +116,10 @@ def bounded(bound: str, growth: float) -> str:
     return f"≤ {size(growth)}" if bound == "upper" and not isnan(growth) else size(growth)
 
 
-def cache(analysis: Analysis) -> Iterator[Part]:
+def cache(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     """The results that the scheduler cached, over time."""
     recording = analysis.recording
-    plot = _figure("cache", recording)
+    plot = figures.over_time("cache")
     if plot is None:
         yield not_there("cached results", "CacheProfiler")
         return
@@ -129,18 +131,18 @@ def cache(analysis: Analysis) -> Iterator[Part]:
     )
     yield plot
     names = list(dict.fromkeys(recording.cached_results["function"].tolist()))
-    yield _functions_key(names)
+    yield _functions_key(names, figures.colors)
 
 
-def flame(analysis: Analysis) -> Iterator[Part]:
+def flame(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     """The flame graph and the hottest lines."""
     recording = analysis.recording
-    plot = plot_of("flame", recording, Options())
+    plot = figures.flame()
     if plot is None:
         yield not_there("stack samples", "SamplingProfiler")
         return
     yield Text(["Functions of tasks at the top, below each what it called, as wide as it took."])
-    yield Figure("flame", plot, "Flame graph")
+    yield plot
     heading, columns, rows, notes = flame_summary_parts(recording)
     yield Fold(
         "The hottest lines",
@@ -148,21 +150,7 @@ def flame(analysis: Analysis) -> Iterator[Part]:
     )
 
 
-def _figure(name: str, recording: Recording) -> Figure | None:
-    """A plot over time, as wide as the page, without a legend."""
-    options = Options(
-        sizing_mode="stretch_width",
-        title=None,
-    )
-    plot = plot_of(name, recording, options)
-    if plot is None:
-        return None
-    for legend in plot.legend:
-        legend.visible = False
-    return Figure(name, plot, f"Plot of {name} over time")
-
-
-def _functions_key(names: list[str]) -> Key:
+def _functions_key(names: list[str], colors: FunctionColors) -> Key:
     first = names[:_FUNCTIONS]
-    items = [(color_of(name), safe(name, 40)) for name in first]
+    items = [(colors[name], safe(name, 40)) for name in first]
     return Key("Functions", items, len(names) - len(first))

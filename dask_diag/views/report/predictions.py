@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.what_if import predictions as table_of
 from dask_diag.views.report.components import Grid, Part, Text, not_there, safe
+from dask_diag.views.report.figures import Figures
 from dask_diag.views.text import counted
 from dask_diag.views.what_if import HEADINGS, NOTE, prediction_rows
 
@@ -16,7 +17,7 @@ _TASKS_SIMULATED = 100_000
 """Up to so many tasks the simulator's dozen replays take a few seconds."""
 
 
-def predictions(analysis: Analysis) -> Iterator[Part]:
+def predictions(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     """The wall time with more workers, quicker functions, and without waits."""
     tasks = len(analysis.recording.tasks)
     if not tasks:

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings import CODES, Finding, find
-from dask_diag.analysis.headline import headline
 from dask_diag.model.recording import Recording
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import location, lost, no_findings
@@ -22,8 +21,9 @@ from dask_diag.views.report.components import (
     Text,
     safe,
 )
+from dask_diag.views.report.figures import Figures
 from dask_diag.views.report.predictions import predictions
-from dask_diag.views.summary import HEADINGS, function_rows, outcome
+from dask_diag.views.summary import HEADINGS, function_rows
 from dask_diag.views.summary_lines import labelled_lines
 from dask_diag.views.text import counted
 
@@ -37,10 +37,12 @@ class Section(NamedTuple):
 
     name: str
     title: str
-    parts: Callable[[Analysis], Iterator[Part]]
+    parts: Callable[[Analysis, Figures], Iterator[Part]]
+    is_on_top: bool = False
+    """It is on the first screen: its title is for those who do not see it."""
 
 
-def _findings(analysis: Analysis) -> Iterator[Part]:
+def _findings(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     start = analysis.recording.start
     found = [_shown(finding, start) for finding in find(analysis)]
     if found:
@@ -60,8 +62,7 @@ def _shown(finding: Finding, start: float) -> ShownFinding:
     )
 
 
-def _summary(analysis: Analysis) -> Iterator[Part]:
-    yield Text([f"{headline(analysis)}.", f"{outcome(analysis)}."])
+def _summary(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     rows = list(function_rows(analysis))
     if rows:
         yield Grid("Time by function", HEADINGS, rows)
@@ -69,7 +70,7 @@ def _summary(analysis: Analysis) -> Iterator[Part]:
     yield Text([shown(notice, 400) for notice in analysis.recording.notices], listed=True)
 
 
-def _calling_code(analysis: Analysis) -> Iterator[Part]:
+def _calling_code(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     rows = _facts(analysis.recording, "calling code")
     if not rows:
         yield Text(["The code that computed was not recorded, or its source is not there."])
@@ -83,7 +84,7 @@ def _lines(text: str) -> str:
     return "\n".join(lines) + ("\n…" if len(text) > _CODE else "")
 
 
-def _versions(analysis: Analysis) -> Iterator[Part]:
+def _versions(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     recording = analysis.recording
     if not len(recording.environment):
         yield Text(["Where this was recorded is not in the recording."])
@@ -108,11 +109,10 @@ def _facts(recording: Recording, section: str) -> list[tuple[str, str]]:
 
 
 SECTIONS = (
-    Section("findings", "Findings", _findings),
+    Section("findings", "Findings", _findings, is_on_top=True),
+    Section("timeline", "Timeline", plots.timeline, is_on_top=True),
     Section("summary", "Summary", _summary),
-    Section("tasks", "Task stream", plots.tasks),
     Section("activities", "Activities", work.worker_time),
-    Section("resources", "Resources", plots.resources),
     Section("memory", "Memory", plots.memory),
     Section("cache", "Cached results", plots.cache),
     Section("flame", "Flame graph", plots.flame),

@@ -20,6 +20,7 @@ from dask_diag.views.report.components import (
     of_first,
     safe,
 )
+from dask_diag.views.report.figures import Figures
 from dask_diag.views.text import counted
 from dask_diag.views.theme.colors import color_of_activity, stacking_order
 
@@ -35,7 +36,7 @@ Piece = tuple[str, float, str]
 """Of a bar: a colour, per cent of the longest, and a tooltip."""
 
 
-def worker_time(analysis: Analysis) -> Iterator[Part]:
+def worker_time(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     """Where worker time went, by activity and by function."""
     if not len(analysis.recording.tasks):
         yield not_there("tasks", "Profiler")
@@ -102,7 +103,7 @@ def _pieces(shares: list[tuple[str, float, float]]) -> list[Piece]:
     ]
 
 
-def longest_chains(analysis: Analysis) -> Iterator[Part]:
+def longest_chains(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     """The critical path."""
     if not len(analysis.recording.dependencies):
         yield Text(["No dependencies between tasks were recorded."])

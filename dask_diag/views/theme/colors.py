@@ -1,75 +1,120 @@
-"""A colour for each function and activity: always the same, whatever else is drawn."""
+"""The colours of functions and activities: few, and none like another."""
 
 from __future__ import annotations
 
 import colorsys
 import zlib
+from bisect import bisect_left
 from collections.abc import Iterable
+from itertools import islice
 
 from dask_diag.errors import DiagnosticError
 from dask_diag.schema import Activity
 
 __all__ = [
+    "OTHER",
+    "FunctionColors",
     "color_of",
     "color_of_activity",
-    "colors_of",
+    "color_of_phase",
     "pale_color_of",
     "stacking_order",
     "text_color_on",
 ]
 
-_HUES = 41
-_SALT = 9106
+OTHER = "#868686"
+"""The colour of functions beyond those that have one of their own."""
+
+_COLORS = (
+    *("#7f5b62", "#ca0803", "#bd886b", "#0398f6", "#96980c"),
+    *("#8643cf", "#468888", "#486e31", "#ef438c", "#908fb5"),
+)
+"""No two are alike, also to those who see fewer hues, and each shows on a light and a dark page."""
+_SALT = 47
 """A start of the digest that sets apart the names which dask's collections often use together."""
-_SHADES = ((0.34, 0.55), (0.50, 0.60), (0.66, 0.58))
 
 _BEFORE_METERED = {Activity.CPU: "#1567b1"}
 _AFTER_METERED = {
-    Activity.NONCPU: "#8fc1e9",
-    Activity.CPU_WAIT: "#f2c80f",
-    Activity.GIL_WAIT: "#b02d99",
-    Activity.LOCK_WAIT: "#7d50ad",
-    Activity.IO_WAIT: "#1b8a5a",
-    Activity.SLEEP: "#bfe3c9",
-    Activity.DEVICE_WAIT: "#5cc4bd",
-    Activity.PAGE_FAULT: "#8c564b",
-    Activity.UNEXPLAINED: "#cfe3f5",
-    Activity.DESERIALIZE: "#f7b267",
-    Activity.SERIALIZE: "#d9730d",
+    Activity.NONCPU: "#e5b93c",
+    Activity.CPU_WAIT: "#ffea61",
+    Activity.GIL_WAIT: "#f28e2b",
+    Activity.LOCK_WAIT: "#d9590e",
+    Activity.IO_WAIT: "#96582f",
+    Activity.SLEEP: "#fbe6b0",
+    Activity.DEVICE_WAIT: "#c49a6c",
+    Activity.PAGE_FAULT: "#8f5c38",
+    Activity.UNEXPLAINED: "#ead9bb",
+    Activity.DESERIALIZE: "#6fc4ae",
+    Activity.SERIALIZE: "#2a9d84",
     Activity.FAILED: "#cd1a27",
     Activity.UNFINISHED: "#f2a0ab",
-    Activity.GRAPH: "#96704a",
-    Activity.STARTUP: "#b89b7a",
-    Activity.OVERHEAD: "#656565",
-    Activity.OTHER: "#999999",
+    Activity.GRAPH: "#8d78ad",
+    Activity.STARTUP: "#bfb2d3",
+    Activity.OVERHEAD: "#757575",
+    Activity.OTHER: "#a6a6a6",
     Activity.IDLE: "#e2e2e2",
 }
-"""Neighbours in a stack differ in lightness too: not everyone can distinguish hues.
+"""CPU time is blue, waits are warm, pickling is green, the rest grey or pale.
 
-None is too dark for the dark theme: each has a contrast of 3 or more to its background.
+Neighbours in a stack differ in lightness too: not everyone can distinguish hues. None is too dark
+for the dark theme: each has a contrast of 3 or more to its background.
 """
 
 
-def color_of(function: str, palette: str | None = None) -> str:
-    """The colour of a function, from its name alone.
+_PHASES = {
+    "before": "#a9bcd6",
+    "preparing": "#8d78ad",
+    "between": "#c3cedd",
+    "after": "#dfe3e8",
+}
+
+
+class FunctionColors:
+    """The colours of functions, the same in all plots of a page.
+
+    A name wishes for a colour, whatever else is drawn. Of functions with the same wish the first
+    gets it, the others the next one that is free. When none is left, functions are `OTHER`.
 
     Parameters
     ----------
-    function : str
+    functions : iterable of str
+        Those that matter most first.
+    palette : str, optional
+        The name of a bokeh palette to take the colours from.
+    """
+
+    def __init__(self, functions: Iterable[str], palette: str | None = None) -> None:
+        colors = _COLORS if palette is None else _bokeh_palette(palette)
+        free = list(range(len(colors)))
+        self._colors: dict[str, str] = {}
+        for name in islice(dict.fromkeys(functions), len(colors)):
+            wish = _digest(name) % len(colors)
+            # The first free one from the wish on, and then from the start.
+            slot = free.pop(bisect_left(free, wish) % len(free))
+            self._colors[name] = colors[slot]
+
+    def __getitem__(self, function: str) -> str:
+        return self._colors.get(function, OTHER)
+
+    def __contains__(self, function: object) -> bool:
+        """Whether a function has a colour of its own."""
+        return function in self._colors
+
+
+def color_of(name: str, palette: str | None = None) -> str:
+    """The colour that a name wishes for, whatever else is drawn.
+
+    Parameters
+    ----------
+    name : str
     palette : str, optional
         The name of a bokeh palette to take the colour from.
     """
-    digest = zlib.crc32(function.encode("utf-8", "surrogatepass"), _SALT)
-    if palette is not None:
-        colors = _bokeh_palette(palette)
-        return colors[digest % len(colors)]
-    lightness, saturation = _SHADES[digest // _HUES % len(_SHADES)]
-    return _hex(colorsys.hls_to_rgb(digest % _HUES / _HUES, lightness, saturation))
+    return FunctionColors([name], palette)[name]
 
 
-def colors_of(functions: Iterable[str], palette: str | None = None) -> list[str]:
-    """The colour of each function."""
-    return [color_of(function, palette) for function in functions]
+def _digest(name: str) -> int:
+    return zlib.crc32(name.encode("utf-8", "surrogatepass"), _SALT)
 
 
 def pale_color_of(family: str, member: str, palette: str | None = None) -> str:
@@ -84,7 +129,7 @@ def pale_color_of(family: str, member: str, palette: str | None = None) -> str:
     """
     red, green, blue = _channels(color_of(family, palette))
     hue, _, saturation = colorsys.rgb_to_hls(red, green, blue)
-    lightness = 0.74 + 0.02 * (zlib.crc32(member.encode("utf-8", "surrogatepass"), _SALT) % 7)
+    lightness = 0.74 + 0.02 * (_digest(member) % 7)
     return _hex(colorsys.hls_to_rgb(hue, lightness, saturation))
 
 
@@ -117,6 +162,11 @@ def color_of_activity(activity: str, palette: str | None = None) -> str:
     """The colour of an activity; of one that was metered, it follows from its name."""
     fixed = {**_BEFORE_METERED, **_AFTER_METERED}
     return fixed.get(activity) or color_of(activity, palette)
+
+
+def color_of_phase(phase: str) -> str:
+    """The colour of a phase of the wall time in which no tasks run."""
+    return _PHASES[phase]
 
 
 def stacking_order(activity: str) -> tuple[int, str]:

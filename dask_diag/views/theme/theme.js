@@ -51,10 +51,13 @@ function paint(variables) {
         if (model.type === "Title") model.text_color = color("--foreground")
         if (has("grid_line_color")) model.grid_line_color = color("--line")
         for (const [property, of_models] of Object.entries(variables)) {
-            const variable = of_models.get(model) ?? VARIABLES.get(model[property]?.value)
+            // Of a glyph it is a field or a value, of a label a colour.
+            const is_plain = typeof model[property] === "string"
+            const made_with = is_plain ? model[property] : model[property]?.value
+            const variable = of_models.get(model) ?? VARIABLES.get(made_with)
             if (variable === undefined) continue
             of_models.set(model, variable)
-            model[property] = {value: color(variable)}
+            model[property] = is_plain ? color(variable) : {value: color(variable)}
         }
     }
 }

@@ -14,7 +14,7 @@ from dask_diag.model.table import Table
 from dask_diag.schema import ROOTS, Root
 from dask_diag.views.escaping import shown
 from dask_diag.views.plots.figures import Options
-from dask_diag.views.theme.colors import color_of, pale_color_of, text_color_on
+from dask_diag.views.theme.colors import pale_color_of, text_color_on
 
 __all__ = ["cells_of", "columns_of", "is_missing", "spans_of", "texts_of"]
 
@@ -52,12 +52,12 @@ def texts_of(nodes: Table, options: Options) -> dict[str, list[str] | dict[str, 
     """What the codes in the page mean: names, files and colours; and what the roots are."""
     files = [short_path(file) for file in nodes["file"].values]
     colors = [pale_color_of(package_of(file), file, options.palette) for file in files]
-    tasks = {
-        nodes["name"].codes[node]: nodes["name"][int(node)]
-        for node in np.flatnonzero(are_functions(nodes))
-    }
+    functions = np.flatnonzero(are_functions(nodes))
+    largest_first = functions[np.argsort(-nodes["total_count"][functions], kind="stable")]
+    tasks = {nodes["name"].codes[node]: nodes["name"][int(node)] for node in largest_first}
+    color_of = options.colors_of(tasks.values())
     of_tasks = [
-        color_of(tasks[code], options.palette) if code in tasks else _GREY
+        color_of[tasks[code]] if code in tasks else _GREY
         for code in range(len(nodes["name"].values))
     ]
     colors = [*colors, _GREY, *of_tasks]

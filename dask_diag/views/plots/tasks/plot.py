@@ -32,7 +32,6 @@ from dask_diag.views.plots.figures import (
 from dask_diag.views.plots.tasks.binned import draw_in_view
 from dask_diag.views.plots.tasks.columns import FULL, LANE, TasksInLanes, tasks_in_lanes
 from dask_diag.views.plots.tasks.tooltip import add_tooltip
-from dask_diag.views.theme.colors import colors_of
 
 __all__ = ["plot_tasks"]
 
@@ -76,7 +75,8 @@ def plot_tasks(recording: Recording, origin: float, duration: float, options: Op
 def _draw(plot: figure, tasks: TasksInLanes, functions: list[str], options: Options) -> None:
     """Have the page draw all tasks if they are few, else those in view."""
     labels: Categorical = tasks.table["function"]
-    colors = colors_of(labels.values, options.palette)
+    color_of = options.colors_of(functions)
+    colors = [color_of[name] for name in labels.values]
     mapper = LinearColorMapper(palette=colors, low=-0.5, high=len(colors) - 0.5)
     source = ColumnDataSource({name: [] for name in _COLUMNS_OF_RECTANGLES})
     rectangles = _draw_rectangles(plot, source, mapper)

@@ -1,0 +1,186 @@
+"""How many threads of a cluster were busy, blocked or idle at each moment of a computation.
+
+Workers of a cluster come and go, and a free one cannot take a task that was sent to another. So
+each worker has a sweep of its own, over the tasks that were sent to it, and these are summed up.
+What free threads are left then are in overhead as long as tasks wait in the scheduler's queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from dask_diag.analysis.grouping import rows_by
+from dask_diag.analysis.transfers import Interval
+from dask_diag.analysis.worker_states import Occupancy, TaskTimes, open_intervals
+from dask_diag.columns import FloatArray, IntArray
+from dask_diag.model.recording import Recording
+from dask_diag.schema import Activity
+
+__all__ = ["ClusterCapacity", "sweep_cluster"]
+
+_NO_ROWS: IntArray = np.zeros(0, np.int64)
+
+
+class ClusterCapacity:
+    """The workers of each cluster, and which of them ran which lanes of tasks."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._workers = recording.workers
+        self._rows_of = rows_by(recording.workers.computation)
+        transfers = recording.transfers
+        between = np.flatnonzero(transfers.activity.where(Activity.TRANSFER))
+        self._transfers = transfers.rows(between)
+        self._transfers_to = rows_by(self._transfers.destination)
+
+    def workers(self, cluster: str) -> list[_Worker]:
+        """Those of a cluster, whenever they were there."""
+        rows = self._workers.rows(self._rows_of.get(cluster, _NO_ROWS))
+        columns = (rows.worker.tolist(), rows.joined, rows.left, rows.threads.tolist())
+        return [_Worker(*worker) for worker in zip(*columns, strict=True)]
+
+    def transfers_to(self, worker: str) -> Interval:
+        """When results were on their way to a worker."""
+        rows = self._transfers_to.get(worker, _NO_ROWS)
+        return self._transfers.start[rows], self._transfers.stop[rows]
+
+
+class _Worker(NamedTuple):
+    name: str
+    joined: float
+    left: float
+    threads: int
+
+
+class _Sent(NamedTuple):
+    """What was sent to one worker: tasks, when they were, and when results moved to it."""
+
+    rows: IntArray
+    submitted: FloatArray
+    moving: Interval
+
+
+class _States(NamedTuple):
+    """Step functions that are summed up over workers."""
+
+    capacity: IntArray
+    busy: IntArray
+    overhead: IntArray
+    transfer: IntArray
+    unknown: IntArray
+
+
+def sweep_cluster(
+    recording: Recording, index: int, tasks: TaskTimes, capacity: ClusterCapacity
+) -> Occupancy:
+    """The occupancy of one computation of a cluster, by its row in `Recording.computations`."""
+    computations = recording.computations
+    start, stop = float(computations.start[index]), float(computations.stop[index])
+    lanes = recording.tasks.worker[tasks.rows]
+    rows_of = _rows_of_workers(lanes.codes, lanes.values)
+    submitted = recording.tasks.submitted[tasks.rows]
+    queued = np.nan_to_num(recording.tasks.queued[tasks.rows])
+    sweeps = []
+    known = set()
+    for worker in capacity.workers(computations.cluster[index]):
+        rows = rows_of.get(worker.name, _NO_ROWS)
+        known.add(worker.name)
+        if (worker.left <= start or worker.joined >= stop) and not len(rows):
+            continue
+        sent = _Sent(rows, submitted[rows], capacity.transfers_to(worker.name))
+        sweeps.append(_sweep_worker(worker, tasks, sent, start, stop))
+    for name, rows in rows_of.items():
+        if name not in known:
+            worker = _Worker(name, start, np.nan, 0)
+            sent = _Sent(rows, submitted[rows], (np.zeros(0), np.zeros(0)))
+            sweeps.append(_sweep_worker(worker, tasks, sent, start, stop))
+    waiting = submitted - queued, submitted
+    times, (in_queue,) = open_intervals([waiting], start, stop)
+    times, states, (queue,) = _summed(sweeps, (times, [in_queue]))
+    free = states.capacity - states.busy - states.overhead - states.transfer - states.unknown
+    nothing = np.zeros(len(free), np.int64)
+    return Occupancy(
+        computation=computations.computation[index],
+        span=computations.span[index],
+        workers=max(int(states.capacity.max(initial=0)), 1),
+        tasks=tasks,
+        times=times,
+        capacity=states.capacity,
+        busy=states.busy,
+        overhead=states.overhead + np.minimum(free, queue),
+        unknown=states.unknown,
+        blocked={},
+        graph=nothing,
+        startup=nothing,
+        transfer=states.transfer,
+    )
+
+
+def _rows_of_workers(codes: IntArray, lanes: Sequence[str]) -> dict[str, IntArray]:
+    """The rows of the tasks of each worker; a lane is a worker's name and a thread's."""
+    names = [str(lane).rpartition("/")[0] for lane in lanes]
+    rows: dict[str, IntArray] = {}
+    for code in np.unique(codes).tolist():
+        of_lane = np.flatnonzero(codes == code)
+        name = names[code]
+        rows[name] = np.concatenate([rows[name], of_lane]) if name in rows else of_lane
+    return rows
+
+
+def _sweep_worker(
+    worker: _Worker,
+    tasks: TaskTimes,
+    sent: _Sent,
+    start: float,
+    stop: float,
+) -> tuple[FloatArray, _States]:
+    rows, submitted, moving = sent
+    worker_start, worker_stop = tasks.worker_start[rows], tasks.worker_stop[rows]
+    collected = tasks.collected[rows]
+    known = ~np.isnan(worker_start)
+    left = stop if np.isnan(worker.left) else worker.left
+    until = np.fmin(np.nan_to_num(collected[~known], nan=stop), left)
+    live = np.array([min(worker.joined, left)]), np.array([left])
+    times, counts = open_intervals(
+        [
+            (worker_start[known], worker_stop[known]),
+            (submitted[known], worker_start[known]),
+            (worker_stop[known], np.fmax(worker_stop[known], collected[known])),
+            (submitted[~known], np.fmax(submitted[~known], until)),
+            moving,
+            live,
+        ],
+        start,
+        stop,
+    )
+    busy, underway, done, perhaps, arriving, is_live = counts
+    capacity = np.maximum(is_live * worker.threads, busy)
+    free = capacity - busy
+    overhead = np.minimum(free, underway + done)
+    unknown = np.minimum(free - overhead, perhaps)
+    transfer = np.where(arriving > 0, np.minimum(overhead, underway), 0)
+    return times, _States(capacity, busy, overhead - transfer, transfer, unknown)
+
+
+def _summed(
+    sweeps: Sequence[tuple[FloatArray, _States]], others: tuple[FloatArray, list[IntArray]]
+) -> tuple[FloatArray, _States, list[IntArray]]:
+    """The sums over workers, and other step functions, all over the same times."""
+    all_times = [*(times for times, _ in sweeps), others[0]]
+    times, index = np.unique(np.concatenate(all_times), return_inverse=True)
+    positions = np.split(index.reshape(-1), np.cumsum([len(each) for each in all_times])[:-1])
+
+    def total(parts: Sequence[tuple[IntArray, IntArray]]) -> IntArray:
+        steps = np.zeros(len(times), np.int64)
+        for where, counts in parts:
+            np.add.at(steps, where, np.diff(counts, prepend=0, append=0))
+        return np.asarray(np.cumsum(steps)[:-1])
+
+    swept = [(where, states) for where, (_, states) in zip(positions[:-1], sweeps, strict=True)]
+    fields = [
+        total([(where, getattr(states, name)) for where, states in swept])
+        for name in _States._fields
+    ]
+    return times, _States(*fields), [total([(positions[-1], each)]) for each in others[1]]

@@ -1,0 +1,27 @@
+"""Times of other processes' clocks as times of this one's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dask_diag.columns import FloatArray
+
+__all__ = ["ClockReadings", "to_other_clock"]
+
+ClockReadings = Sequence[Sequence[float]]
+"""Of each comparison: its time, the offset to add to get the other clock's time, and its error."""
+
+
+def to_other_clock(times: FloatArray, readings: ClockReadings) -> FloatArray:
+    """Add the offset; between comparisons, and after the last one, clocks drift evenly."""
+    if not readings:
+        return times
+    at, offsets, _ = np.array(sorted(tuple(reading) for reading in readings)).T
+    added = np.interp(times, at, offsets)
+    if len(at) > 1 and at[-1] > at[0]:
+        drift = (offsets[-1] - offsets[0]) / (at[-1] - at[0])
+        added = np.where(times > at[-1], offsets[-1] + drift * (times - at[-1]), added)
+        added = np.where(times < at[0], offsets[0] + drift * (times - at[0]), added)
+    return np.asarray(times + added)

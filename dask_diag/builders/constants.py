@@ -1,0 +1,44 @@
+"""Columns that have the same value in each row; they take no memory."""
+
+from __future__ import annotations
+
+from functools import cache
+from platform import node
+
+import numpy as np
+
+from dask_diag.columns import Array, Categorical
+
+__all__ = ["constant", "constant_number", "on_local_schedulers", "this_host"]
+
+
+def constant(value: str, count: int) -> Categorical:
+    """A text in each row."""
+    return Categorical(np.broadcast_to(np.uint8(0), count), [value])
+
+
+def constant_number(value: float, count: int) -> Array:
+    """A number in each row: an integer if it is one."""
+    number = np.uint8(value) if isinstance(value, int) else np.float64(value)
+    return np.broadcast_to(number, count)
+
+
+@cache
+def this_host() -> str:
+    """The name of this machine."""
+    return node()
+
+
+def on_local_schedulers(count: int) -> dict[str, Array | Categorical]:
+    """Those columns of tasks that only a cluster fills."""
+    unknown = constant_number(float("nan"), count)
+    return {
+        "attempt": constant_number(1, count),
+        "host": constant(this_host(), count),
+        "nbytes": unknown,
+        "queued": unknown,
+        "stolen": constant_number(0, count),
+        "client": constant("", count),
+        "seceded": unknown,
+        "seceded_cpu": unknown,
+    }

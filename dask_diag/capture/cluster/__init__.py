@@ -1,0 +1,1 @@
+"""Capture on a cluster of distributed: see ``ARCHITECTURE.rst``."""

@@ -1,0 +1,121 @@
+"""One client of a cluster, from when a diagnostic joins it until one of the two ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+from collections.abc import Callable
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from dask_diag._version import __version__
+from dask_diag.capture.cluster.clock import ClockReading, compare_clocks
+from dask_diag.capture.cluster.formats import NAME
+from dask_diag.capture.cluster.host import host_id
+from dask_diag.capture.cluster.log import ClusterLog
+from dask_diag.capture.cluster.shipping import BOOTSTRAP, Shipped, source_of_scheduler_plugin
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["ClusterSession"]
+
+_PINGS = 20
+_SECONDS_BETWEEN_PULLS = 0.6
+_SECONDS_TO_ATTACH = 10.0
+_SECONDS_TO_FINISH = 10.0
+
+Fault = Callable[[str, BaseException], None]
+
+
+class ClusterSession:
+    """Collects what one client's tasks do.
+
+    Coroutines run on the client's event loop. None of them raises.
+    """
+
+    def __init__(self, client: Client, fault: Fault) -> None:
+        self.client: Client | None = client
+        self._client_id = str(client.id)
+        self._scheduler = client.scheduler
+        self.log = ClusterLog()
+        self._id = os.urandom(8).hex()
+        self._fault = fault
+        self._puller: asyncio.Task[None] | None = None
+        self._attaching: asyncio.Task[None] | None = None
+        self._finishing: asyncio.Task[None] | None = None
+
+    async def attach(self) -> None:
+        """Bring the plugins to the cluster, unless they are there, and start to pull."""
+        if self._attaching is None:
+            self._attaching = asyncio.ensure_future(self._attach_or_report())
+        await asyncio.shield(self._attaching)
+
+    async def _attach_or_report(self) -> None:
+        try:
+            await asyncio.wait_for(self._attach(), _SECONDS_TO_ATTACH)
+        except Exception as error:
+            self._fault("to join a cluster", error)
+
+    async def finish(self) -> None:
+        """Pull the last rows; the last session takes all of dask_diag off the cluster."""
+        # The block and the client may end at the same time: both wait for the same end.
+        if self._finishing is None:
+            self._finishing = asyncio.ensure_future(self._finish())
+        await asyncio.shield(self._finishing)
+
+    async def _attach(self) -> None:
+        scheduler = self._scheduler
+        plugin = Shipped(source_of_scheduler_plugin(), "DaskDiagSchedulerPlugin")
+        once = {"name": NAME, "idempotent": True}
+        await scheduler.register_scheduler_plugin(plugin=pickle.dumps(plugin), **once)
+        reading = await self._compare_clocks()
+        self.log.offset, self.log.error = reading.offset, reading.error
+        reply = await scheduler.dask_diag_attach(session=self._id, client=self._client_id)
+        self.log.scheduler = reply["scheduler"]
+        bootstrap = Shipped(BOOTSTRAP, "DaskDiagWorkerPlugin", __version__)
+        await scheduler.register_worker_plugin(plugin=pickle.dumps(bootstrap), **once)
+        self._puller = asyncio.ensure_future(self._pull_regularly())
+
+    async def _compare_clocks(self) -> ClockReading:
+        answer = await self._scheduler.dask_diag_clock()
+        if answer["host"] and answer["host"] == host_id():
+            return ClockReading(perf_counter(), 0.0, 0.0)
+
+        async def ask() -> float:
+            answer = await self._scheduler.dask_diag_clock()
+            return float(answer["time"])
+
+        return await compare_clocks(ask, perf_counter, _PINGS)
+
+    async def _pull_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(_SECONDS_BETWEEN_PULLS)
+            try:
+                await self.pull()
+            except Exception as error:
+                # The next one brings what this one did not.
+                self._fault("to pull from a cluster", error)
+
+    async def pull(self) -> None:
+        """Get what is new."""
+        reply = await self._scheduler.dask_diag_pull(session=self._id, received=self.log.received)
+        self.log.receive(reply)
+
+    async def _finish(self) -> None:
+        try:
+            if self._attaching is not None:
+                await self._attaching
+            if self._puller is not None:
+                self._puller.cancel()
+                await asyncio.wait_for(self._detach(), _SECONDS_TO_FINISH)
+        except Exception as error:
+            self._fault("to pull the last rows from a cluster", error)
+        finally:
+            self.log.has_ended = True
+            self.client = self._scheduler = None
+
+    async def _detach(self) -> None:
+        reply = await self._scheduler.dask_diag_detach(session=self._id, received=self.log.received)
+        self.log.receive(reply)

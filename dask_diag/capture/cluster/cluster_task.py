@@ -1,0 +1,184 @@
+"""One task on a worker of a cluster, measured by the thread that runs it, or step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Hashable
+from threading import get_ident
+from time import clock_gettime, thread_time
+from typing import TYPE_CHECKING, cast
+
+from dask_diag.capture.cluster.formats import NAME, WORKER_ROW
+from dask_diag.capture.dask_internals import GraphNode
+from dask_diag.capture.tasks.metered import Metered, Metric
+from dask_diag.capture.tasks.metering import runs_a_task
+
+if TYPE_CHECKING:
+    from distributed.worker_state_machine import TaskState
+
+__all__ = ["ClusterTask"]
+
+_NAN = float("nan")
+
+
+class ClusterTask(GraphNode):
+    """Replaces a task in a worker's state, from when it is to be run until it is called.
+
+    Its first act is to put the task back. A row of numbers goes into the metadata that the worker
+    sends with the result: what the scheduler knows to be done has its row, whatever happens to the
+    worker then.
+
+    Attributes
+    ----------
+    state : TaskState
+        The worker's own state of the task.
+    row : bytes
+        What was measured; empty while it has not run.
+    error : str
+        The type of the exception that it raised.
+    rescheduled : bool
+        Whether that asked for it to be run again.
+    discarded : bool
+        Whether no one asks for its row any more.
+    """
+
+    __slots__ = (
+        "clock",
+        "cpu",
+        "discarded",
+        "error",
+        "is_coroutine",
+        "metered",
+        "rescheduled",
+        "row",
+        "run_id",
+        "seceded",
+        "seceded_at_cpu",
+        "start",
+        "state",
+        "task",
+        "thread",
+    )
+
+    def __init__(self, state: TaskState, task: GraphNode, clock: Callable[[], float]) -> None:
+        self.state = state
+        self.task = task
+        self.key = self.task.key
+        self.clock = clock
+        self.run_id = int(state.run_id)
+        self.is_coroutine: bool = self.task.is_coro
+        self.metered: Metered | None = None
+        self.row = b""
+        self.error = ""
+        self.rescheduled = self.discarded = False
+        self.thread = 0
+        self.start = self.seceded = self.seceded_at_cpu = _NAN
+        self.cpu = 0.0
+
+    def __call__(self, values: object = ()) -> object:
+        """Run the task and read the clocks around it."""
+        self.state.run_spec = self.task
+        self.thread = get_ident()
+        self.start = self.clock()
+        if self.is_coroutine:
+            return _Steps(self, cast("Awaitable[object]", self.task(values)))
+        cpu = thread_time()
+        self.cpu = cpu
+        try:
+            result = self.task(values)
+        except BaseException as error:
+            self._stop(thread_time() - cpu, error)
+            raise
+        self._stop(thread_time() - cpu)
+        return result
+
+    def steps(self, coroutine: Awaitable[object]) -> Generator[object, object, object]:
+        """Run a coroutine and add up the CPU of its steps: others may run between them."""
+        iterator = cast("Generator[object, object, object]", coroutine.__await__())
+        resume: Callable[..., object] = iterator.send
+        argument: object = None
+        spent = 0.0
+        while True:
+            cpu = thread_time()
+            try:
+                waits_for = resume(argument)
+            except StopIteration as stopped:
+                self._stop(spent + thread_time() - cpu)
+                return stopped.value
+            except BaseException as error:
+                self._stop(spent + thread_time() - cpu, error)
+                raise
+            spent += thread_time() - cpu
+            try:
+                argument = yield waits_for
+                resume = iterator.send
+            except BaseException as error:
+                argument, resume = error, iterator.throw
+
+    def secede(self) -> None:
+        """Its thread is no worker thread any more; called from another one."""
+        self.seceded = self.clock()
+        if not self.is_coroutine:
+            self.seceded_at_cpu = _cpu_of(self.thread) - self.cpu
+
+    def _stop(self, cpu: float, error: BaseException | None = None) -> None:
+        stop = self.clock()
+        seceded_cpu = max(0.0, cpu - self.seceded_at_cpu) if self.seceded == self.seceded else _NAN
+        self.row = WORKER_ROW.pack(
+            self.start, stop, cpu, self.seceded, seceded_cpu, self.thread, self.run_id
+        )
+        if error is not None:
+            self.error = type(error).__name__
+            self.rescheduled = self.error == "Reschedule"
+        elif not self.discarded:
+            self.state.metadata[NAME] = [self.row, self.metrics()]
+
+    def metrics(self) -> list[Metric]:
+        """What it metered."""
+        return [] if self.metered is None else list(self.metered.metrics)
+
+    @property
+    def is_coro(self) -> bool:
+        """Whether the worker has to await it."""
+        return self.is_coroutine
+
+    @property
+    def dependencies(self) -> frozenset[Hashable]:
+        """The keys whose results the task takes."""
+        return self.task.dependencies
+
+    def __repr__(self) -> str:
+        return repr(self.task)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # A copy that is sent or spilled is the task's.
+        return _itself, (self.task,)
+
+
+class _Steps:
+    """What a coroutine's task returns: awaited, it runs the coroutine step by step."""
+
+    __slots__ = ("_coroutine", "_task")
+
+    def __init__(self, task: ClusterTask, coroutine: Awaitable[object]) -> None:
+        self._task = task
+        self._coroutine = coroutine
+
+    def __await__(self) -> Generator[object, object, object]:
+        return self._task.steps(self._coroutine)
+
+
+runs_a_task.update((id(ClusterTask.__call__.__code__), id(ClusterTask.steps.__code__)))
+
+
+def _itself(task: object) -> object:
+    return task
+
+
+def _cpu_of(thread: int) -> float:
+    """The CPU seconds of another thread of this process; NaN where that cannot be known."""
+    try:
+        from time import pthread_getcpuclockid
+
+        return clock_gettime(pthread_getcpuclockid(thread))
+    except (ImportError, OSError):
+        return _NAN

@@ -1,0 +1,78 @@
+"""What is sent between the processes of a cluster, as `scheduler_plugin` packs it.
+
+That module imports distributed and nothing of this package; a test compares the two.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Hashable, Sequence
+from typing import Final, TypedDict
+
+from dask_diag.capture.tasks.metered import Metric
+
+__all__ = [
+    "NAME",
+    "OUTCOMES",
+    "RUN_FIELDS",
+    "SENT_OUTCOMES",
+    "WORKER_ROW",
+    "Facts",
+    "Reply",
+    "SentBatch",
+]
+
+NAME: Final = "dask_diag"
+"""Of the plugins, of the topic, and of the entry in a task's metadata."""
+
+WORKER_ROW = struct.Struct("<dddddqq")
+"""Start, stop, cpu, seceded, CPU after seceding; thread, run id."""
+
+RUN_FIELDS = (
+    *((name, "<f8") for name in ("submitted", "start", "stop", "cpu", "seceded", "seceded_cpu")),
+    *((name, "<f8") for name in ("collected", "queued", "nbytes")),
+    *((name, "<i8") for name in ("thread", "run")),
+    *((name, "<i4") for name in ("worker", "computation", "attempt", "client", "dependencies")),
+    *((name, "u1") for name in ("outcome", "stolen", "measured")),
+)
+"""Name and type of each field of a run, as numpy has them."""
+
+OUTCOMES = ("ok", "failed", "unfinished", "cancelled", "rescheduled")
+"""The outcomes of runs, by the code that is sent."""
+SENT_OUTCOMES = {name: code for code, name in enumerate(OUTCOMES)}
+
+
+class Facts(TypedDict, total=False):
+    """What a worker says of itself; `clock` has time, offset and error of each comparison."""
+
+    version: str
+    reason: str
+    measured: int
+    pid: int
+    clock: Sequence[Sequence[float]]
+
+
+class SentBatch(TypedDict):
+    """What the scheduler collected from one pull to the next."""
+
+    number: int
+    ids: bytes
+    rows: bytes
+    keys: Sequence[Hashable]
+    depends_on: bytes
+    details: Sequence[tuple[int, tuple[str, Sequence[Metric]]]]
+    transfers: Sequence[tuple[int, int, int, float, float, int]]
+    computations: Sequence[tuple[int, str, str, str, float, float | None, int]]
+    workers: Sequence[tuple[int, str, str, str, int, float, float | None, str, Facts]]
+
+
+class Reply(TypedDict, total=False):
+    """What a pull brings."""
+
+    status: str
+    batches: Sequence[SentBatch]
+    clients: Sequence[str]
+    dropped: int
+    unattributed: int
+    running: int
+    faults: dict[str, int]

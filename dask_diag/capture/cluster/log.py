@@ -1,0 +1,167 @@
+"""What a client has pulled of one cluster: batches as they came, without the user's objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from dask_diag.capture.cluster.formats import Facts, Reply, SentBatch
+from dask_diag.capture.tasks.keys import Keys
+from dask_diag.capture.tasks.metered import Metric
+
+__all__ = ["Batch", "ClusterComputation", "ClusterLog", "ClusterWorker"]
+
+
+class Batch(NamedTuple):
+    """Runs of tasks, in the order in which the scheduler knew of their end.
+
+    Attributes
+    ----------
+    ids : bytes
+        A number for each run, ascending over all batches, as 64-bit integers.
+    rows : bytes
+        The numbers of each run: see `formats.RUN_FIELDS`.
+    keys : Keys
+    depends_on : bytes
+        The ids of the runs that each depends on, one after the other.
+    details : mapping
+        By id: the type of an exception, and what was metered.
+    transfers : sequence
+        Of each: the id of the run whose result was sent, the numbers of the workers that it went
+        from and to, start, stop, and bytes.
+    """
+
+    ids: bytes
+    rows: bytes
+    keys: Keys
+    depends_on: bytes
+    details: Mapping[int, tuple[str, Sequence[Metric]]]
+    transfers: Sequence[tuple[int, int, int, float, float, int]]
+
+
+class ClusterComputation(NamedTuple):
+    """A computation, as the scheduler described it last; times are the scheduler's."""
+
+    number: int
+    name: str
+    client: str
+    span: str
+    start: float
+    stop: float | None
+    workers: int
+
+
+class ClusterWorker(NamedTuple):
+    """A worker, as the scheduler described it last; times are the scheduler's."""
+
+    number: int
+    name: str
+    address: str
+    host: str
+    threads: int
+    joined: float
+    left: float | None
+    reason: str
+    facts: Facts
+
+
+class ClusterLog:
+    """Everything that was pulled for one client.
+
+    The client's event loop adds to it, and any thread reads it: what is there is never changed.
+
+    Attributes
+    ----------
+    scheduler : str
+        The id of the scheduler.
+    offset, error : float
+        What to add to a time of this process to get the scheduler's, and how wrong that may be.
+    batches : list of Batch
+    computations, workers : dict
+        By number.
+    clients : list of str
+        The ids of the clients that runs refer to by position.
+    faults : dict of str to int
+        What failed in our hooks, and how often.
+    dropped, unattributed, running : int
+        Runs that were left out, as too many waited to be pulled; transfers of what no task made;
+        and the tasks that still ran at the end.
+    has_ended : bool
+    """
+
+    def __init__(self) -> None:
+        self.scheduler = ""
+        self.offset = self.error = 0.0
+        self.batches: list[Batch] = []
+        self.computations: dict[int, ClusterComputation] = {}
+        self.workers: dict[int, ClusterWorker] = {}
+        self.clients: list[str] = []
+        self.faults: dict[str, int] = {}
+        self.dropped = self.unattributed = self.running = 0
+        self.received = 0
+        self.has_ended = False
+
+    def receive(self, reply: Reply) -> None:
+        """Add what a pull has brought; batches that came before are left out."""
+        for sent in reply.get("batches", ()):
+            if sent["number"] <= self.received:
+                continue
+            self.received = sent["number"]
+            for values in sent["computations"]:
+                self.computations[values[0]] = ClusterComputation(*values)
+            for facts in sent["workers"]:
+                self.workers[facts[0]] = ClusterWorker(*facts)
+            if sent["ids"] or sent["transfers"]:
+                self.batches.append(_batch_of(sent))
+        self.clients = list(reply.get("clients", self.clients))
+        self.faults = dict(reply.get("faults", self.faults))
+        self.dropped = reply.get("dropped", self.dropped)
+        self.unattributed = reply.get("unattributed", self.unattributed)
+        self.running = reply.get("running", self.running)
+
+    def clear(self) -> None:
+        """Forget all but the computations that run now."""
+        self.batches = []
+        self.computations = {
+            number: each for number, each in self.computations.items() if each.stop is None
+        }
+
+    def notices(self) -> list[str]:
+        """What a reader must know beside the numbers."""
+        notices = [
+            f"on the cluster, {text}" + (f" ({count:,} times)" if count > 1 else "")
+            for text, count in self.faults.items()
+        ]
+        if self.dropped:
+            notices.append(f"{self.dropped:,} runs of tasks are missing: more than were pulled")
+        if self.unattributed:
+            notices.append(
+                f"{self.unattributed:,} transfers of data that no recorded task made are left out"
+            )
+        if self.running:
+            tasks = "1 task" if self.running == 1 else f"{self.running:,} tasks"
+            notices.append(f"{tasks} still running on the cluster when recording stopped")
+        return [*notices, *self._notices_on_workers()]
+
+    def _notices_on_workers(self) -> list[str]:
+        workers = tuple(self.workers.values())
+        reasons: dict[str, list[str]] = {}
+        for worker in workers:
+            if worker.facts and not worker.facts.get("measured"):
+                reasons.setdefault(str(worker.facts.get("reason")), []).append(worker.host)
+        return [
+            f"{len(hosts):,} of {len(workers):,} workers (hosts {', '.join(sorted(set(hosts)))}) "
+            f"did not measure: {reason}; of their tasks only distributed's own times are known"
+            for reason, hosts in reasons.items()
+        ]
+
+
+def _batch_of(sent: SentBatch) -> Batch:
+    return Batch(
+        sent["ids"],
+        sent["rows"],
+        Keys(list(sent["keys"])),
+        sent["depends_on"],
+        {row: (error, metrics) for row, (error, metrics) in sent["details"]},
+        sent["transfers"],
+    )

@@ -1,0 +1,165 @@
+"""The clusters that one diagnostic records: those of all clients of this process.
+
+While a diagnostic is active, dask's configuration names a module of this package, which clients
+load as they start: so later clients are joined, too, and nothing of distributed is replaced.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import dask.config
+
+from dask_diag.capture.cluster.cluster_session import ClusterSession, Fault
+from dask_diag.capture.cluster.log import ClusterLog
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["ClusterRecorder", "active_recorders", "is_of_a_worker"]
+
+_PRELOAD = "dask_diag.capture.cluster.preload"
+_OPTION = "distributed.client.preload"
+_lock = threading.RLock()
+_active: list[ClusterRecorder] = []
+
+
+class ClusterRecorder:
+    """Joins every client of this process from `start` to `stop`.
+
+    Parameters
+    ----------
+    fault : callable
+        Called with what was done and the error: nothing is raised.
+    """
+
+    def __init__(self, fault: Fault) -> None:
+        self._fault = fault
+        self._sessions: list[ClusterSession] = []
+
+    def start(self) -> None:
+        """Join the clients that are open, and those to come."""
+        with _lock:
+            _active.append(self)
+            _set_preload()
+        for client in open_clients():
+            session = self._new_session(client)
+            if session is not None:
+                self._run(client, session.attach)
+
+    def stop(self) -> None:
+        """Pull what is new, and leave."""
+        with _lock:
+            if self in _active:
+                _active.remove(self)
+            if not _active:
+                _unset_preload()
+        for session in self._sessions:
+            if session.client is not None:
+                self._run(session.client, session.finish)
+
+    async def joined(self) -> None:
+        """Wait until clients are joined, where `start` was called on their own event loop."""
+        for session in self._sessions:
+            await session.attach()
+
+    async def finish(self) -> None:
+        """Wait until all is pulled, where `stop` was called on the client's own event loop."""
+        for session in self._sessions:
+            await session.finish()
+
+    async def join(self, client: Client) -> None:
+        """Join a client as it starts, on its event loop."""
+        session = self._new_session(client)
+        if session is not None:
+            await session.attach()
+
+    async def leave(self, client: Client) -> None:
+        """Pull the last rows of a client that is about to close."""
+        for session in self._sessions:
+            if session.client is client:
+                await session.finish()
+
+    def clear(self) -> None:
+        """Forget what was recorded, except of computations that are running now."""
+        self._sessions = [each for each in self._sessions if not each.log.has_ended]
+        for session in self._sessions:
+            session.log.clear()
+
+    @property
+    def logs(self) -> list[ClusterLog]:
+        """What was pulled, cluster by cluster."""
+        return [session.log for session in self._sessions]
+
+    def pull(self) -> None:
+        """Get what is new now, where that can be waited for."""
+        for session in self._sessions:
+            client = session.client
+            if client is not None and not client.asynchronous:
+                try:
+                    client.sync(session.pull)
+                except Exception as error:
+                    self._fault("to pull from a cluster", error)
+
+    def _run(self, client: Client, coroutine: Callable[[], Awaitable[None]]) -> None:
+        """Run a coroutine on a client's event loop, and wait, unless this is what runs the loop."""
+        try:
+            if client.asynchronous:
+                client.loop.add_callback(coroutine)
+            else:
+                client.sync(coroutine)
+        except Exception as error:
+            self._fault("to reach a cluster", error)
+
+    def _new_session(self, client: Client) -> ClusterSession | None:
+        with _lock:
+            if any(session.client is client for session in self._sessions):
+                return None
+            session = ClusterSession(client, self._fault)
+            self._sessions.append(session)
+            return session
+
+
+def active_recorders() -> list[ClusterRecorder]:
+    """Those that are to join a client that starts now."""
+    with _lock:
+        return list(_active)
+
+
+def open_clients() -> list[Client]:
+    """The clients of this process that are connected, if distributed is imported."""
+    module = sys.modules.get("distributed.client")
+    clients = list(getattr(getattr(module, "Client", None), "_instances", ()))
+    return [each for each in clients if each.status == "running" and not is_of_a_worker(each)]
+
+
+def is_of_a_worker(client: Client) -> bool:
+    """Whether a client is one that a task uses: what it submits belongs to that task's client."""
+    return str(getattr(client, "id", "")).startswith("Client-worker-")
+
+
+def _set_preload() -> None:
+    modules = _preloads()
+    if _PRELOAD not in modules:
+        dask.config.set({_OPTION: [*modules, _PRELOAD]})
+
+
+def _unset_preload() -> None:
+    modules = [module for module in _preloads() if module != _PRELOAD]
+    if modules or "distributed" in sys.modules:
+        dask.config.set({_OPTION: modules})
+        return
+    section = dask.config.config.get("distributed", {})
+    section.get("client", {}).pop("preload", None)
+    if not section.get("client", True):
+        del section["client"]
+    if not section:
+        dask.config.config.pop("distributed", None)
+
+
+def _preloads() -> list[str]:
+    modules = dask.config.get(_OPTION, [])
+    return [modules] if isinstance(modules, str) else list(modules)

@@ -1,0 +1,84 @@
+"""Objects that are pickled as source text: any Python can rebuild them, with or without us."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["Shipped", "source_of_scheduler_plugin"]
+
+_REBUILD = "[exec(compile(source, name, 'exec'), globals()), globals()[made](*arguments)][1]"
+
+
+class Shipped:
+    """Pickles to a call of a function, or class, that source text defines.
+
+    Parameters
+    ----------
+    source : str
+        It may import what is on the other side only.
+    made : str
+        The name of what is called.
+    *arguments : object
+        Plain values.
+    """
+
+    def __init__(self, source: str, made: str, *arguments: object) -> None:
+        self._names = {
+            "__name__": f"<dask_diag {made}>",
+            "name": f"<dask_diag {made}>",
+            "source": source,
+            "made": made,
+            "arguments": arguments,
+        }
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return eval, (_REBUILD, self._names)
+
+
+def source_of_scheduler_plugin() -> str:
+    """The text of `scheduler_plugin`."""
+    return Path(__file__).with_name("scheduler_plugin.py").read_text(encoding="utf-8")
+
+
+BOOTSTRAP = """
+from distributed.diagnostics.plugin import WorkerPlugin
+
+class DaskDiagWorkerPlugin(WorkerPlugin):
+    name = "dask_diag"
+    idempotent = True
+    measuring = None
+
+    def __init__(self, version):
+        self.version = version
+
+    async def setup(self, worker):
+        try:
+            from dask_diag._version import __version__ as version
+            reason = "" if version == self.version else "has dask_diag " + version
+        except Exception as error:
+            version, reason = "", "has no dask_diag (%s)" % type(error).__name__
+        if not reason:
+            try:
+                from dask_diag.capture.cluster.worker_side import WorkerSide
+                self.measuring = WorkerSide(worker)
+                await self.measuring.start(version)
+                return
+            except Exception as error:
+                self.measuring, reason = None, "%s: %s" % (type(error).__name__, error)
+        import os
+        facts = dict(version=version, reason=reason, measured=0, pid=os.getpid(), clock=[])
+        try:
+            await worker.scheduler.dask_diag_worker(address=worker.address, facts=facts)
+        except Exception:
+            pass
+
+    def teardown(self, worker):
+        if self.measuring is not None:
+            self.measuring.stop()
+            self.measuring = None
+
+    def transition(self, key, start, finish, **kwargs):
+        if self.measuring is not None:
+            self.measuring.transition(key, start, finish)
+"""
+"""The workers' plugin: it measures where it finds this version of the package."""

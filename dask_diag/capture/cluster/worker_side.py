@@ -1,0 +1,214 @@
+"""A worker's side of capture on a cluster: it wraps tasks, and reports what brings no result."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Hashable
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from dask_diag.capture.cluster.clock import ClockReading, compare_clocks
+from dask_diag.capture.cluster.cluster_task import ClusterTask
+from dask_diag.capture.cluster.formats import NAME, SENT_OUTCOMES, Facts
+from dask_diag.capture.cluster.host import host_id
+from dask_diag.capture.dask_internals import GraphNode
+from dask_diag.capture.running import start_listening, stop_listening
+from dask_diag.capture.tasks.metered import Metric
+from dask_diag.schema import Outcome
+
+if TYPE_CHECKING:
+    from distributed.worker import Worker
+
+__all__ = ["WorkerSide"]
+
+_FLUSH = f"{NAME}_flush"
+_PINGS_AT_START = 20
+_PINGS = 5
+_SECONDS_BETWEEN_PINGS = 5.0
+_SECONDS_TO_SEND = 0.05
+_MESSAGES_AT_ONCE = 500
+Message = tuple[object, ...]
+_WAITING = ("ready", "constrained", "waiting")
+_RUNNING = ("executing", "long-running", "cancelled", "resumed")
+
+
+def clock_of(worker: object) -> Callable[[], float]:
+    """The clock that measures on a worker."""
+    return perf_counter
+
+
+class WorkerSide:
+    """Measures the tasks of one worker.
+
+    Everything but the wrapper runs on the worker's event loop. A fault is reported and never
+    raised: the worker would go on, but log it where no one looks.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._clock = clock_of(worker)
+        self._tasks: dict[Hashable, ClusterTask] = {}
+        self._flights: dict[Hashable, tuple[float, str]] = {}
+        self._messages: list[Message] = []
+        self._is_due = False
+        self._pinging: asyncio.Task[None] | None = None
+
+    async def start(self, version: str) -> None:
+        """Compare the clocks, say who this is, and start to measure."""
+        start_listening(self)
+        self._worker.handlers[_FLUSH] = self.flush
+        reading, same_host = await self._compare(_PINGS_AT_START)
+        facts: Facts = {
+            "version": version,
+            "reason": "",
+            "measured": 1,
+            "pid": os.getpid(),
+            "clock": [list(reading)],
+        }
+        await self._report(facts)
+        if not same_host:
+            self._pinging = asyncio.ensure_future(self._ping())
+
+    def stop(self) -> None:
+        """Leave the worker as it was; what runs goes on, unmeasured."""
+        stop_listening(self)
+        self._worker.handlers.pop(_FLUSH, None)
+        if self._pinging is not None:
+            self._pinging.cancel()
+        for task in self._tasks.values():
+            task.discarded = True
+            if task.state.run_spec is task:
+                task.state.run_spec = task.task
+        self._send()
+        self._tasks = {}
+
+    def transition(self, key: Hashable, start: str, finish: str) -> None:
+        """What the worker reports of each change of a task's state."""
+        try:
+            if start in _RUNNING:
+                self._goes_on(key, finish)
+            elif finish == "executing":
+                self._wrap(key)
+            elif finish == "flight":
+                self._flights[key] = self._clock(), self._worker.state.tasks[key].coming_from
+            elif start == "flight":
+                self._landed(key, finish)
+            elif finish == "released" and start in _WAITING:
+                self._never_ran(key)
+        except Exception as error:
+            self._fault(f"{start} to {finish}", error)
+
+    def _goes_on(self, key: Hashable, finish: str) -> None:
+        """What runs was to be in another state: it may run on, as it does when it is cancelled."""
+        state = self._worker.state.tasks.get(key)
+        actual = finish if state is None else state.state
+        if actual not in _RUNNING:
+            self._unwrap(key, actual)
+        elif finish == "long-running" and key in self._tasks:
+            self._tasks[key].secede()
+
+    async def flush(self) -> list[Message]:
+        """What was not sent yet, and what runs; in a reply, it is there before anything else."""
+        messages, self._messages = self._messages, []
+        running = [
+            ("running", key, task.run_id, task.start, task.thread)
+            for key, task in self._tasks.items()
+            if task.thread
+        ]
+        return [*messages, *running]
+
+    def _wrap(self, key: Hashable) -> None:
+        state = self._worker.state.tasks[key]
+        task = state.run_spec
+        name = (state.annotations or {}).get("executor", "default")
+        executor = self._worker.executors.get(name)
+        runs_in_thread = "ThreadPoolExecutor" in str(type(executor))
+        if isinstance(task, GraphNode) and (task.is_coro or runs_in_thread):
+            self._tasks[key] = state.run_spec = ClusterTask(state, task, self._clock)
+
+    def _unwrap(self, key: Hashable, finish: str) -> None:
+        """A run has ended; one that brought no result is reported here."""
+        task = self._tasks.pop(key, None)
+        self._flights.pop(key, None)
+        if task is None:
+            return
+        if task.state.run_spec is task:
+            task.state.run_spec = task.task
+        if finish == "memory":
+            return
+        if finish == "error":
+            outcome = Outcome.FAILED
+        elif task.rescheduled:
+            outcome = Outcome.RESCHEDULED
+        else:
+            outcome = Outcome.CANCELLED
+        self._log_run(key, task.run_id, outcome, (task.row, task.error, task.metrics()))
+
+    def _never_ran(self, key: Hashable) -> None:
+        """A task that waited here is not wanted any more, or will run elsewhere."""
+        state = self._worker.state.tasks.get(key)
+        if state is not None:
+            self._log_run(key, state.run_id, Outcome.CANCELLED, (b"", "", []))
+
+    def _log_run(
+        self, key: Hashable, run_id: int, outcome: str, measured: tuple[bytes, str, list[Metric]]
+    ) -> None:
+        code, address = SENT_OUTCOMES[outcome], self._worker.address
+        self._messages.append(("run", key, run_id, address, code, *measured))
+        # At once: the scheduler has to have it before it hears from the worker itself.
+        self._send()
+
+    def _landed(self, key: Hashable, finish: str) -> None:
+        started, source = self._flights.pop(key, (None, ""))
+        if started is None or finish != "memory":
+            return
+        nbytes = int(self._worker.state.tasks[key].get_nbytes())
+        self._log(("transfer", key, source, self._worker.address, started, self._clock(), nbytes))
+
+    def _log(self, message: Message) -> None:
+        self._messages.append(message)
+        if len(self._messages) >= _MESSAGES_AT_ONCE:
+            self._send()
+        elif not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_later(_SECONDS_TO_SEND, self._send)
+
+    def _send(self) -> None:
+        self._is_due = False
+        messages, self._messages = self._messages, []
+        if messages:
+            self._worker.log_event(NAME, messages)
+
+    def _fault(self, doing: str, error: BaseException) -> None:
+        text = f"on a worker, {doing}: {type(error).__name__}: {error}"
+        try:
+            self._worker.log_event(NAME, [("fault", text)])
+        except Exception:
+            # The worker goes on, whatever becomes of the report.
+            return
+
+    async def _compare(self, attempts: int) -> tuple[ClockReading, bool]:
+        answer = await self._worker.scheduler.dask_diag_clock()
+        if answer["host"] and answer["host"] == host_id() and self._clock is perf_counter:
+            return ClockReading(perf_counter(), 0.0, 0.0), True
+
+        async def ask() -> float:
+            answer = await self._worker.scheduler.dask_diag_clock()
+            return float(answer["time"])
+
+        return await compare_clocks(ask, self._clock, attempts), False
+
+    async def _report(self, facts: Facts) -> None:
+        await self._worker.scheduler.dask_diag_worker(address=self._worker.address, facts=facts)
+
+    async def _ping(self) -> None:
+        """Compare the clocks again every few seconds: they drift."""
+        while True:
+            await asyncio.sleep(_SECONDS_BETWEEN_PINGS)
+            try:
+                reading, _ = await self._compare(_PINGS)
+                await self._report({"clock": [list(reading)]})
+            except Exception as error:
+                self._fault("comparing clocks", error)
+                return

@@ -1,0 +1,121 @@
+"""The head of a report: one sentence, where it was recorded, and the wall time as one bar."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from typing import NamedTuple
+
+from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.headline import headline
+from dask_diag.formatting import percent, seconds
+from dask_diag.model.recording import Recording
+from dask_diag.schema import PHASES, Activity
+from dask_diag.views.report.components import WallBar, WallPart, safe
+from dask_diag.views.summary import outcome
+from dask_diag.views.text import counted
+from dask_diag.views.theme.colors import (
+    color_of_activity,
+    color_of_phase,
+    stacking_order,
+    text_color_on,
+)
+
+__all__ = ["Head", "head", "when"]
+
+_LEAST = 0.0005
+"""Of the wall: a part that has less is not in the bar."""
+_NARROWEST_TEXT = 0.05
+"""Of the wall: its seconds do not fit into a part that is narrower."""
+_NAMES = {
+    "before": "before the first computation",
+    "preparing": "preparing, no task yet",
+    "between": "between computations",
+    "after": "after the last computation",
+    Activity.CPU: "tasks computing (CPU)",
+    Activity.NONCPU: "tasks off the CPU",
+    Activity.CPU_WAIT: "tasks waiting for a CPU",
+    Activity.GIL_WAIT: "tasks waiting for the GIL",
+    Activity.LOCK_WAIT: "tasks waiting for locks",
+    Activity.IO_WAIT: "tasks waiting for I/O",
+    Activity.SLEEP: "tasks sleeping",
+    Activity.DEVICE_WAIT: "tasks waiting for a device",
+    Activity.PAGE_FAULT: "tasks waiting for memory",
+    Activity.UNEXPLAINED: "tasks off the CPU, cause not sampled",
+    Activity.SERIALIZE: "pickling",
+    Activity.DESERIALIZE: "unpickling",
+    Activity.FAILED: "tasks that failed",
+    Activity.UNFINISHED: "tasks that did not finish",
+    Activity.OVERHEAD: "no task: scheduler at work",
+    Activity.STARTUP: "no task: processes start",
+    Activity.GRAPH: "no task: graph prepared",
+    Activity.IDLE: "no task to run",
+    Activity.OTHER: "not known",
+}
+_HATCHED = {Activity.OVERHEAD}
+_IN_ORDER = list(PHASES)
+
+
+class Head(NamedTuple):
+    """What a page says first, the facts below it, and the wall time as a bar, if any passed."""
+
+    title: str
+    facts: str
+    wall: WallBar | None = None
+
+
+def head(analysis: Analysis) -> Head:
+    """The head of the report of a recording."""
+    return Head(f"{headline(analysis)}.", _facts(analysis), _wall_bar(analysis))
+
+
+def _facts(analysis: Analysis) -> str:
+    """What ran, on what, and when."""
+    recording = analysis.recording
+    cpus = [f"{counted(analysis.cpus, 'CPU')}"] if len(recording.computations) else []
+    return " · ".join([*_script(recording), outcome(analysis), *cpus, when(recording)])
+
+
+def when(recording: Recording) -> str:
+    """The start of a recording."""
+    start = datetime.fromtimestamp(recording.epoch + recording.start, timezone.utc)
+    return start.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _script(recording: Recording) -> Iterator[str]:
+    """The first place that computed, if it was recorded."""
+    table = recording.environment
+    if len(table):
+        places = table.rows(table.section.where("calling code")).name.tolist()
+        yield from (safe(place, 80) for place in places[:1])
+
+
+def _wall_bar(analysis: Analysis) -> WallBar | None:
+    rows = {row["part"]: row["seconds"] for row in analysis.wall_time.to_dicts()}
+    wall = sum(rows.values())
+    if not wall:
+        return None
+    parts = [_part(name, rows[name], wall) for name in sorted(rows, key=_place)]
+    return WallBar([part for part in parts if part.share > _LEAST])
+
+
+def _place(part: str) -> tuple[int, tuple[int, str]]:
+    """Phases in order of time; in place of the tasks what workers did then."""
+    if part in PHASES:
+        return _IN_ORDER.index(part), (0, part)
+    return _IN_ORDER.index("tasks"), stacking_order(part)
+
+
+def _part(name: str, duration: float, wall: float) -> WallPart:
+    share = duration / wall
+    color = color_of_phase(name) if name in PHASES else color_of_activity(name)
+    return WallPart(
+        name=safe(_NAMES.get(name, f"tasks in {name!r}"), 40),
+        time=seconds(duration),
+        percent=percent(share),
+        share=share,
+        color=color,
+        text_color=text_color_on(color),
+        is_wide=share >= _NARROWEST_TEXT,
+        is_hatched=name in _HATCHED,
+    )

@@ -1,0 +1,69 @@
+"""Clusters in this process, and tasks whose time is known."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import contextmanager
+
+import numpy as np
+from distributed import Client, LocalCluster
+
+from dask_diag.analysis.activities import seconds_by_activity
+
+
+@contextmanager
+def cluster(workers=2, threads=1, **kwargs):
+    """A client of a cluster whose workers are threads of this process."""
+    with (
+        LocalCluster(
+            n_workers=workers,
+            threads_per_worker=threads,
+            processes=False,
+            dashboard_address=None,
+            protocol="inproc",
+            **kwargs,
+        ) as local,
+        Client(local) as client,
+    ):
+        yield client
+
+
+def spin(seconds):
+    """Use so many seconds of CPU."""
+    start = time.thread_time()
+    while time.thread_time() - start < seconds:
+        pass
+    return seconds
+
+
+async def spin_in_steps(seconds, step=0.01):
+    """The same in steps, between which others may run."""
+    for _ in range(round(seconds / step)):
+        spin(step)
+        await asyncio.sleep(0)
+
+
+def rows(recording, function):
+    """The rows of the tasks of a function, in the order in which they were known to be done."""
+    tasks = recording.tasks
+    return tasks.rows(tasks.function.where(function)).to_dicts()
+
+
+def thread_seconds(recording):
+    """The threads of live workers, integrated over the computations of clusters."""
+    total = 0.0
+    workers, computations = recording.workers, recording.computations
+    for cluster_id, start, stop in zip(
+        computations.cluster.tolist(), computations.start, computations.stop, strict=True
+    ):
+        of_cluster = workers.rows(workers.computation.where(cluster_id))
+        joined = np.clip(of_cluster.joined, start, stop)
+        left = np.clip(np.nan_to_num(of_cluster.left, nan=stop), start, stop)
+        total += float((of_cluster.threads * np.maximum(left - joined, 0)).sum())
+    return total
+
+
+def assert_adds_up(recording):
+    """Activities sum to the seconds of the threads that were there."""
+    assert abs(sum(seconds_by_activity(recording).values()) - thread_seconds(recording)) < 1e-9

@@ -1,0 +1,411 @@
+"""Profiler on a client of distributed: what is recorded of tasks whose answer is known."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import dask
+import pytest
+
+pytest.importorskip("distributed")
+
+from distributed import Client, LocalCluster, Reschedule, get_client, secede, worker_client
+from distributed.metrics import context_meter as meter_of_distributed
+
+import dask_diag
+from dask_diag import Profiler, context_meter, load, record
+from dask_diag.analysis.activities import activities, seconds_by_activity
+
+from .clusters import assert_adds_up, cluster, rows, spin, spin_in_steps
+
+STARTED, GO_ON = threading.Event(), threading.Event()
+
+
+@pytest.fixture(autouse=True)
+def events():
+    STARTED.clear()
+    GO_ON.clear()
+    yield
+    GO_ON.set()
+
+
+def waits(n):
+    """Run until the test says to go on; functions of a module reach the same events."""
+    STARTED.set()
+    GO_ON.wait(5)
+    return n
+
+
+def test_cpu_of_spins_sleeps_and_metered_tasks():
+    def sleeps_then_spins():
+        with context_meter.meter("read"):
+            time.sleep(0.2)
+        spin(0.2)
+
+    with cluster() as client, Profiler() as prof:
+        client.submit(spin, 0.2).result()
+        client.submit(time.sleep, 0.2).result()
+        client.submit(sleeps_then_spins).result()
+    recording = prof.recording
+    (spun,), (slept,) = rows(recording, "spin"), rows(recording, "sleep")
+    (metered,) = rows(recording, "sleeps_then_spins")
+    assert spun["thread_cpu"] == pytest.approx(0.2, abs=0.02)
+    assert slept["thread_cpu"] < 0.02 <= 0.2 <= slept["thread_noncpu"]
+    assert metered["thread_cpu"] == pytest.approx(0.2, abs=0.02)
+    assert prof.metrics["execute", "sleeps_then_spins", "read", "seconds"] > 0.19
+    assert prof.metrics["execute", "sleeps_then_spins", "thread-cpu", "seconds"] > 0.19
+    assert_adds_up(recording)
+
+
+def test_what_tasks_give_to_distributeds_meter_is_recorded():
+    def metered():
+        meter_of_distributed.digest_metric("events", 7, "events")
+
+    with cluster() as client, Profiler() as prof:
+        client.submit(metered).result()
+    assert prof.metrics["execute", "metered", "events", "events"] == 7
+
+
+def test_coroutines_that_take_turns_have_their_own_cpu():
+    with cluster(workers=1, threads=2) as client, Profiler() as prof:
+        client.gather([client.submit(spin_in_steps, 0.1), client.submit(spin_in_steps, 0.2)])
+    cpu = sorted(row["thread_cpu"] for row in rows(prof.recording, "spin_in_steps"))
+    assert cpu == pytest.approx([0.1, 0.2], abs=0.03)
+
+
+def test_seconds_after_seceding_are_not_the_workers():
+    def secedes():
+        spin(0.1)
+        secede()
+        spin(0.2)
+
+    with cluster(workers=1) as client, Profiler() as prof:
+        client.submit(secedes).result()
+    (row,) = rows(prof.recording, "secedes")
+    assert row["thread_cpu"] == pytest.approx(0.3, abs=0.03)
+    assert row["seceded_cpu"] == pytest.approx(0.2, abs=0.05)
+    assert row["start"] + 0.1 <= row["seceded"] < row["stop"]
+    assert_adds_up(prof.recording)
+    assert seconds_by_activity(prof.recording)["thread-cpu"] == pytest.approx(0.1, abs=0.05)
+
+
+@pytest.mark.parametrize("submits", ["worker_client", "get_client"])
+def test_tasks_of_tasks_have_rows(submits):
+    def inner(x):
+        return x + 1
+
+    def outer():
+        if submits == "worker_client":
+            with worker_client() as client:
+                return client.submit(inner, 1).result()
+        client = get_client()
+        future = client.submit(inner, 2)
+        secede()
+        return future.result()
+
+    with cluster(workers=1) as client, Profiler() as prof:
+        client.submit(outer).result()
+    (one,), (other,) = rows(prof.recording, "inner"), rows(prof.recording, "outer")
+    assert one["computation"] == other["computation"]
+    assert len(prof.recording.computations) == 1
+    assert_adds_up(prof.recording)
+
+
+def test_each_attempt_is_a_row():
+    attempts = []
+
+    def fails_twice():
+        attempts.append(1)
+        if len(attempts) < 3:
+            raise ZeroDivisionError
+
+    with cluster() as client, Profiler() as prof:
+        client.submit(fails_twice, retries=2).result()
+    found = rows(prof.recording, "fails_twice")
+    assert [row["attempt"] for row in found] == [1, 2, 3]
+    assert [row["outcome"] for row in found] == ["failed", "failed", "ok"]
+    assert [row["error"] for row in found] == ["ZeroDivisionError", "ZeroDivisionError", ""]
+    assert len(prof.recording.computations) == 1
+    assert_adds_up(prof.recording)
+
+
+def test_a_task_that_fails_for_good_has_one_row():
+    def fails():
+        raise KeyError("x")
+
+    with cluster() as client, Profiler() as prof:
+        with pytest.raises(KeyError):
+            client.submit(fails).result()
+    (row,) = rows(prof.recording, "fails")
+    assert (row["outcome"], row["error"], row["attempt"]) == ("failed", "KeyError", 1)
+
+
+def test_a_task_cancelled_while_it_runs():
+    with cluster(workers=1) as client, Profiler() as prof:
+        future = client.submit(waits, 0)
+        STARTED.wait(5)
+        future.cancel()
+        while client.cluster.workers[0].state.tasks[future.key].state != "cancelled":
+            time.sleep(0.01)
+        GO_ON.set()
+        client.submit(spin, 0.0).result()
+    (row,) = rows(prof.recording, "waits")
+    assert row["outcome"] == "cancelled"
+    assert row["stop"] >= row["start"]
+    assert_adds_up(prof.recording)
+
+
+def test_a_task_cancelled_before_it_runs():
+    with cluster(workers=1) as client, Profiler() as prof:
+        first = client.submit(waits, 0)
+        STARTED.wait(5)
+        second = client.submit(waits, 1)
+        while second.key not in client.cluster.workers[0].state.tasks:
+            time.sleep(0.01)
+        second.cancel()
+        while second.key in client.cluster.scheduler.tasks:
+            time.sleep(0.01)
+        GO_ON.set()
+        first.result()
+    outcomes = [row["outcome"] for row in rows(prof.recording, "waits")]
+    assert sorted(outcomes) == ["cancelled", "ok"]
+    assert_adds_up(prof.recording)
+
+
+def test_a_task_that_asks_to_be_rescheduled():
+    attempts = []
+
+    def asks_once():
+        attempts.append(1)
+        if len(attempts) < 2:
+            raise Reschedule
+
+    with cluster() as client, Profiler() as prof:
+        client.submit(asks_once).result()
+    found = rows(prof.recording, "asks_once")
+    assert [(row["outcome"], row["attempt"]) for row in found] == [("rescheduled", 1), ("ok", 2)]
+
+
+def test_what_is_asked_for_twice_runs_once():
+    with cluster() as client, Profiler() as prof:
+        futures = [client.submit(spin, 0.01), client.submit(spin, 0.01)]
+        client.gather(futures)
+    assert len(rows(prof.recording, "spin")) == 1
+
+
+def test_a_key_that_is_computed_again_has_another_row():
+    with cluster() as client, Profiler() as prof:
+        for _ in range(2):
+            future = client.submit(spin, 0.01)
+            future.result()
+            key = future.key
+            del future
+            while key in client.cluster.scheduler.tasks:
+                time.sleep(0.01)
+    assert [row["attempt"] for row in rows(prof.recording, "spin")] == [1, 1]
+    assert len(prof.recording.computations) == 2
+
+
+def test_dependencies_are_those_of_the_graph():
+    def add(x, y):
+        return x + y
+
+    with cluster() as client, Profiler() as prof:
+        one, two = client.submit(spin, 0.0), client.submit(abs, 2)
+        client.submit(add, one, two).result()
+    recording = prof.recording
+    functions = recording.tasks.function.tolist()
+    edges = {
+        (functions[row["task"]], functions[row["depends_on"]])
+        for row in recording.dependencies.to_dicts()
+    }
+    assert edges == {("add", "spin"), ("add", "abs")}
+
+
+def test_a_burst_of_submits_is_one_computation():
+    with cluster() as client, Profiler() as prof:
+        client.gather(client.map(time.sleep, [0.01 + n / 1e6 for n in range(20)]))
+        client.gather([client.submit(time.sleep, 0.05 + n / 1e6) for n in range(20)])
+    assert len(prof.recording.computations) == 2
+    assert len(prof.recording.tasks) == 40
+    assert_adds_up(prof.recording)
+
+
+def test_queued_seconds_are_those_of_tasks_that_were_not_sent():
+    # 4 threads hold 5 tasks: one waits on the worker for a thread, as distributed has it.
+    with cluster(workers=1, threads=4) as client, Profiler() as prof:
+        client.gather(client.map(time.sleep, [0.1 + n / 1e6 for n in range(24)]))
+    (start,) = prof.recording.computations.start
+    found = rows(prof.recording, "sleep")
+    queued = sorted(row["queued"] for row in found)
+    assert queued[:5] == [0.0] * 5
+    # Thereafter each is sent when another is done: four in each round.
+    assert all(queued[5 + n] >= 0.1 * (1 + n // 4) for n in range(19))
+    assert all(row["queued"] <= row["submitted"] - start for row in found)
+    assert all(row["start"] >= row["submitted"] for row in found)
+    assert_adds_up(prof.recording)
+
+
+def test_results_needed_elsewhere_are_one_transfer_each():
+    with cluster() as client, Profiler() as prof:
+        first, second = (worker.address for worker in client.cluster.workers.values())
+        ten = client.submit(bytes, 10_000_000, workers=[first])
+        five = client.submit(bytes, 5_000_000, workers=[first])
+        client.submit(lambda *parts: 0, ten, five, workers=[second]).result()
+    recording = prof.recording
+    transfers = recording.transfers.to_dicts()
+    assert sorted(round(row["bytes"] / 1e6) for row in transfers) == [5, 10]
+    addresses = dict(
+        zip(*(recording.workers[n].tolist() for n in ("worker", "address")), strict=True)
+    )
+    assert {(addresses[row["source"]], addresses[row["destination"]]) for row in transfers} == {
+        (first, second)
+    }
+    assert all(row["stop"] > row["start"] for row in transfers)
+    assert {recording.tasks.function[row["task"]] for row in transfers} == {"bytes"}
+    assert_adds_up(recording)
+
+
+def test_stolen_tasks_are_those_that_ran_elsewhere():
+    with cluster() as client, Profiler() as prof:
+        first, _ = (worker.address for worker in client.cluster.workers.values())
+        client.gather(
+            client.map(
+                time.sleep,
+                [0.05 + n / 1e6 for n in range(20)],
+                workers=[first],
+                allow_other_workers=True,
+            )
+        )
+    recording = prof.recording
+    addresses = dict(
+        zip(*(recording.workers[n].tolist() for n in ("worker", "address")), strict=True)
+    )
+    for row in rows(recording, "sleep"):
+        elsewhere = addresses[row["worker"].rpartition("/")[0]] != first
+        assert row["stolen"] == elsewhere
+
+
+def test_workers_that_come_and_go_count_while_they_are_there():
+    with cluster(workers=1) as client, Profiler() as prof:
+        futures = client.map(time.sleep, [0.05 + n / 1e6 for n in range(30)])
+        client.cluster.scale(3)
+        client.wait_for_workers(3)
+        client.gather(futures)
+        names = list(client.scheduler_info()["workers"])
+        client.retire_workers(names[:1])
+        client.gather(client.map(time.sleep, [0.05 + n / 1e6 for n in range(100, 110)]))
+    workers = prof.recording.workers.to_dicts()
+    assert len(workers) == 3
+    assert [row["reason"] for row in workers if row["left"] == row["left"]] == ["retire-workers"]
+    assert_adds_up(prof.recording)
+
+
+def test_a_client_that_is_made_and_closed_in_the_block():
+    with Profiler() as prof:
+        with cluster() as client:
+            client.gather(client.map(spin, [n / 1e6 for n in range(10)]))
+        dask.delayed(spin)(0.001).compute(scheduler="threads")
+    assert len(rows(prof.recording, "spin")) == 11
+    assert sorted(prof.recording.computations.scheduler.tolist()) == ["distributed", "threads"]
+    assert len(prof.results) == 11
+    assert prof.recording.notices == ()
+
+
+def test_what_still_runs_at_the_end_is_said():
+    with cluster() as client:
+        with Profiler() as prof:
+            future = client.submit(waits, 0)
+            client.submit(spin, 0.0).result()
+        GO_ON.set()
+        future.result()
+    (row,) = rows(prof.recording, "waits")
+    assert row["outcome"] == "unfinished"
+    assert row["submitted"] <= row["start"] < prof.recording.stop
+    assert any("1 task still running" in notice for notice in prof.recording.notices)
+    assert_adds_up(prof.recording)
+
+
+def test_tasks_that_ran_before_the_block_are_adopted():
+    def after(n):
+        return n
+
+    with cluster(workers=1) as client:
+        future = client.submit(after, client.submit(waits, 1))
+        while not client.cluster.workers[0].state.executing_count:
+            time.sleep(0.01)
+        with Profiler() as prof:
+            GO_ON.set()
+            future.result()
+    assert len(rows(prof.recording, "after")) == 1
+    assert len(prof.recording.computations) == 1
+
+
+def test_two_clients_have_their_own_tasks():
+    with (
+        cluster() as one,
+        Client(one.cluster, set_as_default=False) as two,
+        Profiler() as prof,
+    ):
+        one.submit(spin, 0.01).result()
+        two.submit(time.sleep, 0.01).result()
+    (spun,), (slept,) = rows(prof.recording, "spin"), rows(prof.recording, "sleep")
+    assert (spun["client"], slept["client"]) == (one.id, two.id)
+    assert spun["computation"] != slept["computation"]
+    assert len(prof.recording.workers) == 2
+
+
+def test_two_profilers_record_the_same_once():
+    with cluster() as client, Profiler() as one, Profiler() as two:
+        client.submit(spin, 0.01).result()
+    combined = dask_diag.combine([one.recording, two.recording])
+    assert len(one.recording.tasks) == len(two.recording.tasks) == len(combined.tasks) == 1
+    assert len(combined.workers) == 2
+
+
+@pytest.mark.leaves_files
+def test_record_streams_what_it_pulls():
+    with cluster() as client, record("run.diag") as run:
+        futures = client.map(spin, [n / 1e6 for n in range(50)])
+        total = client.submit(sum, futures)
+        total.result()
+        deadline = time.monotonic() + 10
+        while len(load("run.diag").tasks) < 51 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        streamed = load("run.diag")
+        client.submit(spin, 0.01).result()
+    assert len(streamed.tasks) == 51
+    written = load("run.diag")
+    assert len(written.tasks) == 52
+    assert len(written.dependencies) == 50
+    functions = written.tasks.function.tolist()
+    assert {functions[row] for row in written.dependencies.depends_on.tolist()} == {"spin"}
+    assert len(written.workers) == 2
+    assert len(run.recording.tasks) == 52
+    assert_adds_up(written)
+
+
+def test_views_show_what_ran():
+    with cluster() as client, Profiler() as prof:
+        client.gather(client.map(spin, [0.001 + n / 1e6 for n in range(10)]))
+    assert "spin" in str(prof.summary())
+    assert prof.visualize(show=False, save=False) is not None
+    assert "worker-0" in " ".join(activities(prof.recording, by="worker")["worker"].tolist())
+
+
+def test_asynchronous_clients():
+    async def main():
+        async with (
+            LocalCluster(
+                n_workers=1, processes=False, dashboard_address=None, asynchronous=True
+            ) as local,
+            Client(local, asynchronous=True) as client,
+        ):
+            async with Profiler() as prof:
+                await client.submit(spin, 0.01)
+            return prof
+
+    prof = asyncio.run(main())
+    assert len(rows(prof.recording, "spin")) == 1

@@ -1,0 +1,133 @@
+"""The layers of the picture of workers over time: they add up, and to what is known."""
+
+from __future__ import annotations
+
+import time
+
+import dask
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dask_diag import Profiler, Recording
+from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.worker_layers import OTHER_FUNCTIONS, worker_layers
+from dask_diag.columns import Categorical, PrefixStrings
+from dask_diag.schema import Activity
+
+from .tables import filled_table
+
+
+def recording_of(tasks, workers, stop):
+    """One computation from 0 to `stop`; a task is its function, start, stop and CPU seconds."""
+    functions, starts, stops, cpu = zip(*tasks, strict=True)
+    count = len(tasks)
+    return Recording(
+        start=-1.0,
+        stop=stop,
+        epoch=0.0,
+        computations=filled_table(
+            "computations",
+            {
+                "computation": Categorical.of(["c"]),
+                "start": np.array([0.0]),
+                "stop": np.array([stop]),
+                "workers": np.array([workers]),
+                "scheduler": Categorical.of(["threads"]),
+            },
+        ),
+        tasks=filled_table(
+            "tasks",
+            {
+                "key": PrefixStrings.of(str(n) for n in range(count)),
+                "function": Categorical.of(functions),
+                "start": np.array(starts),
+                "stop": np.array(stops),
+                "thread_cpu": np.array(cpu),
+                "submitted": np.array(starts),
+                "collected": np.array(stops),
+                "worker": Categorical.of(f"thread-{n % workers}" for n in range(count)),
+                "computation": Categorical.of(["c"] * count),
+                "outcome": Categorical.of(["ok"] * count),
+            },
+        ),
+    )
+
+
+def layers_of(recording, functions, bins):
+    return worker_layers(recording, Analysis(recording).occupancies, functions, bins)
+
+
+def test_each_layer_by_hand():
+    # Two workers for four seconds: a computes for one, b sleeps for half of two, c is not named.
+    tasks = [("a", 0.0, 1.0, 1.0), ("b", 0.0, 2.0, 1.0), ("c", 2.0, 4.0, 2.0)]
+    layers = layers_of(recording_of(tasks, 2, 4.0), ["a", "b"], 5)
+    assert layers.edges.tolist() == [-1, 0, 1, 2, 3, 4]
+    assert layers.functions["a"].tolist() == [0, 1, 0, 0, 0]
+    assert layers.functions["b"].tolist() == [0, 0.5, 0.5, 0, 0]
+    assert layers.functions[OTHER_FUNCTIONS].tolist() == [0, 0, 0, 1, 1]
+    assert layers.off_cpu.tolist() == [0, 0.5, 0.5, 0, 0]
+    assert layers.moving.tolist() == [0] * 5
+    # c could have run from the start on.
+    assert layers.free[Activity.OVERHEAD].tolist() == [0, 0, 1, 0, 0]
+    assert layers.free[Activity.IDLE].tolist() == [0, 0, 0, 1, 1]
+
+
+def test_a_task_of_unknown_cpu_time_computes_and_is_not_said_to_be_off_the_cpu():
+    layers = layers_of(recording_of([("a", 0.0, 2.0, np.nan)], 1, 2.0), ["a"], 3)
+    assert layers.functions["a"].tolist() == [0, 1, 1]
+    assert layers.off_cpu.tolist() == [0, 0, 0]
+
+
+def test_a_bin_has_the_mean_of_what_is_in_it():
+    layers = layers_of(recording_of([("a", 0.25, 0.75, 0.5)], 1, 1.0), ["a"], 2)
+    assert layers.functions["a"].tolist() == [0, 0.5]
+    assert layers.free[Activity.OVERHEAD].tolist() == [0, 0.25]
+    assert layers.free[Activity.IDLE].tolist() == [0, 0.25]
+
+
+times = st.floats(0.0, 10.0)
+some_tasks = st.lists(
+    st.tuples(st.sampled_from("abcd"), times, st.floats(0.0, 3.0), st.floats(0.0, 1.0)),
+    min_size=1,
+    max_size=30,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(some_tasks, st.integers(1, 5), st.integers(1, 50))
+def test_layers_sum_to_the_workers_and_to_the_activities(rows, workers, bins):
+    tasks = [(name, start, start + length, share * length) for name, start, length, share in rows]
+    recording = recording_of(tasks, workers, max(stop for _, _, stop, _ in tasks) + 1.0)
+    analysis = Analysis(recording)
+    layers = worker_layers(recording, analysis.occupancies, ["a", "b"], bins)
+    width = layers.edges[1] - layers.edges[0]
+    free = {name: float(values.sum() * width) for name, values in layers.free.items()}
+    computed = width * sum(float(values.sum()) for values in layers.functions.values())
+    off_cpu, moving = float(layers.off_cpu.sum() * width), float(layers.moving.sum() * width)
+    total = computed + off_cpu + moving + sum(free.values())
+    assert total == pytest.approx(analysis.available, abs=1e-6)
+    assert computed == pytest.approx(sum(cpu for *_, cpu in tasks), abs=1e-6)
+    for activity, expected in analysis.activities.items():
+        if activity in free:
+            assert free[activity] == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_run_that_slept_and_then_computed_is_seen_to():
+    def sleep():
+        time.sleep(0.2)
+
+    def spin():
+        end = time.thread_time() + 0.2
+        while time.thread_time() < end:
+            pass
+
+    with Profiler() as prof:
+        dask.get({"sleep": (sleep,)}, "sleep")
+        dask.get({"spin": (spin,)}, "spin")
+    layers = layers_of(prof.recording, ["sleep", "spin"], 200)
+    width = layers.edges[1] - layers.edges[0]
+    assert layers.functions["sleep"].sum() * width < 0.05
+    assert layers.functions["spin"].sum() * width == pytest.approx(0.2, rel=0.05)
+    assert layers.off_cpu.sum() * width >= 0.19
