@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -324,7 +325,39 @@ def test_tasks_too_small(count, work, overhead, severity):
     finding = found(tasks_with_overhead(count, work, overhead)).get("tasks-too-small")
     assert (finding and finding.severity) == severity
     if finding:
-        assert finding.seconds_lost == pytest.approx(count * overhead)
+        # So many tasks together have the overhead of one.
+        factor = int(re.search(r"about (\d+) times as large", finding.advice)[1])
+        fewer = count - math.ceil(count / factor)
+        assert finding.seconds_lost == pytest.approx(fewer * overhead, rel=0.02)
+        assert finding.kind == "about"
+
+
+@pytest.mark.parametrize(
+    ("count", "factor", "is_limited"),
+    [(100, 16, True), (60, 10, True), (1000, 140, False), (10_000, 140, False)],
+)
+def test_the_advised_size_leaves_chunks_for_each_worker(count, factor, is_limited):
+    recording = tasks_with_overhead(count, 0.001, 0.003)
+    columns = {name: recording.computations[name] for name in recording.computations.columns}
+    two = filled_table("computations", {**columns, "workers": [2]})
+    advice = found(replace(recording, computations=two))["tasks-too-small"].advice
+    assert f"about {factor} times as large" in advice
+    assert ("fewer than 3 for each of 2 workers" in advice) == is_limited
+    assert count / factor >= 2 * 3
+
+
+def test_larger_chunks_are_not_advised_where_few_tasks_are_independent():
+    step = 1 / 256
+    steps = [
+        Task(
+            n * step, (n + 0.25) * step, depends_on=(n - 1,) if n else (), collected=(n + 1) * step
+        )
+        for n in range(100)
+    ]
+    finding = found(run(steps, workers=1, cpus=1))["tasks-too-small"]
+    assert "no remedy is known: no more than 1 task of a function at a time" in finding.advice
+    assert finding.kind == "at most"
+    assert finding.seconds_lost == pytest.approx(75 * step)
 
 
 def test_the_advised_size_leaves_a_twentieth_of_overhead():
@@ -646,6 +679,33 @@ def test_the_pools_took_no_more_than_they_used():
     finding = found(with_threads(0.18, waited=0.9))["thread-oversubscription"]
     assert finding.seconds_lost == pytest.approx(0.18 / 2)
     assert finding.severity == "low"
+
+
+@pytest.mark.parametrize("others", [0.0, 0.5, 1.0])
+def test_no_second_of_waiting_is_that_of_pools_and_of_other_programs(others):
+    """Both used CPUs that two tasks waited for, half of their time."""
+    recording = with_threads(0.5, waited=0.5)
+    columns = {name: recording.computations[name] for name in recording.computations.columns}
+    shared = filled_table("computations", {**columns, "others_cpu": [others]})
+    both = found(replace(recording, computations=shared))
+    pools = both["thread-oversubscription"].seconds_lost
+    programs = both["busy-machine"].seconds_lost if others else 0.0
+    # The waits are of one second, each competitor's share that of the CPU that it used.
+    assert pools == pytest.approx(min(0.5, 0.5 / (0.5 + others)) / 2, abs=0.03)
+    assert programs == pytest.approx(others / (0.5 + others) / 2, abs=0.03)
+    assert pools + programs <= 0.5 + 1e-6
+
+
+def test_the_profilers_have_their_part_of_the_waits():
+    recording = with_threads(0.5, waited=0.5)
+    own = {"computation": "c", "kind": "dask_diag", "name": "x", "threads": 1, "cpu_seconds": 1.5}
+    threads = recording.threads
+    rows = {name: [*threads[name].tolist(), own[name]] for name in threads.columns}
+    shared = replace(recording, threads=filled_table("threads", rows))
+    alone = found(recording)["thread-oversubscription"].seconds_lost
+    less = found(shared)["thread-oversubscription"].seconds_lost
+    assert alone == pytest.approx(0.25)
+    assert less == pytest.approx(0.125)
 
 
 @pytest.mark.parametrize("share", [0.099, 0.101])

@@ -6,6 +6,7 @@ import gc
 import time
 import types
 from dataclasses import replace
+from enum import IntEnum
 from operator import add
 
 import dask.local
@@ -188,6 +189,16 @@ class Key(tuple):
     """A key that no builtin writes."""
 
 
+class Name(str):
+    """A text that no builtin writes."""
+
+
+class Number(IntEnum):
+    """A number that no builtin writes."""
+
+    ONE = 1
+
+
 @pytest.mark.parametrize(
     "key",
     [
@@ -199,6 +210,9 @@ class Key(tuple):
         2.5,
         b"bytes",
         ("t", np.int64(3)),
+        ("t", np.str_("x")),
+        ("t", Name("x")),
+        ("t", Number.ONE),
         Key("k"),
     ],
 )

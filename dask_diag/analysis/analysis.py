@@ -16,6 +16,7 @@ from dask_diag.analysis.activities import cells, seconds_by_activity
 from dask_diag.analysis.cpu_accounting import cpu_of_scheduler, cpu_outside_tasks
 from dask_diag.analysis.critical_path import CriticalPath, critical_path
 from dask_diag.analysis.functions import by_function
+from dask_diag.analysis.grouping import counts_by
 from dask_diag.analysis.memory import memory_usage
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.phases import phases
@@ -129,6 +130,17 @@ class Analysis:
             return simulator.simulate().seconds - changed.seconds
         except DiagnosticError:
             return math.nan
+
+    @cached_property
+    def chunks(self) -> tuple[int, int]:
+        """How many tasks of a function could be one, and for how many workers they are."""
+        recording = self.recording
+        if len(recording.tasks) <= MOST_SIMULATED:
+            try:
+                return self.simulator.chunks()
+            except DiagnosticError:
+                pass
+        return int(counts_by(recording.tasks.function).max(initial=0)), max(1, round(self.workers))
 
     @cached_property
     def bytes_between_tasks(self) -> float:

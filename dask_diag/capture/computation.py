@@ -26,7 +26,6 @@ from dask_diag.capture.system.usage import Usage
 from dask_diag.capture.tasks.dependencies import Dependencies
 from dask_diag.capture.tasks.in_flight import InFlight, in_flight_of, outcome_of
 from dask_diag.capture.tasks.keys import function_of, keys_since
-from dask_diag.capture.tasks.metered import Metered
 from dask_diag.capture.tasks.planned import PlannedTasks
 from dask_diag.capture.tasks.remote_task import Measurement, RemoteWorker
 from dask_diag.capture.tasks.task_log import Metrics, Transfers, Waits
@@ -238,10 +237,14 @@ class Computation:
             wrapper.transfer = None
         return wrapper
 
-    def log_metered(self, metered: Metered) -> None:
-        """Log what the task of the last row metered and waited for."""
-        self.metrics.add(self.done - 1, metered.metrics)
-        self.waits.add(self.done - 1, metered.waits)
+    def add_metered_key(self, key: Hashable, wrapper: TimedTask) -> None:
+        """Add the key of the last row, and before it what its task metered and waited for."""
+        metered = wrapper.metered
+        if metered is not None:
+            self.metrics.add(self.done - 1, metered.metrics)
+            self.waits.add(self.done - 1, metered.waits)
+        self.keys.append(key)
+        wrapper.metered = None
 
     def log_stacks(self, wrapper: TimedTask, samples: Sequence[StackSample]) -> None:
         """Count the samples that a worker process took of the stacks of a task."""

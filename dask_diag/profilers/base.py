@@ -282,7 +282,7 @@ class TaskDiagnostic(Diagnostic):
             free = computation.free
             wrapper = free.pop() if free else computation.new_wrapper()
             wrapper.key = key
-            wrapper.start = wrapper.stop = wrapper.metered = None
+            wrapper.start = wrapper.stop = None
             task = dsk[key]
             wrapper.submitted = perf_counter()
             # With a task in it, it is in flight for readers: all else has to be there.
@@ -307,7 +307,8 @@ class TaskDiagnostic(Diagnostic):
                 if wrapper is None:
                     return
                 ran_on = wrapper.thread
-            computation.rows += pack_row(
+            rows = computation.rows
+            rows += pack_row(
                 wrapper.submitted,
                 wrapper.start,
                 wrapper.stop,
@@ -315,9 +316,10 @@ class TaskDiagnostic(Diagnostic):
                 ran_on,
                 perf_counter(),
             )
-            if wrapper.metered is not None:
-                computation.log_metered(wrapper.metered)
-            computation.keys.append(key)
+            if wrapper.metered is None:
+                computation.keys.append(key)
+            else:
+                computation.add_metered_key(key, wrapper)
             computation.worker_id = worker_id
             wrapper.task = None
             computation.free.append(wrapper)

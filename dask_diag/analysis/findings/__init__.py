@@ -19,8 +19,8 @@ from dask_diag.analysis.findings.scheduler import scheduler_bound
 from dask_diag.analysis.findings.scheduling import (
     overlapping_computations,
     serial_chain,
-    tasks_too_small,
 )
+from dask_diag.analysis.findings.small_tasks import tasks_too_small
 from dask_diag.analysis.findings.state import failed_tasks, late_samples
 from dask_diag.analysis.findings.uneven_end import imbalance, straggler
 from dask_diag.analysis.findings.waiting import io_bound, serialization_bound

@@ -1,4 +1,4 @@
-"""Findings on workers without a task, as tasks are too small or depend on each other."""
+"""Findings on computations as a whole: a chain of tasks, and computations that overlap."""
 
 from __future__ import annotations
 
@@ -7,22 +7,15 @@ import numpy as np
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.critical_path import CriticalPath
 from dask_diag.analysis.findings.finding import AT_MOST, MEASURED, Finding, severity_of_share
-from dask_diag.analysis.findings.function_names import MOST_NAMED, in_words, top_functions
+from dask_diag.analysis.findings.function_names import MOST_NAMED, in_words
 from dask_diag.analysis.findings.where import during, where_of_tasks
 from dask_diag.columns import BoolArray
-from dask_diag.formatting import count, percent, seconds
-from dask_diag.schema import Activity
+from dask_diag.formatting import count, seconds
 
-__all__ = ["overlapping_computations", "serial_chain", "tasks_too_small"]
+__all__ = ["overlapping_computations", "serial_chain"]
 
 WORTH_REPORTING = 0.15
 """Least share of the time that is reported."""
-GOAL = 0.05
-"""The share of overhead that the advised size of chunks results in."""
-SHORT = 0.02
-"""Largest mean seconds of tasks that are too small."""
-FEWEST_TASKS = 50
-"""Least number of tasks that are too small."""
 CHAIN_OF_WALL = 0.6
 """Least share of a computation's wall time that a serial chain takes."""
 CHAIN_OF_EVEN_SHARE = 1.3
@@ -31,41 +24,6 @@ ONE_TASK_OF_CHAIN = 0.5
 """Largest share of the critical path that a single task has, if it is the chain that is slow."""
 COMPETING = 0.1
 """Least share of the time, in which computations competed, that is reported."""
-
-
-def tasks_too_small(analysis: Analysis) -> Finding | None:
-    """Overhead that is large beside what tasks do."""
-    started = int((analysis.task_seconds > 0).sum())
-    # The scheduler was in the profilers' hooks for a part of it.
-    overhead = analysis.activities.get(Activity.OVERHEAD, 0.0) * (1 - analysis.share_of_hooks)
-    if started < FEWEST_TASKS or analysis.in_tasks / started > SHORT:
-        return None
-    share = overhead / (overhead + analysis.in_tasks)
-    if share < WORTH_REPORTING:
-        return None
-    mean, cost = analysis.in_tasks / started, overhead / started
-    # The factor f with cost / (cost + f * mean) = GOAL, as overhead is by task and not by size.
-    times = cost * (1 - GOAL) / GOAL / mean
-    names = top_functions(analysis.recording, np.ones(len(analysis.task_seconds)))
-    return Finding(
-        "tasks-too-small",
-        severity_of_share(overhead / analysis.available),
-        overhead / analysis.workers,
-        f"{count(started)} tasks average {seconds(mean)} of work and {seconds(cost)} of overhead "
-        f"({percent(share)}). Mostly: {in_words(names)}",
-        f"make chunks about {_rounded(times)} times as large: overhead is below "
-        f"{percent(GOAL)} for tasks of {seconds(mean * times)} or more",
-        kind=AT_MOST,
-        where=where_of_tasks(analysis.recording, np.ones(len(analysis.task_seconds))),
-    )
-
-
-def _rounded(times: float) -> str:
-    """A factor to two digits, upwards."""
-    if times < 10:
-        return count(np.ceil(times))
-    size = 10.0 ** (np.floor(np.log10(times)) - 1)
-    return count(np.ceil(times / size) * size)
 
 
 def serial_chain(analysis: Analysis) -> Finding | None:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from dask_diag.analysis.simulation.work import STEPS, Work
-from dask_diag.columns import FloatArray, IntArray
+from dask_diag.columns import BoolArray, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 
-__all__ = ["merged"]
+__all__ = ["merged", "side_by_side"]
 
 SUMMED = ("seconds", "cpu", "gil")
 
@@ -32,10 +32,7 @@ def merged(work: Work, functions: IntArray, factor: int) -> Work:
             "merge_tasks: expected tasks that were submitted after those they depend on; this "
             "recording's dependencies are damaged"
         )
-    depths = _depths(work)
-    order = np.lexsort((np.arange(len(work)), functions, depths))
-    new = np.ones(len(work), bool)
-    new[1:] = (np.diff(depths[order]) != 0) | (np.diff(functions[order]) != 0)
+    order, new = _levels(work, functions)
     ordinal = np.arange(len(work)) - np.flatnonzero(new)[np.cumsum(new) - 1]
     groups = np.empty(len(work), np.int64)
     groups[order] = np.cumsum(ordinal % factor == 0) - 1
@@ -60,6 +57,22 @@ def merged(work: Work, functions: IntArray, factor: int) -> Work:
         scheduler_cpu=work.scheduler_cpu * count / len(work),
         **columns,
     )
+
+
+def side_by_side(work: Work, functions: IntArray) -> int:
+    """How many tasks of a function can be merged, at most: of the median task."""
+    _, new = _levels(work, functions)
+    sizes = np.diff(np.concatenate([np.flatnonzero(new), [len(work)]]))
+    return int(np.median(np.repeat(sizes, sizes)))
+
+
+def _levels(work: Work, functions: IntArray) -> tuple[IntArray, BoolArray]:
+    """Tasks by level of the graph and function, and which of them is the first of its group."""
+    depths = _depths(work)
+    order = np.lexsort((np.arange(len(work)), functions, depths))
+    new = np.ones(len(work), bool)
+    new[1:] = (np.diff(depths[order]) != 0) | (np.diff(functions[order]) != 0)
+    return order, new
 
 
 def _depths(work: Work) -> IntArray:

@@ -20,12 +20,12 @@ from dask_diag.analysis.simulation.changes import (
     without,
 )
 from dask_diag.analysis.simulation.contention import contention, least_seconds
-from dask_diag.analysis.simulation.merge import merged
+from dask_diag.analysis.simulation.merge import merged, side_by_side
 from dask_diag.analysis.simulation.replay import Timeline, replay
 from dask_diag.analysis.simulation.schedulers import COSTS, result_sizes, under
 from dask_diag.analysis.simulation.work import STEPS, Work
 from dask_diag.analysis.transfers import TRANSFERS
-from dask_diag.columns import Categorical, FloatArray
+from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
@@ -154,6 +154,16 @@ class Simulator:
             steps = (getattr(work, name).sum() for work in works for name in STEPS)
             return float(sum(steps)) + sum(work.before for work in works)
         return float(self._activities.get(activity, np.zeros(0)).sum())
+
+    def chunks(self) -> tuple[int, int]:
+        """Tasks of a function that can be merged, and workers, where most tasks ran."""
+        if not self._works:
+            return 0, 1
+        work = max(self._works.values(), key=len)
+        return side_by_side(work, self._functions(work)), work.workers
+
+    def _functions(self, work: Work) -> IntArray:
+        return self.recording.tasks.function.codes[work.rows].astype(np.int64)
 
     def simulate(
         self,
@@ -317,13 +327,19 @@ class Simulator:
             removed = less[activity] * self._activities[activity][work.rows]
             seconds = seconds - removed
             cpu = cpu - removed if activity == Activity.CPU else cpu
+        # What had the CPUs that tasks waited for is then not there.
+        less_pool = max(
+            change.remove.get(name, 0.0) for name in (Activity.CPU_WAIT, Activity.NONCPU)
+        )
+        pool_cpu = work.pool_cpu * (1.0 - less_pool)
         factors = 1.0 if change.factors is None else change.factors[work.rows]
         seconds = np.maximum(seconds, 0.0) / factors
         cpu = np.minimum(np.maximum(cpu, 0.0) / factors, seconds)
-        work = replace(work, seconds=seconds, cpu=cpu, gil=cpu * self._gil[work.rows])
+        work = replace(
+            work, seconds=seconds, cpu=cpu, gil=cpu * self._gil[work.rows], pool_cpu=pool_cpu
+        )
         if change.merge > 1:
-            functions = self.recording.tasks.function.codes[work.rows].astype(np.int64)
-            work = merged(work, functions, change.merge)
+            work = merged(work, self._functions(work), change.merge)
         return work
 
     def _outside(self) -> float:

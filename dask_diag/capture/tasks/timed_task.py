@@ -79,6 +79,7 @@ class TimedTask(GraphNode):
         self.task = None
         self.error = ""
         self.thread = 0
+        self.metered = None
         self.transfer = None
 
     def __call__(self, values: object = ()) -> Any:
