@@ -59,8 +59,8 @@ class LiveViewer:
         self._thread.join(seconds)
 
     def _run(self) -> None:
-        # The process started here ends at once: the viewer goes on without it, and closes its stdout
-        # once it listens.
+        # The process started here ends at once. The viewer goes on without it, and closes its
+        # stdout once it listens.
         text = self._process.communicate()[0]
         self.addresses = text.decode("utf-8", "replace").strip()
         self._report(self.addresses or _NOT_STARTED)
