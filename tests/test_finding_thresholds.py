@@ -681,6 +681,33 @@ def test_the_pools_took_no_more_than_they_used():
     assert finding.severity == "low"
 
 
+@pytest.mark.parametrize("others", [0.0, 0.5, 1.0])
+def test_no_second_of_waiting_is_that_of_pools_and_of_other_programs(others):
+    """Both used CPUs that two tasks waited for, half of their time."""
+    recording = with_threads(0.5, waited=0.5)
+    columns = {name: recording.computations[name] for name in recording.computations.columns}
+    shared = filled_table("computations", {**columns, "others_cpu": [others]})
+    both = found(replace(recording, computations=shared))
+    pools = both["thread-oversubscription"].seconds_lost
+    programs = both["busy-machine"].seconds_lost if others else 0.0
+    # The waits are of one second, each competitor's share that of the CPU that it used.
+    assert pools == pytest.approx(min(0.5, 0.5 / (0.5 + others)) / 2, abs=0.03)
+    assert programs == pytest.approx(others / (0.5 + others) / 2, abs=0.03)
+    assert pools + programs <= 0.5 + 1e-6
+
+
+def test_the_profilers_have_their_part_of_the_waits():
+    recording = with_threads(0.5, waited=0.5)
+    own = {"computation": "c", "kind": "dask_diag", "name": "x", "threads": 1, "cpu_seconds": 1.5}
+    threads = recording.threads
+    rows = {name: [*threads[name].tolist(), own[name]] for name in threads.columns}
+    shared = replace(recording, threads=filled_table("threads", rows))
+    alone = found(recording)["thread-oversubscription"].seconds_lost
+    less = found(shared)["thread-oversubscription"].seconds_lost
+    assert alone == pytest.approx(0.25)
+    assert less == pytest.approx(0.125)
+
+
 @pytest.mark.parametrize("share", [0.099, 0.101])
 def test_thread_oversubscription_needs_tasks_that_run_at_once(share):
     recording = with_threads(1.0, waited=0.31, later=later_for(share))
