@@ -245,3 +245,45 @@ def test_many_tasks_show_how_they_are_drawn_in_lines_that_fit(opened):
     assert lines[0].startswith("20,000 tasks in view")
     assert len(lines) > 3
     assert max(map(len, lines)) <= 60
+
+
+VIEW = """() => {
+    const plot = Bokeh.documents[0].get_model_by_name("workers")
+    const shaded = plot.center.filter((m) => m.name?.startsWith("finding-") && m.visible)
+    return {shaded: shaded.map((m) => [m.left, m.right]), view: [plot.x_range.start, plot.x_range.end]}
+}"""
+
+
+def test_pointing_at_a_finding_shades_its_times_and_its_button_zooms_there(opened):
+    page = opened("many")
+    whole = page.evaluate(VIEW)["view"]
+    cards = page.query_selector_all("[data-finding]")
+    shown = [card for card in cards if card.query_selector("button:not([hidden])")]
+    assert shown
+    assert page.evaluate(VIEW)["shaded"] == []
+    shown[0].hover()
+    shaded = page.evaluate(VIEW)["shaded"]
+    assert shaded
+    assert all(0 <= left < right <= whole[1] for left, right in shaded)
+    button = shown[0].query_selector("button")
+    button.focus()
+    page.keyboard.press("Enter")
+    start, end = page.evaluate(VIEW)["view"]
+    assert start <= min(left for left, _ in shaded)
+    assert end >= max(right for _, right in shaded)
+    page.mouse.move(0, 0)
+    button.evaluate("(element) => element.blur()")
+    assert page.evaluate(VIEW)["shaded"] == []
+
+
+def test_all_plots_over_time_move_together(opened):
+    page = opened("real")
+    starts = """() => [...Bokeh.documents[0].roots()].flatMap((root) => [...root.references()])
+        .filter((m) => m.type === "Figure" && m.x_range.bounds).map((m) => m.x_range.start)"""
+    before = page.evaluate(starts)
+    assert len(before) >= 4
+    page.evaluate("""() => { const range = Bokeh.documents[0].get_model_by_name("workers").x_range
+        range.setv({start: range.end / 2, end: range.end}) }""")
+    after = page.evaluate(starts)
+    assert len(set(after)) == 1
+    assert after[0] > before[0]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+
 import click
 
 from dask_diag.cli.output import print_message
@@ -24,6 +27,28 @@ def live(file: str, port: int, no_browser: bool, child: bool) -> None:
     by the address that is printed; Ctrl-C ends it, and the run goes on. It ends by itself when the
     recording is complete and no page has been open for a minute.
     """
+    if child:
+        _leave_parent()
     from dask_diag.live.command import serve
 
-    serve(file, port, opens_browser=not no_browser, waits=not child, report=print_message)
+    report = _report_to_parent if child else print_message
+    serve(file, port, opens_browser=not no_browser, waits=not child, report=report)
+
+
+def _leave_parent() -> None:
+    """Go on as a process that the program need not wait for, and that lets it go first."""
+    if hasattr(os, "fork"):
+        if os.fork():
+            os._exit(0)
+        os.setsid()
+        os.nice(10)
+
+
+def _report_to_parent(text: str) -> None:
+    """Write to stdout, and close it: the parent reads up to its end."""
+    # The parent may be gone.
+    with contextlib.suppress(OSError):
+        os.write(1, text.encode())
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 1)
+    os.close(nothing)
