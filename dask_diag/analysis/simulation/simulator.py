@@ -23,7 +23,7 @@ from dask_diag.analysis.simulation.contention import contention, least_seconds
 from dask_diag.analysis.simulation.merge import merged, side_by_side
 from dask_diag.analysis.simulation.replay import Timeline, replay
 from dask_diag.analysis.simulation.result import Row, Simulation, table_of
-from dask_diag.analysis.simulation.schedulers import result_sizes, under
+from dask_diag.analysis.simulation.schedulers import POOL_START, result_sizes, under
 from dask_diag.analysis.simulation.work import STEPS, Work
 from dask_diag.analysis.transfers import TRANSFERS
 from dask_diag.columns import FloatArray, IntArray
@@ -155,6 +155,11 @@ class Simulator:
         """The bytes of each task's result; None if they were not measured."""
         return result_sizes(self.recording)
 
+    @cached_property
+    def _pool_start(self) -> float:
+        """Seconds in which worker processes start: as recorded, where some did; else typical."""
+        return max(max(work.startup, default=0.0) for work in self._works.values()) or POOL_START
+
     def _simulate(self, change: Change) -> Simulation:
         rows: list[Row] = []
         moved: list[tuple[float, float]] = []
@@ -198,7 +203,9 @@ class Simulator:
             workers = unlimited if change.workers == inf else int(change.workers)
         changed = self._changed(work, workers, change)
         if change.scheduler not in (None, computation["scheduler"]):
-            changed = under(changed, change.scheduler, workers, change.sizes[changed.rows])
+            changed = under(
+                changed, change.scheduler, workers, change.sizes[changed.rows], self._pool_start
+            )
         if change.chunksize is not None:
             changed = replace(changed, batch=change.chunksize)
         timeline = replay(changed, workers)
