@@ -23,9 +23,9 @@ demo: $(VENV)/.demo
 # Before each commit.
 check: lint test
 
-# All but truths and browsers: minutes, on two cores.
+# All but truths and browsers: minutes, on two cores. Some tests wait, so three run at a time.
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not truth and not browser and not diagnosis"
+	$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not truth and not browser and not diagnosis"
 
 test-browser: $(VENV)/.test
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "browser and not truth"

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("distributed")
 
 from distributed import Client, LocalCluster, Reschedule, get_client, secede, worker_client
+from distributed import span as distributed_span
 from distributed.metrics import context_meter as meter_of_distributed
 
 import dask_diag
@@ -385,6 +386,36 @@ def test_record_streams_what_it_pulls():
     assert len(written.workers) == 2
     assert len(run.recording.tasks) == 52
     assert_adds_up(written)
+
+
+@pytest.mark.parametrize("scheduler", ["cluster", "threads"])
+def test_spans_are_those_of_the_program(scheduler):
+    with cluster() as client, Profiler() as prof:
+        get = client.get if scheduler == "cluster" else "threads"
+        with dask_diag.span("load"), dask_diag.span("parse"):
+            dask.delayed(spin)(0.001).compute(scheduler=get)
+        with distributed_span("fit"):
+            dask.delayed(abs)(1).compute(scheduler=get)
+        dask.delayed(max)(1, 2).compute(scheduler=get)
+    recording = prof.recording
+    names = dict(zip(recording.tasks.function.tolist(), recording.tasks.span.tolist(), strict=True))
+    default = "default" if scheduler == "cluster" else ""
+    assert (names["spin"], names["abs"]) == ("load/parse", "fit")
+    assert names["max"] in ("", default)
+
+
+def test_spans_of_one_burst_are_those_of_their_tasks():
+    with cluster() as client, Profiler() as prof:
+        with dask_diag.span("one"):
+            first = client.submit(time.sleep, 0.05)
+        with dask_diag.span("two"):
+            second = client.submit(spin, 0.01)
+        third = client.submit(abs, 1)
+        client.gather([first, second, third])
+    recording = prof.recording
+    names = dict(zip(recording.tasks.function.tolist(), recording.tasks.span.tolist(), strict=True))
+    assert names == {"sleep": "one", "spin": "two", "abs": ""}
+    assert len(recording.computations) == 1
 
 
 def test_views_show_what_ran():

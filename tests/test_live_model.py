@@ -320,6 +320,19 @@ def test_findings_are_made_rarely_and_once_at_the_end():
     assert len(made) == count + 1
 
 
+def test_findings_that_cannot_be_made_are_no_error():
+    def make(path):
+        raise IndexError("odd")
+
+    model = LiveModel()
+    model.apply(update(replace(NOTHING, tasks=tasks())))
+    viewer = Shown(model)
+    viewer.is_over = True
+    findings = FindingsSoFar("run.diag", make)
+    assert findings.finish(viewer) == []
+    assert "odd" in findings.problem
+
+
 def test_a_file_whose_chunks_do_not_fit_is_a_state(monkeypatch):
     with Writer("run.diag") as writer:
         writer.append(example(3))

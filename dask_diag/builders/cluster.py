@@ -125,7 +125,7 @@ class _LogTables:
             "tasks": tasks,
             "dependencies": Table({"task": task[known], "depends_on": depends_on[known]}),
             "metrics": _metrics_of(
-                {place[row]: metrics for row, (_, metrics) in batch.details.items()}
+                {place[row]: metrics for row, (_, metrics, _) in batch.details.items()}
             ),
             "transfers": self._transfers_of(batch),
         }
@@ -150,7 +150,7 @@ class _LogTables:
         threads = runs["thread"].astype(np.int64)
         distinct, thread_codes = np.unique(threads, return_inverse=True)
         times = self._times_of(runs, workers, codes)
-        errors = {row: error for row, (error, _) in batch.details.items() if error}
+        errors = {row: error for row, (error, _, _) in batch.details.items() if error}
         ids = np.frombuffer(batch.ids, np.int64).tolist()
         computations, spans = self._of_computations(runs["computation"])
         outcomes = runs["outcome"]
@@ -163,7 +163,7 @@ class _LogTables:
             "pid": Categorical(codes, pids),
             "thread": Categorical(thread_codes.reshape(-1), distinct.tolist()),
             "computation": computations,
-            "span": spans,
+            "span": _with_spans_of_tasks(spans, ids, batch),
             "outcome": Categorical(outcomes, OUTCOMES),
             "error": Categorical.of([errors.get(row, "") for row in ids]),
             "attempt": runs["attempt"].astype(np.int64),
@@ -277,6 +277,15 @@ def results_of(logs: Sequence[ClusterLog]) -> list[tuple[Hashable, str, float, f
         rows = zip(keys, *columns, strict=True)
         results += [row for row, is_ok in zip(rows, ok, strict=True) if is_ok]
     return results
+
+
+def _with_spans_of_tasks(spans: Categorical, ids: Sequence[int], batch: Batch) -> Categorical:
+    """The spans of computations, but for tasks that have another one."""
+    if not batch.details:
+        return spans
+    usual = dict(zip(ids, spans.tolist(), strict=True))
+    others = {row: span for row, (_, _, span) in batch.details.items()}
+    return Categorical.of({**usual, **others}.values())
 
 
 def _metrics_of(metrics: Mapping[int, Sequence[Sequence[float | str]]]) -> Table:

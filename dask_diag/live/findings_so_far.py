@@ -8,7 +8,6 @@ from pathlib import Path
 from time import monotonic
 
 from dask_diag.analysis.findings import Finding, findings
-from dask_diag.errors import DiagnosticError
 from dask_diag.live.viewer import Viewer
 from dask_diag.storage import load
 
@@ -30,6 +29,14 @@ class FindingsSoFar:
         Makes the findings of the file.
     clock : callable, optional
         Seconds.
+
+    Attributes
+    ----------
+    findings : list of Finding
+    problem : str
+        Why there are no newer ones.
+    revision : int
+        It grows with each time that they are made.
     """
 
     def __init__(
@@ -39,6 +46,7 @@ class FindingsSoFar:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.findings: list[Finding] = []
+        self.problem = ""
         self.revision = 0
         self._path = path
         self._make = make
@@ -75,9 +83,10 @@ class FindingsSoFar:
         start = self._clock()
         try:
             self.findings = self._make(self._path)
-            self.revision += 1
-        except DiagnosticError:
-            # The file was replaced or damaged: what follows it says so.
-            pass
+            self.problem = ""
+        except Exception as error:
+            # The file may be replaced or damaged just then.
+            self.problem = f"could not be made: {error}"
+        self.revision += 1
         took = self._clock() - start
         self._next = self._clock() + max(_SHORTEST_PAUSE, took / _SHARE)

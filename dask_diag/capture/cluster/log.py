@@ -25,7 +25,8 @@ class Batch(NamedTuple):
     depends_on : bytes
         The ids of the runs that each depends on, one after the other.
     details : mapping
-        By id: the type of an exception, and what was metered.
+        By id: the type of an exception, what was metered, and the span; of those runs that have
+        the first two, or another span than their computation.
     transfers : sequence
         Of each: the id of the run whose result was sent, the numbers of the workers that it went
         from and to, start, stop, and bytes.
@@ -35,7 +36,7 @@ class Batch(NamedTuple):
     rows: bytes
     keys: Keys
     depends_on: bytes
-    details: Mapping[int, tuple[str, Sequence[Metric]]]
+    details: Mapping[int, tuple[str, Sequence[Metric], str]]
     transfers: Sequence[tuple[int, int, int, float, float, int]]
 
 
@@ -162,6 +163,6 @@ def _batch_of(sent: SentBatch) -> Batch:
         sent["rows"],
         Keys(list(sent["keys"])),
         sent["depends_on"],
-        {row: (error, metrics) for row, (error, metrics) in sent["details"]},
+        {row: (error, metrics, span) for row, (error, metrics, span) in sent["details"]},
         sent["transfers"],
     )

@@ -130,7 +130,10 @@ class End(NamedTuple):
 class Task:
     """What is known of a task beside what the scheduler knows, and of its current run."""
 
-    __slots__ = ("attempt", "computation", "is_out", "queued", "queued_at", "row", "sent", "worker")
+    __slots__ = (
+        *("attempt", "computation", "is_out", "queued", "queued_at"),
+        *("row", "sent", "span", "worker"),
+    )
 
     def __init__(self, computation: Computation) -> None:
         self.computation = computation
@@ -141,6 +144,7 @@ class Task:
         self.sent = 0.0
         self.worker = ""
         self.is_out = False
+        self.span = computation.span
 
     def copy(self) -> Task:
         """The same, of a run that no one waits for, while the task may be run again."""
@@ -315,7 +319,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
 
     async def _flush_workers(self) -> None:
         """Get what workers have not sent yet."""
-        measuring = [worker.address for worker in self.workers.values() if worker.facts]
+        measuring = [w.address for w in self.workers.values() if w.facts.get("measured")]
         request = self.scheduler.broadcast(
             msg={"op": f"{NAME}_flush"}, workers=measuring, on_error="ignore"
         )
@@ -354,12 +358,13 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
     ) -> None:
         """Tasks were submitted."""
         try:
-            span = next(iter(annotations.get("span", {}).values()), None) or {}
-            computation = self._computation_of(client, "/".join(map(str, span.get("name", ()))))
+            spans = {key: span_name(span) for key, span in annotations.get("span", {}).items()}
+            computation = self._computation_of(client, next(iter(spans.values()), ""))
             for key in tasks:
                 task = self.tasks.get(key)
                 if task is None:
-                    self.tasks[key] = Task(computation)
+                    task = self.tasks[key] = Task(computation)
+                    task.span = spans.get(key, "")
                 elif not task.computation.active:
                     task.computation = computation
         except Exception as error:
@@ -570,8 +575,8 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             session.rows += packed
             session.keys.append(key)
             session.depends_on.extend(depends_on)
-            if end.error or end.metrics:
-                session.details[self.row] = (end.error, end.metrics)
+            if end.error or end.metrics or task.span != task.computation.span:
+                session.details[self.row] = (end.error, end.metrics, task.span)
 
     def _rows_of_dependencies(self, key: Hashable) -> list[int]:
         state = self.scheduler.tasks.get(key)
@@ -638,6 +643,11 @@ def row_of(packed: bytes, startstops: Iterable[Interval] | None) -> Row:
             start, stop = interval["start"] + to_clock, interval["stop"] + to_clock
             return NOT_STARTED._replace(start=start, stop=stop)
     return NOT_STARTED
+
+
+def span_name(span: Mapping[str, Sequence[str]]) -> str:
+    """The name of a span and of those around it."""
+    return "/".join(map(str, span.get("name", ())))
 
 
 def reason_of(stimulus: str) -> str:
