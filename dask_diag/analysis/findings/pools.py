@@ -54,7 +54,7 @@ def thread_oversubscription(analysis: Analysis) -> Finding | None:
     waited = f"waited {seconds(waits.waited)} for a CPU"
     if not analysis.seconds_waited:
         waited = f"were off-CPU for {seconds(waits.waited)} (Profiler(waits=True) shows why)"
-    if waits.waited * waits.share_of_pools / analysis.in_tasks < WAITED:
+    if waits.waited / analysis.in_tasks < WAITED:
         return None
     share = waits.pools / analysis.in_tasks
     # What the pools' threads computed, the tasks' threads compute without them.
