@@ -246,6 +246,14 @@ def test_io_bound_is_guessed_of_tasks_that_hardly_compute(cpu):
     assert (finding and finding.severity) == ("medium" if cpu < 0.15 else None)
 
 
+def test_what_other_programs_took_is_not_said_to_be_io():
+    recording = two_at_once(cpu=0.1)
+    columns = {name: recording.computations[name] for name in recording.computations.columns}
+    busy = filled_table("computations", {**columns, "others_cpu": [1.7]})
+    assert "io-bound" in found(recording)
+    assert "io-bound" not in found(replace(recording, computations=busy))
+
+
 def test_io_that_was_metered_needs_no_guess():
     recording = two_at_once(cpu=0.4)
     metrics = {
@@ -395,6 +403,11 @@ def test_serial_chain(tasks, stop, severity):
         assert "4 dependent tasks" in finding.evidence
 
 
+def test_a_chain_loses_no_more_than_the_cpus_could_do():
+    assert "serial-chain" in found(run(chain(4, 0.3), cpus=2))
+    assert "serial-chain" not in found(run(chain(4, 0.3), cpus=1))
+
+
 @pytest.mark.parametrize(("longest", "is_chain"), [(0.49, True), (0.51, False)])
 def test_a_chain_of_which_one_task_is_most_is_no_serial_chain(longest, is_chain):
     rest = (1 - longest) / 2
@@ -419,6 +432,42 @@ def test_a_straggler_takes_three_times_the_median_of_three_others(seconds, other
     lost = (seconds - 0.4) * others / (others + 1)
     assert found(recording)[code].seconds_lost == pytest.approx(lost)
     assert found(recording)[code].severity == "high"
+
+
+def in_batches(sizes):
+    """Tasks of a second, sent to a process each in batches of these sizes."""
+    tasks = [
+        Task(n, n + 1, 0.1, worker=worker, collected=size)
+        for worker, size in enumerate(sizes)
+        for n in range(size)
+    ]
+    recording = run(tasks, scheduler="processes")
+    columns = {name: recording.tasks[name] for name in recording.tasks.columns}
+    at_once = filled_table("tasks", {**columns, "submitted": [0.0] * len(tasks)})
+    return replace(recording, tasks=at_once)
+
+
+def test_single_tasks_are_advised_where_batches_are_uneven():
+    uneven = found(in_batches([6, 2]))["imbalance"]
+    assert uneven.advice.startswith("set chunksize=1, predicted to save 2.00 s")
+    assert uneven.kind == "about"
+    assert uneven.seconds_lost == pytest.approx(2)
+    assert uneven.where.intervals == ((2.0, 6.0),)
+    single = found(in_batches([2, 1]))["imbalance"]
+    assert "chunksize=1 alone is not predicted to help" in single.advice
+    assert single.kind == "at most"
+
+
+def test_a_straggler_is_simulated_in_parts(monkeypatch):
+    finding = found(straggling(1.25))["straggler"]
+    assert finding.kind == "about"
+    assert finding.where.workers == ("thread-1",)
+    assert finding.advice.startswith("check that task's input")
+    # What is not simulated was measured: the idle time of others.
+    monkeypatch.setattr("dask_diag.analysis.analysis.MOST_SIMULATED", 3)
+    measured = found(straggling(1.25))["straggler"]
+    assert measured.kind == "at most"
+    assert measured.seconds_lost == pytest.approx(finding.seconds_lost)
 
 
 def test_a_straggler_must_cost_time():
@@ -712,6 +761,23 @@ def test_the_profilers_have_their_part_of_the_waits():
 def test_thread_oversubscription_needs_tasks_that_run_at_once(share):
     recording = with_threads(1.0, waited=0.31, later=later_for(share))
     assert ("thread-oversubscription" in found(recording)) == (share > 0.1)
+
+
+@pytest.mark.parametrize(
+    ("waited", "used", "lost"),
+    [
+        # The CPUs compute 1.6 s: two of them take 0.8 s of the second.
+        (0.5, 0.6, 0.2),
+        (0.8, 0.4, 0.6),
+        (0.07, 1.0, None),
+    ],
+)
+def test_tasks_wait_for_a_librarys_threads_as_for_a_lock(waited, used, lost):
+    recording = with_threads(used, waited, activity="lock-wait")
+    finding = found(recording).get("thread-oversubscription")
+    assert (finding and finding.seconds_lost) == (lost and pytest.approx(lost))
+    if finding:
+        assert "for these threads or for locks" in finding.evidence
 
 
 def test_thread_oversubscription_is_not_found_where_threads_are_not_known():

@@ -36,15 +36,11 @@ class CpuWaits(NamedTuple):
         Those that native pools, and other programs, had the CPUs: no more than they used. They are
         divided in proportion to the CPU that each competitor used, the tasks among themselves, the
         scheduler, Python threads and the profilers included.
-    share_of_pools, share_of_others : float
-        The shares of `waited` by that proportion.
     """
 
     waited: float
     pools: float
     others: float
-    share_of_pools: float
-    share_of_others: float
 
 
 def cpu_waits(analysis: Analysis) -> CpuWaits:
@@ -61,15 +57,9 @@ def cpu_waits(analysis: Analysis) -> CpuWaits:
     crowded = 1 - analysis.cpus / analysis.at_once if analysis.at_once > analysis.cpus else 0.0
     used = pools + rest + others + crowded * analysis.cpu_in_tasks
     if not used:
-        return CpuWaits(waited, 0.0, 0.0, 0.0, 0.0)
-    of_pools, of_others = pools / used, others / used
-    return CpuWaits(
-        waited,
-        min(pools, waited * of_pools),
-        min(others, waited * of_others),
-        of_pools,
-        of_others,
-    )
+        return CpuWaits(waited, 0.0, 0.0)
+    of_pools = min(pools, waited * pools / used)
+    return CpuWaits(waited, of_pools, min(others, waited * others / used))
 
 
 def is_pool(group: ThreadGroup) -> bool:
