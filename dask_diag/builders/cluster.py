@@ -90,7 +90,7 @@ class _LogTables:
             self._positions = np.concatenate([self._positions, np.arange(len(ids)) + position])
             parts.append(self._tables_of(batch, ids, position))
             position += len(ids)
-        names = ("tasks", "dependencies", "metrics", "transfers")
+        names = ("tasks", "dependencies", "metrics", "transfers", "other_tasks")
         return {
             name: stack([TABLES[name].empty(), *(part[name] for part in parts)]) for name in names
         }
@@ -128,6 +128,7 @@ class _LogTables:
                 {place[row]: metrics for row, (_, metrics, _) in batch.details.items()}
             ),
             "transfers": self._transfers_of(batch),
+            "other_tasks": self._others_of(batch),
         }
 
     def _positions_of(self, ids: IntArray) -> IntArray:
@@ -217,6 +218,25 @@ class _LogTables:
             Categorical.of([each.span if each else "" for each in known])[codes.reshape(-1)],
         )
 
+    def _others_of(self, batch: Batch) -> Table:
+        log = self._log
+        worker, start, stop = np.frombuffer(batch.others, float).reshape(-1, 3).T
+        workers, codes = self._workers_of(worker.astype(np.int64))
+        names = worker_labels(log.workers.values())
+        for code, number in enumerate(workers):
+            rows = codes == code
+            readings = readings_of(log.workers.get(number))
+            start = np.where(rows, to_other_clock(start, readings), start)
+            stop = np.where(rows, to_other_clock(stop, readings), stop)
+        return Table(
+            {
+                "computation": constant(log.scheduler, len(codes)),
+                "worker": Categorical(codes, [names.get(number, "") for number in workers]),
+                "start": start - log.offset,
+                "stop": stop - log.offset,
+            }
+        )
+
     def _transfers_of(self, batch: Batch) -> Table:
         log = self._log
         names = worker_labels(log.workers.values())
@@ -262,6 +282,7 @@ def with_clusters(recording: Recording, logs: Sequence[ClusterLog]) -> Recording
         metrics=tables.Metrics.of(made["metrics"]),
         transfers=tables.Transfers.of(made["transfers"]),
         workers=tables.Workers.of(made["workers"]),
+        other_tasks=tables.OtherTasks.of(made["other_tasks"]),
     )
     return combine([recording, on_clusters])
 

@@ -62,6 +62,7 @@ class SentBatch(TypedDict):
     depends_on: bytes
     details: Sequence[tuple[int, tuple[str, Sequence[Metric], str]]]
     transfers: Sequence[tuple[int, int, int, float, float, int]]
+    others: bytes
     computations: Sequence[tuple[int, str, str, str, float, float | None, int]]
     workers: Sequence[tuple[int, str, str, str, int, float, float | None, str, Facts]]
 

@@ -30,6 +30,9 @@ class Batch(NamedTuple):
     transfers : sequence
         Of each: the id of the run whose result was sent, the numbers of the workers that it went
         from and to, start, stop, and bytes.
+    others : bytes
+        Of each task of a client that is not recorded: the number of its worker, start and stop, as
+        64-bit floats.
     """
 
     ids: bytes
@@ -38,6 +41,7 @@ class Batch(NamedTuple):
     depends_on: bytes
     details: Mapping[int, tuple[str, Sequence[Metric], str]]
     transfers: Sequence[tuple[int, int, int, float, float, int]]
+    others: bytes
 
 
 class ClusterComputation(NamedTuple):
@@ -112,7 +116,7 @@ class ClusterLog:
                 self.computations[values[0]] = ClusterComputation(*values)
             for facts in sent["workers"]:
                 self.workers[facts[0]] = ClusterWorker(*facts)
-            if sent["ids"] or sent["transfers"]:
+            if sent["ids"] or sent["transfers"] or sent["others"]:
                 self.batches.append(_batch_of(sent))
         self.clients = list(reply.get("clients", self.clients))
         self.faults = dict(reply.get("faults", self.faults))
@@ -165,4 +169,5 @@ def _batch_of(sent: SentBatch) -> Batch:
         sent["depends_on"],
         {row: (error, metrics, span) for row, (error, metrics, span) in sent["details"]},
         sent["transfers"],
+        sent["others"],
     )

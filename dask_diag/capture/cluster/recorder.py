@@ -92,6 +92,11 @@ class ClusterRecorder:
             session.log.clear()
 
     @property
+    def sessions(self) -> list[ClusterSession]:
+        """One for each client that was joined."""
+        return list(self._sessions)
+
+    @property
     def logs(self) -> list[ClusterLog]:
         """What was pulled, cluster by cluster."""
         return [session.log for session in self._sessions]

@@ -180,6 +180,7 @@ class Session:
         self.keys: list[Hashable] = []
         self.details: dict[int, tuple[object, ...]] = {}
         self.transfers: list[tuple[object, ...]] = []
+        self.others = array("d")
 
     def is_full(self) -> bool:
         """Whether the client does not pull what is collected for it."""
@@ -195,6 +196,7 @@ class Session:
             "depends_on": self.depends_on.tobytes(),
             "details": list(self.details.items()),
             "transfers": self.transfers,
+            "others": self.others.tobytes(),
             "computations": [each.described() for each in self.computations.values()],
             "workers": [worker.described() for worker in self.workers.values()],
         }
@@ -206,7 +208,8 @@ class Session:
 
     def size(self) -> int:
         """Bytes of what was collected since it was last sealed, about."""
-        return len(self.rows) + BYTES_PER_KEY * len(self.keys) + 8 * len(self.depends_on)
+        rows = len(self.rows) + 8 * len(self.depends_on) + 8 * len(self.others)
+        return rows + BYTES_PER_KEY * len(self.keys)
 
     def acknowledge(self, number: int) -> None:
         """Forget the batches that the client has."""
@@ -559,6 +562,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             task.row = self.row
         sessions = self._sessions_of(task.computation)
         if not sessions:
+            self._record_for_others(row, end)
             return
         depends_on = self._rows_of_dependencies(key)
         client = self.clients.setdefault(task.computation.client, len(self.clients))
@@ -577,6 +581,13 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             session.depends_on.extend(depends_on)
             if end.error or end.metrics or task.span != task.computation.span:
                 session.details[self.row] = (end.error, end.metrics, task.span)
+
+    def _record_for_others(self, row: Row, end: End) -> None:
+        """A task of a client that no one records: when its worker was busy, and nothing else."""
+        stop = row.seceded if row.seceded == row.seceded else row.stop
+        for session in self.sessions.values():
+            if row.start == row.start and not session.is_full():
+                session.others.extend((self.numbers.get(end.worker, -1), row.start, stop))
 
     def _rows_of_dependencies(self, key: Hashable) -> list[int]:
         state = self.scheduler.tasks.get(key)
