@@ -70,10 +70,13 @@ node_modules/.package-lock.json: package.json package-lock.json
 	npm ci --no-audit --no-fund
 	touch $@
 
-# Changes to the code that no test notices; of one file: make mutate FILE=dask_diag/analysis/waits.py
+# Changes to the code that no test notices: of a file, make mutate FILE=dask_diag/analysis/waits.py;
+# else a tenth of all, those whose number ends in DIGIT, for as long as MUTATE_FOR. All take hours.
+DIGIT ?= 7
+MUTATE_FOR ?= 40m
 mutate: $(VENV)/.mutate
-	$(BIN)/mutmut run $(if $(FILE),"$(subst /,.,$(FILE:.py=)).*")
-	$(BIN)/mutmut results
+	timeout --signal=INT $(MUTATE_FOR) $(BIN)/mutmut run $(if $(FILE),"$(subst /,.,$(FILE:.py=)).*","*__mutmut_*$(DIGIT)") || test $$? = 124
+	$(BIN)/mutmut results | sed '/: not checked/d'
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
@@ -86,9 +89,10 @@ docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
-# Makes the picture in the README from the demo's report; needs Chromium.
+# Makes the pictures in the README and the documentation; needs Chromium.
 screenshot: demo $(VENV)/.test
 	$(BIN)/python docs/screenshot.py demo/report.html docs/_static/report.png
+	$(BIN)/python docs/live_screenshot.py docs/_static/live.png docs/_static/top.svg
 
 clean:
 	rm -rf $(VENV) .venv-* node_modules mutants demo docs/_build docs/api/generated build dist *.egg-info

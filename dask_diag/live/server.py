@@ -12,7 +12,7 @@ import logging
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic
+from time import monotonic, thread_time
 from typing import TYPE_CHECKING
 
 import tornado.httpserver
@@ -253,10 +253,12 @@ class _Data(_Handler):
             await server.wait_for_news(revision)
         if self._is_gone:
             return
+        began = thread_time()
+        content = answer(server.viewer, server.findings, server.revision, view, columns)
+        # What it costs to draw the same again says how soon a page asks again.
+        body = json.dumps({**content, "took": thread_time() - began})
         self.set_header("Content-Type", "application/json")
-        self.finish(
-            json.dumps(answer(server.viewer, server.findings, server.revision, view, columns))
-        )
+        self.finish(body)
 
 
 class _Report(_Handler):

@@ -7,6 +7,7 @@ import {show_answer, show_lost} from "./tables.js"
 
 const SHORTEST_PERIOD = 800         // milliseconds: the recording is written as often
 const SHARE_OF_TIME = 50            // of which the page works one part at most
+const SHARE_OF_SERVER = 200         // and its server, of the CPU time of a core
 const WAIT_FOR_BOKEH = 20
 const WAIT_FOR_MORE_ZOOM = 60
 const MOST_FAILURES = 3
@@ -80,7 +81,8 @@ class Live {
             this.figures.draw(answer)
             show_answer(answer)
             const took = performance.now() - began
-            this.wait_for_next(Math.max(SHORTEST_PERIOD, SHARE_OF_TIME * took))
+            const servers = SHARE_OF_SERVER * 1000 * answer.took
+            this.wait_for_next(Math.max(SHORTEST_PERIOD, SHARE_OF_TIME * took, servers))
         } catch (error) {
             if (this.request === request) this.fail(error)
         }
