@@ -23,9 +23,9 @@ demo: $(VENV)/.demo
 # Before each commit.
 check: lint test
 
-# All but truths and browsers: minutes, on two cores.
+# All but truths and browsers: minutes, on two cores. Some tests wait, so three run at a time.
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not truth and not browser and not diagnosis"
+	$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not truth and not browser and not diagnosis"
 
 test-browser: $(VENV)/.test
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "browser and not truth"
@@ -70,10 +70,13 @@ node_modules/.package-lock.json: package.json package-lock.json
 	npm ci --no-audit --no-fund
 	touch $@
 
-# Changes to the code that no test notices; of one file: make mutate FILE=dask_diag/analysis/waits.py
+# Changes to the code that no test notices: of a file, make mutate FILE=dask_diag/analysis/waits.py;
+# else a tenth of all, those whose number ends in DIGIT, for as long as MUTATE_FOR. All take hours.
+DIGIT ?= 7
+MUTATE_FOR ?= 40m
 mutate: $(VENV)/.mutate
-	$(BIN)/mutmut run $(if $(FILE),"$(subst /,.,$(FILE:.py=)).*")
-	$(BIN)/mutmut results
+	timeout --signal=INT $(MUTATE_FOR) $(BIN)/mutmut run $(if $(FILE),"$(subst /,.,$(FILE:.py=)).*","*__mutmut_*$(DIGIT)") || test $$? = 124
+	$(BIN)/mutmut results | sed '/: not checked/d'
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks

@@ -289,6 +289,15 @@ class Workers(Schema):
     measured = _integer("1 if its tasks were measured there, 0 if distributed's times are used.")
 
 
+class OtherTasks(Schema):
+    """A row per task of a client that was not recorded, on a worker of a cluster that was."""
+
+    computation = _category("The cluster.")
+    worker = _category("The worker, as in `workers`.")
+    start = _seconds("When it started.")
+    stop = _seconds("When it stopped or seceded.")
+
+
 class Threads(Schema):
     """A row per computation and group of threads of the computing process that used CPU.
 
@@ -368,6 +377,7 @@ TABLES: Mapping[str, type[Schema]] = {
     "waits": Waits,
     "pools": Pools,
     "workers": Workers,
+    "other_tasks": OtherTasks,
     "threads": Threads,
     "frames": Frames,
     "call_tree": CallTree,
@@ -532,7 +542,8 @@ WORKER_ACTIVITIES = {
     Activity.TRANSFER: "A free worker of a cluster waited for results from other workers.",
     Activity.OVERHEAD: "A worker was free while a task could have run or a result waited for the "
     "scheduler.",
-    Activity.OTHER: "A worker may have been busy: a task was out and it is not known when it ran.",
+    Activity.OTHER: "A worker may have been busy: a task was out and it is not known when it ran. "
+    "Or one of a cluster ran tasks of clients that are not of the computation.",
     Activity.IDLE: "A worker was free and there was nothing to run.",
 }
 """What the seconds of a worker without a task are divided into."""

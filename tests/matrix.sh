@@ -16,14 +16,27 @@ find_python() {
     exit 1
 }
 
-run() {
+prepare() {
     name=$1 python=$2 dask=$3
-    echo "== $name: $("$python" --version), $dask"
     [ -x ".venv-$name/bin/python" ] || "$python" -m venv ".venv-$name"
     ".venv-$name/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".[test]" "$dask"
-    ".venv-$name/bin/python" -m pytest -q -n 2 --dist worksteal -m "not browser and not once and not truth" -p no:cacheprovider
 }
 
-run oldest "$(find_python 3.10 3.11 3.12 3.13)" "dask[array]==2025.1.0"
-run pinned "$(find_python 3.12 3.13 3.11 3.10)" "dask[array]==2025.3.0"
-run newest "$(find_python 3.13 3.12 3.11 3.10)" "dask[array]"
+run() {
+    name=$1
+    echo "== $name: $(".venv-$name/bin/python" -c 'import sys, dask; print("Python", sys.version.split()[0] + ", dask", dask.__version__)')"
+    ".venv-$name/bin/python" -m pytest -q -n 3 --dist worksteal -m "not browser and not once and not truth and not diagnosis" -p no:cacheprovider
+}
+
+oldest=$(find_python 3.10 3.11 3.12 3.13)
+pinned=$(find_python 3.12 3.13 3.11 3.10)
+newest=$(find_python 3.13 3.12 3.11 3.10)
+
+prepare oldest "$oldest" "dask[array]==2025.1.0"
+# While the first is tested, the others are installed.
+(prepare pinned "$pinned" "dask[array]==2025.3.0" && prepare newest "$newest" "dask[array]") &
+installing=$!
+run oldest
+wait "$installing"
+run pinned
+run newest

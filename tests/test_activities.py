@@ -311,6 +311,7 @@ def recordings(draw):
     return recording_of(rows, workers, end)
 
 
+@pytest.mark.once
 @given(recordings())
 def test_any_schedule_adds_up(recording):
     assert_adds_up(recording)
@@ -331,6 +332,7 @@ def test_any_graph_adds_up(needs, get, workers):
     assert_adds_up(prof.recording)
 
 
+@pytest.mark.once
 def test_a_hundred_thousand_tasks_are_broken_down_in_a_moment():
     count = 100_000
     start = np.arange(count) * 1e-3

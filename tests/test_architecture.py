@@ -12,6 +12,8 @@ import pytest
 
 import dask_diag
 
+pytestmark = pytest.mark.once
+
 PACKAGE = Path(dask_diag.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 

@@ -10,8 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from dask_diag import load
+from dask_diag.cli import main
+from dask_diag.cli.repeat import numbered
 
 from .test_cli_run import diag, environment, script
 
@@ -42,13 +45,25 @@ def test_each_run_is_a_process_with_a_recording_of_its_own():
     assert compared.stdout.startswith("1 run before, 2 runs after")
 
 
-def test_names_have_as_many_digits_as_the_last_and_reports_are_numbered():
-    code = "import dask; dask.delayed(sum)([1]).compute()"
-    done = diag("run", "-q", "--repeat=2", "-o", "a.x.diag", "--report", "p.html", "-c", code)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert sorted(os.listdir()) == ["a.x-1.diag", "a.x-2.diag", "p-1.html", "p-2.html"]
-    from dask_diag.cli.repeat import numbered
+def test_names_have_as_many_digits_as_the_last_and_reports_are_numbered(monkeypatch):
+    started = []
 
+    class Process:
+        def __init__(self, command):
+            started.append(command[command.index("run") + 1 :])
+
+        def wait(self):
+            return 0
+
+    monkeypatch.setattr(subprocess, "Popen", Process)
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    arguments = ["run", "-q", "--repeat=2", "-o", "a.x.diag", "--report", "p.html", "-c", "code"]
+    done = CliRunner().invoke(main, arguments)
+    assert (done.exit_code, done.output) == (0, "")
+    options = ["--interval=0.5", "--waits", "-c", "--", "code"]
+    assert started == [
+        ["--quiet", f"--output=a.x-{n}.diag", f"--report=p-{n}.html", *options] for n in (1, 2)
+    ]
     assert numbered("run.diag", 10)[0::9] == ["run-01.diag", "run-10.diag"]
 
 

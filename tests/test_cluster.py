@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("distributed")
 
 from distributed import Client, LocalCluster, Reschedule, get_client, secede, worker_client
+from distributed import span as distributed_span
 from distributed.metrics import context_meter as meter_of_distributed
 
 import dask_diag
@@ -357,6 +358,41 @@ def test_two_clients_have_their_own_tasks():
     assert len(prof.recording.workers) == 2
 
 
+def test_time_of_other_clients_is_other():
+    """A client that is not recorded, as one of another process, takes one of two threads."""
+    with cluster(workers=1, threads=2) as one, Profiler() as prof:
+        with Client(one.cluster, set_as_default=False) as two:
+            (session,) = [each for each in prof.clusters.sessions if each.client is two]
+            two.sync(session.finish)
+            key = "secret-key"
+            slept = two.submit(time.sleep, 0.5, key=key)
+            one.gather(one.map(time.sleep, [0.05 + n / 1e6 for n in range(10)]))
+            slept.result()
+    recording = prof.recording
+    assert key not in recording.tasks.key.tolist()
+    (other,) = recording.other_tasks.to_dicts()
+    assert other["stop"] - other["start"] >= 0.5
+    (computation,) = recording.computations.to_dicts()
+    shared = min(other["stop"], computation["stop"]) - max(other["start"], computation["start"])
+    assert seconds_by_activity(recording)["other"] == pytest.approx(shared, rel=0.05)
+    assert_adds_up(recording)
+
+
+def test_time_of_another_recorded_client_is_other():
+    with (
+        cluster(workers=1, threads=2) as one,
+        Client(one.cluster, set_as_default=False) as two,
+        Profiler() as prof,
+    ):
+        slept = two.submit(time.sleep, 0.3)
+        one.submit(spin, 0.1).result()
+        slept.result()
+    recording = prof.recording
+    # Of the time in which both ran, each has one thread and sees the other on the other one.
+    assert seconds_by_activity(recording)["other"] > 0.15
+    assert_adds_up(recording)
+
+
 def test_two_profilers_record_the_same_once():
     with cluster() as client, Profiler() as one, Profiler() as two:
         client.submit(spin, 0.01).result()
@@ -387,6 +423,36 @@ def test_record_streams_what_it_pulls():
     assert_adds_up(written)
 
 
+@pytest.mark.parametrize("scheduler", ["cluster", "threads"])
+def test_spans_are_those_of_the_program(scheduler):
+    with cluster() as client, Profiler() as prof:
+        get = client.get if scheduler == "cluster" else "threads"
+        with dask_diag.span("load"), dask_diag.span("parse"):
+            dask.delayed(spin)(0.001).compute(scheduler=get)
+        with distributed_span("fit"):
+            dask.delayed(abs)(1).compute(scheduler=get)
+        dask.delayed(max)(1, 2).compute(scheduler=get)
+    recording = prof.recording
+    names = dict(zip(recording.tasks.function.tolist(), recording.tasks.span.tolist(), strict=True))
+    default = "default" if scheduler == "cluster" else ""
+    assert (names["spin"], names["abs"]) == ("load/parse", "fit")
+    assert names["max"] in ("", default)
+
+
+def test_spans_of_one_burst_are_those_of_their_tasks():
+    with cluster() as client, Profiler() as prof:
+        with dask_diag.span("one"):
+            first = client.submit(time.sleep, 0.05)
+        with dask_diag.span("two"):
+            second = client.submit(spin, 0.01)
+        third = client.submit(abs, 1)
+        client.gather([first, second, third])
+    recording = prof.recording
+    names = dict(zip(recording.tasks.function.tolist(), recording.tasks.span.tolist(), strict=True))
+    assert names == {"sleep": "one", "spin": "two", "abs": ""}
+    assert len(recording.computations) == 1
+
+
 def test_views_show_what_ran():
     with cluster() as client, Profiler() as prof:
         client.gather(client.map(spin, [0.001 + n / 1e6 for n in range(10)]))
@@ -399,7 +465,7 @@ def test_asynchronous_clients():
     async def main():
         async with (
             LocalCluster(
-                n_workers=1, processes=False, dashboard_address=None, asynchronous=True
+                n_workers=1, processes=False, dashboard_address=":0", asynchronous=True
             ) as local,
             Client(local, asynchronous=True) as client,
         ):

@@ -558,6 +558,7 @@ def test_a_second_environment_is_said_to_differ():
     assert Recording.combine([one, one, NOTHING]).notices == ()
 
 
+@pytest.mark.once
 def test_combining_a_million_tasks_takes_no_time_a_task():
     count, parts = 100_000, []
     for number in range(10):

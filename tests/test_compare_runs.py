@@ -165,16 +165,16 @@ def failing(builds, seed, runs=5, noise=0.03, slower=1.0, above=0.1):
 @pytest.mark.parametrize("noise", [0.03, 0.1, 0.3])
 @pytest.mark.parametrize("runs", [2, 5])
 def test_unchanged_programs_fail_in_2_of_100_builds_at_most(runs, noise):
-    assert failing(150, seed=runs, runs=runs, noise=noise) <= 0.02 * 150
+    assert failing(100, seed=runs, runs=runs, noise=noise) <= 0.02 * 100
 
 
 def test_also_at_zero_percent():
-    assert failing(200, seed=7, above=0.0) <= 0.02 * 200
+    assert failing(100, seed=7, above=0.0) <= 0.02 * 100
 
 
 # Of 1,000: 97%.
 def test_a_tenth_is_found_in_9_of_10_builds():
-    assert failing(200, seed=8, slower=1.1) >= 0.92 * 200
+    assert failing(100, seed=8, slower=1.1) >= 0.92 * 100
 
 
 def test_a_twentieth_fails_a_gate_of_a_tenth_less_often_with_more_runs():

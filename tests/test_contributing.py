@@ -9,6 +9,8 @@ import pytest
 
 import dask_diag
 
+pytestmark = pytest.mark.once
+
 PACKAGE = Path(dask_diag.__file__).parent
 ROOT = PACKAGE.parent
 TEXT = (ROOT / "CONTRIBUTING.rst").read_text(encoding="utf-8")

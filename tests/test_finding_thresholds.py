@@ -246,6 +246,14 @@ def test_io_bound_is_guessed_of_tasks_that_hardly_compute(cpu):
     assert (finding and finding.severity) == ("medium" if cpu < 0.15 else None)
 
 
+def test_what_other_programs_took_is_not_said_to_be_io():
+    recording = two_at_once(cpu=0.1)
+    columns = {name: recording.computations[name] for name in recording.computations.columns}
+    busy = filled_table("computations", {**columns, "others_cpu": [1.7]})
+    assert "io-bound" in found(recording)
+    assert "io-bound" not in found(replace(recording, computations=busy))
+
+
 def test_io_that_was_metered_needs_no_guess():
     recording = two_at_once(cpu=0.4)
     metrics = {
@@ -395,6 +403,11 @@ def test_serial_chain(tasks, stop, severity):
         assert "4 dependent tasks" in finding.evidence
 
 
+def test_a_chain_loses_no_more_than_the_cpus_could_do():
+    assert "serial-chain" in found(run(chain(4, 0.3), cpus=2))
+    assert "serial-chain" not in found(run(chain(4, 0.3), cpus=1))
+
+
 @pytest.mark.parametrize(("longest", "is_chain"), [(0.49, True), (0.51, False)])
 def test_a_chain_of_which_one_task_is_most_is_no_serial_chain(longest, is_chain):
     rest = (1 - longest) / 2
@@ -419,6 +432,42 @@ def test_a_straggler_takes_three_times_the_median_of_three_others(seconds, other
     lost = (seconds - 0.4) * others / (others + 1)
     assert found(recording)[code].seconds_lost == pytest.approx(lost)
     assert found(recording)[code].severity == "high"
+
+
+def in_batches(sizes):
+    """Tasks of a second, sent to a process each in batches of these sizes."""
+    tasks = [
+        Task(n, n + 1, 0.1, worker=worker, collected=size)
+        for worker, size in enumerate(sizes)
+        for n in range(size)
+    ]
+    recording = run(tasks, scheduler="processes")
+    columns = {name: recording.tasks[name] for name in recording.tasks.columns}
+    at_once = filled_table("tasks", {**columns, "submitted": [0.0] * len(tasks)})
+    return replace(recording, tasks=at_once)
+
+
+def test_single_tasks_are_advised_where_batches_are_uneven():
+    uneven = found(in_batches([6, 2]))["imbalance"]
+    assert uneven.advice.startswith("set chunksize=1, predicted to save 2.00 s")
+    assert uneven.kind == "about"
+    assert uneven.seconds_lost == pytest.approx(2)
+    assert uneven.where.intervals == ((2.0, 6.0),)
+    single = found(in_batches([2, 1]))["imbalance"]
+    assert "chunksize=1 alone is not predicted to help" in single.advice
+    assert single.kind == "at most"
+
+
+def test_a_straggler_is_simulated_in_parts(monkeypatch):
+    finding = found(straggling(1.25))["straggler"]
+    assert finding.kind == "about"
+    assert finding.where.workers == ("thread-1",)
+    assert finding.advice.startswith("check that task's input")
+    # What is not simulated was measured: the idle time of others.
+    monkeypatch.setattr("dask_diag.analysis.analysis.MOST_SIMULATED", 3)
+    measured = found(straggling(1.25))["straggler"]
+    assert measured.kind == "at most"
+    assert measured.seconds_lost == pytest.approx(finding.seconds_lost)
 
 
 def test_a_straggler_must_cost_time():
@@ -679,6 +728,33 @@ def test_the_pools_took_no_more_than_they_used():
     finding = found(with_threads(0.18, waited=0.9))["thread-oversubscription"]
     assert finding.seconds_lost == pytest.approx(0.18 / 2)
     assert finding.severity == "low"
+
+
+@pytest.mark.parametrize("others", [0.0, 0.5, 1.0])
+def test_no_second_of_waiting_is_that_of_pools_and_of_other_programs(others):
+    """Both used CPUs that two tasks waited for, half of their time."""
+    recording = with_threads(0.5, waited=0.5)
+    columns = {name: recording.computations[name] for name in recording.computations.columns}
+    shared = filled_table("computations", {**columns, "others_cpu": [others]})
+    both = found(replace(recording, computations=shared))
+    pools = both["thread-oversubscription"].seconds_lost
+    programs = both["busy-machine"].seconds_lost if others else 0.0
+    # The waits are of one second, each competitor's share that of the CPU that it used.
+    assert pools == pytest.approx(min(0.5, 0.5 / (0.5 + others)) / 2, abs=0.03)
+    assert programs == pytest.approx(others / (0.5 + others) / 2, abs=0.03)
+    assert pools + programs <= 0.5 + 1e-6
+
+
+def test_the_profilers_have_their_part_of_the_waits():
+    recording = with_threads(0.5, waited=0.5)
+    own = {"computation": "c", "kind": "dask_diag", "name": "x", "threads": 1, "cpu_seconds": 1.5}
+    threads = recording.threads
+    rows = {name: [*threads[name].tolist(), own[name]] for name in threads.columns}
+    shared = replace(recording, threads=filled_table("threads", rows))
+    alone = found(recording)["thread-oversubscription"].seconds_lost
+    less = found(shared)["thread-oversubscription"].seconds_lost
+    assert alone == pytest.approx(0.25)
+    assert less == pytest.approx(0.125)
 
 
 @pytest.mark.parametrize("share", [0.099, 0.101])

@@ -8,6 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dask_diag.analysis import program_lines
+from dask_diag.capture.sampling import caller_walker
+
 from .stacks import BUILT_IN, CORE, LEAF, MAIN, recording_of_stacks
 from .tables import filled_table
 from .test_finding_thresholds import Task, found, run
@@ -180,3 +183,17 @@ def test_unknown_seconds_are_no_pool_startup(monkeypatch):
         "dask_diag.analysis.analysis.Analysis.seconds_saved", lambda *_, **__: math.nan
     )
     assert "pool-startup" not in found(in_processes(0.5, 0.5))
+
+
+def test_the_start_of_profilers_is_no_slow_start():
+    own = ("(dask_diag)", "", 0, 0)
+    rows = [("before computations", [MAIN, own], 0.4), ("before computations", [MAIN], 0.6)]
+    finding = found(sampled(moved(run([Task(0, 1)]), 1.0), rows))["slow-start"]
+    assert finding.seconds_lost == pytest.approx(0.6)
+    assert "600 ms of 1.60 s" in finding.evidence
+    rows = [("before computations", [MAIN, own], 0.6), ("before computations", [MAIN], 0.4)]
+    assert "slow-start" not in found(sampled(moved(run([Task(0, 1)]), 1.0), rows))
+
+
+def test_the_line_of_own_calls_is_that_of_stacks():
+    assert caller_walker.OWN_CALLS.name == program_lines.OWN_CALLS

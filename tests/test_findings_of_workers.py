@@ -81,12 +81,14 @@ def test_lock_bound_names_the_line_outside_the_standard_library():
         [
             ((0.0, 2.0), "copy", [MAIN, wait], 1.0, 0.0),
             ((0.0, 2.0), "copy", [LEAF, wait], 0.5, 0.0),
+            ((0.0, 2.0), "copy", [("update", "/code/update.py", 9, 1), LEAF], 0.25, 0.0),
             ((0.0, 2.0), "copy", [("compute", "/code/compute.py", 2, 1)], 2.0, 2.0),
         ]
     )
     tables = {name: getattr(stacks, name) for name in ("frames", "call_tree", "samples")}
     evidence = found(replace(recording, **tables))["lock-bound"].evidence
-    assert "in main (~/code/main.py:5)" in evidence
+    # Only what waits is named, the line with most of it first; of the standard library, no line.
+    assert "in main (~/code/main.py:5) and update (/code/update.py:9). Mostly" in evidence
 
 
 @pytest.mark.parametrize(("used", "is_found"), [(0.16, True), (0.19, False)])
@@ -143,6 +145,29 @@ def test_too_few_threads_needs_tasks_that_mostly_wait(cpu, is_found):
 )
 def test_more_threads_are_not_advised_where_they_do_not_help(recording):
     assert "too-few-threads" not in found(recording)
+
+
+@pytest.mark.parametrize(("locked", "is_found"), [(0.09, True), (0.11, False)])
+def test_more_threads_would_wait_for_the_same_lock(locked, is_found):
+    recording = with_waits(sleeping(16), "sleep")
+    columns = {name: recording.waits[name] for name in recording.waits.columns}
+    is_sampled = columns["samples"] > 0
+    count = int(is_sampled.sum())
+    mixed = {
+        "task": [*columns["task"], *columns["task"][is_sampled]],
+        "activity": [*columns["activity"].tolist(), *["lock-wait"] * count],
+        "seconds": [
+            *np.where(is_sampled, columns["seconds"] * (1 - locked), columns["seconds"]),
+            *(columns["seconds"][is_sampled] * locked),
+        ],
+        "samples": [*columns["samples"] * 100, *columns["samples"][is_sampled] * 100],
+    }
+    mixed["samples"] = [
+        round(100 * seconds) if name != "cpu-wait" else 0
+        for name, seconds in zip(mixed["activity"], mixed["seconds"], strict=True)
+    ]
+    other = replace(recording, waits=filled_table("waits", mixed))
+    assert ("too-few-threads" in found(other)) == is_found
 
 
 def test_threads_are_advised_in_place_of_the_synchronous_scheduler():

@@ -14,7 +14,7 @@ from dask_diag import ResourceProfiler, visualize
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.table import Table
 from dask_diag.views.plots.tasks.columns import FULL, LANE, tasks_in_lanes
-from dask_diag.views.theme.colors import color_of
+from dask_diag.views.theme.colors import FunctionColors
 
 from .javascript import changed_by_javascript, needs_node
 from .test_browser import browser, frames, opened, tooltip  # noqa: F401
@@ -157,11 +157,12 @@ def layers(count=6000):
     return replace(recording_of(Table(columns), 1), stop=2.0)
 
 
-def test_a_pixel_has_the_colour_the_share_of_cpu_and_how_busy_the_worker_was(opened):  # noqa: F811
+def test_a_column_of_pixels_is_as_high_as_the_worker_was_busy_and_pale_where_off_the_cpu(opened):  # noqa: F811
     reported = state(opened(layers(), plots=["tasks"]))
     (image,) = reported["images"]
     rows, width = image["shape"]
     assert reported["at"] == [0, 2]
+    colors = FunctionColors(["a", "b"])
 
     def pixel(row, column):
         value = image["pixels"][row * width + column]
@@ -169,15 +170,15 @@ def test_a_pixel_has_the_colour_the_share_of_cpu_and_how_busy_the_worker_was(ope
         return f"#{red:02x}{green:02x}{blue:02x}", round(alpha / 255, 2)
 
     first, last = width // 4, 3 * width // 4
-    for row, faintest in ((0, 0), (rows - 1, 0.5)):
-        assert pixel(row, first) == (color_of("a"), 1.0)
-        color, strength = pixel(row, last)
-        assert color == color_of("b")
-        assert strength == pytest.approx(max(0.35 * 0.5, faintest), abs=0.05)
+    for row in range(rows):
+        assert pixel(row, first) == (colors["a"], 1.0)
+    assert pixel(rows - 1, last) == (colors["b"], 0.35)
+    assert pixel(rows // 2 + 2, last) == (colors["b"], 0.35)
+    assert pixel(rows // 2 - 2, last)[1] == 0
 
 
 @pytest.mark.parametrize("share", [0.03, 0.25, 1.0])
-def test_the_colour_is_as_strong_as_the_worker_was_busy_and_one_task_is_seen(opened, share):  # noqa: F811
+def test_the_height_is_the_share_of_time_and_one_task_is_seen(opened, share):  # noqa: F811
     """Up to 1 s 20,000 tasks are, all CPU, for `share` of the time; at 1.5 s one is alone."""
     count = 20_000
     start = np.append(np.arange(count) / count, 1.5)
@@ -186,14 +187,14 @@ def test_the_colour_is_as_strong_as_the_worker_was_busy_and_one_task_is_seen(ope
     (image,) = state(opened(recording, plots=["tasks"]))["images"]
     rows, width = image["shape"]
     alpha = (np.array(image["pixels"]).reshape(rows, width) >> 24 & 255) / 255
-    early = alpha[:, 5 : width // 2 - 5]
-    assert early[:-1] == pytest.approx(share, abs=0.1 * share + 0.005)
-    assert early[-1] == pytest.approx(max(share, 0.5), abs=0.1)
+    assert set(np.unique(alpha)) == {0.0, 1.0}
+    heights = alpha.sum(axis=0)
+    assert heights[5 : width // 2 - 5] == pytest.approx(max(1, share * rows), abs=1)
+    assert (alpha == np.sort(alpha, axis=0)).all(), "columns stand on the ground"
     late = alpha[:, width // 2 + 5 :]
     (column,) = np.flatnonzero(late.any(axis=0))
     assert column == pytest.approx(width / 4 - 5, abs=2)
-    assert late[-1, column] >= 0.5
-    assert late[:-1, column].max() < 0.05
+    assert late[:, column].sum() == 1
 
 
 def test_hovering_pixels_shows_of_the_tasks_in_them(opened):  # noqa: F811

@@ -449,6 +449,7 @@ def seconds_by_block(turns):
     return found
 
 
+@pytest.mark.once
 @settings(max_examples=60)
 @given(st.permutations([*"aabbccdd"]))
 @example(["a", "b", "c", "a", "c", "b", "d", "d"])

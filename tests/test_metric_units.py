@@ -153,6 +153,7 @@ def test_the_unit_is_known_while_the_file_is_written(tmp_path):
         assert load(tmp_path / "run.diag").metric_unit == "lines"
 
 
+@pytest.mark.once
 def test_a_report_shows_the_unit(tmp_path):
     with performance_report(tmp_path / "page.html", metric=lines, metric_name="loc", unit="lines"):
         dask.threaded.get(GRAPH, ("c", 0))

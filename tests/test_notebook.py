@@ -275,6 +275,7 @@ def test_the_example_runs(tmp_path, monkeypatch):
     nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed")
     notebook = nbformat.read(EXAMPLE, as_version=4)
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLE.parent.parent))
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
     nbclient.NotebookClient(
         notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}
     ).execute()

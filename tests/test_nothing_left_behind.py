@@ -9,6 +9,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
 LEAKS = """
 import multiprocessing, threading, time
 from pathlib import Path
@@ -77,6 +79,7 @@ def test_callback():
 """
 
 
+@pytest.mark.once
 def test_each_leak_is_an_error_and_a_truth_is_measured_three_times_at_most(tmp_path):
     path = tmp_path / "test_leaks.py"
     path.write_text(textwrap.dedent(LEAKS))

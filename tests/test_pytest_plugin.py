@@ -69,10 +69,8 @@ def test_each_test_that_computes_is_recorded(session, workers):
 
 
 def test_the_folder_can_be_named(session):
-    session(TESTS, "--dask-diag", "--dask-diag-dir", "some/where").assert_outcomes(
-        passed=4, failed=1
-    )
-    assert len(names("some/where")) == 4
+    session(TESTS, "-k", "computes", "--dask-diag", "--dask-diag-dir", "some/where")
+    assert len(names("some/where")) == 1
     Path("file").write_text("")
     result = session(TESTS, "--dask-diag", "--dask-diag-dir=file/folder")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -115,11 +113,8 @@ def test_skipped():
 )
 
 
-@pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["alone", "xdist"])
-def test_limits_fail_tests_with_the_summary(session, workers):
-    result = session(
-        LIMITS, "-k", "slow or within or memory or findings or own or skipped", *workers
-    )
+def test_limits_fail_tests_with_the_summary(session):
+    result = session(LIMITS, "-k", "slow or within or memory or findings or own or skipped")
     result.assert_outcomes(passed=1, failed=4, skipped=1)
     text = result.stdout.str()
     assert "dask_diag: wall " in text
@@ -135,32 +130,36 @@ def test_limits_fail_tests_with_the_summary(session, workers):
 
 
 def test_a_test_above_its_limit_names_its_recording(session):
-    result = session(LIMITS, "-k", "slow", "--dask-diag")
+    result = session(LIMITS, "-k", "slow", "--dask-diag", "-n", "1")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["recording: *test_slow*.diag"])
     (name,) = names()
     assert len(load(f"dask-diag/{name}").tasks) == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("3", "expected keywords max_wall, max_memory and no, found 3"),
-        ("wall=3", "expected max_wall, max_memory or no, found 'wall'"),
-        ("max_wall='3'", "max_wall: expected seconds, a number above 0, found '3'"),
-        ("max_wall=-1", "max_wall: expected seconds, a number above 0, found -1"),
-        ("max_memory='2 GX'", "max_memory: expected bytes, or text such as '2 GB'"),
-        ("max_memory='1.2.3 GB'", "max_memory: expected bytes, or text such as '2 GB'"),
-        ("no=['slow']", "no: there is no finding 'slow'; there are "),
-        ("no=3", "no: expected codes of findings, such as ['tasks-too-small'], found 3"),
-    ],
-)
-def test_marks_without_meaning_are_errors(session, arguments, message):
-    result = session(
-        f"import pytest\n@pytest.mark.dask_diag({arguments})\ndef test_it():\n    open('ran', 'w')\n"
+WITHOUT_MEANING = {
+    "3": "expected keywords max_wall, max_memory and no, found 3",
+    "wall=3": "expected max_wall, max_memory or no, found 'wall'",
+    "max_wall='3'": "max_wall: expected seconds, a number above 0, found '3'",
+    "max_wall=-1": "max_wall: expected seconds, a number above 0, found -1",
+    "max_memory='2 GX'": "max_memory: expected bytes, or text such as '2 GB'",
+    "max_memory='1.2.3 GB'": "max_memory: expected bytes, or text such as '2 GB'",
+    "no=['slow']": "no: there is no finding 'slow'; there are ",
+    "no=3": "no: expected codes of findings, such as ['tasks-too-small'], found 3",
+}
+
+
+def test_marks_without_meaning_are_errors(session):
+    tests = "".join(
+        f"@pytest.mark.dask_diag({arguments})\ndef test_{n}():\n    open('ran', 'w')\n"
+        for n, arguments in enumerate(WITHOUT_MEANING)
     )
-    result.assert_outcomes(errors=1)
-    assert f"mark dask_diag: {message}" in result.stdout.str()
+    result = session(f"import pytest\n{tests}")
+    result.assert_outcomes(errors=len(WITHOUT_MEANING))
+    text = result.stdout.str()
+    assert text.count("such as '2 GB'") >= 2
+    for message in WITHOUT_MEANING.values():
+        assert f"mark dask_diag: {message}" in text
     assert not Path("ran").exists()
 
 

@@ -130,6 +130,7 @@ def test_who_reads_while_a_computation_ends_spoils_nothing_for_who_reads_later(m
     assert len(prof.results) == 3
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("order", [1, -1], ids=["tasks first", "cache first"])
 def test_who_reads_at_any_line_of_the_end_sees_all_tasks(order):
     prof, cprof, sprof = Profiler(), CacheProfiler(), SamplingProfiler(interval=0.01)
@@ -188,6 +189,7 @@ class Stream:
 HELD = {key: function for key, function in Failing.functions.items() if function in ("add", "inc")}
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("order", [1, -1], ids=["tasks first", "cache first"])
 def test_what_is_written_at_any_line_of_the_end_has_all_tasks(order):
     prof, cprof = Profiler(), CacheProfiler()
@@ -204,6 +206,7 @@ def test_what_is_written_at_any_line_of_the_end_has_all_tasks(order):
     assert sum(map(len, stream.cache)) == 3
 
 
+@pytest.mark.once
 def test_who_reads_at_any_line_of_a_computation_sees_all_tasks_that_were_submitted():
     """A task that was seen once is seen from then on, once, and no line raises."""
     diagnostics = prof, cprof, sprof = Profiler(), CacheProfiler(), SamplingProfiler(interval=0.01)
@@ -265,6 +268,7 @@ class EndsAtOnce:
             self._thread.result()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("what", ["tasks", "stacks", "cache", "written", "results", "share"])
 def test_a_computation_that_ends_at_any_line_of_a_read_is_read_whole(what):
     expected = {
@@ -370,6 +374,7 @@ def assert_metered(recording):
     assert len(metrics) >= len(done)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("what", ["tasks", "cache", "written"])
 def test_tasks_that_are_collected_at_any_line_of_a_read_are_read_once_and_as_they_are(what):
     def make():
@@ -406,6 +411,7 @@ def test_tasks_that_are_collected_at_any_line_of_a_read_are_read_once_and_as_the
     assert at_each_line(make, files=READING, outside=LOCKED) > 20
 
 
+@pytest.mark.once
 def test_errors_of_a_metric_may_be_counted_while_they_are_read():
     def refuse(number):
         raise ValueError(str(number))

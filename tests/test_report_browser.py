@@ -68,8 +68,10 @@ def opened(browser, pages):
         context.close()
 
 
-@pytest.mark.parametrize("name", ["real", "hostile", "stacks", "many"])
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [*((name, "phone") for name in ("real", "hostile", "stacks", "many")), ("real", "desk")],
+)
 def test_nothing_is_wider_than_the_window(opened, name, size):
     page = opened(name, size)
     for fold in page.query_selector_all("summary"):
@@ -130,8 +132,7 @@ def test_all_text_is_read_easily_in_a_light_and_a_dark_scheme(opened, scheme):
     assert set(inks) == {"#1c1e21" if scheme == "light" else "#e6e8ea"}
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("size", "scheme"), [("phone", "light"), ("desk", "dark")])
 def test_no_figure_is_white_in_a_dark_scheme_nor_dark_in_a_light_one(opened, scheme, size):
     page = opened("real", size, scheme)
     for fold in page.query_selector_all("summary"):
@@ -218,9 +219,8 @@ def test_a_link_goes_to_its_section_below_the_bar(opened):
     assert page.evaluate("document.querySelector('nav').getBoundingClientRect().top") == 0
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_hostile_text_stays_text(opened, size):
-    page = opened("hostile", size)
+def test_hostile_text_stays_text(opened):
+    page = opened("hostile")
     assert page.evaluate("window.pwned") is None
     assert page.evaluate("document.querySelectorAll('img').length") == 0
 
@@ -245,3 +245,45 @@ def test_many_tasks_show_how_they_are_drawn_in_lines_that_fit(opened):
     assert lines[0].startswith("20,000 tasks in view")
     assert len(lines) > 3
     assert max(map(len, lines)) <= 60
+
+
+VIEW = """() => {
+    const plot = Bokeh.documents[0].get_model_by_name("workers")
+    const shaded = plot.center.filter((m) => m.name?.startsWith("finding-") && m.visible)
+    return {shaded: shaded.map((m) => [m.left, m.right]), view: [plot.x_range.start, plot.x_range.end]}
+}"""
+
+
+def test_pointing_at_a_finding_shades_its_times_and_its_button_zooms_there(opened):
+    page = opened("many")
+    whole = page.evaluate(VIEW)["view"]
+    cards = page.query_selector_all("[data-finding]")
+    shown = [card for card in cards if card.query_selector("button:not([hidden])")]
+    assert shown
+    assert page.evaluate(VIEW)["shaded"] == []
+    shown[0].hover()
+    shaded = page.evaluate(VIEW)["shaded"]
+    assert shaded
+    assert all(0 <= left < right <= whole[1] for left, right in shaded)
+    button = shown[0].query_selector("button")
+    button.focus()
+    page.keyboard.press("Enter")
+    start, end = page.evaluate(VIEW)["view"]
+    assert start <= min(left for left, _ in shaded)
+    assert end >= max(right for _, right in shaded)
+    page.mouse.move(0, 0)
+    button.evaluate("(element) => element.blur()")
+    assert page.evaluate(VIEW)["shaded"] == []
+
+
+def test_all_plots_over_time_move_together(opened):
+    page = opened("real")
+    starts = """() => [...Bokeh.documents[0].roots()].flatMap((root) => [...root.references()])
+        .filter((m) => m.type === "Figure" && m.x_range.bounds).map((m) => m.x_range.start)"""
+    before = page.evaluate(starts)
+    assert len(before) >= 4
+    page.evaluate("""() => { const range = Bokeh.documents[0].get_model_by_name("workers").x_range
+        range.setv({start: range.end / 2, end: range.end}) }""")
+    after = page.evaluate(starts)
+    assert len(set(after)) == 1
+    assert after[0] > before[0]

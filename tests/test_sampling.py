@@ -109,7 +109,8 @@ def own_threads():
 @pytest.mark.parametrize("get", SCHEDULERS)
 def test_30_to_70(get, retried):
     def measure():
-        _, sprof = sampled({("work", 0): (some_and_more, 5.0)}, get)
+        # Of 1,500 samples a share of 30% varies by 1.2%.
+        _, sprof = sampled({("work", 0): (some_and_more, 3.0)}, get, interval="2ms")
         cpu = seconds_by_name(sprof, "total_cpu")
         wall = seconds_by_name(sprof)
         for seconds in (cpu, wall):
@@ -184,7 +185,7 @@ def letters_for(seconds):
 
 @pytest.mark.once
 @pytest.mark.truth
-@pytest.mark.parametrize(("get", "expected"), [*zip(SCHEDULERS, [1.0, 3.0, 1.0], strict=True)])
+@pytest.mark.parametrize(("get", "expected"), [*zip(SCHEDULERS, [1.0, 1.5, 1.0], strict=True)])
 def test_a_call_that_keeps_the_lock_is_seen(get, expected):
     prof, sprof = sampled({("re", 0): (match_for_long, letters_for(expected))}, get)
     seconds = seconds_by_name(sprof)

@@ -95,6 +95,12 @@ def test_the_faster_setting_is_found_with_its_gain():
     assert result.best.shell_lines() == ["export VARIABLE_a=1"]
 
 
+def test_a_setting_that_is_asked_for_twice_is_tried_once():
+    program = Simulated(noise=0.05)
+    result = program.tune([*settings("a", "b"), Setting("again", {"VARIABLE_a": "1"})])
+    assert sorted(verdicts(result)) == ["a", "as it is", "b"]
+
+
 def test_runs_are_interleaved_and_each_round_starts_with_another():
     program = Simulated(noise=0.05)
     program.tune(settings("a", "b"))

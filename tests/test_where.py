@@ -74,16 +74,16 @@ def test_an_unknown_loss_is_none_in_plain_data():
     assert finding.to_dict()["seconds_lost"] is None
 
 
-def test_a_location_shows_the_longest_intervals_and_a_few_names():
-    where = Where(
-        tuple((10.0 + n, 10.1 + n + n / 10) for n in range(5)),
-        tuple(f"thread-{n}" for n in range(6)),
-        ("named", "other\n"),
-    )
-    finding = Finding("straggler", "low", 1.0, "of named", "", kind="about", where=where)
-    assert location(finding, 10.0) == (
-        "2.00 s to 2.30 s, 3.00 s to 3.40 s, 4.00 s to 4.50 s and 2 more; "
-        "on thread-0, thread-1, thread-2, thread-3 and 2 more; in other\\n"
+def test_a_location_names_times_and_workers_if_they_are_few():
+    intervals = tuple((10.0 + n, 10.1 + n + n / 10) for n in range(5))
+    workers = tuple(f"thread-{n}" for n in range(6))
+    functions = ("named", "other\n", "one", "two", "three", "four")
+    many = Where(intervals, workers, functions)
+    finding = Finding("straggler", "low", 1.0, "of named", "", kind="about", where=many)
+    assert location(finding, 10.0) == "in other\\n, one, two, three and 1 more"
+    few = Where(intervals[:2], workers[:2], ("named",))
+    assert location(replace(finding, where=few), 10.0) == (
+        "0 s to 100 ms, 1.00 s to 1.20 s; on thread-0, thread-1"
     )
     assert location(replace(finding, where=Where()), 10.0) == ""
 

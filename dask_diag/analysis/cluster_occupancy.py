@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_diag.analysis.grouping import rows_by
+from dask_diag.analysis.task_times import worker_stop_times
 from dask_diag.analysis.transfers import Interval
 from dask_diag.analysis.worker_states import Occupancy, TaskTimes, open_intervals
 from dask_diag.columns import FloatArray, IntArray
@@ -22,6 +23,7 @@ from dask_diag.schema import Activity
 __all__ = ["ClusterCapacity", "sweep_cluster"]
 
 _NO_ROWS: IntArray = np.zeros(0, np.int64)
+_NONE: Interval = (np.zeros(0), np.zeros(0))
 
 
 class ClusterCapacity:
@@ -34,6 +36,16 @@ class ClusterCapacity:
         between = np.flatnonzero(transfers.activity.where(Activity.TRANSFER))
         self._transfers = transfers.rows(between)
         self._transfers_to = rows_by(self._transfers.destination)
+        self._tasks = recording.tasks
+        self._stops = worker_stop_times(recording)
+        self._clusters = dict(
+            zip(
+                recording.computations.computation.tolist(),
+                recording.computations.cluster.tolist(),
+                strict=True,
+            )
+        )
+        self._others = recording.other_tasks
 
     def workers(self, cluster: str) -> list[_Worker]:
         """Those of a cluster, whenever they were there."""
@@ -46,6 +58,31 @@ class ClusterCapacity:
         rows = self._transfers_to.get(worker, _NO_ROWS)
         return self._transfers.start[rows], self._transfers.stop[rows]
 
+    def others(self, cluster: str, computation: str) -> dict[str, Interval]:
+        """When workers of a cluster ran tasks that are not of a computation, by worker."""
+        tasks, others = self._tasks, self._others
+        elsewhere = [
+            name != computation and self._clusters.get(name) == cluster
+            for name in tasks.computation.values
+        ]
+        rows = np.flatnonzero(np.array(elsewhere, bool)[tasks.computation.codes])
+        lanes = tasks.worker[rows]
+        found: dict[str, list[Interval]] = {}
+        for worker, of_worker in rows_of_workers(lanes.codes, lanes.values).items():
+            at = rows[of_worker][~np.isnan(tasks.start[rows[of_worker]])]
+            found.setdefault(worker, []).append((tasks.start[at], self._stops[at]))
+        unrecorded = others.rows(others.computation.where(cluster))
+        for worker, of_worker in rows_by(unrecorded.worker).items():
+            times = unrecorded.start[of_worker], unrecorded.stop[of_worker]
+            found.setdefault(worker, []).append(times)
+        return {
+            worker: (
+                np.concatenate([start for start, _ in intervals]),
+                np.concatenate([stop for _, stop in intervals]),
+            )
+            for worker, intervals in found.items()
+        }
+
 
 class _Worker(NamedTuple):
     name: str
@@ -55,11 +92,15 @@ class _Worker(NamedTuple):
 
 
 class _Sent(NamedTuple):
-    """What was sent to one worker: tasks, when they were, and when results moved to it."""
+    """Tasks that were sent to one worker, when, and what else happened there.
+
+    `moving` is when results moved to it, `others` when it ran tasks of other computations.
+    """
 
     rows: IntArray
     submitted: FloatArray
     moving: Interval
+    others: Interval
 
 
 class _States(NamedTuple):
@@ -79,9 +120,10 @@ def sweep_cluster(
     computations = recording.computations
     start, stop = float(computations.start[index]), float(computations.stop[index])
     lanes = recording.tasks.worker[tasks.rows]
-    rows_of = _rows_of_workers(lanes.codes, lanes.values)
+    rows_of = rows_of_workers(lanes.codes, lanes.values)
     submitted = recording.tasks.submitted[tasks.rows]
     queued = np.nan_to_num(recording.tasks.queued[tasks.rows])
+    others = capacity.others(computations.cluster[index], computations.computation[index])
     sweeps = []
     known = set()
     for worker in capacity.workers(computations.cluster[index]):
@@ -89,12 +131,13 @@ def sweep_cluster(
         known.add(worker.name)
         if (worker.left <= start or worker.joined >= stop) and not len(rows):
             continue
-        sent = _Sent(rows, submitted[rows], capacity.transfers_to(worker.name))
+        moving, of_others = capacity.transfers_to(worker.name), others.get(worker.name, _NONE)
+        sent = _Sent(rows, submitted[rows], moving, of_others)
         sweeps.append(_sweep_worker(worker, tasks, sent, start, stop))
     for name, rows in rows_of.items():
         if name not in known:
             worker = _Worker(name, start, np.nan, 0)
-            sent = _Sent(rows, submitted[rows], (np.zeros(0), np.zeros(0)))
+            sent = _Sent(rows, submitted[rows], _NONE, _NONE)
             sweeps.append(_sweep_worker(worker, tasks, sent, start, stop))
     waiting = submitted - queued, submitted
     times, (in_queue,) = open_intervals([waiting], start, stop)
@@ -118,7 +161,7 @@ def sweep_cluster(
     )
 
 
-def _rows_of_workers(codes: IntArray, lanes: Sequence[str]) -> dict[str, IntArray]:
+def rows_of_workers(codes: IntArray, lanes: Sequence[str]) -> dict[str, IntArray]:
     """The rows of the tasks of each worker; a lane is a worker's name and a thread's."""
     names = [str(lane).rpartition("/")[0] for lane in lanes]
     rows: dict[str, IntArray] = {}
@@ -136,7 +179,7 @@ def _sweep_worker(
     start: float,
     stop: float,
 ) -> tuple[FloatArray, _States]:
-    rows, submitted, moving = sent
+    rows, submitted, moving, others = sent
     worker_start, worker_stop = tasks.worker_start[rows], tasks.worker_stop[rows]
     collected = tasks.collected[rows]
     known = ~np.isnan(worker_start)
@@ -150,16 +193,18 @@ def _sweep_worker(
             (worker_stop[known], np.fmax(worker_stop[known], collected[known])),
             (submitted[~known], np.fmax(submitted[~known], until)),
             moving,
+            others,
             live,
         ],
         start,
         stop,
     )
-    busy, underway, done, perhaps, arriving, is_live = counts
+    busy, underway, done, perhaps, arriving, of_others, is_live = counts
     capacity = np.maximum(is_live * worker.threads, busy)
     free = capacity - busy
-    overhead = np.minimum(free, underway + done)
-    unknown = np.minimum(free - overhead, perhaps)
+    taken = np.minimum(free, of_others)
+    overhead = np.minimum(free - taken, underway + done)
+    unknown = taken + np.minimum(free - taken - overhead, perhaps)
     transfer = np.where(arriving > 0, np.minimum(overhead, underway), 0)
     return times, _States(capacity, busy, overhead - transfer, transfer, unknown)
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_diag.analysis.source_paths import short_path
-from dask_diag.columns import FloatArray
+from dask_diag.columns import BoolArray, FloatArray
 from dask_diag.model.recording import Recording
 
-__all__ = ["ProgramLine", "program_lines"]
+__all__ = ["OWN_CALLS", "ProgramLine", "program_lines", "seconds_of_profilers"]
 
 _STANDARD_LIBRARY = re.compile(
     r"^$|^<frozen |^<string>$|/lib(64)?/python3[.\w]*/(?!site-packages/|dist-packages/)"
@@ -24,6 +24,8 @@ _STANDARD_LIBRARY = re.compile(
     re.IGNORECASE,
 )
 _IMPORT_SYSTEM = re.compile(r"^<frozen importlib|/importlib/_bootstrap")
+OWN_CALLS = "(dask_diag)"
+"""The line that stands in stacks in place of this package's own calls."""
 _OUTSIDE = -1
 
 
@@ -69,6 +71,14 @@ def program_lines(recording: Recording, weights: FloatArray) -> list[ProgramLine
         total[1] += took * imports
     lines = [ProgramLine(*line, *total) for line, total in sums.items()]
     return sorted(lines, key=lambda line: -line.seconds)
+
+
+def seconds_of_profilers(recording: Recording, chosen: BoolArray) -> float:
+    """The seconds of some samples in which this package's own calls ran."""
+    samples, frames = recording.samples, recording.frames
+    rows = samples.rows(chosen & (samples.node >= 0))
+    is_own = frames.name.where(OWN_CALLS)[recording.call_tree.frame]
+    return float(rows.seconds[is_own[rows.node]].sum())
 
 
 def _frames_of_nodes(recording: Recording) -> tuple[np.ndarray, np.ndarray]:

@@ -81,7 +81,8 @@ def worker_layers(
 
 def _free_of(occupancy: Occupancy) -> dict[str, IntArray]:
     return {
-        Activity.OVERHEAD: occupancy.overhead + sum(occupancy.blocked.values()),
+        Activity.OVERHEAD: occupancy.overhead,
+        **occupancy.blocked,
         Activity.GRAPH: occupancy.graph,
         Activity.STARTUP: occupancy.startup,
         Activity.OTHER: occupancy.unknown,

@@ -90,7 +90,7 @@ class _LogTables:
             self._positions = np.concatenate([self._positions, np.arange(len(ids)) + position])
             parts.append(self._tables_of(batch, ids, position))
             position += len(ids)
-        names = ("tasks", "dependencies", "metrics", "transfers")
+        names = ("tasks", "dependencies", "metrics", "transfers", "other_tasks")
         return {
             name: stack([TABLES[name].empty(), *(part[name] for part in parts)]) for name in names
         }
@@ -125,9 +125,10 @@ class _LogTables:
             "tasks": tasks,
             "dependencies": Table({"task": task[known], "depends_on": depends_on[known]}),
             "metrics": _metrics_of(
-                {place[row]: metrics for row, (_, metrics) in batch.details.items()}
+                {place[row]: metrics for row, (_, metrics, _) in batch.details.items()}
             ),
             "transfers": self._transfers_of(batch),
+            "other_tasks": self._others_of(batch),
         }
 
     def _positions_of(self, ids: IntArray) -> IntArray:
@@ -150,7 +151,7 @@ class _LogTables:
         threads = runs["thread"].astype(np.int64)
         distinct, thread_codes = np.unique(threads, return_inverse=True)
         times = self._times_of(runs, workers, codes)
-        errors = {row: error for row, (error, _) in batch.details.items() if error}
+        errors = {row: error for row, (error, _, _) in batch.details.items() if error}
         ids = np.frombuffer(batch.ids, np.int64).tolist()
         computations, spans = self._of_computations(runs["computation"])
         outcomes = runs["outcome"]
@@ -163,7 +164,7 @@ class _LogTables:
             "pid": Categorical(codes, pids),
             "thread": Categorical(thread_codes.reshape(-1), distinct.tolist()),
             "computation": computations,
-            "span": spans,
+            "span": _with_spans_of_tasks(spans, ids, batch),
             "outcome": Categorical(outcomes, OUTCOMES),
             "error": Categorical.of([errors.get(row, "") for row in ids]),
             "attempt": runs["attempt"].astype(np.int64),
@@ -217,6 +218,25 @@ class _LogTables:
             Categorical.of([each.span if each else "" for each in known])[codes.reshape(-1)],
         )
 
+    def _others_of(self, batch: Batch) -> Table:
+        log = self._log
+        worker, start, stop = np.frombuffer(batch.others, float).reshape(-1, 3).T
+        workers, codes = self._workers_of(worker.astype(np.int64))
+        names = worker_labels(log.workers.values())
+        for code, number in enumerate(workers):
+            rows = codes == code
+            readings = readings_of(log.workers.get(number))
+            start = np.where(rows, to_other_clock(start, readings), start)
+            stop = np.where(rows, to_other_clock(stop, readings), stop)
+        return Table(
+            {
+                "computation": constant(log.scheduler, len(codes)),
+                "worker": Categorical(codes, [names.get(number, "") for number in workers]),
+                "start": start - log.offset,
+                "stop": stop - log.offset,
+            }
+        )
+
     def _transfers_of(self, batch: Batch) -> Table:
         log = self._log
         names = worker_labels(log.workers.values())
@@ -262,6 +282,7 @@ def with_clusters(recording: Recording, logs: Sequence[ClusterLog]) -> Recording
         metrics=tables.Metrics.of(made["metrics"]),
         transfers=tables.Transfers.of(made["transfers"]),
         workers=tables.Workers.of(made["workers"]),
+        other_tasks=tables.OtherTasks.of(made["other_tasks"]),
     )
     return combine([recording, on_clusters])
 
@@ -277,6 +298,15 @@ def results_of(logs: Sequence[ClusterLog]) -> list[tuple[Hashable, str, float, f
         rows = zip(keys, *columns, strict=True)
         results += [row for row, is_ok in zip(rows, ok, strict=True) if is_ok]
     return results
+
+
+def _with_spans_of_tasks(spans: Categorical, ids: Sequence[int], batch: Batch) -> Categorical:
+    """The spans of computations, but for tasks that have another one."""
+    if not batch.details:
+        return spans
+    usual = dict(zip(ids, spans.tolist(), strict=True))
+    others = {row: span for row, (_, _, span) in batch.details.items()}
+    return Categorical.of({**usual, **others}.values())
 
 
 def _metrics_of(metrics: Mapping[int, Sequence[Sequence[float | str]]]) -> Table:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 
-__all__ = ["current_span", "span"]
+__all__ = ["current_span", "name_of_annotation", "span"]
 
 SEPARATOR = "/"
 
@@ -40,9 +41,30 @@ def span(name: str) -> Iterator[None]:
         raise ValueError("span: expected a name, found an empty text")
     token = _path.set((*_path.get(), name))
     try:
-        yield
+        with _span_on_clusters(name):
+            yield
     finally:
         _path.reset(token)
+
+
+def _span_on_clusters(name: str) -> AbstractContextManager[object]:
+    """The same for what is sent to a cluster, in a process that has a client."""
+    distributed = sys.modules.get("distributed")
+    try:
+        if distributed is not None and distributed.default_client():
+            context: AbstractContextManager[object] = distributed.span(name)
+            return context
+    except (ValueError, AttributeError):
+        # There is no client.
+        pass
+    return nullcontext()
+
+
+def name_of_annotation(annotation: object) -> str:
+    """The name of the span that a task was annotated with, by ``dask.annotate`` or distributed."""
+    if isinstance(annotation, Mapping) and isinstance(annotation.get("name"), (tuple, list)):
+        return SEPARATOR.join(map(str, annotation["name"]))
+    return str(annotation)
 
 
 def current_span() -> str:

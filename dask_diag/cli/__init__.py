@@ -7,6 +7,7 @@ import click
 from dask_diag._version import __version__
 from dask_diag.cli.compare import compare
 from dask_diag.cli.export import export
+from dask_diag.cli.live import live
 from dask_diag.cli.output import OneLineErrors
 from dask_diag.cli.report import report
 from dask_diag.cli.run import run
@@ -31,5 +32,5 @@ def main() -> None:
     """Diagnose computations on Dask's local schedulers."""
 
 
-for _command in (run, summary, report, what_if, compare, export, tune, top):
+for _command in (run, summary, report, what_if, compare, export, tune, live, top):
     main.add_command(_command)

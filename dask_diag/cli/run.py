@@ -18,9 +18,13 @@ from dask_diag.cli.repeat import numbered, run_repeatedly
 from dask_diag.cli.runner import Program, end_of, print_as_python_does, wait_for_threads
 
 if TYPE_CHECKING:
+    from dask_diag.profilers.live_viewer import LiveViewer
     from dask_diag.profilers.record import record
 
 __all__ = ["run"]
+
+_LONGEST_WAIT = 10.0
+_NOT_LIVE = "the live view could not be started"
 
 
 def seconds_between(context: click.Context, option: click.Parameter, value: str) -> float:
@@ -60,6 +64,8 @@ def seconds_between(context: click.Context, option: click.Parameter, value: str)
 @click.option("--metric-name", help="What it measures, for labels.")
 @click.option("--unit", help="Its unit, such as bytes.")
 @click.option("--no-code", is_flag=True, help="Leave the program's code out of the recording.")
+@click.option("--live", is_flag=True, help="Show the recording in a browser while it is made.")
+@click.option("--no-browser", is_flag=True, help="With --live: print the address alone.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no summary.")
 @click.option(
     "--repeat",
@@ -83,6 +89,8 @@ def run(
     metric_name: str | None,
     unit: str | None,
     no_code: bool,
+    live: bool,
+    no_browser: bool,
     quiet: bool,
     repeat: int | None,
     module: bool,
@@ -101,6 +109,8 @@ def run(
 
     if module and code:
         raise click.UsageError("use either -m or -c, not both")
+    if live and repeat is not None:
+        raise click.UsageError("use either --live or --repeat, not both")
     kind = "module" if module else "code" if code else "script"
     runs = Program(kind, program, arguments)
     path = output if output is not None else f"{runs.name}.diag"
@@ -134,7 +144,25 @@ def run(
         unit=unit,
         code=not no_code,
     )
-    _run(runs, recorder, lambda: _report(recorder, path, report, quiet))
+    viewers: list[LiveViewer] = []
+
+    def start_viewer() -> None:
+        if live:
+            _guarded(_NOT_LIVE, lambda: viewers.append(_viewer(path, not no_browser)))
+
+    def finish() -> None:
+        for viewer in viewers:
+            # Of a short program it would never be seen.
+            viewer.wait_for_address(_LONGEST_WAIT)
+        _report(recorder, path, report, quiet)
+
+    _run(runs, recorder, start_viewer, finish)
+
+
+def _viewer(path: str, opens_browser: bool) -> LiveViewer:
+    from dask_diag.profilers.live_viewer import LiveViewer
+
+    return LiveViewer(path, opens_browser=opens_browser, report=print_message)
 
 
 def _files(path: str, report: str | None, repeat: int | None) -> list[tuple[str, str | None]]:
@@ -159,7 +187,12 @@ def _as_options(values: dict[str, str | float | None]) -> list[str]:
     return texts
 
 
-def _run(program: Program, recorder: record, report: Callable[[], None]) -> NoReturn:
+def _run(
+    program: Program,
+    recorder: record,
+    started: Callable[[], None],
+    report: Callable[[], None],
+) -> NoReturn:
     """Run the program, recorded, and end as it does."""
     from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
 
@@ -167,6 +200,7 @@ def _run(program: Program, recorder: record, report: Callable[[], None]) -> NoRe
     # Only the program can be interrupted: its recording is closed first.
     with DeferredInterrupts() as interrupts:
         with recorder:
+            started()
             error = end_of(program.run, interrupts)
             if error is not None and not isinstance(error, SystemExit):
                 print_as_python_does(error)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic
+from time import monotonic, thread_time
 
 from dask_diag.analysis.findings import Finding, findings
-from dask_diag.errors import DiagnosticError
 from dask_diag.live.viewer import Viewer
 from dask_diag.storage import load
 
@@ -16,7 +15,8 @@ __all__ = ["MOST_TASKS", "FindingsSoFar"]
 
 MOST_TASKS = 100_000
 """Of more tasks, findings are made when the recording is complete."""
-_SHARE = 0.05
+_SHARE = 0.003
+"""Of a core, that they may take: what follows the file takes a few times as much."""
 _SHORTEST_PAUSE = 4.0
 
 
@@ -28,8 +28,16 @@ class FindingsSoFar:
     path : Path
     make : callable, optional
         Makes the findings of the file.
-    clock : callable, optional
+    clock, cpu_time : callable, optional
         Seconds.
+
+    Attributes
+    ----------
+    findings : list of Finding
+    problem : str
+        Why there are no newer ones.
+    revision : int
+        It grows with each time that they are made.
     """
 
     def __init__(
@@ -37,12 +45,15 @@ class FindingsSoFar:
         path: Path,
         make: Callable[[Path], list[Finding]] = lambda path: findings(load(path)),
         clock: Callable[[], float] = monotonic,
+        cpu_time: Callable[[], float] = thread_time,
     ) -> None:
         self.findings: list[Finding] = []
+        self.problem = ""
         self.revision = 0
         self._path = path
         self._make = make
         self._clock = clock
+        self._cpu_time = cpu_time
         self._next = 0.0
         self._is_final = False
         self._thread: threading.Thread | None = None
@@ -72,12 +83,13 @@ class FindingsSoFar:
         return self.findings
 
     def _run(self) -> None:
-        start = self._clock()
+        start = self._cpu_time()
         try:
             self.findings = self._make(self._path)
-            self.revision += 1
-        except DiagnosticError:
-            # The file was replaced or damaged: what follows it says so.
-            pass
-        took = self._clock() - start
+            self.problem = ""
+        except Exception as error:
+            # The file may be replaced or damaged just then.
+            self.problem = f"could not be made: {error}"
+        self.revision += 1
+        took = self._cpu_time() - start
         self._next = self._clock() + max(_SHORTEST_PAUSE, took / _SHARE)

@@ -19,6 +19,7 @@ from dask_diag.model.tables import (
     Frames,
     Memory,
     Metrics,
+    OtherTasks,
     Planned,
     Pools,
     Processes,
@@ -65,6 +66,7 @@ class Measurements:
     waits: Waits = field(default_factory=Waits.empty)
     pools: Pools = field(default_factory=Pools.empty)
     workers: Workers = field(default_factory=Workers.empty)
+    other_tasks: OtherTasks = field(default_factory=OtherTasks.empty)
     threads: Threads = field(default_factory=Threads.empty)
     frames: Frames = field(default_factory=Frames.empty)
     call_tree: CallTree = field(default_factory=CallTree.empty)

@@ -58,7 +58,9 @@ class Recording(Measurements):
         A row per native thread pool at the end of a computation. Without threadpoolctl they are not
         known: one row, without a name and with 0 threads.
     workers : Table
-        A row per computation and worker process that ran its tasks.
+        A row per worker of a cluster, or computation and worker process that ran its tasks.
+    other_tasks : Table
+        A row per task of a client that was not recorded, on a worker of a cluster that was.
     threads : Table
         A row per computation and group of threads of the computing process.
     waits : Table

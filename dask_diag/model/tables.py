@@ -25,6 +25,7 @@ __all__ = [
     "Frames",
     "Memory",
     "Metrics",
+    "OtherTasks",
     "Planned",
     "Pools",
     "Processes",
@@ -189,6 +190,12 @@ class Workers(schema.Workers, RecordingTable):
     __slots__ = ()
 
 
+class OtherTasks(schema.OtherTasks, RecordingTable):
+    """See `dask_diag.schema.OtherTasks`."""
+
+    __slots__ = ()
+
+
 class Threads(schema.Threads, RecordingTable):
     """See `dask_diag.schema.Threads`."""
 
@@ -240,6 +247,7 @@ TABLES: Mapping[str, type[RecordingTable]] = {
     "waits": Waits,
     "pools": Pools,
     "workers": Workers,
+    "other_tasks": OtherTasks,
     "threads": Threads,
     "frames": Frames,
     "call_tree": CallTree,

@@ -46,6 +46,9 @@ class record(ProfilerGroup):  # noqa: N801
     code : bool or str, optional
         Whether to note the code that calls, or a text to note in its place. Literals and comments
         that look like secrets are masked in it, if names or shapes show them.
+    live : bool, optional
+        Start a viewer, in a process of its own, and print the address of its page on stderr: it
+        shows the recording while it is made, to this user of this machine.
 
     Raises
     ------
@@ -80,6 +83,7 @@ class record(ProfilerGroup):  # noqa: N801
         metric_name: str | None = None,
         unit: str | None = None,
         code: bool | str = True,
+        live: bool = False,
     ) -> None:
         super().__init__(
             interval=interval,
@@ -91,6 +95,7 @@ class record(ProfilerGroup):  # noqa: N801
         )
         self._path = path
         self._overwrite = overwrite
+        self._live = live
         self._stopping = threading.Event()
         self._chunks: ChunkBuilder
         self._writer: Writer
@@ -111,6 +116,8 @@ class record(ProfilerGroup):  # noqa: N801
                 self._start_thread()
                 undo.callback(self._stop_thread)
             undo.pop_all()
+        if self._live:
+            self._guarded(self._start_viewer)
         return self
 
     def __exit__(self, *args: object) -> None:
@@ -121,6 +128,11 @@ class record(ProfilerGroup):  # noqa: N801
             super().__exit__(*args)
             self._guarded(self._end)
             del self._chunks
+
+    def _start_viewer(self) -> None:
+        from dask_diag.profilers.live_viewer import LiveViewer
+
+        self.viewer = LiveViewer(os.fspath(self._path))
 
     def _start_thread(self) -> None:
         self._stopping.clear()

@@ -12,6 +12,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from toolz import unique
+
 from dask_diag.analysis.findings import Finding, findings
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording
@@ -151,7 +153,8 @@ def tune_with(
             "nothing to tune: the program computed nothing on Dask's local schedulers"
         )
     advised = findings(recording)
-    settings = _distinct([*asked_for, *([] if only else candidates(recording, advised))])
+    tried = [*asked_for, *([] if only else candidates(recording, advised))]
+    settings = list(unique(tried, key=lambda each: tuple(sorted(each.changes.items()))))
     try:
         race.run(settings)
         _run_what_follows(race, subject)
@@ -204,13 +207,6 @@ def _result(
     gains = {row.setting.reason: row.gain.estimate for row in reversed(rows) if row.gain}
     measured = tuple((each, gains.get(each.code, float("nan"))) for each in advised)
     return TuneResult(tuple(rows), recording, measured, tuple(notes))
-
-
-def _distinct(settings: Iterable[Setting]) -> list[Setting]:
-    by_change: dict[tuple[tuple[str, str], ...], Setting] = {}
-    for setting in settings:
-        by_change.setdefault(tuple(sorted(setting.changes.items())), setting)
-    return list(by_change.values())
 
 
 def seconds_of_budget(value: float | str) -> float:

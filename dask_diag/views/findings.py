@@ -13,6 +13,8 @@ from dask_diag.views.escaping import shown
 __all__ = ["incomplete", "location", "lost", "no_findings"]
 
 _INTERVALS_SHOWN = 3
+"""Of more than these a list says nothing."""
+_WORKERS_SHOWN = 2
 _NAMES_SHOWN = 4
 
 
@@ -25,7 +27,7 @@ def lost(finding: Finding) -> str:
 
 
 def location(finding: Finding, start: float) -> str:
-    """When and on which workers a finding is, and in which functions besides those it names.
+    """When and on which workers a finding is, if these are few, and in functions it does not name.
 
     Parameters
     ----------
@@ -34,14 +36,13 @@ def location(finding: Finding, start: float) -> str:
         When recording started: times are shown from then on.
     """
     where = finding.where
-    longest = sorted(where.intervals, key=lambda each: each[0] - each[1])[:_INTERVALS_SHOWN]
-    times = [f"{_time(a - start)} to {_time(b - start)}" for a, b in sorted(longest)]
-    parts = [_some(times, len(where.intervals))] if times else []
-    others = tuple(name for name in where.functions if name not in finding.evidence)
-    for title, names in (("on", where.workers), ("in", others)):
-        if names:
-            some = [shown(name) for name in names[:_NAMES_SHOWN]]
-            parts.append(f"{title} {_some(some, len(names))}")
+    times = [f"{_time(a - start)} to {_time(b - start)}" for a, b in where.intervals]
+    parts = [", ".join(times)] if 0 < len(times) <= _INTERVALS_SHOWN else []
+    if 0 < len(where.workers) <= _WORKERS_SHOWN:
+        parts.append(f"on {', '.join(map(shown, where.workers))}")
+    others = [shown(name) for name in where.functions if name not in finding.evidence]
+    if others:
+        parts.append(f"in {_some(others[:_NAMES_SHOWN], len(others))}")
     return "; ".join(parts)
 
 

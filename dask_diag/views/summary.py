@@ -13,7 +13,7 @@ from dask_diag.analysis.headline import headline
 from dask_diag.formatting import count, percent, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.model.tables import Tasks
-from dask_diag.schema import Outcome
+from dask_diag.schema import OUTCOMES, Outcome
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import incomplete, location, lost
 from dask_diag.views.sources import Sources, recording_of
@@ -84,9 +84,7 @@ def outcome(analysis: Analysis) -> str:
 
 def _outcome(recording: Recording) -> str:
     outcomes = recording.tasks.outcome
-    counts = {
-        name: int(outcomes.where(name).sum()) for name in (Outcome.FAILED, Outcome.UNFINISHED)
-    }
+    counts = {name: int(outcomes.where(name).sum()) for name in OUTCOMES if name != Outcome.OK}
     return ", ".join(f"{count(n)} {name}" for name, n in counts.items() if n) or "all done"
 
 
@@ -117,5 +115,8 @@ def _row(name: str, records: Sequence[Record]) -> tuple[str, ...]:
     if not wall:
         return (name, count(tasks), "unknown", "", "", "", "")
     share = percent(sum(cpu) / sum(wall)) if sum(wall) else ""
+    if not cpu:
+        # Of workers that did not measure.
+        return (name, count(tasks), seconds(sum(wall)), "unknown", "", "", seconds(max(longest)))
     times = (sum(wall), sum(cpu), sum(noncpu))
     return (name, count(tasks), *map(seconds, times), share, seconds(max(longest)))

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 
 from tests.diagnosis.programs import PROGRAMS
 from tests.diagnosis.table import page, scores
-from tests.diagnosis.trials import examine
+from tests.diagnosis.trials import ATTEMPTS, REPEATS, examine
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "how_right.rst"
 
 
-def main(names: list[str]) -> None:
-    """Examine those programs; all, and the page is written, if none is named."""
+def main() -> None:
+    """Examine the programs that are named; all, and the page is written, if none is."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "programs", nargs="*", help="names; by default all, and the page is written"
+    )
+    parser.add_argument("--repeats", type=int, default=REPEATS)
+    parser.add_argument("--attempts", type=int, default=ATTEMPTS, help="on a machine that is busy")
+    arguments = parser.parse_args()
+    names = arguments.programs
     chosen = [program for name, program in PROGRAMS.items() if not names or name in names]
     outcomes = []
     for program in chosen:
-        one = examine(program)
+        one = examine(program, arguments.repeats, arguments.attempts)
         outcomes.append(one)
         found = ", ".join(f"{each.code} {each.seconds_lost:.2f}" for each in one.found)
         print(
@@ -35,4 +43,4 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

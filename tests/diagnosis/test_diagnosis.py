@@ -116,6 +116,8 @@ def test_settings_are_read_from_advice():
     )
     assert settings_in("set OPENBLAS_NUM_THREADS=1 before") == ({}, {"OPENBLAS_NUM_THREADS": "1"})
     assert settings_in("look for caches") == ({}, {})
+    # What is said of a scheduler is no advice to use it.
+    assert settings_in("with scheduler='processes' also set chunksize=1") == ({}, {})
 
 
 def test_the_page_has_a_row_for_each_program():

@@ -32,7 +32,7 @@ TIMEOUT = 120
 NOT_OF_THE_PROGRAM = frozenset({"busy-machine", "late-samples"})
 """Findings on the machine: they are true of a test machine now and then."""
 _WORKERS = re.compile(r"num_workers=(\d+)")
-_SCHEDULER = re.compile(r"scheduler='(\w+)'")
+_SCHEDULER = re.compile(r"scheduler='(\w+)'(?! also)")
 _VARIABLE = re.compile(r"([A-Z]+_NUM_THREADS)=(\d+)")
 
 
@@ -157,10 +157,10 @@ def _cpu() -> tuple[float, float, float]:
     return used + times.idle + times.iowait, used, children.children_user + children.children_system
 
 
-def quietest(program: Program, count: int = REPEATS) -> tuple[list[Run], list[Run]]:
+def quietest(program: Program, count: int, attempts: int) -> tuple[list[Run], list[Run]]:
     """Runs without and with the remedy in turn; those beside which least else ran."""
     faulty, remedied = [], []
-    for _ in range(count * ATTEMPTS):
+    for _ in range(count * attempts):
         faulty.append(run(program))
         remedied.append(run(program, remedied=True))
         quiet = [sum(one.busy < QUIET for one in runs) for runs in (faulty, remedied)]
@@ -170,14 +170,14 @@ def quietest(program: Program, count: int = REPEATS) -> tuple[list[Run], list[Ru
     return tuple(sorted(runs, key=lambda one: one.busy)[:count] for runs in (faulty, remedied))
 
 
-def examine(program: Program, repeats: int = REPEATS) -> Outcome:
+def examine(program: Program, repeats: int = REPEATS, attempts: int = ATTEMPTS) -> Outcome:
     """Record a program, take its findings, apply the remedy and what else is advised."""
     with tempfile.TemporaryDirectory() as folder:
-        found = _found(program, Path(folder, "faulty.diag"), remedied=False)
-        remaining = _found(program, Path(folder, "remedied.diag"), remedied=True)
+        found = _found(program, Path(folder, "faulty.diag"), False, attempts)
+        remaining = _found(program, Path(folder, "remedied.diag"), True, attempts)
     if not repeats or not (program.code and program.gains):
         return Outcome(program, found, remaining)
-    faulty, remedied = quietest(program, repeats)
+    faulty, remedied = quietest(program, repeats, attempts)
     results = {repr(one.result) for one in (*faulty, *remedied)}
     assert len(results) == 1, f"{program.name}: the remedy changes the result: {results}"
     walls = [one.wall for one in faulty]
@@ -191,10 +191,10 @@ def examine(program: Program, repeats: int = REPEATS) -> Outcome:
     )
 
 
-def _found(program: Program, path: Path, remedied: bool) -> list[Finding]:
+def _found(program: Program, path: Path, remedied: bool, attempts: int) -> list[Finding]:
     if remedied and not program.code:
         return []
-    for _ in range(ATTEMPTS):
+    for _ in range(attempts):
         path.unlink(missing_ok=True)
         busy = run(program, remedied, path).busy
         if busy < QUIET or "neighbours" in program.name:

@@ -43,9 +43,9 @@ def add(*values: int) -> int:
 
 
 def in_turn(seconds: float, *_: object) -> int:
-    """As `compute`, one task at a time."""
+    """As `pause`, one task at a time."""
     with LOCK:
-        return compute(seconds)
+        return pause(seconds)
 
 
 def make_array(size: int, _: object = None) -> np.ndarray:

@@ -11,7 +11,11 @@ from dask_diag.analysis.findings.finding import ABOUT, AT_MOST, Finding, severit
 from dask_diag.analysis.findings.function_names import WORTH_NAMING
 from dask_diag.analysis.findings.where import NOWHERE, during
 from dask_diag.analysis.phases import phase_intervals
-from dask_diag.analysis.program_lines import ProgramLine, program_lines
+from dask_diag.analysis.program_lines import (
+    ProgramLine,
+    program_lines,
+    seconds_of_profilers,
+)
 from dask_diag.analysis.task_times import call_times, prepared_times
 from dask_diag.formatting import count, percent, seconds
 from dask_diag.schema import Activity, Root
@@ -41,8 +45,10 @@ def slow_start(analysis: Analysis) -> Finding | None:
     recording = analysis.recording
     table = phase_intervals(recording)
     before = table.rows(table["phase"].where("before"))
-    took = float((before["stop"] - before["start"]).sum())
-    wall = recording.stop - recording.start
+    # Profilers that start are no part of the program.
+    own = seconds_of_profilers(recording, recording.samples.root.where(Root.BEFORE))
+    took = float((before["stop"] - before["start"]).sum()) - own
+    wall = recording.stop - recording.start - own
     if not len(recording.computations) or took < max(SLOW_START * wall, LONG_START):
         return None
     lines = _lines(analysis, Root.BEFORE)

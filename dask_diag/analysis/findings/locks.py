@@ -6,7 +6,7 @@ import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.finding import ABOUT, Finding, severity_of_share
-from dask_diag.analysis.findings.function_names import in_words
+from dask_diag.analysis.findings.function_names import MOST_NAMED, WORTH_NAMING, in_words
 from dask_diag.analysis.findings.where import Where, where_of_tasks
 from dask_diag.analysis.program_lines import program_lines
 from dask_diag.formatting import percent, seconds
@@ -49,9 +49,12 @@ def lock_bound(analysis: Analysis) -> Finding | None:
 
 
 def _line(analysis: Analysis, where: Where) -> str:
-    """The innermost line outside the standard library in which these functions wait most."""
+    """The innermost lines outside the standard library in which these functions wait most."""
     samples = analysis.recording.samples
     of_functions = samples.root.where(Root.TASKS) & samples.function.is_in(where.functions)
     waiting = np.nan_to_num(samples.seconds - samples.cpu_seconds) * of_functions
     lines = program_lines(analysis.recording, waiting)
-    return f", in {lines[0]}" if lines else ""
+    total = sum(line.seconds for line in lines)
+    # Tasks may wait for other things, too: a sample does not say for which.
+    most = [line for line in lines[:MOST_NAMED] if line.seconds >= WORTH_NAMING * total]
+    return f", in {in_words([str(line) for line in most])}" if most else ""

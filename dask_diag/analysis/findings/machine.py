@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.findings.cpu_waits import cpu_waits, seconds_saved_without
 from dask_diag.analysis.findings.finding import (
-    AT_MOST,
     Finding,
     severity_of_guess,
     severity_of_share,
@@ -32,26 +32,24 @@ def busy_machine(analysis: Analysis) -> Finding | None:
     available = analysis.cpus * analysis.wall
     if others < OTHERS * available:
         return None
-    if analysis.seconds_waited:
-        waited, waited_for = analysis.seconds_waited.get(Activity.CPU_WAIT, 0.0), "waited {} for"
-    elif others + float(np.nansum(computations.process_cpu)) < NO_CPU_LEFT * available:
-        return None
-    else:
-        waited = max(0.0, float(np.nansum(analysis.recording.tasks.thread_noncpu)))
+    waits = cpu_waits(analysis)
+    waited_for = "waited {} for"
+    if not analysis.seconds_waited:
+        if others + float(np.nansum(computations.process_cpu)) < NO_CPU_LEFT * available:
+            return None
         waited_for = "were off-CPU for {}, perhaps waiting for"
-    # What others did not use, they did not take.
-    taken = min(waited, others)
-    share = taken / analysis.in_tasks if analysis.in_tasks else 0.0
+    share = waits.others / analysis.in_tasks if analysis.in_tasks else 0.0
     if share < WAITED_FOR_OTHERS:
         return None
     severity = severity_of_share(share) if analysis.seconds_waited else severity_of_guess(share)
+    saved, kind = seconds_saved_without(analysis, waits.others, waits.waited)
     return Finding(
         "busy-machine",
         severity,
-        taken / analysis.at_once,
+        saved,
         f"Other programs used {seconds(others)} of CPU meanwhile, {percent(others / available)} of "
-        f"{analysis.cpus} CPUs; tasks {waited_for.format(seconds(waited))} a CPU",
+        f"{analysis.cpus} CPUs; tasks {waited_for.format(seconds(waits.waited))} a CPU",
         "measure again when the machine is idle; else use no more workers than there are free CPUs",
-        kind=AT_MOST,
+        kind=kind,
         where=where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.CPU_WAIT)),
     )

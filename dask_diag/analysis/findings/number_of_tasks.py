@@ -21,6 +21,8 @@ WORTH_REPORTING = 0.15
 """Least share of the time of computations that is lost."""
 MOSTLY_WAITING = 0.4
 """Least share of the tasks' seconds in which they sleep or wait for I/O."""
+OFTEN_LOCKED = 0.1
+"""Largest share of the tasks' seconds in which they wait for locks."""
 WAITS = (Activity.SLEEP, Activity.IO_WAIT, Activity.DEVICE_WAIT)
 """Waits that leave a CPU to other threads."""
 TIMES_AS_MANY = (2, 4, 8, 16)
@@ -38,7 +40,9 @@ def too_few_threads(analysis: Analysis) -> Finding | None:
     waited = sum(analysis.seconds_waited.get(name, 0.0) for name in WAITS)
     waited += seconds_metered_without_cpu(analysis.recording)
     share = waited / analysis.in_tasks
-    if share < MOSTLY_WAITING:
+    locked = analysis.seconds_waited.get(Activity.LOCK_WAIT, 0.0)
+    # More threads would queue for the lock, which the simulator does not know.
+    if share < MOSTLY_WAITING or locked > OFTEN_LOCKED * analysis.in_tasks:
         return None
     workers, lost = _workers_worth_having(analysis)
     if lost < WORTH_REPORTING * analysis.wall:

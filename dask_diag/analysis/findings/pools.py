@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.findings.cpu_waits import (
+    VARIABLES,
+    CpuWaits,
+    cpu_waits,
+    is_pool,
+    seconds_saved_without,
+)
 from dask_diag.analysis.findings.finding import (
     AT_MOST,
     Finding,
@@ -15,7 +20,6 @@ from dask_diag.analysis.findings.finding import (
 )
 from dask_diag.analysis.findings.function_names import in_words
 from dask_diag.analysis.findings.where import where_of_tasks
-from dask_diag.analysis.thread_groups import ThreadGroup
 from dask_diag.formatting import amount, seconds
 from dask_diag.schema import Activity
 
@@ -29,21 +33,14 @@ OUTSIDE = 0.15
 """Least share of the CPU time of pools and tasks together that the pools' threads used."""
 WAITED = 0.075
 """Least share of the tasks' time that they waited for a CPU."""
-VARIABLES = {
-    "openblas": "OPENBLAS_NUM_THREADS",
-    "mkl": "MKL_NUM_THREADS",
-    "blis": "BLIS_NUM_THREADS",
-    "openmp": "OMP_NUM_THREADS",
-    "flexiblas": "FLEXIBLAS_NUM_THREADS",
-    "arrow": "OMP_NUM_THREADS",
-}
-"""What limits the threads of a library; Arrow heeds OpenMP's."""
+WORTH_NAMING_OTHERS = 0.1
+"""Least share of the waits that is reported as that of other programs."""
 USUAL = ("openblas", "openmp", "mkl")
 
 
 def thread_oversubscription(analysis: Analysis) -> Finding | None:
     """Native thread pools and workers that compete for the CPUs."""
-    pools = [group for group in analysis.thread_groups if _is_pool(group)]
+    pools = [group for group in analysis.thread_groups if is_pool(group)]
     used = sum(pool.cpu for pool in pools)
     if analysis.share_at_once < AT_ONCE or used <= OUTSIDE_OF_WALL * analysis.wall:
         return None
@@ -53,35 +50,36 @@ def thread_oversubscription(analysis: Analysis) -> Finding | None:
     largest = 1 + max(pool.threads for pool in pools)
     if analysis.at_once * largest <= analysis.cpus:
         return None
-    if analysis.seconds_waited:
-        waited = analysis.seconds_waited.get(Activity.CPU_WAIT, 0.0)
-        waited_for = "waited {} for a CPU"
-    else:
-        waited = float(np.nansum(analysis.recording.tasks.thread_noncpu))
-        waited_for = "were off-CPU for {} (Profiler(waits=True) or dask-diag run --waits shows why)"
-    if waited / analysis.in_tasks < WAITED:
+    waits = cpu_waits(analysis)
+    waited = f"waited {seconds(waits.waited)} for a CPU"
+    if not analysis.seconds_waited:
+        waited = f"were off-CPU for {seconds(waits.waited)} (Profiler(waits=True) shows why)"
+    if waits.waited / analysis.in_tasks < WAITED:
         return None
-    # What the pools' threads did not use, they did not take.
-    taken = min(waited, used)
-    share = taken / analysis.in_tasks
+    share = waits.pools / analysis.in_tasks
+    # What the pools' threads computed, the tasks' threads compute without them.
+    saved, _ = seconds_saved_without(analysis, waits.pools, waits.waited)
     libraries = sorted(pool.name for pool in pools if pool.name)
     called = in_words(libraries) or "a native library whose name is not known"
     return Finding(
         "thread-oversubscription",
         severity_of_share(share) if libraries else severity_of_guess(share),
-        taken / analysis.at_once,
+        saved,
         f"{amount(analysis.at_once)} concurrent tasks called {called} (up to {largest} threads) "
         f"on {analysis.cpus} CPUs. Its threads used {seconds(used)} of CPU time, the tasks' own "
-        f"threads {seconds(analysis.cpu_in_tasks)}; tasks {waited_for.format(seconds(waited))}",
+        f"threads {seconds(analysis.cpu_in_tasks)}; tasks {waited}"
+        f"{_shared(waits)}",
         _advice(libraries),
         kind=AT_MOST,
         where=where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.CPU_WAIT)),
     )
 
 
-def _is_pool(group: ThreadGroup) -> bool:
-    """Whether these are threads of a library that a variable limits, or may be."""
-    return group.kind == "native" and (group.name in VARIABLES or not group.name)
+def _shared(waits: CpuWaits) -> str:
+    """What other programs had of the waits."""
+    if waits.others < WORTH_NAMING_OTHERS * waits.waited:
+        return ""
+    return f", {seconds(waits.others)} of it while other programs had the CPUs"
 
 
 def _advice(libraries: Sequence[str]) -> str:

@@ -41,6 +41,8 @@ def serial_chain(analysis: Analysis) -> Finding | None:
         if workers > 1 and bound_by_chain and too_long:
             lost += computation["length"] - ideal
             chain += computation["length"]
+    # However it is divided, the work needs its CPU seconds.
+    lost = min(lost, analysis.wall - analysis.cpu_in_tasks / analysis.cpus)
     share = lost / analysis.wall
     if share < WORTH_REPORTING or _one_task_is_most(path):
         return None

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isnan
 
 import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.findings.finding import AT_MOST, Finding, severity_of_share
+from dask_diag.analysis.findings.advice import WORTH_GAINING
+from dask_diag.analysis.findings.finding import ABOUT, AT_MOST, Finding, severity_of_share
 from dask_diag.analysis.findings.hot_line import hottest_line_of
 from dask_diag.analysis.findings.number_of_tasks import chunks_too_large
 from dask_diag.analysis.findings.scheduling import serial_chain
-from dask_diag.analysis.findings.where import where_of_tasks
+from dask_diag.analysis.findings.where import during, where_of_tasks
 from dask_diag.analysis.occupancy import Occupancy, TaskTimes
 from dask_diag.columns import FloatArray, IntArray
 from dask_diag.formatting import seconds
@@ -32,6 +34,7 @@ def straggler(analysis: Analysis) -> Finding | None:
     """One task far longer than others of its function, for which all workers wait at the end."""
     worst: tuple[float, int, float] | None = None
     lost = 0.0
+    factors: dict[str, float] = {}
     for occupancy, alone, row in _last_tasks(analysis):
         usual = _median_of_others(analysis, row, occupancy.tasks)
         if analysis.task_seconds[row] < OUTLIER * usual:
@@ -39,21 +42,27 @@ def straggler(analysis: Analysis) -> Finding | None:
         # Divided among all workers, what it ran alone would have taken the time of one part.
         saved = alone * (occupancy.workers - 1) / occupancy.workers
         lost += saved
+        took = float(analysis.task_seconds[row])
+        factors[analysis.recording.tasks.key[row]] = took / (took - saved)
         if worst is None or saved > worst[0]:
             worst = (saved, row, usual)
     if worst is None or lost < WORTH_REPORTING * analysis.wall:
         return None
     _, row, usual = worst
     tasks = analysis.recording.tasks
+    gained = analysis.seconds_saved(speedup=factors)
+    advice = "check that task's input; split it, or start it first"
+    if gained < WORTH_GAINING * analysis.wall:
+        advice = "no remedy is known: splitting that task is not predicted to help"
     return Finding(
         "straggler",
         severity_of_share(lost / analysis.wall),
-        lost,
+        lost if isnan(gained) else max(gained, 0.0),
         f"Task {tasks.key[row]} took {seconds(analysis.task_seconds[row])}, other tasks of "
         f"{tasks.function[row]} {seconds(usual)} (median); other workers were idle until it stopped"
         f"{hottest_line_of(analysis.recording, row)}",
-        "check that task's input; split it, or start it first",
-        kind=AT_MOST,
+        advice,
+        kind=AT_MOST if isnan(gained) else ABOUT,
         where=where_of_tasks(analysis.recording, np.arange(len(tasks)) == row),
     )
 
@@ -85,8 +94,11 @@ def _last_tasks(analysis: Analysis) -> Iterator[tuple[Occupancy, float, int]]:
 def imbalance(analysis: Analysis) -> Finding | None:
     """Workers that stopped early, since the remaining tasks could not be divided evenly."""
     lost, busy = 0.0, (0.0, 0.0)
+    ends: list[tuple[float, float]] = []
     for occupancy in analysis.occupancies:
-        idle = _idle_in_uneven_end(occupancy)
+        idle, end = _idle_in_uneven_end(occupancy)
+        if idle:
+            ends.append(end)
         if idle / occupancy.workers > lost:
             busy = _least_and_most_busy(analysis, occupancy)
         lost += idle / occupancy.workers
@@ -94,20 +106,32 @@ def imbalance(analysis: Analysis) -> Finding | None:
         return None
     if any(rule(analysis) for rule in (straggler, serial_chain, chunks_too_large)):
         return None
+    saved, kind, advice = _evener(analysis, lost)
     return Finding(
         "imbalance",
         severity_of_share(lost / analysis.wall),
-        lost,
+        saved,
         f"One worker ran tasks for {seconds(busy[1])}, another for {seconds(busy[0])} and was "
         "then idle",
-        "make more and smaller tasks, several per worker, to balance them; with "
-        "scheduler='processes' also set chunksize=1",
-        kind=AT_MOST,
+        advice,
+        kind=kind,
+        where=during(*np.array(ends).T),
     )
 
 
-def _idle_in_uneven_end(occupancy: Occupancy) -> float:
-    """Free worker-seconds, beside busy ones, after the last moment in which all were busy.
+def _evener(analysis: Analysis, lost: float) -> tuple[float, str, str]:
+    """What would be gained, what sort of number that is, and the advice."""
+    smaller = "make more and smaller tasks, several per worker, to balance them"
+    if analysis.schedulers != {"processes"}:
+        return lost, AT_MOST, smaller
+    saved = analysis.seconds_saved(chunksize=1)
+    if saved >= WORTH_GAINING * analysis.wall:
+        return saved, ABOUT, f"set chunksize=1, predicted to save {seconds(saved)}; else {smaller}"
+    return lost, AT_MOST, f"{smaller}; chunksize=1 alone is not predicted to help"
+
+
+def _idle_in_uneven_end(occupancy: Occupancy) -> tuple[float, tuple[float, float]]:
+    """Free worker-seconds, beside busy ones, after the last moment in which all were busy; when.
 
     A worker may be free though tasks wait: in a batch that another process took. The time counts
     only if the tasks that ran in it had been ready when it started, or before: else it is the chain
@@ -115,17 +139,18 @@ def _idle_in_uneven_end(occupancy: Occupancy) -> float:
     """
     tasks = occupancy.tasks
     if occupancy.workers < 2 or np.isnan(tasks.worker_stop).all():
-        return 0.0
+        return 0.0, (0.0, 0.0)
     free = occupancy.workers - occupancy.busy
     full = np.flatnonzero(free == 0)
     end_start = occupancy.times[full[-1] + 1] if len(full) else occupancy.times[0]
     in_end = tasks.worker_stop > end_start
     ran = np.where(in_end, tasks.worker_stop - np.maximum(tasks.worker_start, end_start), 0.0)
     if ran[in_end & (tasks.ready > end_start)].sum() > NOT_READY * ran.sum():
-        return 0.0
+        return 0.0, (0.0, 0.0)
     # Where no task runs at all the scheduler is slow, and not the division of the work.
     beside_busy = np.where(occupancy.busy > 0, free, 0)
-    return _between(occupancy, beside_busy, np.array([end_start, np.nanmax(tasks.worker_stop)]))
+    end = np.array([end_start, np.nanmax(tasks.worker_stop)])
+    return _between(occupancy, beside_busy, end), (float(end[0]), float(end[1]))
 
 
 def _between(occupancy: Occupancy, workers: IntArray, bounds: FloatArray) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.advice import FIND_OUT, WORTH_GAINING
+from dask_diag.analysis.findings.cpu_waits import cpu_waits
 from dask_diag.analysis.findings.finding import (
     ABOUT,
     AT_MOST,
@@ -98,7 +99,9 @@ def _non_cpu_of_tasks_without_any_cpu(analysis: Analysis) -> float:
     used = analysis.cpu_in_tasks + analysis.known_cpu_outside_tasks
     if used > HARDLY_ANY_CPU * analysis.in_tasks:
         return 0.0
-    return float(np.nansum(analysis.recording.tasks.thread_noncpu))
+    # Nor is it I/O while other programs had the CPUs.
+    waits = cpu_waits(analysis)
+    return waits.waited - waits.others
 
 
 def serialization_bound(analysis: Analysis) -> Finding | None:

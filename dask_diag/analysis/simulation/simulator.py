@@ -327,10 +327,17 @@ class Simulator:
             removed = less[activity] * self._activities[activity][work.rows]
             seconds = seconds - removed
             cpu = cpu - removed if activity == Activity.CPU else cpu
+        # What had the CPUs that tasks waited for is then not there.
+        less_pool = max(
+            change.remove.get(name, 0.0) for name in (Activity.CPU_WAIT, Activity.NONCPU)
+        )
+        pool_cpu = work.pool_cpu * (1.0 - less_pool)
         factors = 1.0 if change.factors is None else change.factors[work.rows]
         seconds = np.maximum(seconds, 0.0) / factors
         cpu = np.minimum(np.maximum(cpu, 0.0) / factors, seconds)
-        work = replace(work, seconds=seconds, cpu=cpu, gil=cpu * self._gil[work.rows])
+        work = replace(
+            work, seconds=seconds, cpu=cpu, gil=cpu * self._gil[work.rows], pool_cpu=pool_cpu
+        )
         if change.merge > 1:
             work = merged(work, self._functions(work), change.merge)
         return work

@@ -60,8 +60,9 @@ class SentBatch(TypedDict):
     rows: bytes
     keys: Sequence[Hashable]
     depends_on: bytes
-    details: Sequence[tuple[int, tuple[str, Sequence[Metric]]]]
+    details: Sequence[tuple[int, tuple[str, Sequence[Metric], str]]]
     transfers: Sequence[tuple[int, int, int, float, float, int]]
+    others: bytes
     computations: Sequence[tuple[int, str, str, str, float, float | None, int]]
     workers: Sequence[tuple[int, str, str, str, int, float, float | None, str, Facts]]
 

@@ -25,18 +25,23 @@ class Batch(NamedTuple):
     depends_on : bytes
         The ids of the runs that each depends on, one after the other.
     details : mapping
-        By id: the type of an exception, and what was metered.
+        By id: the type of an exception, what was metered, and the span; of those runs that have
+        the first two, or another span than their computation.
     transfers : sequence
         Of each: the id of the run whose result was sent, the numbers of the workers that it went
         from and to, start, stop, and bytes.
+    others : bytes
+        Of each task of a client that is not recorded: the number of its worker, start and stop, as
+        64-bit floats.
     """
 
     ids: bytes
     rows: bytes
     keys: Keys
     depends_on: bytes
-    details: Mapping[int, tuple[str, Sequence[Metric]]]
+    details: Mapping[int, tuple[str, Sequence[Metric], str]]
     transfers: Sequence[tuple[int, int, int, float, float, int]]
+    others: bytes
 
 
 class ClusterComputation(NamedTuple):
@@ -111,7 +116,7 @@ class ClusterLog:
                 self.computations[values[0]] = ClusterComputation(*values)
             for facts in sent["workers"]:
                 self.workers[facts[0]] = ClusterWorker(*facts)
-            if sent["ids"] or sent["transfers"]:
+            if sent["ids"] or sent["transfers"] or sent["others"]:
                 self.batches.append(_batch_of(sent))
         self.clients = list(reply.get("clients", self.clients))
         self.faults = dict(reply.get("faults", self.faults))
@@ -162,6 +167,7 @@ def _batch_of(sent: SentBatch) -> Batch:
         sent["rows"],
         Keys(list(sent["keys"])),
         sent["depends_on"],
-        {row: (error, metrics) for row, (error, metrics) in sent["details"]},
+        {row: (error, metrics, span) for row, (error, metrics, span) in sent["details"]},
         sent["transfers"],
+        sent["others"],
     )

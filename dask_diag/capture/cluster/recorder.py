@@ -6,6 +6,7 @@ load as they start: so later clients are joined, too, and nothing of distributed
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Awaitable, Callable
@@ -23,6 +24,7 @@ __all__ = ["ClusterRecorder", "active_recorders", "is_of_a_worker"]
 
 _PRELOAD = "dask_diag.capture.cluster.preload"
 _OPTION = "distributed.client.preload"
+_LOGGER = "distributed.preloading"
 _lock = threading.RLock()
 _active: list[ClusterRecorder] = []
 
@@ -90,6 +92,11 @@ class ClusterRecorder:
             session.log.clear()
 
     @property
+    def sessions(self) -> list[ClusterSession]:
+        """One for each client that was joined."""
+        return list(self._sessions)
+
+    @property
     def logs(self) -> list[ClusterLog]:
         """What was pulled, cluster by cluster."""
         return [session.log for session in self._sessions]
@@ -141,13 +148,23 @@ def is_of_a_worker(client: Client) -> bool:
     return str(getattr(client, "id", "")).startswith("Client-worker-")
 
 
+def _is_of_others(record: logging.LogRecord) -> bool:
+    """Whether distributed logs about another preload than this package's.
+
+    It says on stderr what clients load: a program that is recorded writes what it always does.
+    """
+    return _PRELOAD not in record.getMessage()
+
+
 def _set_preload() -> None:
+    logging.getLogger(_LOGGER).addFilter(_is_of_others)
     modules = _preloads()
     if _PRELOAD not in modules:
         dask.config.set({_OPTION: [*modules, _PRELOAD]})
 
 
 def _unset_preload() -> None:
+    logging.getLogger(_LOGGER).removeFilter(_is_of_others)
     modules = [module for module in _preloads() if module != _PRELOAD]
     if modules or "distributed" in sys.modules:
         dask.config.set({_OPTION: modules})

@@ -130,7 +130,10 @@ class End(NamedTuple):
 class Task:
     """What is known of a task beside what the scheduler knows, and of its current run."""
 
-    __slots__ = ("attempt", "computation", "is_out", "queued", "queued_at", "row", "sent", "worker")
+    __slots__ = (
+        *("attempt", "computation", "is_out", "queued", "queued_at"),
+        *("row", "sent", "span", "worker"),
+    )
 
     def __init__(self, computation: Computation) -> None:
         self.computation = computation
@@ -141,6 +144,7 @@ class Task:
         self.sent = 0.0
         self.worker = ""
         self.is_out = False
+        self.span = computation.span
 
     def copy(self) -> Task:
         """The same, of a run that no one waits for, while the task may be run again."""
@@ -176,6 +180,7 @@ class Session:
         self.keys: list[Hashable] = []
         self.details: dict[int, tuple[object, ...]] = {}
         self.transfers: list[tuple[object, ...]] = []
+        self.others = array("d")
 
     def is_full(self) -> bool:
         """Whether the client does not pull what is collected for it."""
@@ -191,6 +196,7 @@ class Session:
             "depends_on": self.depends_on.tobytes(),
             "details": list(self.details.items()),
             "transfers": self.transfers,
+            "others": self.others.tobytes(),
             "computations": [each.described() for each in self.computations.values()],
             "workers": [worker.described() for worker in self.workers.values()],
         }
@@ -202,7 +208,8 @@ class Session:
 
     def size(self) -> int:
         """Bytes of what was collected since it was last sealed, about."""
-        return len(self.rows) + BYTES_PER_KEY * len(self.keys) + 8 * len(self.depends_on)
+        rows = len(self.rows) + 8 * len(self.depends_on) + 8 * len(self.others)
+        return rows + BYTES_PER_KEY * len(self.keys)
 
     def acknowledge(self, number: int) -> None:
         """Forget the batches that the client has."""
@@ -315,7 +322,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
 
     async def _flush_workers(self) -> None:
         """Get what workers have not sent yet."""
-        measuring = [worker.address for worker in self.workers.values() if worker.facts]
+        measuring = [w.address for w in self.workers.values() if w.facts.get("measured")]
         request = self.scheduler.broadcast(
             msg={"op": f"{NAME}_flush"}, workers=measuring, on_error="ignore"
         )
@@ -354,12 +361,13 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
     ) -> None:
         """Tasks were submitted."""
         try:
-            span = next(iter(annotations.get("span", {}).values()), None) or {}
-            computation = self._computation_of(client, "/".join(map(str, span.get("name", ()))))
+            spans = {key: span_name(span) for key, span in annotations.get("span", {}).items()}
+            computation = self._computation_of(client, next(iter(spans.values()), ""))
             for key in tasks:
                 task = self.tasks.get(key)
                 if task is None:
-                    self.tasks[key] = Task(computation)
+                    task = self.tasks[key] = Task(computation)
+                    task.span = spans.get(key, "")
                 elif not task.computation.active:
                     task.computation = computation
         except Exception as error:
@@ -554,6 +562,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             task.row = self.row
         sessions = self._sessions_of(task.computation)
         if not sessions:
+            self._record_for_others(row, end)
             return
         depends_on = self._rows_of_dependencies(key)
         client = self.clients.setdefault(task.computation.client, len(self.clients))
@@ -570,8 +579,15 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             session.rows += packed
             session.keys.append(key)
             session.depends_on.extend(depends_on)
-            if end.error or end.metrics:
-                session.details[self.row] = (end.error, end.metrics)
+            if end.error or end.metrics or task.span != task.computation.span:
+                session.details[self.row] = (end.error, end.metrics, task.span)
+
+    def _record_for_others(self, row: Row, end: End) -> None:
+        """A task of a client that no one records: when its worker was busy, and nothing else."""
+        stop = row.seceded if row.seceded == row.seceded else row.stop
+        for session in self.sessions.values():
+            if row.start == row.start and not session.is_full():
+                session.others.extend((self.numbers.get(end.worker, -1), row.start, stop))
 
     def _rows_of_dependencies(self, key: Hashable) -> list[int]:
         state = self.scheduler.tasks.get(key)
@@ -638,6 +654,11 @@ def row_of(packed: bytes, startstops: Iterable[Interval] | None) -> Row:
             start, stop = interval["start"] + to_clock, interval["stop"] + to_clock
             return NOT_STARTED._replace(start=start, stop=stop)
     return NOT_STARTED
+
+
+def span_name(span: Mapping[str, Sequence[str]]) -> str:
+    """The name of a span and of those around it."""
+    return "/".join(map(str, span.get("name", ())))
 
 
 def reason_of(stimulus: str) -> str:

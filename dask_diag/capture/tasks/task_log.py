@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from dask_diag.capture.span import name_of_annotation
 from dask_diag.capture.tasks.metered import Metric, Wait
 from dask_diag.capture.tasks.remote_task import Transfer
 
@@ -30,7 +31,7 @@ class SpansOfTasks:
             return
         for row, key in enumerate(keys):
             if key in annotated:
-                name = str(annotated[key])
+                name = name_of_annotation(annotated[key])
                 self.rows.append(row)
                 self.codes.append(self.names.setdefault(name, len(self.names)))
 

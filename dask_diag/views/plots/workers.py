@@ -31,6 +31,9 @@ _FREE = {
     Activity.OVERHEAD: ("no task: scheduler at work", "/"),
     Activity.GRAPH: ("no task: graph prepared", "."),
     Activity.STARTUP: ("no task: processes start", "."),
+    Activity.TRANSFER: ("no task: results on the way", "\\"),
+    Activity.SERIALIZE: ("no task: the scheduler pickles", "-"),
+    Activity.DESERIALIZE: ("no task: the scheduler unpickles", "-"),
     Activity.OTHER: ("not known", "x"),
 }
 
@@ -71,7 +74,8 @@ def _all_layers(
     yield Layer("tasks off the CPU", color_of_activity(Activity.NONCPU), made.off_cpu)
     yield Layer("pickling", color_of_activity(Activity.SERIALIZE), made.moving)
     for activity, (name, hatch) in _FREE.items():
-        yield Layer(name, color_of_activity(activity), made.free[activity], hatch)
+        if activity in made.free:
+            yield Layer(name, color_of_activity(activity), made.free[activity], hatch)
 
 
 def plot_workers(analysis: Analysis, layers: Sequence[Layer], options: Options) -> figure:

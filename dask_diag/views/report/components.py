@@ -133,6 +133,8 @@ class ShownFinding:
     evidence: str
     advice: str
     where: str
+    name: str = ""
+    """Of what marks it in plots."""
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 
 from bokeh.models import (
+    BoxAnnotation,
     ColumnDataSource,
     CrosshairTool,
     Plot,
@@ -23,7 +25,10 @@ from dask_diag.views.plots.workers import Layer, add_phases, layers_of, plot_wor
 from dask_diag.views.report.components import Figure
 from dask_diag.views.theme.colors import FunctionColors
 
-__all__ = ["Figures"]
+__all__ = ["WORKERS", "Figures"]
+
+WORKERS = "workers"
+"""The name of the figure in which findings are shaded."""
 
 _SHORTEST_VIEW = 1e-6
 """Seconds: nobody can zoom further in."""
@@ -44,6 +49,7 @@ class Figures:
         self._analysis = analysis
         duration = recording.stop - recording.start or 1.0
         self._time = Range1d(0, duration, bounds=(0, duration), min_interval=_SHORTEST_VIEW)
+        self._shades: list[BoxAnnotation] = []
         self._crosshair = Span(
             dimension="height", line_color="#888888", line_width=1, line_dash="dotted"
         )
@@ -74,12 +80,32 @@ class Figures:
         """What workers did, as layers of one figure."""
         return layers_of(self._analysis, self._options())
 
+    def shade(self, name: str, intervals: Iterable[tuple[float, float]]) -> None:
+        """Have the plot of workers shade these times when the page asks for that name."""
+        start = self._analysis.recording.start
+        self._shades += [
+            BoxAnnotation(
+                left=left - start,
+                right=right - start,
+                name=name,
+                visible=False,
+                fill_color="#ff8c00",
+                fill_alpha=0.25,
+                line_color="#ff8c00",
+                line_alpha=0.8,
+                propagate_hover=True,
+            )
+            for left, right in intervals
+        ]
+
     def workers(self) -> Figure:
         """How many workers computed, waited or were free."""
         options = self._options(height=220, toolbar_location="above")
         plot = plot_workers(self._analysis, self.layers, options)
         self._join(plot)
-        return Figure("workers", plot, "Plot of what the workers did over time")
+        for shade in self._shades:
+            plot.add_layout(shade)
+        return Figure(WORKERS, plot, "Plot of what the workers did over time")
 
     def overview(self) -> Figure:
         """The whole recording in a strip, in which the shown part can be moved and resized."""

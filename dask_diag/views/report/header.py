@@ -44,6 +44,7 @@ _NAMES = {
     Activity.UNEXPLAINED: "tasks off the CPU, cause not sampled",
     Activity.SERIALIZE: "pickling",
     Activity.DESERIALIZE: "unpickling",
+    Activity.TRANSFER: "no task: results on the way",
     Activity.FAILED: "tasks that failed",
     Activity.UNFINISHED: "tasks that did not finish",
     Activity.OVERHEAD: "no task: scheduler at work",
@@ -72,7 +73,9 @@ def head(analysis: Analysis) -> Head:
 def _facts(analysis: Analysis) -> str:
     """What ran, on what, and when."""
     recording = analysis.recording
-    cpus = [f"{counted(analysis.cpus, 'CPU')}"] if len(recording.computations) else []
+    # Of a cluster the workers' CPUs are not known.
+    known = int(recording.computations.cpus.max(initial=0))
+    cpus = [counted(known, "CPU")] if known else []
     return " · ".join([*_script(recording), outcome(analysis), *cpus, when(recording)])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,11 +17,11 @@ from dask_diag.views.assets import text_of
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import incomplete
 from dask_diag.views.report.components import Figure, Fold, Part
-from dask_diag.views.report.figures import Figures
+from dask_diag.views.report.figures import WORKERS, Figures
 from dask_diag.views.report.header import Head, head, when
 from dask_diag.views.report.sections import SECTIONS, Section
 from dask_diag.views.sources import Sources, recording_of
-from dask_diag.views.theme.page import look_of_figures, page_of, template
+from dask_diag.views.theme.page import look_of_figures, page_of, script, template
 
 __all__ = ["report", "write_report"]
 
@@ -105,6 +106,7 @@ def _rendered(analysis: Analysis, sections: list[_Made], resources: Resources) -
         "head": _head(analysis),
         "when": when(recording),
         "style": text_of("report/report.css"),
+        "marks": script("report/findings.js", "start", json.dumps(WORKERS)),
         "figures": bool(figures),
     }
     if not figures:

@@ -46,6 +46,7 @@ _AFTER_METERED = {
     Activity.UNEXPLAINED: "#ead9bb",
     Activity.DESERIALIZE: "#6fc4ae",
     Activity.SERIALIZE: "#2a9d84",
+    Activity.TRANSFER: "#3fb8c9",
     Activity.FAILED: "#cd1a27",
     Activity.UNFINISHED: "#f2a0ab",
     Activity.GRAPH: "#8d78ad",

@@ -14,7 +14,7 @@ from jinja2 import Environment, FunctionLoader, Template
 
 from dask_diag.views.assets import call, text_of
 
-__all__ = ["look_of_figures", "page_of", "template"]
+__all__ = ["look_of_figures", "page_of", "script", "template"]
 
 _BACKGROUNDS = {"background_fill_color", "border_fill_color"}
 _WHITE = "#ffffff"
@@ -82,8 +82,15 @@ def _without_background(models: Sequence[LayoutDOM]) -> Iterator[None]:
 def look_of_figures(fitted: bool = True) -> dict[str, str]:
     """What templates need: ``theme``, a style of the page, and ``scheme``, a script at its end."""
     settings = {"widgets": text_of("theme/widgets.css"), "fitted": fitted}
-    start = call("theme/theme.js", "start", json.dumps(settings))
-    return {"theme": text_of("theme/theme.css"), "scheme": f"(function () {{\n{start}\n}})()"}
+    return {
+        "theme": text_of("theme/theme.css"),
+        "scheme": script("theme/theme.js", "start", json.dumps(settings)),
+    }
+
+
+def script(module: str, function: str, arguments: str) -> str:
+    """A script for a page that calls a function of a module."""
+    return f"(function () {{\n{call(module, function, arguments)}\n}})()"
 
 
 def template(name: str) -> Template:

@@ -1,24 +1,23 @@
-// Many tasks: an image of each lane, of which a pixel shows what its worker did in that time.
+// Many tasks: an image of each lane. A pixel's column shows what its worker did in that time: from
+// below the functions that computed, then tasks that were off the CPU; what is free is empty.
 
 import {count, percent} from "../../formatting.js"
 import {cpu_share} from "./decode.js"
 import {spans_in_view} from "./rectangles.js"
 
-const ROWS = 12                     // of a lane's image: so many steps of a share of CPU
-const WEAKEST_BASELINE = 0.5        // how strong the lowest row is at least where any task ran
-const NOT_CPU = 0.35                // how strong the colour is above the share of CPU
+const ROWS = 16                     // of a lane's image: so many steps of the worker's time
+const NOT_CPU = 0.35                // how strong the colour is of a task that is off the CPU
 const MOST_NAMES = 4
 
 // Of each lane its image from a time on, and of how many tasks' functions there are colours.
 export function images_of(tasks, spans, from, per_pixel, width, colors) {
     const pixel_colors = colors.map(blue_green_red)
     const bins = {
-        busy: new Float64Array(width), cpu: new Float64Array(width),
-        longest: new Float64Array(width), by_function: new Float64Array(width * colors.length),
+        cpu: new Float64Array(width * colors.length), busy: new Float64Array(width * colors.length),
     }
     return spans.map((span) => {
-        const dominant = fill_bins(bins, tasks, span, from, per_pixel)
-        return image_of(bins, dominant, pixel_colors)
+        fill_bins(bins, tasks, span, from, per_pixel, width)
+        return image_of(bins, width, pixel_colors)
     })
 }
 
@@ -28,45 +27,47 @@ function blue_green_red(color) {
     return (channels >> 16) | (channels & 0xff00) | (channels & 0xff) << 16
 }
 
-// For each pixel the seconds that its worker was busy, and the function that had most of them.
-function fill_bins({busy, cpu, longest, by_function}, tasks, [start, end], from, per_pixel) {
-    for (const column of [busy, cpu, longest, by_function]) column.fill(0)
-    const width = busy.length, functions = by_function.length / width
-    const dominant = new Int32Array(width).fill(-1)
+// For each pixel and function the share of the time that the worker had such a task, and computed.
+function fill_bins({cpu, busy}, tasks, [start, end], from, per_pixel, width) {
+    const functions = busy.length / width
+    cpu.fill(0)
+    busy.fill(0)
     for (let i = start; i < end; i++) {
         const left = (tasks.start[i] - from) / per_pixel, right = (tasks.stop[i] - from) / per_pixel
         if (right < 0) continue
         const code = tasks.function[i], share = cpu_share(tasks, i)
         const first = Math.max(0, Math.floor(left)), last = Math.min(width - 1, Math.floor(right))
         for (let pixel = first; pixel <= last; pixel++) {
-            const part = Math.min(right, pixel + 1) - Math.max(left, pixel)
-            busy[pixel] += part
-            cpu[pixel] += part * share
-            const time = by_function[pixel * functions + code] += part
-            if (dominant[pixel] < 0 || time > longest[pixel]) {
-                longest[pixel] = time
-                dominant[pixel] = code
-            }
+            // Nobody would see a task without length.
+            const part = Math.max(Math.min(right, pixel + 1) - Math.max(left, pixel), Number.EPSILON)
+            busy[pixel * functions + code] += part
+            cpu[pixel * functions + code] += part * share
         }
     }
-    return dominant
 }
 
-// A colour is as strong as the worker was busy, so that a pixel hardly busy is hardly coloured; a
-// task that is alone there would not be seen, but for the baseline.
-function image_of({busy, cpu}, dominant, pixel_colors) {
-    const width = busy.length
+// Heights are shares of the pixel's time. What was there for less than a row is the lowest one.
+function image_of({cpu, busy}, width, pixel_colors) {
+    const functions = pixel_colors.length
     const image = new Uint32Array(ROWS * width)
     for (let pixel = 0; pixel < width; pixel++) {
-        if (dominant[pixel] < 0) continue
-        const strength = Math.min(1, busy[pixel])
-        const filled = busy[pixel] > 0 ? Math.round(ROWS * cpu[pixel] / busy[pixel]) : 0
-        for (let row = 0; row < ROWS; row++) {
-            const share = strength * (row >= ROWS - filled ? 1 : NOT_CPU)
-            const shown = row === ROWS - 1 ? Math.max(WEAKEST_BASELINE, share) : share
-            const alpha = Math.round(255 * shown)
-            image[row * width + pixel] = (pixel_colors[dominant[pixel]] | alpha << 24) >>> 0
+        const first = pixel * functions
+        let reached = 0, filled = 0, longest = -1
+        const stack = (code, part, strength) => {
+            reached += part
+            const color = (pixel_colors[code] | Math.round(255 * strength) << 24) >>> 0
+            for (const top = Math.min(ROWS, Math.round(ROWS * reached)); filled < top; filled++)
+                image[(ROWS - 1 - filled) * width + pixel] = color
         }
+        for (let code = 0; code < functions; code++) {
+            if (cpu[first + code] > 0) stack(code, cpu[first + code], 1)
+            if (busy[first + code] > (busy[first + longest] ?? 0)) longest = code
+        }
+        for (let code = 0; code < functions; code++) {
+            const off_cpu = busy[first + code] - cpu[first + code]
+            if (off_cpu > 0) stack(code, off_cpu, NOT_CPU)
+        }
+        if (filled === 0 && longest >= 0) stack(longest, 1 / ROWS, 1)
     }
     return Object.assign(image, {shape: [ROWS, width], dimension: 2})
 }

@@ -92,9 +92,8 @@ function text_at(tasks, x, y, {plot, tick, lane_height, functions}) {
 }
 
 function text_of_pixels(in_view, most, precision) {
-    return `${count(in_view)} tasks in view, binned: each pixel shows the dominant function, opacity `
-        + "= how busy the worker was; the line below is where any task ran. Zoom in below "
-        + `${count(most)} tasks to see each one: ${precision}.`
+    return `${count(in_view)} tasks in view, binned: the height is the share of time, pale where `
+        + `tasks were off the CPU. Zoom in below ${count(most)} tasks to see each one: ${precision}.`
 }
 
 function without_keys({size_of_keys}) {

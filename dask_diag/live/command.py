@@ -1,0 +1,111 @@
+"""A live page from its start to its end: the address is printed, a browser opened, pages served."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import html
+import os
+import signal
+import socket
+import sys
+import tempfile
+import webbrowser
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from dask_diag.live.server import LiveServer, bind
+
+__all__ = ["addresses", "has_display", "serve"]
+
+
+def serve(
+    path: str, port: int, *, opens_browser: bool, waits: bool, report: Callable[[str], None]
+) -> None:
+    """Serve pages about a file until Ctrl-C, or until they are of no more use.
+
+    Parameters
+    ----------
+    path : str
+    port : int
+        Any free one if it is 0.
+    opens_browser : bool
+    waits : bool
+        Whether it goes on, with no page open, as long as there is no recording.
+    report : callable
+        Prints lines.
+
+    Raises
+    ------
+    PortTakenError
+    """
+    sockets = bind(port)
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_serve(path, sockets, opens_browser, waits, report))
+
+
+async def _serve(
+    path: str,
+    sockets: list[socket.socket],
+    opens_browser: bool,
+    waits: bool,
+    report: Callable[[str], None],
+) -> None:
+    server = LiveServer(path, sockets, waits=waits)
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(NotImplementedError):
+        loop.add_signal_handler(signal.SIGTERM, server.stopped.set)
+    report("\n".join(addresses(server, os.environ)))
+    with contextlib.ExitStack() as stack:
+        if opens_browser and has_display(os.environ):
+            file = stack.enter_context(_redirect(server.url))
+            loop.run_in_executor(None, webbrowser.open, file.as_uri())
+        await server.serve()
+
+
+def addresses(server: LiveServer, environ: Mapping[str, str]) -> list[str]:
+    """Where the page is, and how to come there from elsewhere."""
+    lines = [f"live: {server.url}"]
+    prefix = environ.get("JUPYTERHUB_SERVICE_PREFIX")
+    if prefix and _has_proxy():
+        lines.append(f"through the hub: {prefix}proxy/{server.port}/?token={server.token}")
+    if environ.get("SSH_CONNECTION"):
+        host = environ["SSH_CONNECTION"].split()[2:3]
+        there = host[0] if host else "THIS-MACHINE"
+        lines.append(f"from your machine: ssh -L {server.port}:127.0.0.1:{server.port} {there}")
+    return lines
+
+
+def has_display(environ: Mapping[str, str]) -> bool:
+    """Whether the user would see a browser."""
+    if environ.get("SSH_CONNECTION"):
+        return False
+    if sys.platform in ("darwin", "win32"):
+        return True
+    return bool(environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY"))
+
+
+def _has_proxy() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("jupyter_server_proxy") is not None
+
+
+@contextlib.contextmanager
+def _redirect(url: str) -> Iterator[Path]:
+    """A file that only this user can read, and that leads to the address.
+
+    The command line of a browser can be read by all users: the address has the token.
+    """
+    with tempfile.TemporaryDirectory(prefix="dask-diag-") as folder:
+        file = Path(folder) / "live.html"
+        with open(file, "x", encoding="utf-8", opener=_only_for_user) as out:
+            out.write(
+                '<!DOCTYPE html><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
+                f'<meta http-equiv="refresh" content="0; url={html.escape(url)}">'
+            )
+        yield file
+
+
+def _only_for_user(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

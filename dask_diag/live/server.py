@@ -1,0 +1,282 @@
+"""The server of a live page: on this machine only, and it answers nobody without its token.
+
+It is tornado alone. Bokeh's own server checks neither Host nor a missing Origin, and repeats its
+token in addresses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic, thread_time
+from typing import TYPE_CHECKING
+
+import tornado.httpserver
+import tornado.ioloop
+import tornado.netutil
+import tornado.web
+
+from dask_diag.analysis.analysis import Analysis
+from dask_diag.errors import DiagnosticError
+from dask_diag.live.answer import answer
+from dask_diag.live.findings_so_far import FindingsSoFar
+from dask_diag.live.security import (
+    HEADERS,
+    TOKEN_HEADER,
+    allowed_hosts,
+    new_token,
+    refusal,
+    view_of,
+)
+from dask_diag.live.viewer import PERIOD, Viewer
+from dask_diag.storage import load
+from dask_diag.storage.follow import FollowState
+from dask_diag.views.live.page import live_page
+from dask_diag.views.report.page import write_report
+
+if TYPE_CHECKING:
+    import socket
+
+__all__ = ["ADDRESS", "IDLE", "LiveServer", "PortTakenError", "bind"]
+
+ADDRESS = "127.0.0.1"
+IDLE = 60.0
+"""Seconds without a question after which it ends, once nothing more is to come."""
+_LONGEST_POLL = 10.0
+"""Seconds after which a question is answered, if nothing is new."""
+
+
+class PortTakenError(DiagnosticError):
+    """Another program listens at that port."""
+
+
+def bind(port: int) -> list[socket.socket]:
+    """A socket of this machine alone; any free port if it is 0.
+
+    Raises
+    ------
+    PortTakenError
+        If that port cannot be had.
+    """
+    try:
+        return tornado.netutil.bind_sockets(port, ADDRESS)
+    except OSError as error:
+        raise PortTakenError(
+            f"cannot listen at port {port} of {ADDRESS}: {error.strerror}; "
+            "choose another, or leave --port out"
+        ) from None
+
+
+class LiveServer:
+    """Follows a file and answers pages.
+
+    Parameters
+    ----------
+    path : str
+    sockets : list of socket
+        Where it listens, as `bind` makes them.
+    waits : bool
+        Whether to go on, with no page open, as long as there is no recording yet.
+    clock : callable, optional
+        Seconds.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        sockets: list[socket.socket],
+        *,
+        waits: bool = True,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self.path = Path(path)
+        self.viewer = Viewer(path, clock=clock)
+        self.findings = FindingsSoFar(self.path)
+        self.token = new_token()
+        self.port: int = sockets[0].getsockname()[1]
+        self.hosts = allowed_hosts(self.port)
+        self.news = asyncio.Condition()
+        self.stopped = asyncio.Event()
+        self._sockets = sockets
+        self._waits = waits
+        self._clock = clock
+        self._asked = clock()
+
+    @property
+    def url(self) -> str:
+        """The page's address, with the token."""
+        return f"http://{ADDRESS}:{self.port}/?token={self.token}"
+
+    @property
+    def revision(self) -> int:
+        """It changes with everything that a page shows."""
+        return self.viewer.model.revision + self.findings.revision
+
+    def note_question(self) -> None:
+        """A page is open."""
+        self._asked = self._clock()
+
+    async def serve(self) -> None:
+        """Answer until it is stopped, or nobody has asked for long and nothing more is to come."""
+        _silence_tornado()
+        server = tornado.httpserver.HTTPServer(
+            _application(self), max_header_size=1 << 16, max_body_size=0
+        )
+        server.add_sockets(self._sockets)
+        try:
+            while not self.stopped.is_set() and not self.is_idle():
+                await self.look()
+                with_timeout = asyncio.wait_for(self.stopped.wait(), PERIOD)
+                try:
+                    await with_timeout
+                except asyncio.TimeoutError:
+                    continue
+        finally:
+            server.stop()
+            await server.close_all_connections()
+
+    async def look(self) -> None:
+        """Read what is new, and answer those who wait for it."""
+        before = self.revision
+        self.viewer.poll()
+        self.findings.refresh(self.viewer)
+        if self.revision != before:
+            async with self.news:
+                self.news.notify_all()
+
+    def is_idle(self) -> bool:
+        """Whether it is of no more use."""
+        more = self.viewer.is_growing or (
+            self._waits and self.viewer.model.state == FollowState.WAITING
+        )
+        return not more and self._clock() - self._asked >= IDLE
+
+    async def wait_for_news(self, revision: int) -> None:
+        """Until there is something newer than that, but not for long."""
+
+        async def newer() -> None:
+            async with self.news:
+                await self.news.wait_for(lambda: self.revision != revision)
+
+        try:
+            await asyncio.wait_for(newer(), _LONGEST_POLL)
+        except asyncio.TimeoutError:
+            return
+
+
+def _application(server: LiveServer) -> tornado.web.Application:
+    routes = [(r"/", _Page), (r"/data", _Data), (r"/report", _Report)]
+    return tornado.web.Application(
+        [(path, handler, {"server": server}) for path, handler in routes],
+        default_handler_class=_Nothing,
+        default_handler_args={"server": server},
+        compress_response=True,
+        # Addresses hold the token.
+        log_function=lambda handler: None,
+    )
+
+
+def _silence_tornado() -> None:
+    """Its messages would hold addresses, and so the token."""
+    for name in ("tornado.access", "tornado.application", "tornado.general"):
+        logger = logging.getLogger(name)
+        logger.propagate = False
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())
+
+
+class _Handler(tornado.web.RequestHandler):
+    """Refuses before it does anything else."""
+
+    def initialize(self, server: LiveServer) -> None:
+        self.server = server
+
+    def set_default_headers(self) -> None:
+        self.clear_header("Server")
+        for name, value in HEADERS.items():
+            self.set_header(name, value)
+
+    def token_given(self) -> str | None:
+        return self.get_query_argument("token", None)
+
+    def prepare(self) -> None:
+        request, server = self.request, self.server
+        status = refusal(
+            request.method or "", request.headers, self.token_given(), server.token, server.hosts
+        )
+        if status:
+            self.set_status(status)
+            self.finish()
+        else:
+            server.note_question()
+
+    def write_error(self, status_code: int, **kwargs: object) -> None:
+        self.finish()
+
+    def log_exception(self, *args: object) -> None:
+        """Not at all: a message would hold the address."""
+
+
+class _Nothing(_Handler):
+    def get(self) -> None:
+        self.set_status(404)
+
+
+class _Page(_Handler):
+    def get(self) -> None:
+        self.finish(live_page(self.server.viewer.name))
+
+
+class _Data(_Handler):
+    def token_given(self) -> str | None:
+        return self.request.headers.get(TOKEN_HEADER)
+
+    _is_gone = False
+
+    def on_connection_close(self) -> None:
+        """The page does not wait for the answer."""
+        self._is_gone = True
+
+    async def get(self) -> None:
+        names = ("x0", "x1", "w", "r")
+        given = {name: self.get_query_argument(name, None) for name in names}
+        question = view_of({name: value for name, value in given.items() if value is not None})
+        if question is None:
+            self.set_status(400)
+            return
+        server, (view, columns, revision) = self.server, question
+        if revision == server.revision:
+            await server.wait_for_news(revision)
+        if self._is_gone:
+            return
+        began = thread_time()
+        content = answer(server.viewer, server.findings, server.revision, view, columns)
+        # What it costs to draw the same again says how soon a page asks again.
+        body = json.dumps({**content, "took": thread_time() - began})
+        self.set_header("Content-Type", "application/json")
+        self.finish(body)
+
+
+class _Report(_Handler):
+    async def get(self) -> None:
+        if not self.server.viewer.is_over:
+            self.set_status(404)
+            return
+        loop = asyncio.get_running_loop()
+        try:
+            page = await loop.run_in_executor(None, _report_of, self.server.path)
+        except DiagnosticError:
+            self.set_status(404)
+            return
+        self.server.note_question()
+        self.finish(page)
+
+
+def _report_of(path: Path) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        page = write_report(Analysis(load(path)), Path(folder) / "report.html")
+        return page.read_bytes()

@@ -1,0 +1,1 @@
+"""The page of a recording while it is made."""

@@ -1,0 +1,168 @@
+"""The page of a live view: empty figures, which its script fills with what the server answers."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from bokeh.models import (
+    BoxZoomTool,
+    ColumnDataSource,
+    CrosshairTool,
+    FixedTicker,
+    HoverTool,
+    PanTool,
+    Range1d,
+    RangeTool,
+    ResetTool,
+    Span,
+    WheelZoomTool,
+)
+from bokeh.plotting import figure
+from bokeh.resources import Resources
+
+from dask_diag.views.assets import call, text_of
+from dask_diag.views.escaping import shown
+from dask_diag.views.plots.figures import number_ticks
+from dask_diag.views.plots.resources import CPU, MEMORY
+from dask_diag.views.theme.page import page_of
+
+__all__ = ["live_page"]
+
+_WIDTH, _BORDER = 1200, 104
+_OTHERS = "#b07aa1"
+_LIMIT = "#d1495b"
+
+
+@cache
+def live_page(name: str) -> str:
+    """The page about a file of that name; it holds nothing of a recording."""
+    return page_of(
+        _figures(),
+        Resources(mode="inline"),
+        "live/live.html",
+        f"{shown(name)}: live",
+        fitted=True,
+        style=text_of("live/live.css"),
+        name=shown(name),
+        start=call("live/live.js", "start", ""),
+    )
+
+
+def _figures() -> list[figure]:
+    """The task stream, CPU, memory, and all time in a strip; of one range of time."""
+    view = Range1d(0, 60, name="live_view", min_interval=1e-6, bounds=(0, None))
+    shared = CrosshairTool(overlay=Span(dimension="height", line_color="#8a8f96", line_alpha=0.6))
+    figures = [_overview(view)]
+    figures += [_stream(view, shared), _cpu(view, shared), _memory(view, shared)]
+    return figures
+
+
+def _figure(name: str, view: Range1d, shared: CrosshairTool, **settings: object) -> figure:
+    plot = figure(
+        name=name,
+        width=_WIDTH,
+        x_range=view,
+        tools=[
+            PanTool(dimensions="width"),
+            BoxZoomTool(dimensions="width"),
+            WheelZoomTool(dimensions="width", modifiers="ctrl"),
+            ResetTool(),
+            shared,
+        ],
+        toolbar_location=None,
+        min_border_left=_BORDER,
+        min_border_right=12,
+        **settings,
+    )
+    plot.outline_line_color = None
+    plot.xgrid.grid_line_alpha = 0.4
+    plot.ygrid.grid_line_alpha = 0.4
+    return plot
+
+
+def _stream(view: Range1d, shared: CrosshairTool) -> figure:
+    plot = _figure("live_stream", view, shared, height=160, y_range=Range1d(0, 2))
+    cells = ColumnDataSource({n: [] for n in ("image", "x", "y", "dw", "dh")}, name="live_cells")
+    plot.image_rgba("image", "x", "y", "dw", "dh", source=cells)
+    columns = ("left", "right", "bottom", "top", "filled", "color", "function", "lasted", "share")
+    tasks = ColumnDataSource({n: [] for n in columns}, name="live_tasks")
+    look = {"source": tasks, "fill_color": "color", "line_color": None}
+    drawn = plot.quad("left", "right", "top", "bottom", fill_alpha=0.35, **look)
+    plot.quad("left", "right", "filled", "bottom", **look)
+    running = ColumnDataSource({n: [] for n in columns}, name="live_running")
+    also_drawn = plot.quad(
+        "left",
+        "right",
+        "top",
+        "bottom",
+        source=running,
+        fill_color="color",
+        fill_alpha=0.45,
+        hatch_pattern="/",
+        hatch_color="color",
+        line_color="color",
+    )
+    tooltips = [("task", "@function"), ("took", "@lasted"), ("CPU", "@share")]
+    plot.add_tools(HoverTool(renderers=[drawn, also_drawn], tooltips=tooltips))
+    plot.yaxis.ticker = FixedTicker(ticks=[], name="live_lanes")
+    plot.yaxis.axis_label = "Worker"
+    plot.yaxis.major_tick_line_color = None
+    plot.ygrid.grid_line_color = None
+    plot.xaxis.visible = False
+    return plot
+
+
+def _cpu(view: Range1d, shared: CrosshairTool) -> figure:
+    plot = _figure("live_cpu", view, shared, height=90, y_range=Range1d(0, 100))
+    lines = ColumnDataSource(
+        {name: [] for name in ("time", "cpu", "others", "memory")}, name="live_lines"
+    )
+    plot.step("time", "others", source=lines, mode="before", color=_OTHERS, line_dash="dotted")
+    plot.step("time", "cpu", source=lines, mode="before", color=CPU, line_width=2)
+    plot.add_layout(_limit("live_cpu_limit"))
+    plot.yaxis.axis_label = "CPU %"
+    plot.yaxis.ticker.desired_num_ticks = 3
+    plot.xaxis.visible = False
+    return plot
+
+
+def _memory(view: Range1d, shared: CrosshairTool) -> figure:
+    plot = _figure("live_memory", view, shared, height=110, y_range=Range1d(0, 1e9))
+    lines = ColumnDataSource({"time": [], "memory": []}, name="live_memory_lines")
+    plot.line("time", "memory", source=lines, color=MEMORY, line_width=2)
+    plot.add_layout(_limit("live_memory_limit"))
+    plot.yaxis.axis_label = "Memory"
+    plot.yaxis.formatter = number_ticks("B")
+    plot.yaxis.ticker.desired_num_ticks = 3
+    plot.xaxis.axis_label = "seconds since the recording started"
+    return plot
+
+
+def _limit(name: str) -> Span:
+    """What the machine has."""
+    return Span(location=0, dimension="width", line_color=_LIMIT, line_dash="dashed", name=name)
+
+
+def _overview(view: Range1d) -> figure:
+    """CPU over all time; what is in view is a box that can be moved."""
+    plot = figure(
+        name="live_overview",
+        width=_WIDTH,
+        height=56,
+        x_range=Range1d(0, 60, name="live_all"),
+        y_range=Range1d(0, 100, name="live_overview_height"),
+        tools=[],
+        toolbar_location=None,
+        min_border_left=_BORDER,
+        min_border_right=12,
+    )
+    lines = ColumnDataSource({"time": [], "cpu": []}, name="live_overview_lines")
+    plot.varea("time", y1=0, y2="cpu", source=lines, fill_color=CPU, fill_alpha=0.5)
+    tool = RangeTool(x_range=view)
+    tool.overlay.fill_alpha = 0.15
+    plot.add_tools(tool)
+    plot.yaxis.visible = False
+    plot.ygrid.grid_line_color = None
+    plot.xgrid.grid_line_color = None
+    plot.outline_line_color = None
+    return plot

@@ -1,0 +1,120 @@
+// What a live page says beside its figures. All of it is text, whatever is in a key.
+
+import {seconds} from "../formatting.js"
+
+const KINDS = {"waiting": "waiting", "growing": "running", "complete": "complete",
+               "truncated": "truncated", "damaged": "damaged", "not a recording": "no recording"}
+const MOST_IN_LEGEND = 24
+
+export function show_answer(answer) {
+    show_state(answer)
+    show_share(answer)
+    const {view, stream} = answer
+    set("in-view", `${seconds(view[1] - view[0])} in view, ${stream.tasks.toLocaleString("en")} tasks`
+        + (stream.left_out ? `; ${stream.left_out} more workers are not drawn` : ""))
+    show_key("legend", stream.functions.slice(0, MOST_IN_LEGEND))
+    set("memory", answer.memory ? `Memory ${answer.memory}` : "")
+    show_workers(answer.workers)
+    fill("functions", answer.functions.map(([name, color, ...cells]) =>
+        row([with_swatch(name, color), ...cells])))
+    set("functions-more", answer.functions_left_out ? `and ${answer.functions_left_out} more` : "")
+    fill("running", answer.running.map((cells) => row(cells)))
+    set("running-more", answer.running.length === 0 ? "No task runs now."
+        : answer.running_left_out ? `and ${answer.running_left_out} more` : "")
+    show_findings(answer)
+    fill("notices", answer.notices.map((text) => element("li", text)))
+    document.getElementById("notices-section").hidden = answer.notices.length === 0
+}
+
+export function show_lost(error) {
+    const notice = document.getElementById("lost-viewer")
+    notice.textContent = `The viewer has ended (${error.message}): this is the last state that it `
+        + "showed. The recording goes on."
+    notice.hidden = false
+}
+
+function show_state({kind, state, lines, over}) {
+    const word = document.getElementById("kind")
+    word.textContent = KINDS[kind] ?? kind
+    word.className = `kind ${kind.replaceAll(" ", "-")}`
+    set("state-text", state)
+    set("progress", lines[0] ?? state)
+    set("more-progress", lines.slice(1).join("; "))
+    document.getElementById("report-link").hidden = !over
+    document.getElementById("lost-viewer").hidden = true
+    document.title = lines[0] ?? state
+}
+
+function show_share({share}) {
+    const bar = document.getElementById("done")
+    bar.hidden = share === null
+    if (share === null) return
+    const done = Math.floor(100 * share)
+    bar.setAttribute("aria-valuenow", done)
+    bar.firstElementChild.style.width = `${100 * share}%`
+}
+
+function show_workers(parts) {
+    fill("workers-bar", parts.map(([text, time, share, color]) => {
+        const part = element("span", "")
+        part.style.cssText = `width: ${100 * share}%; background: ${color}`
+        part.title = `${text}: ${time}`
+        return part
+    }))
+    show_key("workers", parts.map(([text, time, , color]) => [`${text} (${time})`, color]))
+}
+
+function show_findings({findings, findings_note}) {
+    set("findings-note", findings_note)
+    const articles = findings.map(([code, cost, evidence, advice]) => {
+        const article = element("article", "")
+        article.className = "finding"
+        article.append(element("h3", cost ? `${code}: ${cost}` : code), element("p", evidence),
+                       element("p", `To do: ${advice}`))
+        return article
+    })
+    fill("findings", articles.length ? articles : [element("p", "None yet.")])
+}
+
+function show_key(id, items) {
+    fill(id, items.map(([name, color]) => {
+        const item = element("li", "")
+        item.append(with_swatch(name, color))
+        return item
+    }))
+}
+
+function with_swatch(name, color) {
+    const whole = element("span", ""), swatch = element("span", "")
+    swatch.className = "swatch"
+    swatch.style.background = color
+    whole.append(swatch, name)
+    return whole
+}
+
+function row(cells) {
+    const line = document.createElement("tr")
+    cells.forEach((cell, index) => {
+        const box = document.createElement(index === 0 ? "th" : "td")
+        box.append(cell)
+        if (index > 0) box.className = "number"
+        else box.scope = "row"
+        line.append(box)
+    })
+    return line
+}
+
+function element(kind, text) {
+    const made = document.createElement(kind)
+    made.textContent = text
+    return made
+}
+
+function fill(id, children) {
+    document.getElementById(id).replaceChildren(...children)
+}
+
+function set(id, text) {
+    const place = document.getElementById(id)
+    if (place.textContent !== text) place.textContent = text
+}

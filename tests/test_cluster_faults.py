@@ -1,0 +1,358 @@
+"""Clusters that lose workers, clocks that differ, hooks that raise: results stay, rows are true."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ProcessPoolExecutor
+
+import dask
+import dask.config
+import pytest
+
+pytest.importorskip("distributed")
+
+from distributed import Client, LocalCluster
+from distributed.diagnostics.plugin import WorkerPlugin
+
+from dask_diag import Profiler, load
+from dask_diag.capture.cluster import cluster_session, scheduler_plugin, worker_side
+from dask_diag.capture.cluster.formats import NAME, OUTCOMES, RUN_FIELDS, WORKER_ROW
+from dask_diag.capture.cluster.shipping import BOOTSTRAP
+from dask_diag.capture.tasks.metering import listening
+
+from .clusters import assert_adds_up, cluster, rows, spin
+
+
+def increment(x):
+    return x + 1
+
+
+def test_the_formats_are_those_of_the_schedulers_plugin():
+    import numpy as np
+
+    assert WORKER_ROW.format == scheduler_plugin.WORKER_ROW.format
+    assert np.dtype(list(RUN_FIELDS)).itemsize == scheduler_plugin.RUN.size
+    assert OUTCOMES == scheduler_plugin.OUTCOMES
+    assert NAME == scheduler_plugin.NAME
+
+
+def kill_once(path):
+    """End the worker's process, the first time."""
+    if not os.path.exists(path):
+        open(path, "w").close()
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return True
+
+
+def test_a_worker_that_is_killed_takes_no_row_with_it(tmp_path_factory):
+    path = str(tmp_path_factory.mktemp("killed") / "done")
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as local,
+        Client(local) as client,
+        Profiler() as prof,
+    ):
+        doomed, _ = client.scheduler_info()["workers"]
+        before = client.map(increment, range(100), workers=[doomed])
+        client.gather(before)
+        del before
+        assert client.submit(kill_once, path, workers=[doomed], allow_other_workers=True).result()
+        client.gather(client.map(increment, range(100, 200)))
+    recording = prof.recording
+    increments = [row for row in rows(recording, "increment") if row["outcome"] == "ok"]
+    assert len(increments) == 200
+    assert all(row["thread_cpu"] == row["thread_cpu"] for row in increments)
+    killed, again = rows(recording, "kill_once")
+    assert (killed["outcome"], killed["attempt"]) == ("unfinished", 1)
+    assert (again["outcome"], again["attempt"]) == ("ok", 2)
+    (left,) = [row for row in recording.workers.to_dicts() if row["left"] == row["left"]]
+    assert left["address"] == doomed
+    assert left["reason"]
+    assert_adds_up(recording)
+
+
+def test_executors_of_processes_are_not_measured_and_go_on():
+    with ProcessPoolExecutor(1) as pool, cluster(workers=1) as client, Profiler() as prof:
+        client.cluster.workers[0].executors["pool"] = pool
+        with dask.annotate(executor="pool"):
+            assert client.submit(increment, 1).result() == 2
+        assert client.submit(increment, 2).result() == 3
+    by_key = {
+        row["thread_cpu"] == row["thread_cpu"]: row for row in rows(prof.recording, "increment")
+    }
+    assert by_key.keys() == {True, False}
+    unmeasured = by_key[False]
+    assert unmeasured["submitted"] <= unmeasured["start"] <= unmeasured["stop"]
+    assert_adds_up(prof.recording)
+
+
+class Counter:
+    def __init__(self):
+        self.n = 0
+
+    def increment(self):
+        self.n += 1
+        return self.n
+
+
+def test_actors_are_as_they_were():
+    with cluster() as client, Profiler() as prof:
+        counter = client.submit(Counter, actor=True).result()
+        assert [counter.increment().result() for _ in range(3)] == [1, 2, 3]
+        del counter
+    assert len(rows(prof.recording, "Counter")) == 1
+    assert_adds_up(prof.recording)
+
+
+class SkewedClock:
+    """A clock that is off by 1,000 s and gains a thousandth of the time."""
+
+    def __init__(self):
+        self.origin = time.perf_counter()
+
+    def __call__(self):
+        now = time.perf_counter()
+        return now + 1000.0 + (now - self.origin) / 1000
+
+
+def test_clocks_of_workers_are_mapped_within_the_bound(monkeypatch):
+    monkeypatch.setattr(worker_side, "clock_of", lambda worker: SkewedClock())
+    monkeypatch.setattr(worker_side, "_SECONDS_BETWEEN_PINGS", 0.1)
+    read = []
+
+    def reads_the_clock(n):
+        start = time.perf_counter()
+        time.sleep(0.02)
+        read.append((start, time.perf_counter()))
+
+    with cluster(workers=1) as client, Profiler() as prof:
+        for n in range(20):
+            client.submit(lambda n: reads_the_clock(n), n).result()
+    recording = prof.recording
+    (worker,) = recording.workers.to_dicts()
+    assert worker["clock_offset"] == pytest.approx(-1000, abs=0.1)
+    bound = worker["clock_error"]
+    assert 0 < bound < 0.1
+    tasks = recording.tasks.to_dicts()
+    assert len(tasks) == 20
+    for row in tasks:
+        assert row["submitted"] <= row["start"] <= row["stop"] <= row["collected"]
+    assert_adds_up(recording)
+
+
+def test_workers_without_this_version_are_named(monkeypatch):
+    monkeypatch.setattr(cluster_session, "__version__", "0.0")
+    with cluster() as client, Profiler() as prof:
+        assert client.submit(increment, 1).result() == 2
+    recording = prof.recording
+    (row,) = rows(recording, "increment")
+    assert row["thread_cpu"] != row["thread_cpu"]
+    assert row["submitted"] <= row["start"] <= row["stop"] <= row["collected"]
+    assert recording.workers.measured.tolist() == [0, 0]
+    (notice,) = recording.notices
+    assert notice.startswith("2 of 2 workers (hosts ")
+    (line,) = [line for line in str(prof.summary()).splitlines() if "increment" in line]
+    assert "unknown" in line
+    assert_adds_up(recording)
+
+
+def test_the_workers_plugin_does_without_the_package(monkeypatch):
+    for name in [name for name in sys.modules if name.split(".")[0] == "dask_diag"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    names = {"__name__": "bootstrap"}
+    exec(BOOTSTRAP, names)
+    reported = []
+
+    class Scheduler:
+        async def dask_diag_worker(self, address, facts):
+            reported.append((address, facts))
+
+    class Worker:
+        address = "tcp://there"
+        scheduler = Scheduler()
+
+    plugin = names["DaskDiagWorkerPlugin"]("1.0")
+    assert isinstance(plugin, WorkerPlugin)
+    with pytest.raises(StopIteration):
+        plugin.setup(Worker()).send(None)
+    ((address, facts),) = reported
+    assert address == "tcp://there"
+    assert facts["measured"] == 0
+    assert "has no dask_diag" in facts["reason"]
+
+
+HOOKS = [
+    (scheduler_plugin.DaskDiagSchedulerPlugin, "_sent"),
+    (scheduler_plugin.DaskDiagSchedulerPlugin, "_came_back"),
+    (scheduler_plugin.DaskDiagSchedulerPlugin, "_computation_of"),
+    (worker_side.WorkerSide, "_wrap"),
+    (worker_side.WorkerSide, "_unwrap"),
+    (worker_side.WorkerSide, "_landed"),
+]
+
+
+@pytest.mark.parametrize(("owner", "name"), HOOKS, ids=[name for _, name in HOOKS])
+def test_a_hook_that_raises_changes_no_result_and_is_reported(owner, name, monkeypatch):
+    original = getattr(owner, name)
+    raised = []
+
+    def raises_once(self, *args):
+        if not raised:
+            raised.append(name)
+            raise RuntimeError(f"injected into {name}")
+        return original(self, *args)
+
+    # What is shipped as source is another class than the one that is imported here.
+    monkeypatch.setattr(owner, name, raises_once)
+    monkeypatch.setattr(
+        cluster_session,
+        "source_of_scheduler_plugin",
+        lambda: "from dask_diag.capture.cluster.scheduler_plugin import DaskDiagSchedulerPlugin",
+    )
+    with cluster() as client, Profiler() as prof:
+        first, second = (worker.address for worker in client.cluster.workers.values())
+        numbers = client.map(increment, range(10), workers=[first])
+        total = client.submit(sum, numbers, workers=[second])
+        assert total.result() == 55
+        assert client.submit(increment, 100).result() == 101
+    assert raised == [name]
+    recording = prof.recording
+    assert any(f"injected into {name}" in notice for notice in recording.notices)
+    assert len(recording.tasks) >= 1
+
+
+def test_nothing_is_left_after_the_block():
+    before = dask.config.get("distributed.client.preload")
+    threads = set(threading.enumerate())
+    with cluster() as client:
+        scheduler = client.cluster.scheduler
+        workers = list(client.cluster.workers.values())
+        client.submit(increment, 1).result()
+        handlers = set(scheduler.handlers), [set(worker.handlers) for worker in workers]
+        plugins = set(scheduler.plugins), [set(worker.plugins) for worker in workers]
+        threads_before = set(threading.enumerate())
+        with Profiler():
+            assert NAME in scheduler.plugins
+            assert dask.config.get("distributed.client.preload") != before
+            client.gather(client.map(increment, range(10)))
+        assert (set(scheduler.handlers), [set(w.handlers) for w in workers]) == handlers
+        assert (set(scheduler.plugins), [set(w.plugins) for w in workers]) == plugins
+        assert NAME not in scheduler.worker_plugins
+        assert not [topic for topic in scheduler.get_events() if NAME in topic]
+        assert not [t for t in set(threading.enumerate()) - threads_before if NAME in t.name]
+        assert not [ts for ts in scheduler.tasks.values() if ts.metadata]
+    assert dask.config.get("distributed.client.preload") == before
+    assert not listening
+    del threads
+
+
+def test_the_configuration_is_as_it_was_without_distributed():
+    code = (
+        "import dask.config, copy; before = copy.deepcopy(dask.config.config); "
+        "from dask_diag import Profiler\n"
+        "before = copy.deepcopy(dask.config.config)\n"
+        "with Profiler(): assert dask.config.config != before\n"
+        "assert dask.config.config == before, dask.config.config"
+    )
+    hidden = os.path.join(os.path.dirname(__file__), "without_distributed")
+    root = os.path.dirname(os.path.dirname(__file__))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([hidden, root])}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=60)
+
+
+def test_a_restarted_cluster_goes_on_being_recorded():
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as local,
+        Client(local) as client,
+        Profiler() as prof,
+    ):
+        client.submit(increment, 1).result()
+        client.restart()
+        client.submit(increment, 2).result()
+    found = rows(prof.recording, "increment")
+    assert [row["outcome"] for row in found] == ["ok", "ok"]
+    assert all(row["thread_cpu"] == row["thread_cpu"] for row in found)
+    assert len(prof.recording.workers) == 2
+    assert_adds_up(prof.recording)
+
+
+def test_a_reply_that_is_lost_comes_again(monkeypatch):
+    """The scheduler has what was not acknowledged: a lost reply is sent again, a double ignored."""
+    lost = []
+    original = cluster_session.ClusterSession.pull
+
+    async def loses_the_first(self):
+        if not lost:
+            lost.append(await self._scheduler.dask_diag_pull(session=self._id, received=0))
+        else:
+            await original(self)
+            await original(self)
+
+    monkeypatch.setattr(cluster_session.ClusterSession, "pull", loses_the_first)
+    monkeypatch.setattr(cluster_session, "_SECONDS_BETWEEN_PULLS", 0.05)
+    with cluster() as client, Profiler() as prof:
+        for start in range(0, 100, 10):
+            client.gather(client.map(increment, range(start, start + 10)))
+            time.sleep(0.05)
+    assert lost
+    keys = prof.recording.tasks.key.tolist()
+    assert len(keys) == len(set(keys)) == 100
+
+
+def test_what_is_not_pulled_is_dropped_and_counted(monkeypatch):
+    monkeypatch.setattr(scheduler_plugin, "LIMIT_BYTES", 3_000)
+    monkeypatch.setattr(
+        cluster_session,
+        "source_of_scheduler_plugin",
+        lambda: "from dask_diag.capture.cluster.scheduler_plugin import DaskDiagSchedulerPlugin",
+    )
+    monkeypatch.setattr(cluster_session, "_SECONDS_BETWEEN_PULLS", 1000)
+    with cluster() as client, Profiler() as prof:
+        assert sum(client.gather(client.map(increment, range(100)))) == 5050
+    recording = prof.recording
+    missing = 100 - len(recording.tasks)
+    assert missing > 50
+    assert any(f"{missing:,} runs of tasks are missing" in notice for notice in recording.notices)
+
+
+def test_a_spin_in_a_process_of_its_own():
+    with Profiler() as prof:
+        with Client(n_workers=1, threads_per_worker=2, dashboard_address=":0") as client:
+            client.submit(spin, 0.1).result()
+    (row,) = rows(prof.recording, "spin")
+    assert row["thread_cpu"] == pytest.approx(0.1, abs=0.02)
+    assert row["pid"] not in (0, os.getpid())
+    assert prof.recording.notices == ()
+    assert_adds_up(prof.recording)
+
+
+@pytest.mark.once
+@pytest.mark.leaves_files
+def test_dask_diag_run_records_the_cluster_that_a_script_starts():
+    root = os.path.dirname(os.path.dirname(__file__))
+    script = os.path.join(root, "examples", "cluster.py")
+    command = [sys.executable, "-m", "dask_diag", "run", "--quiet", "-o", "run.diag", script]
+    plain = [sys.executable, script]
+    outputs = [
+        subprocess.run(
+            line,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+            env={**os.environ, "PYTHONPATH": root},
+        )
+        for line in (plain, command)
+    ]
+    assert outputs[0].stdout == outputs[1].stdout
+    assert "preload" not in outputs[1].stderr
+    recording = load("run.diag")
+    assert recording.state == "complete"
+    assert recording.tasks.outcome.tolist() == ["ok"] * 33
+    assert len(recording.dependencies) == 32
+    assert_adds_up(recording)

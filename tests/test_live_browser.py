@@ -1,0 +1,200 @@
+"""The live page in a real browser: it grows with the file, shares one axis, and lets nothing out."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from dask_diag.storage.writing import Writer
+
+from .recordings import NOTHING, example
+from .tables import filled_table
+from .test_browser import browser, frames, is_a_problem  # noqa: F401
+from .test_live_model import running, tasks
+from .test_live_server import Running
+
+pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
+
+HOSTILE = "<img src=x onerror=alert(1)>\x1b[2J-1"
+NUMBERS = "id => document.getElementById(id).textContent"
+
+
+def provisional(finished, total=50):
+    rows = {"key": [HOSTILE], "function": [HOSTILE], "start": [1.0], "worker": ["thread-0"]}
+    return replace(
+        running(total=total, finished=finished, since=0.5),
+        tasks=filled_table("tasks", rows),
+        planned=filled_table(
+            "planned", {"computation": ["c"], "function": ["inc"], "tasks": [total]}
+        ),
+    )
+
+
+def chunk(count, stop, function="inc"):
+    resources = {"time": [stop - 0.5], "cpu": [150.0], "memory": [2e8]}
+    return replace(
+        NOTHING,
+        stop=stop,
+        tasks=tasks(function, count, seconds=0.9, start=1.0),
+        resources=filled_table("resources", resources),
+    )
+
+
+class Opened:
+    """A page, what it asked for and what went wrong in it."""
+
+    def __init__(self, driver, **settings):
+        self.page = driver.new_page(**settings)
+        self.problems, self.addresses = [], []
+        self.page.on("console", lambda m: self.problems.append(m.text) if is_a_problem(m) else None)
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.problems.append("a dialog"))
+        self.page.on("request", lambda request: self.addresses.append(request.url))
+
+    def open(self, server):
+        self.page.goto(server.server.url)
+        return self
+
+    def text(self, name):
+        return self.page.evaluate(NUMBERS, name)
+
+    def wait_for(self, name, text):
+        self.page.wait_for_function(
+            "([name, text]) => document.getElementById(name).textContent.includes(text)",
+            arg=[name, text],
+            timeout=15_000,
+        )
+
+    def model(self, name, attribute):
+        return self.page.evaluate(
+            "([name, attribute]) => Bokeh.documents[0].get_model_by_name(name)[attribute]",
+            [name, attribute],
+        )
+
+
+@pytest.fixture
+def opened(browser):  # noqa: F811
+    pages = []
+
+    def open_page(server, **settings):
+        pages.append(Opened(browser, **settings))
+        return pages[-1].open(server)
+
+    yield open_page
+    for each in pages:
+        each.page.close()
+        assert not each.problems
+        assert all(url.startswith("http://127.0.0.1:") for url in each.addresses)
+
+
+def test_the_page_grows_with_the_file_and_links_to_the_report(opened):
+    with Writer("run.diag") as writer, Running() as server:
+        writer.append(chunk(10, 12.0), provisional(10))
+        page = opened(server)
+        page.wait_for("progress", "10 of 50 tasks, 20%")
+        assert "running" in page.text("state")
+        assert page.page.locator("#done").get_attribute("aria-valuenow") == "20"
+        assert HOSTILE[:20] in page.text("running")
+        assert page.page.locator("img").count() == 0
+        assert page.model("live_tasks", "data")["function"] == ["inc"] * 10
+        assert len(page.model("live_running", "data")["left"]) == 1
+        assert not page.page.locator("#report-link").is_visible()
+        writer.append(chunk(20, 22.0), provisional(30))
+        page.wait_for("progress", "30 of 50 tasks, 60%")
+        assert "30" in page.text("functions")
+        assert page.text("functions").startswith("inc")
+        writer.append(chunk(20, 30.0))
+        writer.close()
+        page.wait_for("state", "complete")
+        page.wait_for("progress", "50 tasks")
+        page.page.click("#report")
+        page.page.wait_for_selector("h1:has-text('Dask report')")
+
+
+def test_all_figures_share_one_axis_and_zoom_asks_for_what_is_in_view(opened):
+    with Writer("run.diag") as writer:
+        writer.append(chunk(100, 120.0))
+    with Running() as server:
+        page = opened(server)
+        page.wait_for("in-view", "60.0 s in view")
+        page.page.click("#everything")
+        page.wait_for("in-view", "100 tasks")
+        assert page.page.locator("#everything").get_attribute("aria-pressed") == "true"
+        page.page.click("#zoom-in")
+        page.page.wait_for_function(
+            "() => Bokeh.documents[0].get_model_by_name('live_tasks').data.left.length < 70"
+        )
+        assert page.page.locator("#everything").get_attribute("aria-pressed") == "false"
+        ranges = page.page.evaluate(
+            """() => ["live_stream", "live_cpu", "live_memory"].map((name) => {
+                const {x_range} = Bokeh.documents[0].get_model_by_name(name)
+                return [x_range.start, x_range.end]
+            })"""
+        )
+        assert ranges[0] == ranges[1] == ranges[2]
+        edges = {(frame["x"], frame["width"]) for frame in frames(page.page)}
+        assert len(edges) == 1
+        page.page.keyboard.press("0")
+        page.wait_for("in-view", "100 tasks")
+
+
+def test_many_tasks_are_pixels_and_quick_to_zoom(opened):
+    with Writer("run.diag") as writer:
+        writer.append(replace(example(60_000), start=999.5, stop=1001.5))
+    with Running() as server:
+        page = opened(server)
+        page.wait_for("state", "complete")
+        width = "() => Bokeh.documents[0].get_model_by_name('live_cells').data.dw.length"
+        page.page.wait_for_function(width)
+        assert page.model("live_tasks", "data")["left"] == []
+        began = time.monotonic()
+        assert server.answer("x0=0&x1=0.9&w=1100")
+        assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_has_all_of_it_without_scrolling_sideways(opened, scheme):
+    with Writer("run.diag") as writer:
+        writer.append(chunk(30, 40.0, "a_function_with_a_long_name_" * 4))
+    with Running() as server:
+        page = opened(server, viewport={"width": 390, "height": 800}, color_scheme=scheme)
+        page.wait_for("state", "complete")
+        page.wait_for("functions", "30")
+        assert page.page.evaluate("document.documentElement.scrollWidth") <= 390
+        background = page.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (background == "rgb(255, 255, 255)") is (scheme == "light")
+
+
+def test_a_hidden_page_asks_nothing_and_a_shown_one_again(opened):
+    with Writer("run.diag") as writer, Running() as server:
+        writer.append(chunk(10, 12.0), provisional(10))
+        page = opened(server)
+        page.wait_for("progress", "10 of 50")
+        page.page.evaluate(
+            """() => {
+                Object.defineProperty(document, "hidden", {get: () => window.is_hidden, configurable: true})
+                window.is_hidden = true
+                document.dispatchEvent(new Event("visibilitychange"))
+            }"""
+        )
+        writer.append(chunk(20, 22.0), provisional(30))
+        asked = len(page.addresses)
+        page.page.wait_for_timeout(1500)
+        assert len(page.addresses) == asked
+        page.page.evaluate(
+            """() => { window.is_hidden = false; document.dispatchEvent(new Event("visibilitychange")) }"""
+        )
+        page.wait_for("progress", "30 of 50")
+
+
+def test_the_last_state_stays_when_the_viewer_has_ended(browser):  # noqa: F811
+    page = Opened(browser)
+    with Writer("run.diag") as writer:
+        with Running() as server:
+            writer.append(chunk(10, 12.0), provisional(10))
+            page.open(server).wait_for("progress", "10 of 50")
+        page.wait_for("lost-viewer", "has ended")
+    assert "10 of 50" in page.text("progress")
+    page.page.close()

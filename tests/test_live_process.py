@@ -1,0 +1,219 @@
+"""A viewer that a program starts: a process of its own, without which all is as with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import dask
+import pytest
+from click.testing import CliRunner
+
+from dask_diag import load, record
+from dask_diag.cli import main
+from dask_diag.profilers.live_viewer import LiveViewer
+from dask_diag.storage.follow import Follower, FollowState
+
+pytestmark = [
+    pytest.mark.leaves_files,
+    pytest.mark.skipif(not os.path.exists("/proc/locks"), reason="needs Linux"),
+]
+
+
+def viewers_of(path):
+    """The processes that view a file."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            arguments = (folder / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"--child" in arguments and os.path.abspath(path).encode() in arguments:
+            found.append(int(folder.name))
+    return found
+
+
+def end_viewers(path):
+    for pid in viewers_of(path):
+        os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + 10
+    while viewers_of(path) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not viewers_of(path)
+
+
+@pytest.fixture(autouse=True)
+def no_viewer_left(tmp_path):
+    yield
+    end_viewers(tmp_path / "run.diag")
+
+
+def asked(address, path="data?w=100"):
+    url, token = re.search(r"(http://\S+)/\?token=(\S+)", address).groups()
+    request = urllib.request.Request(f"{url}/{path}", headers={"X-Dask-Diag-Token": token})
+    with urllib.request.urlopen(request, timeout=20) as response:
+        return json.load(response)
+
+
+def test_a_recording_starts_its_viewer(capfd):
+    with record("run.diag", live=True) as run:
+        dask.compute(*[dask.delayed(sum)([n, 1]) for n in range(20)], scheduler="threads")
+        run.viewer.wait_for_address(20)
+    (pid,) = viewers_of("run.diag")
+    assert capfd.readouterr().err.strip() == run.viewer.addresses
+    # It is no child that the program would have to wait for, nor of its session.
+    assert os.getsid(pid) != os.getsid(0)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+    assert os.getpriority(os.PRIO_PROCESS, pid) >= min(19, os.getpriority(os.PRIO_PROCESS, 0) + 10)
+    deadline = time.monotonic() + 20
+    while (answer := asked(run.viewer.addresses))["kind"] != "complete":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert answer["functions"][0][2] == "20"
+    assert len(load("run.diag").tasks) == 20
+
+
+def test_a_viewer_that_cannot_start_is_a_line_and_nothing_else(monkeypatch, capfd):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with record("run.diag", live=True) as run:
+        run.viewer.wait_for_address(20)
+    assert "could not be started" in capfd.readouterr().err
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with record("other.diag", live=True) as run:
+        pass
+    assert "no/such/python" in run.recording.notices[-1]
+    assert load("other.diag").is_complete
+
+
+SCRIPT = """
+import os, sys, time, dask
+print("out")
+print(dask.delayed(sum)([1, 2]).compute(scheduler="threads"))
+if "wait" in sys.argv:
+    time.sleep(100)
+sys.exit(7)
+"""
+
+
+def run_live(*arguments, **settings):
+    Path("script.py").write_text(SCRIPT)
+    command = [sys.executable, "-m", "dask_diag", "run", "--live", "--no-browser", "-o", "run.diag"]
+    return subprocess.Popen(
+        [*command, "script.py", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **settings,
+    )
+
+
+def test_run_ends_as_the_program_does_and_its_streams_with_it():
+    process = run_live()
+    # Both streams end, though the viewer goes on.
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (7, "out\n3\n")
+    assert len(viewers_of("run.diag")) == 1
+    assert err.count("live: http://127.0.0.1:") == 1
+    assert asked(err)["functions"]
+
+
+def test_a_viewer_of_a_killed_program_says_so_and_is_no_orphan():
+    process = run_live("wait")
+    try:
+        address = process.stderr.readline()
+        process.kill()
+        process.wait()
+        began = time.monotonic()
+        while (answer := asked(address))["kind"] != FollowState.TRUNCATED:
+            assert time.monotonic() - began < 20
+            time.sleep(0.05)
+        assert "ended early" in answer["state"]
+        # That it ends a minute after the last question is tested with a clock.
+        assert len(viewers_of("run.diag")) == 1
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_viewer_that_is_killed_or_stopped_changes_nothing():
+    process = run_live("wait")
+    try:
+        process.stderr.readline()
+        (viewer,) = viewers_of("run.diag")
+        os.kill(viewer, signal.SIGSTOP)
+        size = os.path.getsize("run.diag")
+        deadline = time.monotonic() + 20
+        while os.path.getsize("run.diag") == size:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        os.kill(viewer, signal.SIGKILL)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+        assert process.returncode == -signal.SIGINT
+    finally:
+        process.kill()
+        process.communicate()
+    assert load("run.diag").is_complete
+
+
+def test_live_and_repeat_exclude_each_other():
+    result = CliRunner().invoke(main, ["run", "--live", "--repeat", "2", "-c", "1"])
+    assert result.exit_code == 2
+    assert "--live or --repeat" in result.stderr
+
+
+def test_a_writer_is_never_refused_because_of_followers():
+    followers = [Follower("run.diag") for _ in range(5)]
+    for _ in range(200):
+        with record_file() as writer:
+            for follower in followers:
+                follower.poll()
+            writer.close()
+            for follower in followers:
+                follower.poll()
+
+
+def record_file():
+    from dask_diag.storage.writing import Writer
+
+    return Writer("run.diag", overwrite=True)
+
+
+@pytest.mark.truth
+def test_a_killed_writer_is_said_within_four_seconds(retried):
+    def measure():
+        viewer = None
+        Path("run.diag").unlink(missing_ok=True)
+        process = run_live("wait")
+        try:
+            viewer = process.stderr.readline()
+            while asked(viewer)["kind"] != FollowState.GROWING:
+                time.sleep(0.05)
+            process.kill()
+            process.wait()
+            began = time.monotonic()
+            while asked(viewer)["kind"] != FollowState.TRUNCATED:
+                time.sleep(0.05)
+            assert time.monotonic() - began < 4
+        finally:
+            process.kill()
+            process.communicate()
+            end_viewers("run.diag")
+
+    retried(measure)
+
+
+def test_a_viewer_of_a_path_with_a_leading_dash_is_of_that_file():
+    viewer = LiveViewer("./-x.diag")
+    viewer.wait_for_address(20)
+    assert "live: http" in viewer.addresses
+    end_viewers("-x.diag")

@@ -1,0 +1,443 @@
+"""The server of a live page: who is refused, what is bound, where the token is, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import http.client
+import json
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dask_diag import load, save
+from dask_diag.analysis.functions import by_function
+from dask_diag.cli import main
+from dask_diag.live import command, server
+from dask_diag.live.model import LiveModel
+from dask_diag.live.security import (
+    HEADERS,
+    allowed_hosts,
+    new_token,
+    refusal,
+    view_of,
+)
+from dask_diag.live.server import LiveServer, bind
+from dask_diag.live.stream import MOST_RECTANGLES, NOTHING, binned, stream_in_view
+from dask_diag.storage.writing import Writer
+
+from .recordings import chunks_of_example, example
+from .test_live_model import busy_model
+
+pytestmark = pytest.mark.leaves_files
+
+SECRET = "sum-"
+"""How keys of the example begin: no refusal may hold it."""
+
+
+class Running:
+    """A server on a thread of its own."""
+
+    def __init__(self, path="run.diag", **settings):
+        self.ready = threading.Event()
+        self.path, self.settings = path, settings
+        self.thread = threading.Thread(target=lambda: asyncio.run(self._main()))
+
+    async def _main(self):
+        self.server = LiveServer(self.path, bind(0), **self.settings)
+        self.loop = asyncio.get_running_loop()
+        # Its socket listens already.
+        self.ready.set()
+        await self.server.serve()
+
+    def __enter__(self):
+        self.thread.start()
+        assert self.ready.wait(20)
+        return self
+
+    def __exit__(self, *args):
+        self.loop.call_soon_threadsafe(self.server.stopped.set)
+        self.thread.join(20)
+        assert not self.thread.is_alive()
+
+    def ask(self, path, method="GET", **headers):
+        """Status, headers and body; the address of this machine unless `Host` says otherwise."""
+        port = self.server.port
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        try:
+            connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+            for name, value in {"Host": f"127.0.0.1:{port}", **headers}.items():
+                if value is not None:
+                    connection.putheader(name.replace("_", "-"), value)
+            connection.endheaders()
+            response = connection.getresponse()
+            return response.status, response.headers, response.read()
+        finally:
+            connection.close()
+
+    def data(self, query="w=800", **headers):
+        return self.ask(f"/data?{query}", **{"X_Dask_Diag_Token": self.server.token, **headers})
+
+    def answer(self, query="w=800"):
+        status, _, body = self.data(query)
+        assert status == 200
+        return json.loads(body)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    path = tmp_path_factory.mktemp("live") / "run.diag"
+    save(example(300), path)
+    with Running(str(path)) as running:
+        yield running
+
+
+def addresses(running):
+    token = running.server.token
+    return (f"/?token={token}", f"/report?token={token}", "/data?w=9")
+
+
+def test_who_has_the_token_gets_page_data_and_report(running):
+    for path in addresses(running):
+        status, _, body = running.ask(path, X_Dask_Diag_Token=running.server.token)
+        assert status == 200, path
+        assert len(body) > 1000
+    assert b"</html>" in running.ask(addresses(running)[0])[2]
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/report", "/data", "/data?w=9", "/nothing", "/../etc/passwd"]
+)
+@pytest.mark.parametrize("token", [None, "", "x" * 32, "ä"])
+def test_without_the_token_nothing_is_said(running, path, token):
+    given_token = {} if token is None else {"X_Dask_Diag_Token": token.encode("latin-1")}
+    if token is not None and "?" not in path:
+        path = f"{path}?token={token.encode().hex()}"
+    status, _, body = running.ask(path, **given_token)
+    assert (status, body) == (403, b"")
+
+
+def test_the_token_of_data_is_in_a_header_alone(running):
+    token = running.server.token
+    assert running.ask(f"/data?token={token}")[0] == 403
+    assert running.ask("/", X_Dask_Diag_Token=token)[0] == 403
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example:{port}", "evil.example", "127.0.0.1", "localhost:1", "127.0.0.1:{port}.x", ""],
+)
+def test_another_host_is_refused_with_the_token_too(running, host):
+    """As when a name was made to lead to this machine (DNS rebinding)."""
+    for path in addresses(running):
+        status, _, body = running.ask(
+            path, Host=host.format(port=running.server.port), X_Dask_Diag_Token=running.server.token
+        )
+        assert (status, body) == (403, b"")
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "null", "http://127.0.0.1:1", "file://"]
+)
+def test_another_origin_is_refused_with_the_token_too(running, origin):
+    for path in addresses(running):
+        status, headers, body = running.ask(
+            path, Origin=origin, X_Dask_Diag_Token=running.server.token
+        )
+        assert (status, body) == (403, b"")
+        assert "Access-Control-Allow-Origin" not in headers
+
+
+def test_its_own_origin_is_answered(running):
+    port = running.server.port
+    for host in ("127.0.0.1", "localhost"):
+        status, headers, _ = running.data(Host=f"{host}:{port}", Origin=f"http://{host}:{port}")
+        assert status == 200
+        assert "Access-Control-Allow-Origin" not in headers
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH", "TRACE"])
+def test_other_methods_are_refused(running, method):
+    for path in addresses(running):
+        status, _, body = running.ask(path, method, X_Dask_Diag_Token=running.server.token)
+        assert (status >= 400, body) == (True, b""), path
+
+
+def test_every_answer_has_its_headers(running):
+    for path in (*addresses(running), "/", "/nothing"):
+        _, headers, _ = running.ask(path, X_Dask_Diag_Token=running.server.token)
+        for name, value in HEADERS.items():
+            assert headers[name] == value, (path, name)
+        assert "Server" not in headers
+        assert "Set-Cookie" not in headers
+        assert "Location" not in headers
+    assert "default-src 'none'" in HEADERS["Content-Security-Policy"]
+    assert "connect-src 'self'" in HEADERS["Content-Security-Policy"]
+
+
+def test_only_this_machines_own_address_is_bound(running):
+    (listening,) = running.server._sockets
+    assert listening.getsockname()[0] == "127.0.0.1"
+    other = socket.gethostbyname(socket.gethostname())
+    if not other.startswith("127."):
+        with pytest.raises(OSError):
+            socket.create_connection((other, running.server.port), timeout=2)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "w=0",
+        "w=9999",
+        "w=x",
+        "r=x",
+        "r=1e400",
+        "x0=1",
+        "x0=nan&x1=2",
+        "x0=0&x1=inf",
+        "x0=0&x1=1e30",
+    ],
+)
+def test_numbers_out_of_bounds_are_refused(running, query):
+    status, _, body = running.data(query)
+    assert (status, body) == (400, b"")
+
+
+@given(st.dictionaries(st.sampled_from(["x0", "x1", "w", "r"]), st.text(max_size=12)))
+def test_no_question_makes_an_error(arguments):
+    view_of(arguments)
+
+
+def test_the_token_is_long_and_in_no_page(running):
+    assert len({new_token() for _ in range(9)}) == 9
+    assert len(new_token()) == 32
+    page = running.ask(addresses(running)[0])[2]
+    assert running.server.token.encode() not in page
+    assert SECRET.encode() not in page
+
+
+def test_the_token_is_not_logged(running, caplog, capfd, monkeypatch):
+    def fail(*args):
+        raise RuntimeError("broken")
+
+    caplog.set_level(logging.DEBUG)
+    with monkeypatch.context() as patch:
+        patch.setattr(server, "answer", fail)
+        status, _, body = running.data()
+        assert (status, body) == (500, b"")
+    for path in addresses(running):
+        running.ask(path)
+    out, err = capfd.readouterr()
+    assert running.server.token not in caplog.text + out + err
+
+
+def test_a_hub_adds_its_own_name_alone():
+    hub = {
+        "JUPYTERHUB_SERVICE_PREFIX": "/user/ann/",
+        "JUPYTERHUB_PUBLIC_URL": "https://hub.example/user/ann/",
+    }
+    assert "hub.example" in allowed_hosts(8, hub)
+    del hub["JUPYTERHUB_SERVICE_PREFIX"]
+    assert allowed_hosts(8, hub) == {"127.0.0.1:8", "localhost:8"}
+    assert refusal("GET", {"Host": "hub.example"}, "t", "t", allowed_hosts(8, hub)) == 403
+
+
+def test_the_answer_has_the_numbers_of_the_file(running):
+    answer = running.answer("x0=0&x1=1e9&w=800")
+    recording = load(running.server.path)
+    rows = {row["function"]: row for row in by_function(recording).to_dicts()}
+    assert {row[0]: int(row[2]) for row in answer["functions"]} == {
+        name: row["tasks"] for name, row in rows.items()
+    }
+    assert answer["kind"] == "complete"
+    assert answer["over"]
+
+
+def test_answers_are_small():
+    model = busy_model(functions=60)
+    model.tasks.extend(example(60_000).tasks)
+    for columns in (100, 1200, 4000):
+        stream = stream_in_view(model, model.start, model.start + 1e6, columns)
+        text = json.dumps(stream).encode()
+        assert len(gzip.compress(text, 6)) < 50_000
+
+
+def test_a_question_waits_for_news():
+    with Writer("run.diag") as writer, Running() as running:
+        chunks = list(chunks_of_example())
+        writer.append(chunks[0])
+        deadline = time.monotonic() + 20
+        while not (before := running.answer())["functions"] and time.monotonic() < deadline:
+            time.sleep(0.05)
+        timer = threading.Timer(0.3, writer.append, [chunks[1]])
+        timer.start()
+        began = time.monotonic()
+        after = running.answer(f"w=800&r={before['revision']}")
+        timer.join()
+        assert 0.25 < time.monotonic() - began < 8
+        assert after["revision"] != before["revision"]
+
+
+def test_ten_pages_may_be_open(running):
+    answers = []
+    threads = [threading.Thread(target=lambda: answers.append(running.answer())) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(answers) == 10
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_it_ends_when_nobody_has_asked_and_nothing_more_is_to_come():
+    async def main():
+        clock = Clock()
+        live = LiveServer("run.diag", bind(0), clock=clock)
+        child = LiveServer("run.diag", bind(0), clock=clock, waits=False)
+
+        async def idle_after(seconds):
+            clock.now += seconds
+            for each in (live, child):
+                await each.look()
+            return live.is_idle(), child.is_idle()
+
+        try:
+            # The user waits for a run that is to begin; a child of a run is of no use without it.
+            assert await idle_after(59) == (False, False)
+            assert await idle_after(2) == (False, True)
+            with Writer("run.diag") as writer:
+                writer.append(example(3))
+                assert await idle_after(1000) == (False, False)
+            for each in (live, child):
+                each.note_question()
+            assert await idle_after(59) == (False, False)
+            assert await idle_after(2) == (True, True)
+        finally:
+            for each in (live, child):
+                each._sockets[0].close()
+
+    asyncio.run(main())
+
+
+def test_a_port_that_is_taken_is_one_line_and_status_2():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        result = CliRunner().invoke(main, ["live", "run.diag", "--port", str(port), "--no-browser"])
+    assert result.exit_code == 2
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert str(port) in result.stderr
+
+
+def test_addresses_from_elsewhere(running, monkeypatch):
+    port = running.server.port
+    (line,) = command.addresses(running.server, {})
+    assert line == f"live: http://127.0.0.1:{port}/?token={running.server.token}"
+    lines = command.addresses(running.server, {"SSH_CONNECTION": "10.0.0.1 5 10.0.0.2 22"})
+    assert f"ssh -L {port}:127.0.0.1:{port} 10.0.0.2" in lines[1]
+    monkeypatch.setattr(command, "_has_proxy", lambda: True)
+    lines = command.addresses(running.server, {"JUPYTERHUB_SERVICE_PREFIX": "/user/ann/"})
+    assert f"/user/ann/proxy/{port}/?token=" in lines[1]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no permissions of this kind")
+def test_the_browser_is_given_a_file_that_only_the_user_can_read():
+    with command._redirect("http://127.0.0.1:1/?token=secret") as file:
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert file.parent.stat().st_mode & 0o777 == 0o700
+        assert "token=secret" in file.read_text()
+    assert not file.exists()
+
+
+@pytest.mark.skipif(not os.path.exists("/proc"), reason="there are no lists of arguments")
+def test_the_command_serves_until_it_is_interrupted():
+    save(example(30), "run.diag")
+    before = Path("run.diag").read_bytes()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dask_diag", "live", "run.diag", "--no-browser"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        token = re.search(r"token=(\S+)", process.stderr.readline())[1]
+        arguments = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        assert token.encode() not in arguments
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+        assert process.stderr.read() == ""
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+    assert Path("run.diag").read_bytes() == before
+
+
+def brute_force(left, right, functions, count, columns):
+    cover = np.zeros((count, columns))
+    for a, b, function in zip(left, right, functions, strict=True):
+        for pixel in range(columns):
+            cover[function, pixel] += max(0.0, min(b, pixel + 1) - max(a, pixel))
+    return cover
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(-5, 15), st.floats(0, 6), st.integers(0, 2)), min_size=1, max_size=12
+    )
+)
+def test_a_pixel_has_the_function_with_most_time_there(tasks):
+    left = np.array([start for start, _, _ in tasks])
+    right = left + np.array([length for _, length, _ in tasks])
+    functions = np.array([function for _, _, function in tasks])
+    dominant, level = binned(left, right, functions, 3, 10)
+    cover = brute_force(left, right, functions, 3, 10)
+    assert level == pytest.approx(np.minimum(cover.sum(axis=0), 1), abs=1e-6)
+    for pixel in range(10):
+        if level[pixel] == 0:
+            assert dominant[pixel] == NOTHING
+        else:
+            assert cover[dominant[pixel], pixel] == pytest.approx(cover[:, pixel].max(), abs=1e-6)
+
+
+def test_few_tasks_are_rectangles_and_many_are_pixels():
+    few = LiveModel()
+    few.tasks.extend(example(200).tasks)
+    stream = stream_in_view(few, 1000.0, 1002.0, 800)
+    assert len(stream["left"]) == stream["tasks"] == len(few.tasks)
+    assert "cells" not in stream
+    many = LiveModel()
+    many.tasks.extend(example(2 * MOST_RECTANGLES).tasks)
+    stream = stream_in_view(many, 1000.0, 1002.0, 800)
+    assert "left" not in stream
+    assert stream["columns"] == 800
+
+
+def test_running_tasks_are_in_the_stream_until_now():
+    model = busy_model()
+    model.stop = 20.0
+    stream = stream_in_view(model, 0.0, 20.0, 200)
+    running = [row for row, share in enumerate(stream["share"]) if share < 0]
+    assert len(running) == 9
+    for row in running:
+        assert (stream["left"][row] + stream["length"][row]) * stream["unit"] == pytest.approx(20.0)
