@@ -63,8 +63,8 @@ class RunningTask:
 
     __slots__ = ("_outer", "task_probes")
 
-    def __init__(self, task: SampledTask, probes: Mapping[type[Any], Probe]) -> None:
-        self.task_probes: dict[type[Any], Any] = {
+    def __init__(self, task: SampledTask, probes: Mapping[type, Probe]) -> None:
+        self.task_probes: dict[type, Any] = {
             kind: probe.task_probe(task) for kind, probe in probes.items()
         }
         ident = get_ident()

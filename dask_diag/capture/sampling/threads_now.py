@@ -20,7 +20,7 @@ __all__ = ["ThreadFrames", "forget_frames", "running_tasks", "share_frames", "th
 class RunningTask(Protocol):
     """One run of a task, with the task probe of each probe, by the probe's type."""
 
-    task_probes: dict[type[Any], Any]
+    task_probes: dict[type, Any]
 
 
 running_tasks: dict[int, RunningTask] = {}
