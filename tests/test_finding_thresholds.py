@@ -763,6 +763,23 @@ def test_thread_oversubscription_needs_tasks_that_run_at_once(share):
     assert ("thread-oversubscription" in found(recording)) == (share > 0.1)
 
 
+@pytest.mark.parametrize(
+    ("waited", "used", "lost"),
+    [
+        # The CPUs compute 1.6 s: two of them take 0.8 s of the second.
+        (0.5, 0.6, 0.2),
+        (0.8, 0.4, 0.6),
+        (0.07, 1.0, None),
+    ],
+)
+def test_tasks_wait_for_a_librarys_threads_as_for_a_lock(waited, used, lost):
+    recording = with_threads(used, waited, activity="lock-wait")
+    finding = found(recording).get("thread-oversubscription")
+    assert (finding and finding.seconds_lost) == (lost and pytest.approx(lost))
+    if finding:
+        assert "for these threads or for locks" in finding.evidence
+
+
 def test_thread_oversubscription_is_not_found_where_threads_are_not_known():
     unknown = replace(with_threads(1.0, waited=0.31), threads=filled_table("threads", {}))
     assert "thread-oversubscription" not in found(unknown)

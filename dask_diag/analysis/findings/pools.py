@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.cpu_waits import (
     VARIABLES,
@@ -32,7 +34,7 @@ OUTSIDE_OF_WALL = 0.05
 OUTSIDE = 0.15
 """Least share of the CPU time of pools and tasks together that the pools' threads used."""
 WAITED = 0.075
-"""Least share of the tasks' time that they waited for a CPU."""
+"""Least share of the tasks' time that they waited for a CPU, or for the pools' threads."""
 WORTH_NAMING_OTHERS = 0.1
 """Least share of the waits that is reported as that of other programs."""
 USUAL = ("openblas", "openmp", "mkl")
@@ -54,11 +56,15 @@ def thread_oversubscription(analysis: Analysis) -> Finding | None:
     waited = f"waited {seconds(waits.waited)} for a CPU"
     if not analysis.seconds_waited:
         waited = f"were off-CPU for {seconds(waits.waited)} (Profiler(waits=True) shows why)"
-    if waits.waited / analysis.in_tasks < WAITED:
+    # A task waits for its library's threads as for a lock.
+    locked = analysis.seconds_waited.get(Activity.LOCK_WAIT, 0.0)
+    if (waits.waited + locked) / analysis.in_tasks < WAITED:
         return None
-    share = waits.pools / analysis.in_tasks
+    for_threads = f"; {seconds(locked)} for these threads or for locks" if locked else ""
+    share = (waits.pools + locked) / analysis.in_tasks
     # What the pools' threads computed, the tasks' threads compute without them.
     saved, _ = seconds_saved_without(analysis, waits.pools, waits.waited)
+    saved += _saved_without_locks(analysis, waits, used)
     libraries = sorted(pool.name for pool in pools if pool.name)
     called = in_words(libraries) or "a native library whose name is not known"
     return Finding(
@@ -68,11 +74,22 @@ def thread_oversubscription(analysis: Analysis) -> Finding | None:
         f"{amount(analysis.at_once)} concurrent tasks called {called} (up to {largest} threads) "
         f"on {analysis.cpus} CPUs. Its threads used {seconds(used)} of CPU time, the tasks' own "
         f"threads {seconds(analysis.cpu_in_tasks)}; tasks {waited}"
-        f"{_shared(waits)}",
+        f"{_shared(waits)}{for_threads}",
         _advice(libraries),
         kind=AT_MOST,
         where=where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.CPU_WAIT)),
     )
+
+
+def _saved_without_locks(analysis: Analysis, waits: CpuWaits, used: float) -> float:
+    """What is gained besides if no task waits for the pools' threads, which compute no more."""
+    if not analysis.seconds_waited.get(Activity.LOCK_WAIT):
+        return 0.0
+    of_cpu = waits.pools / waits.waited if waits.waited else 0.0
+    without = analysis.seconds_saved(remove={Activity.CPU_WAIT: of_cpu, Activity.LOCK_WAIT: 1.0})
+    besides = without - analysis.seconds_saved(remove={Activity.CPU_WAIT: of_cpu})
+    most = analysis.wall - (analysis.cpu_in_tasks + used) / analysis.cpus
+    return max(0.0, float(np.nan_to_num(min(besides, most))))
 
 
 def _shared(waits: CpuWaits) -> str:
