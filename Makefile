@@ -84,14 +84,16 @@ bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.exports
 	$(BIN)/python -m benchmarks.sampling
 	$(BIN)/python -m benchmarks.simulate
+	$(BIN)/python -m benchmarks.real
 
 docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
-# Makes the picture in the README from the demo's report; needs Chromium.
+# Makes the pictures in the README and the documentation; needs Chromium.
 screenshot: demo $(VENV)/.test
 	$(BIN)/python docs/screenshot.py demo/report.html docs/_static/report.png
+	$(BIN)/python docs/live_screenshot.py docs/_static/live.png docs/_static/top.svg
 
 clean:
 	rm -rf $(VENV) .venv-* node_modules mutants demo docs/_build docs/api/generated build dist *.egg-info
