@@ -36,7 +36,8 @@ def test_the_formats_are_those_of_the_schedulers_plugin():
     import numpy as np
 
     assert WORKER_ROW.format == scheduler_plugin.WORKER_ROW.format
-    assert np.dtype(list(RUN_FIELDS)).itemsize == scheduler_plugin.RUN.size
+    row_and_more = scheduler_plugin.WORKER_ROW.size + scheduler_plugin.RUN.size
+    assert np.dtype(list(RUN_FIELDS)).itemsize == row_and_more
     assert OUTCOMES == scheduler_plugin.OUTCOMES
     assert NAME == scheduler_plugin.NAME
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_diag import DiagnosticError, critical_path, simulate
+from dask_diag.analysis.simulation import Simulator
 from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND, POOL_START
 from dask_diag.columns import Categorical
 from dask_diag.model.recording import Recording
@@ -266,6 +267,14 @@ def test_processes_need_no_gil_and_take_time_to_start():
     batches = simulate(spinning(0), scheduler="processes").seconds
     assert batches == pytest.approx(7 + POOL_START, abs=0.01)
     assert simulate(spinning(), scheduler="processes", result_bytes=0).seconds == batches
+
+
+def test_processes_start_as_those_of_the_recording_did():
+    work = replace(next(iter(Simulator(spinning(0))._works.values())), startup=(0.5, 0.4))
+    simulator = Simulator(spinning(0))
+    simulator._works = {"c": work}
+    predicted = simulator.simulate(scheduler="processes", chunksize=1).seconds
+    assert predicted == pytest.approx(5.5, abs=0.01)
 
 
 def test_results_pass_between_processes_through_the_scheduler():

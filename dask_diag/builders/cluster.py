@@ -170,7 +170,7 @@ class _LogTables:
             "attempt": runs["attempt"].astype(np.int64),
             "host": Categorical(codes, hosts),
             "nbytes": np.where(ok, runs["nbytes"], np.nan),
-            "queued": runs["queued"].copy(),
+            "queued": np.round(runs["queued"], 9),
             "stolen": runs["stolen"].astype(np.int64),
             "client": Categorical(runs["client"], log.clients),
         }
@@ -196,16 +196,17 @@ class _LogTables:
         late = np.fmax(stop + early - collected, 0)
         start, stop = np.fmax(start + early - late, submitted), stop + early - late
         seceded = seceded + early - late
-        cpu = runs["cpu"]
+        # Clocks count nanoseconds: what is less is the rounding of a difference.
+        cpu = np.round(runs["cpu"], 9)
         return {
             "start": np.where(np.isnan(runs["start"]), np.nan, start),
             "stop": stop,
-            "thread_cpu": cpu.copy(),
+            "thread_cpu": cpu,
             "thread_noncpu": stop - start - cpu,
             "submitted": submitted,
             "collected": collected,
             "seceded": seceded,
-            "seceded_cpu": runs["seceded_cpu"].copy(),
+            "seceded_cpu": np.round(runs["seceded_cpu"], 9),
         }
 
     def _of_computations(self, indices: IntArray) -> tuple[Categorical, Categorical]:

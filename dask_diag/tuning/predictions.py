@@ -7,6 +7,7 @@ from functools import cached_property
 
 from dask_diag.analysis.findings import Finding
 from dask_diag.analysis.simulation import Simulator
+from dask_diag.analysis.simulation.schedulers import COSTS
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording
 from dask_diag.tuning.settings import Setting
@@ -45,10 +46,14 @@ class Predictions:
         return wall / (wall - saved) if saved < wall else _NAN
 
     def _seconds_saved(self, setting: Setting) -> float:
-        if set(setting.changes) == {"dask num_workers"} and setting.workers is not None:
-            try:
+        changes = set(setting.changes)
+        scheduler = setting.config.get("scheduler")
+        try:
+            if changes == {"dask num_workers"} and setting.workers is not None:
                 return self._as_it_was - self._simulator.simulate(setting.workers).seconds
-            except DiagnosticError:
-                return _NAN
+            if changes == {"dask scheduler"} and scheduler in COSTS:
+                return self._as_it_was - self._simulator.simulate(scheduler=scheduler).seconds
+        except DiagnosticError:
+            return _NAN
         finding = self._findings.get(setting.reason)
         return finding.seconds_lost if finding is not None else _NAN

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from dask_diag.analysis.simulation.simulator import Simulation, Simulator, simulate
+from dask_diag.analysis.simulation.result import Simulation
+from dask_diag.analysis.simulation.simulator import Simulator, simulate
 
 __all__ = ["Simulation", "Simulator", "simulate"]

@@ -38,13 +38,12 @@ class _Costs:
     deliver: float
     notice: float
     submit: float
-    startup: float
     batch: int
 
 
 COSTS = {
-    "processes": _Costs(50e-6, 60e-6, 20e-6, 15e-6, 20e-6, 130e-6, 130e-6, POOL_START, 6),
-    "threads": _Costs(20e-6, 30e-6, 0.0, 20e-6, 10e-6, 20e-6, 30e-6, 0.0, 1),
+    "processes": _Costs(50e-6, 60e-6, 20e-6, 15e-6, 20e-6, 130e-6, 130e-6, 6),
+    "threads": _Costs(20e-6, 30e-6, 0.0, 20e-6, 10e-6, 20e-6, 30e-6, 1),
 }
 """By scheduler, of tasks that do nothing. In batches of six, which is dask's `chunksize`."""
 
@@ -65,7 +64,9 @@ def result_sizes(recording: Recording) -> FloatArray | None:
     return np.asarray(np.nan_to_num(sizes), float)
 
 
-def under(work: Work, scheduler: str, workers: int, sizes: FloatArray) -> Work:
+def under(
+    work: Work, scheduler: str, workers: int, sizes: FloatArray, pool_start: float = POOL_START
+) -> Work:
     """The work as another scheduler hands it out.
 
     Parameters
@@ -76,6 +77,8 @@ def under(work: Work, scheduler: str, workers: int, sizes: FloatArray) -> Work:
     sizes : array of float
         The bytes of each result. Between processes, results pass to the scheduler, and inputs from
         it: both take its time.
+    pool_start : float, optional
+        Seconds in which worker processes start.
     """
     costs, count = COSTS[scheduler], len(work)
     fused = _fused(work) if scheduler == "processes" else np.zeros(count, bool)
@@ -99,7 +102,7 @@ def under(work: Work, scheduler: str, workers: int, sizes: FloatArray) -> Work:
         # A result is unpickled whether the scheduler waits for it or it for the scheduler.
         notice=costs.notice * own + from_task * is_apart,
         submit=costs.submit,
-        startup=(costs.startup,) * workers if costs.startup else (),
+        startup=(pool_start,) * workers if is_apart else (),
         batch=costs.batch,
         switching=0.0,
         gil=np.zeros(count) if is_apart else work.gil,

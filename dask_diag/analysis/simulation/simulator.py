@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import inf
-from typing import Any
 
 import numpy as np
 
 from dask_diag.analysis.simulation.calibration import works_of
+from dask_diag.analysis.simulation.change import Change, check
 from dask_diag.analysis.simulation.changes import (
     gil_shares,
     seconds_by_activity,
@@ -22,80 +22,19 @@ from dask_diag.analysis.simulation.changes import (
 from dask_diag.analysis.simulation.contention import contention, least_seconds
 from dask_diag.analysis.simulation.merge import merged, side_by_side
 from dask_diag.analysis.simulation.replay import Timeline, replay
-from dask_diag.analysis.simulation.schedulers import COSTS, result_sizes, under
+from dask_diag.analysis.simulation.result import Row, Simulation, table_of
+from dask_diag.analysis.simulation.schedulers import POOL_START, result_sizes, under
 from dask_diag.analysis.simulation.work import STEPS, Work
 from dask_diag.analysis.transfers import TRANSFERS
-from dask_diag.columns import Categorical, FloatArray, IntArray
+from dask_diag.columns import FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording, expect_recording
-from dask_diag.model.table import Table
 from dask_diag.schema import Activity
 
 __all__ = ["Simulation", "Simulator", "simulate"]
 
-_Row = dict[str, Any]
-"""A row of a table, by column."""
-
 CONTENTION = (Activity.CPU_WAIT, Activity.GIL_WAIT)
 """Waits that are there because tasks ran at once."""
-
-
-@dataclass(frozen=True)
-class Simulation:
-    """What a recorded program would take.
-
-    Attributes
-    ----------
-    seconds : float
-        Predicted wall time of all that was recorded.
-    measured : float
-        The wall time that was measured.
-    outside : float
-        Seconds before, between and after computations.
-    computations : Table
-        A row per computation that ran tasks: ``computation``, ``workers``, ``measured``,
-        ``seconds``, ``preparing``, ``scheduling``, ``work``.
-    """
-
-    seconds: float
-    measured: float
-    outside: float
-    computations: Table
-
-    @property
-    def preparing(self) -> float:
-        """Seconds of computations before their first and after their last tasks."""
-        return self._sum("preparing")
-
-    @property
-    def scheduling(self) -> float:
-        """Seconds in which the schedulers' threads hand tasks out and collect results."""
-        return self._sum("scheduling")
-
-    @property
-    def work(self) -> float:
-        """Worker-seconds of tasks."""
-        return self._sum("work")
-
-    def _sum(self, column: str) -> float:
-        return float(self.computations[column].sum()) if len(self.computations) else 0.0
-
-
-@dataclass(frozen=True)
-class _Change:
-    """What is different."""
-
-    workers: float | None
-    remove: dict[str, float]
-    factors: FloatArray | None
-    merge: int
-    chunksize: int | None
-    scheduler: str | None
-    sizes: FloatArray
-
-    def without(self, activity: str) -> bool:
-        """Whether all of an activity is removed."""
-        return self.remove.get(activity, 0.0) >= 1.0
 
 
 class Simulator:
@@ -112,7 +51,7 @@ class Simulator:
         self._simulated: dict[tuple[object, ...], Simulation] = {}
 
     @cached_property
-    def _computations(self) -> list[_Row]:
+    def _computations(self) -> list[Row]:
         """By when they were called for; where that was not seen, their schedulers' start."""
         rows = self.recording.computations.to_dicts()
         for row in rows:
@@ -177,7 +116,7 @@ class Simulator:
         result_bytes: float | None = None,
     ) -> Simulation:
         """See `dask_diag.simulate`. What was asked before is not simulated again."""
-        self._check(workers, merge_tasks, chunksize, scheduler)
+        check(workers, merge_tasks, chunksize, scheduler)
         shares = shares_removed(self.recording, remove)
         factors = tuple(sorted((speedup or {}).items()))
         key = (
@@ -185,7 +124,7 @@ class Simulator:
             *(chunksize, scheduler, result_bytes),
         )
         if key not in self._simulated:
-            change = _Change(
+            change = Change(
                 workers=workers,
                 remove=shares,
                 factors=speedups(self.recording, dict(factors)) if factors else None,
@@ -216,8 +155,13 @@ class Simulator:
         """The bytes of each task's result; None if they were not measured."""
         return result_sizes(self.recording)
 
-    def _simulate(self, change: _Change) -> Simulation:
-        rows: list[_Row] = []
+    @cached_property
+    def _pool_start(self) -> float:
+        """Seconds in which worker processes start: as recorded, where some did; else typical."""
+        return max(max(work.startup, default=0.0) for work in self._works.values()) or POOL_START
+
+    def _simulate(self, change: Change) -> Simulation:
+        rows: list[Row] = []
         moved: list[tuple[float, float]] = []
         first = last = self.recording.start
         for computation in self._computations:
@@ -235,27 +179,10 @@ class Simulator:
             seconds=last - first,
             measured=self.recording.stop - self.recording.start,
             outside=self._outside(),
-            computations=_table(rows),
+            computations=table_of(rows),
         )
 
-    def _check(
-        self,
-        workers: float | None,
-        merge_tasks: int | None,
-        chunksize: int | None,
-        scheduler: str | None,
-    ) -> None:
-        if workers is not None and not (workers == inf or (workers >= 1 and workers % 1 == 0)):
-            raise DiagnosticError(f"workers: expected a number from 1 on, or inf, found {workers}")
-        for name, value in (("merge_tasks", merge_tasks), ("chunksize", chunksize)):
-            if value is not None and not (value >= 1 and value % 1 == 0):
-                raise DiagnosticError(f"{name}: expected a number from 1 on, found {value}")
-        if scheduler is not None and scheduler not in COSTS:
-            raise DiagnosticError(
-                f"scheduler: expected one of {', '.join(COSTS)}, found {scheduler!r}"
-            )
-
-    def _row(self, computation: _Row, change: _Change) -> _Row:
+    def _row(self, computation: Row, change: Change) -> Row:
         measured = float(computation["stop"] - computation["called"])
         row = {
             "computation": computation["computation"],
@@ -276,7 +203,9 @@ class Simulator:
             workers = unlimited if change.workers == inf else int(change.workers)
         changed = self._changed(work, workers, change)
         if change.scheduler not in (None, computation["scheduler"]):
-            changed = under(changed, change.scheduler, workers, change.sizes[changed.rows])
+            changed = under(
+                changed, change.scheduler, workers, change.sizes[changed.rows], self._pool_start
+            )
         if change.chunksize is not None:
             changed = replace(changed, batch=change.chunksize)
         timeline = replay(changed, workers)
@@ -312,7 +241,7 @@ class Simulator:
         steps = work.prepare.sum() + work.collect.sum() + work.submit * len(work) / work.batch
         return Timeline(start, stop, end, max(end - float(steps), 0.0))
 
-    def _changed(self, work: Work, workers: int, change: _Change) -> Work:
+    def _changed(self, work: Work, workers: int, change: Change) -> Work:
         seconds, cpu = work.seconds, work.cpu
         less = dict(change.remove)
         if workers < work.workers:
@@ -413,11 +342,3 @@ def simulate(
         scheduler=scheduler,
         result_bytes=result_bytes,
     )
-
-
-def _table(rows: list[_Row]) -> Table:
-    if not rows:
-        return Table({})
-    names = Categorical.of(row["computation"] for row in rows)
-    numbers = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-    return Table({**numbers, "computation": names})

@@ -29,9 +29,9 @@ WORKER_ROW = struct.Struct("<dddddqq")
 """Start, stop, cpu, seceded, CPU after seceding; thread, run id."""
 
 RUN_FIELDS = (
-    *((name, "<f8") for name in ("submitted", "start", "stop", "cpu", "seceded", "seceded_cpu")),
-    *((name, "<f8") for name in ("collected", "queued", "nbytes")),
+    *((name, "<f8") for name in ("start", "stop", "cpu", "seceded", "seceded_cpu")),
     *((name, "<i8") for name in ("thread", "run")),
+    *((name, "<f8") for name in ("submitted", "collected", "queued", "nbytes")),
     *((name, "<i4") for name in ("worker", "computation", "attempt", "client", "dependencies")),
     *((name, "u1") for name in ("outcome", "stolen", "measured")),
 )

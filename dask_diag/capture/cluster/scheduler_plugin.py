@@ -13,6 +13,7 @@ import os
 import struct
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from math import isnan
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, TypedDict, cast
 
@@ -31,16 +32,19 @@ LIMIT_BYTES = 64_000_000
 """What is collected for one client at most, until it pulls."""
 BYTES_PER_KEY = 100
 SECONDS_TO_STOP_WORKERS = 5.0
-SECONDS_TO_FLUSH = 2.0
+SECONDS_TO_FLUSH = 5.0
 
 WORKER_ROW = struct.Struct("<dddddqq")
 """Start, stop, cpu, seceded, CPU after seceding, thread, run id; clock of the worker."""
-RUN = struct.Struct("<ddddddddd" + "qq" + "iiiii" + "BBB")
-"""Submitted, the first five of a worker's row, collected, queued, nbytes; thread, run; worker,
-computation, attempt, client, dependencies; outcome, stolen, measured."""
+RUN_ID = struct.Struct("<q")
+RUN_ID_AT = WORKER_ROW.size - RUN_ID.size
+RUN = struct.Struct("<dddd" + "iiiii" + "BBB")
+"""What follows a worker's row: submitted, collected, queued, nbytes; worker, computation, attempt,
+client, dependencies; outcome, stolen, measured."""
 OUTCOMES = ("ok", "failed", "unfinished", "cancelled", "rescheduled")
 OK, FAILED, UNFINISHED, CANCELLED, RESCHEDULED = range(5)
 ACTIVE = frozenset(("waiting", "processing", "queued", "no-worker"))
+QUEUES = frozenset(("queued", "no-worker"))
 SAME_COMPUTATION_SECONDS = 0.1
 """If tasks are run again so soon after a computation was done, they belong to it."""
 _NAN = float("nan")
@@ -49,9 +53,13 @@ _NAN = float("nan")
 class Computation:
     """The graphs of one client, from when it had nothing to do until then again."""
 
-    __slots__ = ("active", "client", "name", "number", "span", "start", "stop", "workers")
+    __slots__ = (
+        *("active", "client", "name", "number", "sessions"),
+        *("span", "start", "stop", "workers"),
+    )
 
     def __init__(self, number: int, name: str, client: str, span: str) -> None:
+        self.sessions: list[Session] = []
         self.number, self.name, self.client, self.span = number, name, client, span
         self.start = self.stop = perf_counter()
         self.active = 0
@@ -103,25 +111,13 @@ class Transition(TypedDict, total=False):
     startstops: Sequence[Interval]
 
 
-class Row(NamedTuple):
-    """What is known of one run, as the worker measured it; by its clock."""
-
-    start: float
-    stop: float
-    cpu: float
-    seceded: float
-    seceded_cpu: float
-    thread: int
-    run: int
-    measured: int
-
-
 class End(NamedTuple):
     """How a run ended."""
 
     outcome: int
     worker: str
     time: float
+    measured: int = 1
     nbytes: float = 0.0
     error: str = ""
     metrics: Sequence[object] = ()
@@ -169,6 +165,7 @@ class Session:
         self.client = client
         self.number = 0
         self.sealed: list[Batch] = []
+        self.sealed_size = 0
         self.dropped = 0
         self.computations: dict[int, Computation] = {}
         self.workers: dict[int, Worker] = {}
@@ -181,10 +178,14 @@ class Session:
         self.details: dict[int, tuple[object, ...]] = {}
         self.transfers: list[tuple[object, ...]] = []
         self.others = array("d")
+        self.size = 0
 
-    def is_full(self) -> bool:
-        """Whether the client does not pull what is collected for it."""
-        return self.size() + sum(batch.size for batch in self.sealed) > LIMIT_BYTES
+    def has_room(self, size: int) -> bool:
+        """Make room for so many bytes; there is none if the client does not pull."""
+        if self.size + self.sealed_size + size > LIMIT_BYTES:
+            return False
+        self.size += size
+        return True
 
     def seal(self) -> None:
         """What was collected is a batch, which is there until it is acknowledged."""
@@ -200,20 +201,17 @@ class Session:
             "computations": [each.described() for each in self.computations.values()],
             "workers": [worker.described() for worker in self.workers.values()],
         }
-        self.sealed.append(Batch(self.number, self.size(), {"number": self.number, **content}))
+        self.sealed.append(Batch(self.number, self.size, {"number": self.number, **content}))
+        self.sealed_size += self.size
         self.workers = {}
         # What still runs will have another stop.
         self.computations = {n: each for n, each in self.computations.items() if each.active}
         self.clear()
 
-    def size(self) -> int:
-        """Bytes of what was collected since it was last sealed, about."""
-        rows = len(self.rows) + 8 * len(self.depends_on) + 8 * len(self.others)
-        return rows + BYTES_PER_KEY * len(self.keys)
-
     def acknowledge(self, number: int) -> None:
         """Forget the batches that the client has."""
         self.sealed = [batch for batch in self.sealed if batch.number > number]
+        self.sealed_size = sum(batch.size for batch in self.sealed)
 
 
 class DaskDiagSchedulerPlugin(SchedulerPlugin):
@@ -226,7 +224,9 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         self.sessions: dict[str, Session] = {}
         self.tasks: dict[Hashable, Task] = {}
         self.orphans: dict[tuple[Hashable, int], Task] = {}
-        self.running: dict[Hashable, Row] = {}
+        self.running: dict[Hashable, bytes] = {}
+        self.stimulus = ""
+        self.now = 0.0
         self.open: dict[str, Computation] = {}
         self.count = 0
         self.row = 0
@@ -269,6 +269,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
     async def handle_attach(self, session: str, client: str) -> dict[str, object]:
         """Start to collect the tasks of a client, those included that it has submitted already."""
         new = self.sessions[session] = Session(client)
+        self._renew_sessions()
         new.workers = {worker.number: worker for worker in self.workers.values()}
         try:
             self._adopt(client)
@@ -304,6 +305,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
                 self.fault("recording what still runs", error)
         reply = await self.handle_pull(session, received)
         self.sessions.pop(session, None)
+        self._renew_sessions()
         if not self.sessions:
             await self._remove_plugins()
         return {**reply, "running": running}
@@ -374,11 +376,20 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             self.fault("update_graph", error)
 
     def transition(
-        self, key: Hashable, start: str, finish: str, *args: object, **kwargs: object
+        self,
+        key: Hashable,
+        start: str,
+        finish: str,
+        *args: object,
+        stimulus_id: str = "",
+        **kwargs: object,
     ) -> None:
-        """The state of a task has changed."""
+        """The state of a task has changed. This is called several times for each task."""
         try:
-            now = perf_counter()
+            if stimulus_id != self.stimulus:
+                # What follows from one message happens when that has arrived.
+                self.stimulus, self.now = stimulus_id, perf_counter()
+            now = self.now
             task = self.tasks.get(key)
             if task is None:
                 if finish not in ACTIVE:
@@ -388,12 +399,12 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
                 self._sent(key, task, now)
             elif start == "processing":
                 self._came_back(key, task, finish, now, cast("Transition", kwargs))
-            elif finish in ("queued", "no-worker"):
-                task.queued_at = now
-            if (start in ACTIVE) != (finish in ACTIVE):
-                self._count(task, 1 if finish in ACTIVE else -1, now)
-            if finish == "forgotten":
+            elif finish == "forgotten":
                 del self.tasks[key]
+            elif finish in QUEUES:
+                task.queued_at = now
+            if (start in ACTIVE) is not (finish in ACTIVE):
+                self._count(task, 1 if finish in ACTIVE else -1, now)
         except Exception as error:
             self.fault("transition", error)
 
@@ -434,6 +445,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         ended = [name for name, session in self.sessions.items() if session.client == client]
         for name in ended:
             del self.sessions[name]
+        self._renew_sessions()
         if ended and not self.sessions:
             self._removal = asyncio.ensure_future(self._remove_plugins())
 
@@ -442,8 +454,8 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         now = perf_counter()
         for computation in list(self.open.values()):
             computation.active, computation.stop = 0, now
+        self._record_orphans(list(self.orphans.items()))
         self.tasks.clear()
-        self.orphans.clear()
 
     # Computations.
 
@@ -461,6 +473,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         name = f"{self.scheduler.id}-{self.count}"
         new = self.open[client] = Computation(self.count, name, client, span)
         new.workers = self.scheduler.total_nthreads
+        new.sessions = self._sessions_of(client)
         return new
 
     def _count(self, task: Task, change: int, now: float) -> None:
@@ -470,15 +483,24 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         if change > 0 and is_done and now - computation.stop > SAME_COMPUTATION_SECONDS:
             # Its result was lost, or is asked for again.
             computation = task.computation = self._computation_of(computation.client, "")
+        if change > 0 and not computation.active:
+            computation.sessions = self._sessions_of(computation.client)
+            for session in computation.sessions:
+                session.computations[computation.number] = computation
         computation.active = max(0, computation.active + change)
         computation.stop = now
-        computation.workers = max(computation.workers, self.scheduler.total_nthreads)
-        for session in self._sessions_of(computation):
-            session.computations[computation.number] = computation
+        threads = self.scheduler.total_nthreads
+        computation.workers = max(computation.workers, threads)
 
-    def _sessions_of(self, computation: Computation) -> list[Session]:
-        sessions = self.sessions.values()
-        return [session for session in sessions if session.client == computation.client]
+    def _sessions_of(self, client: str) -> list[Session]:
+        return [session for session in self.sessions.values() if session.client == client]
+
+    def _renew_sessions(self) -> None:
+        """Sessions have come or gone."""
+        for computation in self.open.values():
+            computation.sessions = self._sessions_of(computation.client)
+            for session in computation.sessions if computation.active else ():
+                session.computations[computation.number] = computation
 
     def _adopt(self, client: str) -> None:
         """Tasks that a client submitted before its session, and that have still to be run."""
@@ -523,18 +545,19 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         if not task.is_out:
             return
         worker = facts.get("worker") or task.worker
-        is_there = worker in self.scheduler.workers
         if finish == "memory":
-            if not packed or WORKER_ROW.unpack(packed)[-1] != ts.run_id:
+            measured = 1
+            if not packed or RUN_ID.unpack_from(packed, RUN_ID_AT)[0] != ts.run_id:
                 # Of a run before this one, or of one that was not measured.
-                packed, metrics = b"", ()
-            end = End(OK, worker, now, float(facts.get("nbytes") or 0), "", metrics)
-            self._record(key, task, row_of(packed, facts.get("startstops")), end)
+                packed, metrics, measured = unmeasured_row(facts.get("startstops")), (), 0
+            end = End(OK, worker, now, measured, facts.get("nbytes") or 0, "", metrics)
+            self._record(key, task, packed, end)
         elif finish == "erred":
-            row = row_of(b"", facts.get("startstops"))
-            self._record(key, task, row, End(FAILED if is_there else UNFINISHED, worker, now))
-        elif not is_there:
-            self._record(key, task, NOT_STARTED, End(UNFINISHED, worker, now))
+            row = unmeasured_row(facts.get("startstops"))
+            outcome = FAILED if worker in self.scheduler.workers else UNFINISHED
+            self._record(key, task, row, End(outcome, worker, now, 0))
+        elif worker not in self.scheduler.workers:
+            self._record(key, task, NOT_STARTED, End(UNFINISHED, worker, now, 0))
         else:
             # It may still run there: the worker says how it ends.
             self.orphans[key, ts.run_id] = task.copy()
@@ -551,67 +574,81 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             # A task that is stolen is released, too, and runs elsewhere.
             if task is None or not task.is_out or outcome == CANCELLED:
                 return
-        end = End(outcome, worker, perf_counter(), 0.0, error, metrics)
-        self._record(key, task, row_of(packed, ()), end)
+        end = End(outcome, worker, perf_counter(), int(bool(packed)), 0.0, error, metrics)
+        self._record(key, task, packed or NOT_STARTED, end)
         task.is_out = False
 
-    def _record(self, key: Hashable, task: Task, row: Row, end: End) -> None:
+    def _record(self, key: Hashable, task: Task, row: bytes, end: End) -> None:
         """Pack a run for every session of its client."""
         self.row += 1
         if end.outcome == OK:
             task.row = self.row
-        sessions = self._sessions_of(task.computation)
-        if not sessions:
+        computation = task.computation
+        if not computation.sessions:
             self._record_for_others(row, end)
             return
         depends_on = self._rows_of_dependencies(key)
-        client = self.clients.setdefault(task.computation.client, len(self.clients))
-        packed = RUN.pack(
-            *(task.sent, *row[:5], end.time, task.queued, end.nbytes, row.thread, row.run),
-            *(self.numbers.get(end.worker, -1), task.computation.number, task.attempt, client),
-            *(len(depends_on), end.outcome, end.worker != task.worker, row.measured),
+        packed = row + RUN.pack(
+            *(task.sent, end.time, task.queued, end.nbytes),
+            *(self.numbers.get(end.worker, -1), computation.number, task.attempt),
+            *(self.clients.setdefault(computation.client, len(self.clients)), len(depends_on)),
+            *(end.outcome, end.worker != task.worker, end.measured),
         )
-        for session in sessions:
-            if session.is_full():
+        for session in computation.sessions:
+            if not session.has_room(len(packed) + BYTES_PER_KEY + 8 * len(depends_on)):
                 session.dropped += 1
                 continue
             session.ids.append(self.row)
             session.rows += packed
             session.keys.append(key)
             session.depends_on.extend(depends_on)
-            if end.error or end.metrics or task.span != task.computation.span:
+            if end.error or end.metrics or task.span != computation.span:
                 session.details[self.row] = (end.error, end.metrics, task.span)
 
-    def _record_for_others(self, row: Row, end: End) -> None:
+    def _record_for_others(self, row: bytes, end: End) -> None:
         """A task of a client that no one records: when its worker was busy, and nothing else."""
-        stop = row.seceded if row.seceded == row.seceded else row.stop
+        start, stop, _, seceded, *_ = WORKER_ROW.unpack(row)
+        stop = stop if isnan(seceded) else seceded
         for session in self.sessions.values():
-            if row.start == row.start and not session.is_full():
-                session.others.extend((self.numbers.get(end.worker, -1), row.start, stop))
+            if not isnan(start) and session.has_room(3 * 8):
+                session.others.extend((self.numbers.get(end.worker, -1), start, stop))
 
     def _rows_of_dependencies(self, key: Hashable) -> list[int]:
         state = self.scheduler.tasks.get(key)
-        known = (self.tasks.get(other.key) for other in (state.dependencies if state else ()))
+        if state is None or not state.dependencies:
+            return []
+        known = (self.tasks.get(other.key) for other in state.dependencies)
         return [task.row for task in known if task is not None and task.row >= 0]
 
     def _record_running(self, session: Session) -> int:
         """Record the tasks of a session that are out; how many these are."""
         now, running = perf_counter(), 0
-        for (key, _), task in list(self.orphans.items()):
-            if task.computation.client == session.client:
-                self._record(key, task, NOT_STARTED, End(CANCELLED, task.worker, _NAN))
+        self._record_orphans(
+            [
+                (name, task)
+                for name, task in self.orphans.items()
+                if task.computation.client == session.client
+            ]
+        )
         for key, task in self.tasks.items():
             if task.is_out and task.computation.client == session.client:
                 running += 1
-                row = self.running.pop(key, NOT_STARTED)
-                self._record(key, task, row, End(UNFINISHED, task.worker, _NAN))
+                row = self.running.pop(key, b"")
+                end = End(UNFINISHED, task.worker, _NAN, int(bool(row)))
+                self._record(key, task, row or NOT_STARTED, end)
         for computation in session.computations.values():
             if computation.active:
                 computation.stop = now
         return running
 
+    def _record_orphans(self, orphans: Sequence[tuple[tuple[Hashable, int], Task]]) -> None:
+        """Record runs that were cancelled and of whose end nothing was heard."""
+        for (key, run), task in orphans:
+            del self.orphans[key, run]
+            self._record(key, task, NOT_STARTED, End(CANCELLED, task.worker, _NAN, 0))
+
     def _is_running(self, key: Hashable, run: int, start: float, thread: int) -> None:
-        self.running[key] = NOT_STARTED._replace(start=start, thread=thread, run=run, measured=1)
+        self.running[key] = WORKER_ROW.pack(start, _NAN, _NAN, _NAN, _NAN, thread, run)
 
     def _transferred(self, key: Hashable, source: str, worker: str, *measured: float) -> None:
         task = self.tasks.get(key)
@@ -619,7 +656,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             self.unattributed += 1
             return
         source_number, number = self.numbers.get(source, -1), self.numbers.get(worker, -1)
-        for session in self._sessions_of(task.computation):
+        for session in task.computation.sessions:
             session.transfers.append((task.row, source_number, number, *measured))
 
     # Workers.
@@ -641,18 +678,16 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             session.workers[worker.number] = worker
 
 
-NOT_STARTED = Row(_NAN, _NAN, _NAN, _NAN, _NAN, 0, 0, 0)
+NOT_STARTED = WORKER_ROW.pack(_NAN, _NAN, _NAN, _NAN, _NAN, 0, 0)
 
 
-def row_of(packed: bytes, startstops: Iterable[Interval] | None) -> Row:
-    """A worker's row; of a run that was not measured, with distributed's own times."""
-    if packed:
-        return Row._make((*WORKER_ROW.unpack(packed), 1))
+def unmeasured_row(startstops: Iterable[Interval] | None) -> bytes:
+    """The row of a run that was not measured, with distributed's own times."""
     to_clock = perf_counter() - time()
     for interval in startstops or ():
         if interval["action"] == "compute":
             start, stop = interval["start"] + to_clock, interval["stop"] + to_clock
-            return NOT_STARTED._replace(start=start, stop=stop)
+            return WORKER_ROW.pack(start, stop, _NAN, _NAN, _NAN, 0, 0)
     return NOT_STARTED
 
 

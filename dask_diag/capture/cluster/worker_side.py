@@ -28,6 +28,7 @@ _PINGS = 5
 _SECONDS_BETWEEN_PINGS = 5.0
 _SECONDS_TO_SEND = 0.05
 _MESSAGES_AT_ONCE = 500
+_DEFAULT: dict[str, str] = {}
 Message = tuple[object, ...]
 _WAITING = ("ready", "constrained", "waiting")
 _RUNNING = ("executing", "long-running", "cancelled", "resumed")
@@ -52,6 +53,7 @@ class WorkerSide:
         self._flights: dict[Hashable, tuple[float, str]] = {}
         self._messages: list[Message] = []
         self._is_due = False
+        self._is_of_threads: dict[type, bool] = {}
         self._pinging: asyncio.Task[None] | None = None
 
     async def start(self, version: str) -> None:
@@ -121,10 +123,13 @@ class WorkerSide:
     def _wrap(self, key: Hashable) -> None:
         state = self._worker.state.tasks[key]
         task = state.run_spec
-        name = (state.annotations or {}).get("executor", "default")
-        executor = self._worker.executors.get(name)
-        runs_in_thread = "ThreadPoolExecutor" in str(type(executor))
-        if isinstance(task, GraphNode) and (task.is_coro or runs_in_thread):
+        name = (state.annotations or _DEFAULT).get("executor", "default")
+        executor = type(self._worker.executors.get(name))
+        runs_in_thread = self._is_of_threads.get(executor)
+        if runs_in_thread is None:
+            # As the worker itself decides.
+            runs_in_thread = self._is_of_threads[executor] = "ThreadPoolExecutor" in str(executor)
+        if isinstance(task, GraphNode) and (runs_in_thread or task.is_coro):
             self._tasks[key] = state.run_spec = ClusterTask(state, task, self._clock)
 
     def _unwrap(self, key: Hashable, finish: str) -> None:
