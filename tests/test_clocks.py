@@ -39,3 +39,8 @@ def test_comparisons_may_be_given_in_any_order():
     # Between two of them by these two; before and after all by the first and the last.
     added = moved([6.0, 15.0, 25.0, 34.0], readings)
     assert added == pytest.approx([0.5, 2.0, 3.25, 4.0])
+
+
+def test_two_comparisons_at_once_before_another_hide_no_drift():
+    readings = [(5.0, 2.0, 0.1), (5.0, 2.0, 0.2), (15.0, 4.0, 0.1)]
+    assert moved([0.0, 25.0], readings) == pytest.approx([1.0, 6.0])

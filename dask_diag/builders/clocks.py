@@ -20,7 +20,7 @@ def to_other_clock(times: FloatArray, readings: ClockReadings) -> FloatArray:
         return times
     at, offsets, _ = np.array(sorted(tuple(reading) for reading in readings)).T
     added = np.interp(times, at, offsets)
-    if len(at) > 1 and at[-1] > at[0]:
+    if at[-1] > at[0]:
         drift = (offsets[-1] - offsets[0]) / (at[-1] - at[0])
         added = np.where(times > at[-1], offsets[-1] + drift * (times - at[-1]), added)
         added = np.where(times < at[0], offsets[0] + drift * (times - at[0]), added)
