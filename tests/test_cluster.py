@@ -280,19 +280,25 @@ def test_results_needed_elsewhere_are_one_transfer_each():
 def test_stolen_tasks_are_those_that_ran_elsewhere():
     with cluster() as client, Profiler() as prof:
         first, _ = (worker.address for worker in client.cluster.workers.values())
-        client.gather(
-            client.map(
+        stealing = client.cluster.scheduler.extensions["stealing"]
+        for start in range(0, 200, 20):
+            futures = client.map(
                 time.sleep,
-                [0.05 + n / 1e6 for n in range(20)],
+                [0.1 + n / 1e6 for n in range(start, start + 20)],
                 workers=[first],
                 allow_other_workers=True,
             )
-        )
+            client.gather(futures)
+            if stealing.count:
+                break
     recording = prof.recording
     addresses = dict(
         zip(*(recording.workers[n].tolist() for n in ("worker", "address")), strict=True)
     )
-    for row in rows(recording, "sleep"):
+    found = rows(recording, "sleep")
+    assert {row["outcome"] for row in found} == {"ok"}
+    assert any(row["stolen"] for row in found)
+    for row in found:
         elsewhere = addresses[row["worker"].rpartition("/")[0]] != first
         assert row["stolen"] == elsewhere
 
