@@ -84,6 +84,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.exports
 	$(BIN)/python -m benchmarks.sampling
 	$(BIN)/python -m benchmarks.simulate
+	$(BIN)/python -m benchmarks.real
 
 docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html

@@ -26,6 +26,9 @@ multiprocessing.set_forkserver_preload(
     ["dask.multiprocessing", "dask_diag.profilers.record", "pytest"]
 )
 
+UNDER_MUTMUT = "mutmut" in sys.modules
+"""Whether `make mutate` runs the tests: it forks a process for each change."""
+
 ATTEMPTS = 3
 """How often a truth is measured until it fails: a neighbour may spoil one measurement."""
 
@@ -87,7 +90,7 @@ def workers_start_quickly(request):
 
     In truths, and in the programs that tests run, they start as they do for users.
     """
-    if "truth" in request.keywords or sys.platform == "win32":
+    if "truth" in request.keywords or sys.platform == "win32" or UNDER_MUTMUT:
         yield
         return
     with dask.config.set({"multiprocessing.context": "forkserver"}):
@@ -95,11 +98,12 @@ def workers_start_quickly(request):
 
 
 def pytest_configure():
-    """While mutmut notes which test runs which function, only this process can: see `make mutate`.
-
-    Processes that tests start in other directories do not find its settings.
-    """
+    """Keep mutmut out of the processes that tests start, in directories without its settings."""
+    if UNDER_MUTMUT:
+        # They would run its script again.
+        vars(sys.modules["__main__"]).pop("__file__", None)
     if os.environ.get("MUTANT_UNDER_TEST") == "stats":
+        # While it notes which test runs which function, only this process can.
         del os.environ["MUTANT_UNDER_TEST"]
 
 

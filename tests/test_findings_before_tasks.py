@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -178,11 +177,11 @@ def test_threads_do_not_start_a_pool():
     assert "pool-startup" not in found(replace(recording, computations=threads))
 
 
-def test_unknown_seconds_are_no_pool_startup(monkeypatch):
-    monkeypatch.setattr(
-        "dask_diag.analysis.analysis.Analysis.seconds_saved", lambda *_, **__: math.nan
-    )
-    assert "pool-startup" not in found(in_processes(0.5, 0.5))
+def test_what_cannot_be_simulated_is_at_most_what_workers_waited(monkeypatch):
+    monkeypatch.setattr("dask_diag.analysis.analysis.MOST_SIMULATED", 1)
+    finding = found(in_processes(0.5, 0.5))["pool-startup"]
+    assert finding.kind == "at most"
+    assert finding.seconds_lost == pytest.approx(0.5)
 
 
 def test_the_start_of_profilers_is_no_slow_start():

@@ -74,6 +74,14 @@ def test_lock_bound(locked, severity):
         assert finding.where.workers == ("thread-0", "thread-1")
 
 
+def test_what_cannot_be_simulated_is_at_most_what_was_waited(monkeypatch):
+    monkeypatch.setattr("dask_diag.analysis.analysis.MOST_SIMULATED", 1)
+    finding = found(taking_turns(0.5))["lock-bound"]
+    assert (finding.kind, finding.seconds_lost) == ("at most", pytest.approx(1.0))
+    finding = found(waiting(0.8))["scheduler-bound"]
+    assert (finding.kind, finding.seconds_lost) == ("at most", pytest.approx(0.4, rel=0.02))
+
+
 def test_lock_bound_names_the_line_outside_the_standard_library():
     recording = taking_turns(0.5)
     wait = ("wait", "/usr/lib/python3.12/threading.py", 320, 300)

@@ -9,37 +9,14 @@ import pytest
 
 from dask_diag.storage.writing import Writer
 
-from .recordings import NOTHING, example
-from .tables import filled_table
+from .live_chunks import HOSTILE, chunk, provisional
+from .recordings import example
 from .test_browser import browser, frames, is_a_problem  # noqa: F401
-from .test_live_model import running, tasks
 from .test_live_server import Running
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
 
-HOSTILE = "<img src=x onerror=alert(1)>\x1b[2J-1"
 NUMBERS = "id => document.getElementById(id).textContent"
-
-
-def provisional(finished, total=50):
-    rows = {"key": [HOSTILE], "function": [HOSTILE], "start": [1.0], "worker": ["thread-0"]}
-    return replace(
-        running(total=total, finished=finished, since=0.5),
-        tasks=filled_table("tasks", rows),
-        planned=filled_table(
-            "planned", {"computation": ["c"], "function": ["inc"], "tasks": [total]}
-        ),
-    )
-
-
-def chunk(count, stop, function="inc"):
-    resources = {"time": [stop - 0.5], "cpu": [150.0], "memory": [2e8]}
-    return replace(
-        NOTHING,
-        stop=stop,
-        tasks=tasks(function, count, seconds=0.9, start=1.0),
-        resources=filled_table("resources", resources),
-    )
 
 
 class Opened:

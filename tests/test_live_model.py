@@ -25,6 +25,7 @@ from dask_diag.storage.chunks import Chunk
 from dask_diag.storage.follow import FollowState, Update
 from dask_diag.storage.writing import Writer
 
+from .live_chunks import progress_of, running, tasks
 from .recordings import NOTHING, chunks_of_example, example
 from .tables import filled_table
 
@@ -40,21 +41,6 @@ def chunk_of(recording):
 def update(*recordings, provisional=None, fresh=False, state=FollowState.GROWING, quiet=0.0):
     shown = None if provisional is None else chunk_of(provisional)
     return Update(fresh, [chunk_of(r) for r in recordings], shown, state, quiet=quiet)
-
-
-def progress_of(**columns):
-    rows = {name: [value] for name, value in columns.items()}
-    return filled_table("progress", {"computation": ["c"], "phase": ["tasks"], **rows})
-
-
-def running(**columns):
-    return replace(NOTHING, progress=progress_of(**columns))
-
-
-def tasks(function="inc", count=10, seconds=2.0, start=100.0, computation="c"):
-    starts = start + np.arange(count)
-    columns = {"function": [function] * count, "start": starts, "stop": starts + seconds}
-    return filled_table("tasks", {**columns, "computation": [computation] * count})
 
 
 def test_sums_are_those_of_the_file(tmp_path):

@@ -43,7 +43,7 @@ def shell(monkeypatch, tmp_path):
             result = shell.run_cell(text)
         return result, captured
 
-    run.names = shell.user_ns
+    run.names, run.shell = shell.user_ns, shell
     yield run
     shell.history_manager.end_session()
     InteractiveShell.clear_instance()

@@ -26,12 +26,16 @@ import dask_diag
 from dask_diag import DiagnosticError, Profiler, Recording, SamplingProfiler, summary, visualize
 from dask_diag.analysis.call_tree import NOT_SAMPLED
 from dask_diag.capture.sampling import call_tree as stacks
+from dask_diag.capture.sampling import sampler as sampler_module
+from dask_diag.capture.sampling import threads_now
 from dask_diag.capture.sampling.bins import Run
 from dask_diag.capture.sampling.call_tree import Stacks
-from dask_diag.capture.sampling.probes import running_tasks
+from dask_diag.capture.sampling.caller_probe import CallingThread
+from dask_diag.capture.sampling.caller_walker import CallerWalker
 from dask_diag.capture.sampling.sampler import Sampler, Ticks, ticks_until
 from dask_diag.capture.sampling.stack_sample import Line
 from dask_diag.capture.sampling.stack_walker import Stack, Walker
+from dask_diag.capture.sampling.threads_now import running_tasks
 from dask_diag.schema import Root
 
 SCHEDULERS = [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]
@@ -864,6 +868,58 @@ def test_a_sampler_that_is_slow_looks_less_often():
     # A fiftieth of the time for calls of 4 ms: one in 0.2 s. What follows the last is in none.
     assert len(calls) <= took / 0.2 + 2
     assert took - 0.25 < sum(calls) <= took + 0.001
+
+
+def test_all_that_sample_at_a_tick_share_one_reading_of_the_frames(monkeypatch):
+    rounds, readings = [], []
+    share, read = sampler_module.share_frames, sys._current_frames
+    monkeypatch.setattr(sampler_module, "share_frames", lambda: (rounds.append(1), share()))
+
+    def current_frames():
+        # Other tests' leftovers, and the debugger, may read frames on other threads.
+        if threading.current_thread().name.endswith("sampler"):
+            readings.append(1)
+        return read()
+
+    monkeypatch.setattr(sys, "_current_frames", current_frames)
+    with SamplingProfiler("2ms") as first, SamplingProfiler("2ms") as second:
+        dask.threaded.get({("wait", 0): (time.sleep, 0.3)}, [("wait", 0)])
+    for sprof in (first, second):
+        assert sprof.tree(root=Root.TASKS)["total_count"][0] > 0
+        assert sprof.tree(root=Root.SCHEDULER)["total_count"][0] > 0
+    assert 0 < len(readings) <= len(rounds)
+
+
+def test_frames_that_are_not_shared_are_read_each_time():
+    first = threads_now.thread_frames()
+    threads_now.share_frames()
+    shared = threads_now.thread_frames()
+    assert shared is not first
+    assert threads_now.thread_frames() is shared
+    threads_now.forget_frames()
+    assert threads_now.thread_frames() is not shared
+    assert threading.get_ident() not in shared.frames
+
+
+def test_the_stack_of_a_thread_that_waits_is_read_once(monkeypatch):
+    clock, readings = [1.0], []
+
+    class CountingWalker(CallerWalker):
+        def stack_of_thread(self, innermost):
+            readings.append(1)
+            return super().stack_of_thread(innermost)
+
+    monkeypatch.setattr(CallingThread, "_cpu_now", lambda self: clock[0])
+    thread, walker = CallingThread(threading.get_native_id(), 0.0, 0.01), CountingWalker()
+    frame = sys._getframe(1)
+    stack = thread.stack(frame, walker)
+    assert thread.stack(frame, walker) is stack
+    assert len(readings) == 1
+    clock[0] = 1.001
+    assert thread.stack(frame, walker) == stack
+    assert len(readings) == 2
+    # It was elsewhere and had no CPU: its clock is coarse.
+    assert thread.stack(sys._getframe(), walker) != stack
 
 
 @pytest.mark.truth

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator
 from keyword import iskeyword
+from tempfile import TemporaryDirectory
 from types import CodeType
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ from dask_diag.validation import number
 if TYPE_CHECKING:
     from argparse import Namespace
 
+    from dask_diag.cli.live_cell import LiveCell
     from dask_diag.model.recording import Recording
     from dask_diag.profilers.group import ProfilerGroup
 
@@ -78,6 +80,12 @@ def _reported(failing: str) -> Iterator[None]:
         print_message(f"%%diag: {failing}: {why_failed(error)}")
 
 
+def _live_cell(path: str) -> LiveCell:
+    from dask_diag.cli.live_cell import LiveCell
+
+    return LiveCell(os.path.abspath(path))
+
+
 def _in_event_loop() -> bool:
     try:
         asyncio.get_running_loop()
@@ -107,6 +115,8 @@ async def _awaited(codes: list[CodeType], *names: Names | None) -> tuple[object,
 class DiagMagics(Magics):
     """The cell magic ``%%diag``."""
 
+    _live_cell: LiveCell | None = None
+
     @cell_magic
     @magic_arguments()
     @argument("name", nargs="?", default=_NAME, help="the variable that gets the recording")
@@ -117,6 +127,7 @@ class DiagMagics(Magics):
     @argument("--interval", type=float, default=0.5, help="seconds between samples, 0.5")
     @argument("--no-code", action="store_true", help="leave the cell's code out of the recording")
     @argument("--no-plots", action="store_true", help="show the summary alone")
+    @argument("--live", action="store_true", help="show it while the cell runs, with a link")
     @argument("-q", "--quiet", action="store_true", help="show nothing")
     @argument("-h", "--help", action="store_true", help="show this, and run nothing")
     @needs_local_scope
@@ -139,7 +150,12 @@ class DiagMagics(Magics):
         awaits = any(code.co_flags & inspect.CO_COROUTINE for code in codes)
         if awaits and _in_event_loop():
             raise UsageError(_NO_AWAIT)
+        self._name_temporary_file(arguments)
         recorder = _started(arguments, cell)
+        self._live_cell = None
+        if arguments.live:
+            with _reported("the live view could not be started"):
+                self._live_cell = _live_cell(arguments.output)
         try:
             value = self._value(codes, awaits, local_ns)
         except BaseException:
@@ -149,6 +165,13 @@ class DiagMagics(Magics):
             raise
         self._finish(recorder, arguments, None, None, None)
         return value
+
+    def _name_temporary_file(self, arguments: Namespace) -> None:
+        """What is shown while it is recorded is read from a file: one that goes with the kernel."""
+        if arguments.live and arguments.output is None:
+            # Until the next one, for the page's link to the report.
+            self._folder = TemporaryDirectory(prefix="dask-diag-", ignore_cleanup_errors=True)
+            arguments.output = os.path.join(self._folder.name, "cell.diag")
 
     def _value(self, codes: list[CodeType], awaits: bool, local_ns: Names | None) -> object:
         """Run a cell; its value is that of the last expression."""
@@ -193,6 +216,9 @@ class DiagMagics(Magics):
             interrupts.most = 2
             with _reported("the recording could not be made"):
                 recording = self.shell.user_ns[arguments.name] = recorder.recording
+            if self._live_cell is not None:
+                with _reported("the live view could not be shown"):
+                    self._live_cell.finish()
         if recording is not None:
             with _reported("the recording could not be shown"):
                 self._show(recording, arguments)

@@ -24,6 +24,7 @@ from dask_diag.analysis.analysis import Analysis
 from dask_diag.errors import DiagnosticError
 from dask_diag.live.answer import answer
 from dask_diag.live.findings_so_far import FindingsSoFar
+from dask_diag.live.picture import picture
 from dask_diag.live.security import (
     HEADERS,
     TOKEN_HEADER,
@@ -169,7 +170,7 @@ class LiveServer:
 
 
 def _application(server: LiveServer) -> tornado.web.Application:
-    routes = [(r"/", _Page), (r"/data", _Data), (r"/report", _Report)]
+    routes = [(r"/", _Page), (r"/data", _Data), (r"/report", _Report), (r"/picture", _Picture)]
     return tornado.web.Application(
         [(path, handler, {"server": server}) for path, handler in routes],
         default_handler_class=_Nothing,
@@ -259,6 +260,17 @@ class _Data(_Handler):
         body = json.dumps({**content, "took": thread_time() - began})
         self.set_header("Content-Type", "application/json")
         self.finish(body)
+
+
+class _Picture(_Handler):
+    """For a notebook, which asks for the present state: it is the kernel that asks, and no page."""
+
+    def token_given(self) -> str | None:
+        return self.request.headers.get(TOKEN_HEADER)
+
+    async def get(self) -> None:
+        await self.server.look()
+        self.finish(picture(self.server.viewer))
 
 
 class _Report(_Handler):

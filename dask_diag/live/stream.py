@@ -48,7 +48,13 @@ class Stream(TypedDict, total=False):
     busy: str
 
 
-def stream_in_view(model: LiveModel, start: float, stop: float, columns: int) -> Stream:
+def stream_in_view(
+    model: LiveModel,
+    start: float,
+    stop: float,
+    columns: int,
+    most_rectangles: int = MOST_RECTANGLES,
+) -> Stream:
     """What is in view between two times, in so many pixels."""
     tasks = model.tasks.between(start, stop)
     workers = sorted(
@@ -68,7 +74,7 @@ def stream_in_view(model: LiveModel, start: float, stop: float, columns: int) ->
         "functions": [(shown(name, _NAME), color_of(name)) for name in names],
         "tasks": len(lane),
     }
-    if len(lane) <= MOST_RECTANGLES:
+    if len(lane) <= most_rectangles:
         unit = (stop - start) / (columns * _PARTS_OF_A_PIXEL)
         left = np.round((np.maximum(start_times, start) - start) / unit).astype(int)
         right = np.round((np.minimum(stop_times, stop) - start) / unit).astype(int)

@@ -108,6 +108,9 @@ def _encode_integers(
     name: str, values: Integers, kind: Kind, done: _Table, out: ByteWriter
 ) -> Spec:
     group, at = done.integers[kind], done.sample
+    if done.rows <= _FEW:
+        group[name] = values
+        return _encode_few(values, out)
     base = _best_base(values[at], values[at - 1], at, group)[1]
     residual = values
     if base == STEP:
@@ -126,6 +129,13 @@ def _encode_integers(
     group[name] = values
     first = int(values[0]) if base == STEP else 0
     return {"base": base, "first": first, "least": least, "planes": is_noise}
+
+
+def _encode_few(values: Integers, out: ByteWriter) -> Spec:
+    """All bytes of a few integers: to look for a shorter form would take longer than it saves."""
+    for plane in values.astype("<i8", copy=False).view(np.uint8).reshape(-1, 8).T:
+        out.append(plane.tobytes())
+    return {"base": VALUE, "first": 0, "least": 0, "planes": [False] * 8}
 
 
 def _decode_integers(
@@ -189,7 +199,7 @@ def _decode_numbers(name: str, spec: Spec, done: _Table, source: ByteReader) -> 
 
 
 def _encode_floats(name: str, values: Floats, done: _Table, out: ByteWriter) -> Spec:
-    scale, sources = _best_prediction(values, done)
+    scale, sources = _best_prediction(values, done) if done.rows > _FEW else (0, ())
     spec: Spec = {"kind": "floats", "scale": scale, "sources": sources, "error": None}
     if scale:
         count = _counted(values, scale)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isnan
 
 import numpy as np
 
@@ -112,8 +113,10 @@ def pool_startup(analysis: Analysis) -> Finding | None:
     """Worker processes that take long to start, beside what they compute."""
     if "processes" not in analysis.schedulers:
         return None
-    lost = analysis.seconds_saved(remove={Activity.STARTUP})
-    if not lost >= WORTH_REPORTING * analysis.wall:
+    saved = analysis.seconds_saved(remove={Activity.STARTUP})
+    waited = analysis.activities.get(Activity.STARTUP, 0.0) / analysis.workers
+    lost = waited if isnan(saved) else saved
+    if lost < WORTH_REPORTING * analysis.wall:
         return None
     computations, workers = analysis.recording.computations, analysis.recording.workers
     called = dict(
@@ -131,7 +134,7 @@ def pool_startup(analysis: Analysis) -> Finding | None:
         f"{count(len(starts))} worker processes took {seconds(lost)} of {seconds(analysis.wall)} "
         f"to start; all tasks together ran for {seconds(analysis.in_tasks)}",
         _instead_of_starting(analysis, lost),
-        kind=ABOUT,
+        kind=AT_MOST if isnan(saved) else ABOUT,
         where=during(*np.array(starts).T) if starts else NOWHERE,
     )
 

@@ -82,18 +82,19 @@ def _remedy(analysis: Analysis, wait: str) -> str:
     )
     if isnan(saved):
         return RELEASE
-    moved = f"pass {size(analysis.bytes_between_tasks)} of results" if known else "pass nothing"
+    passed = analysis.bytes_between_tasks if known else 0.0
+    need = "need time to start" + (f" and to pass on {size(passed)} of results" if passed else "")
     least = WORTH_GAINING * analysis.wall
     if saved < least:
         longer = f"{seconds(-saved)} longer" if saved < 0 else f"only {seconds(saved)} less"
         return (
-            f"{RELEASE}; worker processes do not help: they need time to start and to {moved}, and "
-            f"are predicted to take {longer}"
+            f"{RELEASE}; worker processes do not help: they {need}, and are predicted to take "
+            f"{longer}"
         )
     if known:
         return (
             f"compute with scheduler='processes', predicted to save {seconds(saved)} though they "
-            f"start and {moved}; or {RELEASE}"
+            f"{need}; or {RELEASE}"
         )
     # A result is sent to the scheduler's process, and from there to another.
     most = size((saved - least) * BYTES_A_SECOND / 2)

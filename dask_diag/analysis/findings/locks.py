@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from math import isnan
+
 import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.findings.finding import ABOUT, Finding, severity_of_share
+from dask_diag.analysis.findings.finding import ABOUT, AT_MOST, Finding, severity_of_share
 from dask_diag.analysis.findings.function_names import MOST_NAMED, WORTH_NAMING, in_words
 from dask_diag.analysis.findings.where import Where, where_of_tasks
 from dask_diag.analysis.program_lines import program_lines
@@ -30,8 +32,9 @@ def lock_bound(analysis: Analysis) -> Finding | None:
     # Tasks wait for threads of a native library as they do for a lock.
     if pools > OF_POOLS * (pools + analysis.cpu_in_tasks):
         return None
-    lost = analysis.seconds_saved(remove={Activity.LOCK_WAIT})
-    if not lost >= WORTH_REPORTING * analysis.wall:
+    saved = analysis.seconds_saved(remove={Activity.LOCK_WAIT})
+    lost = waited / analysis.at_once if isnan(saved) else saved
+    if lost < WORTH_REPORTING * analysis.wall:
         return None
     of_tasks = analysis.waits_of_tasks(Activity.LOCK_WAIT)
     where = where_of_tasks(analysis.recording, of_tasks)
@@ -43,7 +46,7 @@ def lock_bound(analysis: Analysis) -> Finding | None:
         f"their time){_line(analysis, where)}. Mostly: {in_words(where.functions)}",
         "hold the lock for less of the task, or give each task what it locks: a file, a "
         "connection, a buffer of its own",
-        kind=ABOUT,
+        kind=AT_MOST if isnan(saved) else ABOUT,
         where=where,
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isnan
+
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.finding import AT_MOST, Finding, severity_of_share
 from dask_diag.analysis.findings.where import during
@@ -34,7 +36,9 @@ def scheduler_bound(analysis: Analysis) -> Finding | None:
     if lasted <= 0 or waited < WAITED * lasted:
         return None
     lost = analysis.seconds_saved(remove={Activity.OVERHEAD}) * without_hooks
-    if not lost >= WORTH_REPORTING * analysis.wall:
+    # Of more tasks than can be simulated it is what workers waited.
+    lost = waited if isnan(lost) else lost
+    if lost < WORTH_REPORTING * analysis.wall:
         return None
     return Finding(
         "scheduler-bound",

@@ -24,9 +24,9 @@ from dask_diag.capture.dask_internals import DaskCalls, calls_of_threads
 from dask_diag.capture.sampling.bins import Run
 from dask_diag.capture.sampling.call_tree import Stacks
 from dask_diag.capture.sampling.caller_walker import CallerStack, CallerWalker
-from dask_diag.capture.sampling.probes import running_tasks
 from dask_diag.capture.sampling.sampler import sampler, ticks_until
 from dask_diag.capture.sampling.stack_walker import Stack
+from dask_diag.capture.sampling.threads_now import running_tasks, thread_frames
 from dask_diag.capture.session import Session
 from dask_diag.schema import Root
 
@@ -55,7 +55,17 @@ class CallingThread:
         When dask was called for the computations that have ended, of calls that may still go on.
     """
 
-    __slots__ = ("_clock", "_cpu", "_interval", "_last", "_ticks", "computations", "ended_calls")
+    __slots__ = (
+        "_clock",
+        "_cpu",
+        "_interval",
+        "_last",
+        "_stack",
+        "_state",
+        "_ticks",
+        "computations",
+        "ended_calls",
+    )
 
     def __init__(self, native_id: int, since: float, interval: float) -> None:
         self._clock = (~native_id << 3) | 6
@@ -63,6 +73,8 @@ class CallingThread:
         self._last = since
         self._ticks = ticks_until(since, interval)
         self._cpu = self._cpu_now()
+        self._stack: CallerStack | None = None
+        self._state: tuple[float, int, int] = (_NAN, 0, 0)
         self.computations: list[Computation] = []
         self.ended_calls: set[float] = set()
 
@@ -72,6 +84,16 @@ class CallingThread:
             return time.clock_gettime(self._clock) if _CPU_OF_OTHERS else _NAN
         except OSError:
             return _NAN
+
+    def stack(self, innermost: FrameType, walker: CallerWalker) -> CallerStack | None:
+        """Its stack: the one before if it has had no CPU since that was read, as while it waits."""
+        # Read before the stack, so that whatever it runs while that is read counts as new. The
+        # place is for systems whose clocks are coarse.
+        state = self._cpu_now(), id(innermost.f_code), innermost.f_lasti
+        if state != self._state:
+            self._stack = walker.stack_of_thread(innermost)
+            self._state = state
+        return self._stack
 
     def miss_until(self, time: float, root: str, stacks: Stacks) -> None:
         """Count the ticks up to a time that were not sampled; none without a root."""
@@ -186,14 +208,9 @@ class CallerProbe:
             self._take_callers()
             if not self._threads:
                 return
-            frames = sys._current_frames()
-            now = perf_counter()
-            try:
-                for ident in tuple(self._threads):
-                    self._sample_thread(ident, frames.pop(ident, None), now)
-            finally:
-                # The frame of this call is among them, and would keep all alive in a circle.
-                frames.clear()
+            _, frames, now = thread_frames()
+            for ident in tuple(self._threads):
+                self._sample_thread(ident, frames.get(ident), now)
 
     def _take_started(self) -> None:
         while self._started:
@@ -224,7 +241,7 @@ class CallerProbe:
             thread.settle(self._root_at(ident), self._stacks)
             thread.skip_until(now)
         elif thread.is_due(now):
-            found = self._walker.stack_of_thread(innermost)
+            found = thread.stack(innermost, self._walker)
             if found is not None:
                 self._count(ident, thread, found, now)
 

@@ -131,24 +131,36 @@ class LinuxThread:
 
 
 class _File:
-    """A small file that is read again and again, without the GIL given up."""
+    """A small file that is read again and again, without the GIL given up.
 
-    __slots__ = ("_descriptor", "_kernel", "_path")
+    What is passed to the system is made once, in C's types: to convert it took as long as to read.
+    """
+
+    __slots__ = ("_arguments", "_buffer", "_descriptor", "_kernel", "_path")
 
     def __init__(self, path: bytes, kernel: _Kernel) -> None:
         self._path = path
         self._kernel = kernel
+        self._buffer = (ctypes.c_char * _LONGEST)()
         self._descriptor = -1
+        self._arguments: tuple[object, ...] = ()
 
     def read(self) -> bytes:
         """What is in it; nothing if it cannot be read."""
-        kernel = self._kernel
         if self._descriptor < 0:
-            self._descriptor = kernel.open(self._path, _OPEN)
-        # One for each call: threads may take turns between the two lines.
-        buffer = kernel.new_buffer()
-        length = kernel.pread(self._descriptor, buffer, _LONGEST, 0)
-        return buffer.raw[: max(length, 0)]
+            self._open()
+        length = self._kernel.pread(*self._arguments)
+        # All that read at the same time read the same file.
+        return self._buffer.raw[: max(length, 0)]
+
+    def _open(self) -> None:
+        self._descriptor = self._kernel.open(self._path, _OPEN)
+        self._arguments = (
+            ctypes.c_int(self._descriptor),
+            self._buffer,
+            ctypes.c_size_t(_LONGEST),
+            ctypes.c_long(0),
+        )
 
     def __del__(self) -> None:
         if self._descriptor >= 0:
@@ -162,8 +174,6 @@ class _Kernel:
         libc = ctypes.PyDLL(None)
         self.open, self.pread, self.close = libc.open, libc.pread, libc.close
         self.pread.restype = ctypes.c_ssize_t
-        self.pread.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_long]
-        self.new_buffer = ctypes.c_char * _LONGEST
         self._lock_begins, self._lock_ends = _python_runtime()
         self._activity, self._sleeps_without, self._futex = _system_calls()
 

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dask_diag.capture.dask_internals import GraphNode
 from dask_diag.capture.sampling.sampler import Listener, Subscription, sampler
+from dask_diag.capture.sampling.threads_now import running_tasks
 from dask_diag.capture.tasks.remote_task import Delivery, Departure, RemoteTask, Transfer
 from dask_diag.capture.tasks.timed_task import TimedTask
 
 if TYPE_CHECKING:
     from dask_diag.capture.computation import Computation
 
-__all__ = ["Probe", "RunningTask", "SampledTask", "TaskProbe", "attach_probe", "running_tasks"]
+__all__ = ["Probe", "RunningTask", "SampledTask", "TaskProbe", "attach_probe"]
 
 SampledTask = TimedTask | RemoteTask
 
@@ -62,8 +63,8 @@ class RunningTask:
 
     __slots__ = ("_outer", "task_probes")
 
-    def __init__(self, task: SampledTask, probes: Mapping[type[Any], Probe]) -> None:
-        self.task_probes: dict[type[Any], Any] = {
+    def __init__(self, task: SampledTask, probes: Mapping[type, Probe]) -> None:
+        self.task_probes: dict[type, Any] = {
             kind: probe.task_probe(task) for kind, probe in probes.items()
         }
         ident = get_ident()
@@ -79,10 +80,6 @@ class RunningTask:
             running_tasks[ident] = self._outer
         for task_probe in self.task_probes.values():
             task_probe.end()
-
-
-running_tasks: dict[int, RunningTask] = {}
-"""The run of a probed task on each thread, by the thread's ident."""
 
 
 def attach_probe(computation: Computation, probe: Probe) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from time import perf_counter, thread_time
 from typing import NamedTuple
 
+from dask_diag.capture.sampling.threads_now import forget_frames, share_frames
 from dask_diag.capture.system.own_threads import OwnThread
 
 __all__ = ["Listener", "Sampler", "Subscription", "sampler", "ticks_until"]
@@ -151,16 +152,22 @@ class Sampler:
             if asleep.acquire(timeout=max(0.0, due - perf_counter())):
                 continue
             cpu_before, now = thread_time(), perf_counter()
-            for each in ticks:
-                if each.due <= now:
-                    try:
-                        each.listener(each.passed(now))
-                    except Exception as error:
-                        self._take_out(each.listener, error)
+            self._call([each for each in ticks if each.due <= now], now)
             rest = now + (thread_time() - cpu_before) / BUSY_AT_MOST
             for each in ticks:
                 if rest > each.due:
                     each.not_before(rest)
+
+    def _call(self, due: list[Ticks], now: float) -> None:
+        share_frames()
+        try:
+            for each in due:
+                try:
+                    each.listener(each.passed(now))
+                except Exception as error:
+                    self._take_out(each.listener, error)
+        finally:
+            forget_frames()
 
     def _end_if_unused(self) -> None:
         with self._lock:

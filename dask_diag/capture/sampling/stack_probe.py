@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 
 from dask_diag.capture.sampling.bins import Run, spread
 from dask_diag.capture.sampling.call_tree import Stacks
-from dask_diag.capture.sampling.probes import SampledTask, running_tasks
+from dask_diag.capture.sampling.probes import SampledTask
 from dask_diag.capture.sampling.sampler import Listener, ticks_until
 from dask_diag.capture.sampling.stack_walker import Stack, Walker
+from dask_diag.capture.sampling.threads_now import running_tasks, thread_frames
 from dask_diag.capture.tasks.keys import function_of
 from dask_diag.capture.tasks.metering import ends_a_task, runs_a_task
 from dask_diag.capture.tasks.remote_task import RemoteTask
@@ -188,30 +189,24 @@ class RemoteStackTaskProbe(StackTaskProbe):
 
 def sample_stacks(passed: float) -> None:
     """Sample every task that runs and is due."""
-    tasks = list(running_tasks.items())
-    if not tasks:
+    if not running_tasks:
         return
-    frames = sys._current_frames()
-    now = perf_counter()
+    tasks, frames, now = thread_frames()
     ticks, interval = 0, 0.0
-    try:
-        for ident, run in tasks:
-            task_probe = run.task_probes.get(StackProbe)
-            if task_probe is None:
-                continue
-            if task_probe.probe.interval != interval:
-                interval = task_probe.probe.interval
-                ticks = ticks_until(now, interval)
-            innermost = frames.pop(ident, None)
-            if innermost is None or not task_probe.is_due(ticks):
-                continue
-            stack = _walker.stack_of(innermost, task_probe.task.task)
-            # If the run is there before and after, it was when the frame was read.
-            if stack is not None and running_tasks.get(ident) is run:
-                task_probe.sample(stack, now, ticks)
-    finally:
-        # The frame of this call is among them, and would keep all alive in a circle.
-        frames.clear()
+    for ident, run in tasks.items():
+        task_probe = run.task_probes.get(StackProbe)
+        if task_probe is None:
+            continue
+        if task_probe.probe.interval != interval:
+            interval = task_probe.probe.interval
+            ticks = ticks_until(now, interval)
+        innermost = frames.get(ident)
+        if innermost is None or not task_probe.is_due(ticks):
+            continue
+        stack = _walker.stack_of(innermost, task_probe.task.task)
+        # If the run is there before and after, it was when the frame was read.
+        if stack is not None and running_tasks.get(ident) is run:
+            task_probe.sample(stack, now, ticks)
 
 
 def keep_code() -> None:

@@ -14,8 +14,9 @@ from threading import get_native_id
 from time import thread_time
 
 from dask_diag.capture.sampling.linux_threads import LinuxThread
-from dask_diag.capture.sampling.probes import SampledTask, running_tasks
+from dask_diag.capture.sampling.probes import SampledTask
 from dask_diag.capture.sampling.sampler import Listener
+from dask_diag.capture.sampling.threads_now import running_tasks
 from dask_diag.capture.tasks.metered import Metered, Wait
 from dask_diag.schema import Activity
 

@@ -37,7 +37,13 @@ def _limits() -> Iterator[float]:
             soft = resource.getrlimit(getattr(resource, name))[0] if hasattr(resource, name) else -1
             if soft != resource.RLIM_INFINITY:
                 yield float(soft)
-    yield from limits_of_groups(_OWN_GROUPS, _CONTROL_GROUPS)
+    yield from _limits_of_own_groups()
+
+
+@cache
+def _limits_of_own_groups() -> tuple[float, ...]:
+    """Read once: `record` asks with each chunk, and reading files gives the GIL up."""
+    return tuple(limits_of_groups(_OWN_GROUPS, _CONTROL_GROUPS))
 
 
 def limits_of_groups(own: Path, root: Path) -> Iterator[float]:

@@ -1,0 +1,48 @@
+"""Chunks of a recording that grows, made by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from .recordings import NOTHING
+from .tables import filled_table
+
+HOSTILE = "<img src=x onerror=alert(1)>\x1b[2J-1"
+
+
+def progress_of(**columns):
+    rows = {name: [value] for name, value in columns.items()}
+    return filled_table("progress", {"computation": ["c"], "phase": ["tasks"], **rows})
+
+
+def running(**columns):
+    return replace(NOTHING, progress=progress_of(**columns))
+
+
+def tasks(function="inc", count=10, seconds=2.0, start=100.0, computation="c"):
+    starts = start + np.arange(count)
+    columns = {"function": [function] * count, "start": starts, "stop": starts + seconds}
+    return filled_table("tasks", {**columns, "computation": [computation] * count})
+
+
+def provisional(finished, total=50):
+    rows = {"key": [HOSTILE], "function": [HOSTILE], "start": [1.0], "worker": ["thread-0"]}
+    return replace(
+        running(total=total, finished=finished, since=0.5),
+        tasks=filled_table("tasks", rows),
+        planned=filled_table(
+            "planned", {"computation": ["c"], "function": ["inc"], "tasks": [total]}
+        ),
+    )
+
+
+def chunk(count, stop, function="inc"):
+    resources = {"time": [stop - 0.5], "cpu": [150.0], "memory": [2e8]}
+    return replace(
+        NOTHING,
+        stop=stop,
+        tasks=tasks(function, count, seconds=0.9, start=1.0),
+        resources=filled_table("resources", resources),
+    )
