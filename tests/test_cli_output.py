@@ -109,6 +109,9 @@ def test_every_command_writes_by_the_same_functions():
     folder = Path(dask_diag.__file__).parent / "cli"
     for file in {*folder.glob("*.py")} - {folder / "output.py", folder / "magic.py"}:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if file.name == "live.py" and ast.unparse(node) == "os.write":
+                # To the process that started it, which reads a pipe.
+                continue
             name = getattr(node, "attr", getattr(node, "id", None))
             assert name not in ("echo", "secho", "print", "write"), file
 
