@@ -227,8 +227,12 @@ def test_the_workers_plugin_does_without_the_package(monkeypatch):
 
     plugin = names["DaskDiagWorkerPlugin"]("1.0")
     assert isinstance(plugin, WorkerPlugin)
-    with pytest.raises(StopIteration):
-        plugin.setup(Worker()).send(None)
+    preloads = ["another", "dask_diag.capture.cluster.preload"]
+    with dask.config.set({"distributed.client.preload": preloads}):
+        with pytest.raises(StopIteration):
+            plugin.setup(Worker()).send(None)
+        # A task's client would fail to import it.
+        assert dask.config.get("distributed.client.preload") == ["another"]
     ((address, facts),) = reported
     assert address == "tcp://there"
     assert facts["measured"] == 0
