@@ -11,7 +11,15 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from distributed import Client, LocalCluster, Reschedule, get_client, secede, worker_client
+from distributed import (
+    Client,
+    LocalCluster,
+    Reschedule,
+    fire_and_forget,
+    get_client,
+    secede,
+    worker_client,
+)
 from distributed import span as distributed_span
 from distributed.metrics import context_meter as meter_of_distributed
 
@@ -272,19 +280,25 @@ def test_results_needed_elsewhere_are_one_transfer_each():
 def test_stolen_tasks_are_those_that_ran_elsewhere():
     with cluster() as client, Profiler() as prof:
         first, _ = (worker.address for worker in client.cluster.workers.values())
-        client.gather(
-            client.map(
+        stealing = client.cluster.scheduler.extensions["stealing"]
+        for start in range(0, 200, 20):
+            futures = client.map(
                 time.sleep,
-                [0.05 + n / 1e6 for n in range(20)],
+                [0.1 + n / 1e6 for n in range(start, start + 20)],
                 workers=[first],
                 allow_other_workers=True,
             )
-        )
+            client.gather(futures)
+            if stealing.count:
+                break
     recording = prof.recording
     addresses = dict(
         zip(*(recording.workers[n].tolist() for n in ("worker", "address")), strict=True)
     )
-    for row in rows(recording, "sleep"):
+    found = rows(recording, "sleep")
+    assert {row["outcome"] for row in found} == {"ok"}
+    assert any(row["stolen"] for row in found)
+    for row in found:
         elsewhere = addresses[row["worker"].rpartition("/")[0]] != first
         assert row["stolen"] == elsewhere
 
@@ -475,3 +489,54 @@ def test_asynchronous_clients():
 
     prof = asyncio.run(main())
     assert len(rows(prof.recording, "spin")) == 1
+
+
+def test_the_scheduler_remembers_nothing_that_was_pulled_and_forgotten():
+    with cluster() as client, Profiler() as prof:
+        futures = client.map(spin, [n / 1e6 for n in range(100)])
+        client.gather(futures)
+        scheduler = client.cluster.scheduler
+        plugin = scheduler.plugins["dask_diag"]
+        assert len(plugin.tasks) == 100
+        del futures
+        while scheduler.tasks:
+            time.sleep(0.01)
+        prof.clusters.pull()
+        prof.clusters.pull()
+        assert not plugin.tasks
+        assert not plugin.orphans
+        for session in plugin.sessions.values():
+            assert sum(len(batch.content["rows"]) for batch in session.sealed) == 0
+    assert len(prof.recording.tasks) == 100
+
+
+def test_tasks_that_no_one_waits_for():
+    with cluster() as client, Profiler() as prof:
+        fire_and_forget(client.submit(spin, 0.01))
+        deadline = time.monotonic() + 10
+        while not len(prof.recording.tasks) and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert [row["outcome"] for row in rows(prof.recording, "spin")] == ["ok"]
+
+
+def test_a_shuffle_between_workers_is_as_it_was():
+    pandas = pytest.importorskip("pandas")
+    dataframe = pytest.importorskip("dask.dataframe", exc_type=ImportError)
+    frame = pandas.DataFrame({"key": [n % 7 for n in range(1000)], "x": range(1000)})
+    with cluster() as client, Profiler() as prof:
+        df = dataframe.from_pandas(frame, npartitions=6)
+        shuffled = df.shuffle("key", shuffle_method="p2p").compute()
+        assert client.cluster.scheduler is not None
+    assert sorted(shuffled.x) == list(range(1000))
+    assert len(prof.recording.tasks) > 6
+    assert set(prof.recording.tasks.outcome.tolist()) <= {"ok", "rescheduled"}
+    assert_adds_up(prof.recording)
+
+
+def test_adaptive_clusters():
+    with cluster(workers=1) as client, Profiler() as prof:
+        client.cluster.adapt(minimum=1, maximum=3, interval="50ms", target_duration="100ms")
+        client.gather(client.map(time.sleep, [0.05 + n / 1e6 for n in range(40)]))
+    assert len(prof.recording.workers) > 1
+    assert prof.recording.tasks.outcome.tolist().count("ok") == 40
+    assert_adds_up(prof.recording)

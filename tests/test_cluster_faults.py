@@ -12,7 +12,10 @@ from concurrent.futures import ProcessPoolExecutor
 
 import dask
 import dask.config
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 pytest.importorskip("distributed")
 
@@ -20,7 +23,9 @@ from distributed import Client, LocalCluster
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from dask_diag import Profiler, load
+from dask_diag.builders.clocks import to_other_clock
 from dask_diag.capture.cluster import cluster_session, scheduler_plugin, worker_side
+from dask_diag.capture.cluster.clock import compare_clocks
 from dask_diag.capture.cluster.formats import NAME, OUTCOMES, RUN_FIELDS, WORKER_ROW
 from dask_diag.capture.cluster.shipping import BOOTSTRAP
 from dask_diag.capture.tasks.metering import listening
@@ -33,8 +38,6 @@ def increment(x):
 
 
 def test_the_formats_are_those_of_the_schedulers_plugin():
-    import numpy as np
-
     assert WORKER_ROW.format == scheduler_plugin.WORKER_ROW.format
     row_and_more = scheduler_plugin.WORKER_ROW.size + scheduler_plugin.RUN.size
     assert np.dtype(list(RUN_FIELDS)).itemsize == row_and_more
@@ -111,39 +114,84 @@ def test_actors_are_as_they_were():
 
 
 class SkewedClock:
-    """A clock that is off by 1,000 s and gains a thousandth of the time."""
+    """A clock that is off by 1,000 s and loses a fiftieth of the time."""
 
     def __init__(self):
         self.origin = time.perf_counter()
 
     def __call__(self):
         now = time.perf_counter()
-        return now + 1000.0 + (now - self.origin) / 1000
+        return now + 1000.0 - (now - self.origin) / 50
+
+
+READ = {}
+
+
+def reads_the_clock(n):
+    start = time.perf_counter()
+    time.sleep(0.05)
+    READ[n] = start, time.perf_counter()
 
 
 def test_clocks_of_workers_are_mapped_within_the_bound(monkeypatch):
     monkeypatch.setattr(worker_side, "clock_of", lambda worker: SkewedClock())
     monkeypatch.setattr(worker_side, "_SECONDS_BETWEEN_PINGS", 0.1)
-    read = []
-
-    def reads_the_clock(n):
-        start = time.perf_counter()
-        time.sleep(0.02)
-        read.append((start, time.perf_counter()))
-
+    READ.clear()
     with cluster(workers=1) as client, Profiler() as prof:
-        for n in range(20):
-            client.submit(lambda n: reads_the_clock(n), n).result()
+        # Each waits on the worker while the one before runs: that does not hide a wrong clock.
+        futures = client.map(reads_the_clock, range(20))
+        client.gather(futures)
     recording = prof.recording
     (worker,) = recording.workers.to_dicts()
-    assert worker["clock_offset"] == pytest.approx(-1000, abs=0.1)
+    assert worker["clock_offset"] == pytest.approx(-1000, abs=0.2)
     bound = worker["clock_error"]
-    assert 0 < bound < 0.1
-    tasks = recording.tasks.to_dicts()
+    assert 0 < bound < 0.05
+    tasks = {row["key"]: row for row in recording.tasks.to_dicts()}
     assert len(tasks) == 20
-    for row in tasks:
+    for n, future in enumerate(futures):
+        row, (start, stop) = tasks[future.key], READ[n]
+        # The clock is read just before the task and just after it.
+        assert start - bound - 0.02 <= row["start"] <= start + bound
+        assert stop - bound <= row["stop"] <= stop + bound + 0.02
         assert row["submitted"] <= row["start"] <= row["stop"] <= row["collected"]
     assert_adds_up(recording)
+
+
+@given(st.floats(-1e4, 1e4), st.floats(-0.1, 0.1), st.lists(st.floats(0, 100), min_size=2))
+def test_a_clock_that_drifts_evenly_is_mapped_exactly(offset, drift, at):
+    def offset_at(times):
+        return offset + drift * times
+
+    at = np.array([0.0, *at, 101.0])
+    readings = [(time, offset_at(time), 0.0) for time in at]
+    times = np.linspace(-10, 200, 50)
+    expected = times + offset_at(times)
+    assert np.allclose(to_other_clock(times, readings), expected, atol=1e-6)
+
+
+def test_one_reading_is_an_offset_and_none_is_the_same_clock():
+    times = np.array([1.0, 2.0])
+    assert to_other_clock(times, [(0.0, 5.0, 0.1)]).tolist() == [6.0, 7.0]
+    assert to_other_clock(times, []).tolist() == [1.0, 2.0]
+
+
+def test_the_quickest_of_several_answers_is_the_best():
+    """The other clock is 100 s ahead; answers take 2, 0.5 and 3 s, all of it on the way back."""
+    now = 0.0
+    delays = iter([2.0, 0.5, 3.0])
+
+    async def ask():
+        nonlocal now
+        other = now + 100.0
+        now += next(delays)
+        return other
+
+    coroutine = compare_clocks(ask, lambda: now, 3)
+    with pytest.raises(StopIteration) as stopped:
+        coroutine.send(None)
+    reading = stopped.value.value
+    assert reading.error == 0.25
+    assert abs(reading.offset - 100.0) <= reading.error
 
 
 def test_workers_without_this_version_are_named(monkeypatch):
@@ -179,8 +227,12 @@ def test_the_workers_plugin_does_without_the_package(monkeypatch):
 
     plugin = names["DaskDiagWorkerPlugin"]("1.0")
     assert isinstance(plugin, WorkerPlugin)
-    with pytest.raises(StopIteration):
-        plugin.setup(Worker()).send(None)
+    preloads = ["another", "dask_diag.capture.cluster.preload"]
+    with dask.config.set({"distributed.client.preload": preloads}):
+        with pytest.raises(StopIteration):
+            plugin.setup(Worker()).send(None)
+        # A task's client would fail to import it.
+        assert dask.config.get("distributed.client.preload") == ["another"]
     ((address, facts),) = reported
     assert address == "tcp://there"
     assert facts["measured"] == 0

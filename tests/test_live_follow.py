@@ -104,8 +104,8 @@ def test_each_byte_is_read_about_once(monkeypatch):
     viewer = Viewer()
     per_poll = []
     with Writer("run.diag") as writer:
-        for _ in range(30):
-            for chunk in chunks_of_example(2000):
+        for _ in range(10):
+            for chunk in chunks_of_example(4000):
                 writer.append(chunk)
                 before = sum(map(len, read))
                 viewer.poll()
@@ -123,7 +123,7 @@ def contents(tmp_path_factory):
     """A file that was closed, and one whose writer was killed."""
     path = tmp_path_factory.mktemp("contents") / "run.diag"
     with Writer(path) as writer:
-        for chunk in chunks_of_example():
+        for chunk in chunks_of_example(60):
             writer.append(chunk, provisional_rows(example(40), 2))
         growing = path.read_bytes()
         writer.append(chunk)
@@ -149,7 +149,7 @@ def test_truncated_anywhere(contents, kind):
         assert new.state == (FollowState.TRUNCATED if place else FollowState.WAITING), place
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_flipped_bit_anywhere(contents, data):
     content = bytearray(contents[data.draw(st.sampled_from(["closed", "killed"]))])
@@ -247,7 +247,7 @@ class Run:
             self.writer = None
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.lists(st.sampled_from(sorted(STEPS)), max_size=12), st.integers(0, 999))
 def test_whatever_happens_to_the_file(steps, seed):
     run = Run(seed)

@@ -242,6 +242,14 @@ def test_functions_are_named_by_prefix_or_by_the_function(key, function):
     assert cprof.recording.cached_results["function"].tolist() == [function]
 
 
+def test_a_key_of_a_type_of_its_own_renames_no_functions():
+    """dask remembers the names that it makes of keys, and a key may equal a tuple and be none."""
+    with Profiler() as prof:
+        dask.local.get_sync({Key(("remembered",)): (add, 1, 2)}, Key(("remembered",)))
+        dask.local.get_sync({("remembered", 0): (add, 1, 2)}, ("remembered", 0))
+    assert prof.recording.tasks["function"].tolist()[1] == "remembered"
+
+
 def reachable(root):
     seen, todo = set(), [root]
     while todo:

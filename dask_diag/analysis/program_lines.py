@@ -25,7 +25,7 @@ _STANDARD_LIBRARY = re.compile(
 )
 _IMPORT_SYSTEM = re.compile(r"^<frozen importlib|/importlib/_bootstrap")
 OWN_CALLS = "(dask_diag)"
-"""The line that stands in stacks in place of this package's own calls."""
+"""The line of a stack that represents this package's own calls."""
 _OUTSIDE = -1
 
 

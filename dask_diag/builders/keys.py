@@ -64,7 +64,7 @@ def _columns_of_a_kind(keys: Sequence[Hashable]) -> KeyColumns:
         return texts, recoded(texts.heads.codes, [head and function_of_key(head) for head in heads])
     if kind is tuple and (found := _texts_of_tuples(keys)):
         texts, names = found
-        return texts, recoded(texts.heads.codes, [function_of_key((name,)) for name in names])
+        return texts, recoded(texts.heads.codes, [function_of_key(name) for name in names])
     return PrefixStrings.of(map(text_of_key, keys)), _functions_one_by_one(keys)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from itertools import pairwise
 from typing import TypedDict
 
 import numpy as np
@@ -23,6 +24,10 @@ _MOST_FUNCTIONS = 250
 _PARTS_OF_A_PIXEL = 4
 _NAME, _LANE_NAME = 60, 14
 NOTHING = 255
+
+
+_Drawn = tuple[FloatArray, FloatArray, IntArray, IntArray]
+"""Start and stop, from the left, function and lane of each task."""
 
 
 class Stream(TypedDict, total=False):
@@ -64,36 +69,54 @@ def stream_in_view(
     lane_of = {name: lane for lane, name in enumerate(lanes)}
     start_times, stop_times, functions, names = _with_running(model, tasks, start, stop)
     lane = _lanes(model, tasks, lane_of, len(start_times))
-    share = _share(tasks, len(start_times))
-    drawn = lane >= 0
-    start_times, stop_times = start_times[drawn], stop_times[drawn]
-    functions, lane, share = functions[drawn], lane[drawn], share[drawn]
     stream: Stream = {
         "lanes": [shown(name, _LANE_NAME) for name in lanes],
         "left_out": len(workers) - len(lanes),
         "functions": [(shown(name, _NAME), color_of(name)) for name in names],
-        "tasks": len(lane),
+        "tasks": int(np.count_nonzero(lane >= 0)),
     }
-    if len(lane) <= most_rectangles:
-        unit = (stop - start) / (columns * _PARTS_OF_A_PIXEL)
-        left = np.round((np.maximum(start_times, start) - start) / unit).astype(int)
-        right = np.round((np.minimum(stop_times, stop) - start) / unit).astype(int)
-        stream["left"], stream["length"] = left.tolist(), np.maximum(right - left, 1).tolist()
-        stream["lane"], stream["function"] = lane.tolist(), functions.tolist()
-        stream["share"], stream["unit"] = share.tolist(), unit
-        return stream
-    columns = max(1, min(columns, _MOST_CELLS // max(1, len(lanes))))
-    unit = (stop - start) / columns
+    drawn: _Drawn = (start_times - start, stop_times - start, functions, lane)
+    if stream["tasks"] <= most_rectangles:
+        _add_rectangles(stream, drawn, _share(tasks, len(lane)), (stop - start) / columns)
+    else:
+        columns = max(1, min(columns, _MOST_CELLS // max(1, len(lanes))))
+        _add_cells(stream, drawn, columns, (stop - start) / columns)
+    return stream
+
+
+def _add_rectangles(stream: Stream, drawn: _Drawn, share: IntArray, pixel: float) -> None:
+    """Each task that has a lane."""
+    inside = drawn[3] >= 0
+    left, right, functions, lane = (column[inside] for column in drawn)
+    unit = stream["unit"] = pixel / _PARTS_OF_A_PIXEL
+    left = np.round(np.maximum(left, 0.0) / unit).astype(int)
+    right = np.round(right / unit).astype(int)
+    stream["left"], stream["length"] = left.tolist(), np.maximum(right - left, 1).tolist()
+    stream["lane"], stream["function"] = lane.tolist(), functions.tolist()
+    stream["share"] = share[inside].tolist()
+
+
+def _add_cells(stream: Stream, drawn: _Drawn, columns: int, pixel: float) -> None:
+    """What is in each pixel, lane by lane."""
+    # Of integers of a byte, to sort is to count.
+    lane = drawn[3].astype(np.int8)
+    order = np.argsort(lane, kind="stable")
+    bounds = np.searchsorted(lane[order], np.arange(len(stream["lanes"]) + 1))
+    left, right, functions = drawn[0][order], drawn[1][order], drawn[2][order]
     cells, busy = [], []
-    for number in range(len(lanes)):
-        here = lane == number
-        left, right = (start_times[here] - start) / unit, (stop_times[here] - start) / unit
-        dominant, level = binned(left, right, functions[here], len(names), columns)
+    for first, last in pairwise(bounds):
+        rows = slice(int(first), int(last))
+        dominant, level = binned(
+            left[rows] / pixel,
+            right[rows] / pixel,
+            functions[rows],
+            len(stream["functions"]),
+            columns,
+        )
         cells.append(dominant.astype(np.uint8))
         busy.append(np.ceil(255 * level).astype(np.uint8))
-    stream["columns"], stream["unit"] = columns, unit
+    stream["columns"], stream["unit"] = columns, pixel
     stream["cells"], stream["busy"] = _as_text(cells), _as_text(busy)
-    return stream
 
 
 def binned(
@@ -128,11 +151,15 @@ def _with_running(
 ) -> tuple[FloatArray, FloatArray, IntArray, list[str]]:
     """Times and functions of the tasks, those that run last; and names of these functions."""
     every = model.tasks.functions.names
-    present, codes = np.unique(tasks["function"], return_inverse=True)
+    # Not `unique`, which sorts all.
+    present = np.flatnonzero(np.bincount(tasks["function"], minlength=len(every)))
     names = [every[code] for code in present.tolist()]
+    code_of = np.zeros(len(every), np.int64)
+    code_of[present] = np.arange(len(present))
+    codes = code_of[tasks["function"]]
     place = {name: code for code, name in enumerate(names)}
     running = [place.setdefault(task.function, len(place)) for task in model.running]
-    functions = np.concatenate([codes.reshape(-1), np.array(running, np.int64)])
+    functions = np.concatenate([codes, np.array(running, np.int64)])
     starts = np.concatenate([tasks["start"], [task.start for task in model.running]])
     stops = np.concatenate([tasks["stop"], np.full(len(running), max(model.stop, start))])
     return starts, np.minimum(stops, stop), *_few(functions, list(place))

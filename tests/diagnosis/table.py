@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isnan
+from statistics import median
 
 from tests.diagnosis.trials import Outcome
 
@@ -74,11 +75,20 @@ def page(outcomes: Sequence[Outcome]) -> str:
             "",
             *_rows(outcomes),
             "",
-            "The programs are in ``tests/diagnosis``. They are short and were run on a machine with",
-            "two processors, so the seconds say little about other programs.",
+            "The programs are in ``tests/diagnosis``. They are short, so the seconds say little",
+            f"about other programs. While they ran, other programs used {_busy(outcomes):.0%} of",
+            "the machine (the median of the runs).",
             "",
         ]
     )
+
+
+def _busy(outcomes: Sequence[Outcome]) -> float:
+    """The share of the machine that other programs used, in a typical run."""
+    shares = [
+        share for one in outcomes for share in one.busy if "neighbours" not in one.program.name
+    ]
+    return max(0.0, median(shares)) if shares else 0.0
 
 
 def _rows(outcomes: Sequence[Outcome]) -> list[str]:

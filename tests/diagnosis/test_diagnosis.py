@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -129,3 +130,9 @@ def test_the_page_has_a_row_for_each_program():
     )
     assert "a program  gil-bound  yes    2.00 s        2.00 s  io-bound (false)" in text
     assert "healthy" in text
+
+
+def test_the_page_says_how_busy_the_machine_was():
+    one = outcome([finding("gil-bound", 2.0)], advice=())
+    text = page([replace(one, busy=[0.1, 0.4, 0.5])])
+    assert "other programs used 40% of\nthe machine" in text

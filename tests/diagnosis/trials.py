@@ -66,6 +66,8 @@ class Outcome:
     faulty: list[float] = field(default_factory=list)
     remedied: list[float] = field(default_factory=list)
     advice: list[Advice] = field(default_factory=list)
+    busy: list[float] = field(default_factory=list)
+    """The share of the machine that other programs used, run by run."""
 
     @property
     def is_recalled(self) -> bool:
@@ -188,6 +190,7 @@ def examine(program: Program, repeats: int = REPEATS, attempts: int = ATTEMPTS) 
         walls,
         [one.wall for one in remedied],
         list(_advised(program, found, statistics.median(walls), repeats)),
+        [one.busy for one in (*faulty, *remedied)],
     )
 
 

@@ -181,7 +181,7 @@ class Session:
         self.size = 0
 
     def has_room(self, size: int) -> bool:
-        """Make room for so many bytes; there is none if the client does not pull."""
+        """Whether so many bytes fit in; they do not if the client does not pull."""
         if self.size + self.sealed_size + size > LIMIT_BYTES:
             return False
         self.size += size

@@ -57,6 +57,7 @@ class DaskDiagWorkerPlugin(WorkerPlugin):
             reason = "" if version == self.version else "has dask_diag " + version
         except Exception as error:
             version, reason = "", "has no dask_diag (%s)" % type(error).__name__
+            self.drop_preload()
         if not reason:
             try:
                 from dask_diag.capture.cluster.worker_side import WorkerSide
@@ -71,6 +72,15 @@ class DaskDiagWorkerPlugin(WorkerPlugin):
             await worker.scheduler.dask_diag_worker(address=worker.address, facts=facts)
         except Exception:
             pass
+
+    def drop_preload(self):
+        # A nanny hands its client's configuration on: clients of tasks could not import this.
+        import dask.config
+
+        modules = dask.config.get("distributed.client.preload", [])
+        if "dask_diag.capture.cluster.preload" in modules:
+            modules = [name for name in modules if not name.startswith("dask_diag.")]
+            dask.config.set({"distributed.client.preload": modules})
 
     def teardown(self, worker):
         if self.measuring is not None:

@@ -150,7 +150,7 @@ class _File:
         if self._descriptor < 0:
             self._open()
         length = self._kernel.pread(*self._arguments)
-        # Whoever reads at the same time reads the same file.
+        # All that read at the same time read the same file.
         return self._buffer.raw[: max(length, 0)]
 
     def _open(self) -> None:

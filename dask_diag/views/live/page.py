@@ -65,7 +65,7 @@ def _figure(name: str, view: Range1d, shared: CrosshairTool, **settings: object)
         tools=[
             PanTool(dimensions="width"),
             BoxZoomTool(dimensions="width"),
-            WheelZoomTool(dimensions="width", modifiers="ctrl"),
+            *_wheel_zoom(),
             ResetTool(),
             shared,
         ],
@@ -78,6 +78,13 @@ def _figure(name: str, view: Range1d, shared: CrosshairTool, **settings: object)
     plot.xgrid.grid_line_alpha = 0.4
     plot.ygrid.grid_line_alpha = 0.4
     return plot
+
+
+def _wheel_zoom() -> list[WheelZoomTool]:
+    """With Ctrl; an older bokeh, in which the page could not be scrolled, has none."""
+    if "modifiers" not in WheelZoomTool.properties():
+        return []
+    return [WheelZoomTool(dimensions="width", modifiers="ctrl")]
 
 
 def _stream(view: Range1d, shared: CrosshairTool) -> figure:
