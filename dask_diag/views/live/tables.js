@@ -1,6 +1,6 @@
 // What a live page says beside its figures. All of it is text, whatever is in a key.
 
-import {seconds} from "../formatting.js"
+import {count, seconds} from "../formatting.js"
 
 const KINDS = {"waiting": "waiting", "growing": "running", "complete": "complete",
                "truncated": "truncated", "damaged": "damaged", "not a recording": "no recording"}
@@ -10,7 +10,7 @@ export function show_answer(answer) {
     show_state(answer)
     show_share(answer)
     const {view, stream} = answer
-    set("in-view", `${seconds(view[1] - view[0])} in view, ${stream.tasks.toLocaleString("en")} tasks`
+    set("in-view", `${seconds(view[1] - view[0])} in view, ${count(stream.tasks)} tasks`
         + (stream.left_out ? `; ${stream.left_out} more workers are not drawn` : ""))
     show_key("legend", stream.functions.slice(0, MOST_IN_LEGEND))
     set("memory", answer.memory ? `Memory ${answer.memory}` : "")
