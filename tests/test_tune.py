@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -206,7 +207,8 @@ def test_more_workers_win_where_tasks_sleep():
     options = ["--only", "--workers", "12", "--html", "page.html", "--budget", "50s"]
     done = diag("tune", *options, write(SLEEPS), "ä b")
     assert (done.returncode, done.stderr) == (0, "page: page.html\n")
-    assert done.stdout.startswith("12 workers: ") or done.stdout.startswith("24 workers: ")
+    # 12 were asked for; what findings advise is tried, too.
+    assert re.match("(12|24|48) workers: ", done.stdout)
     assert "export DASK_NUM_WORKERS=" in done.stdout
     assert " as it is " in done.stdout
     page = Path("page.html").read_text()
