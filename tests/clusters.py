@@ -20,7 +20,7 @@ def cluster(workers=2, threads=1, **kwargs):
             n_workers=workers,
             threads_per_worker=threads,
             processes=False,
-            dashboard_address=":0",
+            dashboard_address=None,
             protocol="inproc",
             **kwargs,
         ) as local,

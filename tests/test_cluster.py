@@ -479,7 +479,7 @@ def test_asynchronous_clients():
     async def main():
         async with (
             LocalCluster(
-                n_workers=1, processes=False, dashboard_address=":0", asynchronous=True
+                n_workers=1, processes=False, dashboard_address=None, asynchronous=True
             ) as local,
             Client(local, asynchronous=True) as client,
         ):

@@ -57,7 +57,7 @@ def kill_once(path):
 def test_a_worker_that_is_killed_takes_no_row_with_it(tmp_path_factory):
     path = str(tmp_path_factory.mktemp("killed") / "done")
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as local,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as local,
         Client(local) as client,
         Profiler() as prof,
     ):
@@ -320,7 +320,7 @@ def test_the_configuration_is_as_it_was_without_distributed():
 
 def test_a_restarted_cluster_goes_on_being_recorded():
     with (
-        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as local,
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as local,
         Client(local) as client,
         Profiler() as prof,
     ):
@@ -375,7 +375,7 @@ def test_what_is_not_pulled_is_dropped_and_counted(monkeypatch):
 
 def test_a_spin_in_a_process_of_its_own():
     with Profiler() as prof:
-        with Client(n_workers=1, threads_per_worker=2, dashboard_address=":0") as client:
+        with Client(n_workers=1, threads_per_worker=2, dashboard_address=None) as client:
             client.submit(spin, 0.1).result()
     (row,) = rows(prof.recording, "spin")
     assert row["thread_cpu"] == pytest.approx(0.1, abs=0.02)
