@@ -328,7 +328,7 @@ def slept(number):
 @pytest.mark.truth
 def test_a_function_is_tuned():
     lines = []
-    result = dask_diag.tune(sleeping, workers=[8], only=True, budget="40s", progress=lines.append)
+    result = dask_diag.tune(sleeping, workers=[8], only=True, budget="20s", progress=lines.append)
     assert result.best is not None
     assert result.best.workers >= 8
     assert result.table["median"][0] < 1.5
@@ -364,7 +364,7 @@ import dask
 
 def spin(n):
     total = 0
-    for value in range(8_000_000):
+    for value in range(5_000_000):
         total += value
     return total
 
