@@ -158,7 +158,17 @@ def run(code):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-HEAVY = ["bokeh", "pandas", "pyarrow", "distributed", "numpy", "rich", "psutil", "cachey"]
+HEAVY = [
+    "bokeh",
+    "pandas",
+    "pyarrow",
+    "distributed",
+    "numpy",
+    "rich",
+    "psutil",
+    "cachey",
+    "asyncio",
+]
 
 
 def test_importing_the_package_loads_nothing_heavy():

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 import dask.config
 
-from dask_diag.capture.cluster.cluster_session import ClusterSession, Fault
 from dask_diag.capture.cluster.log import ClusterLog
 
 if TYPE_CHECKING:
     from distributed import Client
+
+    from dask_diag.capture.cluster.cluster_session import ClusterSession, Fault
 
 __all__ = ["ClusterRecorder", "active_recorders", "is_of_a_worker"]
 
@@ -125,6 +126,9 @@ class ClusterRecorder:
         with _lock:
             if any(session.client is client for session in self._sessions):
                 return None
+            # Its event loop takes half of the import of this package, and most have no client.
+            from dask_diag.capture.cluster.cluster_session import ClusterSession
+
             session = ClusterSession(client, self._fault)
             self._sessions.append(session)
             return session
