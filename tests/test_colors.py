@@ -1,4 +1,4 @@
-"""Colours: how well they are seen on both pages, and told from each other by anyone."""
+"""Colours: how well they are seen on both pages, and how much they differ for any vision."""
 
 import itertools
 import re

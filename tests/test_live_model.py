@@ -16,7 +16,7 @@ from dask_diag import load, record
 from dask_diag.analysis.functions import by_function
 from dask_diag.live.arrays import Growing, TaskArrays
 from dask_diag.live.findings_so_far import FindingsSoFar
-from dask_diag.live.model import LiveModel
+from dask_diag.live.model import FunctionSums, LiveModel
 from dask_diag.live.progress import ComputationProgress, Progress, seconds_left
 from dask_diag.live.screen import screen, sparkline
 from dask_diag.live.texts import about, duration, percent_done, progress_lines, state_line
@@ -90,6 +90,18 @@ def test_another_recording_takes_the_place_of_all_numbers():
     model.apply(update(replace(NOTHING, tasks=tasks("other", count=3)), fresh=True))
     assert {n: s.tasks for n, s in model.functions.items()} == {"other": 3}
     assert (len(model.tasks), model.recorded) == (3, 3)
+
+
+def test_functions_have_colours_of_their_own_and_retain_them():
+    model = LiveModel()
+    early = [f"early-{n}" for n in range(5)]
+    model.functions = {name: FunctionSums(seconds=1.0) for name in early}
+    first = model.colors()
+    assert len({first[name] for name in early}) == len(early)
+    model.functions |= {f"late-{n}": FunctionSums(seconds=9.0) for n in range(9)}
+    later = model.colors()
+    assert model.functions_by_time()[:9] == [f"late-{n}" for n in range(9)]
+    assert {name: later[name] for name in early} == {name: first[name] for name in early}
 
 
 def test_of_a_file_that_is_gone_the_last_state_is_shown_on():

@@ -132,6 +132,20 @@ def test_numbers_in_the_report_are_those_of_the_recording(tmp_path):
     assert "failed 2.00 s, 10%" in activities
 
 
+def test_the_bar_at_the_top_has_the_seconds_of_each_part(tmp_path):
+    rows = [("f", 0.0, 4.0, 3.0, "thread-0"), ("g", 0.0, 2.0, 0.5, "thread-1")]
+    recording = recording_of(rows)
+    header = page_of(recording, tmp_path).sections["header"]
+    parts = dict(re.findall(r"^ (\D+) ([\d.]+ \w+) \(.*%\)$", header, re.MULTILINE))
+    # Of 10 s that two workers had, tasks computed for 3.5 of 20 worker-seconds.
+    assert parts["tasks computing (CPU)"] == "1.75 s"
+    assert parts["tasks off the CPU"] == "1.25 s"
+    wall = recording.stop - recording.start
+    units = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
+    total = sum(float(n) * units[u] for n, u in (text.split() for text in parts.values()))
+    assert total == pytest.approx(wall, rel=0.01)
+
+
 def test_headings_are_in_order_and_every_link_has_its_place(page_of_a_block):
     page = Page(page_of_a_block)
     assert page.headings[0] == 1

@@ -17,7 +17,7 @@ from dask_diag.schema import Activity
 from dask_diag.storage.follow import FollowState
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import lost
-from dask_diag.views.theme.colors import color_of, color_of_activity
+from dask_diag.views.theme.colors import color_of_activity
 
 __all__ = ["FOLLOWED", "Answer", "answer"]
 
@@ -179,14 +179,14 @@ def _functions(model: LiveModel) -> list[tuple[str, str, str, str, str, str]]:
     """Name, colour, done, planned, seconds and CPU of each function, the longest first."""
     planned = model.progress.planned_by_function()
     sums = model.functions
-    names = sorted({*planned, *sums}, key=lambda name: -sums[name].seconds if name in sums else 0.0)
+    colors = model.colors()
     rows = []
-    for name in names:
+    for name in model.functions_by_time():
         took = sums[name].seconds if name in sums else 0.0
         rows.append(
             (
                 shown(name),
-                color_of(name),
+                colors[name],
                 count(sums[name].tasks if name in sums else 0),
                 count(planned[name]) if name in planned else "",
                 seconds(took) if name in sums else "",

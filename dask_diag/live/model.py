@@ -19,6 +19,7 @@ from dask_diag.model.recording import Recording
 from dask_diag.schema import Outcome
 from dask_diag.storage.chunks import Chunk, joined
 from dask_diag.storage.follow import FollowState, Update
+from dask_diag.views.theme.colors import FunctionColors
 
 __all__ = ["FunctionSums", "LiveModel", "Machine", "RunningTask", "WorkerTime"]
 
@@ -83,6 +84,7 @@ class LiveModel:
         self.notices: tuple[str, ...] = ()
         self.tasks = TaskArrays()
         self.functions: dict[str, FunctionSums] = {}
+        self._seen: dict[str, None] = {}
         self.recorded = self.failed = 0
         self.progress = Progress()
         self.running: list[RunningTask] = []
@@ -135,6 +137,17 @@ class LiveModel:
             sums.cpu += float(cpu[code])
         self.recorded += len(tasks)
         self.failed += int(np.count_nonzero(tasks.outcome.where(Outcome.FAILED)))
+
+    def functions_by_time(self) -> list[str]:
+        """Those planned and those recorded, the longest first."""
+        seconds = {name: sums.seconds for name, sums in self.functions.items()}
+        names = {**seconds, **self.progress.planned_by_function()}
+        return sorted(names, key=lambda name: -seconds.get(name, 0.0))
+
+    def colors(self) -> FunctionColors:
+        """The colours of functions: one that has a colour does not lose it to a later one."""
+        self._seen.update(dict.fromkeys(self.functions_by_time()))
+        return FunctionColors(self._seen)
 
     def _show(self, provisional: Chunk | None) -> None:
         """What is true for now."""

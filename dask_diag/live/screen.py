@@ -17,7 +17,6 @@ from dask_diag.live.texts import duration, progress_lines, state_line
 from dask_diag.live.viewer import Viewer
 from dask_diag.storage.follow import FollowState
 from dask_diag.views.escaping import shown
-from dask_diag.views.theme.colors import color_of
 
 __all__ = ["screen"]
 
@@ -144,17 +143,14 @@ def _cells(values: Sequence[float], space: int) -> list[int]:
 def _functions(model: LiveModel, width: int, rows: int) -> Table:
     """The functions that took most time, and how many of their tasks are done."""
     planned = model.progress.planned_by_function()
-    names = sorted(
-        {*planned, *model.functions},
-        key=lambda name: -model.functions[name].seconds if name in model.functions else 0.0,
-    )
+    colors = model.colors()
     table = Table(box=None, padding=(0, 1, 0, 0), expand=True, pad_edge=False)
     table.add_column("function", no_wrap=True, overflow="ellipsis", ratio=1)
     for title in ("done", "planned", "seconds", "CPU"):
         table.add_column(title, justify="right", no_wrap=True)
     total = sum(sums.seconds for sums in model.functions.values())
     table.add_column("", no_wrap=True, width=max(6, width // 6))
-    for name in names[:rows]:
+    for name in model.functions_by_time()[:rows]:
         sums = model.functions.get(name)
         took = sums.seconds if sums else 0.0
         cells = round(max(6, width // 6) * took / total) if total else 0
@@ -164,7 +160,7 @@ def _functions(model: LiveModel, width: int, rows: int) -> Table:
             count(planned[name]) if name in planned else "",
             seconds(took) if sums else "",
             percent(sums.cpu / took) if sums and took else "",
-            Text("█" * cells, style=Style(color=color_of(name))),
+            Text("█" * cells, style=Style(color=colors[name])),
         )
     return table
 

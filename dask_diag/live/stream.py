@@ -12,7 +12,6 @@ from dask_diag.analysis.grouping import worker_order
 from dask_diag.columns import Array, FloatArray, IntArray
 from dask_diag.live.model import LiveModel
 from dask_diag.views.escaping import shown
-from dask_diag.views.theme.colors import color_of
 
 __all__ = ["MOST_RECTANGLES", "Stream", "binned", "stream_in_view"]
 
@@ -69,10 +68,11 @@ def stream_in_view(
     lane_of = {name: lane for lane, name in enumerate(lanes)}
     start_times, stop_times, functions, names = _with_running(model, tasks, start, stop)
     lane = _lanes(model, tasks, lane_of, len(start_times))
+    colors = model.colors()
     stream: Stream = {
         "lanes": [shown(name, _LANE_NAME) for name in lanes],
         "left_out": len(workers) - len(lanes),
-        "functions": [(shown(name, _NAME), color_of(name)) for name in names],
+        "functions": [(shown(name, _NAME), colors[name]) for name in names],
         "tasks": int(np.count_nonzero(lane >= 0)),
     }
     drawn: _Drawn = (start_times - start, stop_times - start, functions, lane)

@@ -16,6 +16,7 @@ from dask_diag.columns import FloatArray
 from dask_diag.formatting import amount
 from dask_diag.schema import Activity
 from dask_diag.views.escaping import shown
+from dask_diag.views.part_names import name_of_part
 from dask_diag.views.plots.figures import Options, draw_nothing, formatted, new_figure, set_hover
 from dask_diag.views.theme.colors import OTHER, FunctionColors, color_of_activity, color_of_phase
 
@@ -27,15 +28,16 @@ _LEAST = 0.001
 _NARROWEST_NAME = 0.07
 """Of the width: the name of a phase that is narrower would not fit."""
 _NAMED_IN_TOOLTIP = 4
-_FREE = {
-    Activity.OVERHEAD: ("no task: scheduler at work", "/"),
-    Activity.GRAPH: ("no task: graph prepared", "."),
-    Activity.STARTUP: ("no task: processes start", "."),
-    Activity.TRANSFER: ("no task: results on the way", "\\"),
-    Activity.SERIALIZE: ("no task: the scheduler pickles", "-"),
-    Activity.DESERIALIZE: ("no task: the scheduler unpickles", "-"),
-    Activity.OTHER: ("not known", "x"),
+_HATCHES = {
+    Activity.OVERHEAD: "/",
+    Activity.GRAPH: ".",
+    Activity.STARTUP: ".",
+    Activity.TRANSFER: "\\",
+    Activity.SERIALIZE: "-",
+    Activity.DESERIALIZE: "-",
+    Activity.OTHER: "x",
 }
+"""Of free workers, the lowest first; idle ones are not drawn."""
 
 
 class Layer(NamedTuple):
@@ -71,11 +73,12 @@ def _all_layers(
     for name in named:
         yield Layer(shown(name, 40), colors[name], made.functions[name])
     yield Layer("other functions", OTHER, made.functions[OTHER_FUNCTIONS])
-    yield Layer("tasks off the CPU", color_of_activity(Activity.NONCPU), made.off_cpu)
-    yield Layer("pickling", color_of_activity(Activity.SERIALIZE), made.moving)
-    for activity, (name, hatch) in _FREE.items():
+    yield Layer(name_of_part(Activity.NONCPU), color_of_activity(Activity.NONCPU), made.off_cpu)
+    yield Layer("inputs and results moved", color_of_activity(Activity.SERIALIZE), made.moving)
+    for activity, hatch in _HATCHES.items():
         if activity in made.free:
-            yield Layer(name, color_of_activity(activity), made.free[activity], hatch)
+            name, color = name_of_part(activity), color_of_activity(activity)
+            yield Layer(name, color, made.free[activity], hatch)
 
 
 def plot_workers(analysis: Analysis, layers: Sequence[Layer], options: Options) -> figure:

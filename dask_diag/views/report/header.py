@@ -11,6 +11,7 @@ from dask_diag.analysis.headline import headline
 from dask_diag.formatting import percent, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.schema import PHASES, Activity
+from dask_diag.views.part_names import name_of_part
 from dask_diag.views.report.components import WallBar, WallPart, safe
 from dask_diag.views.summary import outcome
 from dask_diag.views.text import counted
@@ -27,32 +28,6 @@ _LEAST = 0.0005
 """Of the wall: a part that has less is not in the bar."""
 _NARROWEST_TEXT = 0.05
 """Of the wall: its seconds do not fit into a part that is narrower."""
-_NAMES = {
-    "before": "before the first computation",
-    "preparing": "preparing, no task yet",
-    "between": "between computations",
-    "after": "after the last computation",
-    Activity.CPU: "tasks computing (CPU)",
-    Activity.NONCPU: "tasks off the CPU",
-    Activity.CPU_WAIT: "tasks waiting for a CPU",
-    Activity.GIL_WAIT: "tasks waiting for the GIL",
-    Activity.LOCK_WAIT: "tasks waiting for locks",
-    Activity.IO_WAIT: "tasks waiting for I/O",
-    Activity.SLEEP: "tasks sleeping",
-    Activity.DEVICE_WAIT: "tasks waiting for a device",
-    Activity.PAGE_FAULT: "tasks waiting for memory",
-    Activity.UNEXPLAINED: "tasks off the CPU, cause not sampled",
-    Activity.SERIALIZE: "pickling",
-    Activity.DESERIALIZE: "unpickling",
-    Activity.TRANSFER: "no task: results on the way",
-    Activity.FAILED: "tasks that failed",
-    Activity.UNFINISHED: "tasks that did not finish",
-    Activity.OVERHEAD: "no task: scheduler at work",
-    Activity.STARTUP: "no task: processes start",
-    Activity.GRAPH: "no task: graph prepared",
-    Activity.IDLE: "no task to run",
-    Activity.OTHER: "not known",
-}
 _HATCHED = {Activity.OVERHEAD}
 _IN_ORDER = list(PHASES)
 
@@ -113,7 +88,7 @@ def _part(name: str, duration: float, wall: float) -> WallPart:
     share = duration / wall
     color = color_of_phase(name) if name in PHASES else color_of_activity(name)
     return WallPart(
-        name=safe(_NAMES.get(name, f"tasks in {name!r}"), 40),
+        name=safe(name_of_part(name), 40),
         time=seconds(duration),
         percent=percent(share),
         share=share,
