@@ -207,7 +207,9 @@ class Resources(Schema):
     time = _seconds("When it was taken.")
     cpu = _number("%", "CPU since the sample before, of one core, of all processes together.")
     memory = _number("bytes", "Resident memory of the computing process.")
-    memory_children = _number("bytes", "Resident memory of its descendants.")
+    memory_children = _number(
+        "bytes", "Resident memory of its descendants, and of a cluster's processes elsewhere."
+    )
     read = _number("bytes", "Bytes read from storage since the first sample.")
     written = _number("bytes", "Bytes written to storage since the first sample.")
     threads = _number("", "Threads of all processes.")
@@ -218,12 +220,20 @@ class Resources(Schema):
 
 
 class Processes(Schema):
-    """A row per process and sample of `resources`, and more from between tasks."""
+    """A row per process and sample of `resources`, and more from between tasks.
+
+    Processes of a cluster that the computing process did not start have times of their own.
+    """
 
     time = _seconds("When it was read.")
     pid = _integer("The process.")
-    is_child = _integer("0 for the computing process, 1 for its descendants.")
+    is_child = _integer("0 for the computing process, 1 for its descendants and others.")
     memory = _number("bytes", "Its resident memory.")
+    cpu = _number("%", "CPU since the sample before, of one core; NaN between samples.")
+    host = _category("The host it runs on, as in `tasks`.")
+    worker = _category(
+        "What it is of a cluster: `client`, `scheduler`, a worker as in `workers`, or several."
+    )
 
 
 class Memory(Schema):
@@ -285,6 +295,8 @@ class Workers(Schema):
     reason = _category("Why it left, as distributed's scheduler says.")
     clock_offset = _seconds("What was added to its times; 0 where processes share a clock.")
     clock_error = _seconds("How wrong that may be.")
+    cpus = _integer("How many CPUs its process may use; 0 if not known.")
+    memory_limit = _number("bytes", "Memory that it may use; NaN if not known.")
     version = _category("The version of dask_diag that it has; empty if none.")
     measured = _integer("1 if its tasks were measured there, 0 if distributed's times are used.")
 
