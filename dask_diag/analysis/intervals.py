@@ -12,16 +12,16 @@ __all__ = ["Intervals", "inside", "intervals", "join", "peak", "union"]
 
 
 class Intervals(NamedTuple):
-    """Times from `start` to `stop`, of each of which `count` things were there."""
+    """Times from `start` to `stop`, of each of which `number` things were there."""
 
     start: FloatArray
     stop: FloatArray
-    count: FloatArray
+    number: FloatArray
 
     @property
     def seconds(self) -> float:
         """The seconds of all things."""
-        return float(((self.stop - self.start) * self.count).sum())
+        return float(((self.stop - self.start) * self.number).sum())
 
 
 def intervals(start: FloatArray, stop: FloatArray, count: float = 1.0) -> Intervals:
@@ -56,7 +56,7 @@ def inside(start: float, stop: float, of: Intervals, count: float = 1.0) -> Inte
 def peak(of: Intervals) -> float:
     """How many things were there at once, at most."""
     times = np.concatenate([of.start, of.stop])
-    changes = np.concatenate([of.count, -of.count])
+    changes = np.concatenate([of.number, -of.number])
     # Of what stops just as another starts, one is there.
     order = np.lexsort((changes, times))
     return float(np.cumsum(changes[order]).max(initial=0.0))

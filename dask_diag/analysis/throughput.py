@@ -199,8 +199,8 @@ class _Facts:
         """The tasks of each worker."""
         rows_of = rows_by(self.worker_names)
         live: dict[str, list[tuple[Intervals, int]]] = {}
-        for name, there, threads in self._workers_of_clusters():
-            live.setdefault(name, []).append((there, threads))
+        for name, there, count in self._workers_of_clusters():
+            live.setdefault(name, []).append((there, count))
         for name in rows_of:
             live.setdefault(name, [(self._computations_with(rows_of[name]), 1)])
         no_rows = np.zeros(0, np.int64)
@@ -243,7 +243,7 @@ class _Facts:
 
 
 def _times(of: Intervals, threads: int) -> Intervals:
-    return of._replace(count=of.count * threads)
+    return of._replace(number=of.number * threads)
 
 
 def _worker_of(lane: str) -> str:
@@ -285,7 +285,7 @@ def _amounts(facts: _Facts, unit: str, given: float | str | None) -> _Amounts:
     if label is None:
         return _Amounts(_NAN, None)
     rows = metrics.rows(of_unit & metrics.activity.where(label) & facts.done[metrics.task])
-    of_tasks = np.bincount(rows.task, rows.value, minlength=len(facts.done))
+    of_tasks = np.bincount(rows.task, rows.value, minlength=len(facts.done)).astype(np.float64)
     return _Amounts(float(of_tasks.sum()), of_tasks)
 
 
