@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dask_diag.analysis.findings import Finding, Where, findings
     from dask_diag.analysis.memory import memory_usage
     from dask_diag.analysis.simulation import simulate
+    from dask_diag.analysis.throughput import throughput
     from dask_diag.analysis.waits import waits
     from dask_diag.analysis.what_if import what_if
     from dask_diag.model.recording import Recording, combine
@@ -62,6 +63,7 @@ __all__ = [
     "simulate",
     "span",
     "summary",
+    "throughput",
     "tune",
     "visualize",
     "waits",
@@ -92,6 +94,7 @@ _WHEN_FIRST_USED = {
     "save": "dask_diag.storage",
     "simulate": "dask_diag.analysis.simulation",
     "summary": "dask_diag.views.summary",
+    "throughput": "dask_diag.analysis.throughput",
     "tune": "dask_diag.tuning.tune",
     "visualize": "dask_diag.views.visualize",
     "waits": "dask_diag.analysis.waits",
