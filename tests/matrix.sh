@@ -3,18 +3,7 @@
 # A Python that the machine does not have is replaced by the nearest that it has; the pair is shown.
 set -eu
 
-find_python() {
-    for version in "$@"; do
-        for candidate in "python$version" "$(ls -d "${PYENV_ROOT:-$HOME/.pyenv}"/versions/"$version".*/bin/python 2>/dev/null | tail -n 1)"; do
-            if [ -n "$candidate" ] && "$candidate" -c "import venv, ensurepip" >/dev/null 2>&1; then
-                echo "$candidate"
-                return
-            fi
-        done
-    done
-    echo "no Python of $* was found" >&2
-    exit 1
-}
+. tests/pythons.sh
 
 prepare() {
     name=$1 python=$2 dask=$3
