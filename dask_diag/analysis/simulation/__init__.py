@@ -22,6 +22,8 @@ def simulate(
     chunksize: int | None = None,
     scheduler: str | None = None,
     result_bytes: float | None = None,
+    idle_machine: bool = False,
+    idle_pools: bool = False,
 ) -> Simulation:
     """Predict how long a recorded program would have taken, had something been different.
 
@@ -48,6 +50,11 @@ def simulate(
         Threads are predicted as if tasks that ran in processes did not need the GIL.
     result_bytes : float, optional
         The size of each result, in place of those that were measured.
+    idle_machine : bool, optional
+        No other program uses the CPUs. Else others use them as recorded, and more workers share
+        the CPUs with them.
+    idle_pools : bool, optional
+        Threads of native libraries, and others that tasks use, do nothing.
 
     Returns
     -------
@@ -73,4 +80,6 @@ def simulate(
         chunksize=chunksize,
         scheduler=scheduler,
         result_bytes=result_bytes,
+        idle_machine=idle_machine,
+        idle_pools=idle_pools,
     )

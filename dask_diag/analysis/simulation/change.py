@@ -28,6 +28,8 @@ class Changes(TypedDict, total=False):
     chunksize: int | None
     scheduler: str | None
     result_bytes: float | None
+    idle_machine: bool
+    idle_pools: bool
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,10 @@ class Change:
     scheduler : str or None
     result_bytes : float or None
         The size of each result.
+    idle_machine : bool
+        Whether no other program uses the CPUs.
+    idle_pools : bool
+        Whether threads of native libraries, and others that tasks use, do nothing.
     """
 
     workers: float | None
@@ -57,6 +63,8 @@ class Change:
     chunksize: int | None
     scheduler: str | None
     result_bytes: float | None
+    idle_machine: bool
+    idle_pools: bool
 
     @classmethod
     def of(cls, recording: Recording, **changes: Unpack[Changes]) -> Self:
@@ -76,6 +84,8 @@ class Change:
             chunksize=changes.get("chunksize"),
             scheduler=changes.get("scheduler"),
             result_bytes=changes.get("result_bytes"),
+            idle_machine=changes.get("idle_machine", False),
+            idle_pools=changes.get("idle_pools", False),
         )
 
     @property

@@ -98,6 +98,8 @@ class ComputationSimulator:
             changed = under(changed, change.scheduler, workers, sizes, facts.pool_start)
         if change.chunksize is not None:
             changed = replace(changed, batch=change.chunksize)
+        if change.idle_machine:
+            changed = replace(changed, others=0.0)
         return changed
 
     def _with_other_tasks(self, work: Work, workers: int) -> Work:
@@ -111,8 +113,9 @@ class ComputationSimulator:
             removed = less[activity] * self._facts.activities[activity][work.rows]
             seconds = seconds - removed
             cpu = cpu - removed if activity == Activity.CPU else cpu
-        # What had the CPUs that tasks waited for is then not there.
-        less_pool = max(shares.get(name, 0.0) for name in (Activity.CPU_WAIT, Activity.NONCPU))
+        # Where nothing waits for CPUs, nothing else has them.
+        waits = Activity.CPU_WAIT, Activity.NONCPU
+        is_idle = self._change.idle_pools or any(map(self._change.without, waits))
         factors = self._factors[work.rows]
         seconds = np.maximum(seconds, 0.0) / factors
         cpu = np.minimum(np.maximum(cpu, 0.0) / factors, seconds)
@@ -121,7 +124,7 @@ class ComputationSimulator:
             seconds=seconds,
             cpu=cpu,
             gil=cpu * self._facts.gil[work.rows],
-            pool_cpu=work.pool_cpu * (1.0 - less_pool),
+            pool_cpu=0.0 if is_idle else work.pool_cpu,
         )
 
     def _shares_of_tasks(self, work: Work, workers: int) -> dict[str, float]:
