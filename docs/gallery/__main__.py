@@ -23,13 +23,13 @@ from docs.gallery.contact_sheet import write_contact_sheet
 from docs.gallery.pages import Measured, write_index, write_page
 from docs.gallery.stories import STORIES, Story
 
-HOUSE = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[2]
 PAIRS = 5
 # Where modules are, the innermost first, for which their packages are named alone.
 FOLDERS = sorted(
     {
         f"{folder}/"
-        for folder in (sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), HOUSE)
+        for folder in (sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), ROOT)
     },
     key=len,
     reverse=True,
@@ -59,7 +59,7 @@ def make(story: Story, pairs: int) -> None:
             before.append(measured(story.before, folder))
             after.append(measured(story.after, folder))
         for name, command in ((story.name, story.before), (f"{story.name}_after", story.after)):
-            recorded(command, folder, HOUSE / "docs" / "stories" / f"{name}.diag")
+            recorded(command, folder, ROOT / "docs" / "stories" / f"{name}.diag")
     write_page(story, Measured.of(story, before), Measured.of(story, after))
 
 
@@ -67,7 +67,7 @@ def make(story: Story, pairs: int) -> None:
 def folder_of(story: Story) -> Iterator[Path]:
     """A folder with the script alone: pages then show its name, not where it was."""
     with tempfile.TemporaryDirectory() as name:
-        shutil.copy(HOUSE / "examples" / story.script, name)
+        shutil.copy(ROOT / "examples" / story.script, name)
         yield Path(name)
 
 
@@ -125,7 +125,7 @@ def parsed(command: str) -> tuple[list[str], dict[str, str]]:
     """What follows ``python`` in a command, and the environment with the variables before it."""
     before, after = command.split("python ", 1)
     variables = dict(word.split("=", 1) for word in before.split())
-    return after.split(), {**os.environ, **variables, "PYTHONPATH": str(HOUSE)}
+    return after.split(), {**os.environ, **variables, "PYTHONPATH": str(ROOT)}
 
 
 if __name__ == "__main__":
