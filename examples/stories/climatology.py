@@ -10,7 +10,7 @@ DAYS, ROWS, COLUMNS = 40 * 360, 45, 90
 
 
 def read(block_info: dict) -> np.ndarray:
-    """Stand in for a file: a field for each day, warmer in summer."""
+    """In place of a file: a field for each day, warmer in summer."""
     (start, stop), *_ = block_info[None]["array-location"]
     season = np.cos(2 * np.pi * np.arange(start, stop) / 360).astype("f4")
     noise = np.random.default_rng(start).standard_normal((stop - start, ROWS, COLUMNS), "f4")

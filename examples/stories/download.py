@@ -10,7 +10,7 @@ import dask
 
 
 class SlowServer(http.server.BaseHTTPRequestHandler):
-    """Stand in for a store far away."""
+    """In place of a store far away."""
 
     def do_GET(self) -> None:
         time.sleep(0.1)

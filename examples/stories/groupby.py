@@ -10,7 +10,7 @@ ROWS = 4_000_000
 
 
 def read(part: int, rows: int) -> pd.DataFrame:
-    """Stand in for a file: some rows of names and values."""
+    """In place of a file: some rows of names and values."""
     random = np.random.default_rng(part)
     return pd.DataFrame({"name": random.integers(0, 100, rows), "x": random.random(rows)})
 

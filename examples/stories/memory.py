@@ -8,7 +8,7 @@ import numpy as np
 
 
 def read(batch: int, part: int) -> np.ndarray:
-    """Stand in for a file."""
+    """In place of a file."""
     return np.random.default_rng([batch, part]).random((125, 1_000))
 
 

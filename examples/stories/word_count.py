@@ -10,7 +10,7 @@ TEXTS, WORDS = 160, 20_000
 
 
 def read(number: int) -> list[str]:
-    """Stand in for a file: a text of short words."""
+    """In place of a file: a text of short words."""
     choose = random.Random(number)
     return [f"{choose.choice('abcdefgh')}{choose.randrange(500)}" for _ in range(WORDS)]
 
