@@ -11,7 +11,7 @@ BINS = np.linspace(0, 200, 101)
 
 @dask.delayed
 def masses(file: int, start: int, events: int) -> np.ndarray:
-    """Stand in for a file of collisions: the histogram of its pairs' masses."""
+    """In place of a file of collisions: the histogram of its pairs' masses."""
     random = np.random.default_rng([file, start])
     momentum = random.exponential(30, (2, events))
     angle = random.uniform(0, np.pi, events)
