@@ -121,7 +121,8 @@ def _runs_after_others(analysis: Analysis, ok: BoolArray) -> dict[str, list[int]
 
 
 def _after(analysis: Analysis, row: int, worker: dict[str, float]) -> bool:
-    return bool(analysis.recording.tasks.submitted[row] >= worker["left"])
+    # The scheduler sends tasks again as it removes a worker, just before that has left.
+    return bool(analysis.recording.tasks.stop[row] > worker["left"])
 
 
 def _most_seconds(

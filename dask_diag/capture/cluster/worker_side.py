@@ -93,6 +93,8 @@ class WorkerSide:
             if self._spills.have_changed:
                 self._log_spills(key)
             if start in _RUNNING:
+                # The scheduler may forget what was moved here as soon as this task is done.
+                self._send()
                 self._goes_on(key, finish)
             elif finish == "executing":
                 self._wrap(key)
