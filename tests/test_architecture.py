@@ -6,6 +6,7 @@ import ast
 import json
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -168,15 +169,41 @@ HEAVY = [
     "psutil",
     "cachey",
     "asyncio",
+    "ctypes",
+    "decimal",
 ]
 
+AT_IMPORT = (
+    *("dask_diag._version", "dask_diag.config", "dask_diag.errors", "dask_diag.schema*"),
+    *("dask_diag.profilers", "dask_diag.profilers.base", "dask_diag.profilers.hook_cost"),
+    *("dask_diag.profilers.profiler", "dask_diag.capture", "dask_diag.capture.tasks*"),
+    *("dask_diag.capture.computation*", "dask_diag.capture.dask_internals*"),
+    *("dask_diag.capture.run_id", "dask_diag.capture.running", "dask_diag.capture.session"),
+    *("dask_diag.capture.snapshot", "dask_diag.capture.span", "dask_diag.capture.system"),
+    *("dask_diag.capture.system.machine_cpu", "dask_diag.capture.system.own_threads"),
+    *("dask_diag.capture.system.thread_clocks", "dask_diag.capture.system.thread_usage"),
+    *("dask_diag.capture.system.usage", "dask_diag.capture.cluster"),
+    "dask_diag.capture.cluster.recorder",
+)
+"""What `Profiler` needs on a local scheduler; the other public names are loaded when first used."""
 
-def test_importing_the_package_loads_nothing_heavy():
+
+def test_importing_the_package_loads_what_a_profiler_needs_and_nothing_heavy():
     code = "import sys, json, dask; before = set(sys.modules); import dask_diag; "
-    loaded = run(
-        code + f"print(json.dumps([m for m in {HEAVY} if m in set(sys.modules) - before]))"
-    )
-    assert loaded == []
+    new = run(code + "print(json.dumps(sorted(set(sys.modules) - before)))")
+    assert [module for module in new if module.split(".")[0] in HEAVY] == []
+    own = [module for module in new if module.startswith("dask_diag.")]
+    assert [m for m in own if not any(fnmatch(m, allowed) for allowed in AT_IMPORT)] == []
+    assert [each for each in AT_IMPORT if not any(fnmatch(m, each) for m in own)] == []
+
+
+def test_a_name_that_is_loaded_when_first_used_is_what_its_module_has():
+    code = """
+import json, dask_diag
+names = [name for name in dask_diag.__all__ if name not in vars(dask_diag)]
+print(json.dumps([n for n in names if getattr(dask_diag, n).__name__ != n]))
+"""
+    assert run(code) == []
 
 
 def test_the_pytest_plugin_loads_the_package_for_recorded_tests_only():

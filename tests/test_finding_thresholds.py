@@ -741,7 +741,8 @@ def test_no_second_of_waiting_is_that_of_pools_and_of_other_programs(others):
     programs = both["busy-machine"].seconds_lost if others else 0.0
     # The waits are of one second, each competitor's share that of the CPU that it used.
     assert pools == pytest.approx(min(0.5, 0.5 / (0.5 + others)) / 2, abs=0.03)
-    assert programs == pytest.approx(others / (0.5 + others) / 2, abs=0.03)
+    # Tasks and pools need three quarters of a second on two CPUs.
+    assert programs == pytest.approx(min(others / (0.5 + others) / 2, 0.25), abs=0.03)
     assert pools + programs <= 0.5 + 1e-6
 
 

@@ -107,6 +107,8 @@ class Analysis:
         chunksize: int | None = None,
         scheduler: str | None = None,
         result_bytes: float | None = None,
+        idle_machine: bool = False,
+        idle_pools: bool = False,
     ) -> float:
         """How many seconds shorter the program is with a change, by the simulator.
 
@@ -128,6 +130,8 @@ class Analysis:
                 chunksize=chunksize,
                 scheduler=scheduler,
                 result_bytes=result_bytes,
+                idle_machine=idle_machine,
+                idle_pools=idle_pools,
             )
             return simulator.simulate().seconds - changed.seconds
         except DiagnosticError:

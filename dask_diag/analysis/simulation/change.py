@@ -30,6 +30,10 @@ class Change:
     scheduler : str or None
     sizes : array of float
         The bytes of each task's result.
+    idle_machine : bool
+        Whether no other program uses the CPUs.
+    idle_pools : bool
+        Whether threads of native libraries, and others that tasks use, do nothing.
     """
 
     workers: float | None
@@ -39,6 +43,8 @@ class Change:
     chunksize: int | None
     scheduler: str | None
     sizes: FloatArray
+    idle_machine: bool = False
+    idle_pools: bool = False
 
     def without(self, activity: str) -> bool:
         """Whether all of an activity is removed."""

@@ -114,6 +114,8 @@ class Simulator:
         chunksize: int | None = None,
         scheduler: str | None = None,
         result_bytes: float | None = None,
+        idle_machine: bool = False,
+        idle_pools: bool = False,
     ) -> Simulation:
         """See `dask_diag.simulate`. What was asked before is not simulated again."""
         check(workers, merge_tasks, chunksize, scheduler)
@@ -121,7 +123,7 @@ class Simulator:
         factors = tuple(sorted((speedup or {}).items()))
         key = (
             *(workers, tuple(sorted(shares.items())), factors, merge_tasks or 1),
-            *(chunksize, scheduler, result_bytes),
+            *(chunksize, scheduler, result_bytes, idle_machine, idle_pools),
         )
         if key not in self._simulated:
             change = Change(
@@ -132,6 +134,8 @@ class Simulator:
                 chunksize=chunksize,
                 scheduler=scheduler,
                 sizes=self._sizes(scheduler, result_bytes),
+                idle_machine=idle_machine,
+                idle_pools=idle_pools,
             )
             self._simulated[key] = self._simulate(change)
         return self._simulated[key]
@@ -208,6 +212,8 @@ class Simulator:
             )
         if change.chunksize is not None:
             changed = replace(changed, batch=change.chunksize)
+        if change.idle_machine:
+            changed = replace(changed, others=0.0)
         timeline = replay(changed, workers)
         preparing = changed.graph + changed.before + changed.after
         seconds = preparing + timeline.end
@@ -256,11 +262,10 @@ class Simulator:
             removed = less[activity] * self._activities[activity][work.rows]
             seconds = seconds - removed
             cpu = cpu - removed if activity == Activity.CPU else cpu
-        # What had the CPUs that tasks waited for is then not there.
-        less_pool = max(
-            change.remove.get(name, 0.0) for name in (Activity.CPU_WAIT, Activity.NONCPU)
-        )
-        pool_cpu = work.pool_cpu * (1.0 - less_pool)
+        # Where nothing waits for CPUs, nothing else has them.
+        waits = Activity.CPU_WAIT, Activity.NONCPU
+        is_idle = change.idle_pools or any(change.without(name) for name in waits)
+        pool_cpu = 0.0 if is_idle else work.pool_cpu
         factors = 1.0 if change.factors is None else change.factors[work.rows]
         seconds = np.maximum(seconds, 0.0) / factors
         cpu = np.minimum(np.maximum(cpu, 0.0) / factors, seconds)
@@ -290,6 +295,8 @@ def simulate(
     chunksize: int | None = None,
     scheduler: str | None = None,
     result_bytes: float | None = None,
+    idle_machine: bool = False,
+    idle_pools: bool = False,
 ) -> Simulation:
     """Predict how long a recorded program would have taken, had something been different.
 
@@ -316,6 +323,11 @@ def simulate(
         Threads are predicted as if tasks that ran in processes did not need the GIL.
     result_bytes : float, optional
         The size of each result, in place of those that were measured.
+    idle_machine : bool, optional
+        No other program uses the CPUs. Else others use them as recorded, and more workers share
+        the CPUs with them.
+    idle_pools : bool, optional
+        Threads of native libraries, and others that tasks use, do nothing.
 
     Returns
     -------
@@ -341,4 +353,6 @@ def simulate(
         chunksize=chunksize,
         scheduler=scheduler,
         result_bytes=result_bytes,
+        idle_machine=idle_machine,
+        idle_pools=idle_pools,
     )
