@@ -140,7 +140,8 @@ def test_advice_on_clusters_names_no_settings_of_local_schedulers():
     recording = prof.recording
     for finding in findings(recording):
         text = finding.advice
-        assert "num_workers" not in text and "scheduler='" not in text, finding
+        assert "num_workers" not in text, finding
+        assert "scheduler='" not in text, finding
         assert "predicted" not in finding.evidence + text, finding
         assert finding.kind != "about", finding
     finding = codes(recording)["io-bound"]
