@@ -26,12 +26,14 @@ __all__ = [
     "THREAD_KINDS",
     "WAITS",
     "WORKER_ACTIVITIES",
+    "WORKER_EVENTS",
     "Activity",
     "Column",
     "Outcome",
     "ProgressPhase",
     "Schema",
     "State",
+    "WorkerEvent",
 ]
 
 Values = TypeVar("Values")
@@ -298,6 +300,17 @@ class OtherTasks(Schema):
     stop = _seconds("When it stopped or seceded.")
 
 
+class WorkerEvents(Schema):
+    """A row each time that a worker of a cluster was paused, or moved results to disk or back."""
+
+    computation = _category("The cluster.")
+    worker = _category("The worker, as in `workers`.")
+    event = _category("`paused`, `disk-write` or `disk-read`.")
+    start = _seconds("When it started.")
+    stop = _seconds("When it stopped; of a pause that lasted, when recording stopped.")
+    bytes = _number("bytes", "Size of what was written or read, pickled; NaN of a pause.")
+
+
 class Threads(Schema):
     """A row per computation and group of threads of the computing process that used CPU.
 
@@ -378,6 +391,7 @@ TABLES: Mapping[str, type[Schema]] = {
     "pools": Pools,
     "workers": Workers,
     "other_tasks": OtherTasks,
+    "worker_events": WorkerEvents,
     "threads": Threads,
     "frames": Frames,
     "call_tree": CallTree,
@@ -451,11 +465,20 @@ class Activity:
     CANCELLED = "cancelled"
     RESCHEDULED = "rescheduled"
     TRANSFER = "transfer"
+    SPILL = "spill"
     GRAPH = "graph"
     STARTUP = "startup"
     OVERHEAD = "overhead"
     OTHER = "other"
     IDLE = "idle"
+
+
+class WorkerEvent:
+    """What can happen to a worker of a cluster; `WORKER_EVENTS` says what that means."""
+
+    PAUSED = "paused"
+    DISK_WRITE = "disk-write"
+    DISK_READ = "disk-read"
 
 
 class Root:
@@ -540,6 +563,7 @@ WORKER_ACTIVITIES = {
     Activity.GRAPH: "A computation's graph was made, optimized and put in order.",
     Activity.STARTUP: "A worker process had not started its first task, though one could have run.",
     Activity.TRANSFER: "A free worker of a cluster waited for results from other workers.",
+    Activity.SPILL: "A free worker of a cluster waited while it moved results to disk or back.",
     Activity.OVERHEAD: "A worker was free while a task could have run or a result waited for the "
     "scheduler.",
     Activity.OTHER: "A worker may have been busy: a task was out and it is not known when it ran. "
@@ -547,6 +571,13 @@ WORKER_ACTIVITIES = {
     Activity.IDLE: "A worker was free and there was nothing to run.",
 }
 """What the seconds of a worker without a task are divided into."""
+
+WORKER_EVENTS = {
+    WorkerEvent.PAUSED: "It started no tasks, as its process had nearly all the memory allowed.",
+    WorkerEvent.DISK_WRITE: "It wrote results to disk, to have memory (it spilled them).",
+    WorkerEvent.DISK_READ: "It read results back that it had written to disk.",
+}
+"""What can happen to a worker of a cluster, beside its tasks."""
 
 ACTIVITIES = {**TASK_ACTIVITIES, **WORKER_ACTIVITIES}
 """What worker time is divided into; it sums to wall time times workers."""
@@ -572,6 +603,11 @@ FINDINGS = {
     "too-few-threads": "Tasks slept or waited for I/O while CPUs were idle.",
     "chunks-too-large": "Fewer tasks than workers had the work.",
     "cache-pressure": "Cached results came near the limit of memory.",
+    "transfer-bound": "Threads of a cluster waited for results of other workers.",
+    "unbalanced-workers": "Threads of a cluster were idle while tasks waited at other workers.",
+    "spilling": "Workers of a cluster moved results to disk and back.",
+    "memory-pressure": "Workers of a cluster paused, as their memory was nearly used up.",
+    "worker-lost": "Workers left a cluster with tasks or results that it needed.",
     "late-samples": "Samples were taken too late to be relied on.",
 }
 """The codes of findings; each has a page in the documentation."""

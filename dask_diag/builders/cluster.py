@@ -11,8 +11,10 @@ from dask_diag.builders.chunks import Tables, Taken
 from dask_diag.builders.clocks import to_other_clock
 from dask_diag.builders.cluster_workers import (
     Lanes,
+    SeenEvents,
     cluster_workers_table,
     readings_of,
+    worker_events_of,
     worker_labels,
 )
 from dask_diag.builders.constants import constant
@@ -38,13 +40,14 @@ class ClusterTables:
 
     def __init__(self) -> None:
         self._parts: dict[int, _LogTables] = {}
+        self._events: SeenEvents = set()
 
     def take(self, logs: Sequence[ClusterLog], position: int, now: float) -> Taken:
         """What is new, of which the first task is to be at `position`; and what may change."""
         new: dict[str, list[Table]] = {}
         unfinished: list[Table] = []
         for log in logs:
-            part = self._parts.setdefault(id(log), _LogTables(log))
+            part = self._parts.setdefault(id(log), _LogTables(log, self._events))
             taken = part.take(position)
             position += len(taken["tasks"])
             finished, running = part.take_computations(now)
@@ -71,8 +74,9 @@ class ClusterTables:
 class _LogTables:
     """The tables of what one client has pulled, from where they were taken last."""
 
-    def __init__(self, log: ClusterLog) -> None:
+    def __init__(self, log: ClusterLog, events: SeenEvents) -> None:
         self._log = log
+        self._events = events
         self._batches = 0
         self._computations: set[int] = set()
         self._lanes = Lanes()
@@ -90,7 +94,10 @@ class _LogTables:
             self._positions = np.concatenate([self._positions, np.arange(len(ids)) + position])
             parts.append(self._tables_of(batch, ids, position))
             position += len(ids)
-        names = ("tasks", "dependencies", "metrics", "transfers", "other_tasks")
+        names = (
+            *("tasks", "dependencies", "metrics", "transfers"),
+            *("other_tasks", "worker_events"),
+        )
         return {
             name: stack([TABLES[name].empty(), *(part[name] for part in parts)]) for name in names
         }
@@ -129,6 +136,7 @@ class _LogTables:
             ),
             "transfers": self._transfers_of(batch),
             "other_tasks": self._others_of(batch),
+            "worker_events": worker_events_of(batch, self._log, self._events),
         }
 
     def _positions_of(self, ids: IntArray) -> IntArray:
@@ -284,6 +292,7 @@ def with_clusters(recording: Recording, logs: Sequence[ClusterLog]) -> Recording
         transfers=tables.Transfers.of(made["transfers"]),
         workers=tables.Workers.of(made["workers"]),
         other_tasks=tables.OtherTasks.of(made["other_tasks"]),
+        worker_events=tables.WorkerEvents.of(made["worker_events"]),
     )
     return combine([recording, on_clusters])
 
@@ -292,7 +301,7 @@ def results_of(logs: Sequence[ClusterLog]) -> list[tuple[Hashable, str, float, f
     """Key, function, start, stop and worker of each task that was done."""
     results = []
     for log in logs:
-        tasks = _LogTables(log).take(0)["tasks"]
+        tasks = _LogTables(log, set()).take(0)["tasks"]
         keys = [key for batch in log.batches for key in batch.keys]
         columns = [tasks[name].tolist() for name in ("function", "start", "stop", "worker")]
         ok = tasks["outcome"].where(Outcome.OK).tolist()
@@ -335,6 +344,7 @@ def _computations_of(
         **dict.fromkeys(("called", "start", "prepared"), start),
         "stop": np.array(stop, float),
         "workers": np.array([each.workers for each in computations], np.int64),
+        "scheduler_cpu": np.array([each.scheduler_cpu for each in computations], float),
         "span": Categorical.of(each.span for each in computations),
         "scheduler": constant("distributed", count),
         "cluster": constant(log.scheduler, count),
