@@ -23,6 +23,7 @@ WORDS = {
     "Kinds of threads": schema.THREAD_KINDS,
     "Outcomes of a task": schema.OUTCOMES,
     "Activities of a worker": schema.ACTIVITIES,
+    "Events of a worker": schema.WORKER_EVENTS,
     "Roots of stack samples": schema.ROOTS,
 }
 

@@ -104,10 +104,12 @@ class Analysis:
         """How many seconds shorter the program is with a change, by the simulator.
 
         Both walls are simulated, so what the simulator misses is missing in both. NaN if this
-        cannot be simulated: dependencies are damaged, there are more than `MOST_SIMULATED` tasks,
-        or the sizes of results are not known for processes. The arguments are those of `simulate`.
+        cannot be simulated: a cluster ran tasks, dependencies are damaged, there are more than
+        `MOST_SIMULATED` tasks, or the sizes of results are not known for processes. The arguments
+        are those of `simulate`.
         """
-        if len(self.recording.tasks) > MOST_SIMULATED:
+        # The simulator knows one pool of workers, and not what a cluster sends where.
+        if self.on_cluster or len(self.recording.tasks) > MOST_SIMULATED:
             return math.nan
         try:
             changed = self.simulator.simulate(**changes)
@@ -255,6 +257,16 @@ class Analysis:
     def schedulers(self) -> set[str]:
         """The kinds of scheduler that ran computations."""
         return set(self.recording.computations.scheduler.tolist())
+
+    @cached_property
+    def on_cluster(self) -> bool:
+        """Whether a cluster ran computations: all of them or some."""
+        return "distributed" in self.schedulers
+
+    @cached_property
+    def cpus_for_tasks(self) -> float:
+        """CPUs that tasks could use; infinite on a cluster, of which they are not known."""
+        return math.inf if self.on_cluster else self.cpus
 
     def _seconds_with_more_than(self, tasks: int) -> float:
         return sum(float(np.diff(o.times)[o.busy > tasks].sum()) for o in self.occupancies)

@@ -9,7 +9,7 @@ import numpy as np
 
 from dask_diag.builders.chunks import Tables, Taken
 from dask_diag.builders.cluster_log import LogTables
-from dask_diag.builders.cluster_workers import cluster_workers_table
+from dask_diag.builders.cluster_workers import SeenEvents, cluster_workers_table
 from dask_diag.capture.cluster.log import ClusterLog
 from dask_diag.model import tables
 from dask_diag.model.recording import Recording, combine
@@ -24,13 +24,14 @@ class ClusterTables:
 
     def __init__(self) -> None:
         self._parts: dict[int, LogTables] = {}
+        self._events: SeenEvents = set()
 
     def take(self, logs: Sequence[ClusterLog], position: int, now: float) -> Taken:
         """What is new, of which the first task is to be at `position`; and what may change."""
         new: dict[str, list[Table]] = {}
         unfinished: list[Table] = []
         for log in logs:
-            part = self._parts.setdefault(id(log), LogTables(log))
+            part = self._parts.setdefault(id(log), LogTables(log, self._events))
             taken = part.take(position)
             position += len(taken["tasks"])
             finished, running = part.take_computations(now)
@@ -70,6 +71,7 @@ def with_clusters(recording: Recording, logs: Sequence[ClusterLog]) -> Recording
         transfers=tables.Transfers.of(made["transfers"]),
         workers=tables.Workers.of(made["workers"]),
         other_tasks=tables.OtherTasks.of(made["other_tasks"]),
+        worker_events=tables.WorkerEvents.of(made["worker_events"]),
     )
     return combine([recording, on_clusters])
 
@@ -78,7 +80,7 @@ def results_of(logs: Sequence[ClusterLog]) -> list[tuple[Hashable, str, float, f
     """Key, function, start, stop and worker of each task that was done."""
     results = []
     for log in logs:
-        tasks = LogTables(log).take(0)["tasks"]
+        tasks = LogTables(log, set()).take(0)["tasks"]
         keys = [key for batch in log.batches for key in batch.keys]
         columns = [tasks[name].tolist() for name in ("function", "start", "stop", "worker")]
         ok = tasks["outcome"].where(Outcome.OK).tolist()

@@ -9,7 +9,7 @@ import numpy as np
 from dask_diag.builders.chunks import Tables
 from dask_diag.builders.cluster_rows import metrics_of, others_of, transfers_of
 from dask_diag.builders.cluster_tasks import RUN, tasks_of
-from dask_diag.builders.cluster_workers import Lanes
+from dask_diag.builders.cluster_workers import Lanes, SeenEvents, worker_events_of
 from dask_diag.builders.constants import constant
 from dask_diag.capture.cluster.log import Batch, ClusterComputation, ClusterLog
 from dask_diag.columns import Categorical, IntArray, Values
@@ -26,8 +26,9 @@ _SECONDS_UNTIL_FINAL = 1.0
 class LogTables:
     """The tables of what one client has pulled, from where they were taken last."""
 
-    def __init__(self, log: ClusterLog) -> None:
+    def __init__(self, log: ClusterLog, events: SeenEvents) -> None:
         self._log = log
+        self._events = events
         self._batches = 0
         self._computations: set[int] = set()
         self._lanes = Lanes()
@@ -45,7 +46,10 @@ class LogTables:
             self._positions = np.concatenate([self._positions, np.arange(len(ids)) + position])
             parts.append(self._tables_of(batch, ids, position))
             position += len(ids)
-        names = ("tasks", "dependencies", "metrics", "transfers", "other_tasks")
+        names = (
+            *("tasks", "dependencies", "metrics", "transfers"),
+            *("other_tasks", "worker_events"),
+        )
         return {
             name: stack([TABLES[name].empty(), *(part[name] for part in parts)]) for name in names
         }
@@ -84,6 +88,7 @@ class LogTables:
             ),
             "transfers": transfers_of(batch, log, self._positions_of),
             "other_tasks": others_of(batch, log),
+            "worker_events": worker_events_of(batch, log, self._events),
         }
 
     def _positions_of(self, ids: IntArray) -> IntArray:
@@ -105,6 +110,7 @@ def _computations_of(
         **dict.fromkeys(("called", "start", "prepared"), start),
         "stop": np.array(stop, float),
         "workers": np.array([each.workers for each in computations], np.int64),
+        "scheduler_cpu": np.array([each.scheduler_cpu for each in computations], float),
         "span": Categorical.of(each.span for each in computations),
         "scheduler": constant("distributed", count),
         "cluster": constant(log.scheduler, count),

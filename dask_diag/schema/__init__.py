@@ -22,11 +22,13 @@ from dask_diag.schema.codes import (
     THREAD_KINDS,
     WAITS,
     WORKER_ACTIVITIES,
+    WORKER_EVENTS,
     Activity,
     Outcome,
     ProgressPhase,
     Root,
     State,
+    WorkerEvent,
 )
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
         Threads,
         Transfers,
         Waits,
+        WorkerEvents,
         Workers,
     )
 
@@ -71,6 +74,7 @@ __all__ = [
     "THREAD_KINDS",
     "WAITS",
     "WORKER_ACTIVITIES",
+    "WORKER_EVENTS",
     "Activity",
     "CachedResults",
     "CallTree",
@@ -97,6 +101,8 @@ __all__ = [
     "Threads",
     "Transfers",
     "Waits",
+    "WorkerEvent",
+    "WorkerEvents",
     "Workers",
 ]
 

@@ -14,11 +14,13 @@ __all__ = [
     "THREAD_KINDS",
     "WAITS",
     "WORKER_ACTIVITIES",
+    "WORKER_EVENTS",
     "Activity",
     "Outcome",
     "ProgressPhase",
     "Root",
     "State",
+    "WorkerEvent",
 ]
 
 THREAD_KINDS = {
@@ -78,11 +80,20 @@ class Activity:
     CANCELLED = "cancelled"
     RESCHEDULED = "rescheduled"
     TRANSFER = "transfer"
+    SPILL = "spill"
     GRAPH = "graph"
     STARTUP = "startup"
     OVERHEAD = "overhead"
     OTHER = "other"
     IDLE = "idle"
+
+
+class WorkerEvent:
+    """What can happen to a worker of a cluster; `WORKER_EVENTS` says what that means."""
+
+    PAUSED = "paused"
+    DISK_WRITE = "disk-write"
+    DISK_READ = "disk-read"
 
 
 class Root:
@@ -167,6 +178,7 @@ WORKER_ACTIVITIES = {
     Activity.GRAPH: "A computation's graph was made, optimized and put in order.",
     Activity.STARTUP: "A worker process had not started its first task, though one could have run.",
     Activity.TRANSFER: "A free worker of a cluster waited for results from other workers.",
+    Activity.SPILL: "A free worker of a cluster waited while it moved results to disk or back.",
     Activity.OVERHEAD: "A worker was free while a task could have run or a result waited for the "
     "scheduler.",
     Activity.OTHER: "A worker may have been busy: a task was out and it is not known when it ran. "
@@ -174,6 +186,13 @@ WORKER_ACTIVITIES = {
     Activity.IDLE: "A worker was free and there was nothing to run.",
 }
 """What the seconds of a worker without a task are divided into."""
+
+WORKER_EVENTS = {
+    WorkerEvent.PAUSED: "It started no tasks, as its process had nearly all the memory allowed.",
+    WorkerEvent.DISK_WRITE: "It wrote results to disk, to have memory (it spilled them).",
+    WorkerEvent.DISK_READ: "It read results back that it had written to disk.",
+}
+"""What can happen to a worker of a cluster, beside its tasks."""
 
 ACTIVITIES = {**TASK_ACTIVITIES, **WORKER_ACTIVITIES}
 """What worker time is divided into; it sums to wall time times workers."""
@@ -199,6 +218,11 @@ FINDINGS = {
     "too-few-threads": "Tasks slept or waited for I/O while CPUs were idle.",
     "chunks-too-large": "Fewer tasks than workers had the work.",
     "cache-pressure": "Cached results came near the limit of memory.",
+    "transfer-bound": "Threads of a cluster waited for results of other workers.",
+    "unbalanced-workers": "Threads of a cluster were idle while tasks waited at other workers.",
+    "spilling": "Workers of a cluster moved results to disk and back.",
+    "memory-pressure": "Workers of a cluster paused, as their memory was nearly used up.",
+    "worker-lost": "Workers left a cluster with tasks or results that it needed.",
     "late-samples": "Samples were taken too late to be relied on.",
 }
 """The codes of findings; each has a page in the documentation."""

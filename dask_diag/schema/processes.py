@@ -5,7 +5,16 @@ from __future__ import annotations
 from dask_diag.schema import column
 from dask_diag.schema.column import Schema
 
-__all__ = ["Memory", "OtherTasks", "Pools", "Processes", "Resources", "Threads", "Workers"]
+__all__ = [
+    "Memory",
+    "OtherTasks",
+    "Pools",
+    "Processes",
+    "Resources",
+    "Threads",
+    "WorkerEvents",
+    "Workers",
+]
 
 
 class Resources(Schema):
@@ -100,3 +109,14 @@ class OtherTasks(Schema):
     worker = column.category("The worker, as in `workers`.")
     start = column.seconds("When it started.")
     stop = column.seconds("When it stopped or seceded.")
+
+
+class WorkerEvents(Schema):
+    """A row each time that a worker of a cluster was paused, or moved results to disk or back."""
+
+    computation = column.category("The cluster.")
+    worker = column.category("The worker, as in `workers`.")
+    event = column.category("`paused`, `disk-write` or `disk-read`.")
+    start = column.seconds("When it started.")
+    stop = column.seconds("When it stopped; of a pause that lasted, when recording stopped.")
+    bytes = column.number("bytes", "Size of what was written or read, pickled; NaN of a pause.")

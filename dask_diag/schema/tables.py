@@ -13,6 +13,7 @@ from dask_diag.schema.processes import (
     Processes,
     Resources,
     Threads,
+    WorkerEvents,
     Workers,
 )
 from dask_diag.schema.stacks import CallTree, Frames, Samples
@@ -52,6 +53,7 @@ __all__ = [
     "Threads",
     "Transfers",
     "Waits",
+    "WorkerEvents",
     "Workers",
 ]
 
@@ -80,6 +82,7 @@ TABLES: Mapping[str, type[Schema]] = {
     "pools": Pools,
     "workers": Workers,
     "other_tasks": OtherTasks,
+    "worker_events": WorkerEvents,
     "threads": Threads,
     "frames": Frames,
     "call_tree": CallTree,
