@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.dask_internals import Graph
-from dask_diag.capture.sampling.sampler import Subscription, sampler
 from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.tasks.task_info import TaskInfo
-from dask_diag.profilers.base import TaskDiagnostic
 from dask_diag.profilers.on_clusters import OnClusters
+from dask_diag.profilers.task_diagnostic import TaskDiagnostic
 from dask_diag.schema import Outcome
 
 if TYPE_CHECKING:
     from dask_diag.capture.cluster.formats import Wants
     from dask_diag.model.recording import Recording
+    from dask_diag.profilers.wait_recorder import WaitRecorder
 
 __all__ = ["Profiler", "TaskData"]
 
@@ -65,9 +65,7 @@ class Profiler(OnClusters, TaskDiagnostic):
         if not isinstance(waits, bool):
             raise TypeError(f"waits: expected True or False, found {waits!r}")
         super().__init__()
-        self._records_waits = waits
-        self._subscriptions: dict[int, Subscription] = {}
-        self._why_not = ""
+        self._waits = self._wait_recorder() if waits else None
         self._cluster_results = 0
 
     def clear(self) -> None:
@@ -124,35 +122,22 @@ class Profiler(OnClusters, TaskDiagnostic):
 
     def _calibrate(self) -> None:
         super()._calibrate()
-        if self._records_waits:
-            from dask_diag.capture.sampling.linux_threads import why_not_here
-            from dask_diag.capture.sampling.wait_probe import WaitProbe
-
-            if not why_not_here():
-                self._calibrate_probe("waits", WaitProbe())
+        probe = self._waits.probe() if self._waits else None
+        if probe is not None:
+            self._calibrate_probe("waits", probe)
 
     def _began(self, computation: Computation) -> None:
-        if self._records_waits:
-            self._start_wait_probe(computation)
+        if self._waits is not None:
+            self._waits.begin(computation)
 
     def _ended(self, computation: Computation, dsk: Graph) -> None:
-        subscription = self._subscriptions.pop(computation.number, None)
-        if subscription is not None:
-            sampler.remove(subscription)
+        if self._waits is not None:
+            self._waits.end(computation)
 
-    def _start_wait_probe(self, computation: Computation) -> None:
-        from dask_diag.capture.sampling.linux_threads import why_not_here
-        from dask_diag.capture.sampling.probes import attach_probe
-        from dask_diag.capture.sampling.wait_probe import WaitProbe
+    def _wait_recorder(self) -> WaitRecorder:
+        from dask_diag.profilers.wait_recorder import WaitRecorder
 
-        self._why_not = why_not_here()
-        if self._why_not:
-            return
-        probe = WaitProbe()
-        attach_probe(computation, probe)
-        self._subscriptions[computation.number] = sampler.add(
-            probe.sample, probe.interval, partial(self._fault, "to record waits")
-        )
+        return WaitRecorder(partial(self._fault, "to record waits"))
 
     def notices(self) -> list[str]:
         """What a reader must know besides the numbers."""
@@ -161,8 +146,9 @@ class Profiler(OnClusters, TaskDiagnostic):
         notices = super().notices()
         if self.session.computations and why_not_by_thread():
             notices.append(f"CPU is not known by thread: {why_not_by_thread()}")
-        if self._why_not:
-            notices.append(f"waits=True: what tasks waited for is not recorded: {self._why_not}")
+        why_not = self._waits.why_not if self._waits else ""
+        if why_not:
+            notices.append(f"waits=True: what tasks waited for is not recorded: {why_not}")
         return notices
 
     def _results_of(self, computation: ComputationSnapshot) -> list[TaskData]:

@@ -94,7 +94,9 @@ class Facts(TypedDict, total=False):
     clock: Sequence[Sequence[float]]
 
 
-SentComputation = tuple[int, str, str, str, float, float | None, int, int, int, int, float, float]
+SentComputation = tuple[
+    int, str, str, str, float, float | None, int, float, int, int, int, float, float
+]
 
 
 class SentBatch(TypedDict):
@@ -109,6 +111,7 @@ class SentBatch(TypedDict):
     transfers: Sequence[tuple[int, int, int, float, float, int]]
     others: bytes
     processes: Sequence[tuple[int, bytes]]
+    events: Sequence[tuple[int, str, float, float, float]]
     computations: Sequence[SentComputation]
     workers: Sequence[tuple[int, str, str, str, int, float, float | None, str, Facts]]
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from dask_diag.capture.cluster.formats import Facts, Reply, SentBatch, Wants
 from dask_diag.capture.tasks.keys import Keys
 from dask_diag.capture.tasks.metered import Metric
 
 __all__ = ["Batch", "ClusterComputation", "ClusterLog", "ClusterWorker"]
+
+
+_CONTENT: tuple[Literal["ids", "transfers", "others", "processes", "events"], ...] = (
+    *("ids", "transfers", "others"),
+    *("processes", "events"),
+)
+"""What of a batch is to be looked at later: the remainder is taken at once."""
 
 
 class Batch(NamedTuple):
@@ -35,6 +42,9 @@ class Batch(NamedTuple):
         64-bit floats.
     processes : sequence
         The number of a worker, and samples of its processes: see `formats.PROCESS`.
+    events : sequence
+        Of each time that a worker paused, or moved results to disk or back: its number, which of
+        these, start, stop, and bytes.
     """
 
     ids: bytes
@@ -45,6 +55,7 @@ class Batch(NamedTuple):
     transfers: Sequence[tuple[int, int, int, float, float, int]]
     others: bytes
     processes: Sequence[tuple[int, bytes]]
+    events: Sequence[tuple[int, str, float, float, float]]
 
 
 class ClusterComputation(NamedTuple):
@@ -61,6 +72,7 @@ class ClusterComputation(NamedTuple):
     start: float
     stop: float | None
     workers: int
+    scheduler_cpu: float
     total: int
     done: int
     failed: int
@@ -136,7 +148,7 @@ class ClusterLog:
                 self.computations[values[0]] = ClusterComputation(*values)
             for facts in sent["workers"]:
                 self.workers[facts[0]] = ClusterWorker(*facts)
-            if any(sent[name] for name in ("ids", "transfers", "others", "processes")):
+            if any(sent[name] for name in _CONTENT):
                 self.batches.append(_batch_of(sent))
         self.clients = list(reply.get("clients", self.clients))
         self.faults = dict(reply.get("faults", self.faults))
@@ -200,4 +212,5 @@ def _batch_of(sent: SentBatch) -> Batch:
         sent["transfers"],
         sent["others"],
         sent["processes"],
+        sent["events"],
     )

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 
 import dask.config
 
-from dask_diag.capture.cluster.log import ClusterLog
-
 if TYPE_CHECKING:
     from distributed import Client
 
     from dask_diag.capture.cluster.cluster_session import ClusterSession, Fault
     from dask_diag.capture.cluster.formats import Wants
+    from dask_diag.capture.cluster.log import ClusterLog
 
 __all__ = ["ClusterRecorder", "active_recorders", "is_of_a_worker"]
 
