@@ -14,6 +14,7 @@ from dask_diag.capture.cluster.clock import ClockReading, compare_clocks
 from dask_diag.capture.cluster.cluster_task import ClusterTask
 from dask_diag.capture.cluster.formats import NAME, SENT_OUTCOMES, Facts
 from dask_diag.capture.cluster.host import host_id
+from dask_diag.capture.cluster.spill import SpillCounters
 from dask_diag.capture.dask_internals import GraphNode
 from dask_diag.capture.running import start_listening, stop_listening
 from dask_diag.capture.tasks.metered import Metric
@@ -64,6 +65,7 @@ class WorkerSide:
         self._clock = clock_of(worker)
         self._tasks: dict[Hashable, ClusterTask] = {}
         self._flights: dict[Hashable, tuple[float, str]] = {}
+        self._spills = SpillCounters(worker.data, self._clock)
         self._messages: list[Message] = []
         self._is_due = False
         self._is_of_threads: dict[type, bool] = {}
@@ -102,7 +104,11 @@ class WorkerSide:
     def transition(self, key: Hashable, start: str, finish: str, **kwargs: object) -> None:
         """What the worker reports of each change of a task's state."""
         try:
+            if self._spills.have_changed:
+                self._log_spills(key)
             if start in _RUNNING:
+                # The scheduler may forget what was moved here as soon as this task is done.
+                self._send()
                 self._goes_on(key, finish)
             elif finish == "executing":
                 self._wrap(key)
@@ -126,6 +132,7 @@ class WorkerSide:
 
     async def flush(self) -> list[Message]:
         """What was not sent yet, and what runs; in a reply, it is there before anything else."""
+        self._log_spills(None)
         messages, self._messages = self._messages, []
         running = [
             ("running", key, task.run_id, task.start, task.thread)
@@ -133,6 +140,12 @@ class WorkerSide:
             if task.thread
         ]
         return [*messages, *running]
+
+    def _log_spills(self, key: Hashable) -> None:
+        """What went to disk or came back since the last time; inputs came back before a task."""
+        task = self._tasks.get(key)
+        for event in self._spills.changes(task.start if task is not None else self._clock()):
+            self._log(("disk", self._worker.address, *event))
 
     def _wrap(self, key: Hashable) -> None:
         state = self._worker.state.tasks[key]
