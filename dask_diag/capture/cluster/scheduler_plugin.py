@@ -396,16 +396,17 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         **kwargs: object,
     ) -> None:
         """The state of a task has changed. This is called several times for each task."""
+        if start == "memory" and finish == "released":
+            # The scheduler forgets a result, which is no news of a run.
+            return
         try:
             if stimulus_id != self.stimulus:
                 # What follows from one message happens when that has arrived.
                 self.stimulus, self.now = stimulus_id, perf_counter()
             now = self.now
-            task = self.tasks.get(key)
+            task = self.tasks.get(key) or self._task_of_others(key, finish)
             if task is None:
-                if finish not in ACTIVE:
-                    return
-                task = self.tasks[key] = Task(self._computation_of("", ""))
+                return
             if finish == "processing":
                 self._sent(key, task, now)
             elif start == "processing":
@@ -418,6 +419,13 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
                 self._count(task, 1 if finish in ACTIVE else -1, now)
         except Exception as error:
             self.fault("transition", error)
+
+    def _task_of_others(self, key: Hashable, finish: str) -> Task | None:
+        """A task of which no graph was seen, if it has to be run."""
+        if finish not in ACTIVE:
+            return None
+        task = self.tasks[key] = Task(self._computation_of("", ""))
+        return task
 
     def log_event(self, topic: str, msg: Sequence[Sequence[object]]) -> None:
         """Something was logged: by a worker, if it is about our topic."""
@@ -556,8 +564,10 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         ts = self.scheduler.tasks[key]
         packed, metrics = b"", ()
         if ts.metadata and NAME in ts.metadata:
-            packed, metrics = ts.metadata.pop(NAME)
+            packed = ts.metadata.pop(NAME)
             ts.metadata = ts.metadata or None
+            if type(packed) is not bytes:
+                packed, metrics = packed
         if not task.is_out:
             return
         worker = facts.get("worker") or task.worker
@@ -597,18 +607,28 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
     def _record(self, key: Hashable, task: Task, row: bytes, end: End) -> None:
         """Pack a run for every session of its client."""
         self.row += 1
-        if end.outcome == OK:
+        outcome, worker, time, measured, nbytes, error, metrics = end
+        if outcome == OK:
             task.row = self.row
         computation = task.computation
         if not computation.sessions:
             self._record_for_others(row, end)
             return
         depends_on = self._rows_of_dependencies(key)
+        # Spelled out, as all arguments of this are: to unpack tuples of them takes longer.
         packed = row + RUN.pack(
-            *(task.sent, end.time, task.queued, end.nbytes),
-            *(self.numbers.get(end.worker, -1), computation.number, task.attempt),
-            *(self.clients.setdefault(computation.client, len(self.clients)), len(depends_on)),
-            *(end.outcome, end.worker != task.worker, end.measured),
+            task.sent,
+            time,
+            task.queued,
+            nbytes,
+            self.numbers.get(worker, -1),
+            computation.number,
+            task.attempt,
+            self.clients.setdefault(computation.client, len(self.clients)),
+            len(depends_on),
+            outcome,
+            worker != task.worker,
+            measured,
         )
         for session in computation.sessions:
             if not session.has_room(len(packed) + BYTES_PER_KEY + 8 * len(depends_on)):
@@ -617,9 +637,10 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             session.ids.append(self.row)
             session.rows += packed
             session.keys.append(key)
-            session.depends_on.extend(depends_on)
-            if end.error or end.metrics or task.span != computation.span:
-                session.details[self.row] = (end.error, end.metrics, task.span)
+            if depends_on:
+                session.depends_on.extend(depends_on)
+            if error or metrics or task.span != computation.span:
+                session.details[self.row] = (error, metrics, task.span)
 
     def _record_for_others(self, row: bytes, end: End) -> None:
         """A task of a client that no one records: when its worker was busy, and nothing else."""

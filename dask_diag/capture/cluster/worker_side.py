@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Hashable
+import sys
+from collections.abc import Callable, Hashable, Iterator
+from inspect import unwrap
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,7 @@ from dask_diag.capture.cluster.spill import SpillCounters
 from dask_diag.capture.dask_internals import GraphNode
 from dask_diag.capture.running import start_listening, stop_listening
 from dask_diag.capture.tasks.metered import Metric
+from dask_diag.capture.tasks.metering import runs_around_tasks
 from dask_diag.schema import Outcome
 
 if TYPE_CHECKING:
@@ -40,6 +43,16 @@ def clock_of(worker: object) -> Callable[[], float]:
     return perf_counter
 
 
+def _codes_around_tasks(worker: Worker) -> Iterator[int]:
+    """The ``id()`` of the code of functions of distributed that call tasks, and meter beside."""
+    module = sys.modules.get("distributed.worker")
+    names = ("_run_task", "_run_task_simple", "_run_task_async")
+    for function in (type(worker).execute, *(getattr(module, name, None) for name in names)):
+        code = getattr(unwrap(function), "__code__", None)
+        if code is not None:
+            yield id(code)
+
+
 class WorkerSide:
     """Measures the tasks of one worker.
 
@@ -60,6 +73,7 @@ class WorkerSide:
 
     async def start(self, version: str) -> None:
         """Compare the clocks, say who this is, and start to measure."""
+        runs_around_tasks.update(_codes_around_tasks(self._worker))
         start_listening(self)
         self._worker.handlers[_FLUSH] = self.flush
         reading, same_host = await self._compare(_PINGS_AT_START)
@@ -87,7 +101,7 @@ class WorkerSide:
         self._send()
         self._tasks = {}
 
-    def transition(self, key: Hashable, start: str, finish: str) -> None:
+    def transition(self, key: Hashable, start: str, finish: str, **kwargs: object) -> None:
         """What the worker reports of each change of a task's state."""
         try:
             if self._spills.have_changed:
