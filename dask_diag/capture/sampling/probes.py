@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from dask_diag.capture.dask_internals import GraphNode
 from dask_diag.capture.sampling.sampler import Listener, Subscription, sampler
 from dask_diag.capture.sampling.threads_now import running_tasks
+from dask_diag.capture.tasks.metered import Metered
 from dask_diag.capture.tasks.remote_task import Delivery, Departure, RemoteTask, Transfer
 from dask_diag.capture.tasks.timed_task import TimedTask
 
@@ -24,7 +25,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Probe", "RunningTask", "SampledTask", "TaskProbe", "attach_probe"]
 
-SampledTask = TimedTask | RemoteTask
+
+class SampledTask(Protocol):
+    """A task that runs, in whichever wrapper."""
+
+    metered: Metered | None
+    stop: float | None
+
 
 _IDLE = 1.0
 """Seconds without a task after which a worker process's sampler ends."""

@@ -21,13 +21,14 @@ from dask_diag.capture.sampling.bins import Run, spread
 from dask_diag.capture.sampling.call_tree import Stacks
 from dask_diag.capture.sampling.probes import SampledTask
 from dask_diag.capture.sampling.sampler import Listener, ticks_until
+from dask_diag.capture.sampling.stack_sample import StackSample
 from dask_diag.capture.sampling.stack_walker import Stack, Walker
 from dask_diag.capture.sampling.threads_now import running_tasks, thread_frames
 from dask_diag.capture.tasks.keys import function_of
 from dask_diag.capture.tasks.metering import ends_a_task, runs_a_task
-from dask_diag.capture.tasks.remote_task import RemoteTask
+from dask_diag.capture.tasks.timed_task import TimedTask
 
-__all__ = ["StackProbe", "forget_code", "keep_code", "sample_stacks"]
+__all__ = ["RemoteStackTaskProbe", "StackProbe", "forget_code", "keep_code", "sample_stacks"]
 
 _LATE = 0.05
 """Seconds, or else intervals, from which on the sampler is far too late."""
@@ -59,9 +60,9 @@ class StackProbe(NamedTuple):
     def task_probe(self, task: SampledTask) -> StackTaskProbe:
         """The task probe of the task that starts on this thread."""
         return (
-            RemoteStackTaskProbe(task, self)
-            if isinstance(task, RemoteTask)
-            else LocalStackTaskProbe(task, self)
+            LocalStackTaskProbe(task, self)
+            if isinstance(task, TimedTask)
+            else RemoteStackTaskProbe(task, self)
         )
 
 
@@ -167,9 +168,13 @@ class RemoteStackTaskProbe(StackTaskProbe):
     def end(self) -> None:
         """Hand everything to the task."""
         super().end()
+        self.task.stacks = self.samples()
+
+    def samples(self) -> tuple[StackSample, ...]:
+        """What was sampled so far."""
         cycle = self.probe.cycle
         # A copy in one step: the sampler may be at work.
-        self.task.stacks = tuple(
+        return tuple(
             ((number + 0.5) * cycle, stack.lines if stack else (), seconds, cpu, count)
             for (number, stack), (seconds, cpu, count) in tuple(self._seen.items())
         )
