@@ -148,6 +148,11 @@ class Transition(TypedDict, total=False):
     startstops: Sequence[Interval]
 
 
+Sampled = tuple[Sequence[object], bytes]
+"""What a run waited for, and its stacks."""
+NOT_SAMPLED: Sampled = (), b""
+
+
 class End(NamedTuple):
     """How a run ended."""
 
@@ -158,8 +163,7 @@ class End(NamedTuple):
     nbytes: float = 0.0
     error: str = ""
     metrics: Sequence[object] = ()
-    waits: Sequence[object] = ()
-    stacks: bytes = b""
+    sampled: Sampled = NOT_SAMPLED
 
 
 class Task:
@@ -271,7 +275,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         self.sessions: dict[str, Session] = {}
         self.tasks: dict[Hashable, Task] = {}
         self.orphans: dict[tuple[Hashable, int], Task] = {}
-        self.running: dict[Hashable, tuple[bytes, tuple[Sequence[object], bytes]]] = {}
+        self.running: dict[Hashable, tuple[bytes, Sampled]] = {}
         self.stimulus = ""
         self.now = 0.0
         self.open: dict[str, Computation] = {}
@@ -687,12 +691,13 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         """A task was done, or failed, or its worker has left, or no one wants it any more."""
         ts = self.scheduler.tasks[key]
         packed, metrics = b"", ()
-        sampled: Sequence[object] = ()
+        sampled = NOT_SAMPLED
         if ts.metadata and NAME in ts.metadata:
             packed = ts.metadata.pop(NAME)
             ts.metadata = ts.metadata or None
             if type(packed) is not bytes:
-                packed, metrics, *sampled = packed
+                packed, metrics, *more = packed
+                sampled = cast("Sampled", more or NOT_SAMPLED)
         if not task.is_out:
             return
         worker = facts.get("worker") or task.worker
@@ -701,8 +706,8 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             if not packed or RUN_ID.unpack_from(packed, RUN_ID_AT)[0] != ts.run_id:
                 # Of a run before this one, or of one that was not measured.
                 packed, metrics, measured = unmeasured_row(facts.get("startstops")), (), 0
-                sampled = ()
-            end = End(OK, worker, now, measured, facts.get("nbytes") or 0, "", metrics, *sampled)
+                sampled = NOT_SAMPLED
+            end = End(OK, worker, now, measured, facts.get("nbytes") or 0, "", metrics, sampled)
             if measured and self.shows_progress:
                 start, stop, cpu, *_ = WORKER_ROW.unpack(packed)
                 task.computation.seconds += stop - start
@@ -723,7 +728,8 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         self, key: Hashable, run_id: int, worker: str, outcome: int, *measured: object
     ) -> None:
         """A run that brought no result: it failed, was rescheduled or was cancelled."""
-        packed, error, metrics, *sampled = cast("tuple[bytes, str, Sequence[object]]", measured)
+        packed, error, metrics = cast("tuple[bytes, str, Sequence[object]]", measured[:3])
+        sampled = cast("Sampled", measured[3:] or NOT_SAMPLED)
         task = self.orphans.pop((key, run_id), None)
         if task is None:
             task = self.tasks.get(key)
@@ -731,14 +737,14 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             if task is None or not task.is_out or outcome == CANCELLED:
                 return
         is_measured = int(bool(packed))
-        end = End(outcome, worker, perf_counter(), is_measured, 0.0, error, metrics, *sampled)
+        end = End(outcome, worker, perf_counter(), is_measured, 0.0, error, metrics, sampled)
         self._record(key, task, packed or NOT_STARTED, end)
         task.is_out = False
 
     def _record(self, key: Hashable, task: Task, row: bytes, end: End) -> None:
         """Pack a run for every session of its client."""
         self.row += 1
-        outcome, worker, time, measured, nbytes, error, metrics, waits, stacks = end
+        outcome, worker, time, measured, nbytes, error, metrics, (waits, stacks) = end
         if outcome == OK:
             task.row = self.row
         computation = task.computation
@@ -763,7 +769,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         )
         for session in computation.recorders:
             wants = session.wants
-            sampled: tuple[Sequence[object], bytes] = (
+            sampled: Sampled = (
                 waits if waits and wants.get("waits") else (),
                 stacks if stacks and wants.get("stacks") else b"",
             )
@@ -809,8 +815,8 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         for key, task in self.tasks.items():
             if task.is_out and task.computation.client == session.client:
                 running += 1
-                row, sampled = self.running.pop(key, (b"", ((), b"")))
-                end = End(UNFINISHED, task.worker, _NAN, int(bool(row)), 0.0, "", (), *sampled)
+                row, sampled = self.running.pop(key, (b"", NOT_SAMPLED))
+                end = End(UNFINISHED, task.worker, _NAN, int(bool(row)), 0.0, "", (), sampled)
                 self._record(key, task, row or NOT_STARTED, end)
         for computation in session.computations.values():
             if computation.active:
@@ -827,7 +833,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         self, key: Hashable, run: int, start: float, thread: int, *sampled: object
     ) -> None:
         row = WORKER_ROW.pack(start, _NAN, _NAN, _NAN, _NAN, thread, run)
-        self.running[key] = row, cast("tuple[Sequence[object], bytes]", sampled or ((), b""))
+        self.running[key] = row, cast("Sampled", sampled or NOT_SAMPLED)
 
     def _transferred(self, key: Hashable, source: str, worker: str, *measured: float) -> None:
         task = self.tasks.get(key)
