@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from dask_diag.capture.sampling.bins import Run, spread
 from dask_diag.capture.sampling.call_tree import Stacks
-from dask_diag.capture.sampling.probes import RunningTask
+from dask_diag.capture.sampling.probes import RunningTask, SampledTask
 from dask_diag.capture.sampling.sampler import Listener, ticks_between, ticks_until
 from dask_diag.capture.sampling.stack_walker import Stack, Walker
 from dask_diag.capture.sampling.threads_now import running_tasks, thread_frames
@@ -136,7 +136,7 @@ class LocalStackTaskProbe(StackTaskProbe):
 
     __slots__ = ("_key", "_runs", "_task")
 
-    def __init__(self, task: Any, probe: StackProbe, native_id: int) -> None:
+    def __init__(self, task: SampledTask, probe: StackProbe, native_id: int) -> None:
         super().__init__(task, probe, native_id)
         # The wrapper may hold another task by the time the sampler has sampled this one.
         self._key, self._task = task.key, task.task
@@ -168,7 +168,7 @@ class RemoteStackTaskProbe(StackTaskProbe):
 
     __slots__ = ("_seen",)
 
-    def __init__(self, task: Any, probe: StackProbe, native_id: int) -> None:
+    def __init__(self, task: SampledTask, probe: StackProbe, native_id: int) -> None:
         super().__init__(task, probe, native_id)
         self._seen: dict[tuple[int, Stack | None], list[float]] = {}
 
