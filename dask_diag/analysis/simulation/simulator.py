@@ -23,7 +23,7 @@ from dask_diag.analysis.simulation.contention import contention, least_seconds
 from dask_diag.analysis.simulation.merge import merged, side_by_side
 from dask_diag.analysis.simulation.replay import Timeline, replay
 from dask_diag.analysis.simulation.result import Row, Simulation, table_of
-from dask_diag.analysis.simulation.schedulers import POOL_START, result_sizes, under
+from dask_diag.analysis.simulation.schedulers import pool_start, result_sizes, under
 from dask_diag.analysis.simulation.work import STEPS, Work
 from dask_diag.analysis.transfers import TRANSFERS
 from dask_diag.columns import FloatArray, IntArray
@@ -161,8 +161,8 @@ class Simulator:
 
     @cached_property
     def _pool_start(self) -> float:
-        """Seconds in which worker processes start: as recorded, where some did; else typical."""
-        return max(max(work.startup, default=0.0) for work in self._works.values()) or POOL_START
+        """Seconds in which worker processes start, where some did; else 0."""
+        return max(max(work.startup, default=0.0) for work in self._works.values())
 
     def _simulate(self, change: Change) -> Simulation:
         rows: list[Row] = []
@@ -207,13 +207,10 @@ class Simulator:
             workers = unlimited if change.workers == inf else int(change.workers)
         changed = self._changed(work, workers, change)
         if change.scheduler not in (None, computation["scheduler"]):
-            changed = under(
-                changed, change.scheduler, workers, change.sizes[changed.rows], self._pool_start
-            )
+            start = self._pool_start or pool_start(changed, workers, computation["cpus"])
+            changed = under(changed, change.scheduler, workers, change.sizes[changed.rows], start)
         if change.chunksize is not None:
             changed = replace(changed, batch=change.chunksize)
-        if change.idle_machine:
-            changed = replace(changed, others=0.0)
         timeline = replay(changed, workers)
         preparing = changed.graph + changed.before + changed.after
         seconds = preparing + timeline.end
@@ -270,7 +267,12 @@ class Simulator:
         seconds = np.maximum(seconds, 0.0) / factors
         cpu = np.minimum(np.maximum(cpu, 0.0) / factors, seconds)
         work = replace(
-            work, seconds=seconds, cpu=cpu, gil=cpu * self._gil[work.rows], pool_cpu=pool_cpu
+            work,
+            seconds=seconds,
+            cpu=cpu,
+            gil=cpu * self._gil[work.rows],
+            pool_cpu=pool_cpu,
+            others=0.0 if change.idle_machine else work.others,
         )
         if change.merge > 1:
             work = merged(work, self._functions(work), change.merge)
