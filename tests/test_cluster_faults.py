@@ -27,7 +27,7 @@ from dask_diag.builders.clocks import to_other_clock
 from dask_diag.capture.cluster import cluster_session, scheduler_plugin, worker_side
 from dask_diag.capture.cluster.clock import compare_clocks
 from dask_diag.capture.cluster.formats import NAME, OUTCOMES, RUN_FIELDS, WORKER_ROW
-from dask_diag.capture.cluster.shipping import BOOTSTRAP
+from dask_diag.capture.cluster.shipping import BOOTSTRAP, Shipped
 from dask_diag.capture.tasks.metering import listening
 
 from .clusters import assert_adds_up, cluster, rows, spin
@@ -237,6 +237,45 @@ def test_the_workers_plugin_does_without_the_package(monkeypatch):
     assert address == "tcp://there"
     assert facts["measured"] == 0
     assert "has no dask_diag" in facts["reason"]
+
+
+@pytest.mark.parametrize("other", ["code", "source"])
+def test_what_is_shipped_is_compiled_where_python_is_another_one(other):
+    """As bytecode for this version of Python, and as source for all others."""
+    rebuild, (expression, names) = Shipped("shout = str.upper", "shout", "a").__reduce__()
+    assert rebuild(expression, dict(names)) == "A"
+    if other == "source":
+        assert rebuild(expression, {**names, "magic": b"another", "code": b"no bytecode"}) == "A"
+    else:
+        assert rebuild(expression, {**names, "source": "no source :"}) == "A"
+
+
+def test_metering_around_a_task_is_no_tasks():
+    """A worker meters for itself around each task, at the end of a long stack."""
+    from dask_diag.capture.tasks import metering
+
+    def around():
+        return metering._hear("executor", 1.0, "seconds")
+
+    class Task:
+        metered = None
+
+        def __call__(self):
+            return around()
+
+    task = Task()
+    metering.runs_a_task.add(id(Task.__call__.__code__))
+    metering.listening.add(task)
+    try:
+        task()
+        assert len(task.metered.metrics) == 1
+        metering.runs_around_tasks.add(id(around.__code__))
+        task()
+        assert len(task.metered.metrics) == 1
+    finally:
+        metering.listening.discard(task)
+        metering.runs_a_task.discard(id(Task.__call__.__code__))
+        metering.runs_around_tasks.discard(id(around.__code__))
 
 
 HOOKS = [

@@ -40,6 +40,7 @@ MOST_OF_ONE_CPU = 1.25
 TOLD_APART = 0.5
 """Least share of the waits for the GIL that waits for CPUs do not explain, for an estimate and
 advice: else it cannot be told apart whether the GIL or the lack of CPUs is the cause."""
+MORE_PROCESSES = "Client(n_workers=..., threads_per_worker=1)"
 RELEASE = "use code that releases the GIL in these functions, as NumPy does on whole arrays"
 
 
@@ -57,7 +58,7 @@ class _GilWaits(NamedTuple):
 
 def gil_bound(analysis: Analysis) -> Finding | None:
     """Threads that wait for the GIL."""
-    if "threads" not in analysis.schedulers or analysis.share_at_once < AT_ONCE:
+    if not analysis.schedulers & {"threads", "distributed"} or analysis.share_at_once < AT_ONCE:
         return None
     is_recorded = bool(analysis.seconds_waited)
     waits = _waits_for_gil(analysis) if is_recorded else _non_cpu_of_turns(analysis)
@@ -124,6 +125,8 @@ def _waits_for_gil(analysis: Analysis) -> _GilWaits:
 
 def _remedy(analysis: Analysis, remove: dict[str, float]) -> str:
     """Worker processes, if they are predicted to help; else why not, and what else may."""
+    if analysis.on_cluster:
+        return f"{RELEASE}; or run more worker processes with fewer threads each: {MORE_PROCESSES}"
     known = analysis.simulator.result_sizes is not None
     # Where sizes are not known, the best case: there is nothing to move.
     saved = analysis.seconds_saved(

@@ -63,7 +63,8 @@ class SentBatch(TypedDict):
     details: Sequence[tuple[int, tuple[str, Sequence[Metric], str]]]
     transfers: Sequence[tuple[int, int, int, float, float, int]]
     others: bytes
-    computations: Sequence[tuple[int, str, str, str, float, float | None, int]]
+    events: Sequence[tuple[int, str, float, float, float]]
+    computations: Sequence[tuple[int, str, str, str, float, float | None, int, float]]
     workers: Sequence[tuple[int, str, str, str, int, float, float | None, str, Facts]]
 
 

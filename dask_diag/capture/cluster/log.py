@@ -33,6 +33,9 @@ class Batch(NamedTuple):
     others : bytes
         Of each task of a client that is not recorded: the number of its worker, start and stop, as
         64-bit floats.
+    events : sequence
+        Of each time that a worker paused, or moved results to disk or back: its number, which of
+        these, start, stop, and bytes.
     """
 
     ids: bytes
@@ -42,6 +45,7 @@ class Batch(NamedTuple):
     details: Mapping[int, tuple[str, Sequence[Metric], str]]
     transfers: Sequence[tuple[int, int, int, float, float, int]]
     others: bytes
+    events: Sequence[tuple[int, str, float, float, float]]
 
 
 class ClusterComputation(NamedTuple):
@@ -54,6 +58,7 @@ class ClusterComputation(NamedTuple):
     start: float
     stop: float | None
     workers: int
+    scheduler_cpu: float
 
 
 class ClusterWorker(NamedTuple):
@@ -116,7 +121,7 @@ class ClusterLog:
                 self.computations[values[0]] = ClusterComputation(*values)
             for facts in sent["workers"]:
                 self.workers[facts[0]] = ClusterWorker(*facts)
-            if sent["ids"] or sent["transfers"] or sent["others"]:
+            if sent["ids"] or sent["transfers"] or sent["others"] or sent["events"]:
                 self.batches.append(_batch_of(sent))
         self.clients = list(reply.get("clients", self.clients))
         self.faults = dict(reply.get("faults", self.faults))
@@ -170,4 +175,5 @@ def _batch_of(sent: SentBatch) -> Batch:
         {row: (error, metrics, span) for row, (error, metrics, span) in sent["details"]},
         sent["transfers"],
         sent["others"],
+        sent["events"],
     )

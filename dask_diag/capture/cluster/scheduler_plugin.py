@@ -14,7 +14,7 @@ import struct
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from math import isnan
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, NamedTuple, TypedDict, cast
 
 from distributed.diagnostics.plugin import SchedulerPlugin
@@ -44,6 +44,7 @@ client, dependencies; outcome, stolen, measured."""
 OUTCOMES = ("ok", "failed", "unfinished", "cancelled", "rescheduled")
 OK, FAILED, UNFINISHED, CANCELLED, RESCHEDULED = range(5)
 ACTIVE = frozenset(("waiting", "processing", "queued", "no-worker"))
+PAUSED = "paused"
 QUEUES = frozenset(("queued", "no-worker"))
 SAME_COMPUTATION_SECONDS = 0.1
 """If tasks are run again so soon after a computation was done, they belong to it."""
@@ -54,7 +55,7 @@ class Computation:
     """The graphs of one client, from when it had nothing to do until then again."""
 
     __slots__ = (
-        *("active", "client", "name", "number", "sessions"),
+        *("active", "client", "cpu", "cpu_at_start", "name", "number", "sessions"),
         *("span", "start", "stop", "workers"),
     )
 
@@ -62,13 +63,17 @@ class Computation:
         self.sessions: list[Session] = []
         self.number, self.name, self.client, self.span = number, name, client, span
         self.start = self.stop = perf_counter()
+        # Of the thread of the scheduler's event loop, on which all of this runs.
+        self.cpu_at_start, self.cpu = thread_time(), 0.0
         self.active = 0
         self.workers = 0
 
     def described(self) -> tuple[object, ...]:
         """What clients are sent."""
         stop = None if self.active else self.stop
-        return (self.number, self.name, self.client, self.span, self.start, stop, self.workers)
+        cpu = thread_time() - self.cpu_at_start if self.active else self.cpu
+        identity = (self.number, self.name, self.client, self.span)
+        return (*identity, self.start, stop, self.workers, cpu)
 
 
 class Worker:
@@ -76,7 +81,7 @@ class Worker:
 
     __slots__ = (
         *("address", "clock", "facts", "host", "joined", "left"),
-        *("name", "number", "reason", "threads"),
+        *("name", "number", "paused_at", "reason", "threads"),
     )
 
     def __init__(self, number: int, address: str, name: str, host: str, threads: int) -> None:
@@ -84,6 +89,7 @@ class Worker:
         self.host, self.threads = host, threads
         self.joined = perf_counter()
         self.left: float | None = None
+        self.paused_at: float | None = None
         self.reason = ""
         self.facts: dict[str, object] = {}
         self.clock: list[object] = []
@@ -178,6 +184,7 @@ class Session:
         self.details: dict[int, tuple[object, ...]] = {}
         self.transfers: list[tuple[object, ...]] = []
         self.others = array("d")
+        self.events: list[tuple[object, ...]] = []
         self.size = 0
 
     def has_room(self, size: int) -> bool:
@@ -198,6 +205,7 @@ class Session:
             "details": list(self.details.items()),
             "transfers": self.transfers,
             "others": self.others.tobytes(),
+            "events": self.events,
             "computations": [each.described() for each in self.computations.values()],
             "workers": [worker.described() for worker in self.workers.values()],
         }
@@ -241,6 +249,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             "transfer": self._transferred,
             "fault": self._count_fault,
             "running": self._is_running,
+            "disk": self._moved_to_disk,
         }
 
     async def start(self, scheduler: Scheduler) -> None:
@@ -301,6 +310,8 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             await self._flush_workers()
             try:
                 running = self._record_running(self.sessions[session])
+                for worker in self.workers.values():
+                    self._record_pause(worker, [self.sessions[session]])
             except Exception as error:
                 self.fault("recording what still runs", error)
         reply = await self.handle_pull(session, received)
@@ -385,16 +396,17 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         **kwargs: object,
     ) -> None:
         """The state of a task has changed. This is called several times for each task."""
+        if start == "memory" and finish == "released":
+            # The scheduler forgets a result, which is no news of a run.
+            return
         try:
             if stimulus_id != self.stimulus:
                 # What follows from one message happens when that has arrived.
                 self.stimulus, self.now = stimulus_id, perf_counter()
             now = self.now
-            task = self.tasks.get(key)
+            task = self.tasks.get(key) or self._task_of_others(key, finish)
             if task is None:
-                if finish not in ACTIVE:
-                    return
-                task = self.tasks[key] = Task(self._computation_of("", ""))
+                return
             if finish == "processing":
                 self._sent(key, task, now)
             elif start == "processing":
@@ -408,8 +420,17 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         except Exception as error:
             self.fault("transition", error)
 
+    def _task_of_others(self, key: Hashable, finish: str) -> Task | None:
+        """A task of which no graph was seen, if it has to be run."""
+        if finish not in ACTIVE:
+            return None
+        task = self.tasks[key] = Task(self._computation_of("", ""))
+        return task
+
     def log_event(self, topic: str, msg: Sequence[Sequence[object]]) -> None:
         """Something was logged: by a worker, if it is about our topic."""
+        if topic in self.workers:
+            self._worker_said(self.workers[topic], msg)
         if topic != NAME:
             return
         try:
@@ -434,6 +455,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         try:
             gone = self.workers.pop(worker, None)
             if gone is not None:
+                self._record_pause(gone, self.sessions.values())
                 gone.left = perf_counter()
                 gone.reason = reason_of(str(kwargs.get("stimulus_id", "")))
                 self._announce(gone)
@@ -489,6 +511,8 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
                 session.computations[computation.number] = computation
         computation.active = max(0, computation.active + change)
         computation.stop = now
+        if not computation.active:
+            computation.cpu = thread_time() - computation.cpu_at_start
         threads = self.scheduler.total_nthreads
         computation.workers = max(computation.workers, threads)
 
@@ -540,8 +564,10 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         ts = self.scheduler.tasks[key]
         packed, metrics = b"", ()
         if ts.metadata and NAME in ts.metadata:
-            packed, metrics = ts.metadata.pop(NAME)
+            packed = ts.metadata.pop(NAME)
             ts.metadata = ts.metadata or None
+            if type(packed) is not bytes:
+                packed, metrics = packed
         if not task.is_out:
             return
         worker = facts.get("worker") or task.worker
@@ -581,18 +607,28 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
     def _record(self, key: Hashable, task: Task, row: bytes, end: End) -> None:
         """Pack a run for every session of its client."""
         self.row += 1
-        if end.outcome == OK:
+        outcome, worker, time, measured, nbytes, error, metrics = end
+        if outcome == OK:
             task.row = self.row
         computation = task.computation
         if not computation.sessions:
             self._record_for_others(row, end)
             return
         depends_on = self._rows_of_dependencies(key)
+        # Spelled out, as all arguments of this are: to unpack tuples of them takes longer.
         packed = row + RUN.pack(
-            *(task.sent, end.time, task.queued, end.nbytes),
-            *(self.numbers.get(end.worker, -1), computation.number, task.attempt),
-            *(self.clients.setdefault(computation.client, len(self.clients)), len(depends_on)),
-            *(end.outcome, end.worker != task.worker, end.measured),
+            task.sent,
+            time,
+            task.queued,
+            nbytes,
+            self.numbers.get(worker, -1),
+            computation.number,
+            task.attempt,
+            self.clients.setdefault(computation.client, len(self.clients)),
+            len(depends_on),
+            outcome,
+            worker != task.worker,
+            measured,
         )
         for session in computation.sessions:
             if not session.has_room(len(packed) + BYTES_PER_KEY + 8 * len(depends_on)):
@@ -601,9 +637,10 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             session.ids.append(self.row)
             session.rows += packed
             session.keys.append(key)
-            session.depends_on.extend(depends_on)
-            if end.error or end.metrics or task.span != computation.span:
-                session.details[self.row] = (end.error, end.metrics, task.span)
+            if depends_on:
+                session.depends_on.extend(depends_on)
+            if error or metrics or task.span != computation.span:
+                session.details[self.row] = (error, metrics, task.span)
 
     def _record_for_others(self, row: bytes, end: End) -> None:
         """A task of a client that no one records: when its worker was busy, and nothing else."""
@@ -667,11 +704,38 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             name, host = getattr(state, "name", address), getattr(state, "host", "")
             threads = getattr(state, "nthreads", 0)
             worker = Worker(self.worker_count, address, str(name), host, threads)
+            if getattr(getattr(state, "status", None), "name", "") == PAUSED:
+                worker.paused_at = worker.joined
             self.worker_count += 1
             self.workers[address] = worker
             self.numbers[address] = worker.number
             self._announce(worker)
         return self.workers[address]
+
+    def _worker_said(self, worker: Worker, msg: object) -> None:
+        """The scheduler has logged something about a worker: it may have paused, or gone on."""
+        if not isinstance(msg, dict) or msg.get("action") != "worker-status-change":
+            return
+        try:
+            if msg.get("status") == PAUSED:
+                worker.paused_at = perf_counter()
+            else:
+                self._record_pause(worker, self.sessions.values())
+                worker.paused_at = None
+        except Exception as error:
+            self.fault("a worker's status", error)
+
+    def _record_pause(self, worker: Worker, sessions: Iterable[Session]) -> None:
+        if worker.paused_at is not None:
+            pause = (worker.number, PAUSED, worker.paused_at, perf_counter(), _NAN)
+            for session in sessions:
+                session.events.append(pause)
+
+    def _moved_to_disk(self, address: str, *event: object) -> None:
+        """A worker wrote results to its disk, or read them back."""
+        for session in self.sessions.values():
+            if session.has_room(BYTES_PER_KEY):
+                session.events.append((self.numbers.get(address, -1), *event))
 
     def _announce(self, worker: Worker) -> None:
         for session in self.sessions.values():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Hashable
+import sys
+from collections.abc import Callable, Hashable, Iterator
+from inspect import unwrap
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -12,9 +14,11 @@ from dask_diag.capture.cluster.clock import ClockReading, compare_clocks
 from dask_diag.capture.cluster.cluster_task import ClusterTask
 from dask_diag.capture.cluster.formats import NAME, SENT_OUTCOMES, Facts
 from dask_diag.capture.cluster.host import host_id
+from dask_diag.capture.cluster.spill import SpillCounters
 from dask_diag.capture.dask_internals import GraphNode
 from dask_diag.capture.running import start_listening, stop_listening
 from dask_diag.capture.tasks.metered import Metric
+from dask_diag.capture.tasks.metering import runs_around_tasks
 from dask_diag.schema import Outcome
 
 if TYPE_CHECKING:
@@ -39,6 +43,16 @@ def clock_of(worker: object) -> Callable[[], float]:
     return perf_counter
 
 
+def _codes_around_tasks(worker: Worker) -> Iterator[int]:
+    """The ``id()`` of the code of functions of distributed that call tasks, and meter beside."""
+    module = sys.modules.get("distributed.worker")
+    names = ("_run_task", "_run_task_simple", "_run_task_async")
+    for function in (type(worker).execute, *(getattr(module, name, None) for name in names)):
+        code = getattr(unwrap(function), "__code__", None)
+        if code is not None:
+            yield id(code)
+
+
 class WorkerSide:
     """Measures the tasks of one worker.
 
@@ -51,6 +65,7 @@ class WorkerSide:
         self._clock = clock_of(worker)
         self._tasks: dict[Hashable, ClusterTask] = {}
         self._flights: dict[Hashable, tuple[float, str]] = {}
+        self._spills = SpillCounters(worker.data, self._clock)
         self._messages: list[Message] = []
         self._is_due = False
         self._is_of_threads: dict[type, bool] = {}
@@ -58,6 +73,7 @@ class WorkerSide:
 
     async def start(self, version: str) -> None:
         """Compare the clocks, say who this is, and start to measure."""
+        runs_around_tasks.update(_codes_around_tasks(self._worker))
         start_listening(self)
         self._worker.handlers[_FLUSH] = self.flush
         reading, same_host = await self._compare(_PINGS_AT_START)
@@ -85,10 +101,14 @@ class WorkerSide:
         self._send()
         self._tasks = {}
 
-    def transition(self, key: Hashable, start: str, finish: str) -> None:
+    def transition(self, key: Hashable, start: str, finish: str, **kwargs: object) -> None:
         """What the worker reports of each change of a task's state."""
         try:
+            if self._spills.have_changed:
+                self._log_spills(key)
             if start in _RUNNING:
+                # The scheduler may forget what was moved here as soon as this task is done.
+                self._send()
                 self._goes_on(key, finish)
             elif finish == "executing":
                 self._wrap(key)
@@ -112,6 +132,7 @@ class WorkerSide:
 
     async def flush(self) -> list[Message]:
         """What was not sent yet, and what runs; in a reply, it is there before anything else."""
+        self._log_spills(None)
         messages, self._messages = self._messages, []
         running = [
             ("running", key, task.run_id, task.start, task.thread)
@@ -119,6 +140,12 @@ class WorkerSide:
             if task.thread
         ]
         return [*messages, *running]
+
+    def _log_spills(self, key: Hashable) -> None:
+        """What went to disk or came back since the last time; inputs came back before a task."""
+        task = self._tasks.get(key)
+        for event in self._spills.changes(task.start if task is not None else self._clock()):
+            self._log(("disk", self._worker.address, *event))
 
     def _wrap(self, key: Hashable) -> None:
         state = self._worker.state.tasks[key]
