@@ -57,7 +57,7 @@ def test_tasks_that_wait_for_cpus_are_not_said_to_be_bound_by_the_gil(
     ("cpu", "for_cpu", "for_gil", "kind"),
     [(0.14, 0.15, 0.71, "at most"), (0.16, 0.14, 0.7, "about"), (0.2, 0.3, 0.5, "at most")],
 )
-def test_where_it_cannot_be_told_apart_nothing_is_advised_but_to_measure_again(
+def test_where_the_cause_is_not_certain_nothing_is_advised_but_to_measure_again(
     cpu, for_cpu, for_gil, kind
 ):
     finding = found(waiting(cpu, for_cpu, for_gil, 6))["gil-bound"]

@@ -37,9 +37,9 @@ BLOCKS_A_TASK = 4.0
 LEAST_OF_ONE_CPU = 0.6
 MOST_OF_ONE_CPU = 1.25
 """How many CPUs tasks use if they share the GIL."""
-TOLD_APART = 0.5
+OF_ITS_OWN = 0.5
 """Least share of the waits for the GIL that waits for CPUs do not explain, for an estimate and
-advice: else it cannot be told apart whether the GIL or the lack of CPUs is the cause."""
+advice: else it is not certain whether the GIL or the lack of CPUs is the cause."""
 MORE_PROCESSES = "Client(n_workers=..., threads_per_worker=1)"
 RELEASE = "use code that releases the GIL in these functions, as NumPy does on whole arrays"
 
@@ -68,7 +68,7 @@ def gil_bound(analysis: Analysis) -> Finding | None:
     # Without recorded waits it is not known what else tasks waited for.
     remove = {Activity.GIL_WAIT if is_recorded else Activity.NONCPU: waits.share}
     saved = analysis.seconds_saved(remove=remove)
-    is_sure = is_recorded and waits.share >= TOLD_APART
+    is_sure = is_recorded and waits.share >= OF_ITS_OWN
     return Finding(
         "gil-bound",
         severity_of_share(share) if is_sure else severity_of_guess(share),
@@ -104,7 +104,7 @@ def _evidence(analysis: Analysis, waits: _GilWaits) -> str:
 def _advice(analysis: Analysis, waits: _GilWaits, remove: dict[str, float]) -> str:
     if not analysis.seconds_waited:
         return f"{FIND_OUT}; if it is the GIL, {_remedy(analysis, remove)}"
-    if waits.share < TOLD_APART:
+    if waits.share < OF_ITS_OWN:
         return (
             "record again while CPUs are free, with no more workers than CPUs: tasks also waited "
             "for CPUs, and a thread that has the GIL and no CPU stops all others"
