@@ -37,6 +37,7 @@ __all__ = [
     "Threads",
     "Transfers",
     "Waits",
+    "WorkerEvents",
     "Workers",
 ]
 
@@ -196,6 +197,12 @@ class OtherTasks(schema.OtherTasks, RecordingTable):
     __slots__ = ()
 
 
+class WorkerEvents(schema.WorkerEvents, RecordingTable):
+    """See `dask_diag.schema.WorkerEvents`."""
+
+    __slots__ = ()
+
+
 class Threads(schema.Threads, RecordingTable):
     """See `dask_diag.schema.Threads`."""
 
@@ -248,6 +255,7 @@ TABLES: Mapping[str, type[RecordingTable]] = {
     "pools": Pools,
     "workers": Workers,
     "other_tasks": OtherTasks,
+    "worker_events": WorkerEvents,
     "threads": Threads,
     "frames": Frames,
     "call_tree": CallTree,

@@ -11,12 +11,14 @@ import os
 from collections.abc import Hashable, Mapping
 from threading import get_ident
 from time import perf_counter, thread_time
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from dask_diag.capture.dask_internals import GraphNode, bytes_of_result, bytes_of_task
-from dask_diag.capture.sampling.stack_sample import StackSample
 from dask_diag.capture.tasks.metered import Metered, Metric
 from dask_diag.capture.tasks.metering import ends_a_task, hear_distributed, listening, runs_a_task
+
+if TYPE_CHECKING:
+    from dask_diag.capture.sampling.stack_sample import StackSample
 
 __all__ = ["Measurement", "RemoteTask", "RemoteWorker", "Transfer", "running", "take_measurement"]
 

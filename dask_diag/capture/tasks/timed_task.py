@@ -7,10 +7,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from threading import get_ident
 from time import perf_counter, thread_time
 from types import FrameType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dask_diag.capture.dask_internals import GraphNode
-from dask_diag.capture.sampling.stack_sample import StackSample
 from dask_diag.capture.tasks.metered import Metered, Wait
 from dask_diag.capture.tasks.metering import runs_a_task
 from dask_diag.capture.tasks.remote_task import (
@@ -20,6 +19,9 @@ from dask_diag.capture.tasks.remote_task import (
     RemoteWorker,
     Transfer,
 )
+
+if TYPE_CHECKING:
+    from dask_diag.capture.sampling.stack_sample import StackSample
 
 __all__ = ["TimedTask", "threads_of_tasks"]
 
