@@ -22,7 +22,7 @@ pytest.importorskip("distributed")
 from distributed import Client, LocalCluster
 from distributed.diagnostics.plugin import WorkerPlugin
 
-from dask_diag import Profiler, load
+from dask_diag import Profiler, ProgressBar, ResourceProfiler, load
 from dask_diag.builders.clocks import to_other_clock
 from dask_diag.capture.cluster import cluster_session, scheduler_plugin, worker_side
 from dask_diag.capture.cluster.clock import compare_clocks
@@ -318,7 +318,8 @@ def test_a_hook_that_raises_changes_no_result_and_is_reported(owner, name, monke
     assert len(recording.tasks) >= 1
 
 
-def test_nothing_is_left_after_the_block():
+@pytest.mark.parametrize("profiler", [Profiler, ProgressBar, ResourceProfiler])
+def test_nothing_is_left_after_the_block(profiler):
     before = dask.config.get("distributed.client.preload")
     threads = set(threading.enumerate())
     with cluster() as client:
@@ -328,7 +329,7 @@ def test_nothing_is_left_after_the_block():
         handlers = set(scheduler.handlers), [set(worker.handlers) for worker in workers]
         plugins = set(scheduler.plugins), [set(worker.plugins) for worker in workers]
         threads_before = set(threading.enumerate())
-        with Profiler():
+        with profiler():
             assert NAME in scheduler.plugins
             assert dask.config.get("distributed.client.preload") != before
             client.gather(client.map(increment, range(10)))
@@ -378,12 +379,12 @@ def test_a_reply_that_is_lost_comes_again(monkeypatch):
     lost = []
     original = cluster_session.ClusterSession.pull
 
-    async def loses_the_first(self):
+    async def loses_the_first(self, wait):
         if not lost:
             lost.append(await self._scheduler.dask_diag_pull(session=self._id, received=0))
         else:
-            await original(self)
-            await original(self)
+            await original(self, wait)
+            await original(self, wait)
 
     monkeypatch.setattr(cluster_session.ClusterSession, "pull", loses_the_first)
     monkeypatch.setattr(cluster_session, "_SECONDS_BETWEEN_PULLS", 0.05)
