@@ -223,9 +223,8 @@ def _released_results(results: CachedResultsSnapshot) -> Iterator[CacheData]:
 
 def _quick_metric(metric: ResultMetric | None) -> ResultMetric | None:
     """The same metric; ``cachey.nbytes`` of an array takes longer than all else done for a task."""
-    if metric is not None and metric is getattr(sys.modules.get("cachey"), "nbytes", None):
-        return partial(_nbytes, metric)
-    return metric
+    nbytes: ResultMetric | None = getattr(sys.modules.get("cachey"), "nbytes", None)
+    return metric if nbytes is None or metric is not nbytes else partial(_nbytes, nbytes)
 
 
 def _nbytes(nbytes: ResultMetric, value: object) -> object:
