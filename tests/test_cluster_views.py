@@ -150,8 +150,7 @@ def test_local_recordings_have_no_marks(made):
 def test_the_legend_names_what_is_drawn(made):
     assert [name for _, name in marks_in_lanes(made)] == [
         "results arrive from other workers",
-        "results go to disk",
-        "results come back from disk",
+        "results go to disk or come back",
         "paused",
         "hatched: the worker was not there",
     ]

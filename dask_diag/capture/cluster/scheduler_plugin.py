@@ -259,7 +259,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         for name in OPERATIONS:
             scheduler.handlers[f"{NAME}_{name}"] = getattr(self, f"handle_{name}")
         for address in scheduler.workers:
-            self._join(address)
+            self._join(address).joined = self._time_of_joining(address)
 
     def stop(self) -> None:
         """Undo `start`."""
@@ -715,6 +715,18 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         for session in self.sessions.values():
             if session.has_room(BYTES_PER_KEY):
                 session.events.append((self.numbers.get(address, -1), *event))
+
+    def _time_of_joining(self, address: str) -> float:
+        """When a worker that was there before this plugin joined: the scheduler has logged it."""
+        now = perf_counter()
+        try:
+            when, message = self.scheduler.get_events(address)[0]
+            if message["action"] == "add-worker":
+                return min(now, float(when) + now - time())
+        except (AttributeError, LookupError, TypeError, ValueError):
+            # The log is not as it was, or is no more.
+            return now
+        return now
 
     def _announce(self, worker: Worker) -> None:
         for session in self.sessions.values():

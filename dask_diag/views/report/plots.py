@@ -57,9 +57,9 @@ def timeline(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         yield Text(
             [
                 "Above: the workers, by what they did; empty is idle. Below: a lane for each "
-                "worker, a rectangle for each task; the filled part is its share of CPU time. "
-                "Point at a task for details; drag to move, Ctrl and wheel to zoom. All plots move "
-                "together."
+                "worker, of a cluster for each of its threads, a rectangle for each task; the "
+                "filled part is its share of CPU time. Point at a task for details; drag to move, "
+                "Ctrl and wheel to zoom. All plots move together."
             ]
         )
 

@@ -50,13 +50,17 @@ _KINDS = {
 }
 
 
+_NAMES = dict.fromkeys(
+    (WorkerEvent.DISK_WRITE, WorkerEvent.DISK_READ), "results go to disk or come back"
+)
+
+
 def marks_in_lanes(recording: Recording) -> list[tuple[str, str]]:
     """The colours and names of what is drawn; empty if there is nothing but tasks."""
-    marks = [
-        (color, name)
-        for kind, (name, color) in _KINDS.items()
-        if len(_moved(recording, kind).start)
-    ]
+    present = [kind for kind in _KINDS if len(_moved(recording, kind).start)]
+    # What goes to disk and what comes back have one colour.
+    names = {_KINDS[kind][1]: _NAMES.get(kind, _KINDS[kind][0]) for kind in present}
+    marks = list(names.items())
     workers = recording.workers.rows(~recording.workers.address.where(""))
     if (workers.joined > recording.start).any() or not np.isnan(workers.left).all():
         marks.append((_ABSENT, "hatched: the worker was not there"))

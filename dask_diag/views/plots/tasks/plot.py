@@ -38,7 +38,7 @@ __all__ = ["plot_tasks"]
 
 _LANES_THAT_FIT = 12
 _EMPTY_LANES = 8
-_LONGEST_NAME = 12
+_LONGEST_NAME, _LONG_NAME = 12, 10
 _MOST_RECTANGLES = 3000
 """Of more tasks than these, the page draws what is in view."""
 _COLUMNS_OF_RECTANGLES = (
@@ -132,7 +132,8 @@ def _label_lanes(plot: figure, names: list[str]) -> None:
     plot.yaxis.ticker = FixedTicker(ticks=ticks)
     labels = [_fitting(name) for name in names[::every]]
     plot.yaxis.major_label_overrides = dict(zip(ticks, labels, strict=True))
-    plot.yaxis.axis_label = "Worker"
+    # Beside long names there is no room for it: figures align.
+    plot.yaxis.axis_label = "Worker" if max(map(len, labels)) < _LONG_NAME else None
     plot.yaxis.major_tick_line_color = None
     plot.ygrid.grid_line_color = None
 
