@@ -1,4 +1,4 @@
-"""Write columns.rst, the page of tables and columns, from ``dask_diag/schema.py``."""
+"""Write columns.rst, the page of tables and columns, from ``dask_diag/schema``."""
 
 from __future__ import annotations
 

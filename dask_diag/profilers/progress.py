@@ -15,7 +15,7 @@ from dask_diag.capture.computation import Computation
 from dask_diag.capture.dask_internals import Graph
 from dask_diag.capture.system.own_threads import OwnThread
 from dask_diag.capture.tasks.task_row import ROW
-from dask_diag.profilers.base import TaskDiagnostic
+from dask_diag.profilers.task_diagnostic import TaskDiagnostic
 from dask_diag.validation import number
 
 if TYPE_CHECKING:
