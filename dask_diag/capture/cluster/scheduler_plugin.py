@@ -173,6 +173,7 @@ class Session:
         self.sealed: list[Batch] = []
         self.sealed_size = 0
         self.dropped = 0
+        self.unmeasured: dict[str, int] = {}
         self.computations: dict[int, Computation] = {}
         self.workers: dict[int, Worker] = {}
         self.clear()
@@ -250,6 +251,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             "fault": self._count_fault,
             "running": self._is_running,
             "disk": self._moved_to_disk,
+            "unmeasured": self._is_unmeasured,
         }
 
     async def start(self, scheduler: Scheduler) -> None:
@@ -298,6 +300,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             "batches": [batch.content for batch in collected.sealed],
             "clients": list(self.clients),
             "dropped": collected.dropped,
+            "unmeasured": collected.unmeasured,
             "unattributed": self.unattributed,
             "faults": self.faults,
             "now": perf_counter(),
@@ -710,6 +713,12 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             for session in sessions:
                 session.events.append(pause)
 
+    def _is_unmeasured(self, key: Hashable, kind: str) -> None:
+        """A worker runs something that it cannot measure, or that has parts which are no tasks."""
+        task = self.tasks.get(key)
+        for session in () if task is None else task.computation.sessions:
+            session.unmeasured[kind] = session.unmeasured.get(kind, 0) + 1
+
     def _moved_to_disk(self, address: str, *event: object) -> None:
         """A worker wrote results to its disk, or read them back."""
         for session in self.sessions.values():
@@ -722,7 +731,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         try:
             when, message = self.scheduler.get_events(address)[0]
             if message["action"] == "add-worker":
-                return min(now, float(when) + now - time())
+                return min(now, float(when + now - time()))
         except (AttributeError, LookupError, TypeError, ValueError):
             # The log is not as it was, or is no more.
             return now
