@@ -104,7 +104,10 @@ test-dist: dist
 # Runs the stories of the documentation, measures what their changes gain, and writes their pages;
 # minutes, on quiet processors, and needs Chromium.
 gallery: $(VENV)/.gallery
+	mkdir -p docs/_build
 	$(BIN)/python -m docs.gallery
+	$(BIN)/dask-diag report --force docs/stories/climatology.diag --output docs/_build/climatology.html
+	$(BIN)/python docs/screenshot.py docs/_build/climatology.html docs/_static/reading.png --numbers
 
 # Makes the pictures in the README and the documentation; needs Chromium.
 screenshot: demo $(VENV)/.test

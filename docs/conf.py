@@ -27,9 +27,6 @@ autosummary_generate = True
 autodoc_typehints = "none"
 numpydoc_show_class_members = False
 exclude_patterns = ["_build"]
-html_theme = "alabaster"
+html_theme = "furo"
 html_static_path = ["_static"]
-html_theme_options = {
-    "description": "Diagnostics for Dask's local schedulers",
-    "page_width": "1100px",
-}
+html_title = "dask_diag"

@@ -176,6 +176,7 @@ AT_IMPORT = (
     *("dask_diag._version", "dask_diag.config", "dask_diag.errors", "dask_diag.schema*"),
     *("dask_diag.profilers", "dask_diag.profilers.base", "dask_diag.profilers.hook_cost"),
     *("dask_diag.profilers.task_diagnostic", "dask_diag.profilers.profiler"),
+    "dask_diag.profilers.on_clusters",
     *("dask_diag.capture", "dask_diag.capture.tasks*"),
     *("dask_diag.capture.computation*", "dask_diag.capture.dask_internals*"),
     *("dask_diag.capture.run_id", "dask_diag.capture.running", "dask_diag.capture.session"),

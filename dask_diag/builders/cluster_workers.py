@@ -107,6 +107,8 @@ def _workers_of(log: ClusterLog) -> tables.Workers:
             "reason": Categorical.of(worker.reason for worker in workers),
             "clock_offset": np.array([offset - log.offset for _, offset, _ in last], float),
             "clock_error": np.array([error + log.error for error in errors], float),
+            "cpus": np.array([each.get("cpus", 0) for each in facts], np.int64),
+            "memory_limit": np.array([each.get("memory_limit", np.nan) for each in facts], float),
             "version": Categorical.of(str(each.get("version", "")) for each in facts),
             "measured": np.array([each.get("measured", 0) for each in facts], np.int64),
         }

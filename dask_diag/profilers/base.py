@@ -192,8 +192,8 @@ class Diagnostic(Callback):
         client = distributed_client()
         if not self.session.computations and client and not self._is_on_a_cluster():
             notices.append(
-                f"no computation was seen on this process's schedulers: they ran on {client}, of "
-                "which Profiler and record measure the tasks, and nothing else"
+                f"no computation was seen on this process's schedulers: they ran on {client}, "
+                "which was not recorded"
             )
         if not sees_overlapping_computes():
             notices.append(

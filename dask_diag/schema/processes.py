@@ -23,7 +23,9 @@ class Resources(Schema):
     time = column.seconds("When it was taken.")
     cpu = column.number("%", "CPU since the sample before, of one core, of all processes together.")
     memory = column.number("bytes", "Resident memory of the computing process.")
-    memory_children = column.number("bytes", "Resident memory of its descendants.")
+    memory_children = column.number(
+        "bytes", "Resident memory of its descendants, and of a cluster's processes elsewhere."
+    )
     read = column.number("bytes", "Bytes read from storage since the first sample.")
     written = column.number("bytes", "Bytes written to storage since the first sample.")
     threads = column.number("", "Threads of all processes.")
@@ -34,12 +36,20 @@ class Resources(Schema):
 
 
 class Processes(Schema):
-    """A row per process and sample of `resources`, and more from between tasks."""
+    """A row per process and sample of `resources`, and more from between tasks.
+
+    Processes of a cluster that the computing process did not start have times of their own.
+    """
 
     time = column.seconds("When it was read.")
     pid = column.integer("The process.")
-    is_child = column.integer("0 for the computing process, 1 for its descendants.")
+    is_child = column.integer("0 for the computing process, 1 for its descendants and others.")
     memory = column.number("bytes", "Its resident memory.")
+    cpu = column.number("%", "CPU since the sample before, of one core; NaN between samples.")
+    host = column.category("The host it runs on, as in `tasks`.")
+    worker = column.category(
+        "What it is of a cluster: `client`, `scheduler`, a worker as in `workers`, or several."
+    )
 
 
 class Memory(Schema):
@@ -96,6 +106,8 @@ class Workers(Schema):
     reason = column.category("Why it left, as distributed's scheduler says.")
     clock_offset = column.seconds("What was added to its times; 0 where processes share a clock.")
     clock_error = column.seconds("How wrong that may be.")
+    cpus = column.integer("How many CPUs its process may use; 0 if not known.")
+    memory_limit = column.number("bytes", "Memory that it may use; NaN if not known.")
     version = column.category("The version of dask_diag that it has; empty if none.")
     measured = column.integer(
         "1 if its tasks were measured there, 0 if distributed's times are used."
