@@ -84,7 +84,7 @@ def draw_workers_in_lanes(
         for row in _strips(_moved(recording, kind), kind, lanes_of, origin, duration)
     ]
     if rows:
-        # Room for the strip of the last lane.
+        # The strip of the last lane is below it.
         plot.y_range.start = LANE * len(lanes)
         _draw_strips(plot, rows)
 

@@ -132,7 +132,7 @@ def _label_lanes(plot: figure, names: list[str]) -> None:
     plot.yaxis.ticker = FixedTicker(ticks=ticks)
     labels = [_fitting(name) for name in names[::every]]
     plot.yaxis.major_label_overrides = dict(zip(ticks, labels, strict=True))
-    # Beside long names there is no room for it: figures align.
+    # It does not fit beside long names: figures align.
     plot.yaxis.axis_label = "Worker" if max(map(len, labels)) < _LONG_NAME else None
     plot.yaxis.major_tick_line_color = None
     plot.ygrid.grid_line_color = None
