@@ -19,6 +19,7 @@ import numpy as np
 from dask_diag.columns import Array, Categorical, FloatArray, IntArray, PrefixStrings, Values
 from dask_diag.model.table import Table
 from dask_diag.storage.blocks import ByteReader, ByteWriter
+from dask_diag.storage.choices import Choices, Prediction, TableChoices
 
 __all__ = ["NotStorableError", "Spec", "decode_table", "encode_table"]
 
@@ -37,9 +38,9 @@ _NUMBERS = frozenset("biuf")
 _LARGEST_COUNT = 2.0**62
 _SAMPLE = 512
 _NOISE = 200
-_FEW = 8
-"""Rows of a sample: with less, the search for a base takes longer than it saves."""
 _SOURCES = 4
+_NO_WORSE = 2.0
+"""Bits of a value by which a prediction may be more wrong than it was in an earlier chunk."""
 
 
 class NotStorableError(Exception):
@@ -49,13 +50,19 @@ class NotStorableError(Exception):
 class _Table:
     """A table while its columns are encoded or decoded: those that are done."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, choices: TableChoices | None = None) -> None:
         if type(rows) is not int or rows < 0:
             raise ValueError(f"expected a number of rows, found {rows!r}")
         self.rows = rows
+        self.choices = choices or TableChoices(Choices.FEWEST)
         self.floats: dict[str, Floats] = {}
         # By kind and name, as nanoseconds are only compared with nanoseconds.
         self.integers: defaultdict[Kind, dict[str, Integers]] = defaultdict(dict)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it has so few rows that a search takes longer than it saves."""
+        return self.rows <= self.choices.few
 
     @cached_property
     def sample(self) -> Integers:
@@ -64,9 +71,9 @@ class _Table:
         return np.linspace(1, self.rows - 1, count).astype(np.int64)
 
 
-def encode_table(table: Table, out: ByteWriter) -> Spec:
+def encode_table(table: Table, out: ByteWriter, choices: TableChoices | None = None) -> Spec:
     """Append a table's bytes to `out`, and return the specification that decodes them."""
-    done, columns = _Table(len(table)), {}
+    done, columns = _Table(len(table), choices), {}
     for name in table.columns:
         try:
             columns[name] = _encode_column(name, table[name], done, out)
@@ -107,11 +114,11 @@ def _encode_column(name: str, column: object, done: _Table, out: ByteWriter) -> 
 def _encode_integers(
     name: str, values: Integers, kind: Kind, done: _Table, out: ByteWriter
 ) -> Spec:
-    group, at = done.integers[kind], done.sample
-    if done.rows <= _FEW:
+    group = done.integers[kind]
+    if done.is_short or _is_constant(values):
         group[name] = values
-        return _encode_few(values, out)
-    base = _best_base(values[at], values[at - 1], at, group)[1]
+        return _encode_few(values, out) if done.is_short else _encode_constant(values, out)
+    at, base = done.sample, _base(name, values, kind, done)
     residual = values
     if base == STEP:
         residual = np.diff(values, prepend=values[:1])
@@ -123,7 +130,7 @@ def _encode_integers(
     width = max(1, (int(positive.max(initial=0)).bit_length() + 7) // 8)
     planes = positive.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)[:, :width].T
     # Of 512 random bytes, 221 are different ones on average.
-    is_noise = [len(set(plane[at].tobytes())) > _NOISE for plane in planes]
+    is_noise = [len(set(sample.tobytes())) > _NOISE for sample in planes[:, at]]
     for plane, plain in zip(planes, is_noise, strict=True):
         out.append(plane.tobytes(), plain)
     group[name] = values
@@ -133,9 +140,19 @@ def _encode_integers(
 
 def _encode_few(values: Integers, out: ByteWriter) -> Spec:
     """All bytes of a few integers: to look for a shorter form would take longer than it saves."""
-    for plane in values.astype("<i8", copy=False).view(np.uint8).reshape(-1, 8).T:
-        out.append(plane.tobytes())
+    out.append(values.astype("<i8", copy=False).view(np.uint8).reshape(-1, 8).T.tobytes())
     return {"base": VALUE, "first": 0, "least": 0, "planes": [False] * 8}
+
+
+def _is_constant(values: Array) -> bool:
+    """Whether all values are the same: it takes no search to find that nothing is left of them."""
+    return bool(values[0] == values[-1] and (values == values[0]).all())
+
+
+def _encode_constant(values: Integers, out: ByteWriter) -> Spec:
+    # One plane of nothing, so that no small file makes its reader allocate endless rows.
+    out.append(bytes(len(values)))
+    return {"base": VALUE, "first": 0, "least": int(values[0]), "planes": [False]}
 
 
 def _decode_integers(
@@ -157,11 +174,21 @@ def _decode_integers(
     return values
 
 
+def _base(name: str, values: Integers, kind: Kind, done: _Table) -> str:
+    """The base that was best in an earlier chunk, if it is there; or else in this one."""
+    group, bases = done.integers[kind], done.choices.bases
+    base = bases.get((kind, name))
+    if base is None or base.removeprefix(COLUMN) not in (VALUE, STEP, *group):
+        at = done.sample
+        base = bases[kind, name] = _best_base(values[at], values[at - 1], at, group)[1]
+    return base
+
+
 def _best_base(
     sample: Integers, previous: Integers, at: Integers, group: Mapping[str, Integers]
 ) -> tuple[float, str]:
     """The base that leaves least of a column, judged by a sample, and the bits that that takes."""
-    if len(sample) < _FEW or (sample == sample[0]).all():
+    if not len(sample) or (sample == sample[0]).all():
         return 0.0, VALUE
     bases = [VALUE, STEP, *(COLUMN + name for name in group)]
     others = (sample - column[at] for column in group.values())
@@ -199,7 +226,9 @@ def _decode_numbers(name: str, spec: Spec, done: _Table, source: ByteReader) -> 
 
 
 def _encode_floats(name: str, values: Floats, done: _Table, out: ByteWriter) -> Spec:
-    scale, sources = _best_prediction(values, done) if done.rows > _FEW else (0, ())
+    bits = values.view(np.int64)
+    needs_search = not done.is_short and not _is_constant(bits)
+    scale, sources = _prediction(name, values, done) if needs_search else (0, ())
     spec: Spec = {"kind": "floats", "scale": scale, "sources": sources, "error": None}
     if scale:
         count = _counted(values, scale)
@@ -207,7 +236,7 @@ def _encode_floats(name: str, values: Floats, done: _Table, out: ByteWriter) -> 
         predicted = _quotient(count, scale)
     else:
         predicted = _difference([done.floats[source] for source in sources])
-    error = values.view(np.int64) - predicted
+    error = bits - predicted
     if not scale or error.any():
         spec["error"] = _encode_integers(name, error, "error", done, out)
     done.floats[name] = values
@@ -228,7 +257,32 @@ def _decode_floats(name: str, spec: Spec, done: _Table, source: ByteReader) -> A
     return done.floats[name].astype(dtype, copy=False)
 
 
-def _best_prediction(values: Floats, done: _Table) -> tuple[int, Sequence[str]]:
+def _prediction(name: str, values: Floats, done: _Table) -> Prediction:
+    """What was best in an earlier chunk, if it is about as right in this one; or else a new one."""
+    known, at = done.choices.predictions, done.sample
+    if name in known:
+        prediction, bits_before = known[name]
+        is_possible = done.floats.keys() >= set(prediction[1])
+        most = bits_before + _NO_WORSE
+        if is_possible and _bits_of_error(values, prediction, at, done) <= most:
+            return prediction
+    prediction = _best_prediction(values, done)
+    known[name] = prediction, _bits_of_error(values, prediction, at, done)
+    return prediction
+
+
+def _bits_of_error(values: Floats, prediction: Prediction, at: Integers, done: _Table) -> float:
+    """How many bits, about, a value is off in a sample."""
+    (scale, sources), sample = prediction, values[at]
+    if scale:
+        predicted = _quotient(_counted(sample, scale), scale)
+    else:
+        predicted = _difference([done.floats[source][at] for source in sources])
+    error = sample.view(np.int64) - predicted
+    return float(_bits(error[np.newaxis])[0]) if error.any() else 0.0
+
+
+def _best_prediction(values: Floats, done: _Table) -> Prediction:
     """The scale by which a column is nearly whole, or 0 and the columns that it is made of."""
     at = done.sample
     sample, previous = values[at], values[at - 1]
