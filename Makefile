@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # Tests and benchmarks start many processes: each would compile the package.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo check test test-browser test-truth truth test-all test-matrix lint lint-js mutate bench docs dist test-dist screenshot clean
+.PHONY: demo check test test-browser test-truth truth test-all test-matrix lint lint-js mutate bench docs dist test-dist gallery screenshot clean
 
 # Extras are installed when first needed; a stamp says which are there.
 $(VENV)/.%: setup.cfg pyproject.toml
@@ -100,6 +100,14 @@ dist: $(VENV)/.dist
 # Installs the wheel in bare environments, oldest and newest Python, and runs the demo from it.
 test-dist: dist
 	sh tests/wheel.sh
+
+# Runs the stories of the documentation, measures what their changes gain, and writes their pages;
+# minutes, on quiet processors, and needs Chromium.
+gallery: $(VENV)/.gallery
+	mkdir -p docs/_build
+	$(BIN)/python -m docs.gallery
+	$(BIN)/dask-diag report --force docs/stories/climatology.diag --output docs/_build/climatology.html
+	$(BIN)/python docs/screenshot.py docs/_build/climatology.html docs/_static/reading.png --numbers
 
 # Makes the pictures in the README and the documentation; needs Chromium.
 screenshot: demo $(VENV)/.test

@@ -30,7 +30,7 @@ LAYERS = {
     "config": set(),
     "errors": set(),
     "formatting": set(),
-    "schema": {"columns"},
+    "schema": {"schema", "columns"},
     "validation": set(),
     "import_optional": {"errors"},
     "model": {"model", *BASICS},
@@ -107,8 +107,6 @@ def test_no_imports_run_in_a_circle():
 def test_no_module_touches_anothers_private_names():
     public = {"_asdict", "_fields", "_make", "_replace", "_repr_html_", "_repr_mimebundle_"}
     for path in FILES:
-        if path.name == "dask_internals.py":
-            continue
         tree = ast.parse(path.read_text())
         own = {n.name for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
         own |= {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and _is_self(n)}
@@ -116,7 +114,8 @@ def test_no_module_touches_anothers_private_names():
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dask_diag"):
                 names = [a.name for a in node.names if a.name.startswith("_") and a.name[1] != "_"]
                 assert names in ([], ["_version"]), f"{path}: imports {names}"
-            if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+            of_dask = "dask_internals" in path.parts
+            if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not of_dask:
                 private = not node.attr.startswith("__") and node.attr not in public | own
                 assert not private or _is_of_the_interpreter(node), f"{path}: {node.attr}"
 
@@ -176,7 +175,9 @@ HEAVY = [
 AT_IMPORT = (
     *("dask_diag._version", "dask_diag.config", "dask_diag.errors", "dask_diag.schema*"),
     *("dask_diag.profilers", "dask_diag.profilers.base", "dask_diag.profilers.hook_cost"),
-    *("dask_diag.profilers.profiler", "dask_diag.capture", "dask_diag.capture.tasks*"),
+    *("dask_diag.profilers.task_diagnostic", "dask_diag.profilers.profiler"),
+    "dask_diag.profilers.on_clusters",
+    *("dask_diag.capture", "dask_diag.capture.tasks*"),
     *("dask_diag.capture.computation*", "dask_diag.capture.dask_internals*"),
     *("dask_diag.capture.run_id", "dask_diag.capture.running", "dask_diag.capture.session"),
     *("dask_diag.capture.snapshot", "dask_diag.capture.span", "dask_diag.capture.system"),
@@ -230,7 +231,7 @@ print(json.dumps([m for m in ("bokeh", "rich", "pandas", "distributed", "dask_di
     assert run(code) == []
 
 
-def test_only_one_file_touches_dasks_internals():
+def test_only_one_folder_touches_dasks_internals():
     private = (
         "dask._task_spec",
         "dask.local",
@@ -240,7 +241,7 @@ def test_only_one_file_touches_dasks_internals():
         "dask.highlevelgraph",
     )
     for path in FILES:
-        if path.name == "dask_internals.py":
+        if "dask_internals" in path.parts:
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []

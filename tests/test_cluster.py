@@ -277,6 +277,17 @@ def test_results_needed_elsewhere_are_one_transfer_each():
     assert_adds_up(recording)
 
 
+def test_results_that_are_released_as_soon_as_they_were_used_are_transfers_too():
+    with cluster() as client, Profiler() as prof:
+        first, second = (worker.address for worker in client.cluster.workers.values())
+        for _ in range(6):
+            result = client.submit(bytes, 1_000_000, workers=[first], pure=False)
+            client.submit(len, result, workers=[second], pure=False).result()
+            del result
+    assert len(prof.recording.transfers) == 6
+    assert prof.recording.notices == ()
+
+
 def test_stolen_tasks_are_those_that_ran_elsewhere():
     with cluster() as client, Profiler() as prof:
         first, _ = (worker.address for worker in client.cluster.workers.values())

@@ -13,10 +13,10 @@ from hypothesis.extra import numpy as hnp
 
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.table import Table
-from dask_diag.storage import blocks, encoding
+from dask_diag.storage import blocks
 from dask_diag.storage.blocks import ByteReader, ByteWriter
-from dask_diag.storage.choices import Choices, TableChoices
-from dask_diag.storage.encoding import NotStorableError, decode_table, encode_table
+from dask_diag.storage.encoding import NotStorableError, decode_table, encode_table, floats, integers
+from dask_diag.storage.encoding.choices import Choices, TableChoices
 
 from .recordings import assert_same_table
 
@@ -284,8 +284,9 @@ def task_like(rng, rows=600):
 
 def test_a_later_chunk_needs_no_search_and_is_as_small(monkeypatch):
     searches = []
-    original = encoding._best_base
-    monkeypatch.setattr(encoding, "_best_base", lambda *a: searches.append(a) or original(*a))
+    original = integers.best_base
+    for module in (integers, floats):
+        monkeypatch.setattr(module, "best_base", lambda *a: searches.append(a) or original(*a))
     choices, second = Choices(), task_like(RNG)
     encoded(task_like(RNG), choices.of_table("tasks"))
     assert searches
@@ -307,7 +308,7 @@ def test_what_was_chosen_is_forgotten_every_now_and_then():
 
 
 def test_what_is_written_over_soon_is_not_searched_for_a_shorter_form(monkeypatch):
-    monkeypatch.setattr(encoding, "_best_base", None)
+    monkeypatch.setattr(integers, "best_base", None)
     assert_comes_back(task_like(RNG, 256), Choices(256).of_table("tasks"))
     with pytest.raises(TypeError):
         encoded(task_like(RNG, 257), Choices(256).of_table("tasks"))

@@ -12,7 +12,7 @@ import yaml
 
 import dask_diag
 
-HOUSE = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[1]
 # Names that differ between the two kinds of package.
 CONDA = {"dask": "dask-core"}
 
@@ -20,20 +20,20 @@ CONDA = {"dask": "dask-core"}
 @pytest.fixture(scope="module")
 def settings():
     parser = configparser.ConfigParser(interpolation=None)
-    parser.read(HOUSE / "setup.cfg", encoding="utf-8")
+    parser.read(ROOT / "setup.cfg", encoding="utf-8")
     return parser
 
 
 @pytest.fixture(scope="module")
 def recipe():
-    text = (HOUSE / "recipe" / "meta.yaml").read_text(encoding="utf-8")
+    text = (ROOT / "recipe" / "meta.yaml").read_text(encoding="utf-8")
     template = jinja2.Environment(undefined=jinja2.StrictUndefined).from_string(text)
     return yaml.safe_load(template.render(PYTHON="python"))
 
 
 @pytest.fixture(scope="module")
 def citation():
-    return yaml.safe_load((HOUSE / "CITATION.cff").read_text(encoding="utf-8"))
+    return yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
 
 
 def requirements(lines):
@@ -45,7 +45,7 @@ def requirements(lines):
 def test_one_version(recipe, citation):
     assert recipe["package"]["version"] == dask_diag.__version__
     assert citation["version"] == dask_diag.__version__
-    changelog = (HOUSE / "CHANGELOG.rst").read_text(encoding="utf-8")
+    changelog = (ROOT / "CHANGELOG.rst").read_text(encoding="utf-8")
     (first, *_) = re.findall(r"^(\d+\.\d+\.\d+) \(.*\)\n-+$", changelog, re.MULTILINE)
     assert first == dask_diag.__version__
 
@@ -62,7 +62,7 @@ def test_the_recipe_has_the_commands_and_the_license(settings, recipe):
     (script,) = settings["options.entry_points"]["console_scripts"].strip().splitlines()
     assert recipe["build"]["entry_points"] == [script]
     assert recipe["about"]["license"] == settings["metadata"]["license"]
-    assert (HOUSE / recipe["about"]["license_file"]).is_file()
+    assert (ROOT / recipe["about"]["license_file"]).is_file()
     assert set(recipe) == {
         "package",
         "source",
@@ -80,7 +80,7 @@ def test_the_citation_is_complete(settings, citation):
 
 def test_every_file_that_is_no_code_is_in_the_wheel(settings):
     patterns = settings["options.package_data"]["dask_diag"].replace(",", " ").split()
-    package = HOUSE / "dask_diag"
+    package = ROOT / "dask_diag"
     packed = {file for pattern in patterns for file in package.glob(pattern)}
     data = {
         file

@@ -299,9 +299,9 @@ def test_processes_need_no_gil_and_take_time_to_start():
 
 
 def test_processes_start_as_those_of_the_recording_did():
-    work = replace(next(iter(Simulator(spinning(0))._works.values())), startup=(0.5, 0.4))
+    work = replace(next(iter(Simulator(spinning(0)).facts.works.values())), startup=(0.5, 0.4))
     simulator = Simulator(spinning(0))
-    simulator._works = {"c": work}
+    simulator.facts.works = {"c": work}
     predicted = simulator.simulate(scheduler="processes", chunksize=1).seconds
     assert predicted == pytest.approx(5.5, abs=0.01)
 

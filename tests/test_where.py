@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from dask_diag import Finding, Where, export, findings, report, summary
-from dask_diag.analysis import simulation
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.where import MOST_INTERVALS, merged_intervals, where_of_tasks
+from dask_diag.analysis.simulation import computation
 from dask_diag.views.findings import location
 
 from .test_finding_thresholds import Task, chain, run, two_at_once, with_waits
@@ -98,10 +98,8 @@ def test_seconds_saved_are_the_difference_of_two_simulations():
 
 def test_each_change_is_simulated_once(monkeypatch):
     replays = []
-    replay = simulation.simulator.replay
-    monkeypatch.setattr(
-        simulation.simulator, "replay", lambda *args: replays.append(1) or replay(*args)
-    )
+    replay = computation.replay
+    monkeypatch.setattr(computation, "replay", lambda *args: replays.append(1) or replay(*args))
     analysis = Analysis(gil_bound())
     for _ in range(3):
         analysis.seconds_saved(remove={"gil-wait"})

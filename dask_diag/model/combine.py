@@ -46,6 +46,7 @@ def combined(parts: Sequence[Measurements]) -> dict[str, Any]:
         progress=_once(parts, [part.progress for part in parts], {}),
         workers=_once(parts, [part.workers for part in parts], {}),
         other_tasks=_once(parts, [part.other_tasks for part in parts], {}),
+        worker_events=_once(parts, [part.worker_events for part in parts], {}),
         threads=_once(parts, [part.threads for part in parts], {}),
         tasks=tasks,
         resources=resources,

@@ -38,6 +38,7 @@ __all__ = [
     "Threads",
     "Transfers",
     "Waits",
+    "WorkerEvents",
     "Workers",
 ]
 
@@ -198,6 +199,12 @@ class OtherTasks(schema.OtherTasks, RecordingTable):
     __slots__ = ()
 
 
+class WorkerEvents(schema.WorkerEvents, RecordingTable):
+    """See `dask_diag.schema.WorkerEvents`."""
+
+    __slots__ = ()
+
+
 class Threads(schema.Threads, RecordingTable):
     """See `dask_diag.schema.Threads`."""
 
@@ -250,6 +257,7 @@ TABLES: Mapping[str, type[RecordingTable]] = {
     "pools": Pools,
     "workers": Workers,
     "other_tasks": OtherTasks,
+    "worker_events": WorkerEvents,
     "threads": Threads,
     "frames": Frames,
     "call_tree": CallTree,

@@ -8,17 +8,16 @@ from functools import partial
 from math import isnan
 from typing import TYPE_CHECKING
 
-from dask_diag.capture.cluster.recorder import ClusterRecorder
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.dask_internals import Graph
 from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.tasks.task_info import TaskInfo
-from dask_diag.profilers.base import TaskDiagnostic
+from dask_diag.profilers.on_clusters import OnClusters
+from dask_diag.profilers.task_diagnostic import TaskDiagnostic
 from dask_diag.schema import Outcome
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
+    from dask_diag.capture.cluster.formats import Wants
     from dask_diag.model.recording import Recording
     from dask_diag.profilers.wait_recorder import WaitRecorder
 
@@ -28,7 +27,7 @@ TaskData = namedtuple("TaskData", ("key", "task", "start_time", "end_time", "wor
 """A task that was done, as `Profiler.results` hold it."""
 
 
-class Profiler(TaskDiagnostic):
+class Profiler(OnClusters, TaskDiagnostic):
     """Profile computations task by task, on dask's local schedulers and on clusters.
 
     Each task's start, stop and CPU time are read on the thread that runs it, in whichever process
@@ -67,36 +66,15 @@ class Profiler(TaskDiagnostic):
             raise TypeError(f"waits: expected True or False, found {waits!r}")
         super().__init__()
         self._waits = self._wait_recorder() if waits else None
-        self.clusters = ClusterRecorder(self._fault)
         self._cluster_results = 0
 
     def clear(self) -> None:
         """Forget what was recorded, except of computations that are running now."""
         super().clear()
-        self.clusters.clear()
         self._cluster_results = 0
 
-    async def __aenter__(self) -> Self:
-        """Enter on the event loop of an asynchronous client."""
-        self.__enter__()
-        await self.clusters.joined()
-        return self
-
-    async def __aexit__(self, *args: object) -> None:
-        """Leave, and wait until all is pulled from clusters."""
-        self.__exit__(*args)
-        await self.clusters.finish()
-
-    def _is_on_a_cluster(self) -> bool:
-        return bool(self.clusters.logs)
-
-    def _activate(self) -> None:
-        super()._activate()
-        self._guarded("to join clusters", self.clusters.start)
-
-    def _deactivate(self) -> None:
-        self._guarded("to leave clusters", self.clusters.stop)
-        super()._deactivate()
+    def _wants(self) -> Wants:
+        return {"tasks": True}
 
     @property
     def results(self) -> list[TaskData]:
@@ -121,27 +99,19 @@ class Profiler(TaskDiagnostic):
     @property
     def recording(self) -> Recording:
         """The tasks of all computations so far, those in flight included."""
-        recording = self._of_this_process()
-        if not self.clusters.logs:
-            return recording
-        from dask_diag.builders.cluster import with_clusters
-
-        self.clusters.pull()
-        return with_clusters(recording, self.clusters.logs)
-
-    def _of_this_process(self) -> Recording:
         from dask_diag.builders.progress import progress_tables
         from dask_diag.builders.recording import build_recording
         from dask_diag.builders.tasks import tasks_tables
 
         computations = self.session.snapshots()
-        return build_recording(
+        recording = build_recording(
             self.session,
             computations,
             self.notices(),
             **tasks_tables(computations),
             **progress_tables(self.session),
         )
+        return self._with_clusters(recording)
 
     @property
     def metrics(self) -> dict[tuple[str, str, str, str], float]:
@@ -179,7 +149,6 @@ class Profiler(TaskDiagnostic):
         why_not = self._waits.why_not if self._waits else ""
         if why_not:
             notices.append(f"waits=True: what tasks waited for is not recorded: {why_not}")
-        notices += [text for log in self.clusters.logs for text in log.notices()]
         return notices
 
     def _results_of(self, computation: ComputationSnapshot) -> list[TaskData]:

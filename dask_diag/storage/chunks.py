@@ -11,8 +11,8 @@ from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table, stack
 from dask_diag.model.tables import TABLES
 from dask_diag.storage.blocks import ByteReader, ByteWriter
-from dask_diag.storage.choices import Choices
 from dask_diag.storage.encoding import NotStorableError, Spec, decode_table, encode_table
+from dask_diag.storage.encoding.choices import Choices
 
 __all__ = ["Chunk", "decode_chunk", "encode_chunk", "joined"]
 

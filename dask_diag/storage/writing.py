@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from dask_diag.atomic_files import atomic_file, check_target, os_errors_as
 from dask_diag.errors import RecordingFileError
 from dask_diag.storage import zip_stream
-from dask_diag.storage.choices import Choices
 from dask_diag.storage.chunks import encode_chunk
 from dask_diag.storage.encoding import NotStorableError
+from dask_diag.storage.encoding.choices import Choices
 from dask_diag.storage.locking import close, create_locked, locked
 from dask_diag.storage.zip_stream import ABOUT, CHUNK, PROVISIONAL, Entry
 

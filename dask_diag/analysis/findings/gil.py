@@ -35,12 +35,13 @@ BLOCKS_A_TASK = 4.0
 LEAST_OF_ONE_CPU = 0.6
 MOST_OF_ONE_CPU = 1.25
 """How many CPUs tasks use if they share the GIL."""
+MORE_PROCESSES = "Client(n_workers=..., threads_per_worker=1)"
 RELEASE = "use code that releases the GIL in these functions, as NumPy does on whole arrays"
 
 
 def gil_bound(analysis: Analysis) -> Finding | None:
     """Threads that wait for the GIL."""
-    if "threads" not in analysis.schedulers or analysis.share_at_once < AT_ONCE:
+    if not analysis.schedulers & {"threads", "distributed"} or analysis.share_at_once < AT_ONCE:
         return None
     waited = analysis.seconds_waited
     lost = waited.get(Activity.GIL_WAIT, 0.0) if waited else _non_cpu_of_turns(analysis)
@@ -75,6 +76,8 @@ def gil_bound(analysis: Analysis) -> Finding | None:
 
 def _remedy(analysis: Analysis, wait: str) -> str:
     """Worker processes, if they are predicted to help; else why not, and what else may."""
+    if analysis.on_cluster:
+        return f"{RELEASE}; or run more worker processes with fewer threads each: {MORE_PROCESSES}"
     known = analysis.simulator.result_sizes is not None
     # Where sizes are not known, the best case: there is nothing to move.
     saved = analysis.seconds_saved(

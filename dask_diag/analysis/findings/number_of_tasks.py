@@ -90,7 +90,7 @@ def chunks_too_large(analysis: Analysis) -> Finding | None:
         cpu = np.nansum(analysis.recording.tasks.thread_cpu[occupancy.tasks.rows])
         ran = float(np.diff(occupancy.times)[occupancy.busy > 0].sum())
         # More tasks than CPUs compute no faster.
-        even = max(seconds_of_tasks.sum() / occupancy.workers, cpu / analysis.cpus)
+        even = max(seconds_of_tasks.sum() / occupancy.workers, cpu / analysis.cpus_for_tasks)
         lost += max(ran - float(even), 0.0)
         large[occupancy.tasks.rows[of_work]] = True
         most_workers = max(most_workers, occupancy.workers)

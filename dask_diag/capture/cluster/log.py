@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from dask_diag.capture.cluster.formats import Facts, Reply, SentBatch
+from dask_diag.capture.cluster.formats import Facts, Reply, SentBatch, Wants
 from dask_diag.capture.tasks.keys import Keys
 from dask_diag.capture.tasks.metered import Metric
 
 __all__ = ["Batch", "ClusterComputation", "ClusterLog", "ClusterWorker"]
+
+
+_CONTENT: tuple[Literal["ids", "transfers", "others", "processes", "events"], ...] = (
+    *("ids", "transfers", "others"),
+    *("processes", "events"),
+)
+"""What of a batch is to be looked at later: the remainder is taken at once."""
 
 
 class Batch(NamedTuple):
@@ -33,6 +40,11 @@ class Batch(NamedTuple):
     others : bytes
         Of each task of a client that is not recorded: the number of its worker, start and stop, as
         64-bit floats.
+    processes : sequence
+        The number of a worker, and samples of its processes: see `formats.PROCESS`.
+    events : sequence
+        Of each time that a worker paused, or moved results to disk or back: its number, which of
+        these, start, stop, and bytes.
     """
 
     ids: bytes
@@ -42,10 +54,16 @@ class Batch(NamedTuple):
     details: Mapping[int, tuple[str, Sequence[Metric], str]]
     transfers: Sequence[tuple[int, int, int, float, float, int]]
     others: bytes
+    processes: Sequence[tuple[int, bytes]]
+    events: Sequence[tuple[int, str, float, float, float]]
 
 
 class ClusterComputation(NamedTuple):
-    """A computation, as the scheduler described it last; times are the scheduler's."""
+    """A computation, as the scheduler described it last; times are the scheduler's.
+
+    Of its `total` tasks those are `done` whose result is there; `seconds`, and `cpu` of them, are
+    what these took. They are counted where someone shows them.
+    """
 
     number: int
     name: str
@@ -54,6 +72,12 @@ class ClusterComputation(NamedTuple):
     start: float
     stop: float | None
     workers: int
+    scheduler_cpu: float
+    total: int
+    done: int
+    failed: int
+    seconds: float
+    cpu: float
 
 
 class ClusterWorker(NamedTuple):
@@ -77,8 +101,13 @@ class ClusterLog:
 
     Attributes
     ----------
-    scheduler : str
-        The id of the scheduler.
+    wants : Wants
+        What is collected.
+    scheduler, address, pid : str, str, int
+        The id of the scheduler, where it is, and its process.
+    below : set of int
+        The numbers of the workers whose process is this one or descends from it; the scheduler's
+        is `formats.SCHEDULER`.
     offset, error : float
         What to add to a time of this process to get the scheduler's, and how wrong that may be.
     batches : list of Batch
@@ -94,8 +123,11 @@ class ClusterLog:
     has_ended : bool
     """
 
-    def __init__(self) -> None:
-        self.scheduler = ""
+    def __init__(self, wants: Wants) -> None:
+        self.wants = wants
+        self.scheduler = self.address = ""
+        self.pid = 0
+        self.below: set[int] = set()
         self.offset = self.error = 0.0
         self.batches: list[Batch] = []
         self.computations: dict[int, ClusterComputation] = {}
@@ -116,7 +148,7 @@ class ClusterLog:
                 self.computations[values[0]] = ClusterComputation(*values)
             for facts in sent["workers"]:
                 self.workers[facts[0]] = ClusterWorker(*facts)
-            if sent["ids"] or sent["transfers"] or sent["others"]:
+            if any(sent[name] for name in _CONTENT):
                 self.batches.append(_batch_of(sent))
         self.clients = list(reply.get("clients", self.clients))
         self.faults = dict(reply.get("faults", self.faults))
@@ -154,11 +186,20 @@ class ClusterLog:
         for worker in workers:
             if worker.facts and not worker.facts.get("measured"):
                 reasons.setdefault(str(worker.facts.get("reason")), []).append(worker.host)
+        what = _not_known(self.wants)
         return [
             f"{len(hosts):,} of {len(workers):,} workers (hosts {', '.join(sorted(set(hosts)))}) "
-            f"did not measure: {reason}; of their tasks only distributed's own times are known"
+            f"did not measure: {reason}; {what}"
             for reason, hosts in reasons.items()
+            if what
         ]
+
+
+def _not_known(wants: Wants) -> str:
+    """What is not known of workers that do not measure."""
+    if wants.get("processes"):
+        return "their CPU and memory are not known"
+    return "of their tasks only distributed's own times are known" if wants.get("tasks") else ""
 
 
 def _batch_of(sent: SentBatch) -> Batch:
@@ -170,4 +211,6 @@ def _batch_of(sent: SentBatch) -> Batch:
         {row: (error, metrics, span) for row, (error, metrics, span) in sent["details"]},
         sent["transfers"],
         sent["others"],
+        sent["processes"],
+        sent["events"],
     )
