@@ -15,7 +15,13 @@ from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.table import Table
 from dask_diag.storage import blocks
 from dask_diag.storage.blocks import ByteReader, ByteWriter
-from dask_diag.storage.encoding import NotStorableError, decode_table, encode_table, floats, integers
+from dask_diag.storage.encoding import (
+    NotStorableError,
+    decode_table,
+    encode_table,
+    floats,
+    integers,
+)
 from dask_diag.storage.encoding.choices import Choices, TableChoices
 
 from .recordings import assert_same_table
