@@ -18,7 +18,7 @@ from dask_diag.analysis.simulation.facts import Facts
 from dask_diag.analysis.simulation.merge import merged
 from dask_diag.analysis.simulation.replay import Timeline, replay
 from dask_diag.analysis.simulation.result import Row
-from dask_diag.analysis.simulation.schedulers import under
+from dask_diag.analysis.simulation.schedulers import pool_start, under
 from dask_diag.analysis.simulation.work import Work
 from dask_diag.analysis.transfers import TRANSFERS
 from dask_diag.columns import FloatArray
@@ -95,11 +95,10 @@ class ComputationSimulator:
             changed = merged(changed, facts.functions(changed), change.merge)
         if change.scheduler not in (None, computation["scheduler"]):
             sizes = self._sizes[changed.rows]
-            changed = under(changed, change.scheduler, workers, sizes, facts.pool_start)
+            start = facts.pool_start or pool_start(changed, workers, computation["cpus"])
+            changed = under(changed, change.scheduler, workers, sizes, start)
         if change.chunksize is not None:
             changed = replace(changed, batch=change.chunksize)
-        if change.idle_machine:
-            changed = replace(changed, others=0.0)
         return changed
 
     def _with_other_tasks(self, work: Work, workers: int) -> Work:
@@ -125,6 +124,7 @@ class ComputationSimulator:
             cpu=cpu,
             gil=cpu * self._facts.gil[work.rows],
             pool_cpu=0.0 if is_idle else work.pool_cpu,
+            others=0.0 if self._change.idle_machine else work.others,
         )
 
     def _shares_of_tasks(self, work: Work, workers: int) -> dict[str, float]:

@@ -10,7 +10,7 @@ from dask_diag.analysis.simulation.calibration import works_of
 from dask_diag.analysis.simulation.changes import gil_shares, seconds_by_activity
 from dask_diag.analysis.simulation.replay import Timeline
 from dask_diag.analysis.simulation.result import Row
-from dask_diag.analysis.simulation.schedulers import POOL_START, result_sizes
+from dask_diag.analysis.simulation.schedulers import result_sizes
 from dask_diag.analysis.simulation.work import STEPS, Work
 from dask_diag.columns import FloatArray, IntArray
 from dask_diag.model.recording import Recording
@@ -63,8 +63,8 @@ class Facts:
 
     @cached_property
     def pool_start(self) -> float:
-        """Seconds in which worker processes start: as recorded, where some did; else typical."""
-        return max(max(work.startup, default=0.0) for work in self.works.values()) or POOL_START
+        """Seconds in which worker processes started; 0 if none did."""
+        return max(max(work.startup, default=0.0) for work in self.works.values())
 
     @cached_property
     def uses_processes(self) -> bool:

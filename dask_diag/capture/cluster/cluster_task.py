@@ -133,7 +133,7 @@ class ClusterTask(GraphNode):
         if error is not None:
             self.error = type(error).__name__
             self.rescheduled = self.error == "Reschedule"
-        self.sampled = sampled = self.end_sampling()
+        self.sampled = sampled = self.end_sampling(cpu)
         if error is None and not self.discarded:
             # Most tasks meter nothing: of those the row is all that is sent.
             is_alone = self.metered is None and not sampled
@@ -145,8 +145,8 @@ class ClusterTask(GraphNode):
         """What a subclass has sampled of a task that still runs; called from another thread."""
         return ()
 
-    def end_sampling(self) -> Sampled | tuple[()]:
-        """What a subclass has sampled; called when the task has stopped."""
+    def end_sampling(self, cpu: float) -> Sampled | tuple[()]:
+        """What a subclass has sampled; called when the task has stopped, after so much CPU."""
         return ()
 
     def metrics(self) -> list[Metric]:

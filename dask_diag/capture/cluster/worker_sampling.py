@@ -23,38 +23,38 @@ class WorkerSampling:
 
     Attributes
     ----------
-    probes : dict
-        By their types; empty if nothing is sampled.
+    probes : list
+        Empty if nothing is sampled.
     """
 
     def __init__(self, fault: Callable[[str, BaseException], None]) -> None:
-        self.probes: dict[type, Probe] = {}
+        self.probes: list[Probe] = []
         self._fault = fault
         self._subscriptions: list[Subscription] = []
 
     def change(self, stacks: Sequence[float], waits: bool) -> None:
         """From now on sample stacks, by interval and cycle if any, and waits, or none of them."""
         self.stop()
-        probes: dict[type, Probe] = {}
+        probes: list[Probe] = []
         if stacks:
-            probes[StackProbe] = StackProbe(*stacks)
+            probes.append(StackProbe(*stacks))
             keep_code()
         if waits:
             why_not = why_not_here()
             if why_not:
                 self._fault("recording waits", RuntimeError(why_not))
             else:
-                probes[WaitProbe] = WaitProbe()
+                probes.append(WaitProbe())
         self._subscriptions = [
-            sampler.add(probe.sample, probe.interval, self._failed) for probe in probes.values()
+            sampler.add(probe.sample, probe.interval, self._failed) for probe in probes
         ]
         self.probes = probes
 
     def stop(self) -> None:
         """Sample nothing."""
-        if StackProbe in self.probes:
+        if any(isinstance(probe, StackProbe) for probe in self.probes):
             forget_code()
-        self.probes = {}
+        self.probes = []
         for subscription in self._subscriptions:
             sampler.remove(subscription)
         self._subscriptions = []

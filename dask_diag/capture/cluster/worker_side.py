@@ -184,7 +184,11 @@ class WorkerSide:
         if runs_in_thread is None:
             # As the worker itself decides.
             runs_in_thread = self._is_of_threads[executor] = "ThreadPoolExecutor" in str(executor)
-        if isinstance(task, GraphNode) and (runs_in_thread or task.is_coro):
+        if key in self._worker.state.actors:
+            self._log(("unmeasured", key, "actor"))
+        if not (runs_in_thread or getattr(task, "is_coro", False)):
+            self._log(("unmeasured", key, "executor"))
+        elif isinstance(task, GraphNode):
             probes = self._sampling.probes
             self._tasks[key] = state.run_spec = (
                 ProbedClusterTask(state, task, self._clock, probes)

@@ -23,7 +23,7 @@ from dask_diag.views.report.sections import SECTIONS, Section
 from dask_diag.views.sources import Sources, recording_of
 from dask_diag.views.theme.page import look_of_figures, page_of, script, template
 
-__all__ = ["report", "write_report"]
+__all__ = ["report", "report_page", "write_report"]
 
 _FRAME = "report/report.html"
 
@@ -77,11 +77,13 @@ def report(
 
 def write_report(analysis: Analysis, path: Path, mode: str | None = None) -> Path:
     """Write the page of `report` about a recording whose facts may be known already."""
-    write_text(path, _page(analysis, Resources(mode=mode or "inline")))
+    write_text(path, report_page(analysis, mode))
     return path
 
 
-def _page(analysis: Analysis, resources: Resources) -> str:
+def report_page(analysis: Analysis, mode: str | None = None) -> str:
+    """The page of `report`, as text."""
+    resources = Resources(mode=mode or "inline")
     try:
         return _rendered(analysis, _sections(analysis), resources)
     except Exception:
@@ -94,7 +96,8 @@ def _page(analysis: Analysis, resources: Resources) -> str:
 
 def _sections(analysis: Analysis) -> list[_Made]:
     figures = Figures(analysis)
-    return [_made(section, analysis, figures) for section in SECTIONS]
+    made = [(section, _made(section, analysis, figures)) for section in SECTIONS]
+    return [one for section, one in made if one.parts or one.error or not section.is_optional]
 
 
 def _rendered(analysis: Analysis, sections: list[_Made], resources: Resources) -> str:
