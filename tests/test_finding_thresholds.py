@@ -368,6 +368,22 @@ def test_larger_chunks_are_not_advised_where_few_tasks_are_independent():
     assert finding.seconds_lost == pytest.approx(75 * step)
 
 
+# The overhead is 30% of the time; if others had the CPU for 60% of what tasks needed, 15% are left.
+@pytest.mark.parametrize(("others", "is_found"), [(0.0, True), (0.5, True), (0.8, False)])
+def test_overhead_in_which_other_programs_had_the_cpu_does_not_count(others, is_found):
+    recording = tasks_with_overhead(100, 0.007, 0.003)
+    tasks = {name: recording.tasks[name] for name in recording.tasks.columns}
+    took = recording.tasks.stop - recording.tasks.start
+    tasks |= {"thread_cpu": took * (1 - others), "thread_noncpu": took * others}
+    columns = {name: recording.computations[name] for name in recording.computations.columns}
+    shared = replace(
+        recording,
+        tasks=filled_table("tasks", tasks),
+        computations=filled_table("computations", {**columns, "others_cpu": [1.0 * others]}),
+    )
+    assert ("tasks-too-small" in found(with_waits(shared, "cpu-wait"))) == is_found
+
+
 def test_the_advised_size_leaves_a_twentieth_of_overhead():
     finding = found(tasks_with_overhead(200, 0.001, 0.003))["tasks-too-small"]
     # 3 ms are 5% of 60 ms, so 57 ms of work.
