@@ -731,6 +731,8 @@ def test_thread_oversubscription(arguments, severity):
         assert finding.seconds_lost == pytest.approx(arguments.get("waited", 0.12))
         assert "OPENBLAS_NUM_THREADS=1" in finding.advice
         assert ("find out which library" in finding.advice) == (arguments.get("name") == "")
+        is_known = arguments.get("name") != "" and arguments.get("activity", "") is not None
+        assert finding.kind == ("about" if is_known else "at most")
 
 
 def test_thread_oversubscription_needs_cpu_time_of_the_pool():
