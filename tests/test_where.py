@@ -12,6 +12,7 @@ import pytest
 from dask_diag import Finding, Where, export, findings, report, summary
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.where import MOST_INTERVALS, merged_intervals, where_of_tasks
+from dask_diag.errors import DiagnosticError
 from dask_diag.views.findings import location
 
 from .test_finding_thresholds import Task, chain, run, two_at_once, with_waits
@@ -105,6 +106,8 @@ def test_each_change_is_simulated_once():
 def test_what_cannot_be_simulated_is_not_known(monkeypatch):
     damaged = run([Task(0, 1, depends_on=(1,)), Task(1, 2, depends_on=(0,))])
     assert math.isnan(Analysis(damaged).seconds_saved(workers=4))
+    with pytest.raises(DiagnosticError, match="dependencies are damaged"):
+        findings(damaged)
     # Three tasks as recorded and with a change are six; what was simulated takes no time again.
     monkeypatch.setattr("dask_diag.analysis.analysis.MOST_SIMULATED", 6)
     few, many = Analysis(run(chain(2))), Analysis(run(chain(3)))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from toolz import concat, unique
 
 from dask_diag.analysis.activities import activities
 from dask_diag.analysis.grouping import rows_by
@@ -185,7 +186,7 @@ def _changes(before: list[dict[str, float]], after: list[dict[str, float]]) -> l
     """One for each name in any of the runs; where it is missing it took no time."""
     return [
         _Change(name, *(np.array([run.get(name, 0.0) for run in side]) for side in (before, after)))
-        for name in dict.fromkeys(name for run in (*before, *after) for name in run)
+        for name in unique(concat([*before, *after]))
     ]
 
 

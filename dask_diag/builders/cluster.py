@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 from time import perf_counter
 
 import numpy as np
+from toolz import merge_with
 
 from dask_diag.builders.chunks import Tables, Taken
 from dask_diag.builders.cluster_log import LogTables
@@ -28,7 +29,7 @@ class ClusterTables:
 
     def take(self, logs: Sequence[ClusterLog], position: int, now: float) -> Taken:
         """What is new, of which the first task is to be at `position`; and what may change."""
-        new: dict[str, list[Table]] = {}
+        new: list[Tables] = []
         unfinished: list[Table] = []
         for log in logs:
             part = self._parts.setdefault(id(log), LogTables(log, self._events))
@@ -36,10 +37,9 @@ class ClusterTables:
             position += len(taken["tasks"])
             finished, running = part.take_computations(now)
             unfinished.append(running)
-            for name, table in {**taken, "computations": finished}.items():
-                new.setdefault(name, []).append(table)
+            new.append({**taken, "computations": finished})
         return (
-            {name: stack(parts) for name, parts in new.items()},
+            merge_with(stack, new),
             {
                 "computations": stack([*unfinished, tables.Computations.empty()]),
                 "workers": cluster_workers_table(logs),
@@ -48,11 +48,8 @@ class ClusterTables:
 
     def take_all(self, logs: Sequence[ClusterLog], now: float) -> Tables:
         """Everything, new or not."""
-        new, provisional = self.take(logs, 0, now)
-        return {
-            name: stack([part[name] for part in (new, provisional) if name in part])
-            for name in {**new, **provisional}
-        }
+        everything: Tables = merge_with(stack, *self.take(logs, 0, now))
+        return everything
 
 
 def with_clusters(recording: Recording, logs: Sequence[ClusterLog]) -> Recording:

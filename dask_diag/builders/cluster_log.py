@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from toolz import merge_with
 
 from dask_diag.builders.chunks import Tables
 from dask_diag.builders.cluster_rows import metrics_of, others_of, transfers_of
@@ -50,9 +51,8 @@ class LogTables:
             *("tasks", "dependencies", "metrics", "transfers"),
             *("other_tasks", "worker_events"),
         )
-        return {
-            name: stack([TABLES[name].empty(), *(part[name] for part in parts)]) for name in names
-        }
+        made: Tables = merge_with(stack, {name: TABLES[name].empty() for name in names}, *parts)
+        return made
 
     def take_computations(self, now: float) -> tuple[Table, Table]:
         """The computations that are done and were not taken before, and those that run."""

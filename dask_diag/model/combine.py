@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from toolz import valmap
 
 from dask_diag.columns import BoolArray, Categorical, IntArray
 from dask_diag.model.combine_resources import combined_resources, runs_of
@@ -130,7 +131,7 @@ def _combined_tasks(
         for name, columns in REFERENCES.items():
             references[name].append(_moved(getattr(part, name), columns, mask, position))
         before += int(mask.sum())
-    return stack(tables), {name: stack(tables) for name, tables in references.items()}
+    return stack(tables), valmap(stack, references)
 
 
 def _moved(table: Table, columns: tuple[str, ...], mask: Mask, position: IntArray) -> Table:

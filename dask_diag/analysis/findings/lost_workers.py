@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from toolz import groupby
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.cluster_occupancy import rows_of_workers
@@ -114,9 +115,8 @@ def _left(analysis: Analysis) -> list[Lost]:
 def _runs_after_others(analysis: Analysis, ok: BoolArray) -> dict[str, list[int]]:
     """The rows of further attempts that brought a result, by key."""
     tasks = analysis.recording.tasks
-    runs: dict[str, list[int]] = {}
-    for row in np.flatnonzero(ok & (tasks.attempt > 1)).tolist():
-        runs.setdefault(tasks.key[row], []).append(row)
+    again = np.flatnonzero(ok & (tasks.attempt > 1)).tolist()
+    runs: dict[str, list[int]] = groupby(tasks.key.__getitem__, again)
     return runs
 
 

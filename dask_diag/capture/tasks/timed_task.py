@@ -48,6 +48,8 @@ class TimedTask(GraphNode):
     task once the scheduler has collected its result: a new one for each would cost more than
     everything else that is done for a task.
 
+    `cpu_before` are the CPU seconds of its thread as it started.
+
     The CPU clock is read inside the two readings of the wall clock, so that CPU seconds lie within
     wall seconds.
     """
@@ -55,6 +57,7 @@ class TimedTask(GraphNode):
     __slots__ = (
         "computation",
         "cpu",
+        "cpu_before",
         "error",
         "metered",
         "start",
@@ -71,6 +74,7 @@ class TimedTask(GraphNode):
     start: float | None
     stop: float | None
     cpu: float
+    cpu_before: float
     thread: int
     metered: Metered | None
     error: str
@@ -86,8 +90,10 @@ class TimedTask(GraphNode):
 
     def __call__(self, values: object = ()) -> Any:
         """Run the task and read the clocks around it."""
-        self.start = perf_counter()
-        cpu = thread_time()
+        start = perf_counter()
+        self.cpu_before = cpu = thread_time()
+        # Last, for those that sample the task: it has started.
+        self.start = start
         try:
             result = self.task(values)
         except BaseException as error:
