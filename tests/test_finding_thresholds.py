@@ -192,6 +192,24 @@ def test_processes_are_not_advised_where_data_or_their_start_takes_longer(count,
     assert "release" in advice
 
 
+@pytest.mark.parametrize(("size", "is_advised"), [(1000.0, True), (100 * MB, False)])
+def test_sizes_of_results_that_tasks_have_are_used(size, is_advised):
+    recording = tasks_that_hold_the_gil()
+    columns = {name: recording.tasks[name] for name in recording.tasks.columns}
+    sized = filled_table("tasks", {**columns, "nbytes": [size] * len(recording.tasks)})
+    advice = found(replace(recording, tasks=sized))["gil-bound"].advice
+    assert ("scheduler='processes', predicted to save" in advice) == is_advised
+    assert ("worker processes do not help" in advice) != is_advised
+
+
+def test_sizes_of_few_results_are_not_enough():
+    recording = tasks_that_hold_the_gil()
+    columns = {name: recording.tasks[name] for name in recording.tasks.columns}
+    some = np.where(np.arange(len(recording.tasks)) < 30, 1000.0, np.nan)
+    sized = replace(recording, tasks=filled_table("tasks", {**columns, "nbytes": some}))
+    assert "CacheProfiler" in found(sized)["gil-bound"].advice
+
+
 def test_where_result_sizes_are_not_known_advice_says_how_much_may_pass():
     advice = found(tasks_that_hold_the_gil())["gil-bound"].advice
     assert "scheduler='processes' if tasks pass each other less than" in advice
