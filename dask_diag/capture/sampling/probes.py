@@ -33,11 +33,11 @@ class SampledTask(Protocol):
     metered: Metered | None
 
     @property
-    def key(self) -> Any:
+    def key(self) -> Hashable:
         """Its key."""
 
     @property
-    def task(self) -> Any:
+    def task(self) -> object:
         """The task itself."""
 
     @property
