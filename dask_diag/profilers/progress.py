@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from math import isnan
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from dask.utils import format_time
 
@@ -17,6 +18,7 @@ from dask_diag.capture.system.own_threads import OwnThread
 from dask_diag.capture.tasks.task_row import ROW
 from dask_diag.profilers.cluster_bars import ClusterBars, ClusterProgress
 from dask_diag.profilers.on_clusters import OnClusters
+from dask_diag.profilers.progress_output import ProgressOutput
 from dask_diag.profilers.task_diagnostic import TaskDiagnostic
 from dask_diag.validation import number
 
@@ -155,18 +157,12 @@ class ProgressBar(OnClusters, TaskDiagnostic):
         self._width = int(number("width", width, "characters", above=1, or_equal=True))
         least = number("dt", dt, "seconds between updates", above=0, or_equal=True)
         self._dt = max(least, _SHORTEST_UPDATE)
-        if out is not None and not hasattr(out, "write"):
-            raise TypeError(f"out: expected a file open for writing text, found {out!r}")
-        self._out = out
+        self._output = ProgressOutput(out, partial(self._fault, "to write the bar"))
         self._label = " ".join(str(label or "").split())
         self._bars: dict[int, _Running] = {}
         self._count = 0
         self._cluster_bars = ClusterBars()
         self._shown: dict[int, _Shown] = {}
-        # Of what is written last: no lock is taken, and nothing is waited for, while it is held.
-        self._writing = threading.RLock()
-        self._drawn = 0
-        self._displayed: Any = None
         self._timer: _Timer | None = None
         self.last_duration: float = 0
 
@@ -217,7 +213,7 @@ class ProgressBar(OnClusters, TaskDiagnostic):
                 failed = sys.exc_info()[1] is not None
                 done = bar.computation.share_done() if failed else 1.0
                 line = self._line(bar.name, done, self.last_duration, bar.share.read())
-                self._write(line + (" failed" if failed else ""), final=True)
+                self._output.write(line + (" failed" if failed else ""), final=True)
 
     def _redraw(self) -> None:
         with self._lock:
@@ -228,18 +224,18 @@ class ProgressBar(OnClusters, TaskDiagnostic):
         if not bars:
             return
         bar, now = bars[0], perf_counter()
-        if self._in_place():
+        if self._output.is_in_place():
             if now - bar.computation.start > self._minimum:
                 more = f" +{len(bars) - 1} more" if len(bars) > 1 else ""
                 done, elapsed = bar.computation.share_done(), now - bar.computation.start
-                self._write(self._line(bar.name, done, elapsed, bar.share.read()) + more)
+                self._output.write(self._line(bar.name, done, elapsed, bar.share.read()) + more)
             return
         for bar in bars:
             elapsed = now - bar.computation.start
             done = bar.computation.share_done()
             if self._is_due(bar.shown, done, elapsed):
                 line = self._line(bar.name, done, elapsed, bar.share.read())
-                self._write(line, final=True)
+                self._output.write(line, final=True)
 
     def _is_due(self, shown: _Shown, done: float, elapsed: float) -> bool:
         """Whether another whole line is to be written."""
@@ -266,16 +262,18 @@ class ProgressBar(OnClusters, TaskDiagnostic):
                 self._shown.pop(each.number, None)
                 self.last_duration = each.elapsed
                 if each.elapsed >= self._minimum:
-                    self._write(f"{self._cluster_line(each)} {each.ending}".rstrip(), final=True)
-        if self._in_place():
+                    self._output.write(
+                        f"{self._cluster_line(each)} {each.ending}".rstrip(), final=True
+                    )
+        if self._output.is_in_place():
             more = f" +{len(running) - 1} more" if len(running) > 1 else ""
             if running and running[0].elapsed > self._minimum:
-                self._write(self._cluster_line(running[0]) + more)
+                self._output.write(self._cluster_line(running[0]) + more)
             return
         for each in running:
             shown = self._shown.setdefault(each.number, _Shown(perf_counter() - each.elapsed))
             if self._is_due(shown, each.done, each.elapsed):
-                self._write(self._cluster_line(each), final=True)
+                self._output.write(self._cluster_line(each), final=True)
 
     def _cluster_line(self, progress: ClusterProgress) -> str:
         is_one = progress.number == 1 and not self._registered
@@ -291,49 +289,3 @@ class ProgressBar(OnClusters, TaskDiagnostic):
             f"{before}[{filled:<{self._width}}] | {int(100 * done)}% Completed | "
             f"{format_time(elapsed)}{cpu}{after}"
         )
-
-    def _stream(self) -> TextIO | None:
-        return sys.stdout if self._out is None else self._out
-
-    def _in_notebook(self) -> bool:
-        return type(self._stream()).__module__.startswith("ipykernel")
-
-    def _in_place(self) -> bool:
-        """Whether a line can be drawn over: on a terminal, and in a notebook."""
-        if self._in_notebook():
-            return True
-        stream = self._stream()
-        try:
-            return bool(stream is not None and stream.isatty())
-        except Exception:
-            return False
-
-    def _write(self, line: str, final: bool = False) -> None:
-        stream = self._stream()
-        if stream is None:
-            return
-        try:
-            with self._writing:
-                if self._in_notebook():
-                    self._display(line, final)
-                    return
-                if self._in_place():
-                    line, self._drawn = f"\r{line:<{self._drawn}}", len(line)
-                if final:
-                    line, self._drawn = line + "\n", 0
-                stream.write(line)
-                stream.flush()
-        except Exception as error:
-            self._fault("to write the bar", error)
-
-    def _display(self, line: str, final: bool) -> None:
-        """Show the line as a cell's output, and replace it from then on: also in the saved file."""
-        from IPython.display import display
-
-        data = {"text/plain": line}
-        if self._displayed is None:
-            self._displayed = display(data, raw=True, display_id=True)
-        else:
-            self._displayed.update(data, raw=True)
-        if final:
-            self._displayed = None
