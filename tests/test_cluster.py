@@ -329,6 +329,17 @@ def test_workers_that_come_and_go_count_while_they_are_there():
     assert_adds_up(prof.recording)
 
 
+def test_workers_that_were_there_before_the_block_joined_before_it():
+    before = time.perf_counter()
+    with cluster(workers=2) as client:
+        started = time.perf_counter()
+        time.sleep(0.05)
+        with Profiler() as prof:
+            client.submit(spin, 0.0).result()
+    for worker in prof.recording.workers.to_dicts():
+        assert before < worker["joined"] < started < prof.recording.start
+
+
 def test_a_client_that_is_made_and_closed_in_the_block():
     with Profiler() as prof:
         with cluster() as client:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -63,8 +64,9 @@ class RecordingTable(schema.Schema, Table):
     schema: ClassVar[Mapping[str, schema.Column[Any]]]
 
     @classmethod
+    @cache
     def empty(cls) -> Self:
-        """The table without rows."""
+        """The table without rows; there is one, as no table changes."""
         return cls({name: _no_values(column.kind) for name, column in cls.schema.items()})
 
     @classmethod

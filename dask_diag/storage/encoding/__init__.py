@@ -13,6 +13,7 @@ import numpy as np
 from dask_diag.columns import Categorical, PrefixStrings, Values
 from dask_diag.model.table import Table
 from dask_diag.storage.blocks import ByteReader, ByteWriter
+from dask_diag.storage.encoding.choices import TableChoices
 from dask_diag.storage.encoding.floats import decode_floats, encode_floats
 from dask_diag.storage.encoding.integers import (
     NUMBERS,
@@ -32,9 +33,9 @@ from dask_diag.storage.encoding.labels import (
 __all__ = ["NotStorableError", "Spec", "decode_table", "encode_table"]
 
 
-def encode_table(table: Table, out: ByteWriter) -> Spec:
+def encode_table(table: Table, out: ByteWriter, choices: TableChoices | None = None) -> Spec:
     """Append a table's bytes to `out`, and return the specification that decodes them."""
-    done, columns = ColumnsDone(len(table)), {}
+    done, columns = ColumnsDone(len(table), choices), {}
     for name in table.columns:
         try:
             columns[name] = _encode_column(name, table[name], done, out)

@@ -14,14 +14,15 @@ import numpy as np
 
 from dask_diag.columns import Array, FloatArray, IntArray
 from dask_diag.storage.blocks import ByteReader, ByteWriter
+from dask_diag.storage.encoding.choices import Prediction
 from dask_diag.storage.encoding.integers import (
-    FEW,
     ColumnsDone,
     Spec,
     best_base,
     bits_of,
     decode_integers,
     encode_integers,
+    is_constant,
 )
 
 __all__ = ["decode_floats", "encode_floats"]
@@ -32,11 +33,15 @@ SCALES = (1, 1_000_000_000)
 _LARGEST_COUNT = 2.0**62
 _SOURCES = 4
 """How many of the columns before may be what a column is the difference of."""
+_NO_WORSE = 2.0
+"""Bits of a value by which a prediction may be more wrong than it was in an earlier chunk."""
 
 
 def encode_floats(name: str, values: FloatArray, done: ColumnsDone, out: ByteWriter) -> Spec:
     """Append a column's bytes, and return the specification that decodes them."""
-    scale, sources = _best_prediction(values, done) if done.rows > FEW else (0, ())
+    bits = values.view(np.int64)
+    needs_search = not done.is_short and not is_constant(bits)
+    scale, sources = _prediction(name, values, done) if needs_search else (0, ())
     spec: Spec = {"kind": "floats", "scale": scale, "sources": sources, "error": None}
     if scale:
         count = _counted(values, scale)
@@ -44,7 +49,7 @@ def encode_floats(name: str, values: FloatArray, done: ColumnsDone, out: ByteWri
         predicted = _quotient(count, scale)
     else:
         predicted = _difference([done.floats[source] for source in sources])
-    error = values.view(np.int64) - predicted
+    error = bits - predicted
     if not scale or error.any():
         spec["error"] = encode_integers(name, error, "error", done, out)
     done.floats[name] = values
@@ -66,7 +71,34 @@ def decode_floats(name: str, spec: Spec, done: ColumnsDone, source: ByteReader) 
     return done.floats[name].astype(dtype, copy=False)
 
 
-def _best_prediction(values: FloatArray, done: ColumnsDone) -> tuple[int, Sequence[str]]:
+def _prediction(name: str, values: FloatArray, done: ColumnsDone) -> Prediction:
+    """What was best in an earlier chunk, if it is about as right in this one; or else a new one."""
+    known, at = done.choices.predictions, done.sample
+    if name in known:
+        prediction, bits_before = known[name]
+        is_possible = done.floats.keys() >= set(prediction[1])
+        most = bits_before + _NO_WORSE
+        if is_possible and _bits_of_error(values, prediction, at, done) <= most:
+            return prediction
+    prediction = _best_prediction(values, done)
+    known[name] = prediction, _bits_of_error(values, prediction, at, done)
+    return prediction
+
+
+def _bits_of_error(
+    values: FloatArray, prediction: Prediction, at: IntArray, done: ColumnsDone
+) -> float:
+    """How many bits, about, a value is off in a sample."""
+    (scale, sources), sample = prediction, values[at]
+    if scale:
+        predicted = _quotient(_counted(sample, scale), scale)
+    else:
+        predicted = _difference([done.floats[source][at] for source in sources])
+    error = sample.view(np.int64) - predicted
+    return float(bits_of(error[np.newaxis])[0]) if error.any() else 0.0
+
+
+def _best_prediction(values: FloatArray, done: ColumnsDone) -> Prediction:
     """The scale by which a column is nearly whole, or 0 and the columns that it is made of."""
     at = done.sample
     sample, previous = values[at], values[at - 1]

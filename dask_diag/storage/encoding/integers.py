@@ -16,9 +16,9 @@ import numpy as np
 
 from dask_diag.columns import Array, FloatArray, IntArray
 from dask_diag.storage.blocks import ByteReader, ByteWriter
+from dask_diag.storage.encoding.choices import Choices, TableChoices
 
 __all__ = [
-    "FEW",
     "NUMBERS",
     "ColumnsDone",
     "Kind",
@@ -29,14 +29,13 @@ __all__ = [
     "decode_numbers",
     "encode_integers",
     "encode_numbers",
+    "is_constant",
 ]
 
 Kind = str | int
 """What integers count: columns are compared with columns of the same kind."""
 Spec = dict[str, Any]
 
-FEW = 8
-"""Rows of a sample: with less, the search for a base takes longer than it saves."""
 NUMBERS = frozenset("biuf")
 """The kinds of NumPy arrays that can be stored."""
 VALUE, STEP, COLUMN = "", "+", "="
@@ -49,13 +48,19 @@ _NOISE = 200
 class ColumnsDone:
     """The columns of a table that were encoded or decoded, which later ones refer to."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, choices: TableChoices | None = None) -> None:
         if type(rows) is not int or rows < 0:
             raise ValueError(f"expected a number of rows, found {rows!r}")
         self.rows = rows
+        self.choices = choices or TableChoices(Choices.FEWEST)
         self.floats: dict[str, FloatArray] = {}
         # By kind and name, as nanoseconds are only compared with nanoseconds.
         self.integers: defaultdict[Kind, dict[str, IntArray]] = defaultdict(dict)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it has so few rows that a search takes longer than it saves."""
+        return self.rows <= self.choices.few
 
     @cached_property
     def sample(self) -> IntArray:
@@ -68,11 +73,11 @@ def encode_integers(
     name: str, values: IntArray, kind: Kind, done: ColumnsDone, out: ByteWriter
 ) -> Spec:
     """Append the bytes of integers, and return the specification that decodes them."""
-    group, at = done.integers[kind], done.sample
-    if done.rows <= FEW:
+    group = done.integers[kind]
+    if done.is_short or is_constant(values):
         group[name] = values
-        return _encode_few(values, out)
-    base = best_base(values[at], values[at - 1], at, group)[1]
+        return _encode_few(values, out) if done.is_short else _encode_constant(values, out)
+    at, base = done.sample, _base(name, values, kind, done)
     residual = values
     if base == STEP:
         residual = np.diff(values, prepend=values[:1])
@@ -84,7 +89,7 @@ def encode_integers(
     width = max(1, (int(positive.max(initial=0)).bit_length() + 7) // 8)
     planes = positive.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)[:, :width].T
     # Of 512 random bytes, 221 are different ones on average.
-    is_noise = [len(set(plane[at].tobytes())) > _NOISE for plane in planes]
+    is_noise = [len(set(sample.tobytes())) > _NOISE for sample in planes[:, at]]
     for plane, plain in zip(planes, is_noise, strict=True):
         out.append(plane.tobytes(), plain)
     group[name] = values
@@ -94,9 +99,19 @@ def encode_integers(
 
 def _encode_few(values: IntArray, out: ByteWriter) -> Spec:
     """All bytes of a few integers: to look for a shorter form would take longer than it saves."""
-    for plane in values.astype("<i8", copy=False).view(np.uint8).reshape(-1, 8).T:
-        out.append(plane.tobytes())
+    out.append(values.astype("<i8", copy=False).view(np.uint8).reshape(-1, 8).T.tobytes())
     return {"base": VALUE, "first": 0, "least": 0, "planes": [False] * 8}
+
+
+def is_constant(values: Array) -> bool:
+    """Whether all values are the same: it takes no search to find that nothing is left of them."""
+    return bool(values[0] == values[-1] and (values == values[0]).all())
+
+
+def _encode_constant(values: IntArray, out: ByteWriter) -> Spec:
+    # One plane of nothing, so that no small file makes its reader allocate endless rows.
+    out.append(bytes(len(values)))
+    return {"base": VALUE, "first": 0, "least": int(values[0]), "planes": [False]}
 
 
 def decode_integers(
@@ -119,11 +134,21 @@ def decode_integers(
     return values
 
 
+def _base(name: str, values: IntArray, kind: Kind, done: ColumnsDone) -> str:
+    """The base that was best in an earlier chunk, if it is there; or else in this one."""
+    group, bases = done.integers[kind], done.choices.bases
+    base = bases.get((kind, name))
+    if base is None or base.removeprefix(COLUMN) not in (VALUE, STEP, *group):
+        at = done.sample
+        base = bases[kind, name] = best_base(values[at], values[at - 1], at, group)[1]
+    return base
+
+
 def best_base(
     sample: IntArray, previous: IntArray, at: IntArray, group: Mapping[str, IntArray]
 ) -> tuple[float, str]:
     """The base that leaves least of a column, judged by a sample, and the bits that that takes."""
-    if len(sample) < FEW or (sample == sample[0]).all():
+    if not len(sample) or (sample == sample[0]).all():
         return 0.0, VALUE
     bases = [VALUE, STEP, *(COLUMN + name for name in group)]
     others = (sample - column[at] for column in group.values())
