@@ -16,7 +16,7 @@ from dask_diag.analysis.activities import cells, seconds_by_activity
 from dask_diag.analysis.cpu_accounting import cpu_of_scheduler, cpu_outside_tasks
 from dask_diag.analysis.critical_path import CriticalPath, critical_path
 from dask_diag.analysis.functions import by_function
-from dask_diag.analysis.grouping import counts_by
+from dask_diag.analysis.grouping import counts_by, rows_by
 from dask_diag.analysis.memory import memory_usage
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.phases import phases
@@ -265,8 +265,15 @@ class Analysis:
 
     @cached_property
     def cpus_for_tasks(self) -> float:
-        """CPUs that tasks could use; infinite on a cluster, of which they are not known."""
-        return math.inf if self.on_cluster else self.cpus
+        """CPUs that tasks could use; infinite on a cluster of which they are not known."""
+        if not self.on_cluster:
+            return self.cpus
+        workers = self.recording.workers
+        workers = workers.rows(~workers.address.where(""))
+        # Workers of a host share its CPUs.
+        hosts = rows_by(workers.host)
+        cpus = [int(workers.cpus[rows].max()) for rows in hosts.values()]
+        return float(sum(cpus)) if cpus and min(cpus) > 0 else math.inf
 
     def _seconds_with_more_than(self, tasks: int) -> float:
         return sum(float(np.diff(o.times)[o.busy > tasks].sum()) for o in self.occupancies)
