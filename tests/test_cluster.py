@@ -77,6 +77,27 @@ def test_what_tasks_give_to_distributeds_meter_is_recorded():
     assert prof.metrics["execute", "metered", "events", "events"] == 7
 
 
+def test_what_tasks_meter_has_its_unit_and_the_name_of_its_span():
+    def metered(n):
+        context_meter.digest_metric("events", n, "events")
+        context_meter.digest_metric("read", 10 * n, "bytes")
+        with context_meter.meter("wait"):
+            time.sleep(0.05)
+
+    with cluster() as client, Profiler() as prof:
+        with distributed_span("outer"), distributed_span("inner"):
+            futures = client.map(metered, [1, 2])
+        client.gather(futures)
+    recording = prof.recording
+    found = {(row["activity"], row["unit"]): 0.0 for row in recording.metrics.to_dicts()}
+    for row in recording.metrics.to_dicts():
+        found[row["activity"], row["unit"]] += row["value"]
+    assert found["events", "events"] == 3
+    assert found["read", "bytes"] == 30
+    assert found["wait", "seconds"] >= 0.1
+    assert set(recording.tasks.span.tolist()) == {"outer/inner"}
+
+
 def test_coroutines_that_take_turns_have_their_own_cpu():
     with cluster(workers=1, threads=2) as client, Profiler() as prof:
         client.gather([client.submit(spin_in_steps, 0.1), client.submit(spin_in_steps, 0.2)])

@@ -74,6 +74,8 @@ def with_clusters(
         stop=max(recording.stop, float(computations["stop"].max(initial=-np.inf))),
         epoch=recording.epoch,
         run_id=recording.run_id,
+        metric=recording.metric,
+        metric_unit=recording.metric_unit,
         computations=tables.Computations.of(computations),
         workers=tables.Workers.of(made["workers"]),
         **{name: TABLES[name].of(table) for name, table in chosen.items()},  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ from dask_diag.capture.cached_results import CACHED_RESULT, CachedResults, Cache
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.tasks.keys import Keys, NamesOfPlainKeys
 from dask_diag.columns import concatenate
+from dask_diag.model import tables
 from dask_diag.model.table import Table, stack
 
 __all__ = ["IncrementalCachedResults"]
@@ -32,9 +33,17 @@ class IncrementalCachedResults:
     columns_of_keys : callable
         Returns texts and functions of a computation's keys, up to the first of which they were not
         written before: they need not be made twice.
+    on_clusters : callable, optional
+        Returns those of clusters that are new.
     """
 
-    def __init__(self, results: ResultsOfComputations, columns_of_keys: ColumnsOfKeys) -> None:
+    def __init__(
+        self,
+        results: ResultsOfComputations,
+        columns_of_keys: ColumnsOfKeys,
+        on_clusters: Callable[[], Table] = tables.CachedResults.empty,
+    ) -> None:
+        self._on_clusters = on_clusters
         self._results = results
         self._columns_of_keys = columns_of_keys
         self._seen: set[int] = set()
@@ -48,11 +57,12 @@ class IncrementalCachedResults:
                 self._live.append(
                     _ResultsOfComputation(computation, results, self._columns_of_keys)
                 )
-        tables = [each.take() for each in self._live]
+        taken = [each.take() for each in self._live]
         self._live = [each for each in self._live if not each.has_ended]
         released, cached = (
-            stack([*(pair[which] for pair in tables), Table({})]) for which in (0, 1)
+            stack([*(pair[which] for pair in taken), Table({})]) for which in (0, 1)
         )
+        released = stack([released, self._on_clusters()])
         return {"cached_results": released}, {"cached_results": cached}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import namedtuple
-from collections.abc import Callable, Collection, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from functools import partial
 from math import isfinite, isnan
 from time import perf_counter
@@ -23,13 +23,17 @@ from dask_diag.capture.dask_internals import Graph, SchedulerState
 from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.tasks.task_info import TaskInfo
 from dask_diag.formatting import BYTES
-from dask_diag.profilers.base import Diagnostic
 from dask_diag.profilers.hook_cost import seconds_per_task
+from dask_diag.profilers.on_clusters import OnClusters
 from dask_diag.validation import text
 
 if TYPE_CHECKING:
+    from dask_diag.builders.cluster_results import ClusterResults
+    from dask_diag.capture.cluster.formats import Wants
+    from dask_diag.capture.cluster.log import ClusterLog
     from dask_diag.columns import FloatArray
     from dask_diag.model.recording import Recording
+    from dask_diag.model.table import Table
 
 __all__ = ["CacheData", "CacheProfiler", "ResultMetric"]
 
@@ -42,8 +46,10 @@ ResultMetric = Callable[[Any], Any]
 _NAN = float("nan")
 
 
-class CacheProfiler(Diagnostic):
+class CacheProfiler(OnClusters):
     """Profile the results that the scheduler caches in memory between tasks.
+
+    On a client of distributed: the results that are in the memory of its workers.
 
     Parameters
     ----------
@@ -67,6 +73,11 @@ class CacheProfiler(Diagnostic):
     Notes
     -----
     The work per task grows with the number of its inputs, not with what has been done or is cached.
+
+    On a cluster a result is there from when the scheduler knows it to be until no one needs it; one
+    that several workers have counts once. The metric is not called there: where it is in bytes,
+    they are those that distributed measures, and results count 1 without a metric. With any other
+    metric, those of clusters are left out.
     """
 
     draws = "cache"
@@ -111,7 +122,7 @@ class CacheProfiler(Diagnostic):
 
         now = perf_counter()
         cached_results = self.cached_results()
-        return build_recording(
+        recording = build_recording(
             self.session,
             [snapshot_of(computation) for computation, _ in cached_results],
             self.notices(),
@@ -121,6 +132,27 @@ class CacheProfiler(Diagnostic):
             metric=self.metric_name,
             metric_unit=self.metric_unit,
         )
+        return self._with_clusters(recording)
+
+    def _wants(self) -> Wants:
+        return {"results": self._is_known_on_clusters}
+
+    @property
+    def _is_known_on_clusters(self) -> bool:
+        return self._metric is None or self.metric_unit == BYTES
+
+    def _sampled_on_clusters(self, logs: Sequence[ClusterLog]) -> dict[str, Table]:
+        return {"cached_results": self._cluster_results().take(logs)}
+
+    def _cluster_results(self) -> ClusterResults:
+        from dask_diag.builders.cluster_results import ClusterResults
+
+        return ClusterResults(self.metric_unit == BYTES)
+
+    def results_on_clusters(self) -> Callable[[], Table]:
+        """Returns, each time it is called, the results on clusters that are new."""
+        results = self._cluster_results()
+        return lambda: results.take(self.clusters.logs)
 
     def cached_results(self) -> list[tuple[Computation, CachedResults]]:
         """The computations seen so far, each with its results."""
@@ -136,7 +168,13 @@ class CacheProfiler(Diagnostic):
 
     def notices(self) -> list[str]:
         """What a reader must know besides the numbers."""
-        return super().notices() + [
+        notices = super().notices()
+        if self.clusters.logs and not self._is_known_on_clusters:
+            notices.append(
+                f"CacheProfiler: results on clusters are left out: {self.metric_name} is not "
+                "called there; a metric in bytes, or none, is known"
+            )
+        return notices + [
             f"CacheProfiler: the metric failed on {count:,} result{'s' * (count != 1)} with "
             f"{error}, which {'counts' if count == 1 else 'count'} as NaN"
             for error, count in tuple(self._metric_errors.items())

@@ -16,6 +16,7 @@ __all__ = [
     "NAME",
     "OUTCOMES",
     "PROCESS",
+    "RESULT",
     "RUN_FIELDS",
     "SCHEDULER",
     "SENT_OUTCOMES",
@@ -37,6 +38,9 @@ WORKER_ROW = struct.Struct("<dddddqq")
 
 PROCESS = struct.Struct("<ddddd")
 """A sample of a process: time, pid, whether it is a child of a worker; memory, % CPU of a core."""
+
+RESULT = struct.Struct("<dddd")
+"""A result that was in memory: its computation, bytes, from when, until when."""
 
 Sampled = tuple[Sequence[tuple[str, float, int]], bytes]
 """What a task waited for, as in `Wait`; and its stacks: see `packed_stacks`."""
@@ -65,6 +69,7 @@ class Wants(TypedDict, total=False):
     """What a session collects: numbers are seconds between samples; of stacks, and of a cycle."""
 
     tasks: bool
+    results: bool
     waits: bool
     stacks: Sequence[float]
     progress: bool
@@ -125,6 +130,8 @@ class SentBatch(TypedDict):
     transfers: Sequence[tuple[int, int, int, float, float, int]]
     others: bytes
     processes: Sequence[tuple[int, bytes]]
+    result_keys: Sequence[Hashable]
+    results: bytes
     events: Sequence[tuple[int, str, float, float, float]]
     computations: Sequence[SentComputation]
     workers: Sequence[tuple[int, str, str, str, int, float, float | None, str, Facts]]

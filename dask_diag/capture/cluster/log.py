@@ -12,9 +12,13 @@ from dask_diag.capture.tasks.metered import Metric
 __all__ = ["Batch", "ClusterComputation", "ClusterLog", "ClusterWorker", "RunDetails"]
 
 
-_CONTENT: tuple[Literal["ids", "transfers", "others", "processes", "events"], ...] = (
-    *("ids", "transfers", "others"),
-    *("processes", "events"),
+_CONTENT: tuple[Literal["ids", "transfers", "others", "processes", "results", "events"], ...] = (
+    "ids",
+    "transfers",
+    "others",
+    "processes",
+    "results",
+    "events",
 )
 """What of a batch is to be looked at later: the remainder is taken at once."""
 
@@ -51,6 +55,8 @@ class Batch(NamedTuple):
         64-bit floats.
     processes : sequence
         The number of a worker, and samples of its processes: see `formats.PROCESS`.
+    result_keys, results : Keys, bytes
+        Of each result that was in memory, its key and numbers: see `formats.RESULT`.
     events : sequence
         Of each time that a worker paused, or moved results to disk or back: its number, which of
         these, start, stop, and bytes.
@@ -64,6 +70,8 @@ class Batch(NamedTuple):
     transfers: Sequence[tuple[int, int, int, float, float, int]]
     others: bytes
     processes: Sequence[tuple[int, bytes]]
+    result_keys: Keys
+    results: bytes
     events: Sequence[tuple[int, str, float, float, float]]
 
 
@@ -188,7 +196,8 @@ class ClusterLog:
             for text, count in self.faults.items()
         ]
         if self.dropped:
-            notices.append(f"{self.dropped:,} runs of tasks are missing: more than were pulled")
+            what = "runs of tasks" if self.wants.get("tasks") else "rows"
+            notices.append(f"{self.dropped:,} {what} are missing: more than were pulled")
         if self.coroutines:
             coroutines = (
                 "1 run of a coroutine was"
@@ -257,5 +266,7 @@ def _batch_of(sent: SentBatch) -> Batch:
         sent["transfers"],
         sent["others"],
         sent["processes"],
+        Keys(list(sent["result_keys"])),
+        sent["results"],
         sent["events"],
     )

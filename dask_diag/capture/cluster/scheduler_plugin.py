@@ -45,6 +45,8 @@ RUN = struct.Struct("<dddd" + "iiiii" + "BBB")
 client, dependencies; outcome, stolen, measured."""
 PROCESS = struct.Struct("<ddddd")
 """A sample of a process: time, pid, whether it is a child of a worker; memory, % CPU of a core."""
+RESULT = struct.Struct("<dddd")
+"""A result that was in memory: its computation, bytes, from when, until when."""
 SCHEDULER = -1
 """In place of a worker's number."""
 SECONDS_TO_FIRST_SAMPLE = 0.01
@@ -126,6 +128,7 @@ class Wants(TypedDict, total=False):
     """What a session collects: numbers are seconds between samples; of stacks, and of a cycle."""
 
     tasks: bool
+    results: bool
     waits: bool
     stacks: Sequence[float]
     progress: bool
@@ -170,7 +173,8 @@ class Task:
     """What is known of a task beside what the scheduler knows, and of its current run."""
 
     __slots__ = (
-        *("attempt", "computation", "counted_in", "is_done", "is_out", "queued", "queued_at"),
+        *("attempt", "cached", "computation", "counted_in", "is_done", "is_out"),
+        *("queued", "queued_at"),
         *("row", "sent", "span", "worker"),
     )
 
@@ -183,6 +187,7 @@ class Task:
         self.sent = 0.0
         self.worker = ""
         self.is_out = False
+        self.cached: tuple[float, float] | None = None
         self.counted_in: Computation | None = None
         self.is_done = False
         self.span = computation.span
@@ -210,6 +215,7 @@ class Session:
         self.client = client
         self.wants = wants
         self.news = asyncio.Event()
+        self.start = perf_counter()
         self.number = 0
         self.sealed: list[Batch] = []
         self.sealed_size = 0
@@ -227,6 +233,8 @@ class Session:
         self.transfers: list[tuple[object, ...]] = []
         self.others = array("d")
         self.processes: list[tuple[int, bytes]] = []
+        self.result_keys: list[Hashable] = []
+        self.results = bytearray()
         self.events: list[tuple[object, ...]] = []
         self.size = 0
 
@@ -249,6 +257,8 @@ class Session:
             "transfers": self.transfers,
             "others": self.others.tobytes(),
             "processes": self.processes,
+            "result_keys": self.result_keys,
+            "results": bytes(self.results),
             "events": self.events,
             "computations": [each.described() for each in self.computations.values()],
             "workers": [worker.described() for worker in self.workers.values()],
@@ -289,7 +299,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         self.clients: dict[str, int] = {}
         self.faults: dict[str, int] = {}
         self.unattributed = 0
-        self.shows_progress = False
+        self.shows_progress = self.records_results = False
         self.settings: dict[str, object] = {"number": 0}
         self.usage: ProcessUsage | None = None
         self.messages: dict[object, Callable[..., None]] = {
@@ -381,6 +391,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             await self._flush_workers()
             try:
                 running = self._record_running(self.sessions[session])
+                self._record_results(self.sessions[session])
                 for worker in self.workers.values():
                     self._record_pause(worker, [self.sessions[session]])
             except Exception as error:
@@ -502,7 +513,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         **kwargs: object,
     ) -> None:
         """The state of a task has changed. This is called several times for each task."""
-        if start == "memory" and finish == "released":
+        if start == "memory" and finish == "released" and not self.records_results:
             # The scheduler forgets a result, which is no news of a run.
             return
         try:
@@ -521,10 +532,16 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
                 del self.tasks[key]
             elif finish in QUEUES:
                 task.queued_at = now
-            if (start in ACTIVE) is not (finish in ACTIVE):
-                self._count(task, finish, now)
+            self._moved(key, task, start in ACTIVE, finish, now)
         except Exception as error:
             self.fault("transition", error)
+
+    def _moved(self, key: Hashable, task: Task, was: bool, finish: str, now: float) -> None:
+        """A result may have come or gone, and the task may be to be run, as it was or not."""
+        if self.records_results:
+            self._result_came_or_went(key, task, finish)
+        if was is not (finish in ACTIVE):
+            self._count(task, finish, now)
 
     def _task_of_others(self, key: Hashable, finish: str) -> Task | None:
         """A task of which no graph was seen, if it has to be run."""
@@ -584,6 +601,8 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         for computation in list(self.open.values()):
             computation.active, computation.stop = 0, now
         self._record_orphans(list(self.orphans.items()))
+        for session in self.sessions.values():
+            self._record_results(session)
         self.tasks.clear()
 
     # Computations.
@@ -652,6 +671,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         """Sessions have come or gone."""
         wanted = [session.wants for session in self.sessions.values()]
         self.shows_progress = any(each.get("progress") for each in wanted)
+        self.records_results = any(each.get("results") for each in wanted)
         for computation in self.open.values():
             computation.set_sessions(self._sessions_of(computation.client))
             for session in computation.sessions if computation.active else ():
@@ -846,6 +866,36 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         source_number, number = self.numbers.get(source, -1), self.numbers.get(worker, -1)
         for session in task.computation.recorders:
             session.transfers.append((task.row, source_number, number, *measured))
+
+    # Results in memory.
+
+    def _result_came_or_went(self, key: Hashable, task: Task, finish: str) -> None:
+        now = perf_counter()
+        if finish == "memory":
+            task.cached = float(self.scheduler.tasks[key].get_nbytes()), now
+        elif task.cached is not None:
+            for session in task.computation.sessions:
+                self._record_result(session, key, task, now)
+            task.cached = None
+
+    def _record_result(self, session: Session, key: Hashable, task: Task, stop: float) -> None:
+        """A result was in distributed memory from when it came to `stop`."""
+        if not session.wants.get("results") or task.cached is None:
+            return
+        if not session.has_room(RESULT.size + BYTES_PER_KEY):
+            session.dropped += 1
+            return
+        nbytes, start = task.cached
+        session.result_keys.append(key)
+        start = max(start, session.start)
+        session.results += RESULT.pack(task.computation.number, nbytes, start, stop)
+
+    def _record_results(self, session: Session) -> None:
+        """The results that are there until now."""
+        now = perf_counter()
+        for key, task in self.tasks.items():
+            if task.cached is not None and session in task.computation.sessions:
+                self._record_result(session, key, task, now)
 
     # Processes.
 

@@ -1,0 +1,58 @@
+"""The results that were in the memory of clusters: `Recording.cached_results`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dask_diag.builders.keys import keys_columns
+from dask_diag.capture.cluster.formats import RESULT
+from dask_diag.capture.cluster.log import Batch, ClusterLog
+from dask_diag.columns import Categorical
+from dask_diag.model import tables
+from dask_diag.model.table import stack
+
+__all__ = ["ClusterResults"]
+
+
+class ClusterResults:
+    """The results that were released, or were there when recording stopped; pull by pull.
+
+    Parameters
+    ----------
+    in_bytes : bool
+        Whether a result counts its bytes, as distributed measures them; or else 1.
+    """
+
+    def __init__(self, in_bytes: bool) -> None:
+        self._in_bytes = in_bytes
+        self._batches: dict[int, int] = {}
+
+    def take(self, logs: Sequence[ClusterLog]) -> tables.CachedResults:
+        """Those since last asked."""
+        parts = []
+        for log in logs:
+            taken = self._batches.get(id(log), 0)
+            batches = log.batches[taken:]
+            self._batches[id(log)] = taken + len(batches)
+            parts += [self._table_of(batch, log) for batch in batches if batch.results]
+        return stack([tables.CachedResults.empty(), *parts])
+
+    def _table_of(self, batch: Batch, log: ClusterLog) -> tables.CachedResults:
+        numbers = np.frombuffer(batch.results, float).reshape(-1, RESULT.size // 8)
+        computation, nbytes, start, stop = numbers.T
+        keys, functions = keys_columns(list(batch.result_keys), {})
+        distinct, codes = np.unique(computation.astype(np.int64), return_inverse=True)
+        known = [log.computations.get(number) for number in distinct.tolist()]
+        names = Categorical.of(each.name if each else "" for each in known)
+        return tables.CachedResults(
+            {
+                "key": keys,
+                "function": functions,
+                "computation": names[codes.reshape(-1)],
+                "metric": nbytes.copy() if self._in_bytes else np.ones(len(nbytes)),
+                "start": start - log.offset,
+                "stop": stop - log.offset,
+            }
+        )

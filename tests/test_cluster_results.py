@@ -1,0 +1,92 @@
+"""CacheProfiler on a client of distributed: results whose size and time in memory are known."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+pytest.importorskip("distributed")
+
+from cachey import nbytes
+
+from dask_diag import CacheProfiler, Profiler, load, record
+
+from .clusters import cluster, rows
+
+MB = 1_000_000
+
+
+def megabytes(n):
+    return np.ones(n * MB // 8)
+
+
+def total(*arrays):
+    return sum(array.nbytes for array in arrays)
+
+
+def run(client):
+    """10 MB and 5 MB that are there until their sum is, and the sum until it is released."""
+    ten, five = client.submit(megabytes, 10), client.submit(megabytes, 5)
+    result = client.submit(total, ten, five)
+    assert result.result() == 15 * MB
+    time.sleep(0.2)
+    del ten, five, result
+    # Until the scheduler has heard of it.
+    end = time.monotonic() + 10
+    while client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_bytes_in_distributed_memory_by_function():
+    with cluster() as client, Profiler() as prof, CacheProfiler(metric=nbytes) as cprof:
+        run(client)
+        kept = client.submit(megabytes, 2)
+        kept.result()
+    recording = cprof.recording
+    assert (recording.metric, recording.metric_unit) == ("nbytes", "bytes")
+    results = recording.cached_results.to_dicts()
+    sizes = {}
+    for row in results:
+        sizes.setdefault(row["function"], []).append(row["metric"])
+    # Distributed counts a few hundred bytes of the object, too.
+    assert sorted(sizes["megabytes"]) == pytest.approx([2 * MB, 5 * MB, 10 * MB], abs=1000)
+    assert sizes["total"][0] < 1000
+    tasks = {row["key"]: row for row in prof.recording.tasks.to_dicts()}
+    for row in results:
+        task = tasks[row["key"]]
+        assert row["computation"] == task["computation"]
+        assert row["start"] == pytest.approx(task["collected"], abs=0.02)
+        assert row["stop"] > row["start"]
+    held = [row["stop"] - row["start"] for row in results if row["function"] == "total"]
+    assert held[0] > 0.2
+    # What is there at the end was there until then.
+    (last,) = [row for row in results if row["metric"] == pytest.approx(2 * MB, abs=1000)]
+    assert last["stop"] == pytest.approx(cprof.end_time, abs=0.5)
+    assert "megabytes" in str(cprof.summary())
+    assert len(recording.tasks) == 0
+    del kept
+
+
+def test_results_count_one_without_a_metric_and_others_are_left_out():
+    def length(result):
+        return 1.0
+
+    with cluster() as client, CacheProfiler() as counts, CacheProfiler(length) as lengths:
+        run(client)
+    assert counts.recording.cached_results.metric.tolist() == [1.0] * 3
+    assert len(lengths.recording.cached_results) == 0
+    assert any("length is not called there" in text for text in lengths.recording.notices)
+
+
+@pytest.mark.leaves_files
+def test_record_streams_results():
+    with cluster() as client, record("run.diag") as recorded:
+        run(client)
+    for recording in (recorded.recording, load("run.diag")):
+        sizes = sorted(recording.cached_results.metric.tolist())
+        assert sizes[1:] == pytest.approx([5 * MB, 10 * MB], abs=1000)
+        assert len(rows(recording, "megabytes")) == 2
+        assert not any("counted once" in notice for notice in recording.notices)
