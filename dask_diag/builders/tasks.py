@@ -186,8 +186,18 @@ def tasks_of(computation: ComputationInfo, tasks: TaskRows, workers: Workers) ->
             "outcome": _mostly(Outcome.OK, outcomes, count),
             "error": _mostly("", errors, count),
             **on_local_schedulers(count),
+            **_sizes_of(tasks, count),
         }
     )
+
+
+def _sizes_of(tasks: TaskRows, count: int) -> dict[str, FloatArray]:
+    """The column of sizes, if results were measured."""
+    if not len(tasks.sizes):
+        return {}
+    sizes = np.full(count, np.nan)
+    sizes[: len(tasks.sizes)] = tasks.sizes
+    return {"nbytes": sizes}
 
 
 def _numbers_of(tasks: TaskRows) -> FloatArray:

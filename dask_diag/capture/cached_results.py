@@ -63,6 +63,9 @@ class CachedResults:
         self.integers = True
         self.dsk = dsk
 
+    def __len__(self) -> int:
+        return len(self.rows) // CACHED_RESULT.size + len(self.cached)
+
     def add(self, key: Hashable, metric: float, now: float) -> None:
         """Record that a result is cached from now on."""
         if type(metric) is not int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from array import array
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import count
 from threading import get_ident
@@ -89,6 +90,10 @@ class Computation:
         `ROW` upon `ROW`, in the order in which the scheduler collected the tasks.
     keys : list
         Of the tasks that have a row; a row is there before its key.
+    sizer : object
+        The diagnostic that measures results in bytes for all, if one does.
+    sizes : array of float
+        The bytes of the results of tasks, by row; NaN if not known.
     """
 
     __slots__ = (
@@ -112,6 +117,8 @@ class Computation:
         "remote_workers",
         "rows",
         "share",
+        "sizer",
+        "sizes",
         "span",
         "stacks",
         "start",
@@ -143,6 +150,8 @@ class Computation:
         self.share = 0.0
         self.worker_id: object = None
         self.measurer: object = None
+        self.sizer: object = None
+        self.sizes = array("d")
         self.rows: bytearray | bytes = bytearray()
         self.keys: list[Hashable] = []
         self.exceptional: dict[int, Exceptional] = {}
@@ -238,6 +247,16 @@ class Computation:
             self.transfers.add(self.done, wrapper.transfer)
             wrapper.transfer = None
         return wrapper
+
+    def note_size(self, key: Hashable, size: float) -> None:
+        """Note the size of a result when its task gets its row, just before that or just after."""
+        sizes, keys = self.sizes, self.keys
+        row = len(keys) - 1 if keys and keys[-1] is key else len(keys)
+        if row != len(sizes):
+            # The task before got no row, or there was no size of it.
+            del sizes[row:]
+            sizes.extend([_NAN] * (row - len(sizes)))
+        sizes.append(size)
 
     def add_metered_key(self, key: Hashable, wrapper: TimedTask) -> None:
         """Add the key of the last row, and before it what its task metered and waited for."""

@@ -50,7 +50,7 @@ def _publish(computation: Computation, failed: bool) -> None:
     # Others may be reading what was here: it is replaced, and not cleared.
     computation.rows, computation.keys, computation.exceptional = tasks.rows, [], {}
     computation.metrics, computation.transfers = tasks.metrics, tasks.transfers
-    computation.waits = tasks.waits
+    computation.waits, computation.sizes = tasks.waits, tasks.sizes
 
 
 def _tasks_not_run(computation: Computation) -> Mapping[str, int]:
@@ -83,6 +83,7 @@ def _release(computation: Computation) -> None:
     computation.dsk = {}
     computation.state = {}
     computation.measurer = None
+    computation.sizer = None
     computation.planned = None
     computation.probes = {}
     computation.stacks = ()
