@@ -90,6 +90,8 @@ def test_executors_of_processes_are_not_measured_and_go_on():
         row["thread_cpu"] == row["thread_cpu"]: row for row in rows(prof.recording, "increment")
     }
     assert by_key.keys() == {True, False}
+    notice = "1 task ran in an executor that is no pool of threads"
+    assert [text for text in prof.recording.notices if notice in text]
     unmeasured = by_key[False]
     assert unmeasured["submitted"] <= unmeasured["start"] <= unmeasured["stop"]
     assert_adds_up(prof.recording)
@@ -110,6 +112,8 @@ def test_actors_are_as_they_were():
         assert [counter.increment().result() for _ in range(3)] == [1, 2, 3]
         del counter
     assert len(rows(prof.recording, "Counter")) == 1
+    notice = "calls of the methods of 1 actor are not measured"
+    assert [text for text in prof.recording.notices if notice in text]
     assert_adds_up(prof.recording)
 
 

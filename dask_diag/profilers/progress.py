@@ -9,12 +9,11 @@ from math import isnan
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TextIO
 
-from dask.utils import format_time
-
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.dask_internals import Graph
 from dask_diag.capture.system.own_threads import OwnThread
 from dask_diag.capture.tasks.task_row import ROW
+from dask_diag.profilers.bar_line import Bar, bar_line
 from dask_diag.profilers.cluster_bars import ClusterBars, ClusterProgress
 from dask_diag.profilers.on_clusters import OnClusters
 from dask_diag.profilers.task_diagnostic import TaskDiagnostic
@@ -106,6 +105,11 @@ class _Running:
         self.share = CpuShare(computation)
         self.shown = _Shown(computation.start)
 
+    def state(self, now: float) -> Bar:
+        """How far it is."""
+        elapsed = now - self.computation.start
+        return Bar(*self.computation.tasks_done(), elapsed, self.share.read())
+
 
 class ProgressBar(OnClusters, TaskDiagnostic):
     """Show how far each computation is, and how much of its tasks' time is CPU time.
@@ -134,8 +138,11 @@ class ProgressBar(OnClusters, TaskDiagnostic):
     for one, whole lines are written, one for each tenth that is done and not more often than `dt`;
     a computation of less than a second has one line.
 
-    The last field shows the CPU share (thread CPU seconds of the tasks that are done, of their wall
-    seconds), which computation it is where there are several, and whether it failed.
+    While a computation runs the line has the tasks that are done and all of them, and the seconds
+    that have passed. From a second and a twentieth of the tasks on it has about how many are left,
+    if tasks take as long as those before. The last field is the CPU share (thread CPU seconds of
+    the tasks that are done, of their wall seconds), then which computation it is where there are
+    several. At its end the line is dask's, with the CPU share, and whether it failed.
 
     On a client of distributed the bar is drawn by the client's own event loop, about twice a second
     and when a computation ends: no thread is started. A computation lasts from when the client
@@ -215,8 +222,10 @@ class ProgressBar(OnClusters, TaskDiagnostic):
         if self.last_duration >= self._minimum:
             with self._lock:
                 failed = sys.exc_info()[1] is not None
-                done = bar.computation.share_done() if failed else 1.0
-                line = self._line(bar.name, done, self.last_duration, bar.share.read())
+                done, total = bar.computation.tasks_done()
+                done, total = (done, total) if failed else (total or 1, total or 1)
+                state = Bar(done, total, self.last_duration, bar.share.read())
+                line = self._line(bar.name, state, has_ended=True)
                 self._write(line + (" failed" if failed else ""), final=True)
 
     def _redraw(self) -> None:
@@ -231,24 +240,21 @@ class ProgressBar(OnClusters, TaskDiagnostic):
         if self._in_place():
             if now - bar.computation.start > self._minimum:
                 more = f" +{len(bars) - 1} more" if len(bars) > 1 else ""
-                done, elapsed = bar.computation.share_done(), now - bar.computation.start
-                self._write(self._line(bar.name, done, elapsed, bar.share.read()) + more)
+                self._write(self._line(bar.name, bar.state(now)) + more)
             return
         for bar in bars:
-            elapsed = now - bar.computation.start
-            done = bar.computation.share_done()
-            if self._is_due(bar.shown, done, elapsed):
-                line = self._line(bar.name, done, elapsed, bar.share.read())
-                self._write(line, final=True)
+            state = bar.state(now)
+            if self._is_due(bar.shown, state):
+                self._write(self._line(bar.name, state), final=True)
 
-    def _is_due(self, shown: _Shown, done: float, elapsed: float) -> bool:
+    def _is_due(self, shown: _Shown, bar: Bar) -> bool:
         """Whether another whole line is to be written."""
-        tenths, now = int(done * _LINES_IN_A_FILE), perf_counter()
+        tenths, now = int(bar.part * _LINES_IN_A_FILE), perf_counter()
         is_due = (
             tenths > shown.tenths
             and now - shown.at >= self._dt
-            and done < 1
-            and elapsed > max(self._minimum, _SECONDS_WITHOUT_LINES)
+            and bar.part < 1
+            and bar.elapsed > max(self._minimum, _SECONDS_WITHOUT_LINES)
         )
         if is_due:
             shown.tenths, shown.at = tenths, now
@@ -264,33 +270,27 @@ class ProgressBar(OnClusters, TaskDiagnostic):
         for each in progress:
             if each.ending is not None:
                 self._shown.pop(each.number, None)
-                self.last_duration = each.elapsed
-                if each.elapsed >= self._minimum:
+                self.last_duration = each.bar.elapsed
+                if each.bar.elapsed >= self._minimum:
                     self._write(f"{self._cluster_line(each)} {each.ending}".rstrip(), final=True)
         if self._in_place():
             more = f" +{len(running) - 1} more" if len(running) > 1 else ""
-            if running and running[0].elapsed > self._minimum:
+            if running and running[0].bar.elapsed > self._minimum:
                 self._write(self._cluster_line(running[0]) + more)
             return
         for each in running:
-            shown = self._shown.setdefault(each.number, _Shown(perf_counter() - each.elapsed))
-            if self._is_due(shown, each.done, each.elapsed):
+            shown = self._shown.setdefault(each.number, _Shown(perf_counter() - each.bar.elapsed))
+            if self._is_due(shown, each.bar):
                 self._write(self._cluster_line(each), final=True)
 
     def _cluster_line(self, progress: ClusterProgress) -> str:
         is_one = progress.number == 1 and not self._registered
         name = "" if is_one else f"computation {progress.number}"
-        return self._line(name, progress.done, progress.elapsed, progress.share)
+        return self._line(name, progress.bar, progress.ending is not None)
 
-    def _line(self, name: str, done: float, elapsed: float, share: float | None) -> str:
-        cpu = f" ({share:.0%} cpu)" if share is not None else ""
-        before = f"{self._label} " if self._label else ""
-        after = f" {name}" if name else ""
-        filled = "#" * int(self._width * done)
-        return (
-            f"{before}[{filled:<{self._width}}] | {int(100 * done)}% Completed | "
-            f"{format_time(elapsed)}{cpu}{after}"
-        )
+    def _line(self, name: str, bar: Bar, has_ended: bool = False) -> str:
+        line = bar_line(bar, self._width, has_ended)
+        return " ".join(filter(None, (self._label, line, name)))
 
     def _stream(self) -> TextIO | None:
         return sys.stdout if self._out is None else self._out

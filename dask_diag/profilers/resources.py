@@ -157,12 +157,12 @@ class ResourceProfiler(OnClusters):
     def _posttask(
         self, key: Hashable, value: object, dsk: Graph, state: SchedulerState, worker_id: object
     ) -> None:
-        if perf_counter() >= self._next_note:
-            self._guarded("to sample between tasks", self._note, state)
+        if perf_counter() >= self._next_note and runs_nothing(state):
+            self._guarded("to sample between tasks", self._note)
 
-    def _note(self, state: SchedulerState) -> None:
+    def _note(self) -> None:
         """Note memory while no task runs: by how much it grows in the next one is then known."""
-        if not runs_nothing(state) or not self._lock.acquire(blocking=False):
+        if not self._lock.acquire(blocking=False):
             return
         try:
             if self._sampler is not None:

@@ -123,6 +123,7 @@ class Reply(TypedDict, total=False):
     batches: Sequence[SentBatch]
     clients: Sequence[str]
     dropped: int
+    unmeasured: dict[str, int]
     unattributed: int
     running: int
     faults: dict[str, int]

@@ -120,6 +120,8 @@ class ClusterLog:
     dropped, unattributed, running : int
         Runs that were left out, as too many waited to be pulled; transfers of what no task made;
         and the tasks that still ran at the end.
+    unmeasured : dict of str to int
+        How many tasks workers could not measure as others, by the kind of the task.
     has_ended : bool
     """
 
@@ -134,6 +136,7 @@ class ClusterLog:
         self.workers: dict[int, ClusterWorker] = {}
         self.clients: list[str] = []
         self.faults: dict[str, int] = {}
+        self.unmeasured: dict[str, int] = {}
         self.dropped = self.unattributed = self.running = 0
         self.received = 0
         self.has_ended = False
@@ -153,6 +156,7 @@ class ClusterLog:
         self.clients = list(reply.get("clients", self.clients))
         self.faults = dict(reply.get("faults", self.faults))
         self.dropped = reply.get("dropped", self.dropped)
+        self.unmeasured = dict(reply.get("unmeasured", self.unmeasured))
         self.unattributed = reply.get("unattributed", self.unattributed)
         self.running = reply.get("running", self.running)
 
@@ -175,6 +179,10 @@ class ClusterLog:
             notices.append(
                 f"{self.unattributed:,} transfers of data that no recorded task made are left out"
             )
+        for kind, text in _UNMEASURED.items():
+            number = self.unmeasured.get(kind, 0)
+            if number:
+                notices.append(text[number > 1].format(f"{number:,}"))
         if self.running:
             tasks = "1 task" if self.running == 1 else f"{self.running:,} tasks"
             notices.append(f"{tasks} still running on the cluster when recording stopped")
@@ -193,6 +201,20 @@ class ClusterLog:
             for reason, hosts in reasons.items()
             if what
         ]
+
+
+_OWN_TIMES = "of which only distributed's own times are known, without CPU"
+_UNMEASURED = {
+    "executor": (
+        f"{{}} task ran in an executor that is no pool of threads, {_OWN_TIMES}",
+        f"{{}} tasks ran in executors that are no pools of threads, {_OWN_TIMES}",
+    ),
+    "actor": (
+        "calls of the methods of {} actor are not measured: they are no tasks",
+        "calls of the methods of {} actors are not measured: they are no tasks",
+    ),
+}
+"""What is said of one, and of several."""
 
 
 def _not_known(wants: Wants) -> str:

@@ -206,6 +206,7 @@ class Session:
         self.sealed: list[Batch] = []
         self.sealed_size = 0
         self.dropped = 0
+        self.unmeasured: dict[str, int] = {}
         self.computations: dict[int, Computation] = {}
         self.workers: dict[int, Worker] = {}
         self.clear()
@@ -290,6 +291,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             "running": self._is_running,
             "processes": self._sampled_processes,
             "disk": self._moved_to_disk,
+            "unmeasured": self._is_unmeasured,
         }
 
     async def start(self, scheduler: Scheduler) -> None:
@@ -299,7 +301,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         for name in OPERATIONS:
             scheduler.handlers[f"{NAME}_{name}"] = getattr(self, f"handle_{name}")
         for address in scheduler.workers:
-            self._join(address)
+            self._join(address).joined = self._time_of_joining(address)
 
     def stop(self) -> None:
         """Undo `start`."""
@@ -355,6 +357,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             "batches": [batch.content for batch in collected.sealed],
             "clients": list(self.clients),
             "dropped": collected.dropped,
+            "unmeasured": collected.unmeasured,
             "unattributed": self.unattributed,
             "faults": self.faults,
             "now": perf_counter(),
@@ -882,11 +885,29 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
                 if session.wants.get("tasks"):
                     session.events.append(pause)
 
+    def _is_unmeasured(self, key: Hashable, kind: str) -> None:
+        """A worker runs something that it cannot measure, or that has parts which are no tasks."""
+        task = self.tasks.get(key)
+        for session in () if task is None else task.computation.sessions:
+            session.unmeasured[kind] = session.unmeasured.get(kind, 0) + 1
+
     def _moved_to_disk(self, address: str, *event: object) -> None:
         """A worker wrote results to its disk, or read them back."""
         for session in self.sessions.values():
             if session.wants.get("tasks") and session.has_room(BYTES_PER_KEY):
                 session.events.append((self.numbers.get(address, -1), *event))
+
+    def _time_of_joining(self, address: str) -> float:
+        """When a worker that was there before this plugin joined: the scheduler has logged it."""
+        now = perf_counter()
+        try:
+            when, message = self.scheduler.get_events(address)[0]
+            if message["action"] == "add-worker":
+                return min(now, float(when + now - time()))
+        except (AttributeError, LookupError, TypeError, ValueError):
+            # The log is not as it was, or is no more.
+            return now
+        return now
 
     def _announce(self, worker: Worker) -> None:
         for session in self.sessions.values():

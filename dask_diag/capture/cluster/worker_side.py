@@ -180,7 +180,11 @@ class WorkerSide:
         if runs_in_thread is None:
             # As the worker itself decides.
             runs_in_thread = self._is_of_threads[executor] = "ThreadPoolExecutor" in str(executor)
-        if isinstance(task, GraphNode) and (runs_in_thread or task.is_coro):
+        if key in self._worker.state.actors:
+            self._log(("unmeasured", key, "actor"))
+        if not (runs_in_thread or getattr(task, "is_coro", False)):
+            self._log(("unmeasured", key, "executor"))
+        elif isinstance(task, GraphNode):
             self._tasks[key] = state.run_spec = ClusterTask(state, task, self._clock)
 
     def _unwrap(self, key: Hashable, finish: str) -> None:

@@ -96,7 +96,8 @@ def report_page(analysis: Analysis, mode: str | None = None) -> str:
 
 def _sections(analysis: Analysis) -> list[_Made]:
     figures = Figures(analysis)
-    return [_made(section, analysis, figures) for section in SECTIONS]
+    made = [(section, _made(section, analysis, figures)) for section in SECTIONS]
+    return [one for section, one in made if one.parts or one.error or not section.is_optional]
 
 
 def _rendered(analysis: Analysis, sections: list[_Made], resources: Resources) -> str:

@@ -10,6 +10,7 @@ from dask_diag.formatting import count, size
 from dask_diag.views.plots.cache import measured
 from dask_diag.views.plots.flame.summary import flame_summary_parts
 from dask_diag.views.plots.resources import CPU, MEMORY, MEMORY_CHILDREN
+from dask_diag.views.plots.tasks.cluster_lanes import marks_in_lanes
 from dask_diag.views.report.components import (
     Figure,
     Fold,
@@ -45,6 +46,9 @@ def timeline(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         yield figures.workers()
         yield Key("Workers", [(layer.color, layer.name) for layer in figures.layers])
         yield tasks
+        marks = marks_in_lanes(analysis.recording)
+        if marks:
+            yield Key("Marks in lanes", marks)
     if resources is None:
         yield not_there("samples of CPU and memory", "ResourceProfiler")
     else:
@@ -53,9 +57,9 @@ def timeline(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         yield Text(
             [
                 "Above: the workers, by what they did; empty is idle. Below: a lane for each "
-                "worker, a rectangle for each task; the filled part is its share of CPU time. "
-                "Point at a task for details; drag to move, Ctrl and wheel to zoom. All plots move "
-                "together."
+                "worker, of a cluster for each of its threads, a rectangle for each task; the "
+                "filled part is its share of CPU time. Point at a task for details; drag to move, "
+                "Ctrl and wheel to zoom. All plots move together."
             ]
         )
 
