@@ -172,6 +172,12 @@ class Tasks(Schema):
     span = _category("The span it was annotated with, else its computation's.")
     outcome = _category("`ok`, `failed`, `unfinished`, `cancelled` or `rescheduled`.")
     error = _category("The exception's type; empty if there was none.")
+    error_message = _category(
+        "What it says, cut, and without what looks like a secret; empty on a cluster."
+    )
+    error_location = _category(
+        "File, line and function of the program's innermost line; empty on a cluster."
+    )
     attempt = _integer("1 for its first run, 2 for the second, …; each run is a row.")
     host = _category("The host that ran it; empty if not known.")
     nbytes = _number("bytes", "The size of its result, as distributed measures it; else NaN.")

@@ -52,11 +52,11 @@ def test_a_comparison_is_whole_on_a_phone_and_scrolls_by_keyboard(browser, tmp_p
     for width in (390, 1280):
         page = browser.new_page(viewport={"width": width, "height": 700})
         page.goto(path.as_uri())
-        scroller = page.get_by_role("region", name="Functions")
+        scroller = page.get_by_role("region", name="All functions")
         assert scroller.get_attribute("tabindex") == "0"
         assert scroller.evaluate("node => node.scrollWidth <= node.clientWidth")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        ends = page.locator("tbody td:last-child").evaluate_all(
+        ends = page.locator("#functions tbody td:last-child").evaluate_all(
             "cells => cells.map(cell => cell.getBoundingClientRect().right)"
         )
         assert max(ends) <= width

@@ -167,6 +167,7 @@ class _LogTables:
             "span": _with_spans_of_tasks(spans, ids, batch),
             "outcome": Categorical(outcomes, OUTCOMES),
             "error": Categorical.of([errors.get(row, "") for row in ids]),
+            **{name: constant("", len(ids)) for name in ("error_message", "error_location")},
             "attempt": runs["attempt"].astype(np.int64),
             "host": Categorical(codes, hosts),
             "nbytes": np.where(ok, runs["nbytes"], np.nan),

@@ -140,10 +140,11 @@ def _outcomes(tasks: Table) -> Iterator[Line]:
     failed = tasks.rows(tasks["outcome"].where(Outcome.FAILED))
     if len(failed):
         first = failed.rows(slice(1)).to_dicts()[0]
+        message = first["error_message"]
         yield (
             "Failed",
             f"{counted(len(failed), 'task')}, first {shown(first['key'])} with "
-            f"{shown(first['error'])}",
+            f"{shown(first['error'])}" + (f": {shown(message, 200)}" if message else ""),
         )
     unfinished = tasks.rows(tasks["outcome"].where(Outcome.UNFINISHED))
     if len(unfinished):

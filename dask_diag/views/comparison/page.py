@@ -67,7 +67,7 @@ def _headline(comparison: Comparison) -> str:
     before, after = total["elapsed_before"], total["elapsed_after"]
     said = f"{seconds(before)} → {seconds(after)}"
     if total["verdict"] == "too few tasks":
-        said += ", of too few tasks to tell a change from chance"
+        said += ", of too few tasks to judge"
     elif total["verdict"] == "unchanged":
         said += ": no change of the total beyond chance"
     else:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import isnan
 from typing import NamedTuple
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.compare import Comparison
 from dask_diag.analysis.functions import functions_by_time
 from dask_diag.formatting import seconds
+from dask_diag.schema import Activity
 from dask_diag.views.compare import HEADINGS, comparison_notes, comparison_rows
 from dask_diag.views.part_names import name_of_part
 from dask_diag.views.plots.figures import Options, time_range
@@ -75,7 +77,7 @@ def functions(sides: Sides) -> Iterator[Part]:
     if not rows:
         yield not_there("tasks", "Profiler")
         return
-    both = [activities_by_function(analysis) for analysis in sides.analyses]
+    both = [_parts_by_function(sides, side) for side in range(2)]
     longest = max(sum(parts.values()) for of in both for parts in of.values()) or 1.0
     changed_most = [row["function"] for row in sides.comparison.functions.to_dicts()]
     names = [
@@ -99,8 +101,20 @@ def functions(sides: Sides) -> Iterator[Part]:
             )
         ],
     )
-    yield Grid("Functions", HEADINGS, rows, marks=[row[-1] for row in rows])
+    yield Grid("All functions", HEADINGS, rows, marks=[row[-1] for row in rows])
     yield Text([safe(note, 400) for note in comparison_notes(sides.comparison)], listed=True)
+
+
+def _parts_by_function(sides: Sides, side: int) -> dict[str, dict[str, float]]:
+    """The seconds of each activity of each function; of tasks whose workers are not known, CPU."""
+    parts = activities_by_function(sides.analyses[side])
+    when = ("before", "after")[side]
+    for row in sides.comparison.functions.to_dicts():
+        took, share = row[f"seconds_{when}"], row[f"cpu_{when}"]
+        if took and not parts.get(row["function"]):
+            cpu = 0.0 if isnan(share) else share * took
+            parts[row["function"]] = {Activity.CPU: cpu, Activity.NONCPU: took - cpu}
+    return parts
 
 
 Bar = tuple[str, str, list[tuple[str, float, str]]]

@@ -121,7 +121,7 @@ SECTIONS = (
     Section("memory", "Memory", plots.memory),
     Section("cache", "Cached results", plots.cache),
     Section("flame", "Flame graph", plots.flame),
-    Section("tasks", "Longest tasks", tasks.longest_tasks),
+    Section("tasks", "Tasks", tasks.single_tasks),
     Section("critical-path", "Critical path", work.longest_chains),
     Section("what-if", "What if", predictions),
     Section("code", "Calling code", _calling_code),

@@ -1,4 +1,4 @@
-"""Sections of a report on single tasks: the longest, which a keyboard reaches, too."""
+"""The section of a report on single tasks: those that failed, and the longest."""
 
 from __future__ import annotations
 
@@ -9,16 +9,49 @@ import numpy as np
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.task_times import stop_times
 from dask_diag.formatting import count, percent, seconds
-from dask_diag.views.report.components import Grid, Part, Text, not_there, safe
+from dask_diag.schema import Outcome
+from dask_diag.views.report.components import Grid, Part, Text, not_there, of_first, safe
 from dask_diag.views.report.figures import Figures
 
-__all__ = ["longest_tasks"]
+__all__ = ["single_tasks"]
 
 _TASKS = 50
 
 
-def longest_tasks(analysis: Analysis, figures: Figures) -> Iterator[Part]:
-    """The tasks that took longest; a button of each shows it in the timeline."""
+def single_tasks(analysis: Analysis, figures: Figures) -> Iterator[Part]:
+    """Tasks that failed and those that took longest; a button of each shows it in the timeline."""
+    yield from _failed_tasks(analysis)
+    yield from _longest_tasks(analysis)
+
+
+def _failed_tasks(analysis: Analysis) -> Iterator[Part]:
+    recording = analysis.recording
+    tasks, stop = recording.tasks, stop_times(recording)
+    failed = np.flatnonzero(tasks.outcome.where(Outcome.FAILED))
+    if not len(failed):
+        return
+    rows = failed[:_TASKS]
+    start = np.where(np.isnan(tasks.start), tasks.submitted, tasks.start) - recording.start
+    length = np.nan_to_num(stop - recording.start - start)
+    yield Grid(
+        "Tasks that failed" + of_first(len(failed), _TASKS),
+        ("key", "function", "exception", "message", "raised at"),
+        [
+            (
+                safe(row["key"]),
+                safe(row["function"], 40),
+                safe(row["error"], 60),
+                safe(row["error_message"], 300),
+                safe(row["error_location"], 400),
+            )
+            for row in tasks.rows(rows).to_dicts()
+        ],
+        texts=5,
+        intervals=[(float(start[row]), float(start[row] + length[row])) for row in rows.tolist()],
+    )
+
+
+def _longest_tasks(analysis: Analysis) -> Iterator[Part]:
     recording = analysis.recording
     tasks, stop = recording.tasks, stop_times(recording)
     took = np.nan_to_num(stop - tasks.start, nan=-1.0)

@@ -59,7 +59,10 @@ function listen_to_touches(surface) {
         touched = null
         if (distance > FARTHEST_TAP) return
         // As a mouse would come there: tooltips follow mice, and the finger has left the plot.
-        const place = {clientX, clientY, isPrimary: true, pointerType: "mouse", pointerId: -1}
-        setTimeout(() => surface.dispatchEvent(new PointerEvent("pointermove", place)))
+        // Without a view an event does not know how far the page is scrolled.
+        const place = {clientX, clientY, view: window}
+        const mouse = {isPrimary: true, pointerType: "mouse", pointerId: -1}
+        const move = new PointerEvent("pointermove", {...place, ...mouse})
+        setTimeout(() => surface.dispatchEvent(move))
     })
 }
