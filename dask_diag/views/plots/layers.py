@@ -16,6 +16,7 @@ from dask_diag.views.plots.figures import formatted, set_hover
 __all__ = ["Layer", "draw_layers", "top_of"]
 
 _NAMED_IN_TOOLTIP = 4
+_ROUNDING = 1e-6
 
 
 class Layer(NamedTuple):
@@ -115,4 +116,5 @@ def _add_tooltip(
 
 def _text(layers: Sequence[Layer], heights: FloatArray) -> str:
     order = np.argsort(-heights, kind="stable")[:_NAMED_IN_TOOLTIP].tolist()
-    return ", ".join(f"{amount(heights[n])} {layers[n].name}" for n in order if heights[n] > 0)
+    seen = [n for n in order if heights[n] > _ROUNDING]
+    return ", ".join(f"{amount(heights[n])} {layers[n].name}" for n in seen)
