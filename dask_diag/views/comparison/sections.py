@@ -101,7 +101,7 @@ def functions(sides: Sides) -> Iterator[Part]:
             )
         ],
     )
-    yield Grid("All functions", HEADINGS, rows, marks=[row[-1] for row in rows])
+    yield Grid("All functions", (*HEADINGS[:-1], "verdict"), rows, marks=[row[-1] for row in rows])
     yield Text([safe(note, 400) for note in comparison_notes(sides.comparison)], listed=True)
 
 
@@ -163,4 +163,4 @@ def flame(sides: Sides) -> Iterator[Part]:
         ]
     )
     panel = differential_panel(recordings[0], recordings[1], Options())
-    yield Figure("flame", panel, "Flame graph of what changed")
+    yield Figure("flame", panel, "Calls, coloured by what changed")

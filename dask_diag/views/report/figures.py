@@ -69,7 +69,7 @@ class Figures:
         options = Options()
         options.colors = self.colors
         plot = plot_of("flame", self._analysis.recording, options)
-        return None if plot is None else Figure("flame", plot, "Flame graph")
+        return None if plot is None else Figure("flame", plot, "Calls, as wide as their time")
 
     @cached_property
     def layers(self) -> list[Layer]:

@@ -111,7 +111,7 @@ def memory(analysis: Analysis, figures: Figures) -> Iterator[Part]:
             ("together", own + children),
         )
     ]
-    yield Grid("Resident memory", ("", "first", "peak", "last"), rows)
+    yield Grid("Resident memory", ("of", "first", "peak", "last"), rows)
     usage = memory_growth(analysis)
     if usage:
         yield Grid(

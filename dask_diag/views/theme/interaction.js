@@ -12,6 +12,7 @@ export function make_interactive() {
         setTimeout(make_interactive, WAIT_FOR_BOKEH)
         return
     }
+    name_choices(Object.values(Bokeh.index))
     for (const view of views_of_figures(Object.values(Bokeh.index))) {
         const surface = view.canvas_view?.events_el
         if (surface === undefined) continue
@@ -26,6 +27,15 @@ function views_of_figures(views) {
         ...(view.model.type === "Figure" ? [view] : []),
         ...views_of_figures(view.child_views ?? []),
     ])
+}
+
+// What a screen reader says of a list to choose from, which has no title.
+function name_choices(views) {
+    for (const view of views) {
+        if (view.model.type === "Select" && !view.model.title)
+            view.input_el.setAttribute("aria-label", "What to show")
+        name_choices(view.child_views ?? [])
+    }
 }
 
 // What a screen reader says of a plot that gets the focus, which is within bokeh's own elements.
