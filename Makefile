@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # Tests and benchmarks start many processes: each would compile the package.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo check test test-browser test-truth truth test-all test-matrix lint lint-js mutate bench docs screenshot clean
+.PHONY: demo check test test-browser test-truth truth test-all test-matrix lint lint-js mutate bench docs dist test-dist gallery screenshot clean
 
 # Extras are installed when first needed; a stamp says which are there.
 $(VENV)/.%: setup.cfg pyproject.toml
@@ -89,6 +89,25 @@ bench: $(VENV)/.bench
 docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
+
+# The package as source and as wheel, in dist/.
+dist: $(VENV)/.dist
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist > dist.log || { cat dist.log; exit 1; }
+	rm dist.log
+	ls -l dist
+
+# Installs the wheel in bare environments, oldest and newest Python, and runs the demo from it.
+test-dist: dist
+	sh tests/wheel.sh
+
+# Runs the stories of the documentation, measures what their changes gain, and writes their pages;
+# minutes, on quiet processors, and needs Chromium.
+gallery: $(VENV)/.gallery
+	mkdir -p docs/_build
+	$(BIN)/python -m docs.gallery
+	$(BIN)/dask-diag report --force docs/stories/climatology.diag --output docs/_build/climatology.html
+	$(BIN)/python docs/screenshot.py docs/_build/climatology.html docs/_static/reading.png --numbers
 
 # Makes the pictures in the README and the documentation; needs Chromium.
 screenshot: demo $(VENV)/.test

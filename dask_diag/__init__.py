@@ -10,14 +10,7 @@ from dask_diag.capture.span import span
 from dask_diag.capture.tasks.metering import context_meter
 from dask_diag.config import load_defaults
 from dask_diag.errors import DiagnosticError
-from dask_diag.profilers.cache import CacheProfiler
-from dask_diag.profilers.memory import MemorySampler
-from dask_diag.profilers.performance_report import performance_report
 from dask_diag.profilers.profiler import Profiler
-from dask_diag.profilers.progress import ProgressBar
-from dask_diag.profilers.record import record
-from dask_diag.profilers.resources import ResourceProfiler
-from dask_diag.profilers.sampling import SamplingProfiler
 
 if TYPE_CHECKING:
     from dask_diag.analysis.activities import activities
@@ -25,9 +18,17 @@ if TYPE_CHECKING:
     from dask_diag.analysis.findings import Finding, Where, findings
     from dask_diag.analysis.memory import memory_usage
     from dask_diag.analysis.simulation import simulate
+    from dask_diag.analysis.throughput import throughput
     from dask_diag.analysis.waits import waits
     from dask_diag.analysis.what_if import what_if
     from dask_diag.model.recording import Recording, combine
+    from dask_diag.profilers.cache import CacheProfiler
+    from dask_diag.profilers.memory import MemorySampler
+    from dask_diag.profilers.performance_report import performance_report
+    from dask_diag.profilers.progress import ProgressBar
+    from dask_diag.profilers.record import record
+    from dask_diag.profilers.resources import ResourceProfiler
+    from dask_diag.profilers.sampling import SamplingProfiler
     from dask_diag.storage import load, save
     from dask_diag.tuning.tune import tune
     from dask_diag.views.exports import export
@@ -62,6 +63,7 @@ __all__ = [
     "simulate",
     "span",
     "summary",
+    "throughput",
     "tune",
     "visualize",
     "waits",
@@ -71,8 +73,13 @@ __all__ = [
 load_defaults()
 
 _WHEN_FIRST_USED = {
+    "CacheProfiler": "dask_diag.profilers.cache",
     "Finding": "dask_diag.analysis.findings",
+    "MemorySampler": "dask_diag.profilers.memory",
+    "ProgressBar": "dask_diag.profilers.progress",
     "Recording": "dask_diag.model.recording",
+    "ResourceProfiler": "dask_diag.profilers.resources",
+    "SamplingProfiler": "dask_diag.profilers.sampling",
     "Where": "dask_diag.analysis.findings",
     "activities": "dask_diag.analysis.activities",
     "combine": "dask_diag.model.recording",
@@ -81,10 +88,13 @@ _WHEN_FIRST_USED = {
     "findings": "dask_diag.analysis.findings",
     "load": "dask_diag.storage",
     "memory_usage": "dask_diag.analysis.memory",
+    "performance_report": "dask_diag.profilers.performance_report",
+    "record": "dask_diag.profilers.record",
     "report": "dask_diag.views.report.page",
     "save": "dask_diag.storage",
     "simulate": "dask_diag.analysis.simulation",
     "summary": "dask_diag.views.summary",
+    "throughput": "dask_diag.analysis.throughput",
     "tune": "dask_diag.tuning.tune",
     "visualize": "dask_diag.views.visualize",
     "waits": "dask_diag.analysis.waits",

@@ -1,4 +1,4 @@
-"""Write columns.rst, the page of tables and columns, from ``dask_diag/schema.py``."""
+"""Write columns.rst, the page of tables and columns, from ``dask_diag/schema``."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ WORDS = {
     "Kinds of threads": schema.THREAD_KINDS,
     "Outcomes of a task": schema.OUTCOMES,
     "Activities of a worker": schema.ACTIVITIES,
+    "Events of a worker": schema.WORKER_EVENTS,
     "Roots of stack samples": schema.ROOTS,
 }
 

@@ -3,10 +3,16 @@
 import runpy
 from pathlib import Path
 
-from dask_diag import __version__
+from dask_diag import __version__, load, report
 
 # columns.rst is generated from the schema.
 runpy.run_path(str(Path(__file__).with_name("columns.py")), run_name="__main__")
+
+# The reports of the stories, from their recordings.
+REPORTS = Path(__file__).parent / "_static" / "stories"
+REPORTS.mkdir(exist_ok=True)
+for recording in sorted(Path(__file__).parent.glob("stories/*.diag")):
+    report(load(recording), REPORTS / f"{recording.stem}.html", force=True)
 
 project = "dask_diag"
 copyright = "2026, dask_diag developers"
@@ -21,9 +27,6 @@ autosummary_generate = True
 autodoc_typehints = "none"
 numpydoc_show_class_members = False
 exclude_patterns = ["_build"]
-html_theme = "alabaster"
+html_theme = "furo"
 html_static_path = ["_static"]
-html_theme_options = {
-    "description": "Diagnostics for Dask's local schedulers",
-    "page_width": "1100px",
-}
+html_title = "dask_diag"

@@ -3,23 +3,18 @@
 # A Python that the machine does not have is replaced by the nearest that it has; the pair is shown.
 set -eu
 
-find_python() {
-    for version in "$@"; do
-        for candidate in "python$version" "$(ls -d "${PYENV_ROOT:-$HOME/.pyenv}"/versions/"$version".*/bin/python 2>/dev/null | tail -n 1)"; do
-            if [ -n "$candidate" ] && "$candidate" -c "import venv, ensurepip" >/dev/null 2>&1; then
-                echo "$candidate"
-                return
-            fi
-        done
-    done
-    echo "no Python of $* was found" >&2
-    exit 1
-}
+. tests/pythons.sh
 
 prepare() {
     name=$1 python=$2 dask=$3
     [ -x ".venv-$name/bin/python" ] || "$python" -m venv ".venv-$name"
     ".venv-$name/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".[test]" "$dask"
+}
+
+# It is 1 GB: asked for with WITH_COFFEA=1. Elsewhere the test of examples/nanoaod.py is skipped.
+with_coffea() {
+    [ -z "${WITH_COFFEA:-}" ] ||
+        .venv-pinned/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[test,coffea]"
 }
 
 run() {
@@ -34,7 +29,7 @@ newest=$(find_python 3.13 3.12 3.11 3.10)
 
 prepare oldest "$oldest" "dask[array]==2025.1.0"
 # While the first is tested, the others are installed.
-(prepare pinned "$pinned" "dask[array]==2025.3.0" && prepare newest "$newest" "dask[array]") &
+(prepare pinned "$pinned" "dask[array]==2025.3.0" && with_coffea && prepare newest "$newest" "dask[array]") &
 installing=$!
 run oldest
 wait "$installing"

@@ -277,6 +277,17 @@ def test_results_needed_elsewhere_are_one_transfer_each():
     assert_adds_up(recording)
 
 
+def test_results_that_are_released_as_soon_as_they_were_used_are_transfers_too():
+    with cluster() as client, Profiler() as prof:
+        first, second = (worker.address for worker in client.cluster.workers.values())
+        for _ in range(6):
+            result = client.submit(bytes, 1_000_000, workers=[first], pure=False)
+            client.submit(len, result, workers=[second], pure=False).result()
+            del result
+    assert len(prof.recording.transfers) == 6
+    assert prof.recording.notices == ()
+
+
 def test_stolen_tasks_are_those_that_ran_elsewhere():
     with cluster() as client, Profiler() as prof:
         first, _ = (worker.address for worker in client.cluster.workers.values())
@@ -316,6 +327,17 @@ def test_workers_that_come_and_go_count_while_they_are_there():
     assert len(workers) == 3
     assert [row["reason"] for row in workers if row["left"] == row["left"]] == ["retire-workers"]
     assert_adds_up(prof.recording)
+
+
+def test_workers_that_were_there_before_the_block_joined_before_it():
+    before = time.perf_counter()
+    with cluster(workers=2) as client:
+        started = time.perf_counter()
+        time.sleep(0.05)
+        with Profiler() as prof:
+            client.submit(spin, 0.0).result()
+    for worker in prof.recording.workers.to_dicts():
+        assert before < worker["joined"] < started < prof.recording.start
 
 
 def test_a_client_that_is_made_and_closed_in_the_block():

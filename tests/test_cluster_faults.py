@@ -22,12 +22,12 @@ pytest.importorskip("distributed")
 from distributed import Client, LocalCluster
 from distributed.diagnostics.plugin import WorkerPlugin
 
-from dask_diag import Profiler, load
+from dask_diag import Profiler, ProgressBar, ResourceProfiler, load
 from dask_diag.builders.clocks import to_other_clock
 from dask_diag.capture.cluster import cluster_session, scheduler_plugin, worker_side
 from dask_diag.capture.cluster.clock import compare_clocks
 from dask_diag.capture.cluster.formats import NAME, OUTCOMES, RUN_FIELDS, WORKER_ROW
-from dask_diag.capture.cluster.shipping import BOOTSTRAP
+from dask_diag.capture.cluster.shipping import BOOTSTRAP, Shipped
 from dask_diag.capture.tasks.metering import listening
 
 from .clusters import assert_adds_up, cluster, rows, spin
@@ -90,6 +90,8 @@ def test_executors_of_processes_are_not_measured_and_go_on():
         row["thread_cpu"] == row["thread_cpu"]: row for row in rows(prof.recording, "increment")
     }
     assert by_key.keys() == {True, False}
+    notice = "1 task ran in an executor that is no pool of threads"
+    assert [text for text in prof.recording.notices if notice in text]
     unmeasured = by_key[False]
     assert unmeasured["submitted"] <= unmeasured["start"] <= unmeasured["stop"]
     assert_adds_up(prof.recording)
@@ -110,6 +112,8 @@ def test_actors_are_as_they_were():
         assert [counter.increment().result() for _ in range(3)] == [1, 2, 3]
         del counter
     assert len(rows(prof.recording, "Counter")) == 1
+    notice = "calls of the methods of 1 actor are not measured"
+    assert [text for text in prof.recording.notices if notice in text]
     assert_adds_up(prof.recording)
 
 
@@ -239,6 +243,45 @@ def test_the_workers_plugin_does_without_the_package(monkeypatch):
     assert "has no dask_diag" in facts["reason"]
 
 
+@pytest.mark.parametrize("other", ["code", "source"])
+def test_what_is_shipped_is_compiled_where_python_is_another_one(other):
+    """As bytecode for this version of Python, and as source for all others."""
+    rebuild, (expression, names) = Shipped("shout = str.upper", "shout", "a").__reduce__()
+    assert rebuild(expression, dict(names)) == "A"
+    if other == "source":
+        assert rebuild(expression, {**names, "magic": b"another", "code": b"no bytecode"}) == "A"
+    else:
+        assert rebuild(expression, {**names, "source": "no source :"}) == "A"
+
+
+def test_metering_around_a_task_is_no_tasks():
+    """A worker meters for itself around each task, at the end of a long stack."""
+    from dask_diag.capture.tasks import metering
+
+    def around():
+        return metering._hear("executor", 1.0, "seconds")
+
+    class Task:
+        metered = None
+
+        def __call__(self):
+            return around()
+
+    task = Task()
+    metering.runs_a_task.add(id(Task.__call__.__code__))
+    metering.listening.add(task)
+    try:
+        task()
+        assert len(task.metered.metrics) == 1
+        metering.runs_around_tasks.add(id(around.__code__))
+        task()
+        assert len(task.metered.metrics) == 1
+    finally:
+        metering.listening.discard(task)
+        metering.runs_a_task.discard(id(Task.__call__.__code__))
+        metering.runs_around_tasks.discard(id(around.__code__))
+
+
 HOOKS = [
     (scheduler_plugin.DaskDiagSchedulerPlugin, "_sent"),
     (scheduler_plugin.DaskDiagSchedulerPlugin, "_came_back"),
@@ -279,7 +322,8 @@ def test_a_hook_that_raises_changes_no_result_and_is_reported(owner, name, monke
     assert len(recording.tasks) >= 1
 
 
-def test_nothing_is_left_after_the_block():
+@pytest.mark.parametrize("profiler", [Profiler, ProgressBar, ResourceProfiler])
+def test_nothing_is_left_after_the_block(profiler):
     before = dask.config.get("distributed.client.preload")
     threads = set(threading.enumerate())
     with cluster() as client:
@@ -289,7 +333,7 @@ def test_nothing_is_left_after_the_block():
         handlers = set(scheduler.handlers), [set(worker.handlers) for worker in workers]
         plugins = set(scheduler.plugins), [set(worker.plugins) for worker in workers]
         threads_before = set(threading.enumerate())
-        with Profiler():
+        with profiler():
             assert NAME in scheduler.plugins
             assert dask.config.get("distributed.client.preload") != before
             client.gather(client.map(increment, range(10)))
@@ -339,12 +383,12 @@ def test_a_reply_that_is_lost_comes_again(monkeypatch):
     lost = []
     original = cluster_session.ClusterSession.pull
 
-    async def loses_the_first(self):
+    async def loses_the_first(self, wait):
         if not lost:
             lost.append(await self._scheduler.dask_diag_pull(session=self._id, received=0))
         else:
-            await original(self)
-            await original(self)
+            await original(self, wait)
+            await original(self, wait)
 
     monkeypatch.setattr(cluster_session.ClusterSession, "pull", loses_the_first)
     monkeypatch.setattr(cluster_session, "_SECONDS_BETWEEN_PULLS", 0.05)

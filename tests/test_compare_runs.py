@@ -88,13 +88,13 @@ def test_wall_computing_functions_and_activities_are_compared():
     assert rows["function", "sum"]["verdict"] == "slower"
     assert rows["function", "load"]["verdict"] == "unchanged"
     assert rows["activity", "thread-cpu"]["verdict"] == "more"
-    assert rows["phase", "tasks"]["verdict"] == "more"
+    assert rows["phase", "tasks"]["verdict"] == "slower"
 
 
 def test_a_run_five_times_as_slow_is_never_within_the_spread_of_steady_runs():
     rng = np.random.default_rng(1)
     comparison = compare_runs(several(5, rng), several(5, rng, slower=4.6))
-    assert comparison.regressions(0.1) == ["wall", "computing", "load", "sum"]
+    assert comparison.regressions(0.1) == ["wall", "computing", "phase tasks", "load", "sum"]
     back = compare_runs(several(5, rng, slower=4.6), several(5, rng))
     assert back.regressions(0.0) == []
     assert rows_of(back)["run", "wall"]["verdict"] == "faster"
@@ -107,13 +107,72 @@ def test_tasks_of_different_sizes_are_no_sample():
     rng = np.random.default_rng(2)
     before = [run(sizes, rng.lognormal(0.0, 0.03)) for _ in range(3)]
     after = [run(slow, rng.lognormal(0.0, 0.03)) for _ in range(3)]
-    assert compare_runs(before, after).regressions(0.1) == ["wall", "computing", "f"]
+    assert compare_runs(before, after).regressions(0.1) == ["wall", "computing", "phase tasks", "f"]
 
 
 def test_a_slowdown_outside_computations_is_one_of_the_wall_alone():
     rng = np.random.default_rng(3)
     comparison = compare_runs(several(5, rng), several(5, rng, outside=4.0))
     assert comparison.regressions(0.1) == ["wall"]
+    # A phase that was not there before is no slower one.
+    assert rows_of(comparison)["phase", "after"]["verdict"] == "added"
+
+
+def preparing(seconds, rng, noise=0.03):
+    """A run of ten seconds of tasks, whose graph takes these seconds."""
+    one = run({"f": [10.0 * rng.lognormal(0.0, noise)]})
+    moved = {name: one.tasks[name] for name in one.tasks.columns}
+    took = seconds * rng.lognormal(0.0, noise)
+    for name in ("start", "stop", "submitted", "collected"):
+        moved[name] = moved[name] + took
+    stop = one.stop + took
+    columns = {name: one.computations[name] for name in one.computations.columns}
+    columns |= {"stop": [stop], "called": [0.0], "prepared": [took]}
+    return replace(
+        one,
+        stop=stop,
+        tasks=filled_table("tasks", moved),
+        computations=filled_table("computations", columns),
+    )
+
+
+# Half as long again: 5 s are found in the wall, too; 0.5 s only as a phase; 0.1 s are no matter.
+@pytest.mark.parametrize(
+    ("seconds", "found"), [(10.0, ["wall", "computing"]), (1.0, []), (0.1, None)]
+)
+def test_a_phase_that_takes_longer_fails_a_build(seconds, found):
+    rng = np.random.default_rng(11)
+    before = [preparing(seconds, rng) for _ in range(5)]
+    after = [preparing(1.5 * seconds, rng) for _ in range(5)]
+    expected = [] if found is None else [*found, "phase preparing"]
+    assert compare_runs(before, after).regressions(0.1) == expected
+    assert compare_runs(after, before).regressions(0.0) == []
+
+
+def test_a_phase_that_takes_a_tenth_longer_is_found_in_9_of_10_builds():
+    rng = np.random.default_rng(12)
+    builds = [
+        compare_runs(
+            [preparing(3.0, rng, 0.015) for _ in range(5)],
+            [preparing(3.3, rng, 0.015) for _ in range(5)],
+        ).regressions(0.1)
+        for _ in range(100)
+    ]
+    assert sum("phase preparing" in build for build in builds) >= 90
+    assert sum(bool({*build} - {"phase preparing", "wall", "computing"}) for build in builds) <= 2
+
+
+@pytest.mark.parametrize("noise", [0.03, 0.3])
+def test_phases_that_vary_on_their_own_fail_in_2_of_100_builds_at_most(noise):
+    rng = np.random.default_rng(13)
+    builds = [
+        compare_runs(
+            [preparing(5.0, rng, noise) for _ in range(4)],
+            [preparing(5.0, rng, noise) for _ in range(4)],
+        ).regressions(0.0)
+        for _ in range(200)
+    ]
+    assert sum(map(bool, builds)) <= 0.02 * 200
 
 
 def test_one_run_is_judged_by_the_spread_of_the_others():
@@ -201,7 +260,7 @@ def test_the_command_takes_several_files_on_each_side(files):
     arguments = ["compare", "--before", *names("a"), "--fail-above", "10%", "--after", *names("c")]
     done = runner.invoke(main, [*arguments, "--html", "page.html"])
     assert done.exit_code == 1
-    assert done.stderr == "longer by more than 10%: wall, computing, load, sum\n"
+    assert done.stderr == "longer by more than 10%: wall, computing, phase tasks, load, sum\n"
     assert done.stdout.startswith("5 runs before, 5 runs after: wall ")
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert "activity thread-cpu" in done.stdout

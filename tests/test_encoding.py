@@ -15,7 +15,14 @@ from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.table import Table
 from dask_diag.storage import blocks
 from dask_diag.storage.blocks import ByteReader, ByteWriter
-from dask_diag.storage.encoding import NotStorableError, decode_table, encode_table
+from dask_diag.storage.encoding import (
+    NotStorableError,
+    decode_table,
+    encode_table,
+    floats,
+    integers,
+)
+from dask_diag.storage.encoding.choices import Choices, TableChoices
 
 from .recordings import assert_same_table
 
@@ -26,16 +33,16 @@ CLOCK = 10**12
 """Nanoseconds, as of a machine that has run for a quarter of an hour."""
 
 
-def encoded(table):
+def encoded(table, choices=None):
     """The specification as it is in a file, and the bytes."""
     out = ByteWriter()
-    spec = encode_table(table, out)
+    spec = encode_table(table, out, choices)
     text = json.dumps(spec, ensure_ascii=False).encode("utf-8", "surrogatepass")
     return json.loads(text.decode("utf-8", "surrogatepass")), out.getvalue(b"", 4)
 
 
-def assert_comes_back(table):
-    spec, data = encoded(table)
+def assert_comes_back(table, choices=None):
+    spec, data = encoded(table, choices)
     source = ByteReader(memoryview(data))
     assert_same_table(decode_table(spec, source), table)
     for plain in (False, True):
@@ -259,3 +266,55 @@ def test_noise_is_left_as_it_is(monkeypatch):
     assert sizes == [ROWS]
     assert 7 * ROWS < len(data) < 8.1 * ROWS
     assert_comes_back(noise)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_tables_come_back_whatever_was_chosen_for_the_chunks_before(seed):
+    rng = np.random.default_rng(seed)
+    choices = TableChoices(few=int(rng.choice([8, 256])))
+    for _ in range(5):
+        rows = int(rng.choice([1, 9, 200, 600]))
+        columns = {}
+        for name in rng.permutation(6)[: rng.integers(1, 7)]:
+            before = list(columns.values())
+            columns[f"c{name}"] = with_exceptions(long_column(rng, rows, before), rng)
+        assert_comes_back(Table(columns), choices)
+
+
+def task_like(rng, rows=600):
+    start = np.cumsum(rng.integers(1, 10**6, rows)) / 1e9
+    stop = start + rng.integers(1, 10**6, rows) / 1e9
+    cpu = rng.integers(1, 10**3, rows) / 1e9
+    return Table({"start": start, "stop": stop, "cpu": cpu, "other": stop - start - cpu})
+
+
+def test_a_later_chunk_needs_no_search_and_is_as_small(monkeypatch):
+    searches = []
+    original = integers.best_base
+    for module in (integers, floats):
+        monkeypatch.setattr(module, "best_base", lambda *a: searches.append(a) or original(*a))
+    choices, second = Choices(), task_like(RNG)
+    encoded(task_like(RNG), choices.of_table("tasks"))
+    assert searches
+    searches.clear()
+    size = len(encoded(second, choices.of_table("tasks"))[1])
+    assert searches == []
+    assert size < 1.02 * len(encoded(second)[1])
+
+
+def test_what_was_chosen_is_forgotten_every_now_and_then():
+    choices = Choices()
+    choices.begin_chunk()
+    first = choices.of_table("tasks")
+    for _ in range(15):
+        choices.begin_chunk()
+        assert choices.of_table("tasks") is first
+    choices.begin_chunk()
+    assert choices.of_table("tasks") is not first
+
+
+def test_what_is_written_over_soon_is_not_searched_for_a_shorter_form(monkeypatch):
+    monkeypatch.setattr(integers, "best_base", None)
+    assert_comes_back(task_like(RNG, 256), Choices(256).of_table("tasks"))
+    with pytest.raises(TypeError):
+        encoded(task_like(RNG, 257), Choices(256).of_table("tasks"))

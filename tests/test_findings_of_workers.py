@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dask_diag.analysis.analysis import Analysis
+
 from .stacks import LEAF, MAIN, recording_of_stacks
 from .tables import filled_table
 from .test_finding_thresholds import (
@@ -153,6 +155,14 @@ def test_too_few_threads_needs_tasks_that_mostly_wait(cpu, is_found):
 )
 def test_more_threads_are_not_advised_where_they_do_not_help(recording):
     assert "too-few-threads" not in found(recording)
+
+
+def test_more_threads_that_are_predicted_to_take_longer_are_not_advised(monkeypatch):
+    def longer(analysis, workers=None, **changes):
+        return -0.001 * (workers or 0)
+
+    monkeypatch.setattr(Analysis, "seconds_saved", longer)
+    assert "too-few-threads" not in found(with_waits(sleeping(2), "sleep"))
 
 
 @pytest.mark.parametrize(("locked", "is_found"), [(0.09, True), (0.11, False)])

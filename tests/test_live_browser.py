@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -194,3 +198,28 @@ def test_a_page_may_be_open_before_the_file_is_there_and_sees_it_replaced_and_cu
         with open("run.diag", "wb") as file:
             file.write(b"something else")
         page.wait_for("state", "not a recording")
+
+
+def has_namespaces():
+    """Whether a process can be started that has no network but its own loopback."""
+    if shutil.which("unshare") is None or shutil.which("ip") is None:
+        return False
+    return (
+        subprocess.run([*WITHOUT_NETWORK, "true"], capture_output=True, check=False).returncode == 0
+    )
+
+
+WITHOUT_NETWORK = ["unshare", "-rn", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+
+
+@pytest.mark.once
+def test_the_page_needs_no_network():
+    if not has_namespaces():
+        pytest.skip("no network namespaces here")
+    test = f"{__file__}::{test_the_page_grows_with_the_file_and_links_to_the_report.__name__}"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
+    root = Path(__file__).parents[1]
+    done = subprocess.run(
+        [*WITHOUT_NETWORK, *command], capture_output=True, text=True, cwd=root, check=False
+    )
+    assert "1 passed" in done.stdout, done.stdout + done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -61,6 +62,13 @@ def asked(address, path="data?w=100"):
     request = urllib.request.Request(f"{url}/{path}", headers={"X-Dask-Diag-Token": token})
     with urllib.request.urlopen(request, timeout=20) as response:
         return json.load(response)
+
+
+def page_of(address):
+    """The report that a viewer serves."""
+    url, token = re.search(r"(http://\S+)/\?token=(\S+)", address).groups()
+    with urllib.request.urlopen(f"{url}/report?token={token}", timeout=20) as response:
+        return response.read().decode()
 
 
 def test_a_recording_starts_its_viewer(capfd):
@@ -217,3 +225,32 @@ def test_a_viewer_of_a_path_with_a_leading_dash_is_of_that_file():
     viewer.wait_for_address(20)
     assert "live: http" in viewer.addresses
     end_viewers("-x.diag")
+
+
+def on_a_full_disk():
+    """In a child before it becomes a program: no file that it writes may have a byte."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+
+
+def test_a_viewer_whose_disk_is_full_still_answers():
+    with record("run.diag"):
+        dask.delayed(int)(1).compute(scheduler="sync")
+    before = Path("run.diag").read_bytes()
+    command = [sys.executable, "-m", "dask_diag", "live", "--no-browser", "run.diag"]
+    viewer = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=on_a_full_disk,
+    )
+    try:
+        line = viewer.stdout.readline()
+        assert asked(line)["kind"] == FollowState.COMPLETE
+        assert "<h1>" in page_of(line)
+        viewer.send_signal(signal.SIGINT)
+        assert "Traceback" not in viewer.communicate(timeout=30)[0]
+    finally:
+        viewer.kill()
+        viewer.communicate()
+    assert Path("run.diag").read_bytes() == before

@@ -46,6 +46,46 @@ GRAPH = {("b", 0): (add, 1, 2), ("c", 0): (add, ("b", 0), 1)}
 HOSTILE = "<img src=x>@name $x {custom}"
 
 
+class Subclass(np.ndarray):
+    """What is no array to cachey, by its name."""
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        np.ones((3, 4)),
+        np.ones(4, dtype=bool)[::2],
+        np.array(5.0),
+        np.zeros(3, dtype="M8[ns]"),
+        np.zeros(3, dtype=[("a", "i4"), ("b", "f8")]),
+        np.array(["text", None], dtype=object),
+        np.array(["text", "more"]),
+        np.ones(5).view(Subclass),
+        np.float64(1.0),
+        [1, 2],
+        7,
+    ],
+    ids=lambda result: f"{type(result).__name__} {getattr(result, 'dtype', '')}",
+)
+def test_bytes_of_arrays_are_those_that_cachey_says(result):
+    with CacheProfiler(cachey.nbytes) as cprof:
+        dask.threaded.get({("result", 0): (lambda: result,)}, [("result", 0)])
+    (row,) = cprof.results
+    assert row.metric == cachey.nbytes(result)
+    assert cprof.metric_name == "nbytes"
+    assert cprof.metric_unit == "bytes"
+
+
+def test_of_arrays_of_numbers_cachey_is_not_asked(monkeypatch):
+    asked = []
+    monkeypatch.setattr(cachey, "nbytes", lambda value: asked.append(value) or 1)
+    with CacheProfiler(cachey.nbytes) as cprof:
+        dsk = {("array", 0): (np.ones, 5), ("list", 0): (list, (1,))}
+        dask.threaded.get(dsk, list(dsk))
+    assert {row.key[0]: row.metric for row in cprof.results} == {"array": 40, "list": 1}
+    assert asked == [[1]]
+
+
 def megabytes(value):
     return 3.2
 

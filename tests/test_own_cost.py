@@ -16,7 +16,7 @@ import pytest
 import dask_diag
 from dask_diag import CacheProfiler, Profiler, ResourceProfiler, SamplingProfiler, findings
 from dask_diag.analysis.analysis import Analysis
-from dask_diag.profilers import base, hook_cost
+from dask_diag.profilers import hook_cost, task_diagnostic
 
 from .recordings import NOTHING
 from .tables import filled_table
@@ -88,7 +88,7 @@ def test_a_calibration_that_fails_is_a_notice(monkeypatch):
         raise ZeroDivisionError("no clock")
 
     monkeypatch.setattr(hook_cost, "_known", {})
-    monkeypatch.setattr(base, "seconds_per_task", fail)
+    monkeypatch.setattr(task_diagnostic, "seconds_per_task", fail)
     recording = profiled(Profiler())
     assert len(recording.tasks) == 50
     assert "failed to calibrate its hooks: ZeroDivisionError: no clock" in recording.notices[0]

@@ -113,7 +113,7 @@ def test_what_is_unregistered_and_registered_at_any_line_of_a_computation_sees_i
     registered.update(diagnostics)
     try:
         with at_every_line(
-            turn, outside=(*LOCKED, "dask_internals.py:_claim", "dask_internals.py:_disclaim")
+            turn, outside=(*LOCKED, "callbacks.py:_claim", "callbacks.py:_disclaim")
         ):
             assert dask.local.get_sync(GRAPH, ("inc", 0)) == 6
     finally:

@@ -57,6 +57,7 @@ READING = tuple(
     for name in (
         *("capture/cached_results", "capture/computation", "capture/session", "capture/tasks"),
         *("capture/sampling/call_tree", "profilers/base", "profilers/cache"),
+        "profilers/task_diagnostic",
         *("builders/incremental_results", "builders/incremental_tasks"),
     )
 )

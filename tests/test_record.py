@@ -125,7 +125,8 @@ def test_the_file_has_what_was_measured(scheduler, often, monkeypatch):
     assert len(recording.dependencies) == 2 * (40 + 39 + 40)
     assert len(recording.metrics) == 162
     assert len(recording.transfers) == (162 * 4 if scheduler == "processes" else 0)
-    assert sys.platform != "linux" or len(recording.waits) >= 162
+    # Of each computation one at least: tasks that did not wait have none.
+    assert sys.platform != "linux" or len(recording.waits) >= 2
     assert [reported for reported in recording.notices if "came late" not in reported] == []
     assert recording.pools.columns
     assert_alike(loaded, recording)

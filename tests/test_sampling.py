@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import functools
 import gc
 import hashlib
@@ -28,12 +29,12 @@ from dask_diag import DiagnosticError, Profiler, Recording, SamplingProfiler, su
 from dask_diag.analysis.call_tree import NOT_SAMPLED
 from dask_diag.capture.sampling import call_tree as stacks
 from dask_diag.capture.sampling import sampler as sampler_module
-from dask_diag.capture.sampling import threads_now
+from dask_diag.capture.sampling import stack_probe, threads_now
 from dask_diag.capture.sampling.bins import Run
 from dask_diag.capture.sampling.call_tree import Stacks
 from dask_diag.capture.sampling.caller_probe import CallingThread
 from dask_diag.capture.sampling.caller_walker import CallerWalker
-from dask_diag.capture.sampling.sampler import Sampler, Ticks, ticks_until
+from dask_diag.capture.sampling.sampler import Sampler, Ticks, ticks_between, ticks_until
 from dask_diag.capture.sampling.stack_sample import Line
 from dask_diag.capture.sampling.stack_walker import Stack, Walker
 from dask_diag.capture.sampling.threads_now import running_tasks
@@ -166,14 +167,15 @@ def match_for_long(letters):
 
 def hash_small_inputs(seconds):
     """Hash in one call that never gives up the GIL."""
+    few = 20_000
     started = time.perf_counter()
-    hashes = 20_000
-    while (passed := time.perf_counter() - started) < seconds:
-        data = [b"x" * 1000] * hashes
-        list(map(hashlib.sha256, data))
-        hashes = int(
-            hashes * max(seconds - passed, 0.01) / (time.perf_counter() - started - passed)
-        )
+    hash_and_forget(few)
+    hash_and_forget(int(few * (seconds / (time.perf_counter() - started) - 1)))
+
+
+def hash_and_forget(count):
+    # In one call of C. What is kept would take memory, and as long again to find it.
+    collections.deque(map(hashlib.sha256, [b"x" * 1000] * count), maxlen=0)
 
 
 def letters_for(seconds):
@@ -204,7 +206,8 @@ def test_a_call_that_keeps_the_lock_is_seen(get, expected):
 @pytest.mark.once
 def test_another_thread_is_seen_where_it_waited_for_the_lock(retried):
     def measure():
-        tasks = {("hash", 0): (hash_small_inputs, 1.5), ("nap", 0): (time.sleep, 2.5)}
+        # The nap is over long after the lock is free: what ends at once may not be sampled.
+        tasks = {("hash", 0): (hash_small_inputs, 1.0), ("nap", 0): (time.sleep, 2.5)}
         _, sprof = sampled(tasks, num_workers=2)
         seconds = seconds_by_name(sprof)
         assert seconds["hash_small_inputs"] >= 0.95 * seconds["hash"]
@@ -854,6 +857,38 @@ def test_missed_ticks_count():
     assert 0.5 <= ticks.due < 0.52
     assert ticks.passed(0.5199999) == pytest.approx(0.25)
     assert ticks_until(7.0, 0.01) - ticks_until(2.0, 0.01) == pytest.approx(500, abs=1)
+
+
+def test_ticks_between_two_times_are_those_until_each():
+    chance = np.random.default_rng(0)
+    for interval in (0.01, 0.0033):
+        start = 1000.0
+        for gap, length in chance.exponential(interval / 4, (5000, 2)):
+            start += gap
+            expected = ticks_until(start + length, interval) - ticks_until(start, interval)
+            assert ticks_between(start, start + length, interval) == expected
+        # Threads do not ask in the order of time.
+        assert ticks_between(1000.0, start, interval) == ticks_until(start, interval) - ticks_until(
+            1000.0, interval
+        )
+        assert ticks_between(1000.0, 1000.0 + interval / 9, interval) in (0, 1)
+
+
+def test_of_many_short_tasks_only_those_with_a_tick_are_probed(monkeypatch):
+    made = []
+
+    class CountedTaskProbe(stack_probe.LocalStackTaskProbe):
+        __slots__ = ()
+
+        def __init__(self, *args):
+            made.append(args)
+            super().__init__(*args)
+
+    monkeypatch.setattr(stack_probe, "LocalStackTaskProbe", CountedTaskProbe)
+    prof, sprof = sampled({("short", n): (int,) for n in range(2000)}, dask.local.get_sync)
+    took = prof.recording.stop - prof.recording.start
+    assert len(made) <= took / 0.01 + 2
+    assert seconds_by_name(sprof)["tasks"] == pytest.approx(total(prof), rel=1e-6)
 
 
 @pytest.mark.truth

@@ -194,6 +194,35 @@ def test_the_cpu_of_all_threads_bounds_the_gain():
     assert simulate(serial, remove={"overhead"}, workers=inf).seconds == pytest.approx(4, rel=1e-6)
 
 
+# Beside so many programs that always compute, on two CPUs that all of them share evenly: n threads
+# have 2n / (n + others) CPUs, and the 8 s of CPU take that long.
+@pytest.mark.parametrize("others", [1, 2, 6])
+def test_others_share_the_cpus_with_more_workers(others):
+    def seconds(workers):
+        return 8 * (workers + others) / (2 * workers)
+
+    took = seconds(2) / 4
+    rows = {("t", n): [n // 2 * took, (n // 2 + 1) * took, (n // 2 + 1) * took] for n in range(8)}
+    share = 1 / took
+    alone = recording_of(rows, {key: set() for key in rows}, seconds(2), 2, cpu=share)
+    used = 2 * others / (2 + others)
+    beside = with_threads(alone, "tasks", 8.0, cpus=2, others_cpu=used * seconds(2))
+    for workers in (4, 8):
+        predicted = simulate(beside, workers=workers).seconds
+        assert predicted == pytest.approx(seconds(workers), rel=1e-6)
+    assert simulate(beside).seconds == pytest.approx(seconds(2), rel=1e-6)
+    without = simulate(beside, workers=8, idle_machine=True).seconds
+    assert without == pytest.approx(max(4, seconds(2) / 4), rel=1e-6)
+
+
+def test_others_that_leave_cpus_free_hardly_matter():
+    rows = {("t", n): [n // 2, n // 2 + 1, n // 2 + 1] for n in range(16)}
+    recording = recording_of(rows, {key: set() for key in rows}, 8.0, 2, cpu=0.05)
+    beside = with_threads(recording, "tasks", 0.8, cpus=2, others_cpu=8.0)
+    assert simulate(beside, workers=16).seconds == pytest.approx(1, rel=1e-6)
+    assert "nan" not in str(simulate(with_threads(recording, "tasks", 0.8), workers=16).seconds)
+
+
 def test_no_prediction_is_below_the_cpu_of_the_scheduler():
     rows = {("t", n): [n // 2, n // 2 + 1, n // 2 + 1] for n in range(16)}
     recording = recording_of(rows, {key: set() for key in rows}, 8.0, 2, cpu=0.01)
@@ -270,9 +299,9 @@ def test_processes_need_no_gil_and_take_time_to_start():
 
 
 def test_processes_start_as_those_of_the_recording_did():
-    work = replace(next(iter(Simulator(spinning(0))._works.values())), startup=(0.5, 0.4))
+    work = replace(next(iter(Simulator(spinning(0)).facts.works.values())), startup=(0.5, 0.4))
     simulator = Simulator(spinning(0))
-    simulator._works = {"c": work}
+    simulator.facts.works = {"c": work}
     predicted = simulator.simulate(scheduler="processes", chunksize=1).seconds
     assert predicted == pytest.approx(5.5, abs=0.01)
 

@@ -18,6 +18,7 @@ import pytest
 
 from dask_diag import DiagnosticError, Profiler, activities, context_meter, waits
 from dask_diag.capture.sampling import linux_threads as thread_states
+from dask_diag.capture.sampling import wait_probe
 from dask_diag.capture.sampling.probes import running_tasks
 from dask_diag.capture.sampling.sampler import Sampler, time_of_tick
 from dask_diag.capture.sampling.wait_probe import first_of
@@ -227,6 +228,35 @@ def test_profilers_share_and_end_the_sampler():
     for prof in (one, two, three):
         assert len(prof.recording.tasks) == 1
     assert not [t for t in threading.enumerate() if t.name == "dask_diag-sampler"]
+
+
+@on_linux
+def test_tasks_that_did_not_wait_have_no_log_and_are_divided_like_others():
+    tasks = 2000
+    prof = profiled([(int,)] * tasks, dask.local.get_sync)
+    logged = prof.recording.waits
+    # The first one, and what neighbours on a busy machine interrupted.
+    assert 1 <= len(logged) < tasks / 4
+    assert_adds_up(prof)
+    # Of each task no more than it was off the CPU.
+    logged_seconds = logged.seconds[logged.activity.where("cpu-wait")].sum()
+    assert 0 <= waited(prof)["cpu-wait"] <= logged_seconds + 1e-9
+
+
+@on_linux
+def test_a_task_is_probed_only_once_it_is_sampled(monkeypatch):
+    made = []
+
+    class CountedTaskProbe(wait_probe.WaitTaskProbe):
+        def __init__(self, *args):
+            made.append(args)
+            super().__init__(*args)
+
+    monkeypatch.setattr(wait_probe, "WaitTaskProbe", CountedTaskProbe)
+    prof = profiled([(int,)] * 2000 + [(time.sleep, 0.2)], dask.local.get_sync)
+    # A tick in 10 ms; the sampler may make fewer.
+    took = prof.recording.stop - prof.recording.start
+    assert 1 <= len(made) <= took / 0.01 + 2
 
 
 def test_without_explain_nothing_is_explained():

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from dask_diag import Finding, Where, export, findings, report, summary
-from dask_diag.analysis import simulation
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.where import MOST_INTERVALS, merged_intervals, where_of_tasks
+from dask_diag.analysis.simulation import computation
+from dask_diag.errors import DiagnosticError
 from dask_diag.views.findings import location
 
 from .test_finding_thresholds import Task, chain, run, two_at_once, with_waits
@@ -98,10 +99,8 @@ def test_seconds_saved_are_the_difference_of_two_simulations():
 
 def test_each_change_is_simulated_once(monkeypatch):
     replays = []
-    replay = simulation.simulator.replay
-    monkeypatch.setattr(
-        simulation.simulator, "replay", lambda *args: replays.append(1) or replay(*args)
-    )
+    replay = computation.replay
+    monkeypatch.setattr(computation, "replay", lambda *args: replays.append(1) or replay(*args))
     analysis = Analysis(gil_bound())
     for _ in range(3):
         analysis.seconds_saved(remove={"gil-wait"})
@@ -111,6 +110,8 @@ def test_each_change_is_simulated_once(monkeypatch):
 def test_what_cannot_be_simulated_is_not_known(monkeypatch):
     damaged = run([Task(0, 1, depends_on=(1,)), Task(1, 2, depends_on=(0,))])
     assert math.isnan(Analysis(damaged).seconds_saved(workers=4))
+    with pytest.raises(DiagnosticError, match="dependencies are damaged"):
+        findings(damaged)
     monkeypatch.setattr("dask_diag.analysis.analysis.MOST_SIMULATED", 3)
     assert Analysis(run(chain(2))).seconds_saved(workers=4) == pytest.approx(0.0)
     assert math.isnan(Analysis(run(chain(3))).seconds_saved(workers=4))

@@ -7,8 +7,8 @@ critical path and the division of waits take most of the time of a report; each 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from dask_diag.analysis.grouping import counts_by
 from dask_diag.analysis.memory import memory_usage
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.phases import phases
-from dask_diag.analysis.simulation import Simulator
+from dask_diag.analysis.simulation import Changes, Simulator
 from dask_diag.analysis.step_functions import Level, cached_levels, seconds_computing
 from dask_diag.analysis.thread_groups import ThreadGroup, thread_groups
 from dask_diag.analysis.waits import waits
@@ -29,6 +29,9 @@ from dask_diag.columns import FloatArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["Analysis"]
 
@@ -97,50 +100,30 @@ class Analysis:
         """Predicts the wall time with changes."""
         return Simulator(self.recording)
 
-    def seconds_saved(
-        self,
-        workers: float | None = None,
-        remove: Collection[str] = frozenset(),
-        speedup: Mapping[str, float] | None = None,
-        merge_tasks: int | None = None,
-        *,
-        chunksize: int | None = None,
-        scheduler: str | None = None,
-        result_bytes: float | None = None,
-    ) -> float:
+    def seconds_saved(self, **changes: Unpack[Changes]) -> float:
         """How many seconds shorter the program is with a change, by the simulator.
 
         Both walls are simulated, so what the simulator misses is missing in both. NaN if this
-        cannot be simulated: dependencies are damaged, there are more than `MOST_SIMULATED` tasks,
-        or the sizes of results are not known for processes. The arguments are those of `simulate`.
+        cannot be simulated: a cluster ran tasks, dependencies are damaged, there are more than
+        `MOST_SIMULATED` tasks, or the sizes of results are not known for processes. The arguments
+        are those of `simulate`.
         """
-        if len(self.recording.tasks) > MOST_SIMULATED:
+        # The simulator knows one pool of workers, and not what a cluster sends where.
+        if self.on_cluster or len(self.recording.tasks) > MOST_SIMULATED:
             return math.nan
-        simulator = self.simulator
         try:
-            changed = simulator.simulate(
-                workers,
-                remove,
-                speedup,
-                merge_tasks,
-                chunksize=chunksize,
-                scheduler=scheduler,
-                result_bytes=result_bytes,
-            )
-            return simulator.simulate().seconds - changed.seconds
+            changed = self.simulator.simulate(**changes)
+            return self.simulator.simulate().seconds - changed.seconds
         except DiagnosticError:
             return math.nan
 
     @cached_property
     def chunks(self) -> tuple[int, int]:
         """How many tasks of a function could be one, and for how many workers they are."""
-        recording = self.recording
-        if len(recording.tasks) <= MOST_SIMULATED:
-            try:
-                return self.simulator.chunks()
-            except DiagnosticError:
-                pass
-        return int(counts_by(recording.tasks.function).max(initial=0)), max(1, round(self.workers))
+        if len(self.recording.tasks) <= MOST_SIMULATED:
+            return self.simulator.chunks()
+        tasks = int(counts_by(self.recording.tasks.function).max(initial=0))
+        return tasks, max(1, round(self.workers))
 
     @cached_property
     def bytes_between_tasks(self) -> float:
@@ -274,6 +257,16 @@ class Analysis:
     def schedulers(self) -> set[str]:
         """The kinds of scheduler that ran computations."""
         return set(self.recording.computations.scheduler.tolist())
+
+    @cached_property
+    def on_cluster(self) -> bool:
+        """Whether a cluster ran computations: all of them or some."""
+        return "distributed" in self.schedulers
+
+    @cached_property
+    def cpus_for_tasks(self) -> float:
+        """CPUs that tasks could use; infinite on a cluster, of which they are not known."""
+        return math.inf if self.on_cluster else self.cpus
 
     def _seconds_with_more_than(self, tasks: int) -> float:
         return sum(float(np.diff(o.times)[o.busy > tasks].sum()) for o in self.occupancies)

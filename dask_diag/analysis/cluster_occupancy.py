@@ -18,7 +18,7 @@ from dask_diag.analysis.transfers import Interval
 from dask_diag.analysis.worker_states import Occupancy, TaskTimes, open_intervals
 from dask_diag.columns import FloatArray, IntArray
 from dask_diag.model.recording import Recording
-from dask_diag.schema import Activity
+from dask_diag.schema import Activity, WorkerEvent
 
 __all__ = ["ClusterCapacity", "sweep_cluster"]
 
@@ -36,6 +36,9 @@ class ClusterCapacity:
         between = np.flatnonzero(transfers.activity.where(Activity.TRANSFER))
         self._transfers = transfers.rows(between)
         self._transfers_to = rows_by(self._transfers.destination)
+        events = recording.worker_events
+        self._spills = events.rows(~events.event.where(WorkerEvent.PAUSED))
+        self._spills_of = rows_by(self._spills.worker)
         self._tasks = recording.tasks
         self._stops = worker_stop_times(recording)
         self._clusters = dict(
@@ -57,6 +60,11 @@ class ClusterCapacity:
         """When results were on their way to a worker."""
         rows = self._transfers_to.get(worker, _NO_ROWS)
         return self._transfers.start[rows], self._transfers.stop[rows]
+
+    def spilling(self, worker: str) -> Interval:
+        """When a worker moved results to disk or back."""
+        rows = self._spills_of.get(worker, _NO_ROWS)
+        return self._spills.start[rows], self._spills.stop[rows]
 
     def others(self, cluster: str, computation: str) -> dict[str, Interval]:
         """When workers of a cluster ran tasks that are not of a computation, by worker."""
@@ -94,12 +102,14 @@ class _Worker(NamedTuple):
 class _Sent(NamedTuple):
     """Tasks that were sent to one worker, when, and what else happened there.
 
-    `moving` is when results moved to it, `others` when it ran tasks of other computations.
+    `moving` is when results moved to it, `spilling` when it moved results to disk or back, `others`
+    when it ran tasks of other computations.
     """
 
     rows: IntArray
     submitted: FloatArray
     moving: Interval
+    spilling: Interval
     others: Interval
 
 
@@ -110,7 +120,9 @@ class _States(NamedTuple):
     busy: IntArray
     overhead: IntArray
     transfer: IntArray
+    spill: IntArray
     unknown: IntArray
+    backlog: IntArray
 
 
 def sweep_cluster(
@@ -132,17 +144,19 @@ def sweep_cluster(
         if (worker.left <= start or worker.joined >= stop) and not len(rows):
             continue
         moving, of_others = capacity.transfers_to(worker.name), others.get(worker.name, _NONE)
-        sent = _Sent(rows, submitted[rows], moving, of_others)
+        spilling = capacity.spilling(worker.name)
+        sent = _Sent(rows, submitted[rows], moving, spilling, of_others)
         sweeps.append(_sweep_worker(worker, tasks, sent, start, stop))
     for name, rows in rows_of.items():
         if name not in known:
             worker = _Worker(name, start, np.nan, 0)
-            sent = _Sent(rows, submitted[rows], _NONE, _NONE)
+            sent = _Sent(rows, submitted[rows], _NONE, _NONE, _NONE)
             sweeps.append(_sweep_worker(worker, tasks, sent, start, stop))
     waiting = submitted - queued, submitted
     times, (in_queue,) = open_intervals([waiting], start, stop)
     times, states, (queue,) = _summed(sweeps, (times, [in_queue]))
-    free = states.capacity - states.busy - states.overhead - states.transfer - states.unknown
+    delayed = {Activity.TRANSFER: states.transfer, Activity.SPILL: states.spill}
+    free = states.capacity - states.busy - states.overhead - states.unknown - sum(delayed.values())
     nothing = np.zeros(len(free), np.int64)
     return Occupancy(
         computation=computations.computation[index],
@@ -157,7 +171,8 @@ def sweep_cluster(
         blocked={},
         graph=nothing,
         startup=nothing,
-        transfer=states.transfer,
+        delayed=delayed,
+        backlog=states.backlog,
     )
 
 
@@ -179,7 +194,7 @@ def _sweep_worker(
     start: float,
     stop: float,
 ) -> tuple[FloatArray, _States]:
-    rows, submitted, moving, others = sent
+    rows, submitted, moving, spilling, others = sent
     worker_start, worker_stop = tasks.worker_start[rows], tasks.worker_stop[rows]
     collected = tasks.collected[rows]
     known = ~np.isnan(worker_start)
@@ -193,20 +208,25 @@ def _sweep_worker(
             (worker_stop[known], np.fmax(worker_stop[known], collected[known])),
             (submitted[~known], np.fmax(submitted[~known], until)),
             moving,
+            spilling,
             others,
             live,
         ],
         start,
         stop,
     )
-    busy, underway, done, perhaps, arriving, of_others, is_live = counts
+    busy, underway, done, perhaps, arriving, on_disk, of_others, is_live = counts
     capacity = np.maximum(is_live * worker.threads, busy)
     free = capacity - busy
     taken = np.minimum(free, of_others)
     overhead = np.minimum(free - taken, underway + done)
     unknown = taken + np.minimum(free - taken - overhead, perhaps)
-    transfer = np.where(arriving > 0, np.minimum(overhead, underway), 0)
-    return times, _States(capacity, busy, overhead - transfer, transfer, unknown)
+    backlog = np.maximum(underway - (free - taken), 0)
+    # While a worker writes or reads, its event loop does nothing else.
+    spill = np.where(on_disk > 0, overhead, 0)
+    transfer = np.where(arriving > 0, np.minimum(overhead - spill, underway), 0)
+    overhead = overhead - spill - transfer
+    return times, _States(capacity, busy, overhead, transfer, spill, unknown, backlog)
 
 
 def _summed(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from toolz import concat, unique
 
 from dask_diag.analysis.activities import activities
 from dask_diag.analysis.grouping import rows_by
@@ -30,10 +31,13 @@ WALL = "wall"
 """The seconds of the recorded block: of a program, all but the start of the interpreter."""
 COMPUTING = "computing"
 """The seconds in which at least one computation ran."""
-_RISK_OF_RUNS = 0.015
+_RISK_OF_RUNS = 0.012
 """The probability that chance alone makes wall or computing seem slower; and the same of"""
-_RISK_OF_PARTS = 0.005
-"""all functions together, and of all activities together."""
+_RISK_OF_PARTS = 0.004
+"""all functions together, of all phases together, and of all activities together."""
+_WORTH_JUDGING = 0.01
+"""Least share of the wall that a phase must take longer by to be slower: an empty one varies by
+many times itself."""
 
 
 class RunComparison(NamedTuple):
@@ -47,9 +51,10 @@ class RunComparison(NamedTuple):
         (seconds of workers); ``before`` and
         ``after``, the means of all runs in seconds; ``change``; ``spread``, the change that the
         differences between runs explain; and ``verdict``: ``slower`` or ``faster`` if the change is
-        more than the spread, ``unchanged`` if not, ``too few runs`` if neither side has two,
-        ``added`` or ``removed``. Of phases and activities more seconds are no verdict but ``more``
-        or ``less``. Within those kinds the largest changes come first.
+        more than the spread (of a phase, also more than a hundredth of the wall), ``unchanged`` if
+        not, ``too few runs`` if neither side has two, ``added`` or ``removed``. Of activities more
+        seconds are no verdict but ``more`` or ``less``. Within those kinds the largest changes come
+        first.
     runs : tuple of int
         How many there are, before and after.
     """
@@ -66,10 +71,11 @@ class RunComparison(NamedTuple):
         Returns
         -------
         list of str
-            ``"wall"`` and ``"computing"`` first, then names of functions.
+            ``"wall"`` and ``"computing"`` first, then phases, such as ``"phase tasks"``, and names
+            of functions.
         """
         return [
-            row["name"]
+            f"phase {row['name']}" if row["kind"] == "phase" else row["name"]
             for row in self.changes.to_dicts()
             if row["verdict"] == "slower" and row["change"] + row["spread"] >= above * row["before"]
         ]
@@ -90,14 +96,24 @@ class _Change:
     def spread(self, risk: float) -> float:
         return half_width_of_means([Variation.of(self.before), Variation.of(self.after)], risk)
 
-    def verdict(self, risk: float, more: str = "slower", less: str = "faster") -> str:
+    def is_judged(self, least: float) -> bool:
+        """Whether it can be slower: both sides have it, and it is long enough."""
+        return bool(
+            self.before.any()
+            and self.after.any()
+            and max(self.before.mean(), self.after.mean()) > least
+        )
+
+    def verdict(
+        self, risk: float, more: str = "slower", less: str = "faster", least: float = 0.0
+    ) -> str:
         if not self.before.any() or not self.after.any():
             neither = not self.before.any() and not self.after.any()
             return "unchanged" if neither else "removed" if self.before.any() else "added"
         spread = self.spread(risk)
         if np.isnan(spread):
             return "too few runs"
-        if abs(self.change) <= spread:
+        if abs(self.change) <= max(spread, least):
             return "unchanged"
         return more if self.change > 0 else less
 
@@ -128,12 +144,18 @@ def compare_runs(before: Sequence[Recording], after: Sequence[Recording]) -> Run
             ("activity", _activities),
         )
     }
-    rows = [(each, "run", *_judged(each, _risk_of_runs(runs))) for each in runs]
+    risk = _risk_of_runs(runs)
+    rows = [(each, "run", each.spread(risk), each.verdict(risk)) for each in runs]
+    least = _WORTH_JUDGING * float(np.mean([each.stop - each.start for each in before]))
     for kind, changes in parts.items():
-        words = ("slower", "faster") if kind == "function" else ("more", "less")
-        risk = _RISK_OF_PARTS / max(1, len(changes))
+        words = ("more", "less") if kind == "activity" else ("slower", "faster")
+        smallest = least if kind == "phase" else 0.0
+        risk = _RISK_OF_PARTS / max(1, sum(each.is_judged(smallest) for each in changes))
         changes.sort(key=lambda each: -abs(each.change))
-        rows += [(each, kind, *_judged(each, risk, *words)) for each in changes]
+        rows += [
+            (each, kind, each.spread(risk), each.verdict(risk, *words, least=smallest))
+            for each in changes
+        ]
     return RunComparison(_table(rows), (len(before), len(after)))
 
 
@@ -164,7 +186,7 @@ def _changes(before: list[dict[str, float]], after: list[dict[str, float]]) -> l
     """One for each name in any of the runs; where it is missing it took no time."""
     return [
         _Change(name, *(np.array([run.get(name, 0.0) for run in side]) for side in (before, after)))
-        for name in dict.fromkeys(name for run in (*before, *after) for name in run)
+        for name in unique(concat([*before, *after]))
     ]
 
 
@@ -177,10 +199,6 @@ def _risk_of_runs(changes: list[_Change]) -> float:
     verdicts = {each.verdict(_RISK_OF_RUNS) for each in changes}
     agree = verdicts in ({"slower"}, {"faster"})
     return _RISK_OF_RUNS if agree else _RISK_OF_RUNS / len(changes)
-
-
-def _judged(change: _Change, risk: float, *words: str) -> tuple[float, str]:
-    return change.spread(risk), change.verdict(risk, *words)
 
 
 def _table(rows: Iterable[tuple[_Change, str, float, str]]) -> Table:

@@ -11,7 +11,6 @@ from dask_diag.analysis.grouping import rows_by
 from dask_diag.analysis.occupancy import Occupancy
 from dask_diag.columns import IntArray
 from dask_diag.model.recording import Recording
-from dask_diag.schema import Activity
 
 __all__ = ["NO_TASK", "UNUSED", "seconds_blocked_by_transfers", "seconds_of_free_workers"]
 
@@ -44,21 +43,13 @@ def seconds_blocked_by_transfers(
 
 def seconds_of_free_workers(division: Division, occupancy: Occupancy) -> Iterator[Sum]:
     """Seconds of a computation's free workers, by why they were free."""
-    reasons = {
-        Activity.GRAPH: occupancy.graph,
-        Activity.STARTUP: occupancy.startup,
-        Activity.TRANSFER: occupancy.transfer,
-        Activity.OVERHEAD: occupancy.overhead,
-        Activity.IDLE: occupancy.idle,
-        Activity.OTHER: occupancy.unknown,
-    }
     if "worker" not in division.by:
-        for activity, workers in reasons.items():
+        for activity, workers in occupancy.free.items():
             if seconds := occupancy.seconds(workers):
                 yield _group(division, occupancy, ""), activity, seconds
         return
     # The tasks for which the scheduler blocked a worker say nothing about which one it was.
-    for activity, workers in {**reasons, **occupancy.blocked}.items():
+    for activity, workers in {**occupancy.free, **occupancy.blocked}.items():
         seconds = not_shared = occupancy.seconds(workers)
         for worker, share in _shares_of_workers(division.recording, occupancy, workers):
             not_shared -= share

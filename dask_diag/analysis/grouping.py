@@ -78,7 +78,10 @@ def distinct_pairs(
     return left[codes // base], right[codes % base], row
 
 
-def worker_order(name: str) -> tuple[str, int, str]:
-    """What workers are sorted by: kind, then number."""
+def worker_order(name: str) -> tuple[str, int, str, int, str]:
+    """What workers are sorted by: kind, then number; of a worker of a cluster, then its thread."""
+    worker, slash, thread = name.rpartition("/")
+    if not slash:
+        worker, thread = name, ""
     # A longer number is a larger one: thread-10 after thread-9.
-    return name.partition("-")[0], len(name), name
+    return worker.partition("-")[0], len(worker), worker, len(thread), thread

@@ -164,18 +164,25 @@ def _extremes(of: np.ufunc, values: FloatArray, first: IntArray, last: IntArray)
 def _scopes(recording: Recording) -> Iterator[tuple[IntArray, Samples, IntArray]]:
     """Tasks, the samples of where they ran, and all tasks that ran there.
 
-    A task in a sampled child has that process alone, any other has all processes together.
+    A task in a sampled child, or elsewhere on a cluster, has that process alone, any other has all
+    processes of this tree together.
     """
     tasks, processes = recording.tasks, recording.processes
     known = ~np.isnan(tasks.start)
     in_children = np.zeros(len(tasks), bool)
-    children = set(np.unique(processes.pid[processes.is_child > 0]).tolist())
-    for pid, rows in rows_by(tasks.pid).items():
-        if pid in children:
-            in_children[rows] = True
-            of_process = processes.rows(processes.pid == pid)
+    children = processes.rows(processes.is_child > 0)
+    for host, on_host in rows_by(children.host).items():
+        of_host = children.rows(on_host)
+        tasks_on_host = tasks.host.where(host)
+        sampled = set(np.unique(of_host.pid).tolist())
+        for pid, rows in rows_by(tasks.pid).items():
+            rows_there = rows[tasks_on_host[rows]]
+            if pid not in sampled or not len(rows_there):
+                continue
+            in_children[rows_there] = True
+            of_process = of_host.rows(of_host.pid == pid)
             samples = Samples.of(of_process.time, of_process.memory, recording.computations)
-            yield rows[known[rows]], samples, rows
+            yield rows_there[known[rows_there]], samples, rows_there
     yield np.flatnonzero(~in_children & known), memory_of_all(recording), np.arange(len(tasks))
 
 

@@ -9,7 +9,12 @@ from dask_diag.columns import BoolArray, FloatArray
 from dask_diag.model.recording import Recording
 from dask_diag.model.tables import Metrics
 
-__all__ = ["metered_amounts", "seconds_metered_without_cpu", "without_metered"]
+__all__ = [
+    "metered_amounts",
+    "seconds_metered_without_cpu",
+    "seconds_of_workers",
+    "without_metered",
+]
 
 
 def without_metered(
@@ -20,7 +25,7 @@ def without_metered(
     Seconds that a task only reported, and did not measure, are limited to those that it took.
     """
     metrics = recording.metrics
-    cpu, noncpu = _seconds_of_workers(recording)
+    cpu, noncpu = seconds_of_workers(recording)
     metered = metrics.rows(metrics.unit.where("seconds") & mask[metrics.task])
     measured = ~np.isnan(metered.cpu)
     task, seconds, of_cpu = metered.task, metered.value, metered.cpu
@@ -42,7 +47,7 @@ def without_metered(
     )
 
 
-def _seconds_of_workers(recording: Recording) -> tuple[FloatArray, FloatArray]:
+def seconds_of_workers(recording: Recording) -> tuple[FloatArray, FloatArray]:
     """CPU and non-CPU seconds of tasks, up to where they seceded."""
     tasks = recording.tasks
     cpu, noncpu = np.array(tasks.thread_cpu), np.array(tasks.thread_noncpu)

@@ -132,7 +132,8 @@ def sweep(
         blocked=blocked,
         graph=in_graph,
         startup=starting,
-        transfer=np.zeros(len(busy), np.int64),
+        delayed={},
+        backlog=np.zeros(len(busy), np.int64),
     )
 
 

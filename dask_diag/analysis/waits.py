@@ -159,8 +159,7 @@ def _explained(
     exact = np.zeros(len(noncpu))
     np.add.at(exact, table.task[is_exact], np.nan_to_num(table.seconds[is_exact]))
     exact = np.clip(exact, 0.0, np.fmax(noncpu, 0.0))
-    # Every task that a wait probe was attached to has an exact row, sampled or not.
-    probed = np.unique(table.task[is_exact])
+    probed = np.flatnonzero(mask & _probed(recording) & np.isfinite(noncpu))
     sampled = table.rows(~is_exact)
     pool_of = _pool_codes(recording)
     rows_of = rows_by_code(pool_of[sampled.task])
@@ -172,6 +171,16 @@ def _explained(
         rows = sampled.rows(rows_of.get(code, slice(0)))
         pools.append(_pool(tasks, blocked, float(np.nansum(wall[tasks])), rows))
     return exact, pools
+
+
+def _probed(recording: Recording) -> BoolArray:
+    """The tasks of which it is known what they waited for: all of a computation, or none.
+
+    Tasks that did not wait have no row; the first one of a computation always has.
+    """
+    waits, computation = recording.waits, recording.tasks.computation
+    codes = np.unique(computation.codes[waits.task[waits.activity.where(EXACT)]])
+    return np.isin(computation.codes, codes)
 
 
 def _pool_codes(recording: Recording) -> IntArray:

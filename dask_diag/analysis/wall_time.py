@@ -12,7 +12,6 @@ from dask_diag.analysis.phases import phases
 from dask_diag.columns import Categorical
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
-from dask_diag.schema import Activity
 
 __all__ = ["wall_time"]
 
@@ -65,15 +64,7 @@ def _shares_while_tasks_run(
     for occupancy in occupied:
         first = np.fmin.reduce(occupancy.tasks.worker_start, initial=occupancy.times[-1])
         # Until then all workers were free.
-        free = {
-            Activity.GRAPH: occupancy.graph,
-            Activity.STARTUP: occupancy.startup,
-            Activity.OVERHEAD: occupancy.overhead,
-            Activity.OTHER: occupancy.unknown,
-            Activity.IDLE: occupancy.idle,
-            **occupancy.blocked,
-        }
-        for activity, workers in free.items():
+        for activity, workers in {**occupancy.free, **occupancy.blocked}.items():
             before = float(occupancy.seconds_until(workers, np.array([first]))[0])
             seconds[activity] = seconds.get(activity, 0.0) - before
     total = sum(value for value in seconds.values() if value > 0)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from math import inf
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.simulation import Simulator
+from dask_diag.analysis.simulation import Changes, Simulator
 from dask_diag.columns import Categorical
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
@@ -33,7 +33,7 @@ class _Change(NamedTuple):
 
     kind: str
     name: str
-    arguments: dict[str, Any]
+    changes: Changes
 
 
 def what_if(recording: Recording, workers: Iterable[int] = ()) -> Table:
@@ -70,7 +70,7 @@ def predictions(simulator: Simulator, workers: Iterable[int] = ()) -> Table:
     seconds: list[float] = []
     for change in _changes(simulator, workers):
         names.append(change)
-        seconds.append(simulator.simulate(**change.arguments).seconds)
+        seconds.append(simulator.simulate(**change.changes).seconds)
     predicted = np.array(seconds)
     with np.errstate(divide="ignore", invalid="ignore"):
         speedup = predicted[0] / predicted

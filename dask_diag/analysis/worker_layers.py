@@ -80,14 +80,7 @@ def worker_layers(
 
 
 def _free_of(occupancy: Occupancy) -> dict[str, IntArray]:
-    return {
-        Activity.OVERHEAD: occupancy.overhead,
-        **occupancy.blocked,
-        Activity.GRAPH: occupancy.graph,
-        Activity.STARTUP: occupancy.startup,
-        Activity.OTHER: occupancy.unknown,
-        Activity.IDLE: occupancy.idle,
-    }
+    return {**occupancy.free, **occupancy.blocked}
 
 
 def _tasks(

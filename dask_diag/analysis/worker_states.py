@@ -9,6 +9,7 @@ import numpy as np
 
 from dask_diag.analysis.transfers import Interval
 from dask_diag.columns import FloatArray, IntArray
+from dask_diag.schema import Activity
 
 __all__ = ["Occupancy", "TaskTimes", "open_intervals"]
 
@@ -65,8 +66,11 @@ class Occupancy:
         Workers that were free while the graph was made, optimized and put in order.
     startup : array of int, shape (steps,)
         Workers that would be in `overhead`, had their process started its first task.
-    transfer : array of int, shape (steps,)
-        Workers of a cluster that would be in `overhead`, had they not waited for results of others.
+    delayed : dict of str to array of int
+        Workers of a cluster that would be in `overhead`, had they not waited for results of others
+        (``transfer``) or for a disk (``spill``); empty elsewhere.
+    backlog : array of int, shape (steps,)
+        Tasks that wait at workers of a cluster whose threads are all busy, whatever others do.
     """
 
     computation: str
@@ -81,7 +85,8 @@ class Occupancy:
     blocked: dict[str, IntArray]
     graph: IntArray
     startup: IntArray
-    transfer: IntArray
+    delayed: dict[str, IntArray]
+    backlog: IntArray
 
     @property
     def wall(self) -> float:
@@ -97,7 +102,20 @@ class Occupancy:
     def idle(self) -> IntArray:
         """Workers that were free while there was nothing to run."""
         free = self.capacity - self.busy - self.graph - self.startup - self.overhead - self.unknown
-        return np.asarray(free - self.transfer - sum(self.blocked.values()))
+        waiting = sum(self.blocked.values()) + sum(self.delayed.values())
+        return np.asarray(free - waiting)
+
+    @property
+    def free(self) -> dict[str, IntArray]:
+        """All workers without a task, by activity, but for those that the scheduler blocked."""
+        return {
+            Activity.GRAPH: self.graph,
+            Activity.STARTUP: self.startup,
+            **self.delayed,
+            Activity.OVERHEAD: self.overhead,
+            Activity.IDLE: self.idle,
+            Activity.OTHER: self.unknown,
+        }
 
     def seconds(self, workers: IntArray) -> float:
         """Worker-seconds of one of the step functions."""

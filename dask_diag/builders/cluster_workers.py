@@ -6,14 +6,25 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from dask_diag.builders.clocks import ClockReadings
-from dask_diag.capture.cluster.log import ClusterLog, ClusterWorker
+from dask_diag.builders.clocks import ClockReadings, to_other_clock
+from dask_diag.builders.constants import constant
+from dask_diag.capture.cluster.log import Batch, ClusterLog, ClusterWorker
 from dask_diag.columns import Categorical, IntArray
 from dask_diag.model import tables
-from dask_diag.model.table import stack
+from dask_diag.model.table import Table, stack
+from dask_diag.schema import WorkerEvent
 
-__all__ = ["Lanes", "cluster_workers_table", "readings_of", "worker_labels"]
+__all__ = [
+    "Lanes",
+    "SeenEvents",
+    "cluster_workers_table",
+    "readings_of",
+    "worker_events_of",
+    "worker_labels",
+]
 
+SeenEvents = set[tuple[str, int, str, float]]
+"""The scheduler, the worker's number, what happened, and when it started."""
 _UNKNOWN = "unknown"
 
 
@@ -96,7 +107,38 @@ def _workers_of(log: ClusterLog) -> tables.Workers:
             "reason": Categorical.of(worker.reason for worker in workers),
             "clock_offset": np.array([offset - log.offset for _, offset, _ in last], float),
             "clock_error": np.array([error + log.error for error in errors], float),
+            "cpus": np.array([each.get("cpus", 0) for each in facts], np.int64),
+            "memory_limit": np.array([each.get("memory_limit", np.nan) for each in facts], float),
             "version": Categorical.of(str(each.get("version", "")) for each in facts),
             "measured": np.array([each.get("measured", 0) for each in facts], np.int64),
+        }
+    )
+
+
+def worker_events_of(batch: Batch, log: ClusterLog, seen: SeenEvents) -> Table:
+    """When workers paused, by the scheduler's clock, and used their disks, by their own.
+
+    Every client of a cluster is sent them: those that are `seen` by now are left out.
+    """
+    names = worker_labels(log.workers.values())
+    rows = [row for row in batch.events if (log.scheduler, *row[:3]) not in seen]
+    seen.update((log.scheduler, *row[:3]) for row in rows)
+    numbers, events, starts, stops, sizes = zip(*rows, strict=True) if rows else ((),) * 5
+    times = {}
+    for bound, values in (("start", starts), ("stop", stops)):
+        mapped = [
+            value
+            if event == WorkerEvent.PAUSED
+            else to_other_clock(np.array([value]), readings_of(log.workers.get(number)))[0]
+            for number, event, value in zip(numbers, events, values, strict=True)
+        ]
+        times[bound] = np.array(mapped, float) - log.offset
+    return Table(
+        {
+            "computation": constant(log.scheduler, len(numbers)),
+            "worker": Categorical.of(names.get(number, "") for number in numbers),
+            "event": Categorical.of(events),
+            **times,
+            "bytes": np.array(sizes, float),
         }
     )

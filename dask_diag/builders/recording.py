@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from dask_diag.builders.cluster_processes import with_places
 from dask_diag.builders.constants import constant
 from dask_diag.builders.keys import keys_columns
 from dask_diag.builders.threads import task_threads, threads_table
 from dask_diag.builders.workers import workers_table
 from dask_diag.capture.cached_results import CachedResultsSnapshot
+from dask_diag.capture.cluster.log import ClusterLog
 from dask_diag.capture.run_id import run_id
 from dask_diag.capture.session import Session
 from dask_diag.capture.snapshot import ComputationInfo, ComputationSnapshot
@@ -24,7 +26,7 @@ from dask_diag.capture.system.usage import NOT_LISTED, processors
 from dask_diag.columns import Categorical, FloatArray, PrefixStrings
 from dask_diag.model import tables
 from dask_diag.model.recording import Recording
-from dask_diag.model.table import stack
+from dask_diag.model.table import Table, stack
 
 __all__ = [
     "build_recording",
@@ -154,12 +156,12 @@ def resources_table(samples: array[float]) -> tables.Resources:
     return tables.Resources({name: numbers[:, n].copy() for n, name in enumerate(SAMPLE_COLUMNS)})
 
 
-def processes_table(samples: array[float]) -> tables.Processes:
-    """`Recording.processes`, in order of time."""
+def processes_table(samples: array[float], logs: Sequence[ClusterLog] = ()) -> tables.Processes:
+    """`Recording.processes` of this process and its descendants, in order of time."""
     numbers = np.array(samples, dtype=float).reshape(-1, len(PROCESS_COLUMNS))
     columns = {name: numbers[:, n].copy() for n, name in enumerate(PROCESS_COLUMNS)}
     whole = {name: columns[name].astype(np.int64) for name in ("pid", "is_child")}
-    return tables.Processes({**columns, **whole})
+    return with_places(Table({**columns, **whole}), logs)
 
 
 def memory_table(series: Mapping[str, array[float]]) -> tables.Memory:

@@ -9,6 +9,8 @@ import numpy as np
 from dask_diag._version import __version__
 from dask_diag.builders.constants import constant, this_host
 from dask_diag.capture.snapshot import ComputationInfo
+from dask_diag.capture.system.memory_limit import memory_limit
+from dask_diag.capture.system.usage import processors
 from dask_diag.columns import Array, Categorical, FloatArray, smallest_integers
 from dask_diag.model import tables
 
@@ -66,6 +68,8 @@ def workers_table(computations: Iterable[ComputationInfo]) -> tables.Workers:
             "reason": constant("", len(rows)),
             "clock_offset": np.zeros(len(rows)),
             "clock_error": np.zeros(len(rows)),
+            "cpus": np.full(len(rows), processors(), np.int64),
+            "memory_limit": np.full(len(rows), memory_limit()),
             "version": constant(__version__, len(rows)),
             "measured": np.ones(len(rows), np.int64),
         }

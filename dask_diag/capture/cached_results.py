@@ -49,6 +49,8 @@ class CachedResults:
         All of them, once the computation has ended; nothing else remains then.
     cached : dict
         The metric of each result, and since when it is cached, by key.
+    integers : bool
+        Whether all metrics are whole numbers.
     keys, rows
         Of the results that were released; a row is there before its key.
     dsk : dict
@@ -62,12 +64,6 @@ class CachedResults:
         self.rows: bytearray | bytes = bytearray()
         self.integers = True
         self.dsk = dsk
-
-    def add(self, key: Hashable, metric: float, now: float) -> None:
-        """Record that a result is cached from now on."""
-        if type(metric) is not int:
-            self.integers = False
-        self.cached[key] = (metric, now)
 
     def release(self, key: Hashable, now: float) -> None:
         """Record that a result is cached no more."""

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from itertools import count
 from threading import get_ident
 from time import perf_counter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dask_diag.capture.dask_internals import (
     Graph,
@@ -18,7 +18,6 @@ from dask_diag.capture.dask_internals import (
 )
 from dask_diag.capture.run_id import run_id
 from dask_diag.capture.running import running, start_running
-from dask_diag.capture.sampling.stack_sample import StackSample
 from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.span import current_span
 from dask_diag.capture.system.thread_usage import ThreadUsage
@@ -32,6 +31,9 @@ from dask_diag.capture.tasks.remote_task import Measurement, RemoteWorker
 from dask_diag.capture.tasks.task_log import Metrics, Transfers, Waits
 from dask_diag.capture.tasks.task_row import ROW, Exceptional
 from dask_diag.capture.tasks.timed_task import TimedTask, threads_of_tasks
+
+if TYPE_CHECKING:
+    from dask_diag.capture.sampling.stack_sample import StackSample
 
 __all__ = ["STATE_KEY", "Computation", "begin"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -103,9 +102,14 @@ class TaskRows(NamedTuple):
     waits: Waits
 
 
-@dataclass(frozen=True, eq=False)
 class ComputationSnapshot:
-    """A computation and its tasks."""
+    """A computation and its tasks; none equals another.
 
-    info: ComputationInfo
-    tasks: TaskRows
+    A plain class, as to make a dataclass takes a tenth of the import of this package.
+    """
+
+    __slots__ = ("__weakref__", "info", "tasks")
+
+    def __init__(self, info: ComputationInfo, tasks: TaskRows) -> None:
+        self.info = info
+        self.tasks = tasks

@@ -12,6 +12,7 @@ from dask_diag.cli.output import OneLineErrors
 from dask_diag.cli.report import report
 from dask_diag.cli.run import run
 from dask_diag.cli.summary import summary
+from dask_diag.cli.throughput import throughput
 from dask_diag.cli.top import top
 from dask_diag.cli.tune import tune
 from dask_diag.cli.what_if import what_if
@@ -32,5 +33,5 @@ def main() -> None:
     """Diagnose computations on Dask's local schedulers."""
 
 
-for _command in (run, summary, report, what_if, compare, export, tune, live, top):
+for _command in (run, summary, report, throughput, what_if, compare, export, tune, live, top):
     main.add_command(_command)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import shutil
 import signal
 import sys
 import traceback
@@ -57,6 +58,9 @@ _IN_ASCII = {
 }
 """Signs of our own texts, in which a question mark would change what is read: ``5 ?s``, or a bar
 whose parts all look the same."""
+
+_WIDEST = 120
+"""Columns from which on a summary is no wider: long lines are hard to read."""
 
 
 class Failure(click.ClickException):
@@ -219,6 +223,11 @@ def replace_line(text: str) -> None:
         _discard(sys.stderr)
 
 
+def _has_colors() -> bool:
+    """Whether a terminal shows colours, and its user wants them."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 def _discard(stream: TextIO | None) -> None:
     """Drop what is left in a stream that cannot be written.
 
@@ -233,6 +242,10 @@ def _discard(stream: TextIO | None) -> None:
 
 
 def _print(text: str, stream: TextIO, ends_line: bool = True) -> None:
+    # A summary can be drawn again; its class is not imported for those that print none.
+    fitted = getattr(text, "for_terminal", None)
+    if fitted is not None and stream.isatty():
+        text = fitted(min(shutil.get_terminal_size().columns, _WIDEST), _has_colors())
     # click flushes: an error comes here, and not when the interpreter ends.
     click.echo(
         _encodable(text, getattr(stream, "encoding", None) or "utf-8"), file=stream, nl=ends_line

@@ -6,12 +6,12 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from dask_diag.cli.metric import function_named
 from dask_diag.cli.output import end_as, one_line, print_message, why_failed
 from dask_diag.cli.paths import FilePath, check_free, check_page
 from dask_diag.cli.repeat import numbered, run_repeatedly
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 _LONGEST_WAIT = 10.0
-_NOT_LIVE = "the live view could not be started"
+_FLAGS = {"module": ["-m"], "code": ["-c"], "script": []}
+"""The option for each kind of program."""
 
 
 def seconds_between(context: click.Context, option: click.Parameter, value: str) -> float:
@@ -105,64 +106,67 @@ def run(
     to stderr when it ends: by itself, by an error, by sys.exit or by Ctrl-C. After os._exit,
     SIGTERM or SIGKILL there is no summary, and the recording is marked as truncated.
     """
-    from dask_diag.profilers.record import record
+    # Here, and not later: the program's folder will be searched first.
+    from dask_diag.cli.record_options import RecordOptions
 
-    if module and code:
-        raise click.UsageError("use either -m or -c, not both")
+    kind = _kind(module, code)
     if live and repeat is not None:
         raise click.UsageError("use either --live or --repeat, not both")
-    kind = "module" if module else "code" if code else "script"
     runs = Program(kind, program, arguments)
     path = output if output is not None else f"{runs.name}.diag"
     files = _files(path, report, repeat)
-    for recording, page in files:
-        check_free(recording, force, runs.path)
-        check_page(page, force, runs.path, recording)
+    _check_free(files, force, runs.path)
+    options = RecordOptions(
+        metric=metric,
+        metric_name=metric_name,
+        unit=unit,
+        no_code=no_code,
+        interval=interval,
+        force=force,
+        waits=waits,
+    )
     if repeat is not None:
-        single: dict[str, str | float | None] = {
-            "metric": metric,
-            "metric_name": metric_name,
-            "unit": unit,
-            "no_code": no_code,
-            "interval": interval,
-            "force": force,
-            "waits": waits,
-        }
-        selected = ["-m"] if module else ["-c"] if code else []
-        run_repeatedly(files, [*_as_options(single), *selected, "--", program, *arguments], quiet)
+        single = [*options.arguments(), *_FLAGS[kind], "--", program, *arguments]
+        run_repeatedly(files, single, quiet)
     # Absolute, because the program may change its folder.
     path, report = os.path.abspath(path), report and os.path.abspath(report)
     runs.prepare()
-    recorder = record(
-        path,
-        overwrite=force,
-        interval=interval,
-        waits=waits,
-        # It is imported from where the program finds its modules; `prepare` has just set it.
-        metric=None if metric is None else function_named(metric),
-        metric_name=metric_name,
-        unit=unit,
-        code=not no_code,
-    )
-    viewers: list[LiveViewer] = []
-
-    def start_viewer() -> None:
-        if live:
-            _guarded(_NOT_LIVE, lambda: viewers.append(_viewer(path, not no_browser)))
-
-    def finish() -> None:
-        for viewer in viewers:
-            # Of a short program it would never be seen.
-            viewer.wait_for_address(_LONGEST_WAIT)
-        _report(recorder, path, report, quiet)
-
-    _run(runs, recorder, start_viewer, finish)
+    recorder = options.recorder(path)
+    live_view = _LiveView(path, live, not no_browser)
+    finish = partial(_finish, live_view, recorder, path, report, quiet)
+    _run(runs, recorder, live_view.start, finish)
 
 
-def _viewer(path: str, opens_browser: bool) -> LiveViewer:
-    from dask_diag.profilers.live_viewer import LiveViewer
+def _kind(module: bool, code: bool) -> str:
+    """What the program is."""
+    if module and code:
+        raise click.UsageError("use either -m or -c, not both")
+    return "module" if module else "code" if code else "script"
 
-    return LiveViewer(path, opens_browser=opens_browser, report=print_message)
+
+class _LiveView:
+    """The live view of a recording, if it is wanted and does not fail to start."""
+
+    def __init__(self, path: str, is_wanted: bool, opens_browser: bool) -> None:
+        self._path, self._is_wanted, self._opens_browser = path, is_wanted, opens_browser
+        self._viewer: LiveViewer | None = None
+
+    def start(self) -> None:
+        """Start it, once there is a file to follow."""
+        if self._is_wanted:
+            _guarded("the live view could not be started", self._start)
+
+    def _start(self) -> None:
+        from dask_diag.profilers.live_viewer import LiveViewer
+
+        self._viewer = LiveViewer(
+            self._path, opens_browser=self._opens_browser, report=print_message
+        )
+
+    def wait(self) -> None:
+        """Wait until it is there: of a short program it would never be seen."""
+        if self._viewer is not None:
+            self._viewer.wait_for_address(_LONGEST_WAIT)
 
 
 def _files(path: str, report: str | None, repeat: int | None) -> list[tuple[str, str | None]]:
@@ -173,18 +177,10 @@ def _files(path: str, report: str | None, repeat: int | None) -> list[tuple[str,
     return list(zip(numbered(path, repeat), pages, strict=True))
 
 
-def _as_options(values: dict[str, str | float | None]) -> list[str]:
-    """Options as they are written on the command line."""
-    texts = []
-    for name, value in values.items():
-        option = f"--{name.replace('_', '-')}"
-        if name == "waits":
-            texts.append(option if value else "--no-waits")
-        elif isinstance(value, bool):
-            texts += [option] if value else []
-        elif value is not None:
-            texts.append(f"{option}={value}")
-    return texts
+def _check_free(files: Sequence[tuple[str, str | None]], force: bool, program: str | None) -> None:
+    for recording, page in files:
+        check_free(recording, force, program)
+        check_page(page, force, program, recording)
 
 
 def _run(
@@ -215,6 +211,13 @@ def _run(
     if isinstance(error, SystemExit):
         raise error.with_traceback(None)
     sys.exit(0 if error is None else 1)
+
+
+def _finish(
+    live_view: _LiveView, recorder: record, path: str, report: str | None, quiet: bool
+) -> None:
+    live_view.wait()
+    _report(recorder, path, report, quiet)
 
 
 def _report(recorder: record, path: str, report: str | None, quiet: bool) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from toolz import merge_with
 
 from dask_diag.model.recording import Recording
 from dask_diag.schema import ProgressPhase
@@ -107,10 +108,8 @@ class Progress:
 
     def planned_by_function(self) -> Mapping[str, int]:
         """Tasks of all computations, those that have ended included."""
-        planned = dict(self.planned)
-        for live in self.running.values():
-            for function, tasks in live.planned.items():
-                planned[function] = planned.get(function, 0) + tasks
+        running = (live.planned for live in self.running.values())
+        planned: Mapping[str, int] = merge_with(sum, self.planned, *running)
         return planned
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic, thread_time
@@ -37,7 +36,7 @@ from dask_diag.live.viewer import PERIOD, Viewer
 from dask_diag.storage import load
 from dask_diag.storage.follow import FollowState
 from dask_diag.views.live.page import live_page
-from dask_diag.views.report.page import write_report
+from dask_diag.views.report.page import report_page
 
 if TYPE_CHECKING:
     import socket
@@ -288,7 +287,5 @@ class _Report(_Handler):
         self.finish(page)
 
 
-def _report_of(path: Path) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        page = write_report(Analysis(load(path)), Path(folder) / "report.html")
-        return page.read_bytes()
+def _report_of(path: Path) -> str:
+    return report_page(Analysis(load(path)))

@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from toolz import valmap
 
 from dask_diag.columns import BoolArray, Categorical, IntArray
 from dask_diag.model.combine_resources import combined_resources, runs_of
@@ -46,6 +47,7 @@ def combined(parts: Sequence[Measurements]) -> dict[str, Any]:
         progress=_once(parts, [part.progress for part in parts], {}),
         workers=_once(parts, [part.workers for part in parts], {}),
         other_tasks=_once(parts, [part.other_tasks for part in parts], {}),
+        worker_events=_once(parts, [part.worker_events for part in parts], {}),
         threads=_once(parts, [part.threads for part in parts], {}),
         tasks=tasks,
         resources=resources,
@@ -129,7 +131,7 @@ def _combined_tasks(
         for name, columns in REFERENCES.items():
             references[name].append(_moved(getattr(part, name), columns, mask, position))
         before += int(mask.sum())
-    return stack(tables), {name: stack(tables) for name, tables in references.items()}
+    return stack(tables), valmap(stack, references)
 
 
 def _moved(table: Table, columns: tuple[str, ...], mask: Mask, position: IntArray) -> Table:

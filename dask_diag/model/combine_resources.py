@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from dask_diag.columns import BoolArray, FloatArray
+from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray, Values
 from dask_diag.model.measurements import Measurements
 from dask_diag.model.table import Table, stack
 
@@ -128,10 +128,8 @@ def _without_copies(tables: Sequence[T]) -> list[T]:
     at_once = (np.diff(times[order]) == 0) & (np.diff(part[order]) != 0)
     if not at_once.any():
         return list(tables)
-    bits = [
-        np.concatenate([table[name].astype(float).view(np.int64) for table in filled])
-        for name in filled[0].columns
-    ]
+    together = stack(filled)
+    bits = [_bits_of(together[name]) for name in together.columns]
     order = np.lexsort((part, *bits))
     ordered = [column[order] for column in bits]
     changes = np.logical_or.reduce([column[1:] != column[:-1] for column in ordered])
@@ -141,6 +139,13 @@ def _without_copies(tables: Sequence[T]) -> list[T]:
     copied[order] = part[order] != first_part
     masks = iter(np.split(~copied, np.cumsum([len(table) for table in filled])[:-1]))
     return [table.rows(next(masks)) if len(table) else table for table in tables]
+
+
+def _bits_of(column: Values) -> IntArray:
+    """Numbers that are equal where the values are the same, those that are not known too."""
+    if isinstance(column, Categorical):
+        return column.codes.astype(np.int64)
+    return np.asarray(column, float).view(np.int64)
 
 
 def _in_order(table: T) -> T:

@@ -30,6 +30,7 @@ from dask_diag.model.tables import (
     Threads,
     Transfers,
     Waits,
+    WorkerEvents,
     Workers,
 )
 
@@ -67,6 +68,7 @@ class Measurements:
     pools: Pools = field(default_factory=Pools.empty)
     workers: Workers = field(default_factory=Workers.empty)
     other_tasks: OtherTasks = field(default_factory=OtherTasks.empty)
+    worker_events: WorkerEvents = field(default_factory=WorkerEvents.empty)
     threads: Threads = field(default_factory=Threads.empty)
     frames: Frames = field(default_factory=Frames.empty)
     call_tree: CallTree = field(default_factory=CallTree.empty)

@@ -61,6 +61,8 @@ class Recording(Measurements):
         A row per worker of a cluster, or computation and worker process that ran its tasks.
     other_tasks : Table
         A row per task of a client that was not recorded, on a worker of a cluster that was.
+    worker_events : Table
+        A row each time that a worker of a cluster was paused, or moved results to disk or back.
     threads : Table
         A row per computation and group of threads of the computing process.
     waits : Table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -37,6 +38,7 @@ __all__ = [
     "Threads",
     "Transfers",
     "Waits",
+    "WorkerEvents",
     "Workers",
 ]
 
@@ -62,8 +64,9 @@ class RecordingTable(schema.Schema, Table):
     schema: ClassVar[Mapping[str, schema.Column[Any]]]
 
     @classmethod
+    @cache
     def empty(cls) -> Self:
-        """The table without rows."""
+        """The table without rows; there is one, as no table changes."""
         return cls({name: _no_values(column.kind) for name, column in cls.schema.items()})
 
     @classmethod
@@ -196,6 +199,12 @@ class OtherTasks(schema.OtherTasks, RecordingTable):
     __slots__ = ()
 
 
+class WorkerEvents(schema.WorkerEvents, RecordingTable):
+    """See `dask_diag.schema.WorkerEvents`."""
+
+    __slots__ = ()
+
+
 class Threads(schema.Threads, RecordingTable):
     """See `dask_diag.schema.Threads`."""
 
@@ -248,6 +257,7 @@ TABLES: Mapping[str, type[RecordingTable]] = {
     "pools": Pools,
     "workers": Workers,
     "other_tasks": OtherTasks,
+    "worker_events": WorkerEvents,
     "threads": Threads,
     "frames": Frames,
     "call_tree": CallTree,

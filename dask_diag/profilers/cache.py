@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from collections import namedtuple
 from collections.abc import Callable, Collection, Hashable, Iterator
+from functools import partial
 from math import isfinite, isnan
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dask.utils import funcname
 
@@ -27,6 +28,7 @@ from dask_diag.profilers.hook_cost import seconds_per_task
 from dask_diag.validation import text
 
 if TYPE_CHECKING:
+    from dask_diag.columns import FloatArray
     from dask_diag.model.recording import Recording
 
 __all__ = ["CacheData", "CacheProfiler", "ResultMetric"]
@@ -84,6 +86,7 @@ class CacheProfiler(Diagnostic):
         self._metric_errors: dict[str, int] = {}
         super().__init__()
         self._metric = metric
+        self._size_of = _quick_metric(metric)
         self.metric_name = metric_name or ("count" if metric is None else str(funcname(metric)))
         self.metric_unit = _unit_of(metric) if unit is None else text("unit", unit, BYTES)
 
@@ -150,10 +153,15 @@ class CacheProfiler(Diagnostic):
     ) -> None:
         try:
             cached_results = self._results_by_computation[state[STATE_KEY].number]
-            metric = 1 if self._metric is None else self._measure(value)
+            if self._size_of is None:
+                metric: float = 1
+            else:
+                metric = self._measure(value)
+                if type(metric) is not int:
+                    cached_results.integers = False
             now = perf_counter()
-            cached_results.add(key, metric, now)
             cached, released = cached_results.cached, state["released"]
+            cached[key] = metric, now
             for dependency in state["dependencies"][key]:
                 if dependency in released and dependency in cached:
                     cached_results.release(dependency, now)
@@ -162,9 +170,11 @@ class CacheProfiler(Diagnostic):
 
     def _measure(self, value: object) -> float:
         try:
-            metric = self._metric(value)  # type: ignore[misc]
+            metric = self._size_of(value)  # type: ignore[misc]
             if not isfinite(metric):
                 raise ValueError(f"expected a finite number, found {metric}")
+            if type(metric) is int:
+                return metric
             size: float = metric.__index__() if hasattr(metric, "__index__") else float(metric)
             return size
         except Exception as error:
@@ -209,6 +219,22 @@ def _released_results(results: CachedResultsSnapshot) -> Iterator[CacheData]:
     for key, function, (metric, start, stop) in zip(keys, functions, rows, strict=True):
         size = int(metric) if results.integers and not isnan(metric) else metric
         yield CacheData(key, TaskInfo(key, function), size, start, stop)
+
+
+def _quick_metric(metric: ResultMetric | None) -> ResultMetric | None:
+    """The same metric; ``cachey.nbytes`` of an array takes longer than all else done for a task."""
+    nbytes: ResultMetric | None = getattr(sys.modules.get("cachey"), "nbytes", None)
+    return metric if nbytes is None or metric is not nbytes else partial(_nbytes, nbytes)
+
+
+def _nbytes(nbytes: ResultMetric, value: object) -> object:
+    kind = type(value)
+    if kind.__name__ == "ndarray" and kind.__module__ == "numpy":
+        array = cast("FloatArray", value)
+        # Of objects their sizes are estimated.
+        if array.dtype.kind != "O":
+            return array.nbytes
+    return nbytes(value)
 
 
 _MEASURE_BYTES = (("sys", "getsizeof"), ("dask.sizeof", "sizeof"), ("cachey", "nbytes"))

@@ -8,19 +8,18 @@ from functools import partial
 from math import isnan
 from typing import TYPE_CHECKING
 
-from dask_diag.capture.cluster.recorder import ClusterRecorder
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.dask_internals import Graph
-from dask_diag.capture.sampling.sampler import Subscription, sampler
 from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.tasks.task_info import TaskInfo
-from dask_diag.profilers.base import TaskDiagnostic
+from dask_diag.profilers.on_clusters import OnClusters
+from dask_diag.profilers.task_diagnostic import TaskDiagnostic
 from dask_diag.schema import Outcome
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
+    from dask_diag.capture.cluster.formats import Wants
     from dask_diag.model.recording import Recording
+    from dask_diag.profilers.wait_recorder import WaitRecorder
 
 __all__ = ["Profiler", "TaskData"]
 
@@ -28,7 +27,7 @@ TaskData = namedtuple("TaskData", ("key", "task", "start_time", "end_time", "wor
 """A task that was done, as `Profiler.results` hold it."""
 
 
-class Profiler(TaskDiagnostic):
+class Profiler(OnClusters, TaskDiagnostic):
     """Profile computations task by task, on dask's local schedulers and on clusters.
 
     Each task's start, stop and CPU time are read on the thread that runs it, in whichever process
@@ -66,39 +65,16 @@ class Profiler(TaskDiagnostic):
         if not isinstance(waits, bool):
             raise TypeError(f"waits: expected True or False, found {waits!r}")
         super().__init__()
-        self._records_waits = waits
-        self._subscriptions: dict[int, Subscription] = {}
-        self._why_not = ""
-        self.clusters = ClusterRecorder(self._fault)
+        self._waits = self._wait_recorder() if waits else None
         self._cluster_results = 0
 
     def clear(self) -> None:
         """Forget what was recorded, except of computations that are running now."""
         super().clear()
-        self.clusters.clear()
         self._cluster_results = 0
 
-    async def __aenter__(self) -> Self:
-        """Enter on the event loop of an asynchronous client."""
-        self.__enter__()
-        await self.clusters.joined()
-        return self
-
-    async def __aexit__(self, *args: object) -> None:
-        """Leave, and wait until all is pulled from clusters."""
-        self.__exit__(*args)
-        await self.clusters.finish()
-
-    def _is_on_a_cluster(self) -> bool:
-        return bool(self.clusters.logs)
-
-    def _activate(self) -> None:
-        super()._activate()
-        self._guarded("to join clusters", self.clusters.start)
-
-    def _deactivate(self) -> None:
-        self._guarded("to leave clusters", self.clusters.stop)
-        super()._deactivate()
+    def _wants(self) -> Wants:
+        return {"tasks": True}
 
     @property
     def results(self) -> list[TaskData]:
@@ -123,27 +99,19 @@ class Profiler(TaskDiagnostic):
     @property
     def recording(self) -> Recording:
         """The tasks of all computations so far, those in flight included."""
-        recording = self._of_this_process()
-        if not self.clusters.logs:
-            return recording
-        from dask_diag.builders.cluster import with_clusters
-
-        self.clusters.pull()
-        return with_clusters(recording, self.clusters.logs)
-
-    def _of_this_process(self) -> Recording:
         from dask_diag.builders.progress import progress_tables
         from dask_diag.builders.recording import build_recording
         from dask_diag.builders.tasks import tasks_tables
 
         computations = self.session.snapshots()
-        return build_recording(
+        recording = build_recording(
             self.session,
             computations,
             self.notices(),
             **tasks_tables(computations),
             **progress_tables(self.session),
         )
+        return self._with_clusters(recording)
 
     @property
     def metrics(self) -> dict[tuple[str, str, str, str], float]:
@@ -154,35 +122,22 @@ class Profiler(TaskDiagnostic):
 
     def _calibrate(self) -> None:
         super()._calibrate()
-        if self._records_waits:
-            from dask_diag.capture.sampling.linux_threads import why_not_here
-            from dask_diag.capture.sampling.wait_probe import WaitProbe
-
-            if not why_not_here():
-                self._calibrate_probe("waits", WaitProbe())
+        probe = self._waits.probe() if self._waits else None
+        if probe is not None:
+            self._calibrate_probe("waits", probe)
 
     def _began(self, computation: Computation) -> None:
-        if self._records_waits:
-            self._start_wait_probe(computation)
+        if self._waits is not None:
+            self._waits.begin(computation)
 
     def _ended(self, computation: Computation, dsk: Graph) -> None:
-        subscription = self._subscriptions.pop(computation.number, None)
-        if subscription is not None:
-            sampler.remove(subscription)
+        if self._waits is not None:
+            self._waits.end(computation)
 
-    def _start_wait_probe(self, computation: Computation) -> None:
-        from dask_diag.capture.sampling.linux_threads import why_not_here
-        from dask_diag.capture.sampling.probes import attach_probe
-        from dask_diag.capture.sampling.wait_probe import WaitProbe
+    def _wait_recorder(self) -> WaitRecorder:
+        from dask_diag.profilers.wait_recorder import WaitRecorder
 
-        self._why_not = why_not_here()
-        if self._why_not:
-            return
-        probe = WaitProbe()
-        attach_probe(computation, probe)
-        self._subscriptions[computation.number] = sampler.add(
-            probe.sample, probe.interval, partial(self._fault, "to record waits")
-        )
+        return WaitRecorder(partial(self._fault, "to record waits"))
 
     def notices(self) -> list[str]:
         """What a reader must know besides the numbers."""
@@ -191,9 +146,9 @@ class Profiler(TaskDiagnostic):
         notices = super().notices()
         if self.session.computations and why_not_by_thread():
             notices.append(f"CPU is not known by thread: {why_not_by_thread()}")
-        if self._why_not:
-            notices.append(f"waits=True: what tasks waited for is not recorded: {self._why_not}")
-        notices += [text for log in self.clusters.logs for text in log.notices()]
+        why_not = self._waits.why_not if self._waits else ""
+        if why_not:
+            notices.append(f"waits=True: what tasks waited for is not recorded: {why_not}")
         return notices
 
     def _results_of(self, computation: ComputationSnapshot) -> list[TaskData]:

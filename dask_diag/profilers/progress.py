@@ -15,10 +15,14 @@ from dask_diag.capture.computation import Computation
 from dask_diag.capture.dask_internals import Graph
 from dask_diag.capture.system.own_threads import OwnThread
 from dask_diag.capture.tasks.task_row import ROW
-from dask_diag.profilers.base import TaskDiagnostic
+from dask_diag.profilers.cluster_bars import ClusterBars, ClusterProgress
+from dask_diag.profilers.on_clusters import OnClusters
+from dask_diag.profilers.task_diagnostic import TaskDiagnostic
 from dask_diag.validation import number
 
 if TYPE_CHECKING:
+    from dask_diag.capture.cluster.formats import Wants
+    from dask_diag.capture.cluster.log import ClusterLog
     from dask_diag.model.recording import Recording
 
 __all__ = ["CpuShare", "ProgressBar"]
@@ -77,18 +81,33 @@ class _Timer:
             self._work()
 
 
+class _Shown:
+    """What was shown last in a file, where whole lines are written.
+
+    Attributes
+    ----------
+    tenths : int
+    at : float
+    """
+
+    __slots__ = ("at", "tenths")
+
+    def __init__(self, at: float) -> None:
+        self.tenths = 0
+        self.at = at
+
+
 class _Running:
-    """A computation that has a bar."""
+    """A computation of this process that has a bar."""
 
     def __init__(self, computation: Computation, name: str) -> None:
         self.computation = computation
         self.name = name
         self.share = CpuShare(computation)
-        self.tenths_shown = 0
-        self.shown_at = computation.start
+        self.shown = _Shown(computation.start)
 
 
-class ProgressBar(TaskDiagnostic):
+class ProgressBar(OnClusters, TaskDiagnostic):
     """Show how far each computation is, and how much of its tasks' time is CPU time.
 
     Parameters
@@ -117,6 +136,10 @@ class ProgressBar(TaskDiagnostic):
 
     The last field shows the CPU share (thread CPU seconds of the tasks that are done, of their wall
     seconds), which computation it is where there are several, and whether it failed.
+
+    On a client of distributed the bar is drawn by the client's own event loop, about twice a second
+    and when a computation ends: no thread is started. A computation lasts from when the client
+    submits tasks while it has none until all are done: a burst of ``submit`` has one bar.
     """
 
     def __init__(
@@ -138,6 +161,10 @@ class ProgressBar(TaskDiagnostic):
         self._label = " ".join(str(label or "").split())
         self._bars: dict[int, _Running] = {}
         self._count = 0
+        self._cluster_bars = ClusterBars()
+        self._shown: dict[int, _Shown] = {}
+        # Of what is written last: no lock is taken, and nothing is waited for, while it is held.
+        self._writing = threading.RLock()
         self._drawn = 0
         self._displayed: Any = None
         self._timer: _Timer | None = None
@@ -150,8 +177,10 @@ class ProgressBar(TaskDiagnostic):
         from dask_diag.builders.tasks import tasks_tables
 
         computations = self.session.snapshots()
-        return build_recording(
-            self.session, computations, self.notices(), **tasks_tables(computations)
+        return self._with_clusters(
+            build_recording(
+                self.session, computations, self.notices(), **tasks_tables(computations)
+            )
         )
 
     @property
@@ -187,7 +216,7 @@ class ProgressBar(TaskDiagnostic):
             with self._lock:
                 failed = sys.exc_info()[1] is not None
                 done = bar.computation.share_done() if failed else 1.0
-                line = self._line(bar, done, self.last_duration)
+                line = self._line(bar.name, done, self.last_duration, bar.share.read())
                 self._write(line + (" failed" if failed else ""), final=True)
 
     def _redraw(self) -> None:
@@ -202,25 +231,61 @@ class ProgressBar(TaskDiagnostic):
         if self._in_place():
             if now - bar.computation.start > self._minimum:
                 more = f" +{len(bars) - 1} more" if len(bars) > 1 else ""
-                self._write(
-                    self._line(bar, bar.computation.share_done(), now - bar.computation.start)
-                    + more
-                )
+                done, elapsed = bar.computation.share_done(), now - bar.computation.start
+                self._write(self._line(bar.name, done, elapsed, bar.share.read()) + more)
             return
         for bar in bars:
             elapsed = now - bar.computation.start
             done = bar.computation.share_done()
-            tenths = int(done * _LINES_IN_A_FILE)
-            due = tenths > bar.tenths_shown and now - bar.shown_at >= self._dt and done < 1
-            if due and elapsed > max(self._minimum, _SECONDS_WITHOUT_LINES):
-                bar.tenths_shown, bar.shown_at = tenths, now
-                self._write(self._line(bar, done, elapsed), final=True)
+            if self._is_due(bar.shown, done, elapsed):
+                line = self._line(bar.name, done, elapsed, bar.share.read())
+                self._write(line, final=True)
 
-    def _line(self, bar: _Running, done: float, elapsed: float) -> str:
-        share = bar.share.read()
+    def _is_due(self, shown: _Shown, done: float, elapsed: float) -> bool:
+        """Whether another whole line is to be written."""
+        tenths, now = int(done * _LINES_IN_A_FILE), perf_counter()
+        is_due = (
+            tenths > shown.tenths
+            and now - shown.at >= self._dt
+            and done < 1
+            and elapsed > max(self._minimum, _SECONDS_WITHOUT_LINES)
+        )
+        if is_due:
+            shown.tenths, shown.at = tenths, now
+        return is_due
+
+    def _wants(self) -> Wants:
+        return {"progress": True}
+
+    def _received(self, log: ClusterLog) -> None:
+        # Who waits for this event loop may hold the lock of this profiler: it is not taken here.
+        progress = self._cluster_bars.update(log, self._count)
+        running = [each for each in progress if each.ending is None]
+        for each in progress:
+            if each.ending is not None:
+                self._shown.pop(each.number, None)
+                self.last_duration = each.elapsed
+                if each.elapsed >= self._minimum:
+                    self._write(f"{self._cluster_line(each)} {each.ending}".rstrip(), final=True)
+        if self._in_place():
+            more = f" +{len(running) - 1} more" if len(running) > 1 else ""
+            if running and running[0].elapsed > self._minimum:
+                self._write(self._cluster_line(running[0]) + more)
+            return
+        for each in running:
+            shown = self._shown.setdefault(each.number, _Shown(perf_counter() - each.elapsed))
+            if self._is_due(shown, each.done, each.elapsed):
+                self._write(self._cluster_line(each), final=True)
+
+    def _cluster_line(self, progress: ClusterProgress) -> str:
+        is_one = progress.number == 1 and not self._registered
+        name = "" if is_one else f"computation {progress.number}"
+        return self._line(name, progress.done, progress.elapsed, progress.share)
+
+    def _line(self, name: str, done: float, elapsed: float, share: float | None) -> str:
         cpu = f" ({share:.0%} cpu)" if share is not None else ""
         before = f"{self._label} " if self._label else ""
-        after = f" {bar.name}" if bar.name else ""
+        after = f" {name}" if name else ""
         filled = "#" * int(self._width * done)
         return (
             f"{before}[{filled:<{self._width}}] | {int(100 * done)}% Completed | "
@@ -248,15 +313,16 @@ class ProgressBar(TaskDiagnostic):
         if stream is None:
             return
         try:
-            if self._in_notebook():
-                self._display(line, final)
-                return
-            if self._in_place():
-                line, self._drawn = f"\r{line:<{self._drawn}}", len(line)
-            if final:
-                line, self._drawn = line + "\n", 0
-            stream.write(line)
-            stream.flush()
+            with self._writing:
+                if self._in_notebook():
+                    self._display(line, final)
+                    return
+                if self._in_place():
+                    line, self._drawn = f"\r{line:<{self._drawn}}", len(line)
+                if final:
+                    line, self._drawn = line + "\n", 0
+                stream.write(line)
+                stream.flush()
         except Exception as error:
             self._fault("to write the bar", error)
 

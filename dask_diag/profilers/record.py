@@ -160,7 +160,7 @@ class record(ProfilerGroup):  # noqa: N801
             [
                 tasks,
                 results,
-                IncrementalResources(self.resources.rows),
+                IncrementalResources(self.resources.rows, lambda: self.resources.clusters.logs),
                 stacks,
                 # Last, so that the functions of tasks are known.
                 IncrementalProgress(self.tasks.session),

@@ -15,10 +15,13 @@ from dask_diag.capture.system.resource_sampler import (
     ResourceRows,
     ResourceSampler,
 )
-from dask_diag.profilers.base import Diagnostic
+from dask_diag.profilers.on_clusters import OnClusters
 from dask_diag.validation import number
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from dask_diag.capture.cluster.formats import Wants
     from dask_diag.model.recording import Recording
 
 __all__ = ["ResourceData", "ResourceProfiler"]
@@ -29,8 +32,10 @@ ResourceData = namedtuple("ResourceData", ("time", "mem", "cpu"))
 _NAN = float("nan")
 
 
-class ResourceProfiler(Diagnostic):
+class ResourceProfiler(OnClusters):
     """Profile the CPU, the memory and the bytes moved by this process and all its descendants.
+
+    On a client of distributed: the CPU and the memory of the workers and the scheduler, too.
 
     Parameters
     ----------
@@ -50,6 +55,9 @@ class ResourceProfiler(Diagnostic):
     which ends with the sample; memory is the sum of resident sizes, in which pages that processes
     share count in each. Between tasks, when none runs, memory alone is noted, for a hundredth of
     the time at most: so it is known what the next one began with.
+
+    On a cluster each process is sampled where it runs, every `dt` seconds, as long as the profiler
+    is active; what processes share, as several workers may, counts once.
     """
 
     draws = "resources"
@@ -64,7 +72,7 @@ class ResourceProfiler(Diagnostic):
         self._blocks = 0
         self._sampled_computations: set[int] = set()
 
-    def __enter__(self) -> ResourceProfiler:
+    def __enter__(self) -> Self:
         super().__enter__()
         with self._lock:
             self._blocks += 1
@@ -102,16 +110,23 @@ class ResourceProfiler(Diagnostic):
     @property
     def recording(self) -> Recording:
         """All samples so far."""
-        from dask_diag.builders.recording import build_recording, processes_table, resources_table
+        from dask_diag.builders.incremental_resources import sampled_tables
+        from dask_diag.builders.recording import build_recording
 
-        return build_recording(
+        self.clusters.pull()
+        logs = self.clusters.logs
+        # Copies: numpy lets other threads run while it reads, and what it reads cannot grow.
+        samples, processes = self.rows.samples[:], self.rows.processes[:]
+        recording = build_recording(
             self.session,
             self.session.snapshots(),
             self.notices(),
-            # Copies: numpy lets other threads run while it reads, and what it reads cannot grow.
-            resources=resources_table(self.rows.samples[:]),
-            processes=processes_table(self.rows.processes[:]),
+            **sampled_tables(samples, processes, logs),
         )
+        return self._with_clusters(recording)
+
+    def _wants(self) -> Wants:
+        return {"processes": self._dt}
 
     def close(self) -> None:
         """Stop sampling, whatever it was started for. It may be called at any time."""
@@ -142,12 +157,12 @@ class ResourceProfiler(Diagnostic):
     def _posttask(
         self, key: Hashable, value: object, dsk: Graph, state: SchedulerState, worker_id: object
     ) -> None:
-        if perf_counter() >= self._next_note:
-            self._guarded("to sample between tasks", self._note, state)
+        if perf_counter() >= self._next_note and runs_nothing(state):
+            self._guarded("to sample between tasks", self._note)
 
-    def _note(self, state: SchedulerState) -> None:
+    def _note(self) -> None:
         """Note memory while no task runs: by how much it grows in the next one is then known."""
-        if not runs_nothing(state) or not self._lock.acquire(blocking=False):
+        if not self._lock.acquire(blocking=False):
             return
         try:
             if self._sampler is not None:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from math import isfinite
 from typing import TYPE_CHECKING
-
-import dask.config
-from dask.utils import parse_timedelta
 
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.dask_internals import Graph
 from dask_diag.capture.sampling.sampler import Subscription, sampler
-from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import seconds
-from dask_diag.profilers.base import TaskDiagnostic
+from dask_diag.profilers.sample_times import sample_times
+from dask_diag.profilers.task_diagnostic import TaskDiagnostic
 
 if TYPE_CHECKING:
     from dask_diag.capture.sampling.call_tree import Stacks
@@ -25,8 +21,6 @@ if TYPE_CHECKING:
     from dask_diag.views.text import Summary
 
 __all__ = ["SamplingProfiler"]
-
-_SHORTEST = 1e-4
 
 
 class SamplingProfiler(TaskDiagnostic):
@@ -86,13 +80,7 @@ class SamplingProfiler(TaskDiagnostic):
     def __init__(
         self, interval: str | float | None = None, cycle: str | float | None = None
     ) -> None:
-        self._interval = _seconds("interval", interval)
-        self._cycle = _seconds("cycle", cycle)
-        if self._cycle < self._interval:
-            raise DiagnosticError(
-                f"cycle: expected at least the interval of {self._interval:g} s, found "
-                f"{self._cycle:g} s"
-            )
+        self._interval, self._cycle = sample_times(interval, cycle)
         self._subscriptions: dict[int, Subscription] = {}
         self._callers: CallerProbe | None = None
         self.stacks = self._no_stacks()
@@ -307,21 +295,3 @@ class SamplingProfiler(TaskDiagnostic):
                 f"{stacks.cut:,} samples count to their callers"
             )
         return notices
-
-
-def _seconds(name: str, value: str | float | None) -> float:
-    """A time that the user gave, or else what dask's configuration has."""
-    where = name
-    if value is None:
-        where = f"diag.profile.{name} of dask's configuration"
-        value = dask.config.get(f"diag.profile.{name}")
-    message = (
-        f"{where}: expected a time of 0.1 ms or more, as '10ms' or in seconds, found {value!r}"
-    )
-    try:
-        seconds = float(parse_timedelta(value, default="s"))
-    except Exception:
-        raise DiagnosticError(message) from None
-    if isinstance(value, bool) or not isfinite(seconds) or seconds < _SHORTEST:
-        raise DiagnosticError(message)
-    return seconds

@@ -12,6 +12,7 @@ from dask_diag.model.table import Table, stack
 from dask_diag.model.tables import TABLES
 from dask_diag.storage.blocks import ByteReader, ByteWriter
 from dask_diag.storage.encoding import NotStorableError, Spec, decode_table, encode_table
+from dask_diag.storage.encoding.choices import Choices
 
 __all__ = ["Chunk", "decode_chunk", "encode_chunk", "joined"]
 
@@ -26,8 +27,10 @@ class Chunk(NamedTuple):
     tables: dict[str, Table]
 
 
-def encode_chunk(recording: Recording, level: int) -> bytes:
+def encode_chunk(recording: Recording, level: int, choices: Choices | None = None) -> bytes:
     """A chunk as bytes, compressed by a level from 1 to 9; tables without rows are left out."""
+    choices = choices or Choices()
+    choices.begin_chunk()
     values: dict[str, object] = {}
     tables: dict[str, Spec] = {}
     columns = ByteWriter()
@@ -37,7 +40,7 @@ def encode_chunk(recording: Recording, level: int) -> bytes:
             if not isinstance(value, Table):
                 values[field.name] = _as_json(value)
             elif len(value):
-                tables[field.name] = encode_table(value, columns)
+                tables[field.name] = encode_table(value, columns, choices.of_table(field.name))
         except NotStorableError as error:
             raise NotStorableError(f"{field.name}: {error}") from None
     head = {"values": values, "tables": tables}

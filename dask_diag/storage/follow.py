@@ -17,6 +17,7 @@ from dask_diag.atomic_files import as_path
 from dask_diag.errors import RecordingFileError
 from dask_diag.storage import zip_stream
 from dask_diag.storage.chunks import Chunk, decode_chunk
+from dask_diag.storage.follow_update import FollowState, Update
 from dask_diag.storage.locking import is_locked_by_any
 from dask_diag.storage.reading import check_first_entry, open_without_blocking
 from dask_diag.storage.zip_stream import CHUNK, PROVISIONAL, Entry
@@ -28,51 +29,6 @@ QUIET = 2.0
 _MOST_AT_ONCE = 4 << 20
 """Bytes that one poll reads, if no entry is larger: what catching up takes of memory is bounded."""
 _LONGEST_HEADER = 1 << 10
-
-
-class FollowState:
-    """What a file that is followed can be."""
-
-    WAITING = "waiting"
-    """There is none yet, or nothing in it."""
-    GROWING = "growing"
-    COMPLETE = "complete"
-    TRUNCATED = "truncated"
-    """Its writer ended without closing it."""
-    DAMAGED = "damaged"
-    """It was closed and has changed since."""
-    NOT_A_RECORDING = "not a recording"
-
-
-class Update(NamedTuple):
-    """What a poll found.
-
-    Attributes
-    ----------
-    fresh : bool
-        Whether the chunks are those of another recording, or of the same from its beginning: all
-        that came before is to be forgotten.
-    chunks : list of Chunk
-        New rows that stay.
-    provisional : Chunk or None
-        Rows that are true for now, in place of those of the poll before.
-    state : str
-        One of `FollowState`.
-    behind : bool
-        Whether there is more to be read at once.
-    quiet : float
-        Seconds for which the file has not changed.
-    problem : str
-        Why it is not a recording.
-    """
-
-    fresh: bool
-    chunks: list[Chunk]
-    provisional: Chunk | None
-    state: str
-    behind: bool = False
-    quiet: float = 0.0
-    problem: str = ""
 
 
 class _Status(NamedTuple):

@@ -50,7 +50,7 @@ class Predictions:
         scheduler = setting.config.get("scheduler")
         try:
             if changes == {"dask num_workers"} and setting.workers is not None:
-                return self._as_it_was - self._simulator.simulate(setting.workers).seconds
+                return self._as_it_was - self._simulator.simulate(workers=setting.workers).seconds
             if changes == {"dask scheduler"} and scheduler in COSTS:
                 return self._as_it_was - self._simulator.simulate(scheduler=scheduler).seconds
         except DiagnosticError:

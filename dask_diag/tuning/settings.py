@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from toolz import merge
+
 from dask_diag.errors import DiagnosticError
 
 __all__ = ["BASELINE", "Setting", "combined", "filled", "of_parameter"]
@@ -127,9 +129,9 @@ def combined(settings: Iterable[Setting]) -> Setting | None:
     merged = Setting(" + ".join(part.name for part in parts))
     return Setting(
         merged.name,
-        {name: value for part in parts for name, value in part.variables.items()},
-        {name: value for part in parts for name, value in part.config.items()},
-        {name: value for part in parts for name, value in part.parameters.items()},
+        merge(part.variables for part in parts),
+        merge(part.config for part in parts),
+        merge(part.parameters for part in parts),
     )
 
 

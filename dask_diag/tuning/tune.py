@@ -8,11 +8,12 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from toolz import unique
+from toolz import first, keyfilter, unique, valmap
 
 from dask_diag.analysis.findings import Finding, findings
 from dask_diag.errors import DiagnosticError
@@ -112,8 +113,8 @@ def tune(
             program = Program("script", os.fspath(program), list(arguments))
         if program.kind == "script" and not os.path.exists(program.what):
             raise DiagnosticError(f"cannot run {program.what}: there is no such file")
-        in_arguments = {n: v for n, v in values.items() if _is_in(n, program.arguments)}
-        defaults = {name: each[0] for name, each in in_arguments.items()}
+        in_arguments = keyfilter(partial(_is_in, program.arguments), values)
+        defaults = valmap(first, in_arguments)
         program = Program(program.kind, program.what, program.arguments, defaults, program.folder)
         others = {n: v[1:] if n in in_arguments else v for n, v in values.items()}
         asked_for = requested(
@@ -142,12 +143,13 @@ def tune_with(
     """The same with anything that runs a program, and any clock."""
     race = Race(runner, clock, budget, progress)
     notes: list[str] = []
-    first = race.start()
-    if first.failed:
-        how = "it took longer than the budget" if first.timed_out else f"status {first.status}"
-        error = f": {first.error}" if first.error else ""
+    recorded = race.start()
+    if recorded.failed:
+        status = f"status {recorded.status}"
+        how = "it took longer than the budget" if recorded.timed_out else status
+        error = f": {recorded.error}" if recorded.error else ""
         raise DiagnosticError(f"the program fails without any setting ({how}){error}")
-    recording = first.recording
+    recording = recorded.recording
     if recording is None or not len(recording.computations):
         raise DiagnosticError(
             "nothing to tune: the program computed nothing on Dask's local schedulers"
@@ -235,7 +237,7 @@ def _numbers(workers: Iterable[int]) -> list[int]:
     return numbers
 
 
-def _is_in(name: str, arguments: Sequence[str]) -> bool:
+def _is_in(arguments: Sequence[str], name: str) -> bool:
     return any(f"{{{name}}}" in argument for argument in arguments)
 
 

@@ -15,6 +15,7 @@ from dask_diag.views.text import Record, Summary, counted, table_summary
 
 __all__ = [
     "HEADINGS",
+    "change_text",
     "comparison_notes",
     "comparison_rows",
     "comparison_summary",
@@ -51,7 +52,9 @@ def _row(record: Record) -> tuple[str, ...]:
         _both(record, "tasks", count),
         seconds(record["seconds_before"]),
         seconds(record["seconds_after"]),
-        _change(record),
+        change_text(
+            record["seconds_before"], record["seconds_after"], record["change"], record["spread"]
+        ),
         _both(record, "cpu", lambda share: "?" if isnan(share) else count(100 * share)),
         record["verdict"],
     )
@@ -63,14 +66,12 @@ def _both(record: Record, name: str, text: Callable[[float], str], to: str = "�
     return texts[0] if texts[0] == texts[1] else to.join(texts)
 
 
-def _change(record: Record) -> str:
-    """In shares of the seconds before."""
-    before = record["seconds_before"]
-    if not before or not record["seconds_after"]:
+def change_text(before: float, after: float, change: float, spread: float) -> str:
+    """A change, and by how much it may be off, in shares of what was before."""
+    if not before or not after:
         return ""
-    spread = "" if isnan(record["spread"]) else f" ±{_share(record['spread'] / before)}"
-    sign = "+" if record["change"] > 0 else ""
-    return f"{sign}{_share(record['change'] / before)}{spread}"
+    off = "" if isnan(spread) else f" ±{_share(spread / before)}"
+    return f"{'+' if change > 0 else ''}{_share(change / before)}{off}"
 
 
 def _share(value: float) -> str:

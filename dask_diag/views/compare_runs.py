@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import isnan
-from typing import Any
+
+from toolz import groupby
 
 from dask_diag.analysis.compare_runs import COMPUTING, WALL, RunComparison
-from dask_diag.formatting import amount, percent, seconds
-from dask_diag.views.compare import page_of_summary
+from dask_diag.formatting import percent, seconds
+from dask_diag.views.compare import change_text, page_of_summary
 from dask_diag.views.escaping import shown
-from dask_diag.views.text import Summary, counted, table_summary
+from dask_diag.views.text import Record, Summary, counted, table_summary
 
 __all__ = ["run_comparison_page", "run_comparison_summary"]
 
@@ -21,16 +22,16 @@ _HEADINGS = ("mean of the runs", "before", "after", "change", "")
 
 def run_comparison_summary(comparison: RunComparison) -> Summary:
     """What changed from some runs to others, at most 80 columns wide."""
-    rows = comparison.changes.to_dicts()
-    runs = {row["name"]: row for row in rows if row["kind"] == "run"}
+    rows = groupby("kind", comparison.changes.to_dicts())
+    runs = {row["name"]: row for row in rows["run"]}
     before, after = comparison.runs
     wall = runs[WALL]
     headline = (
         f"{counted(before, 'run')} before, {counted(after, 'run')} after: "
         f"wall {seconds(wall['before'])} → {seconds(wall['after'])}, {_verdict(wall)}"
     )
-    functions = [row for row in rows if row["kind"] == "function"]
-    others = [row for kind in ("phase", "activity") for row in rows if row["kind"] == kind]
+    functions = rows.get("function", [])
+    others = [*rows.get("phase", []), *rows.get("activity", [])]
     lines = [
         *(_row(row) for row in functions[:_SHOWN]),
         *(_row({**row, "name": f"{row['kind']} {row['name']}"}) for row in others),
@@ -47,12 +48,12 @@ def run_comparison_page(comparison: RunComparison) -> str:
     return page_of_summary(run_comparison_summary(comparison), title)
 
 
-def _verdict(row: dict[str, Any]) -> str:
+def _verdict(row: Record) -> str:
     change = _change(row)
     return f"{row['verdict']} ({change})" if change else str(row["verdict"])
 
 
-def _row(row: dict[str, Any]) -> tuple[str, ...]:
+def _row(row: Record) -> tuple[str, ...]:
     return (
         shown(row["name"]),
         seconds(row["before"]),
@@ -62,21 +63,11 @@ def _row(row: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _change(row: dict[str, Any]) -> str:
-    """In shares of the seconds before."""
-    before = row["before"]
-    if not before or not row["after"]:
-        return ""
-    spread = "" if isnan(row["spread"]) else f" ±{_share(row['spread'] / before)}"
-    sign = "+" if row["change"] > 0 else ""
-    return f"{sign}{_share(row['change'] / before)}{spread}"
+def _change(row: Record) -> str:
+    return change_text(row["before"], row["after"], row["change"], row["spread"])
 
 
-def _share(value: float) -> str:
-    return percent(value) if abs(value) < 10 else f"{amount(value)}x"
-
-
-def _notes(functions: int, wall: dict[str, Any]) -> Iterator[str]:
+def _notes(functions: int, wall: Record) -> Iterator[str]:
     if functions > _SHOWN:
         yield f"{counted(functions - _SHOWN, 'function')} that changed less not shown"
     if isnan(wall["spread"]):

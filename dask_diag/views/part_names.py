@@ -25,6 +25,7 @@ _NAMES = {
     Activity.SERIALIZE: "pickling",
     Activity.DESERIALIZE: "unpickling",
     Activity.TRANSFER: "no task: results on the way",
+    Activity.SPILL: "no task: results to disk or back",
     Activity.FAILED: "tasks that failed",
     Activity.UNFINISHED: "tasks that did not finish",
     Activity.OVERHEAD: "no task: scheduler at work",

@@ -18,7 +18,8 @@ from dask_diag.views.escaping import shown
 from dask_diag.views.findings import incomplete, location, lost
 from dask_diag.views.sources import Sources, recording_of
 from dask_diag.views.summary_lines import labelled_lines, shares_of_worker_time
-from dask_diag.views.text import Record, Summary, SummaryParts, counted, make_summary
+from dask_diag.views.summary_text import FindingText, SummaryParts
+from dask_diag.views.text import Record, Summary, counted, make_summary
 
 __all__ = ["HEADINGS", "function_rows", "outcome", "summary"]
 
@@ -38,7 +39,8 @@ def summary(profilers: Sources) -> Summary:
     Returns
     -------
     Summary
-        A string of at most 80 columns; in a notebook it shows as an HTML table.
+        A string of at most 80 columns; in a notebook it shows as an HTML table. Its method
+        ``for_terminal(width, color)`` has other widths, and colours.
     """
     return make_summary(summary_parts(Analysis(recording_of(profilers))))
 
@@ -59,13 +61,13 @@ def summary_parts(analysis: Analysis) -> SummaryParts:
     )
 
 
-def _in_words(finding: Finding, recording: Recording) -> tuple[str, str]:
+def _in_words(finding: Finding, recording: Recording) -> FindingText:
     """What it is and how bad; why, what to do, and where."""
-    title = ", ".join(filter(None, (finding.severity, lost(finding))))
     evidence, advice = shown(finding.evidence, 600), shown(finding.advice, 400)
     where = location(finding, recording.start)
     text = f"{evidence}. To do: {advice}."
-    return f"{finding.code} ({title})", f"{text} Where: {where}." if where else text
+    text = f"{text} Where: {where}." if where else text
+    return FindingText(finding.code, finding.severity, lost(finding), text)
 
 
 def outcome(analysis: Analysis) -> str:

@@ -21,6 +21,7 @@ from dask_diag.schema import Outcome, Root
 from dask_diag.views.escaping import shown
 from dask_diag.views.text import Record, counted
 from dask_diag.views.thread_lines import profiling_line, thread_lines
+from dask_diag.views.throughput import throughput_line
 
 __all__ = ["labelled_lines", "memory_growth", "shares_of_worker_time"]
 
@@ -50,6 +51,7 @@ def labelled_lines(analysis: Analysis) -> Iterator[Line]:
     yield from _cached_results(analysis)
     yield from _hottest_line(recording)
     yield from _metered(recording)
+    yield from throughput_line(recording)
     yield from thread_lines(analysis)
     yield from _outcomes(recording.tasks)
     yield from _computations(recording.computations)

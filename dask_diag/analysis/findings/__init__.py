@@ -7,11 +7,14 @@ from collections.abc import Callable
 from dask_diag import schema
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.before_tasks import graph_preparation, pool_startup, slow_start
+from dask_diag.analysis.findings.between_workers import transfer_bound, unbalanced_workers
 from dask_diag.analysis.findings.cache import cache_pressure
+from dask_diag.analysis.findings.cluster_memory import memory_pressure, spilling
 from dask_diag.analysis.findings.finding import ABOUT, AT_MOST, KINDS, MEASURED, Finding
 from dask_diag.analysis.findings.gil import gil_bound
 from dask_diag.analysis.findings.growth import memory_growth
 from dask_diag.analysis.findings.locks import lock_bound
+from dask_diag.analysis.findings.lost_workers import worker_lost
 from dask_diag.analysis.findings.machine import busy_machine
 from dask_diag.analysis.findings.number_of_tasks import chunks_too_large, too_few_threads
 from dask_diag.analysis.findings.pools import thread_oversubscription
@@ -61,6 +64,11 @@ RULES_ON_TIME: tuple[Rule, ...] = (
     lock_bound,
     too_few_threads,
     chunks_too_large,
+    transfer_bound,
+    unbalanced_workers,
+    spilling,
+    memory_pressure,
+    worker_lost,
 )
 """Those on what took time: there are tasks, and computations lasted `LONG_ENOUGH`."""
 RULES_ON_STATE: tuple[Rule, ...] = (

@@ -67,14 +67,24 @@ def is_pool(group: ThreadGroup) -> bool:
     return group.kind == "native" and (group.name in VARIABLES or not group.name)
 
 
-def seconds_saved_without(analysis: Analysis, seconds: float, waited: float) -> tuple[float, str]:
+def seconds_saved_without(
+    analysis: Analysis,
+    seconds: float,
+    waited: float,
+    *,
+    idle_machine: bool = False,
+    idle_pools: bool = False,
+) -> tuple[float, str]:
     """What is predicted to be gained without so many of the seconds waited, and the kind of that.
 
-    Without recorded waits the tasks may have waited for something else.
+    Idle is what had these CPUs: `idle_machine` or `idle_pools` of the simulator. Without recorded
+    waits the tasks may have waited for something else.
     """
     share = min(1.0, seconds / waited) if waited else 0.0
     wait = Activity.CPU_WAIT if analysis.seconds_waited else Activity.NONCPU
-    saved = analysis.seconds_saved(remove={wait: share})
+    saved = analysis.seconds_saved(
+        remove={wait: share}, idle_machine=idle_machine, idle_pools=idle_pools
+    )
     if isnan(saved):
         return seconds / analysis.at_once, AT_MOST
     return max(saved, 0.0), ABOUT if analysis.seconds_waited else AT_MOST

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from math import isnan
+from typing import NamedTuple
 
 import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.advice import FIND_OUT, WORTH_GAINING
+from dask_diag.analysis.findings.cpu_waits import cpu_waits
 from dask_diag.analysis.findings.finding import (
     ABOUT,
     AT_MOST,
@@ -35,50 +37,100 @@ BLOCKS_A_TASK = 4.0
 LEAST_OF_ONE_CPU = 0.6
 MOST_OF_ONE_CPU = 1.25
 """How many CPUs tasks use if they share the GIL."""
+OF_ITS_OWN = 0.5
+"""Least share of the waits for the GIL that waits for CPUs do not explain, for an estimate and
+advice: else it is not certain whether the GIL or the lack of CPUs is the cause."""
+MORE_PROCESSES = "Client(n_workers=..., threads_per_worker=1)"
 RELEASE = "use code that releases the GIL in these functions, as NumPy does on whole arrays"
+
+
+class _GilWaits(NamedTuple):
+    """Seconds that tasks waited for the GIL, and what of it waits for CPUs do not explain."""
+
+    waited: float
+    own: float
+
+    @property
+    def share(self) -> float:
+        """The share of the waits that the GIL itself explains."""
+        return self.own / self.waited if self.waited else 0.0
 
 
 def gil_bound(analysis: Analysis) -> Finding | None:
     """Threads that wait for the GIL."""
-    if "threads" not in analysis.schedulers or analysis.share_at_once < AT_ONCE:
+    if not analysis.schedulers & {"threads", "distributed"} or analysis.share_at_once < AT_ONCE:
         return None
-    waited = analysis.seconds_waited
-    lost = waited.get(Activity.GIL_WAIT, 0.0) if waited else _non_cpu_of_turns(analysis)
-    share = lost / analysis.in_tasks
+    is_recorded = bool(analysis.seconds_waited)
+    waits = _waits_for_gil(analysis) if is_recorded else _non_cpu_of_turns(analysis)
+    share = waits.own / analysis.in_tasks
     if share < WORTH_REPORTING:
         return None
     # Without recorded waits it is not known what else tasks waited for.
-    wait = Activity.GIL_WAIT if waited else Activity.NONCPU
-    saved = analysis.seconds_saved(remove={wait})
-    names = f"Mostly: {in_words(_functions_that_wait(analysis))}"
-    if waited:
-        evidence = f"Tasks waited {seconds(lost)} for the GIL ({percent(share)}). {names}"
-        advice = _remedy(analysis, wait)
-    else:
-        evidence = (
-            f"{amount(analysis.at_once)} concurrent tasks used only "
-            f"{amount(analysis.cpu_in_tasks / analysis.busy_wall)} CPUs and were off-CPU "
-            f"{percent(share)} of the time. This suggests GIL contention; another lock or short "
-            f"sleeps look the same. {names}"
-        )
-        advice = f"{FIND_OUT}; if it is the GIL, {_remedy(analysis, wait)}"
+    remove = {Activity.GIL_WAIT if is_recorded else Activity.NONCPU: waits.share}
+    saved = analysis.seconds_saved(remove=remove)
+    is_sure = is_recorded and waits.share >= OF_ITS_OWN
     return Finding(
         "gil-bound",
-        severity_of_share(share) if waited else severity_of_guess(share),
-        lost / analysis.at_once if isnan(saved) else max(saved, 0.0),
-        evidence,
-        advice,
-        kind=ABOUT if waited and not isnan(saved) else AT_MOST,
+        severity_of_share(share) if is_sure else severity_of_guess(share),
+        waits.own / analysis.at_once if isnan(saved) else max(saved, 0.0),
+        _evidence(analysis, waits),
+        _advice(analysis, waits, remove),
+        kind=ABOUT if is_sure and not isnan(saved) else AT_MOST,
         where=where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.GIL_WAIT)),
     )
 
 
-def _remedy(analysis: Analysis, wait: str) -> str:
+def _evidence(analysis: Analysis, waits: _GilWaits) -> str:
+    names = f"Mostly: {in_words(_functions_that_wait(analysis))}"
+    if not analysis.seconds_waited:
+        return (
+            f"{amount(analysis.at_once)} concurrent tasks used only "
+            f"{amount(analysis.cpu_in_tasks / analysis.busy_wall)} CPUs and were off-CPU "
+            f"{percent(waits.own / analysis.in_tasks)} of the time. This suggests GIL contention; "
+            f"another lock or short sleeps look the same. {names}"
+        )
+    part = ""
+    if waits.share < 1 - WORTH_REPORTING:
+        part = (
+            f", {seconds(waits.waited - waits.own)} of it perhaps because threads that had it "
+            "waited for a CPU"
+        )
+    return (
+        f"Tasks waited {seconds(waits.waited)} for the GIL "
+        f"({percent(waits.waited / analysis.in_tasks)}){part}. {names}"
+    )
+
+
+def _advice(analysis: Analysis, waits: _GilWaits, remove: dict[str, float]) -> str:
+    if not analysis.seconds_waited:
+        return f"{FIND_OUT}; if it is the GIL, {_remedy(analysis, remove)}"
+    if waits.share < OF_ITS_OWN:
+        return (
+            "record again while CPUs are free, with no more workers than CPUs: tasks also waited "
+            "for CPUs, and a thread that has the GIL and no CPU stops all others"
+        )
+    return _remedy(analysis, remove)
+
+
+def _waits_for_gil(analysis: Analysis) -> _GilWaits:
+    """The recorded waits.
+
+    Who has the GIL needs a CPU, too. If it waits for one as much as tasks do on average, so much of
+    the time in which others wait for the GIL is a wait for that CPU.
+    """
+    waited = analysis.seconds_waited.get(Activity.GIL_WAIT, 0.0)
+    needed = analysis.cpu_in_tasks + analysis.seconds_waited.get(Activity.CPU_WAIT, 0.0)
+    return _GilWaits(waited, waited * analysis.cpu_in_tasks / needed if needed else waited)
+
+
+def _remedy(analysis: Analysis, remove: dict[str, float]) -> str:
     """Worker processes, if they are predicted to help; else why not, and what else may."""
+    if analysis.on_cluster:
+        return f"{RELEASE}; or run more worker processes with fewer threads each: {MORE_PROCESSES}"
     known = analysis.simulator.result_sizes is not None
     # Where sizes are not known, the best case: there is nothing to move.
     saved = analysis.seconds_saved(
-        remove={wait}, scheduler="processes", result_bytes=None if known else 0.0
+        remove=remove, scheduler="processes", result_bytes=None if known else 0.0
     )
     if isnan(saved):
         return RELEASE
@@ -105,8 +157,11 @@ def _remedy(analysis: Analysis, wait: str) -> str:
     )
 
 
-def _non_cpu_of_turns(analysis: Analysis) -> float:
-    """Non-CPU seconds, if tasks seem to have shared one CPU by taking turns."""
+def _non_cpu_of_turns(analysis: Analysis) -> _GilWaits:
+    """Non-CPU seconds, if tasks seem to have shared one CPU by taking turns.
+
+    Not those in which other programs had the CPUs.
+    """
     tasks = analysis.recording.tasks
     blocked = float(
         np.nansum(analysis.recording.computations.voluntary_switches)
@@ -115,8 +170,9 @@ def _non_cpu_of_turns(analysis: Analysis) -> float:
     used = analysis.cpu_in_tasks / analysis.busy_wall
     one_cpu = LEAST_OF_ONE_CPU <= used <= MOST_OF_ONE_CPU
     if analysis.cpus < 2 or not one_cpu or blocked < BLOCKS_A_SECOND * analysis.busy_wall:
-        return 0.0
-    return float(np.nansum(tasks["thread_noncpu"]))
+        return _GilWaits(0.0, 0.0)
+    waits = cpu_waits(analysis)
+    return _GilWaits(waits.waited, waits.waited - waits.others)
 
 
 def _functions_that_wait(analysis: Analysis) -> list[str]:

@@ -11,16 +11,16 @@ from dask_diag.analysis.findings.finding import MEASURED, Finding
 from dask_diag.analysis.findings.where import during
 from dask_diag.analysis.memory_baseline import cached_at, memory_at_rest, returned_by
 from dask_diag.analysis.step_functions import running_computations
+from dask_diag.columns import FloatArray
 from dask_diag.formatting import seconds, size
 from dask_diag.model.recording import Recording
-from dask_diag.model.tables import Resources
 
 __all__ = ["memory_growth"]
 
-FEWEST_SAMPLES = 8
-"""Least number of samples that were taken while computations ran."""
+FEWEST_READINGS = 8
+"""Least number of readings that were taken while computations ran, or else between tasks."""
 PARTS = 4
-"""Parts of equal number into which these samples are divided to see whether memory rose steadily.
+"""Parts of equal number into which these readings are divided to see whether memory rose steadily.
 
 Memory must have been read between tasks before the second of them and after the last one started.
 """
@@ -42,13 +42,13 @@ def memory_growth(analysis: Analysis) -> Finding | None:
     Whether it is released shows only while no task runs: before the first tasks and after the last.
     """
     recording = analysis.recording
-    samples = _samples_in_computations(recording)
-    if len(samples) < FEWEST_SAMPLES:
-        return None
-    times, sizes = memory_at_rest(recording)
+    times, sizes = _from_the_first_computation(recording, *memory_at_rest(recording))
     if len(times) < 2:
         return None
-    parts = np.array_split(samples.time, PARTS)
+    read_at, in_use = _readings(recording, times, sizes)
+    if len(read_at) < FEWEST_READINGS:
+        return None
+    parts = np.array_split(read_at, PARTS)
     # Without a reading at rest before and after, growth and the memory of tasks look the same.
     if times[0] >= parts[1][0] or times[-1] < parts[-1][0]:
         return None
@@ -59,7 +59,7 @@ def memory_growth(analysis: Analysis) -> Finding | None:
     before, after = float(sizes[0]), float(sizes[-1])
     # Results are meant to be there: only growth beyond them is unexpected.
     grown = after - before - np.nan_to_num(results - cached[0])
-    rise, steady = _rise(recording, samples)
+    rise, steady = _rise(recording, read_at, in_use)
     worth_reporting = max(GROWN, GROWN_OF_MEMORY * before, GROWN_OF_RISE * rise)
     if not steady or grown < worth_reporting:
         return None
@@ -83,20 +83,37 @@ def memory_growth(analysis: Analysis) -> Finding | None:
     )
 
 
-def _rise(recording: Recording, samples: Resources) -> tuple[float, bool]:
-    """By how many bytes memory beside results grew while computations ran; whether steadily.
+def _from_the_first_computation(
+    recording: Recording, times: FloatArray, sizes: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Without readings before the last one that precedes all tasks: imports are no growth."""
+    first = np.min(recording.computations.start, initial=np.inf)
+    rows = slice(max(int(np.searchsorted(times, first, "right")) - 1, 0), None)
+    return times[rows], sizes[rows]
+
+
+def _readings(
+    recording: Recording, times: FloatArray, sizes: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """When memory was read while a computation ran, and the bytes of all processes.
+
+    Of a short program there are few such samples. If it has many computations, what was read
+    between tasks does as well.
+    """
+    samples = recording.resources
+    samples = samples.rows(running_computations(recording.computations, samples.time) > 0)
+    if len(samples) < FEWEST_READINGS:
+        return times, sizes
+    return samples.time, samples.memory + samples.memory_children
+
+
+def _rise(recording: Recording, times: FloatArray, sizes: FloatArray) -> tuple[float, bool]:
+    """By how many bytes memory beside results grew from part to part; whether steadily.
 
     The minimum of each part is compared: what was in use even when little was needed.
     """
-    cached = np.nan_to_num(cached_at(recording, samples.time))
-    memory = samples.memory + samples.memory_children - cached
+    memory = sizes - np.nan_to_num(cached_at(recording, times))
     # One large task would raise a mean, and not a minimum.
     floors = np.array([part.min() for part in np.array_split(memory, PARTS)])
     rise = float(floors[-1] - floors[0])
     return rise, bool((np.diff(floors) > STEADY * rise).all())
-
-
-def _samples_in_computations(recording: Recording) -> Resources:
-    """The samples of resources that were taken while a computation ran."""
-    samples = recording.resources
-    return samples.rows(running_computations(recording.computations, samples.time) > 0)

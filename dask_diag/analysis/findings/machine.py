@@ -42,7 +42,7 @@ def busy_machine(analysis: Analysis) -> Finding | None:
     if share < WAITED_FOR_OTHERS:
         return None
     severity = severity_of_share(share) if analysis.seconds_waited else severity_of_guess(share)
-    saved, kind = seconds_saved_without(analysis, waits.others, waits.waited)
+    saved, kind = seconds_saved_without(analysis, waits.others, waits.waited, idle_machine=True)
     return Finding(
         "busy-machine",
         severity,

@@ -72,8 +72,10 @@ def _workers_worth_having(analysis: Analysis) -> tuple[int, float]:
         (times * now, float(np.nan_to_num(analysis.seconds_saved(workers=times * now))))
         for times in TIMES_AS_MANY
     ]
-    largest = max(gain for _, gain in gains)
-    return next((number, gain) for number, gain in gains if gain >= MOST_OF_IT * largest)
+    # Of a chain, more may be predicted to take a little longer.
+    largest = max(0.0, *(gain for _, gain in gains))
+    enough = (pair for pair in gains if pair[1] >= MOST_OF_IT * largest)
+    return next(enough, (now, 0.0))
 
 
 def chunks_too_large(analysis: Analysis) -> Finding | None:
@@ -88,7 +90,7 @@ def chunks_too_large(analysis: Analysis) -> Finding | None:
         cpu = np.nansum(analysis.recording.tasks.thread_cpu[occupancy.tasks.rows])
         ran = float(np.diff(occupancy.times)[occupancy.busy > 0].sum())
         # More tasks than CPUs compute no faster.
-        even = max(seconds_of_tasks.sum() / occupancy.workers, cpu / analysis.cpus)
+        even = max(seconds_of_tasks.sum() / occupancy.workers, cpu / analysis.cpus_for_tasks)
         lost += max(ran - float(even), 0.0)
         large[occupancy.tasks.rows[of_work]] = True
         most_workers = max(most_workers, occupancy.workers)

@@ -63,7 +63,7 @@ def thread_oversubscription(analysis: Analysis) -> Finding | None:
     for_threads = f"; {seconds(locked)} for these threads or for locks" if locked else ""
     share = (waits.pools + locked) / analysis.in_tasks
     # What the pools' threads computed, the tasks' threads compute without them.
-    saved, _ = seconds_saved_without(analysis, waits.pools, waits.waited)
+    saved, _ = seconds_saved_without(analysis, waits.pools, waits.waited, idle_pools=True)
     saved += _saved_without_locks(analysis, waits, used)
     libraries = sorted(pool.name for pool in pools if pool.name)
     called = in_words(libraries) or "a native library whose name is not known"
@@ -86,8 +86,9 @@ def _saved_without_locks(analysis: Analysis, waits: CpuWaits, used: float) -> fl
     if not analysis.seconds_waited.get(Activity.LOCK_WAIT):
         return 0.0
     of_cpu = waits.pools / waits.waited if waits.waited else 0.0
-    without = analysis.seconds_saved(remove={Activity.CPU_WAIT: of_cpu, Activity.LOCK_WAIT: 1.0})
-    besides = without - analysis.seconds_saved(remove={Activity.CPU_WAIT: of_cpu})
+    with_locks = analysis.seconds_saved(remove={Activity.CPU_WAIT: of_cpu}, idle_pools=True)
+    remove = {Activity.CPU_WAIT: of_cpu, Activity.LOCK_WAIT: 1.0}
+    besides = analysis.seconds_saved(remove=remove, idle_pools=True) - with_locks
     most = analysis.wall - (analysis.cpu_in_tasks + used) / analysis.cpus
     return max(0.0, float(np.nan_to_num(min(besides, most))))
 

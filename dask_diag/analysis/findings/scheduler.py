@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import isnan
 
+import numpy as np
+
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.finding import AT_MOST, Finding, severity_of_share
 from dask_diag.analysis.findings.where import during
@@ -20,10 +22,17 @@ WAITED = 0.75
 scheduler."""
 FEWEST_TASKS = 50
 """Least number of tasks."""
+BUSY = 0.75
+"""On a cluster: least share of the time in which the scheduler's thread used a CPU."""
+WAITED_ON_CLUSTER = 0.3
+"""On a cluster: least share of its threads' time that these were free while tasks were on their
+way, or in the scheduler's queue."""
 
 
 def scheduler_bound(analysis: Analysis) -> Finding | None:
     """Workers that mostly wait for the one thread that hands out tasks."""
+    if analysis.on_cluster:
+        return _scheduler_of_a_cluster(analysis)
     tasks = len(analysis.recording.tasks)
     if tasks < FEWEST_TASKS or not analysis.schedulers & {"threads", "processes"}:
         return None
@@ -50,4 +59,37 @@ def scheduler_bound(analysis: Analysis) -> Finding | None:
         "make fewer and larger tasks (larger chunks, fused steps); more workers cannot help",
         kind=AT_MOST,
         where=during(first, stop),
+    )
+
+
+def _scheduler_of_a_cluster(analysis: Analysis) -> Finding | None:
+    """The same of a scheduler in its own thread or process: its CPU says whether it was busy."""
+    computations = analysis.recording.computations
+    of_cluster = computations.scheduler.where("distributed")
+    computations = computations.rows(of_cluster)
+    names = set(computations.computation.tolist())
+    occupancies = [one for one in analysis.occupancies if one.computation in names]
+    tasks = sum(len(one.tasks.rows) for one in occupancies)
+    wall = sum(one.wall for one in occupancies)
+    cpu = float(np.nansum(computations.scheduler_cpu))
+    capacity = sum(one.worker_seconds for one in occupancies)
+    overhead = sum(one.seconds(one.overhead) for one in occupancies)
+    if tasks < FEWEST_TASKS or cpu < BUSY * wall or overhead < WAITED_ON_CLUSTER * capacity:
+        return None
+    threads = capacity / wall
+    lost = overhead / threads
+    if lost < WORTH_REPORTING * analysis.wall:
+        return None
+    return Finding(
+        "scheduler-bound",
+        severity_of_share(lost / analysis.wall),
+        lost,
+        f"The scheduler's thread used a CPU for {percent(min(cpu / wall, 1.0))} of "
+        f"{seconds(wall)}: {seconds(cpu / tasks)} for each of {count(tasks)} tasks. The "
+        f"{amount(threads)} threads of the workers were free for {percent(overhead / capacity)} of "
+        "the time while tasks were on their way",
+        "submit fewer and larger tasks (larger chunks; several items in each call of "
+        "client.submit); more workers cannot help",
+        kind=AT_MOST,
+        where=during(computations.start, computations.stop),
     )

@@ -42,7 +42,7 @@ def serial_chain(analysis: Analysis) -> Finding | None:
             lost += computation["length"] - ideal
             chain += computation["length"]
     # However it is divided, the work needs its CPU seconds.
-    lost = min(lost, analysis.wall - analysis.cpu_in_tasks / analysis.cpus)
+    lost = min(lost, analysis.wall - analysis.cpu_in_tasks / analysis.cpus_for_tasks)
     share = lost / analysis.wall
     if share < WORTH_REPORTING or _one_task_is_most(path):
         return None
@@ -76,6 +76,8 @@ def _one_task_is_most(path: CriticalPath) -> bool:
 def overlapping_computations(analysis: Analysis) -> Finding | None:
     """Computations that ran at the same time and competed for the CPUs."""
     computations = analysis.recording.computations
+    # Those of a cluster share its threads: what another took of them is in `other`.
+    computations = computations.rows(~computations.scheduler.where("distributed"))
     if len(computations) < 2:
         return None
     times = np.concatenate([computations.start, computations.stop])

@@ -37,7 +37,9 @@ def failed_tasks(analysis: Analysis) -> Finding | None:
         lasted / analysis.workers,
         f"{number} failed {when}. First: {tasks.key[first]} of {tasks.function[first]} with "
         f"{_exception(tasks, first)}",
-        "debug that task alone with scheduler='synchronous'",
+        "run that task again in this process with client.recreate_error_locally(future)"
+        if _is_of_cluster(analysis, first)
+        else "debug that task alone with scheduler='synchronous'",
         kind=MEASURED,
         where=where_of_tasks(analysis.recording, tasks.outcome.where(Outcome.FAILED)),
     )
@@ -52,6 +54,12 @@ def _exception(tasks: Tasks, row: int) -> str:
     # A path may have a colon in it, too.
     path, colon, rest = location.rpartition(":")
     return f"{text}, at {short_path(path)}{colon}{rest}"
+
+
+def _is_of_cluster(analysis: Analysis, task: int) -> bool:
+    computations = analysis.recording.computations
+    name = analysis.recording.tasks.computation[task]
+    return name in computations.computation[computations.scheduler.where("distributed")].tolist()
 
 
 def _broken_pool(analysis: Analysis) -> Finding | None:

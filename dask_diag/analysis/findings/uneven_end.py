@@ -9,6 +9,7 @@ import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.advice import WORTH_GAINING
+from dask_diag.analysis.findings.between_workers import unbalanced_workers
 from dask_diag.analysis.findings.finding import ABOUT, AT_MOST, Finding, severity_of_share
 from dask_diag.analysis.findings.hot_line import hottest_line_of
 from dask_diag.analysis.findings.number_of_tasks import chunks_too_large
@@ -104,7 +105,7 @@ def imbalance(analysis: Analysis) -> Finding | None:
         lost += idle / occupancy.workers
     if lost < WORTH_REPORTING * analysis.wall:
         return None
-    if any(rule(analysis) for rule in (straggler, serial_chain, chunks_too_large)):
+    if any(rule(analysis) for rule in _MORE_SPECIFIC):
         return None
     saved, kind, advice = _evener(analysis, lost)
     return Finding(
@@ -168,3 +169,7 @@ def _least_and_most_busy(analysis: Analysis, occupancy: Occupancy) -> tuple[floa
     # A worker that ran no task is in no row.
     least = used.min(initial=np.inf) if len(used) == occupancy.workers else 0.0
     return float(least), float(used.max(initial=0.0))
+
+
+_MORE_SPECIFIC = (straggler, serial_chain, chunks_too_large, unbalanced_workers)
+"""Findings that say why workers stopped early."""

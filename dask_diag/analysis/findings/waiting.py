@@ -67,7 +67,7 @@ def io_bound(analysis: Analysis) -> Finding | None:
         saved,
         f"Tasks {'waited' if is_known else 'were blocked for'} {seconds(lost)} {reason}: "
         f"{percent(share)} of their time. Mostly: {in_words(names)}",
-        advice if is_known else f"{FIND_OUT}; if it is I/O, {advice}",
+        advice if is_known else f"{_first(analysis)}if it is I/O, {advice}",
         kind=ABOUT if is_known else AT_MOST,
         where=where_of_tasks(
             analysis.recording, np.nan_to_num(analysis.recording.tasks.thread_noncpu)
@@ -82,6 +82,8 @@ def _more_at_once(analysis: Analysis) -> tuple[float, str]:
     less = "move less data (fewer columns, compression, faster storage)"
     alone = analysis.schedulers == {"synchronous"}
     how = f"{'scheduler=' + repr('threads') + ', ' if alone else ''}num_workers={workers}"
+    if analysis.on_cluster:
+        how = f"{workers} threads in all, Client(n_workers=..., threads_per_worker=...)"
     if isnan(saved):
         return saved, f"{less}; or try {how}: not simulated, so it may not help"
     if saved < WORTH_GAINING * analysis.wall:
@@ -92,6 +94,11 @@ def _more_at_once(analysis: Analysis) -> tuple[float, str]:
         f"run {'several' if alone else 'more'} tasks at once, as CPUs are free: {how} could save "
         f"up to {seconds(saved)}; or {less}"
     )
+
+
+def _first(analysis: Analysis) -> str:
+    # What tasks of a cluster wait for is not recorded.
+    return "" if analysis.on_cluster else f"{FIND_OUT}; "
 
 
 def _non_cpu_of_tasks_without_any_cpu(analysis: Analysis) -> float:
@@ -107,6 +114,7 @@ def _non_cpu_of_tasks_without_any_cpu(analysis: Analysis) -> float:
 def serialization_bound(analysis: Analysis) -> Finding | None:
     """Time spent moving data between processes."""
     transfers = analysis.recording.transfers
+    transfers = transfers.rows(~transfers.activity.where(Activity.TRANSFER))
     if not len(transfers):
         return None
     pickling = sum(analysis.activities.get(name, 0.0) for name in TRANSFERS)

@@ -74,6 +74,13 @@ class _Recorded:
         return max(cpu - float(self.cpu.sum()), 0.0) if is_in_tasks else cpu
 
     @property
+    def others(self) -> float:
+        """CPUs that other programs had, on average; 0 if that is not known."""
+        lasted = float(self.computation["stop"] - self.computation["start"])
+        used = float(np.nan_to_num(self.computation["others_cpu"]))
+        return used / lasted if lasted > 0 else 0.0
+
+    @property
     def ordered(self) -> float:
         """When the graph was in order; if that is not known, when the first task was submitted."""
         first = float(self.moments.submitted[0])
@@ -162,6 +169,7 @@ def _work(recorded: _Recorded, task: IntArray, depends_on: IntArray) -> Work:
         submit=collecting.submit,
         scheduler_cpu=recorded.scheduler_cpu,
         pool_cpu=recorded.pool_cpu,
+        others=recorded.others,
         startup=startup,
         graph=max(recorded.ordered - called, 0.0),
         before=float(moments.submitted[0]) - recorded.ordered,

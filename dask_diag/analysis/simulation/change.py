@@ -1,62 +1,109 @@
-"""What is different in a simulation, and checks of how it is asked for."""
+"""What is different in a simulation: as it is asked for, and checked."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import inf
+from typing import TYPE_CHECKING, TypedDict
 
+from dask_diag.analysis.simulation.changes import shares_removed
 from dask_diag.analysis.simulation.schedulers import COSTS
-from dask_diag.columns import FloatArray
 from dask_diag.errors import DiagnosticError
+from dask_diag.model.recording import Recording
 
-__all__ = ["Change", "check"]
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+__all__ = ["Change", "Changes"]
+
+
+class Changes(TypedDict, total=False):
+    """What can be different; `dask_diag.simulate` describes each. None is as recorded."""
+
+    workers: float | None
+    remove: Collection[str]
+    speedup: Mapping[str, float] | None
+    merge_tasks: int | None
+    chunksize: int | None
+    scheduler: str | None
+    result_bytes: float | None
+    idle_machine: bool
+    idle_pools: bool
 
 
 @dataclass(frozen=True)
 class Change:
-    """What is different.
+    """What is different, checked; two that are equal give the same simulation.
 
     Attributes
     ----------
     workers : float or None
         None, here and below, is as recorded.
-    remove : dict of str to float
-        The share of each activity that is removed.
-    factors : array of float or None
-        How many times as fast each task is.
+    removed : tuple of (str, float)
+        Activities, and the share of each that is removed.
+    factors : tuple of (str, float)
+        Functions or keys, and how many times as fast their tasks are.
     merge : int
         How many tasks become one.
     chunksize : int or None
     scheduler : str or None
-    sizes : array of float
-        The bytes of each task's result.
+    result_bytes : float or None
+        The size of each result.
+    idle_machine : bool
+        Whether no other program uses the CPUs.
+    idle_pools : bool
+        Whether threads of native libraries, and others that tasks use, do nothing.
     """
 
     workers: float | None
-    remove: dict[str, float]
-    factors: FloatArray | None
+    removed: tuple[tuple[str, float], ...]
+    factors: tuple[tuple[str, float], ...]
     merge: int
     chunksize: int | None
     scheduler: str | None
-    sizes: FloatArray
+    result_bytes: float | None
+    idle_machine: bool
+    idle_pools: bool
+
+    @classmethod
+    def of(cls, recording: Recording, **changes: Unpack[Changes]) -> Self:
+        """What is asked for.
+
+        Raises
+        ------
+        DiagnosticError
+            If it cannot be simulated.
+        """
+        _check(changes)
+        return cls(
+            workers=changes.get("workers"),
+            removed=tuple(sorted(shares_removed(recording, changes.get("remove", ())).items())),
+            factors=tuple(sorted((changes.get("speedup") or {}).items())),
+            merge=changes.get("merge_tasks") or 1,
+            chunksize=changes.get("chunksize"),
+            scheduler=changes.get("scheduler"),
+            result_bytes=changes.get("result_bytes"),
+            idle_machine=changes.get("idle_machine", False),
+            idle_pools=changes.get("idle_pools", False),
+        )
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share of each activity that is removed."""
+        return dict(self.removed)
 
     def without(self, activity: str) -> bool:
         """Whether all of an activity is removed."""
-        return self.remove.get(activity, 0.0) >= 1.0
+        return self.shares.get(activity, 0.0) >= 1.0
 
 
-def check(
-    workers: float | None, merge_tasks: int | None, chunksize: int | None, scheduler: str | None
-) -> None:
-    """Refuse what cannot be simulated.
-
-    Raises
-    ------
-    DiagnosticError
-    """
+def _check(changes: Changes) -> None:
+    workers, scheduler = changes.get("workers"), changes.get("scheduler")
     if workers is not None and not (workers == inf or (workers >= 1 and workers % 1 == 0)):
         raise DiagnosticError(f"workers: expected a number from 1 on, or inf, found {workers}")
-    for name, value in (("merge_tasks", merge_tasks), ("chunksize", chunksize)):
+    merge, chunksize = changes.get("merge_tasks"), changes.get("chunksize")
+    for name, value in (("merge_tasks", merge), ("chunksize", chunksize)):
         if value is not None and not (value >= 1 and value % 1 == 0):
             raise DiagnosticError(f"{name}: expected a number from 1 on, found {value}")
     if scheduler is not None and scheduler not in COSTS:

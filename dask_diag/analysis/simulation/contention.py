@@ -15,7 +15,9 @@ def contention(timeline: Timeline, work: Work, cpus: float, gils: float) -> floa
     """Seconds by which tasks and the scheduler delay each other that need more than there is.
 
     At each moment each running task needs a CPU in a share of its time, and the GIL in a share.
-    Where that is twice what there is, all of them take twice as long.
+    Where that is twice what there is, all of them take twice as long. Other programs need CPUs as
+    tasks do: a kernel shares them evenly, and that they had fewer because of these tasks is in how
+    long the tasks took.
 
     Parameters
     ----------
@@ -29,11 +31,13 @@ def contention(timeline: Timeline, work: Work, cpus: float, gils: float) -> floa
     order = np.argsort(times, kind="stable")
     durations = np.diff(times[order])
     scheduler = 1.0 - timeline.waiting / timeline.end if timeline.end else 0.0
+    pools = work.pool_cpu / timeline.end if timeline.end else 0.0
     slowness = np.ones(len(durations))
-    for seconds, available in ((work.cpu, cpus), (work.gil, gils)):
+    beside = work.others + pools
+    for seconds, others, available in ((work.cpu, beside, cpus), (work.gil, 0.0, gils)):
         share = _shares(seconds + work.switching, stop - start)
         load = np.cumsum(np.concatenate([share, -share])[order])[:-1]
-        slowness = np.maximum(slowness, (load + scheduler) / available)
+        slowness = np.maximum(slowness, (load + scheduler + others) / available)
     return float((durations * (slowness - 1.0)).sum())
 
 

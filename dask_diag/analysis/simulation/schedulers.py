@@ -15,7 +15,7 @@ from dask_diag.columns import BoolArray, FloatArray
 from dask_diag.formatting import BYTES
 from dask_diag.model.recording import Recording
 
-__all__ = ["BYTES_A_SECOND", "COSTS", "POOL_START", "result_sizes", "under"]
+__all__ = ["BYTES_A_SECOND", "COSTS", "POOL_START", "pool_start", "result_sizes", "under"]
 
 BYTES_A_SECOND = 0.25e9
 """What passes from a process to another: pickled, sent, unpickled. NumPy arrays of 8 to 32 MB were
@@ -64,8 +64,14 @@ def result_sizes(recording: Recording) -> FloatArray | None:
     return np.asarray(np.nan_to_num(sizes), float)
 
 
+def pool_start(work: Work, workers: int, cpus: float) -> float:
+    """Seconds in which worker processes start: each computes, beside other programs."""
+    needed = min(workers, max(cpus, 1.0)) + work.others
+    return POOL_START * max(1.0, needed / max(cpus, 1.0))
+
+
 def under(
-    work: Work, scheduler: str, workers: int, sizes: FloatArray, pool_start: float = POOL_START
+    work: Work, scheduler: str, workers: int, sizes: FloatArray, startup: float = POOL_START
 ) -> Work:
     """The work as another scheduler hands it out.
 
@@ -77,7 +83,7 @@ def under(
     sizes : array of float
         The bytes of each result. Between processes, results pass to the scheduler, and inputs from
         it: both take its time.
-    pool_start : float, optional
+    startup : float, optional
         Seconds in which worker processes start.
     """
     costs, count = COSTS[scheduler], len(work)
@@ -102,7 +108,7 @@ def under(
         # A result is unpickled whether the scheduler waits for it or it for the scheduler.
         notice=costs.notice * own + from_task * is_apart,
         submit=costs.submit,
-        startup=(pool_start,) * workers if is_apart else (),
+        startup=(startup,) * workers if is_apart else (),
         batch=costs.batch,
         switching=0.0,
         gil=np.zeros(count) if is_apart else work.gil,

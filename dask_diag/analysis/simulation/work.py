@@ -48,6 +48,8 @@ class Work:
         CPU seconds of the scheduler's thread, which need the GIL, too.
     pool_cpu : float
         CPU seconds of other threads that tasks use: native pools, and Python's.
+    others : float
+        How many CPUs other programs had, on average.
     startup : tuple of float
         What the first tasks that a worker is sent take longer to start, worker by worker.
     graph : float
@@ -75,6 +77,7 @@ class Work:
     submit: float
     scheduler_cpu: float
     pool_cpu: float
+    others: float
     startup: tuple[float, ...]
     graph: float
     before: float

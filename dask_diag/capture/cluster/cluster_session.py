@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from dask_diag._version import __version__
 from dask_diag.capture.cluster.clock import ClockReading, compare_clocks
-from dask_diag.capture.cluster.formats import NAME
-from dask_diag.capture.cluster.host import host_id
+from dask_diag.capture.cluster.formats import NAME, SCHEDULER, Joined, Reply, Wants
+from dask_diag.capture.cluster.host import host_id, is_below_this_process
 from dask_diag.capture.cluster.log import ClusterLog
 from dask_diag.capture.cluster.shipping import BOOTSTRAP, Shipped, source_of_scheduler_plugin
 
@@ -23,6 +23,8 @@ __all__ = ["ClusterSession"]
 
 _PINGS = 20
 _SECONDS_BETWEEN_PULLS = 0.6
+_SECONDS_BETWEEN_NEWS = 0.02
+_SECONDS_TO_WAIT_FOR_NEWS = 0.5
 _SECONDS_TO_ATTACH = 10.0
 _SECONDS_TO_FINISH = 10.0
 
@@ -33,15 +35,29 @@ class ClusterSession:
     """Collects what one client's tasks do.
 
     Coroutines run on the client's event loop. None of them raises.
+
+    Parameters
+    ----------
+    client : Client
+    wants : Wants
+    fault : callable
+        Called with what was done and the error.
+    received : callable
+        Called with the log when something was added to it, and when it is complete.
     """
 
-    def __init__(self, client: Client, fault: Fault) -> None:
+    def __init__(
+        self, client: Client, wants: Wants, fault: Fault, received: Callable[[ClusterLog], None]
+    ) -> None:
         self.client: Client | None = client
         self._client_id = str(client.id)
         self._scheduler = client.scheduler
-        self.log = ClusterLog()
+        self._wants = wants
+        self.log = ClusterLog(wants)
+        self._placed: set[int] = set()
         self._id = os.urandom(8).hex()
         self._fault = fault
+        self._received = received
         self._puller: asyncio.Task[None] | None = None
         self._attaching: asyncio.Task[None] | None = None
         self._finishing: asyncio.Task[None] | None = None
@@ -72,8 +88,13 @@ class ClusterSession:
         await scheduler.register_scheduler_plugin(plugin=pickle.dumps(plugin), **once)
         reading = await self._compare_clocks()
         self.log.offset, self.log.error = reading.offset, reading.error
-        reply = await scheduler.dask_diag_attach(session=self._id, client=self._client_id)
-        self.log.scheduler = reply["scheduler"]
+        reply: Joined = await scheduler.dask_diag_attach(
+            session=self._id, client=self._client_id, wants=self._wants
+        )
+        log = self.log
+        log.scheduler, log.address, log.pid = reply["scheduler"], reply["address"], reply["pid"]
+        if is_below_this_process(reply["host"], reply["pid"]):
+            self.log.below.add(SCHEDULER)
         bootstrap = Shipped(BOOTSTRAP, "DaskDiagWorkerPlugin", __version__)
         await scheduler.register_worker_plugin(plugin=pickle.dumps(bootstrap), **once)
         self._puller = asyncio.ensure_future(self._pull_regularly())
@@ -90,32 +111,53 @@ class ClusterSession:
         return await compare_clocks(ask, perf_counter, _PINGS)
 
     async def _pull_regularly(self) -> None:
-        while True:
-            await asyncio.sleep(_SECONDS_BETWEEN_PULLS)
+        # Who shows progress is to know at once that a computation has ended.
+        waits = self._wants.get("progress", False)
+        pause, wait = _SECONDS_BETWEEN_PULLS, 0.0
+        if waits:
+            pause, wait = _SECONDS_BETWEEN_NEWS, _SECONDS_TO_WAIT_FOR_NEWS
+        while self._finishing is None:
+            await asyncio.sleep(pause)
             try:
-                await self.pull()
+                await self.pull(wait)
             except Exception as error:
                 # The next one brings what this one did not.
                 self._fault("to pull from a cluster", error)
 
-    async def pull(self) -> None:
-        """Get what is new."""
-        reply = await self._scheduler.dask_diag_pull(session=self._id, received=self.log.received)
+    async def pull(self, wait: float = 0.0) -> None:
+        """Get what is new; wait so many seconds for the end of a computation."""
+        reply = await self._scheduler.dask_diag_pull(
+            session=self._id, received=self.log.received, wait=wait
+        )
+        self._receive(reply)
+
+    def _receive(self, reply: Reply) -> None:
         self.log.receive(reply)
+        for number, worker in self.log.workers.items():
+            if worker.facts and number not in self._placed:
+                # While it runs: what a process belongs to cannot be asked for when it has ended.
+                self._placed.add(number)
+                facts = worker.facts
+                if is_below_this_process(facts.get("clock_host", ""), facts.get("pid", 0)):
+                    self.log.below.add(number)
+        self._received(self.log)
 
     async def _finish(self) -> None:
         try:
             if self._attaching is not None:
                 await self._attaching
             if self._puller is not None:
-                self._puller.cancel()
+                if not self._wants.get("progress"):
+                    self._puller.cancel()
                 await asyncio.wait_for(self._detach(), _SECONDS_TO_FINISH)
+                await asyncio.wait([self._puller], timeout=_SECONDS_TO_FINISH)
         except Exception as error:
             self._fault("to pull the last rows from a cluster", error)
         finally:
             self.log.has_ended = True
             self.client = self._scheduler = None
+            self._received(self.log)
 
     async def _detach(self) -> None:
         reply = await self._scheduler.dask_diag_detach(session=self._id, received=self.log.received)
-        self.log.receive(reply)
+        self._receive(reply)

@@ -130,7 +130,9 @@ class ClusterTask(GraphNode):
             self.error = type(error).__name__
             self.rescheduled = self.error == "Reschedule"
         elif not self.discarded:
-            self.state.metadata[NAME] = [self.row, self.metrics()]
+            # Most tasks meter nothing: of those the row is all that is sent.
+            is_alone = self.metered is None
+            self.state.metadata[NAME] = self.row if is_alone else [self.row, self.metrics()]
 
     def metrics(self) -> list[Metric]:
         """What it metered."""

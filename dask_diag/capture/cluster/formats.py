@@ -14,12 +14,17 @@ from dask_diag.capture.tasks.metered import Metric
 __all__ = [
     "NAME",
     "OUTCOMES",
+    "PROCESS",
     "RUN_FIELDS",
+    "SCHEDULER",
     "SENT_OUTCOMES",
     "WORKER_ROW",
     "Facts",
+    "Joined",
     "Reply",
     "SentBatch",
+    "Settings",
+    "Wants",
 ]
 
 NAME: Final = "dask_diag"
@@ -27,6 +32,12 @@ NAME: Final = "dask_diag"
 
 WORKER_ROW = struct.Struct("<dddddqq")
 """Start, stop, cpu, seceded, CPU after seceding; thread, run id."""
+
+PROCESS = struct.Struct("<ddddd")
+"""A sample of a process: time, pid, whether it is a child of a worker; memory, % CPU of a core."""
+
+SCHEDULER: Final = -1
+"""The number of the scheduler, among those of workers."""
 
 RUN_FIELDS = (
     *((name, "<f8") for name in ("start", "stop", "cpu", "seceded", "seceded_cpu")),
@@ -42,14 +53,50 @@ OUTCOMES = ("ok", "failed", "unfinished", "cancelled", "rescheduled")
 SENT_OUTCOMES = {name: code for code, name in enumerate(OUTCOMES)}
 
 
+class Wants(TypedDict, total=False):
+    """What a session collects: numbers are seconds between samples."""
+
+    tasks: bool
+    progress: bool
+    processes: float
+
+
+class Settings(TypedDict, total=False):
+    """What workers are to measure; of two, that with the higher number counts."""
+
+    number: int
+    processes: float
+
+
+class Joined(TypedDict):
+    """What the scheduler says of itself to a new session."""
+
+    scheduler: str
+    address: str
+    host: str
+    pid: int
+    time: float
+
+
 class Facts(TypedDict, total=False):
-    """What a worker says of itself; `clock` has time, offset and error of each comparison."""
+    """What a worker says of itself; `clock` has time, offset and error of each comparison.
+
+    `clock_host` is the same in all processes that share a clock.
+    """
 
     version: str
     reason: str
     measured: int
     pid: int
+    clock_host: str
+    cpus: int
+    memory_limit: float
     clock: Sequence[Sequence[float]]
+
+
+SentComputation = tuple[
+    int, str, str, str, float, float | None, int, float, int, int, int, float, float
+]
 
 
 class SentBatch(TypedDict):
@@ -63,7 +110,9 @@ class SentBatch(TypedDict):
     details: Sequence[tuple[int, tuple[str, Sequence[Metric], str]]]
     transfers: Sequence[tuple[int, int, int, float, float, int]]
     others: bytes
-    computations: Sequence[tuple[int, str, str, str, float, float | None, int]]
+    processes: Sequence[tuple[int, bytes]]
+    events: Sequence[tuple[int, str, float, float, float]]
+    computations: Sequence[SentComputation]
     workers: Sequence[tuple[int, str, str, str, int, float, float | None, str, Facts]]
 
 
@@ -74,6 +123,7 @@ class Reply(TypedDict, total=False):
     batches: Sequence[SentBatch]
     clients: Sequence[str]
     dropped: int
+    unmeasured: dict[str, int]
     unattributed: int
     running: int
     faults: dict[str, int]

@@ -1,11 +1,11 @@
-"""Which processes share a clock."""
+"""Which processes share a clock, and which were started by this one."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-__all__ = ["host_id"]
+__all__ = ["host_id", "is_below_this_process"]
 
 
 def host_id() -> str:
@@ -15,3 +15,17 @@ def host_id() -> str:
         return boot.strip() + os.readlink("/proc/self/ns/time")
     except OSError:
         return ""
+
+
+def is_below_this_process(host: str, pid: int) -> bool:
+    """Whether a process of a host, as `host_id` names it, is this one or descends from it."""
+    if not host or host != host_id():
+        return False
+    if pid == os.getpid():
+        return True
+    import psutil
+
+    try:
+        return any(parent.pid == os.getpid() for parent in psutil.Process(pid).parents())
+    except psutil.Error:
+        return False

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from dask_diag.capture.cluster.formats import Facts, Reply, SentBatch
+from dask_diag.capture.cluster.formats import Facts, Reply, SentBatch, Wants
 from dask_diag.capture.tasks.keys import Keys
 from dask_diag.capture.tasks.metered import Metric
 
 __all__ = ["Batch", "ClusterComputation", "ClusterLog", "ClusterWorker"]
+
+
+_CONTENT: tuple[Literal["ids", "transfers", "others", "processes", "events"], ...] = (
+    *("ids", "transfers", "others"),
+    *("processes", "events"),
+)
+"""What of a batch is to be looked at later: the remainder is taken at once."""
 
 
 class Batch(NamedTuple):
@@ -33,6 +40,11 @@ class Batch(NamedTuple):
     others : bytes
         Of each task of a client that is not recorded: the number of its worker, start and stop, as
         64-bit floats.
+    processes : sequence
+        The number of a worker, and samples of its processes: see `formats.PROCESS`.
+    events : sequence
+        Of each time that a worker paused, or moved results to disk or back: its number, which of
+        these, start, stop, and bytes.
     """
 
     ids: bytes
@@ -42,10 +54,16 @@ class Batch(NamedTuple):
     details: Mapping[int, tuple[str, Sequence[Metric], str]]
     transfers: Sequence[tuple[int, int, int, float, float, int]]
     others: bytes
+    processes: Sequence[tuple[int, bytes]]
+    events: Sequence[tuple[int, str, float, float, float]]
 
 
 class ClusterComputation(NamedTuple):
-    """A computation, as the scheduler described it last; times are the scheduler's."""
+    """A computation, as the scheduler described it last; times are the scheduler's.
+
+    Of its `total` tasks those are `done` whose result is there; `seconds`, and `cpu` of them, are
+    what these took. They are counted where someone shows them.
+    """
 
     number: int
     name: str
@@ -54,6 +72,12 @@ class ClusterComputation(NamedTuple):
     start: float
     stop: float | None
     workers: int
+    scheduler_cpu: float
+    total: int
+    done: int
+    failed: int
+    seconds: float
+    cpu: float
 
 
 class ClusterWorker(NamedTuple):
@@ -77,8 +101,13 @@ class ClusterLog:
 
     Attributes
     ----------
-    scheduler : str
-        The id of the scheduler.
+    wants : Wants
+        What is collected.
+    scheduler, address, pid : str, str, int
+        The id of the scheduler, where it is, and its process.
+    below : set of int
+        The numbers of the workers whose process is this one or descends from it; the scheduler's
+        is `formats.SCHEDULER`.
     offset, error : float
         What to add to a time of this process to get the scheduler's, and how wrong that may be.
     batches : list of Batch
@@ -91,17 +120,23 @@ class ClusterLog:
     dropped, unattributed, running : int
         Runs that were left out, as too many waited to be pulled; transfers of what no task made;
         and the tasks that still ran at the end.
+    unmeasured : dict of str to int
+        How many tasks workers could not measure as others, by the kind of the task.
     has_ended : bool
     """
 
-    def __init__(self) -> None:
-        self.scheduler = ""
+    def __init__(self, wants: Wants) -> None:
+        self.wants = wants
+        self.scheduler = self.address = ""
+        self.pid = 0
+        self.below: set[int] = set()
         self.offset = self.error = 0.0
         self.batches: list[Batch] = []
         self.computations: dict[int, ClusterComputation] = {}
         self.workers: dict[int, ClusterWorker] = {}
         self.clients: list[str] = []
         self.faults: dict[str, int] = {}
+        self.unmeasured: dict[str, int] = {}
         self.dropped = self.unattributed = self.running = 0
         self.received = 0
         self.has_ended = False
@@ -116,11 +151,12 @@ class ClusterLog:
                 self.computations[values[0]] = ClusterComputation(*values)
             for facts in sent["workers"]:
                 self.workers[facts[0]] = ClusterWorker(*facts)
-            if sent["ids"] or sent["transfers"] or sent["others"]:
+            if any(sent[name] for name in _CONTENT):
                 self.batches.append(_batch_of(sent))
         self.clients = list(reply.get("clients", self.clients))
         self.faults = dict(reply.get("faults", self.faults))
         self.dropped = reply.get("dropped", self.dropped)
+        self.unmeasured = dict(reply.get("unmeasured", self.unmeasured))
         self.unattributed = reply.get("unattributed", self.unattributed)
         self.running = reply.get("running", self.running)
 
@@ -143,6 +179,10 @@ class ClusterLog:
             notices.append(
                 f"{self.unattributed:,} transfers of data that no recorded task made are left out"
             )
+        for kind, text in _UNMEASURED.items():
+            number = self.unmeasured.get(kind, 0)
+            if number:
+                notices.append(text[number > 1].format(f"{number:,}"))
         if self.running:
             tasks = "1 task" if self.running == 1 else f"{self.running:,} tasks"
             notices.append(f"{tasks} still running on the cluster when recording stopped")
@@ -154,11 +194,34 @@ class ClusterLog:
         for worker in workers:
             if worker.facts and not worker.facts.get("measured"):
                 reasons.setdefault(str(worker.facts.get("reason")), []).append(worker.host)
+        what = _not_known(self.wants)
         return [
             f"{len(hosts):,} of {len(workers):,} workers (hosts {', '.join(sorted(set(hosts)))}) "
-            f"did not measure: {reason}; of their tasks only distributed's own times are known"
+            f"did not measure: {reason}; {what}"
             for reason, hosts in reasons.items()
+            if what
         ]
+
+
+_OWN_TIMES = "of which only distributed's own times are known, without CPU"
+_UNMEASURED = {
+    "executor": (
+        f"{{}} task ran in an executor that is no pool of threads, {_OWN_TIMES}",
+        f"{{}} tasks ran in executors that are no pools of threads, {_OWN_TIMES}",
+    ),
+    "actor": (
+        "calls of the methods of {} actor are not measured: they are no tasks",
+        "calls of the methods of {} actors are not measured: they are no tasks",
+    ),
+}
+"""What is said of one, and of several."""
+
+
+def _not_known(wants: Wants) -> str:
+    """What is not known of workers that do not measure."""
+    if wants.get("processes"):
+        return "their CPU and memory are not known"
+    return "of their tasks only distributed's own times are known" if wants.get("tasks") else ""
 
 
 def _batch_of(sent: SentBatch) -> Batch:
@@ -170,4 +233,6 @@ def _batch_of(sent: SentBatch) -> Batch:
         {row: (error, metrics, span) for row, (error, metrics, span) in sent["details"]},
         sent["transfers"],
         sent["others"],
+        sent["processes"],
+        sent["events"],
     )

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import dask.config
 
-from dask_diag.capture.cluster.log import ClusterLog
-
 if TYPE_CHECKING:
     from distributed import Client
 
     from dask_diag.capture.cluster.cluster_session import ClusterSession, Fault
+    from dask_diag.capture.cluster.formats import Wants
+    from dask_diag.capture.cluster.log import ClusterLog
 
 __all__ = ["ClusterRecorder", "active_recorders", "is_of_a_worker"]
 
@@ -37,14 +37,20 @@ class ClusterRecorder:
     ----------
     fault : callable
         Called with what was done and the error: nothing is raised.
+    received : callable, optional
+        Called with a log when something was added to it, and when it is complete; on the event loop
+        of its client, which must not have to wait.
     """
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: Fault, received: Callable[[ClusterLog], None] | None = None) -> None:
+        self._wants: Wants = {}
         self._fault = fault
+        self._received = received
         self._sessions: list[ClusterSession] = []
 
-    def start(self) -> None:
-        """Join the clients that are open, and those to come."""
+    def start(self, wants: Wants) -> None:
+        """Join the clients that are open, and those to come, to collect what is wanted."""
+        self._wants = wants
         with _lock:
             _active.append(self)
             _set_preload()
@@ -112,6 +118,13 @@ class ClusterRecorder:
                 except Exception as error:
                     self._fault("to pull from a cluster", error)
 
+    def _receive(self, log: ClusterLog) -> None:
+        try:
+            if self._received is not None:
+                self._received(log)
+        except Exception as error:
+            self._fault("to show what was pulled from a cluster", error)
+
     def _run(self, client: Client, coroutine: Callable[[], Awaitable[None]]) -> None:
         """Run a coroutine on a client's event loop, and wait, unless this is what runs the loop."""
         try:
@@ -129,7 +142,7 @@ class ClusterRecorder:
             # Its event loop takes half of the import of this package, and most have no client.
             from dask_diag.capture.cluster.cluster_session import ClusterSession
 
-            session = ClusterSession(client, self._fault)
+            session = ClusterSession(client, self._wants, self._fault, self._receive)
             self._sessions.append(session)
             return session
 

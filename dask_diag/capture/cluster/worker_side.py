@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Hashable
+import sys
+from collections.abc import Callable, Hashable, Iterator
+from inspect import unwrap
+from math import inf
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from dask_diag.capture.cluster.clock import ClockReading, compare_clocks
 from dask_diag.capture.cluster.cluster_task import ClusterTask
-from dask_diag.capture.cluster.formats import NAME, SENT_OUTCOMES, Facts
+from dask_diag.capture.cluster.formats import NAME, SENT_OUTCOMES, Facts, Settings
 from dask_diag.capture.cluster.host import host_id
+from dask_diag.capture.cluster.spill import SpillCounters
+from dask_diag.capture.cluster.worker_processes import WorkerProcesses
 from dask_diag.capture.dask_internals import GraphNode
 from dask_diag.capture.running import start_listening, stop_listening
+from dask_diag.capture.system.memory_limit import memory_limit
+from dask_diag.capture.system.usage import processors
 from dask_diag.capture.tasks.metered import Metric
+from dask_diag.capture.tasks.metering import runs_around_tasks
 from dask_diag.schema import Outcome
 
 if TYPE_CHECKING:
@@ -23,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["WorkerSide"]
 
 _FLUSH = f"{NAME}_flush"
+_SETTINGS = f"{NAME}_settings"
 _PINGS_AT_START = 20
 _PINGS = 5
 _SECONDS_BETWEEN_PINGS = 5.0
@@ -39,6 +48,16 @@ def clock_of(worker: object) -> Callable[[], float]:
     return perf_counter
 
 
+def _codes_around_tasks(worker: Worker) -> Iterator[int]:
+    """The ``id()`` of the code of functions of distributed that call tasks, and meter beside."""
+    module = sys.modules.get("distributed.worker")
+    names = ("_run_task", "_run_task_simple", "_run_task_async")
+    for function in (type(worker).execute, *(getattr(module, name, None) for name in names)):
+        code = getattr(unwrap(function), "__code__", None)
+        if code is not None:
+            yield id(code)
+
+
 class WorkerSide:
     """Measures the tasks of one worker.
 
@@ -51,31 +70,41 @@ class WorkerSide:
         self._clock = clock_of(worker)
         self._tasks: dict[Hashable, ClusterTask] = {}
         self._flights: dict[Hashable, tuple[float, str]] = {}
+        self._spills = SpillCounters(worker.data, self._clock)
         self._messages: list[Message] = []
         self._is_due = False
         self._is_of_threads: dict[type, bool] = {}
         self._pinging: asyncio.Task[None] | None = None
+        self._settings: Settings = {"number": 0}
+        self._processes = WorkerProcesses(self._log_processes, self._fault)
 
     async def start(self, version: str) -> None:
         """Compare the clocks, say who this is, and start to measure."""
+        runs_around_tasks.update(_codes_around_tasks(self._worker))
         start_listening(self)
         self._worker.handlers[_FLUSH] = self.flush
+        self._worker.handlers[_SETTINGS] = self.change_settings
         reading, same_host = await self._compare(_PINGS_AT_START)
         facts: Facts = {
             "version": version,
             "reason": "",
             "measured": 1,
             "pid": os.getpid(),
+            "clock_host": host_id(),
+            "cpus": processors(),
+            "memory_limit": self._memory_limit(),
             "clock": [list(reading)],
         }
-        await self._report(facts)
+        await self.change_settings(await self._report(facts))
         if not same_host:
             self._pinging = asyncio.ensure_future(self._ping())
 
     def stop(self) -> None:
         """Leave the worker as it was; what runs goes on, unmeasured."""
         stop_listening(self)
-        self._worker.handlers.pop(_FLUSH, None)
+        for name in (_FLUSH, _SETTINGS):
+            self._worker.handlers.pop(name, None)
+        self._processes.stop()
         if self._pinging is not None:
             self._pinging.cancel()
         for task in self._tasks.values():
@@ -85,10 +114,14 @@ class WorkerSide:
         self._send()
         self._tasks = {}
 
-    def transition(self, key: Hashable, start: str, finish: str) -> None:
+    def transition(self, key: Hashable, start: str, finish: str, **kwargs: object) -> None:
         """What the worker reports of each change of a task's state."""
         try:
+            if self._spills.have_changed:
+                self._log_spills(key)
             if start in _RUNNING:
+                # The scheduler may forget what was moved here as soon as this task is done.
+                self._send()
                 self._goes_on(key, finish)
             elif finish == "executing":
                 self._wrap(key)
@@ -112,6 +145,8 @@ class WorkerSide:
 
     async def flush(self) -> list[Message]:
         """What was not sent yet, and what runs; in a reply, it is there before anything else."""
+        self._processes.flush()
+        self._log_spills(None)
         messages, self._messages = self._messages, []
         running = [
             ("running", key, task.run_id, task.start, task.thread)
@@ -119,6 +154,22 @@ class WorkerSide:
             if task.thread
         ]
         return [*messages, *running]
+
+    async def change_settings(self, settings: Settings) -> None:
+        """Measure what the scheduler asks for from now on."""
+        if settings["number"] <= self._settings["number"]:
+            return
+        self._settings = settings
+        try:
+            self._processes.sample_every(settings.get("processes", 0))
+        except Exception as error:
+            self._fault("sampling processes", error)
+
+    def _log_spills(self, key: Hashable) -> None:
+        """What went to disk or came back since the last time; inputs came back before a task."""
+        task = self._tasks.get(key)
+        for event in self._spills.changes(task.start if task is not None else self._clock()):
+            self._log(("disk", self._worker.address, *event))
 
     def _wrap(self, key: Hashable) -> None:
         state = self._worker.state.tasks[key]
@@ -129,7 +180,11 @@ class WorkerSide:
         if runs_in_thread is None:
             # As the worker itself decides.
             runs_in_thread = self._is_of_threads[executor] = "ThreadPoolExecutor" in str(executor)
-        if isinstance(task, GraphNode) and (runs_in_thread or task.is_coro):
+        if key in self._worker.state.actors:
+            self._log(("unmeasured", key, "actor"))
+        if not (runs_in_thread or getattr(task, "is_coro", False)):
+            self._log(("unmeasured", key, "executor"))
+        elif isinstance(task, GraphNode):
             self._tasks[key] = state.run_spec = ClusterTask(state, task, self._clock)
 
     def _unwrap(self, key: Hashable, finish: str) -> None:
@@ -204,8 +259,19 @@ class WorkerSide:
 
         return await compare_clocks(ask, self._clock, attempts), False
 
-    async def _report(self, facts: Facts) -> None:
-        await self._worker.scheduler.dask_diag_worker(address=self._worker.address, facts=facts)
+    def _memory_limit(self) -> float:
+        """Bytes that this worker may use: what distributed or the machine allows."""
+        own = getattr(self._worker.memory_manager, "memory_limit", None) or inf
+        return min(float(own), memory_limit())
+
+    def _log_processes(self, samples: bytes) -> None:
+        self._log(("processes", self._worker.address, samples))
+
+    async def _report(self, facts: Facts) -> Settings:
+        reply = await self._worker.scheduler.dask_diag_worker(
+            address=self._worker.address, facts=facts
+        )
+        return cast("Settings", reply)
 
     async def _ping(self) -> None:
         """Compare the clocks again every few seconds: they drift."""

@@ -15,7 +15,7 @@ from functools import cache
 
 from dask_diag.schema import Activity
 
-__all__ = ["LinuxThread", "why_not_here"]
+__all__ = ["LinuxThread", "seconds_waited", "why_not_here"]
 
 _OPEN = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 _FUTEX = "futex"
@@ -94,9 +94,15 @@ class LinuxThread:
     ----------
     ident : int
         Its native id.
+
+    Attributes
+    ----------
+    read_schedstat : callable
+        Reads the file of that name, of which `seconds_waited` makes a number: where it is read for
+        each task, most are never made into one.
     """
 
-    __slots__ = ("_clock", "_kernel", "_schedstat", "_syscall")
+    __slots__ = ("_clock", "_kernel", "_schedstat", "_syscall", "read_schedstat")
 
     def __init__(self, ident: int) -> None:
         self._kernel = _kernel()
@@ -104,6 +110,7 @@ class LinuxThread:
         self._clock = (~ident << 3) | 6
         self._syscall = _File(b"/proc/self/task/%d/syscall" % ident, self._kernel)
         self._schedstat = _File(b"/proc/self/task/%d/schedstat" % ident, self._kernel)
+        self.read_schedstat = self._schedstat.read
 
     def waits_for(self) -> str | None:
         """What it waits for; empty if it runs, None if it has ended.
@@ -116,8 +123,7 @@ class LinuxThread:
 
     def waited_for_cpu(self) -> float:
         """Seconds that it could have run and had no processor, since it began; NaN if unknown."""
-        numbers = self._schedstat.read().split()
-        return int(numbers[1]) / 1e9 if len(numbers) > 1 else float("nan")
+        return seconds_waited(self.read_schedstat())
 
     def cpu(self) -> float:
         """Its CPU seconds, exactly.
@@ -128,6 +134,12 @@ class LinuxThread:
             If it has ended.
         """
         return time.clock_gettime(self._clock)
+
+
+def seconds_waited(schedstat: bytes) -> float:
+    """Seconds that a thread could have run and had no processor, as its ``schedstat`` says them."""
+    numbers = schedstat.split()
+    return int(numbers[1]) / 1e9 if len(numbers) > 1 else float("nan")
 
 
 class _File:

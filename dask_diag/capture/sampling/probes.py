@@ -1,16 +1,16 @@
 """Tasks that are sampled while they run, by one or several probes, from the sampler's thread.
 
-A probe is pickled along with tasks for other processes. For each run of a task it makes a task
-probe, on the thread that runs it; the sampler's thread finds the task probes of all tasks that run
-now in `running_tasks`.
+A probe is pickled along with tasks for other processes. The sampler's thread finds the tasks that
+run now in `running_tasks`. Most tasks start and stop between two ticks, so a task probe is made
+only when a task is sampled: what is done for each task costs ten times as much as all samples.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Hashable, Mapping
-from threading import get_ident
+from collections.abc import Collection, Hashable, Mapping
+from threading import get_ident, get_native_id
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dask_diag.capture.dask_internals import GraphNode
@@ -21,6 +21,7 @@ from dask_diag.capture.tasks.timed_task import TimedTask
 
 if TYPE_CHECKING:
     from dask_diag.capture.computation import Computation
+    from dask_diag.capture.sampling.linux_threads import LinuxThread
 
 __all__ = ["Probe", "RunningTask", "SampledTask", "TaskProbe", "attach_probe"]
 
@@ -31,10 +32,7 @@ _IDLE = 1.0
 
 
 class TaskProbe(Protocol):
-    """One run of a task, as one probe sees it."""
-
-    def end(self) -> None:
-        """Hand the samples to the task; called on its thread when it has stopped."""
+    """One run of a task, as one probe samples it."""
 
 
 class Probe(Protocol):
@@ -48,8 +46,14 @@ class Probe(Protocol):
     def sample(self) -> Listener:
         """What the sampler calls; all probes of a kind share it."""
 
-    def task_probe(self, task: SampledTask) -> TaskProbe:
-        """The task probe of the task that starts on this thread."""
+    def start(self, run: RunningTask) -> None:
+        """Read what cannot be read later; called on the task's thread just before it starts."""
+
+    def stop(self, run: RunningTask) -> None:
+        """Hand the samples to the task; called on its thread when it has stopped."""
+
+    def task_probe(self, run: RunningTask) -> TaskProbe:
+        """The task probe of a task, made when it is sampled first."""
 
 
 class RunningTask:
@@ -57,16 +61,29 @@ class RunningTask:
 
     Attributes
     ----------
+    task : TimedTask or RemoteTask
+        It is another's once this run has ended, and `running_tasks` has it no more.
+    native_id : int
+        Of the thread.
     task_probes : dict
-        The task probe of each probe, by the probe's type.
+        The task probe of each probe that has sampled it, by the probe's type.
+    thread : LinuxThread or None
+    waited : bytes
+        What the wait probe read of the thread as the task started.
     """
 
-    __slots__ = ("_outer", "task_probes")
+    __slots__ = ("_outer", "_probes", "native_id", "task", "task_probes", "thread", "waited")
 
-    def __init__(self, task: SampledTask, probes: Mapping[type, Probe]) -> None:
-        self.task_probes: dict[type, Any] = {
-            kind: probe.task_probe(task) for kind, probe in probes.items()
-        }
+    thread: LinuxThread | None
+    waited: bytes
+
+    def __init__(self, task: SampledTask, probes: Collection[Probe]) -> None:
+        self.task = task
+        self._probes = probes
+        self.native_id = _this_thread.native_id
+        self.task_probes: Mapping[type, Any] = _NONE
+        for probe in probes:
+            probe.start(self)
         ident = get_ident()
         self._outer = running_tasks.get(ident)
         running_tasks[ident] = self
@@ -78,8 +95,31 @@ class RunningTask:
             running_tasks.pop(ident, None)
         else:
             running_tasks[ident] = self._outer
-        for task_probe in self.task_probes.values():
-            task_probe.end()
+        for probe in self._probes:
+            probe.stop(self)
+
+    def task_probe(self, kind: type) -> Any:
+        """The task probe of a kind of probe; None if there is none, or the task has not started."""
+        task_probe = self.task_probes.get(kind)
+        if task_probe is None and self.task.start is not None:
+            for probe in self._probes:
+                if type(probe) is kind:
+                    task_probe = probe.task_probe(self)
+                    self.task_probes = {**self.task_probes, kind: task_probe}
+        return task_probe
+
+
+_NONE: Mapping[type, Any] = {}
+
+
+class _ThisThread(threading.local):
+    """The native id of each thread, asked once: the system takes longer than to look it up."""
+
+    def __init__(self) -> None:
+        self.native_id = get_native_id()
+
+
+_this_thread = _ThisThread()
 
 
 def attach_probe(computation: Computation, probe: Probe) -> None:
@@ -98,7 +138,7 @@ class ProbedTask(TimedTask):
 
     def __call__(self, values: object = ()) -> Any:
         """Run the task."""
-        run = RunningTask(self, self.computation.probes)
+        run = RunningTask(self, self.computation.probes.values())
         try:
             return TimedTask.__call__(self, values)
         finally:
@@ -134,7 +174,7 @@ class RemoteProbedTask(RemoteTask):
     def __call__(self, values: Mapping[Hashable, object]) -> Delivery:
         """Run the task. The sampler that this starts ends when no task has come for a while."""
         _sample_for_a_while(self._probes)
-        self._run = RunningTask(self, {type(probe): probe for probe in self._probes})
+        self._run = RunningTask(self, self._probes)
         return RemoteTask.__call__(self, values)
 
     def ended(self) -> None:
@@ -176,8 +216,9 @@ def _ignore(error: Exception) -> None:
 
 def _forget() -> None:
     """Start again in the child of a fork, which has none of these threads."""
-    global _lock
+    global _lock, _this_thread
     _lock = threading.Lock()
+    _this_thread = _ThisThread()
     running_tasks.clear()
     _users.clear()
 

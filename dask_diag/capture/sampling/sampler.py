@@ -11,7 +11,7 @@ from typing import NamedTuple
 from dask_diag.capture.sampling.threads_now import forget_frames, share_frames
 from dask_diag.capture.system.own_threads import OwnThread
 
-__all__ = ["Listener", "Sampler", "Subscription", "sampler", "ticks_until"]
+__all__ = ["Listener", "Sampler", "Subscription", "sampler", "ticks_between", "ticks_until"]
 
 Listener = Callable[[float], None]
 """What is called at each of its ticks, with the seconds that this tick represents."""
@@ -37,6 +37,23 @@ def ticks_until(time: float, interval: float) -> int:
     """How many ticks there were up to a time; only differences have a meaning."""
     number = int(time / interval)
     return number + (time_of_tick(number, interval) <= time)
+
+
+_no_ticks_between: dict[float, tuple[float, float]] = {}
+"""Of each interval a tick and the next one, between which there is none."""
+
+
+def ticks_between(start: float, stop: float, interval: float) -> int:
+    """How many ticks there were from one time up to another; quick where there were none."""
+    before, after = _no_ticks_between.get(interval, (stop, start))
+    if before <= start and stop < after:
+        return 0
+    number = ticks_until(stop, interval)
+    _no_ticks_between[interval] = (
+        time_of_tick(number - 1, interval),
+        time_of_tick(number, interval),
+    )
+    return number - ticks_until(start, interval)
 
 
 class Subscription(NamedTuple):

@@ -13,14 +13,12 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from threading import get_native_id
-from time import perf_counter, thread_time
 from typing import Any, NamedTuple
 
 from dask_diag.capture.sampling.bins import Run, spread
 from dask_diag.capture.sampling.call_tree import Stacks
-from dask_diag.capture.sampling.probes import SampledTask
-from dask_diag.capture.sampling.sampler import Listener, ticks_until
+from dask_diag.capture.sampling.probes import RunningTask, SampledTask
+from dask_diag.capture.sampling.sampler import Listener, ticks_between, ticks_until
 from dask_diag.capture.sampling.stack_walker import Stack, Walker
 from dask_diag.capture.sampling.threads_now import running_tasks, thread_frames
 from dask_diag.capture.tasks.keys import function_of
@@ -56,13 +54,23 @@ class StackProbe(NamedTuple):
         """Seconds between two samples from which on the later one is far too late."""
         return max(_LATE, _LATE_INTERVALS * self.interval)
 
-    def task_probe(self, task: SampledTask) -> StackTaskProbe:
-        """The task probe of the task that starts on this thread."""
-        return (
-            RemoteStackTaskProbe(task, self)
-            if isinstance(task, RemoteTask)
-            else LocalStackTaskProbe(task, self)
-        )
+    def start(self, run: RunningTask) -> None:
+        """There is nothing to read."""
+
+    def stop(self, run: RunningTask) -> None:
+        """Count what was missed since the last sample, or since the task started."""
+        task_probe = run.task_probes.get(StackProbe)
+        if task_probe is None:
+            start, stop = run.task.start, run.task.stop
+            if start is None or stop is None or not ticks_between(start, stop, self.interval):
+                return
+            task_probe = self.task_probe(run)
+        task_probe.end()
+
+    def task_probe(self, run: RunningTask) -> StackTaskProbe:
+        """The task probe of a task that has started."""
+        kind = RemoteStackTaskProbe if isinstance(run.task, RemoteTask) else LocalStackTaskProbe
+        return kind(run.task, self, run.native_id)
 
 
 class StackTaskProbe:
@@ -75,13 +83,13 @@ class StackTaskProbe:
 
     __slots__ = ("_clock", "_cpu", "_last", "_ticks", "probe", "task")
 
-    def __init__(self, task: Any, probe: StackProbe) -> None:
+    def __init__(self, task: Any, probe: StackProbe, native_id: int) -> None:
         self.task = task
         self.probe = probe
-        # The clock of this thread, for others: an error, and nothing worse, if it has ended.
-        self._clock = (~get_native_id() << 3) | 6
-        self._cpu = thread_time()
-        self._last = perf_counter()
+        # The clock of its thread, for others: an error, and nothing worse, if it has ended.
+        self._clock = (~native_id << 3) | 6
+        self._cpu: float = task.cpu_before
+        self._last: float = task.start
         self._ticks = ticks_until(self._last, probe.interval)
 
     def sample(self, stack: Stack, now: float, ticks: int) -> None:
@@ -128,8 +136,8 @@ class LocalStackTaskProbe(StackTaskProbe):
 
     __slots__ = ("_key", "_runs", "_task")
 
-    def __init__(self, task: Any, probe: StackProbe) -> None:
-        super().__init__(task, probe)
+    def __init__(self, task: SampledTask, probe: StackProbe, native_id: int) -> None:
+        super().__init__(task, probe, native_id)
         # The wrapper may hold another task by the time the sampler has sampled this one.
         self._key, self._task = task.key, task.task
         self._runs: dict[Stacks, Run] = {}
@@ -160,8 +168,8 @@ class RemoteStackTaskProbe(StackTaskProbe):
 
     __slots__ = ("_seen",)
 
-    def __init__(self, task: Any, probe: StackProbe) -> None:
-        super().__init__(task, probe)
+    def __init__(self, task: SampledTask, probe: StackProbe, native_id: int) -> None:
+        super().__init__(task, probe, native_id)
         self._seen: dict[tuple[int, Stack | None], list[float]] = {}
 
     def end(self) -> None:
@@ -194,7 +202,7 @@ def sample_stacks(passed: float) -> None:
     tasks, frames, now = thread_frames()
     ticks, interval = 0, 0.0
     for ident, run in tasks.items():
-        task_probe = run.task_probes.get(StackProbe)
+        task_probe = run.task_probe(StackProbe)
         if task_probe is None:
             continue
         if task_probe.probe.interval != interval:

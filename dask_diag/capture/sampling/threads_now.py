@@ -18,9 +18,10 @@ __all__ = ["ThreadFrames", "forget_frames", "running_tasks", "share_frames", "th
 
 
 class RunningTask(Protocol):
-    """One run of a task, with the task probe of each probe, by the probe's type."""
+    """One run of a task, with the task probe of each probe."""
 
-    task_probes: dict[type, Any]
+    def task_probe(self, kind: type) -> Any:
+        """The task probe of a kind of probe; None if there is none, or the task has not started."""
 
 
 running_tasks: dict[int, RunningTask] = {}

@@ -9,12 +9,11 @@ of the exact time that nothing else explains.
 
 from __future__ import annotations
 
-from math import isnan
+import threading
 from threading import get_native_id
-from time import thread_time
 
-from dask_diag.capture.sampling.linux_threads import LinuxThread
-from dask_diag.capture.sampling.probes import SampledTask
+from dask_diag.capture.sampling.linux_threads import LinuxThread, seconds_waited
+from dask_diag.capture.sampling.probes import RunningTask, SampledTask
 from dask_diag.capture.sampling.sampler import Listener
 from dask_diag.capture.sampling.threads_now import running_tasks
 from dask_diag.capture.tasks.metered import Metered, Wait
@@ -28,6 +27,8 @@ _NAN = float("nan")
 _AT_ONCE = 2
 """Tasks that are sampled in one tick, so that many threads cost no more than two."""
 _ticks = 0
+_UNNOTICED = 10e-6
+"""Seconds off the CPU in which no task can have waited for one: to be switched takes as long."""
 _DID_NOT_RUN = 0.02
 """The share of an interval that a thread may have had of CPU and still count as not having run."""
 
@@ -35,13 +36,14 @@ _DID_NOT_RUN = 0.02
 class WaitProbe:
     """Samples what tasks wait for."""
 
-    __slots__ = ("_threads",)
+    __slots__ = ("_has_logged", "_threads")
 
     interval = INTERVAL
 
     def __init__(self) -> None:
         # The files of a thread stay open as long as the probe: opening them is most of the cost.
-        self._threads: dict[int, LinuxThread] = {}
+        self._threads = _Threads()
+        self._has_logged = False
 
     def __reduce__(self) -> tuple[object, ...]:
         return WaitProbe, ()
@@ -51,32 +53,62 @@ class WaitProbe:
         """What the sampler calls."""
         return sample_waits
 
-    def task_probe(self, task: SampledTask) -> WaitTaskProbe:
-        """The task probe of the task that starts on this thread."""
-        ident = get_native_id()
-        thread = self._threads.get(ident)
-        waited = _waited_for_cpu(thread) if thread else _NAN
-        if thread is None or isnan(waited):
-            # Another thread may have had its id before.
-            thread = self._threads[ident] = LinuxThread(ident)
-            waited = _waited_for_cpu(thread)
-        return WaitTaskProbe(task, thread, waited)
+    def start(self, run: RunningTask) -> None:
+        """Read how long the thread has waited for a processor so far."""
+        try:
+            run.thread = thread = self._threads.this
+            run.waited = thread.read_schedstat()
+        except Exception:
+            # A task is never hindered by what cannot be read.
+            run.waited = b""
+
+    def stop(self, run: RunningTask) -> None:
+        """Hand the samples to the task, and the exact seconds without a processor.
+
+        Tasks that did not wait have no log of that, except for the first one: from that it is known
+        that those of its computation were probed.
+        """
+        task = run.task
+        task_probe = run.task_probes.get(WaitProbe)
+        waited = 0.0
+        if task.start is None or task.stop is None:
+            return
+        if task.stop - task.start - task.cpu > _UNNOTICED:
+            waited = _waited_since(run)
+        if waited or task_probe is not None or not self._has_logged:
+            self._has_logged = True
+            if task.metered is None:
+                task.metered = Metered()
+            sampled = () if task_probe is None else task_probe.waits()
+            task.metered.waits = [Wait(Activity.CPU_WAIT, waited, 0), *sampled]
+
+    def task_probe(self, run: RunningTask) -> WaitTaskProbe:
+        """The task probe of a task that has started."""
+        return WaitTaskProbe(run.task, run.thread, run.task.cpu_before)
+
+
+class _Threads(threading.local):
+    """The thread that asks."""
+
+    def __init__(self) -> None:
+        self.this = LinuxThread(get_native_id())
 
 
 class WaitTaskProbe:
-    """What one run of a task waits for, on a thread that had waited for a processor so long."""
+    """What one run of a task waits for, on a thread that had so many CPU seconds as it started."""
 
-    __slots__ = ("_cpu", "_tally", "_task", "_thread", "_waited")
+    __slots__ = ("_cpu", "_tally", "_task", "_thread")
 
-    def __init__(self, task: SampledTask, thread: LinuxThread, waited: float) -> None:
+    def __init__(self, task: SampledTask, thread: LinuxThread | None, cpu: float) -> None:
         self._task = task
         self._thread = thread
         self._tally: dict[str, list[float]] = {}
-        self._waited = waited
-        self._cpu = thread_time()
+        self._cpu = cpu
 
     def sample(self, passed: float) -> None:
         """Note what the thread waits for; a sample represents so many seconds."""
+        if self._thread is None:
+            return
         try:
             activity, cpu = self._thread.waits_for(), self._thread.cpu()
         except OSError:
@@ -90,21 +122,18 @@ class WaitTaskProbe:
         seen[0] += 0.0 if activity == Activity.GIL_WAIT and ran else passed
         seen[1] += 1
 
-    def end(self) -> None:
-        """Hand the samples to the task."""
-        waited = _waited_for_cpu(self._thread) - self._waited
-        if self._task.metered is None:
-            self._task.metered = Metered()
-        self._task.metered.waits = [
-            Wait(Activity.CPU_WAIT, waited, 0),
-            *(Wait(activity, seen[0], int(seen[1])) for activity, seen in self._tally.items()),
-        ]
+    def waits(self) -> list[Wait]:
+        """What was sampled."""
+        # A copy in one step: the sampler may be at work.
+        return [Wait(name, seen[0], int(seen[1])) for name, seen in tuple(self._tally.items())]
 
 
-def _waited_for_cpu(thread: LinuxThread) -> float:
-    """Seconds; NaN if they cannot be read just now: a task is never hindered by that."""
+def _waited_since(run: RunningTask) -> float:
+    """Seconds without a processor since the task started; NaN if they cannot be read."""
     try:
-        return thread.waited_for_cpu()
+        if run.thread is None:
+            return _NAN
+        return run.thread.waited_for_cpu() - seconds_waited(run.waited)
     except Exception:
         return _NAN
 
@@ -121,7 +150,7 @@ def first_of(count: int, tick: int) -> int:
 def sample_waits(passed: float) -> None:
     """Sample the tasks that run: some of many, in no order, which represent all."""
     global _ticks
-    found = [run.task_probes.get(WaitProbe) for run in tuple(running_tasks.values())]
+    found = [run.task_probe(WaitProbe) for run in tuple(running_tasks.values())]
     task_probes = [task_probe for task_probe in found if task_probe is not None]
     count = len(task_probes)
     if count > _AT_ONCE:

@@ -12,8 +12,6 @@ from functools import cache
 from time import perf_counter, process_time, thread_time
 from typing import TYPE_CHECKING
 
-from dask_diag.capture.system.linux_processes import LinuxReader
-
 if TYPE_CHECKING:
     from dask_diag.capture.system.processes import ProcessReader
 
@@ -71,9 +69,16 @@ def used_since(before: float, now: float) -> float:
 def idle_seconds() -> tuple[int, float]:
     """How many CPUs this process may use, and for how long all of these had nothing to do."""
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-    idle = LinuxReader().idle() if sys.platform == "linux" else _psutil_idle()
+    idle = _linux_idle() if sys.platform == "linux" else _psutil_idle()
     chosen = [seconds for cpu, seconds in idle.items() if allowed is None or cpu in allowed]
     return len(chosen), sum(chosen)
+
+
+def _linux_idle() -> dict[int, float]:
+    # ctypes takes milliseconds to import.
+    from dask_diag.capture.system.linux_processes import LinuxReader
+
+    return LinuxReader().idle()
 
 
 def _psutil_idle() -> dict[int, float]:

@@ -80,6 +80,9 @@ class ProcessTree:
     ----------
     memory_of : dict of int to float
         Bytes of each process at the last reading, by its pid; at first, as reading begins.
+    cpu_of : dict of int to float
+        CPU seconds of each process at the last reading, by its pid: of this process since reading
+        began, without that of the thread that reads; of others since they were started.
     """
 
     def __init__(self) -> None:
@@ -91,6 +94,7 @@ class ProcessTree:
         self._ended_counted = self._ended_unseen = 0.0
         self._cpu_so_far = 0.0
         self.memory_of: dict[int, float] = {}
+        self.cpu_of: dict[int, float] = {}
         self._list_children()
         for pid, child in list(self._children.items()):
             try:
@@ -100,6 +104,7 @@ class ProcessTree:
                 del self._children[pid]
             else:
                 self.memory_of[pid] = counters.memory
+                self.cpu_of[pid] = child.cpu
                 child.read, child.written = counters.read, counters.written
         own = self._reader.counters(self._pid)
         self._read_before, self._written_before = own.read, own.written
@@ -153,6 +158,7 @@ class ProcessTree:
         reading = time.thread_time()
         own = time.process_time() - reading - self._own_cpu_before
         ended = _cpu_of_ended_children() - self._ended_before
+        self.cpu_of = {self._pid: own}
         for pid, child in list(self._children.items()):
             try:
                 cpu = self._reader.cpu(pid)
@@ -162,6 +168,7 @@ class ProcessTree:
             else:
                 self._children_cpu += max(0.0, cpu - child.cpu)
                 child.cpu = cpu
+                self.cpu_of[pid] = cpu
         self._ended_unseen = max(self._ended_unseen, ended - self._ended_counted)
         self._cpu_so_far = max(self._cpu_so_far, own + self._children_cpu + self._ended_unseen)
         return self._cpu_so_far

@@ -25,8 +25,9 @@ SAMPLE_COLUMNS = (
     "cpu_others",
 )
 
-PROCESS_COLUMNS = ("time", "pid", "is_child", "memory")
+PROCESS_COLUMNS = ("time", "pid", "is_child", "memory", "cpu")
 
+_NAN = float("nan")
 _FIRST_SAMPLE_AFTER = 0.01
 _SHARE_OF_TIME_FOR_NOTES = 0.01
 _NOTES_IN_AN_INTERVAL = 10
@@ -72,8 +73,9 @@ class ResourceSampler:
         self._last = perf_counter()
         self._pid = os.getpid()
         self._cpu = 0.0
+        self._cpu_of = self._tree.cpu_of
         self._others, self._others_at = cpu_of_others(), self._last
-        self._keep(self._last, self._tree.memory_of)
+        self._keep(self._last, self._tree.memory_of, {})
         self._thread = PeriodicThread("resources", dt, self._sample, failed, _FIRST_SAMPLE_AFTER)
 
     def stop(self) -> None:
@@ -87,8 +89,13 @@ class ResourceSampler:
         self._rows.samples.extend(
             (usage.time, cpu, *usage[1:3], *usage[4:], usage.time - due, others)
         )
+        percent = 100 / (usage.time - self._last)
+        before, self._cpu_of = self._cpu_of, self._tree.cpu_of
+        cpu_of = {
+            pid: percent * (seconds - before.get(pid, 0.0)) for pid, seconds in self._cpu_of.items()
+        }
         self._cpu, self._last = usage.cpu, usage.time
-        self._keep(usage.time, self._tree.memory_of)
+        self._keep(usage.time, self._tree.memory_of, cpu_of)
 
     def _cpu_of_others(self, now: float) -> float:
         """Per cent of one core, since it was last known; NaN if it is too soon."""
@@ -108,11 +115,16 @@ class ResourceSampler:
         for pid in list(self._tree.memory_of):
             with suppress(*NoSuchProcess):
                 memory_of[pid] = self._reader.resident(pid)
-        self._keep(start, memory_of)
+        self._keep(start, memory_of, {})
         took = perf_counter() - start
         return start + max(took / _SHARE_OF_TIME_FOR_NOTES, self._dt / _NOTES_IN_AN_INTERVAL)
 
-    def _keep(self, time: float, memory_of: Mapping[int, float]) -> None:
-        rows = ((time, pid, pid != self._pid, memory) for pid, memory in memory_of.items())
+    def _keep(
+        self, time: float, memory_of: Mapping[int, float], cpu_of: Mapping[int, float]
+    ) -> None:
+        rows = (
+            (time, pid, pid != self._pid, memory, cpu_of.get(pid, _NAN))
+            for pid, memory in memory_of.items()
+        )
         # In one step, as notes are made on another thread.
         self._rows.processes.extend([number for row in rows for number in row])

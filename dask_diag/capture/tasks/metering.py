@@ -24,6 +24,7 @@ __all__ = [
     "hear_distributed",
     "listening",
     "runs_a_task",
+    "runs_around_tasks",
     "stop_hearing_distributed",
 ]
 
@@ -44,15 +45,24 @@ runs_a_task: set[int] = set()
 Code itself would be hashed again, with all its constants, for each frame of a stack.
 """
 
+runs_around_tasks: set[int] = set()
+"""The ``id()`` of the code of functions that tasks are called by: a stack need not be read further.
+
+A worker of distributed meters several times for each task, from deep inside its event loop.
+"""
+
 
 def _current_task() -> MeteredTask | None:
     """The measured task that called, through whatever functions, or None."""
     frame = sys._getframe(2) if listening else None
-    codes = runs_a_task
+    codes, around = runs_a_task, runs_around_tasks
     while frame is not None:
-        if id(frame.f_code) in codes:
+        code = id(frame.f_code)
+        if code in codes:
             task: MeteredTask = frame.f_locals["self"]
             return task
+        if code in around:
+            return None
         frame = frame.f_back
     return None
 

@@ -47,11 +47,10 @@ def tasks_not_submitted(state: SchedulerState) -> list[Hashable]:
 def count_functions(keys: Sequence[Hashable], dsk: Mapping[Hashable, object]) -> Mapping[str, int]:
     """How many of the keys each function has, as `tasks.function` names it."""
     # Collections give all keys of one function the same first item: few have to be split.
-    heads = Counter(key[0] for key in keys if type(key) is tuple and key)
+    heads = Counter([key[0] for key in keys if type(key) is tuple and key])
     counts: Counter[str] = Counter()
     for head, count in heads.items():
         counts[function_of_key((head,))] += count
-    counts.update(
-        function_of(key, dsk.get(key)) for key in keys if type(key) is not tuple or not key
-    )
+    others = [key for key in keys if type(key) is not tuple or not key]
+    counts.update(function_of(key, dsk.get(key)) for key in others)
     return dict(counts)

@@ -11,13 +11,15 @@ import os
 from collections.abc import Hashable, Mapping
 from threading import get_ident
 from time import perf_counter, thread_time
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from dask_diag.capture.dask_internals import GraphNode, bytes_of_result, bytes_of_task
-from dask_diag.capture.sampling.stack_sample import StackSample
 from dask_diag.capture.tasks.failure import failure_of
 from dask_diag.capture.tasks.metered import Metered, Metric
 from dask_diag.capture.tasks.metering import ends_a_task, hear_distributed, listening, runs_a_task
+
+if TYPE_CHECKING:
+    from dask_diag.capture.sampling.stack_sample import StackSample
 
 __all__ = ["Measurement", "RemoteTask", "RemoteWorker", "Transfer", "running", "take_measurement"]
 
@@ -170,7 +172,18 @@ class _Closing:
 class RemoteTask:
     """A task in a worker process; it sends the measurement back with the result."""
 
-    __slots__ = ("computation", "key", "metered", "opened", "stacks", "start", "stop", "task")
+    __slots__ = (
+        "computation",
+        "cpu",
+        "cpu_before",
+        "key",
+        "metered",
+        "opened",
+        "stacks",
+        "start",
+        "stop",
+        "task",
+    )
 
     def __init__(self, opened: float, task: GraphNode, computation: int, key: Hashable) -> None:
         self.opened = opened
@@ -178,26 +191,31 @@ class RemoteTask:
         self.computation = computation
         self.key = key
         self.metered: Metered | None = None
+        self.start: float | None = None
         self.stop: float | None = None
+        self.cpu_before = self.cpu = _NAN
         self.stacks: tuple[StackSample, ...] = ()
 
     def __call__(self, values: Mapping[Hashable, object]) -> Delivery:
         """Run the task and read the clocks around it."""
         hear_distributed()
         listening.add(self)
-        self.start = perf_counter()
-        cpu = thread_time()
+        start = perf_counter()
+        self.cpu_before = cpu = thread_time()
+        # Last, for those that sample the task: it has started.
+        self.start = start
         try:
             result = self.task(values)
         except BaseException as error:
-            measurement = self._measurement(thread_time() - cpu)
+            measurement = self._measurement(start, thread_time() - cpu)
             with contextlib.suppress(Exception):
                 measurement = measurement._replace(failure=tuple(failure_of(error)))
                 setattr(error, _ON_EXCEPTION, tuple(measurement))
             raise
-        return Delivery(result, self._measurement(thread_time() - cpu))
+        return Delivery(result, self._measurement(start, thread_time() - cpu))
 
-    def _measurement(self, cpu: float) -> Measurement:
+    def _measurement(self, start: float, cpu: float) -> Measurement:
+        self.cpu = cpu
         self.stop = perf_counter()
         self.ended()
         listening.discard(self)
@@ -209,7 +227,7 @@ class RemoteTask:
             thread=get_ident(),
             joined=_joined,
             opened=self.opened,
-            start=self.start,
+            start=start,
             stop=self.stop,
             closed=_NAN,
             cpu=cpu,

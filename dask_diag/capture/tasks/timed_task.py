@@ -7,10 +7,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from threading import get_ident
 from time import perf_counter, thread_time
 from types import FrameType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dask_diag.capture.dask_internals import GraphNode
-from dask_diag.capture.sampling.stack_sample import StackSample
 from dask_diag.capture.tasks.failure import NO_FAILURE, Failure, failure_of
 from dask_diag.capture.tasks.metered import Metered, Wait
 from dask_diag.capture.tasks.metering import runs_a_task
@@ -21,6 +20,9 @@ from dask_diag.capture.tasks.remote_task import (
     RemoteWorker,
     Transfer,
 )
+
+if TYPE_CHECKING:
+    from dask_diag.capture.sampling.stack_sample import StackSample
 
 __all__ = ["TimedTask", "threads_of_tasks"]
 
@@ -47,6 +49,8 @@ class TimedTask(GraphNode):
     task once the scheduler has collected its result: a new one for each would cost more than
     everything else that is done for a task.
 
+    `cpu_before` are the CPU seconds of its thread as it started.
+
     The CPU clock is read inside the two readings of the wall clock, so that CPU seconds lie within
     wall seconds.
     """
@@ -54,6 +58,7 @@ class TimedTask(GraphNode):
     __slots__ = (
         "computation",
         "cpu",
+        "cpu_before",
         "error",
         "failure",
         "metered",
@@ -71,6 +76,7 @@ class TimedTask(GraphNode):
     start: float | None
     stop: float | None
     cpu: float
+    cpu_before: float
     thread: int
     metered: Metered | None
     error: str
@@ -88,8 +94,10 @@ class TimedTask(GraphNode):
 
     def __call__(self, values: object = ()) -> Any:
         """Run the task and read the clocks around it."""
-        self.start = perf_counter()
-        cpu = thread_time()
+        start = perf_counter()
+        self.cpu_before = cpu = thread_time()
+        # Last, for those that sample the task: it has started.
+        self.start = start
         try:
             result = self.task(values)
         except BaseException as error:

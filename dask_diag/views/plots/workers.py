@@ -30,6 +30,7 @@ _HATCHES = {
     Activity.GRAPH: ".",
     Activity.STARTUP: ".",
     Activity.TRANSFER: "\\",
+    Activity.SPILL: "v",
     Activity.SERIALIZE: "-",
     Activity.DESERIALIZE: "-",
     Activity.OTHER: "x",

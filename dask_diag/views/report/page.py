@@ -24,7 +24,7 @@ from dask_diag.views.report.sections import SECTIONS
 from dask_diag.views.sources import Sources, recording_of
 from dask_diag.views.theme.page import look_of_figures, page_of, script, template
 
-__all__ = ["MadeSection", "made_section", "rendered", "report", "write_report"]
+__all__ = ["MadeSection", "made_section", "rendered", "report", "report_page", "write_report"]
 
 _FRAME = "report/report.html"
 
@@ -91,11 +91,13 @@ def report(
 
 def write_report(analysis: Analysis, path: Path, mode: str | None = None) -> Path:
     """Write the page of `report` about a recording whose facts may be known already."""
-    write_text(path, _page(analysis, Resources(mode=mode or "inline")))
+    write_text(path, report_page(analysis, mode))
     return path
 
 
-def _page(analysis: Analysis, resources: Resources) -> str:
+def report_page(analysis: Analysis, mode: str | None = None) -> str:
+    """The page of `report`, as text."""
+    resources = Resources(mode=mode or "inline")
     recording = analysis.recording
     title = f"Dask report, {when(recording)}"
     warning = incomplete(recording)
@@ -112,7 +114,8 @@ def _page(analysis: Analysis, resources: Resources) -> str:
 
 def _sections(analysis: Analysis) -> list[MadeSection]:
     figures = Figures(analysis)
-    return [made_section(section, analysis, figures) for section in SECTIONS]
+    made = [(section, made_section(section, analysis, figures)) for section in SECTIONS]
+    return [one for section, one in made if one.parts or one.error or not section.is_optional]
 
 
 def rendered(

@@ -17,6 +17,7 @@ from dask_diag.views.plots.process_memory import (
     ProcessMemory,
     limit_in_view,
 )
+from dask_diag.views.plots.tasks.cluster_lanes import marks_in_lanes
 from dask_diag.views.report.components import (
     Fold,
     Grid,
@@ -50,14 +51,17 @@ def timeline(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         yield figures.workers()
         yield Key("Workers", [(layer.color, layer.name) for layer in figures.layers])
         yield tasks
+        marks = marks_in_lanes(analysis.recording)
+        if marks:
+            yield Key("Marks in lanes", marks)
     yield from _resources(figures)
     if tasks is not None:
         yield Text(
             [
                 "Above: the workers, by what they did; empty is idle. Below: a lane for each "
-                "worker, a rectangle for each task; the filled part is its share of CPU time. "
-                "Point at a task for details; drag to move, Ctrl and wheel to zoom. All plots move "
-                "together."
+                "worker, of a cluster for each of its threads, a rectangle for each task; the "
+                "filled part is its share of CPU time. Point at a task for details; drag to move, "
+                "Ctrl and wheel to zoom. All plots move together."
             ]
         )
 

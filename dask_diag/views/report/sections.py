@@ -10,7 +10,7 @@ from dask_diag.analysis.findings import CODES, Finding, find
 from dask_diag.model.recording import Recording
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import location, lost, no_findings
-from dask_diag.views.report import plots, tasks, work
+from dask_diag.views.report import cluster, plots, tasks, work
 from dask_diag.views.report.components import (
     Code,
     Findings,
@@ -40,6 +40,8 @@ class Section(NamedTuple):
     parts: Callable[[Analysis, Figures], Iterator[Part]]
     is_on_top: bool = False
     """It is on the first screen: its title is for those who do not see it."""
+    is_optional: bool = False
+    """It is left out of pages that it has nothing for."""
 
 
 def _findings(analysis: Analysis, figures: Figures) -> Iterator[Part]:
@@ -118,6 +120,7 @@ SECTIONS = (
     Section("timeline", "Timeline", plots.timeline, is_on_top=True),
     Section("summary", "Summary", _summary),
     Section("activities", "Activities", work.worker_time),
+    Section("workers", "Workers", cluster.workers, is_optional=True),
     Section("memory", "Memory", plots.memory),
     Section("cache", "Cached results", plots.cache),
     Section("flame", "Flame graph", plots.flame),

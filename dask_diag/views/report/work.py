@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from toolz import curry, groupby, reduceby, valmap
+
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.formatting import amount, count, percent, seconds
 from dask_diag.views.plots.activities.plot import plot_activities
@@ -74,11 +76,10 @@ def worker_time(analysis: Analysis, figures: Figures) -> Iterator[Part]:
 
 def activities_by_function(analysis: Analysis) -> dict[str, dict[str, float]]:
     """The seconds of each activity of each function."""
-    functions: dict[str, dict[str, float]] = {}
-    for row in analysis.cells.to_dicts():
-        if row["function"] is not None and row["unit"] == "seconds":
-            of_function = functions.setdefault(row["function"], {})
-            of_function[row["activity"]] = of_function.get(row["activity"], 0.0) + row["value"]
+    rows = analysis.cells.to_dicts()
+    of_tasks = [row for row in rows if row["function"] is not None and row["unit"] == "seconds"]
+    activities = curry(reduceby, "activity", lambda total, row: total + row["value"], init=0.0)
+    functions: dict[str, dict[str, float]] = valmap(activities, groupby("function", of_tasks))
     return functions
 
 

@@ -47,6 +47,7 @@ _AFTER_METERED = {
     Activity.DESERIALIZE: "#6fc4ae",
     Activity.SERIALIZE: "#2a9d84",
     Activity.TRANSFER: "#3fb8c9",
+    Activity.SPILL: "#a8568c",
     Activity.FAILED: "#cd1a27",
     Activity.UNFINISHED: "#f2a0ab",
     Activity.GRAPH: "#8d78ad",

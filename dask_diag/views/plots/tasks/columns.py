@@ -140,7 +140,7 @@ def tasks_in_lanes(recording: Recording, origin: float) -> TasksInLanes:
     started = ~np.isnan(tasks["start"])
     all_started = bool(started.all())
     table = Table({name: tasks[name] if all_started else tasks[name][started] for name in _COLUMNS})
-    workers = _workers_in_order(table["worker"])
+    workers = _workers_in_order(table["worker"], recording)
     lane_of = {name: lane for lane, name in enumerate(workers)}
     lanes = np.array([lane_of.get(name, 0) for name in table["worker"].values], np.int64)
     return TasksInLanes(
@@ -153,10 +153,15 @@ def tasks_in_lanes(recording: Recording, origin: float) -> TasksInLanes:
     )
 
 
-def _workers_in_order(labels: Categorical) -> list[str]:
-    """The workers that ran something: by kind, then by number."""
+def _workers_in_order(labels: Categorical, recording: Recording) -> list[str]:
+    """The workers that ran something: on a cluster by host, then by kind, then by number."""
     names = [labels.values[code] for code in np.unique(labels.codes).tolist()]
-    return sorted(names, key=worker_order)
+    workers = recording.workers
+    hosts = dict(zip(workers.worker.tolist(), workers.host.tolist(), strict=True))
+    hosts.pop("", None)
+    return sorted(
+        names, key=lambda name: (hosts.get(name.rpartition("/")[0], ""), worker_order(name))
+    )
 
 
 def _outcomes(table: Table) -> Categorical:

@@ -30,6 +30,7 @@ from dask_diag.views.plots.figures import (
     new_figure,
 )
 from dask_diag.views.plots.tasks.binned import draw_in_view
+from dask_diag.views.plots.tasks.cluster_lanes import draw_workers_in_lanes
 from dask_diag.views.plots.tasks.columns import FULL, LANE, TasksInLanes, tasks_in_lanes
 from dask_diag.views.plots.tasks.tooltip import add_tooltip
 
@@ -37,6 +38,7 @@ __all__ = ["plot_tasks"]
 
 _LANES_THAT_FIT = 12
 _EMPTY_LANES = 8
+_LONGEST_NAME, _LONG_NAME = 12, 10
 _MOST_RECTANGLES = 3000
 """Of more tasks than these, the page draws what is in view."""
 _COLUMNS_OF_RECTANGLES = (
@@ -66,6 +68,7 @@ def plot_tasks(recording: Recording, origin: float, duration: float, options: Op
     )
     _label_lanes(plot, tasks.workers or [str(lane) for lane in range(lanes)])
     if len(tasks):
+        draw_workers_in_lanes(plot, recording, origin, duration, tasks.workers)
         _draw(plot, tasks, by_function(recording)["function"].tolist(), options)
     else:
         draw_nothing(plot)
@@ -127,10 +130,18 @@ def _label_lanes(plot: figure, names: list[str]) -> None:
     every = max(1, len(names) // 60)
     ticks = [lane * LANE + FULL / 2 for lane in range(0, len(names), every)]
     plot.yaxis.ticker = FixedTicker(ticks=ticks)
-    plot.yaxis.major_label_overrides = dict(zip(ticks, names[::every], strict=True))
-    plot.yaxis.axis_label = "Worker"
+    labels = [_fitting(name) for name in names[::every]]
+    plot.yaxis.major_label_overrides = dict(zip(ticks, labels, strict=True))
+    # It does not fit beside long names: figures align.
+    plot.yaxis.axis_label = "Worker" if max(map(len, labels)) < _LONG_NAME else None
     plot.yaxis.major_tick_line_color = None
     plot.ygrid.grid_line_color = None
+
+
+def _fitting(name: str) -> str:
+    """The end of a long name, as of a worker that has its address for a name: figures align."""
+    text = shown(name, _LONGEST_NAME * 10)
+    return text if len(text) <= _LONGEST_NAME else f"…{text[1 - _LONGEST_NAME :]}"
 
 
 def _draw_rectangles(

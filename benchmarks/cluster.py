@@ -1,0 +1,191 @@
+"""Measure what recording a cluster costs: ``python -m benchmarks.cluster [million]``.
+
+Blocks with and without a profiler take turns on one cluster, so that a busy machine hits both
+alike; ratios are of CPU seconds, attaching and the last pull included. ``million`` records a
+million tasks into a file instead, which takes minutes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from distributed import Client, LocalCluster
+
+from dask_diag import Profiler, load, record
+
+TASKS = 5_000
+PAIRS = 10
+MILLION = 1_000_000
+AT_ONCE = 50_000
+"""Tasks of a million that the client submits before it waits for them."""
+
+Row = tuple[str, str, str]
+
+
+def no_op(n: int) -> None:
+    """Do nothing."""
+
+
+@contextlib.contextmanager
+def cluster(workers: int, processes: bool) -> Iterator[Client]:
+    """A cluster of workers with a thread each, and its client."""
+    with (
+        LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=processes,
+            protocol=None if processes else "inproc",
+            dashboard_address=None,
+        ) as local,
+        Client(local) as client,
+    ):
+        yield client
+
+
+def cpu_seconds(client: Client, processes: bool) -> tuple[float, float]:
+    """CPU of this process, which has client and scheduler, and of those of the workers."""
+    workers = sum(client.run(time.process_time).values()) if processes else 0.0
+    return time.process_time(), workers
+
+
+def block(client: Client, tasks: int, profiler: Any, processes: bool) -> tuple[float, float]:
+    """CPU seconds of a map of tasks that do nothing, in and outside of workers."""
+    before = cpu_seconds(client, processes)
+    with profiler:
+        client.gather(client.map(no_op, range(tasks), pure=False))
+    after = cpu_seconds(client, processes)
+    # What was forgotten is released before the next block.
+    while client.cluster.scheduler.tasks:
+        time.sleep(0.01)
+    return after[0] - before[0], after[1] - before[1]
+
+
+def pairs(
+    client: Client, tasks: int, count: int, processes: bool
+) -> list[tuple[tuple[float, float], tuple[float, float]]]:
+    """CPU seconds with and without a profiler, in turn, and each first in every other pair."""
+    measured = []
+    for pair in range(count + 1):
+        kinds: list[Callable[[], Any]] = [Profiler, contextlib.nullcontext]
+        order = [0, 1] if pair % 2 else [1, 0]
+        seconds = {n: block(client, tasks, kinds[n](), processes) for n in order}
+        measured.append((seconds[0], seconds[1]))
+    # The first one fills caches.
+    return measured[1:]
+
+
+def overhead() -> Iterator[Row]:
+    """What a profiler adds to 5,000 tasks on two worker processes."""
+    with cluster(2, processes=True) as client:
+        measured = pairs(client, TASKS, PAIRS, processes=True)
+    for index, where in enumerate(("client and scheduler", "workers")):
+        ratios = sorted(with_it[index] / without[index] for with_it, without in measured)
+        plain = median(without[index] for _, without in measured)
+        added = median(with_it[index] - without[index] for with_it, without in measured)
+        yield (
+            f"CPU of {where}, {TASKS:,} no-ops on 2 × 1",
+            f"{median(ratios):.3f}x ({ratios[0]:.2f} to {ratios[-1]:.2f}; "
+            f"{1e6 * added / TASKS:.0f} of {1e6 * plain / TASKS:.0f} µs a task)",
+            "≤ 1.03x",
+        )
+
+
+def attaching() -> Iterator[Row]:
+    """How long it takes to join a cluster, and to leave it."""
+    joining, leaving = [], []
+    with cluster(2, processes=True) as client:
+        for _ in range(11):
+            profiler = Profiler()
+            start = time.perf_counter()
+            profiler.__enter__()
+            joined = time.perf_counter()
+            client.submit(no_op, 0, pure=False).result()
+            stop = time.perf_counter()
+            profiler.__exit__(None, None, None)
+            joining.append(joined - start)
+            leaving.append(time.perf_counter() - stop)
+    yield "attach, 2 workers", f"{1e3 * median(joining):.0f} ms", "≤ 50 ms"
+    yield "the last pull and detach", f"{1e3 * median(leaving):.0f} ms", ""
+
+
+def many_workers() -> Iterator[Row]:
+    """What a profiler adds to a task, where there are more workers."""
+    for workers in (2, 16, 64):
+        with cluster(workers, processes=False) as client:
+            measured = pairs(client, TASKS, PAIRS // 2, processes=False)
+        added = median(with_it[0] - without[0] for with_it, without in measured)
+        plain = median(without[0] for _, without in measured)
+        yield (
+            f"CPU added, {workers} workers in one process",
+            f"{1e6 * added / TASKS:.0f} of {1e6 * plain / TASKS:.0f} µs a task",
+            "does not grow",
+        )
+
+
+def memory_of_scheduler() -> Iterator[Row]:
+    """What the scheduler has collected and not handed out yet."""
+    with cluster(2, processes=False) as client, Profiler() as prof:
+        plugin = client.cluster.scheduler.plugins["dask_diag"]
+        peak = 0
+        futures = client.map(no_op, range(4 * TASKS), pure=False)
+        while not all(future.done() for future in futures[-10:]):
+            peak = max(peak, held(plugin))
+            time.sleep(0.02)
+        client.gather(futures)
+        del futures
+        while client.cluster.scheduler.tasks:
+            time.sleep(0.01)
+        prof.clusters.pull()
+        prof.clusters.pull()
+        yield "held by the scheduler, at peak", f"{peak / 1e3:.0f} kB", "≤ 64 MB"
+        yield "the same, after the pull", f"{held(plugin) / 1e3:.0f} kB", "0 kB"
+
+
+def held(plugin: Any) -> int:
+    """Bytes of all sessions."""
+    return sum(each.size + each.sealed_size for each in plugin.sessions.values())
+
+
+def million() -> Iterator[Row]:
+    """A million tasks in a file."""
+    with tempfile.TemporaryDirectory() as folder, cluster(2, processes=True) as client:
+        path = Path(folder) / "run.diag"
+        peak = 0
+        start = time.perf_counter()
+        with record(path, waits=False):
+            plugin = client.cluster.scheduler.plugins["dask_diag"]
+            for first in range(0, MILLION, AT_ONCE):
+                futures = client.map(no_op, range(first, first + AT_ONCE))
+                client.gather(futures)
+                peak = max(peak, held(plugin))
+        seconds = time.perf_counter() - start
+        size = os.stat(path).st_size
+        recording = load(path)
+        tasks = recording.tasks
+        yield "tasks in the file", f"{len(tasks):,}", f"{MILLION:,}"
+        yield "distinct keys", f"{len(set(tasks.key.tolist())):,}", f"{MILLION:,}"
+        yield "notices", f"{len(recording.notices)}", "0"
+        yield "bytes a task", f"{size / len(tasks):.1f}", "≤ 15"
+        yield "held by the scheduler, at peak", f"{peak / 1e6:.1f} MB", "≤ 64 MB"
+        yield "wall time", f"{seconds:.0f} s", ""
+
+
+def main() -> None:
+    """Print a line for each measurement."""
+    parts = [million] if "million" in sys.argv else [overhead, attaching, many_workers]
+    parts += [] if "million" in sys.argv else [memory_of_scheduler]
+    for part in parts:
+        for what, figure, bar in part():
+            print(f"{what:48}{figure:>60}{bar:>16}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

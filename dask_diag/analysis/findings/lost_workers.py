@@ -1,0 +1,145 @@
+"""The finding on workers that left a cluster while it needed them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from toolz import groupby
+
+from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.cluster_occupancy import rows_of_workers
+from dask_diag.analysis.findings.finding import AT_MOST, Finding, severity_of_share
+from dask_diag.analysis.findings.function_names import MOST_NAMED, in_words, top_functions
+from dask_diag.analysis.findings.where import Where, merged_intervals
+from dask_diag.analysis.task_times import worker_stop_times
+from dask_diag.columns import BoolArray, IntArray
+from dask_diag.formatting import count, percent, seconds
+from dask_diag.schema import Outcome
+
+__all__ = ["worker_lost"]
+
+NO_LANE: IntArray = np.zeros(0, np.int64)
+RETIRED = "retire-workers"
+"""The reason of workers that someone, or an adaptive cluster, asked to leave."""
+
+
+class Lost(NamedTuple):
+    """A worker that left, and what that cost.
+
+    `cut_short` are its runs that brought no result, `again` those of tasks whose results it had.
+    """
+
+    name: str
+    reason: str
+    left: float
+    cut_short: IntArray
+    again: IntArray
+    seconds_cut_short: float
+
+
+def worker_lost(analysis: Analysis) -> Finding | None:
+    """Workers that left with tasks that had not stopped, or with results that were needed."""
+    lost = [one for one in _left(analysis) if len(one.cut_short) or len(one.again)]
+    if not lost:
+        return None
+    tasks = analysis.recording.tasks
+    affected = np.zeros(len(tasks), bool)
+    for one in lost:
+        affected[one.cut_short] = affected[one.again] = True
+    again = np.unique(np.concatenate([one.again for one in lost]))
+    cut_short = sum(len(one.cut_short) for one in lost)
+    seconds_cut = sum(one.seconds_cut_short for one in lost)
+    seconds_again = float(analysis.task_seconds[again].sum())
+    cost = seconds_cut + seconds_again
+    share = cost / analysis.available if analysis.available else 0.0
+    names = in_words(
+        [f"{one.name} ({one.reason})" if one.reason else one.name for one in lost[:MOST_NAMED]]
+    )
+    retried = int((tasks.attempt[affected] > 1).sum())
+    return Finding(
+        "worker-lost",
+        severity_of_share(share),
+        cost / analysis.workers,
+        f"{count(len(lost))} worker{'s' * (len(lost) != 1)} left while needed: {names}. "
+        f"{_counted(cut_short, 'run')} had no result (up to {seconds(seconds_cut)}), "
+        f"{_counted(len(again), 'task')} ran again as the result was lost "
+        f"({seconds(seconds_again)}); {_counted(retried, 'further attempt')}; together "
+        f"{percent(share)} of the cluster's time",
+        "look into the logs of these workers and their nannies for the reason, and into the "
+        "system's log for the out-of-memory killer; if it was memory, use smaller chunks or fewer "
+        "threads a worker",
+        kind=AT_MOST,
+        where=Where(
+            merged_intervals(tasks.start[affected], tasks.stop[affected]),
+            tuple(one.name for one in lost),
+            tuple(top_functions(analysis.recording, affected.astype(float))),
+        ),
+    )
+
+
+def _counted(number: int, singular: str) -> str:
+    return f"{count(number)} {singular}{'s' * (number != 1)}"
+
+
+def _left(analysis: Analysis) -> list[Lost]:
+    """Each worker of a cluster that left, with what it cost; not what it left by then."""
+    recording = analysis.recording
+    tasks, workers = recording.tasks, recording.workers
+    gone = np.flatnonzero(~np.isnan(workers.left) & ~workers.reason.where(RETIRED))
+    if not len(gone):
+        return []
+    lanes = rows_of_workers(tasks.worker.codes, tasks.worker.values)
+    has_no_result = tasks.outcome.where(Outcome.UNFINISHED) & ~np.isnan(tasks.collected)
+    ok = tasks.outcome.where(Outcome.OK)
+    later = _runs_after_others(analysis, ok)
+    lost = []
+    for worker in workers.rows(gone).to_dicts():
+        rows = lanes.get(worker["worker"], NO_LANE)
+        cut_short = rows[has_no_result[rows]]
+        had = {tasks.key[int(row)] for row in rows[ok[rows]]} if later else set()
+        again = [row for key in had for row in later.get(key, ()) if _after(analysis, row, worker)]
+        lost.append(
+            Lost(
+                worker["worker"],
+                worker["reason"],
+                worker["left"],
+                cut_short,
+                np.array(sorted(again), np.int64),
+                _most_seconds(analysis, worker, rows, cut_short),
+            )
+        )
+    return lost
+
+
+def _runs_after_others(analysis: Analysis, ok: BoolArray) -> dict[str, list[int]]:
+    """The rows of further attempts that brought a result, by key."""
+    tasks = analysis.recording.tasks
+    again = np.flatnonzero(ok & (tasks.attempt > 1)).tolist()
+    runs: dict[str, list[int]] = groupby(tasks.key.__getitem__, again)
+    return runs
+
+
+def _after(analysis: Analysis, row: int, worker: dict[str, float]) -> bool:
+    # The scheduler sends tasks again as it removes a worker, just before that has left.
+    return bool(analysis.recording.tasks.stop[row] > worker["left"])
+
+
+def _most_seconds(
+    analysis: Analysis, worker: dict[str, float], rows: IntArray, cut_short: IntArray
+) -> float:
+    """How long runs without a result can have had the worker's threads.
+
+    That is the time of its threads since the first of these runs was sent there, without that of
+    other runs.
+    """
+    if not len(cut_short):
+        return 0.0
+    tasks, left = analysis.recording.tasks, worker["left"]
+    since = float(tasks.submitted[cut_short].min())
+    others = np.setdiff1d(rows, cut_short)
+    starts = np.clip(tasks.start[others], since, left)
+    stops = np.clip(worker_stop_times(analysis.recording)[others], since, left)
+    threads = min(worker["threads"], len(cut_short))
+    all_threads = worker["threads"] * (left - since) - float(np.nansum(stops - starts))
+    return max(0.0, min(all_threads, threads * (left - since)))

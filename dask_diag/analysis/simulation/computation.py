@@ -1,0 +1,171 @@
+"""One computation with a change: its tasks and costs are changed, replayed, and slowed down.
+
+The replay knows workers and the scheduler's thread. What tasks lose where there are more workers
+than CPUs, or more that need the GIL, is added afterwards: see `contention`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+
+from dask_diag.analysis.simulation.change import Change
+from dask_diag.analysis.simulation.changes import speedups, with_fewer_workers, without
+from dask_diag.analysis.simulation.contention import contention, least_seconds
+from dask_diag.analysis.simulation.facts import Facts
+from dask_diag.analysis.simulation.merge import merged
+from dask_diag.analysis.simulation.replay import Timeline, replay
+from dask_diag.analysis.simulation.result import Row
+from dask_diag.analysis.simulation.schedulers import pool_start, under
+from dask_diag.analysis.simulation.work import Work
+from dask_diag.analysis.transfers import TRANSFERS
+from dask_diag.columns import FloatArray
+from dask_diag.errors import DiagnosticError
+from dask_diag.schema import Activity
+
+__all__ = ["ComputationSimulator"]
+
+CONTENTION = (Activity.CPU_WAIT, Activity.GIL_WAIT)
+"""Waits that are there because tasks ran at once."""
+
+
+class ComputationSimulator:
+    """Simulates computations with one change.
+
+    Parameters
+    ----------
+    facts : Facts
+    change : Change
+
+    Raises
+    ------
+    DiagnosticError
+        If a function to be quicker is not known, or sizes of results that matter are not.
+    """
+
+    def __init__(self, facts: Facts, change: Change) -> None:
+        self._facts, self._change = facts, change
+        self._factors = speedups(facts.recording, dict(change.factors))
+        self._sizes = _sizes(facts, change)
+
+    def simulate(self, computation: Row) -> Row:
+        """The row of a computation in `Simulation.computations`; without tasks it is the same."""
+        measured = float(computation["stop"] - computation["called"])
+        work = self._facts.works.get(computation["computation"])
+        row: Row = {
+            "computation": computation["computation"],
+            "workers": int(computation["workers"]),
+            "measured": measured,
+            "seconds": measured,
+            "preparing": 0.0,
+            "scheduling": 0.0,
+            "work": 0.0,
+        }
+        if work is None:
+            return row
+        workers = self._workers(work)
+        changed = self._changed(work, workers, computation)
+        timeline = replay(changed, workers)
+        preparing = changed.graph + changed.before + changed.after
+        seconds = preparing + timeline.end
+        if workers != work.workers or self._change.removed or self._change.scheduler:
+            seconds = self._slowed(seconds, timeline, changed, work, computation)
+        return {
+            **row,
+            "workers": workers,
+            "seconds": seconds,
+            "preparing": preparing,
+            "scheduling": timeline.end - timeline.waiting,
+            "work": float(changed.seconds.sum()),
+        }
+
+    def _workers(self, work: Work) -> int:
+        if self._change.workers is None:
+            return work.workers
+        unlimited = max(len(work), work.workers)
+        return unlimited if self._change.workers == inf else int(self._change.workers)
+
+    def _changed(self, work: Work, workers: int, computation: Row) -> Work:
+        """What is to be replayed: other tasks, and then another scheduler's costs."""
+        change, facts = self._change, self._facts
+        changed = self._with_other_tasks(work, workers)
+        if change.merge > 1:
+            changed = merged(changed, facts.functions(changed), change.merge)
+        if change.scheduler not in (None, computation["scheduler"]):
+            sizes = self._sizes[changed.rows]
+            start = facts.pool_start or pool_start(changed, workers, computation["cpus"])
+            changed = under(changed, change.scheduler, workers, sizes, start)
+        if change.chunksize is not None:
+            changed = replace(changed, batch=change.chunksize)
+        return changed
+
+    def _with_other_tasks(self, work: Work, workers: int) -> Work:
+        """Without the activities that are removed, and with quicker functions."""
+        shares, less = self._change.shares, self._shares_of_tasks(work, workers)
+        if workers < work.workers:
+            work = with_fewer_workers(work, workers)
+        work = without(work, self._facts.recording, shares)
+        seconds, cpu = work.seconds, work.cpu
+        for activity in less.keys() & self._facts.activities.keys():
+            removed = less[activity] * self._facts.activities[activity][work.rows]
+            seconds = seconds - removed
+            cpu = cpu - removed if activity == Activity.CPU else cpu
+        # Where nothing waits for CPUs, nothing else has them.
+        waits = Activity.CPU_WAIT, Activity.NONCPU
+        is_idle = self._change.idle_pools or any(map(self._change.without, waits))
+        factors = self._factors[work.rows]
+        seconds = np.maximum(seconds, 0.0) / factors
+        cpu = np.minimum(np.maximum(cpu, 0.0) / factors, seconds)
+        return replace(
+            work,
+            seconds=seconds,
+            cpu=cpu,
+            gil=cpu * self._facts.gil[work.rows],
+            pool_cpu=0.0 if is_idle else work.pool_cpu,
+            others=0.0 if self._change.idle_machine else work.others,
+        )
+
+    def _shares_of_tasks(self, work: Work, workers: int) -> dict[str, float]:
+        """The share of each activity that tasks lose: what is asked for, and what follows."""
+        less = self._change.shares
+        if workers < work.workers:
+            less |= dict.fromkeys(CONTENTION, 1.0)
+        if self._change.scheduler and self._facts.uses_processes:
+            less |= dict.fromkeys(TRANSFERS, 1.0)
+        if self._change.scheduler == "processes":
+            less[Activity.GIL_WAIT] = 1.0
+        return less
+
+    def _slowed(
+        self, seconds: float, timeline: Timeline, changed: Work, work: Work, computation: Row
+    ) -> float:
+        """The seconds with what tasks lose to each other, or with as much as CPUs and GIL allow."""
+        change = self._change
+        cpus = max(float(computation["cpus"]), 1.0)
+        cpus = inf if change.without(Activity.CPU_WAIT) else cpus
+        scheduler = change.scheduler or computation["scheduler"]
+        in_turns = scheduler != "processes" and not change.without(Activity.GIL_WAIT)
+        gils = 1.0 if in_turns else inf
+        delays = contention(timeline, changed, cpus, gils)
+        # As recorded, delays were measured: what the model says of them is its error.
+        recorded = contention(self._facts.timeline_of(work), work, cpus, gils)
+        measured = float(computation["stop"] - computation["called"])
+        least = min(least_seconds(changed, cpus, gils), max(measured, seconds))
+        return max(seconds + max(delays - recorded, 0.0), least)
+
+
+def _sizes(facts: Facts, change: Change) -> FloatArray:
+    """The bytes of results; 0 where they do not matter."""
+    count = len(facts.recording.tasks)
+    if change.scheduler != "processes":
+        return np.zeros(count)
+    if change.result_bytes is not None:
+        return np.full(count, float(change.result_bytes))
+    if facts.result_sizes is None:
+        raise DiagnosticError(
+            "scheduler: what passes between processes is not known; record the sizes of "
+            "results with CacheProfiler(metric=nbytes, unit='bytes'), or give result_bytes"
+        )
+    return facts.result_sizes

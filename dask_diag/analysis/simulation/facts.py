@@ -1,0 +1,107 @@
+"""What a recording says that simulations need, each fact read once."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from dask_diag.analysis.simulation.calibration import works_of
+from dask_diag.analysis.simulation.changes import gil_shares, seconds_by_activity
+from dask_diag.analysis.simulation.replay import Timeline
+from dask_diag.analysis.simulation.result import Row
+from dask_diag.analysis.simulation.schedulers import result_sizes
+from dask_diag.analysis.simulation.work import STEPS, Work
+from dask_diag.columns import FloatArray, IntArray
+from dask_diag.model.recording import Recording
+from dask_diag.schema import Activity
+
+__all__ = ["Facts"]
+
+
+class Facts:
+    """What was recorded, as simulations use it.
+
+    Parameters
+    ----------
+    recording : Recording
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+
+    @cached_property
+    def computations(self) -> list[Row]:
+        """By when they were called for; where that was not seen, their schedulers' start."""
+        rows = self.recording.computations.to_dicts()
+        for row in rows:
+            row["called"] = float(np.fmin(row["called"], row["start"]))
+        return sorted(rows, key=lambda row: float(row["called"]))
+
+    @cached_property
+    def works(self) -> dict[str, Work]:
+        """The tasks and costs of each computation that ran tasks."""
+        return works_of(self.recording)
+
+    @cached_property
+    def activities(self) -> dict[str, FloatArray]:
+        """The seconds of each activity, task by task."""
+        return seconds_by_activity(self.recording)
+
+    @cached_property
+    def gil(self) -> FloatArray:
+        """The share of each task's CPU time in which it holds the GIL."""
+        waited = self.activities.get(Activity.GIL_WAIT)
+        if waited is None:
+            return np.zeros(len(self.recording.tasks))
+        return gil_shares(self.recording, waited)
+
+    @cached_property
+    def result_sizes(self) -> FloatArray | None:
+        """The bytes of each task's result; None if they were not measured."""
+        return result_sizes(self.recording)
+
+    @cached_property
+    def pool_start(self) -> float:
+        """Seconds in which worker processes started; 0 if none did."""
+        return max(max(work.startup, default=0.0) for work in self.works.values())
+
+    @cached_property
+    def uses_processes(self) -> bool:
+        """Whether any computation ran in worker processes."""
+        return bool(self.recording.computations.scheduler.where("processes").any())
+
+    @cached_property
+    def outside(self) -> float:
+        """Seconds in which no computation ran."""
+        covered, until = 0.0, self.recording.start
+        for row in self.computations:
+            covered += max(0.0, row["stop"] - max(row["called"], until))
+            until = max(until, row["stop"])
+        return max(0.0, self.recording.stop - self.recording.start - covered)
+
+    def functions(self, work: Work) -> IntArray:
+        """The function of each task, as a number."""
+        return self.recording.tasks.function.codes[work.rows].astype(np.int64)
+
+    def seconds_of(self, activity: str) -> float:
+        """Seconds of workers and schedulers of an activity, those that can be removed."""
+        works = self.works.values()
+        if activity == Activity.GRAPH:
+            return sum(work.graph for work in works)
+        if activity == Activity.STARTUP:
+            return sum(sum(work.startup) for work in works)
+        if activity == Activity.OVERHEAD:
+            steps = (getattr(work, name).sum() for work in works for name in STEPS)
+            return float(sum(steps)) + sum(work.before for work in works)
+        return float(self.activities.get(activity, np.zeros(0)).sum())
+
+    def timeline_of(self, work: Work) -> Timeline:
+        """The timeline of a computation as it was recorded."""
+        tasks = self.recording.tasks
+        stop = np.fmax(tasks.stop[work.rows], tasks.start[work.rows] + work.seconds)
+        start = np.nan_to_num(stop - work.seconds)
+        stop = start + work.seconds
+        end = float((stop + work.deliver + work.notice).max() - (start - work.wake).min())
+        steps = work.prepare.sum() + work.collect.sum() + work.submit * len(work) / work.batch
+        return Timeline(start, stop, end, max(end - float(steps), 0.0))

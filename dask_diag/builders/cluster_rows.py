@@ -1,0 +1,86 @@
+"""The tables of what was pulled of a cluster that refer to its tasks, and of tasks of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from dask_diag.builders.clocks import to_other_clock
+from dask_diag.builders.cluster_tasks import distinct_of
+from dask_diag.builders.cluster_workers import readings_of, worker_labels
+from dask_diag.builders.constants import constant
+from dask_diag.capture.cluster.log import Batch, ClusterLog
+from dask_diag.columns import Categorical, IntArray
+from dask_diag.model.table import Table
+from dask_diag.schema import Activity
+
+__all__ = ["Positions", "metrics_of", "others_of", "transfers_of"]
+
+Positions = Callable[[IntArray], IntArray]
+"""Where runs are in `tasks`, by their ids; -1 where they were not recorded."""
+
+
+def metrics_of(metrics: Mapping[int, Sequence[Sequence[float | str]]]) -> Table:
+    """What tasks metered, by their rows."""
+    rows = [(task, *metric) for task, each in metrics.items() for metric in each]
+    tasks, labels, units, values, cpu = zip(*rows, strict=True) if rows else ((),) * 5
+    return Table(
+        {
+            "task": np.array(tasks, np.int64),
+            "activity": Categorical.of(labels),
+            "unit": Categorical.of(units),
+            "value": np.array(values, float),
+            "cpu": np.array(cpu, float),
+        }
+    )
+
+
+def transfers_of(batch: Batch, log: ClusterLog, positions_of: Positions) -> Table:
+    """What workers sent to each other for tasks that were recorded."""
+    names = worker_labels(log.workers.values())
+    rows, sources, destinations, starts, stops, sizes = (
+        zip(*batch.transfers, strict=True) if batch.transfers else ((),) * 6
+    )
+    positions = positions_of(np.array(rows, np.int64))
+    known = positions >= 0
+    count = int(known.sum())
+    bounds = []
+    for times in (starts, stops):
+        times_here = [
+            to_other_clock(np.array([time]), readings_of(log.workers.get(worker)))[0]
+            for time, worker in zip(times, destinations, strict=True)
+        ]
+        bounds.append(np.array(times_here, float)[known] - log.offset)
+    return Table(
+        {
+            "task": positions[known],
+            "activity": constant(Activity.TRANSFER, count),
+            "side": constant("network", count),
+            "start": bounds[0],
+            "stop": bounds[1],
+            "bytes": np.array(sizes, float)[known],
+            "source": Categorical.of([names.get(w, "") for w in sources])[known],
+            "destination": Categorical.of([names.get(w, "") for w in destinations])[known],
+        }
+    )
+
+
+def others_of(batch: Batch, log: ClusterLog) -> Table:
+    """When tasks of clients that are not recorded ran."""
+    worker, start, stop = np.frombuffer(batch.others, float).reshape(-1, 3).T
+    workers, codes = distinct_of(worker.astype(np.int64))
+    names = worker_labels(log.workers.values())
+    for code, number in enumerate(workers):
+        rows = codes == code
+        readings = readings_of(log.workers.get(number))
+        start = np.where(rows, to_other_clock(start, readings), start)
+        stop = np.where(rows, to_other_clock(stop, readings), stop)
+    return Table(
+        {
+            "computation": constant(log.scheduler, len(codes)),
+            "worker": Categorical(codes, [names.get(number, "") for number in workers]),
+            "start": start - log.offset,
+            "stop": stop - log.offset,
+        }
+    )

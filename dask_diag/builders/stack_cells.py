@@ -1,0 +1,79 @@
+"""What stack samples saw, as columns: by cycle, function, key and node of the tree of calls."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dask_diag.capture.sampling.call_tree import Snapshot
+from dask_diag.columns import Array
+
+__all__ = ["Cells", "Function", "Names", "cells_of", "summed"]
+
+Function = tuple[str, str]
+"""A root, and the function of tasks: empty but for that of tasks."""
+
+
+class Names(NamedTuple):
+    """The texts by their numbers; the first key is that of tasks that go together."""
+
+    functions: list[Function]
+    keys: list[str]
+
+
+class Cells(NamedTuple):
+    """What was seen, in columns of equal length; functions (with roots) and keys are numbers."""
+
+    cycle: Array
+    function: Array
+    key: Array
+    node: Array
+    seconds: Array
+    cpu: Array
+    samples: Array
+
+    def where(self, mask: Array) -> Cells:
+        """Some of them."""
+        return Cells(*(column[mask] for column in self))
+
+
+NO_CELLS = Cells(*(np.zeros(0, dtype=kind) for kind in (*[np.int64] * 4, float, float, np.int64)))
+
+
+def cells_of(found: Snapshot) -> tuple[Cells, Names]:
+    """The cells of a snapshot, and the names of their numbers."""
+    functions: dict[Function, int] = {}
+    keys = {"": 0}
+    columns = []
+    for number, packed in found.cycles.items():
+        of = np.array(
+            [
+                (
+                    functions.setdefault((root, name), len(functions)),
+                    keys.setdefault(key, len(keys)),
+                )
+                for name, key, root in packed.of
+            ],
+            dtype=np.int64,
+        ).reshape(-1, 2)[packed.groups]
+        nodes = np.array(packed.nodes, dtype=np.int64)
+        counts = np.array(packed.counts, dtype=np.int64)
+        cycle = np.full(len(packed), number, dtype=np.int64)
+        seconds, cpu = np.array(packed.seconds), np.array(packed.cpu)
+        columns.append(Cells(cycle, of[:, 0], of[:, 1], nodes, seconds, cpu, counts))
+    cells = Cells(*map(np.concatenate, zip(NO_CELLS, *columns, strict=True)))
+    return cells, Names(list(functions), list(keys))
+
+
+def summed(cells: Cells) -> Cells:
+    """The same, where those that are alike in all but numbers are one."""
+    places = np.stack([cells.cycle, cells.function, cells.key, cells.node], axis=1)
+    distinct, row = np.unique(places, axis=0, return_inverse=True)
+    row = row.reshape(-1)
+    seconds, cpu, counts = (
+        np.bincount(row, values, minlength=len(distinct))
+        for values in (cells.seconds, cells.cpu, cells.samples)
+    )
+    cycle, function, key, node = distinct.T
+    return Cells(cycle, function, key, node, seconds, cpu, counts.astype(np.int64))

@@ -1,0 +1,134 @@
+"""Callbacks that see every computation, also those that overlap.
+
+``dask.local.local_callbacks`` empties the process-wide set of callbacks while a computation runs,
+so that a computation nested inside a task does not report. A computation that merely overlaps, in
+another thread, goes unseen too, and the callbacks can be lost for good. `shared_callbacks` takes
+its place while a diagnostic is active: nesting is read off the stack, nothing is swapped.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import dask.local
+from dask.callbacks import Callback
+
+from dask_diag.capture.dask_internals.calls import start_noting_calls, stop_noting_calls
+from dask_diag.capture.dask_internals.graph import CallbackTuple
+from dask_diag.capture.dask_internals.stack import is_in_computation
+
+__all__ = ["distributed_client", "hold", "release", "sees_overlapping_computes"]
+
+_NAME = "local_callbacks"
+_lock = threading.Lock()
+_dasks_own: Callable[..., object] | None = getattr(dask.local, _NAME, None)
+_activations: dict[CallbackTuple, set[CallbackTuple]] = {}
+_measured_computations = 0
+_in_use_elsewhere: set[CallbackTuple] = set()
+
+
+def sees_overlapping_computes() -> bool:
+    """Whether this dask lets computations that overlap in several threads all be seen."""
+    return _dasks_own is not None
+
+
+def hold(callback: CallbackTuple) -> None:
+    """Make a diagnostic's callback active for every computation that starts from now on."""
+    with _lock:
+        _install()
+        Callback.active.add(callback)
+        _activations[callback] = Callback.active
+
+
+def release(callback: CallbackTuple) -> None:
+    """Undo `hold`; dask is as it was once nothing is held and no measured computation runs."""
+    with _lock:
+        Callback.active.discard(callback)
+        home = _activations.pop(callback, None)
+        if home is not None:
+            home.discard(callback)
+        _uninstall_if_unused()
+
+
+def _install() -> None:
+    if _dasks_own is not None:
+        setattr(dask.local, _NAME, shared_callbacks)
+    start_noting_calls()
+
+
+def _uninstall_if_unused() -> None:
+    if _activations or _measured_computations:
+        return
+    if _dasks_own is not None:
+        setattr(dask.local, _NAME, _dasks_own)
+    stop_noting_calls()
+
+
+@contextmanager
+def shared_callbacks(
+    callbacks: Iterable[CallbackTuple] | None = None,
+) -> Iterator[tuple[CallbackTuple, ...]]:
+    """The callbacks of the computation that starts here, for ``dask.local.local_callbacks``.
+
+    A callback that is not dask_diag's gets one computation at a time, as dask has it: many keep
+    state that a second computation would destroy. Those of dask_diag come last, so that the others
+    get the graph before it is touched.
+    """
+    if callbacks is not None:
+        yield tuple(sorted(callbacks, key=_is_dask_diags))
+        return
+    if is_in_computation():
+        yield ()
+        return
+    own, others = _claim()
+    try:
+        yield (*others, *own)
+    finally:
+        _disclaim(others)
+
+
+def _claim() -> tuple[list[CallbackTuple], list[CallbackTuple]]:
+    global _measured_computations
+    with _lock:
+        _measured_computations += 1
+        active = Callback.active
+        for callback, home in _activations.items():
+            # A computation that started before we were active puts back, at its end, a set without
+            # us.
+            if home is not active and callback not in active:
+                active.add(callback)
+                _activations[callback] = active
+        # Copied in one step: others add to it without our lock.
+        everyone = tuple(active)
+        own = [cb for cb in everyone if _is_dask_diags(cb)]
+        others = [cb for cb in everyone if not _is_dask_diags(cb) and cb not in _in_use_elsewhere]
+        _in_use_elsewhere.update(others)
+    return own, others
+
+
+def _disclaim(others: list[CallbackTuple]) -> None:
+    global _measured_computations
+    with _lock:
+        _measured_computations -= 1
+        _in_use_elsewhere.difference_update(others)
+        _uninstall_if_unused()
+
+
+def _is_dask_diags(callback: CallbackTuple) -> bool:
+    start = callback[0] if isinstance(callback, tuple) and callback else None
+    return getattr(getattr(start, "__self__", None), "is_dask_diag", False) is True
+
+
+def distributed_client() -> str:
+    """What takes computations away from us, if a client of distributed is there or has been."""
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return ""
+    try:
+        return repr(distributed.default_client())
+    except (ValueError, AttributeError):
+        made = getattr(sys.modules.get("distributed.client"), "_global_client_index", [0])
+        return "a client of distributed that is closed by now" if made[0] else ""

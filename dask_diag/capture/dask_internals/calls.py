@@ -1,0 +1,118 @@
+"""When dask was called: a computation begins, for its user, with the call of ``dask.compute``.
+
+Callbacks hear of it when its graph is made. While a diagnostic is active, the function that dask's
+calls first notes the time.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from functools import wraps
+from time import perf_counter
+from types import CodeType, FrameType
+from typing import NamedTuple
+
+import dask.base
+
+from dask_diag.capture.dask_internals.stack import frames_from, is_in_task
+
+__all__ = [
+    "DaskCalls",
+    "calls_of_threads",
+    "codes_of_dask_calls",
+    "start_noting_calls",
+    "stop_noting_calls",
+    "when_called",
+]
+
+
+class DaskCalls(NamedTuple):
+    """A thread that called dask: when, by the id of the frame of the function of dask."""
+
+    native_id: int
+    times: dict[int, float]
+
+
+calls_of_threads: dict[int, DaskCalls] = {}
+"""The threads that called dask to compute, outside tasks, by ident; calls may have ended since."""
+_called = threading.local()
+_CALLED_FIRST = {
+    "compute": "unpack_collections",
+    "persist": "unpack_collections",
+    "compute_as_if_collection": "get_scheduler",
+}
+"""Of the functions of ``dask.base`` that run computations, what each calls before all else."""
+
+
+def start_noting_calls() -> None:
+    """Note the time of calls of dask from now on."""
+    for name, (original, noting) in _replaced.items():
+        if getattr(dask.base, name) is original:
+            setattr(dask.base, name, noting)
+
+
+def stop_noting_calls() -> None:
+    """Undo `start_noting_calls`."""
+    calls_of_threads.clear()
+    for name, (original, noting) in _replaced.items():
+        if getattr(dask.base, name) is noting:
+            setattr(dask.base, name, original)
+
+
+def when_called() -> float | None:
+    """When the function of dask was called that runs this computation, ``perf_counter`` seconds.
+
+    None where the scheduler was called without one, as ``dask.get`` is, or before a diagnostic was
+    active.
+    """
+    times = _times_of_calls()
+    for frame in frames_from(sys._getframe(1)) if times else ():
+        if id(frame) in times and frame.f_code in _CALLERS:
+            return times[id(frame)]
+    return None
+
+
+def _times_of_calls() -> dict[int, float]:
+    """When functions of dask were called that this thread is in, by the ids of their frames."""
+    times: dict[int, float] = _called.__dict__.setdefault("times", {})
+    return times
+
+
+def _note_call(caller: FrameType) -> None:
+    """Note the time for a function of dask that has just been called.
+
+    It goes by the id of its frame: to hold the frame would keep the user's arrays. Ids of frames
+    that are not on the stack any more may be used again.
+    """
+    times = _times_of_calls()
+    for frame in set(times).difference(map(id, frames_from(caller))):
+        del times[frame]
+    times[id(caller)] = perf_counter()
+    if not is_in_task(caller):
+        calls_of_threads[threading.get_ident()] = DaskCalls(threading.get_native_id(), times)
+
+
+def _noting(name: str) -> tuple[Callable[..., object], Callable[..., object]]:
+    """A function of ``dask.base``, and its like that notes when the function was called first."""
+    original: Callable[..., object] = getattr(dask.base, name)
+
+    @wraps(original)
+    def noting(*args: object, **kwargs: object) -> object:
+        caller = sys._getframe(1)
+        if _CALLERS.get(caller.f_code) == name:
+            _note_call(caller)
+        return original(*args, **kwargs)
+
+    return original, noting
+
+
+_CALLERS: dict[CodeType, str] = {
+    getattr(dask.base, caller).__code__: first
+    for caller, first in _CALLED_FIRST.items()
+    if hasattr(dask.base, caller) and hasattr(dask.base, first)
+}
+codes_of_dask_calls = frozenset(map(id, _CALLERS))
+"""The ids of the code of functions of dask that run computations."""
+_replaced = {name: _noting(name) for name in set(_CALLERS.values())}

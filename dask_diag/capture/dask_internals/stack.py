@@ -1,0 +1,164 @@
+"""What callbacks lack, read from the functions of dask that are on the stack.
+
+Local variables of a frame are not kept: before Python 3.13 they are a copy, which would keep the
+user's arrays alive.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import suppress
+from itertools import dropwhile, islice, takewhile
+from types import CodeType, FrameType
+from typing import Any
+
+import dask._task_spec
+import dask.core
+import dask.local
+import dask.optimization
+import dask.utils
+from dask.highlevelgraph import HighLevelGraph
+
+from dask_diag.capture.dask_internals.graph import Task
+
+_Expression: Any = None
+"""What carries annotations in a dask that has it; in an older one high-level graphs do."""
+with suppress(ImportError):
+    from dask._expr import Expr
+
+    _Expression = Expr
+
+__all__ = [
+    "annotations_of_graph",
+    "bytes_of_result",
+    "bytes_of_task",
+    "called_from",
+    "frames_from",
+    "is_in_computation",
+    "is_in_task",
+    "is_machinery",
+    "scheduler_locals",
+]
+
+_GET_ASYNC = dask.local.get_async.__code__
+_EXECUTE_TASK = dask.local.execute_task.__code__
+_CALL_TASK = Task.__call__.__code__
+_MACHINERY_FILES = {
+    module.__file__ for module in (dask._task_spec, dask.core, dask.local, dask.optimization)
+}
+_MACHINERY = {dask.utils.apply.__code__}
+_NEAR = 12
+"""So many frames away, at most, is the function of dask that calls a callback or a task."""
+
+
+def frames_from(frame: FrameType | None) -> Iterator[FrameType]:
+    """A frame and its callers, from the inside out."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def is_in_task(frame: FrameType | None) -> bool:
+    """Whether a task called the function of this frame."""
+    return any(caller.f_code is _EXECUTE_TASK for caller in frames_from(frame))
+
+
+def is_in_computation() -> bool:
+    """Whether the computation that starts here was called from a task or a computation."""
+    computations = 0
+    for frame in frames_from(sys._getframe(1)):
+        if frame.f_code is _EXECUTE_TASK:
+            return True
+        computations += frame.f_code is _GET_ASYNC
+    return computations > 1
+
+
+def scheduler_locals() -> Mapping[str, Any]:
+    """The local variables of the scheduler that is calling, or nothing if it is not dask's.
+
+    Only to be called from a callback; what is returned must not be kept.
+    """
+    frame = _nearest(_GET_ASYNC, sys._getframe(1))
+    return {} if frame is None else frame.f_locals
+
+
+def bytes_of_task() -> float:
+    """The size of the task, with its inputs, that this worker process was sent; NaN if not known.
+
+    Only to be called while that task runs.
+    """
+    return _size_of("task_info", _nearest(_EXECUTE_TASK, sys._getframe(1)))
+
+
+def bytes_of_result() -> float:
+    """The size of the result that the scheduler is unpickling; NaN if not known."""
+    return _size_of("res_info", _nearest(_GET_ASYNC, sys._getframe(1)))
+
+
+def _nearest(code: CodeType, frame: FrameType) -> FrameType | None:
+    """The innermost frame of a function; None if it is not near."""
+    return next((f for f in islice(frames_from(frame), _NEAR) if f.f_code is code), None)
+
+
+def _size_of(name: str, frame: FrameType | None) -> float:
+    if frame is None:
+        return float("nan")
+    variables = frame.f_locals
+    size = len(variables.get(name, ()))
+    _clear(variables)
+    return float(size) or float("nan")
+
+
+def _clear(variables: Mapping[str, Any]) -> None:
+    """Release what is a copy of a frame's local variables."""
+    if type(variables) is dict:
+        variables.clear()
+
+
+def annotations_of_graph(name: str) -> Mapping[Hashable, object]:
+    """What ``dask.annotate`` said under `name` of the computation that is starting, by key.
+
+    The scheduler itself has but a plain graph; what carried the annotations is a local variable of
+    the functions of dask that called it.
+    """
+    frames = dropwhile(lambda frame: frame.f_code is not _GET_ASYNC, frames_from(sys._getframe(1)))
+    for frame in takewhile(_is_of_dask, frames):
+        for value in list(frame.f_locals.values()):
+            if isinstance(value, HighLevelGraph):
+                return _annotations_of_layers(value, name)
+            if _Expression is not None and isinstance(value, _Expression):
+                annotations: Mapping[str, Mapping[Hashable, object]]
+                annotations = getattr(value, "__dask_annotations__", dict)()
+                return dict(annotations.get(name, {}))
+    return {}
+
+
+def _is_of_dask(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).startswith("dask.")
+
+
+def _annotations_of_layers(graph: HighLevelGraph, name: str) -> dict[Hashable, object]:
+    annotations: dict[Hashable, object] = {}
+    for layer in graph.layers.values():
+        value = (layer.annotations or {}).get(name)
+        if value is not None:
+            annotations.update({key: value(key) if callable(value) else value for key in layer})
+    return annotations
+
+
+def is_machinery(code: CodeType) -> bool:
+    """Whether it is a function of dask's that calls tasks, or what tasks are made of."""
+    return code.co_filename in _MACHINERY_FILES or code in _MACHINERY
+
+
+def called_from(frame: FrameType | None) -> object:
+    """The function that the innermost task among dask's own calls has called, or None."""
+    while frame is not None and is_machinery(frame.f_code):
+        if frame.f_code is _CALL_TASK:
+            variables = frame.f_locals
+            task = variables.get("self")
+            _clear(variables)
+            return getattr(task, "func", None)
+        frame = frame.f_back
+    return None

@@ -1,0 +1,80 @@
+"""What diagnostics have in common that record clusters of distributed, too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dask_diag.capture.cluster.recorder import ClusterRecorder
+from dask_diag.profilers.base import Diagnostic
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from dask_diag.capture.cluster.formats import Wants
+    from dask_diag.capture.cluster.log import ClusterLog
+    from dask_diag.model.recording import Recording
+
+__all__ = ["OnClusters"]
+
+
+class OnClusters(Diagnostic):
+    """A diagnostic that joins every client of this process while it is active.
+
+    Attributes
+    ----------
+    clusters : ClusterRecorder
+    """
+
+    def __init__(self) -> None:
+        self.clusters = ClusterRecorder(self._fault, self._received)
+        super().__init__()
+
+    def _wants(self) -> Wants:
+        """What it collects on clusters."""
+        raise NotImplementedError
+
+    def _received(self, log: ClusterLog) -> None:
+        """Something was pulled; this is called on the event loop of a client."""
+
+    async def __aenter__(self) -> Self:
+        """Enter on the event loop of an asynchronous client."""
+        self.__enter__()
+        await self.clusters.joined()
+        return self
+
+    async def __aexit__(self, *args: object) -> None:
+        """Leave, and wait until all is pulled from clusters."""
+        self.__exit__(*args)
+        await self.clusters.finish()
+
+    def clear(self) -> None:
+        """Forget what was recorded, except of computations that are running now."""
+        super().clear()
+        self.clusters.clear()
+
+    def notices(self) -> list[str]:
+        """What a reader must know besides the numbers."""
+        return super().notices() + [text for log in self.clusters.logs for text in log.notices()]
+
+    def _is_on_a_cluster(self) -> bool:
+        return bool(self.clusters.logs)
+
+    def _activate(self) -> None:
+        super()._activate()
+        self._guarded("to join clusters", self._join_clusters)
+
+    def _join_clusters(self) -> None:
+        self.clusters.start(self._wants())
+
+    def _deactivate(self) -> None:
+        self._guarded("to leave clusters", self.clusters.stop)
+        super()._deactivate()
+
+    def _with_clusters(self, recording: Recording) -> Recording:
+        """A recording of this process, with what was recorded of clusters."""
+        if not self.clusters.logs:
+            return recording
+        from dask_diag.builders.cluster import with_clusters
+
+        self.clusters.pull()
+        return with_clusters(recording, self.clusters.logs)

@@ -1,0 +1,101 @@
+"""What diagnostics have in common that want each task measured: the hot path.
+
+What is done here is done for every task: it is counted in instructions (``make bench``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from dask_diag.capture.computation import STATE_KEY
+from dask_diag.capture.dask_internals import Graph, SchedulerState
+from dask_diag.capture.tasks.task_row import pack_row
+from dask_diag.profilers.base import Diagnostic
+from dask_diag.profilers.hook_cost import rehearse_tasks, seconds_per_task
+
+if TYPE_CHECKING:
+    from dask_diag.capture.sampling.probes import Probe
+
+__all__ = ["TaskDiagnostic", "rehearsal"]
+
+
+class TaskDiagnostic(Diagnostic):
+    """A diagnostic that wants each task measured on the thread that runs it.
+
+    If several are active in one computation, the first measures for all, and whichever is called
+    first when a task is done records it.
+    """
+
+    def _calibrate(self) -> None:
+        self._hooks["tasks"] = seconds_per_task("tasks", rehearsal)
+
+    def _calibrate_probe(self, name: str, probe: Probe) -> None:
+        """Measure what a probe adds to each task."""
+        probed = seconds_per_task(name, lambda: rehearsal(probe))
+        self._hooks[name] = max(0.0, probed - self._hooks["tasks"])
+
+    def _meet_state(self, dsk: Graph, state: SchedulerState) -> None:
+        super()._meet_state(dsk, state)
+        computation = state[STATE_KEY]
+        if computation.measurer is None:
+            computation.measurer = self
+
+    def _pretask(self, key: Hashable, dsk: Graph, state: SchedulerState) -> None:
+        try:
+            computation = state[STATE_KEY]
+            if computation.measurer is not self:
+                return
+            free = computation.free
+            wrapper = free.pop() if free else computation.new_wrapper()
+            wrapper.key = key
+            wrapper.start = wrapper.stop = None
+            task = dsk[key]
+            wrapper.submitted = perf_counter()
+            # With a task in it, it is in flight for readers: all else has to be there.
+            wrapper.task = task
+            dsk[key] = wrapper
+        except Exception as error:
+            self._fault("to measure a task", error)
+
+    def _posttask(
+        self, key: Hashable, value: object, dsk: Graph, state: SchedulerState, worker_id: object
+    ) -> None:
+        try:
+            wrapper = dsk[key]
+            try:
+                computation = wrapper.computation
+                dsk[key] = wrapper.task
+                ran_on = worker_id if type(worker_id) is int else 0
+            except AttributeError:
+                # It is the task itself: its wrapper was set aside, or another has recorded it.
+                computation = state[STATE_KEY]
+                wrapper = computation.take_set_aside(key)
+                if wrapper is None:
+                    return
+                ran_on = wrapper.thread
+            rows = computation.rows
+            rows += pack_row(
+                wrapper.submitted,
+                wrapper.start,
+                wrapper.stop,
+                wrapper.cpu,
+                ran_on,
+                perf_counter(),
+            )
+            if wrapper.metered is None:
+                computation.keys.append(key)
+            else:
+                computation.add_metered_key(key, wrapper)
+            computation.worker_id = worker_id
+            wrapper.task = None
+            computation.free.append(wrapper)
+        except Exception as error:
+            self._fault("to record a task", error)
+
+
+def rehearsal(probe: Probe | None = None) -> Callable[[int], None]:
+    """What is done for each task, as a function of a number."""
+    diagnostic = TaskDiagnostic()
+    return rehearse_tasks(diagnostic, diagnostic._pretask, diagnostic._posttask, probe)

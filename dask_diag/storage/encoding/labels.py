@@ -1,0 +1,80 @@
+"""Labels as codes and their values; texts as labels for their heads, and the bytes of the rest."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dask_diag.columns import Categorical, IntArray, PrefixStrings
+from dask_diag.storage.blocks import ByteReader, ByteWriter
+from dask_diag.storage.encoding.integers import (
+    ColumnsDone,
+    Spec,
+    decode_integers,
+    encode_integers,
+)
+
+__all__ = [
+    "NotStorableError",
+    "decode_labels",
+    "decode_texts",
+    "encode_labels",
+    "encode_texts",
+]
+
+
+class NotStorableError(Exception):
+    """A column is of a kind, or holds values, that a file cannot hold."""
+
+
+def encode_labels(name: str, column: Categorical, done: ColumnsDone, out: ByteWriter) -> Spec:
+    """Append the bytes of labels, and return the specification that decodes them."""
+    values = [value.item() if isinstance(value, np.generic) else value for value in column.values]
+    for value in values:
+        if type(value) not in (str, int, float, bool, type(None)):
+            raise NotStorableError(f"expected labels that are text or numbers, found {value!r}")
+    codes = encode_integers(name, column.codes.astype(np.int64), "codes", done, out)
+    return {"kind": "labels", "codes": codes, "values": values}
+
+
+def decode_labels(name: str, spec: Spec, done: ColumnsDone, source: ByteReader) -> Categorical:
+    """The labels that `encode_labels` encoded."""
+    codes, values = decode_integers(name, spec["codes"], "codes", done, source), spec["values"]
+    if type(values) is not list or any(isinstance(value, (list, dict)) for value in values):
+        raise ValueError("expected a list of labels")
+    if len(codes) and not 0 <= int(codes.min()) <= int(codes.max()) < len(values):
+        raise ValueError(f"expected codes of {len(values)} labels")
+    return Categorical(codes, values)
+
+
+def encode_texts(name: str, column: PrefixStrings, done: ColumnsDone, out: ByteWriter) -> Spec:
+    """Append the bytes of texts, and return the specification that decodes them."""
+    heads = encode_labels(name, column.heads, done, out)
+    lengths, tails = column.encoded
+    sizes = encode_integers(name, lengths.astype(np.int64), "lengths", done, out)
+    out.append(tails)
+    return {"kind": "texts", "heads": heads, "lengths": sizes, "size": len(tails)}
+
+
+def decode_texts(name: str, spec: Spec, done: ColumnsDone, source: ByteReader) -> PrefixStrings:
+    """The texts that `encode_texts` encoded."""
+    heads = decode_labels(name, spec["heads"], done, source)
+    if not all(isinstance(head, str) for head in heads.values):
+        raise ValueError("expected texts")
+    lengths = decode_integers(name, spec["lengths"], "lengths", done, source)
+    tails = bytes(source.take(spec["size"]))
+    _check_that_texts_decode(lengths, tails)
+    return PrefixStrings.from_encoded(heads, lengths, tails)
+
+
+def _check_that_texts_decode(lengths: IntArray, tails: bytes) -> None:
+    """Texts are decoded when they are first read, which is too late to call a file damaged."""
+    stops = np.cumsum(lengths)
+    if int(lengths.min(initial=0)) < 0 or int(lengths.max(initial=0)) > len(tails):
+        raise ValueError("expected lengths of texts")
+    if (int(stops[-1]) if len(stops) else 0) != len(tails):
+        raise ValueError("expected as many bytes as the texts have")
+    if not tails.isascii():
+        tails.decode("utf-8", "surrogatepass")
+        starts = stops[:-1][stops[:-1] < len(tails)]
+        if (np.frombuffer(tails, dtype=np.uint8)[starts] & 0xC0 == 0x80).any():
+            raise ValueError("expected texts that end where a character does")

@@ -1,0 +1,132 @@
+"""Record every story, measure what its change gains, and write its page: ``make gallery``."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import dask_diag
+from dask_diag import load, save
+from dask_diag.columns import Categorical
+from docs.gallery.contact_sheet import write_contact_sheet
+from docs.gallery.pages import Measured, write_index, write_page
+from docs.gallery.stories import STORIES, Story
+
+ROOT = Path(__file__).parents[2]
+PAIRS = 5
+# Where modules are, the innermost first, for which their packages are named alone.
+FOLDERS = sorted(
+    {
+        f"{folder}/"
+        for folder in (sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), ROOT)
+    },
+    key=len,
+    reverse=True,
+)
+
+
+def main() -> None:
+    """Make the stories that are named; all, and the contact sheet, if none is."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="stories; all by default")
+    parser.add_argument("--pairs", type=int, default=PAIRS, help="runs before and after the change")
+    arguments = parser.parse_args()
+    for story in STORIES:
+        if not arguments.names or story.name in arguments.names:
+            make(story, arguments.pairs)
+            print(f"made: {story.title}", flush=True)
+    write_index(STORIES)
+    if not arguments.names:
+        write_contact_sheet(STORIES)
+
+
+def make(story: Story, pairs: int) -> None:
+    """Record a story and its change, measure both without a profiler, and write the page."""
+    with folder_of(story) as folder:
+        before, after = [], []
+        for _ in range(pairs):
+            before.append(measured(story.before, folder))
+            after.append(measured(story.after, folder))
+        for name, command in ((story.name, story.before), (f"{story.name}_after", story.after)):
+            recorded(command, folder, ROOT / "docs" / "stories" / f"{name}.diag")
+    write_page(story, Measured.of(story, before), Measured.of(story, after))
+
+
+@contextlib.contextmanager
+def folder_of(story: Story) -> Iterator[Path]:
+    """A folder with the script alone: pages then show its name, not where it was."""
+    with tempfile.TemporaryDirectory() as name:
+        shutil.copy(ROOT / "examples" / story.script, name)
+        yield Path(name)
+
+
+def measured(command: str, folder: Path) -> tuple[float, float]:
+    """Wall seconds and peak memory, in bytes, of one run without a profiler."""
+    words, variables = parsed(command)
+    start = time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, *words], cwd=folder, env=variables, stdout=subprocess.DEVNULL
+    )
+    _, status, usage = os.wait4(process.pid, 0)
+    wall = time.perf_counter() - start
+    if status:
+        raise RuntimeError(f"{command} ended with status {status}")
+    return wall, peak_of(usage)
+
+
+def peak_of(usage: resource.struct_rusage) -> float:
+    """The peak memory of a process that ended, in bytes."""
+    return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def recorded(command: str, folder: Path, target: Path) -> None:
+    """Record one run, and save it without the folders of this machine."""
+    words, variables = parsed(command)
+    subprocess.run(
+        [sys.executable, "-m", "dask_diag", "run", "--quiet", "--output", "run.diag", *words],
+        cwd=folder,
+        env=variables,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    recording = load(folder / "run.diag")
+    (folder / "run.diag").unlink()
+    target.unlink(missing_ok=True)
+    save(without_folders(recording, folder), target)
+
+
+def without_folders(recording: dask_diag.Recording, folder: Path) -> dask_diag.Recording:
+    """The same with files of code by their names: a library's from its package on."""
+    frames = recording.frames
+    columns = {name: frames[name] for name in frames.columns}
+    names = [shortened(name, [f"{folder.resolve()}/", *FOLDERS]) for name in frames.file.values]
+    columns["file"] = Categorical(frames.file.codes, names)
+    return replace(recording, frames=type(frames)(columns))
+
+
+def shortened(name: str, folders: Sequence[str]) -> str:
+    """A file's name without the first of these folders that it is in."""
+    inside = (folder for folder in folders if name.startswith(folder))
+    return name.removeprefix(next(inside, ""))
+
+
+def parsed(command: str) -> tuple[list[str], dict[str, str]]:
+    """What follows ``python`` in a command, and the environment with the variables before it."""
+    before, after = command.split("python ", 1)
+    variables = dict(word.split("=", 1) for word in before.split())
+    return after.split(), {**os.environ, **variables, "PYTHONPATH": str(ROOT)}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""The page of a story, and the list of all stories."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dask_diag import load, summary
+from dask_diag.formatting import seconds, size
+from docs.gallery.stories import Story
+
+__all__ = ["Measured", "write_index", "write_page"]
+
+PAGES = Path(__file__).parents[1] / "stories"
+MADE = ".. This page is written by ``make gallery``.\n"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What several runs without a profiler took: the median and the extremes, as text."""
+
+    median: float
+    texts: tuple[str, str, str]
+
+    @classmethod
+    def of(cls, story: Story, runs: Sequence[tuple[float, float]]) -> Measured:
+        """Of the wall seconds and the peak memory of each run, what the story compares."""
+        values = [run[story.gains == "memory"] for run in runs]
+        shown = size if story.gains == "memory" else seconds
+        median = statistics.median(values)
+        return cls(median, (shown(median), shown(min(values)), shown(max(values))))
+
+
+def write_page(story: Story, before: Measured, after: Measured) -> None:
+    """Write what was seen, what the report says, what was changed, and what that gained."""
+    text = f"""{MADE}
+{_heading(story.title, "=")}
+{story.seen} ::
+
+    {story.before}
+
+{_heading("What the summary says", "-")}
+``dask-diag run`` in place of ``python``, in a terminal:
+
+.. code-block:: text
+
+{_indented(_summary_of(story.name))}
+
+{_heading("The report", "-")}
+{_frame(story.name, "The report before the change")}
+
+{_heading("What was changed", "-")}
+{story.changed} ::
+
+    {story.after}
+
+{_heading("What it gained", "-")}
+{_gain(story, before, after)}
+
+{_table(before, after)}
+
+{_frame(f"{story.name}_after", "The report after the change")}
+
+More on this finding: :doc:`/findings/{story.code}`.
+
+{_heading("The program", "-")}
+.. literalinclude:: /../examples/{story.script}
+"""
+    (PAGES / f"{story.name}.rst").write_text(text, encoding="utf-8")
+
+
+def write_index(stories: Sequence[Story]) -> None:
+    """Write the list of stories."""
+    rows = "\n".join(f"   {story.name}" for story in stories)
+    (PAGES / "index.rst").write_text(
+        f"""{MADE}
+{_heading("Stories", "=")}
+Eight programs that are slow, or take too much memory, each for one reason. Each page has the
+summary and the report of the program, the change that the finding advises, and what it gained. The
+programs are in ``examples``; ``make gallery`` runs them and writes these pages.
+
+.. toctree::
+   :maxdepth: 1
+
+{rows}
+""",
+        encoding="utf-8",
+    )
+
+
+def _heading(text: str, line: str) -> str:
+    return f"{text}\n{line * len(text)}\n"
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}".rstrip() for line in text.splitlines())
+
+
+def _summary_of(name: str) -> str:
+    """As a terminal shows it, without what follows the table."""
+    lines = summary(load(PAGES / f"{name}.diag")).splitlines()
+    end = next((n for n, line in enumerate(lines) if line.startswith("Phases")), len(lines))
+    return "\n".join(lines[:end]).rstrip()
+
+
+def _frame(name: str, title: str) -> str:
+    """The report in the page; `make docs` makes it from the recording."""
+    source = f"../_static/stories/{name}.html"
+    return f""".. raw:: html
+
+   <iframe src="{source}" title="{title}" loading="lazy"
+     style="width: 100%; height: 600px; border: 1px solid #8888"></iframe>
+   <p><a href="{source}">{title}, in a page of its own</a></p>"""
+
+
+def _gain(story: Story, before: Measured, after: Measured) -> str:
+    ratio = before.median / after.median
+    what = "The peak of memory is" if story.gains == "memory" else "The program is"
+    how = f"{ratio:.1f} times lower" if story.gains == "memory" else f"{ratio:.1f} times as fast"
+    return f"{what} {how}, measured without a profiler, imports of libraries included:"
+
+
+def _table(before: Measured, after: Measured) -> str:
+    rows = [("", "median", "lowest", "highest"), ("before", *before.texts), ("after", *after.texts)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    line = "  ".join("=" * width for width in widths)
+    made = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    made[0] = "\\" + made[0][1:]
+    return "\n".join([line, made[0], line, *made[1:], line])

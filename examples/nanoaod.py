@@ -1,0 +1,119 @@
+"""Masses of pairs of jets in NanoAOD files: coffea on a cluster, and dask-awkward on threads.
+
+The files are made here. Needs Python 3.12 and ``pip install 'dask_diag[coffea]'``.
+"""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import awkward as ak
+import numpy as np
+import uproot
+from coffea import processor
+from coffea.nanoevents import NanoAODSchema, NanoEventsFactory
+from distributed import Client
+
+from dask_diag import Profiler, throughput
+
+FILES = 4
+EVENTS = 20_000
+CHUNK = 10_000
+NanoAODSchema.warn_missing_crossrefs = False
+
+
+def write_events(path: str, seed: int, events: int) -> None:
+    """Write a file of events with jets, as NanoAOD has them."""
+    chance = np.random.default_rng(seed)
+    counts = chance.poisson(3, events)
+    jets = int(counts.sum())
+    columns = {
+        "pt": chance.exponential(30, jets) + 15,
+        "eta": chance.normal(0, 1.5, jets),
+        "phi": chance.uniform(-np.pi, np.pi, jets),
+        "mass": chance.exponential(8, jets),
+    }
+    jagged = {name: ak.unflatten(each.astype("f4"), counts) for name, each in columns.items()}
+    branches = {
+        "run": np.ones(events, "u4"),
+        "luminosityBlock": np.ones(events, "u4"),
+        "event": np.arange(events, dtype="u8"),
+        "Jet": ak.zip(jagged),
+    }
+    types = {
+        name: each.dtype if isinstance(each, np.ndarray) else each.type.content
+        for name, each in branches.items()
+    }
+    with uproot.recreate(path) as file:
+        file.mktree("Events", types).extend(branches)
+
+
+class PairsOfJets(processor.ProcessorABC):
+    """The mass of the two hardest jets of each event that has two."""
+
+    def process(self, events: Any) -> Any:
+        counts, _ = np.histogram(ak.to_numpy(masses(events)), bins=50, range=(0, 500))
+        return {"counts": counts, "events": len(events)}
+
+    def postprocess(self, accumulator: Any) -> Any:
+        return accumulator
+
+
+def masses(events: Any) -> Any:
+    """The mass of the first two jets above 30 GeV, of events that have so many."""
+    jets = events.Jet[events.Jet.pt > 30]
+    pairs = jets[ak.num(jets) >= 2]
+    first, second = pairs[:, 0], pairs[:, 1]
+    angles = np.cosh(first.eta - second.eta) - np.cos(first.phi - second.phi)
+    return np.sqrt(2 * first.pt * second.pt * angles)
+
+
+def with_coffea(files: list[str]) -> None:
+    """The Runner of coffea, with what its metrics say of events and bytes."""
+    with Client(n_workers=2, threads_per_worker=1, dashboard_address=None) as client:
+        run = processor.Runner(
+            processor.DaskExecutor(client=client, status=False),
+            schema=NanoAODSchema,
+            chunksize=CHUNK,
+            savemetrics=True,
+        )
+        with Profiler() as prof:
+            datasets = {"jets": {"files": dict.fromkeys(files, "Events")}}
+            output, metrics = run(datasets, processor_instance=PairsOfJets())
+        show(
+            "coffea on a cluster", prof, output["counts"], metrics["entries"], metrics["bytesread"]
+        )
+
+
+def with_dask_awkward(files: list[str]) -> None:
+    """The same with dask-awkward, in threads."""
+    steps = [[start, start + CHUNK] for start in range(0, EVENTS, CHUNK)]
+    trees = {path: {"object_path": "Events", "steps": steps} for path in files}
+    events = NanoEventsFactory.from_root(trees, schemaclass=NanoAODSchema, mode="dask").events()
+    with Profiler() as prof:
+        found = masses(events).compute(scheduler="threads", num_workers=2)
+    counts, _ = np.histogram(ak.to_numpy(found), bins=50, range=(0, 500))
+    show("dask-awkward on threads", prof, counts, len(files) * EVENTS, None)
+
+
+def show(title: str, prof: Profiler, counts: Any, events: int, read: int | None) -> None:
+    """Print the histogram's sum, and what was done in a second."""
+    (row,) = throughput(prof.recording, events, read).to_dicts()
+    print(f"{title}: {int(counts.sum()):,} pairs in {row['events']:,.0f} events")
+    print(f"  {row['events_per_second']:,.0f} events/s", end="")
+    print(f", {row['events_per_core']:,.0f} per core", end="")
+    print(f", {row['events_per_cpu_second']:,.0f} per CPU second")
+    print(f"  core efficiency {row['core_efficiency']:.0%} of {row['threads']:.1f} threads")
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        files = [str(Path(folder) / f"{number}.root") for number in range(FILES)]
+        for seed, path in enumerate(files):
+            write_events(path, seed, EVENTS)
+        with_coffea(files)
+        with_dask_awkward(files)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,249 @@
+"""Findings on clusters, on recordings that are written by hand: with the fault and without it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dask_diag import findings
+from dask_diag.analysis.activities import seconds_by_activity
+
+from .tables import filled_table
+from .test_cluster_occupancy import recording
+
+NAN = float("nan")
+
+
+def found(made):
+    return {one.code: one for one in findings(made)}
+
+
+def with_columns(made, table, **columns):
+    """The same, with other values in some columns of a table."""
+    old = getattr(made, table)
+    values = {name: old[name] for name in old.columns}
+    return replace(made, **{table: filled_table(table, {**values, **columns})})
+
+
+def addressed(made, **columns):
+    """Its workers as those of a cluster, each at a host of its own."""
+    names = made.workers.worker.tolist()
+    columns = {"host": [f"host-{name}" for name in names], **columns}
+    return with_columns(made, "workers", address=[f"tcp://{name}" for name in names], **columns)
+
+
+def moving(seconds, destination="b"):
+    """One task needs a result of another worker, which is on its way for so long."""
+    tasks = [("a/0", 0.0, 0.0, 2.0, 2.0), ("b/0", 2.0, 2.0 + seconds, 10.0, 10.0)]
+    transfers = {
+        "task": [0],
+        "activity": ["transfer"],
+        "side": ["network"],
+        "start": [2.0],
+        "stop": [2.0 + seconds],
+        "bytes": [3e6],
+        "source": ["a"],
+        "destination": [destination],
+    }
+    return addressed(
+        recording(tasks, [("a", 1, 0.0, NAN), ("b", 1, 0.0, NAN)], transfers=transfers)
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "severity"), [(2.9, None), (3.1, "medium"), (5.9, "medium"), (6.1, "high")]
+)
+def test_transfer_bound(seconds, severity):
+    finding = found(moving(seconds)).get("transfer-bound")
+    assert (finding and finding.severity) == severity
+    if finding:
+        assert finding.seconds_lost == pytest.approx(seconds / 2)
+        assert finding.kind == "at most"
+        assert "1 result of other workers, 3.00 MB" in finding.evidence
+        assert finding.where.workers == ("b",)
+        assert finding.where.functions == ("f",)
+        assert finding.where.intervals == ((2.0, pytest.approx(2.0 + seconds)),)
+        assert "num_workers" not in finding.advice
+
+
+def test_what_arrives_where_nothing_waits_for_it_is_no_loss():
+    assert "transfer-bound" not in found(moving(6.0, destination="a"))
+
+
+def test_fewer_workers_are_advised_only_if_a_host_has_several():
+    apart = found(moving(6.0))["transfer-bound"].advice
+    together = found(addressed(moving(6.0), host=["one", "one"]))["transfer-bound"].advice
+    assert "Client(" not in apart
+    assert "Client(n_workers=..., threads_per_worker=...)" in together
+
+
+def two_workers(waiting, at="a"):
+    """While the only thread of a is busy, a second task waits that long; b is idle."""
+    tasks = [("a/0", 0.0, 0.0, 10.0, 10.0), (f"{at}/0", 10.0 - waiting, 10.0, 10.0, 10.0)]
+    return addressed(recording(tasks, [("a", 1, 0.0, NAN), ("b", 1, 0.0, NAN)]))
+
+
+@pytest.mark.parametrize(
+    ("waiting", "severity"), [(2.9, None), (3.1, "medium"), (5.9, "medium"), (6.1, "high")]
+)
+def test_unbalanced_workers(waiting, severity):
+    finding = found(two_workers(waiting)).get("unbalanced-workers")
+    assert (finding and finding.severity) == severity
+    if finding:
+        assert finding.seconds_lost == pytest.approx(waiting / 2)
+        assert finding.kind == "at most"
+        assert "a was busy for 10.0 s, b for 0" in finding.evidence
+        assert finding.where.workers == ("a",)
+
+
+def test_a_task_that_waits_for_its_own_worker_is_none_of_balance():
+    assert "unbalanced-workers" not in found(two_workers(8.0, at="b"))
+
+
+def test_a_busy_cluster_is_not_unbalanced():
+    tasks = [
+        *((f"{name}/0", 0.0, 0.0, 5.0, 5.0) for name in "ab"),
+        *((f"{name}/0", 0.0, 5.0, 10.0, 10.0) for name in "ab"),
+    ]
+    made = addressed(recording(tasks, [("a", 1, 0.0, NAN), ("b", 1, 0.0, NAN)]))
+    assert "unbalanced-workers" not in found(made)
+
+
+def lost(left=NAN, reason="handle-worker-cleanup", key="g", attempt=1):
+    """At 4 s, a run at worker a has no result; afterwards a task runs at b."""
+    tasks = [
+        ("a/0", 0.0, 0.0, 2.0, 2.0),
+        ("a/unknown", 2.0, NAN, NAN, 4.0),
+        ("b/0", 5.0, 5.0, 8.0, 8.0),
+    ]
+    made = recording(tasks, [("a", 1, 0.0, left), ("b", 1, 0.0, NAN)])
+    made = addressed(made, reason=[reason if left == left else "", ""])
+    return with_columns(
+        made,
+        "tasks",
+        key=["f", "u", key],
+        outcome=["ok", "unfinished", "ok"],
+        attempt=np.array([1, 1, attempt]),
+    )
+
+
+def test_a_worker_that_left_costs_the_runs_that_it_did_not_finish():
+    finding = found(lost(left=4.0))["worker-lost"]
+    # Its thread had that run from 2 to 4, at most; two threads, one of them for 4 seconds.
+    assert finding.seconds_lost == pytest.approx(2.0 / 1.4)
+    assert finding.kind == "at most"
+    assert "1 worker left while needed: a (handle-worker-cleanup)" in finding.evidence
+    assert "1 run had no result (up to 2.00 s), 0 tasks ran again" in finding.evidence
+    assert finding.where.workers == ("a",)
+
+
+def test_and_the_results_that_had_to_be_made_again():
+    finding = found(lost(left=4.0, key="f", attempt=2))["worker-lost"]
+    assert finding.seconds_lost == pytest.approx(5.0 / 1.4)
+    assert "1 task ran again as the result was lost (3.00 s); 1 further attempt" in finding.evidence
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lost(),
+        lost(left=4.0, reason="retire-workers"),
+        recording([("a/0", 0.0, 0.0, 4.0, 4.0)], [("a", 1, 0.0, 5.0), ("b", 1, 0.0, NAN)]),
+    ],
+    ids=["all stayed", "it was asked to leave", "it had nothing to do"],
+)
+def test_no_worker_is_lost_whom_no_task_missed(made):
+    assert "worker-lost" not in found(made)
+
+
+def events(event, stop, **columns):
+    """For so long, something happened at the first of two workers with a thread each."""
+    tasks = [("a/0", 0.0, 0.0, 10.0, 10.0), ("b/0", 0.0, 0.0, 10.0, 10.0)]
+    rows = {
+        "computation": ["s"],
+        "worker": ["a"],
+        "event": [event],
+        "start": [0.0],
+        "stop": [stop],
+        "bytes": [7e6],
+        **columns,
+    }
+    workers = [("a", 1, 0.0, NAN), ("b", 1, 0.0, NAN)]
+    return addressed(recording(tasks, workers, worker_events=rows))
+
+
+@pytest.mark.parametrize(
+    ("stop", "severity"), [(0.9, None), (1.1, "low"), (2.1, "medium"), (6.1, "high")]
+)
+@pytest.mark.parametrize(
+    ("code", "event"), [("spilling", "disk-write"), ("memory-pressure", "paused")]
+)
+def test_memory_of_workers(code, event, stop, severity):
+    all_found = found(events(event, stop))
+    finding = all_found.get(code)
+    assert (finding and finding.severity) == severity
+    assert not {"spilling", "memory-pressure"} - {code} & set(all_found)
+    if finding:
+        assert finding.seconds_lost == pytest.approx(stop / 2)
+        assert finding.kind == "at most"
+        assert finding.where == replace(
+            finding.where, workers=("a",), intervals=((0.0, stop),), functions=()
+        )
+        assert "1 worker " in finding.evidence
+        assert ("7.00 MB" in finding.evidence) is (code == "spilling")
+
+
+@pytest.mark.parametrize(
+    "columns", [{"start": [20.0]}, {"computation": ["another"]}], ids=["later", "elsewhere"]
+)
+def test_what_happens_while_nothing_is_computed_costs_nothing(columns):
+    assert "spilling" not in found(events("disk-read", 28.0, **columns))
+
+
+def busy_scheduler(cpu, free, tasks=60):
+    """One thread, that is free in that share of the time while the next task is on its way."""
+    each = 10.0 / tasks
+    rows = [
+        ("a/0", n * each, (n + free) * each, (n + 1) * each, (n + 1) * each) for n in range(tasks)
+    ]
+    made = addressed(recording(rows, [("a", 1, 0.0, NAN)]))
+    return with_columns(made, "computations", scheduler_cpu=[cpu * 10.0])
+
+
+@pytest.mark.parametrize(
+    ("cpu", "free", "tasks", "is_found"),
+    [
+        (0.74, 0.5, 60, False),
+        (0.76, 0.5, 60, True),
+        (0.76, 0.29, 60, False),
+        (0.76, 0.31, 60, True),
+        (0.76, 0.5, 49, False),
+        (NAN, 0.5, 60, False),
+    ],
+)
+def test_a_scheduler_is_bound_if_it_computes_while_threads_are_free(cpu, free, tasks, is_found):
+    finding = found(busy_scheduler(cpu, free, tasks)).get("scheduler-bound")
+    assert bool(finding) == is_found
+    if finding:
+        assert finding.seconds_lost == pytest.approx(10.0 * free)
+        assert finding.kind == "at most"
+        assert f"used a CPU for {cpu:.0%}" in finding.evidence
+
+
+def test_time_of_spilling_is_not_that_of_the_scheduler():
+    tasks = [("a/0", 0.0, 4.0, 10.0, 10.0)]
+    rows = {
+        "computation": ["s"],
+        "worker": ["a"],
+        "event": ["disk-read"],
+        "start": [1.0],
+        "stop": [3.0],
+    }
+    made = recording(tasks, [("a", 1, 0.0, NAN)], worker_events=rows)
+    assert {name: s for name, s in seconds_by_activity(made).items() if s} == {
+        "thread-noncpu": 6.0,
+        "overhead": 2.0,
+        "spill": 2.0,
+    }

@@ -1,0 +1,175 @@
+"""ProgressBar on a client of distributed: what is drawn of computations whose course is known."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("distributed")
+
+import dask
+from distributed import Client, LocalCluster
+
+from dask_diag import Profiler, ProgressBar
+
+from .clusters import cluster, spin
+
+GO_ON = threading.Event()
+
+
+@pytest.fixture(autouse=True)
+def events():
+    GO_ON.clear()
+    yield
+    GO_ON.set()
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def wait_for(n):
+    GO_ON.wait(10)
+    return n
+
+
+def increment(n):
+    return n + 1
+
+
+def divide(n):
+    return 1 / n
+
+
+def last_line(out):
+    return out.getvalue().strip().split("\n")[-1].split("\r")[-1].strip()
+
+
+def drawn(out, text, seconds=10):
+    """Wait until something is drawn."""
+    end = time.monotonic() + seconds
+    while text not in out.getvalue():
+        assert time.monotonic() < end, out.getvalue()
+        time.sleep(0.01)
+
+
+def test_a_collections_bar_goes_on_while_tasks_are_done_and_ends_at_all_of_them():
+    out = Terminal()
+    threads = set(threading.enumerate())
+    with cluster(workers=1, threads=6) as client, ProgressBar(out=out, width=10):
+        done = [dask.delayed(increment)(n) for n in range(5)]
+        open_ = [dask.delayed(wait_for)(n) for n in range(5)]
+        futures = client.compute(done + open_)
+        # Half of the ten.
+        drawn(out, "[#####     ] | 50% Completed")
+        assert "100%" not in out.getvalue()
+        assert not [t for t in set(threading.enumerate()) - threads if "dask_diag" in t.name]
+        GO_ON.set()
+        client.gather(futures)
+        drawn(out, "\n", seconds=2)
+    assert out.getvalue().count("\n") == 1
+    assert last_line(out).startswith("[##########] | 100% Completed | ")
+
+
+def test_a_burst_of_submits_has_one_bar_and_the_next_another():
+    out = io.StringIO()
+    with cluster() as client, ProgressBar(out=out):
+        first = client.map(wait_for, range(4))
+        second = client.submit(sum, first)
+        GO_ON.set()
+        assert second.result() == 6
+        drawn(out, "\n")
+        assert client.submit(increment, 1).result() == 2
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 2
+    assert all("100% Completed" in line for line in lines)
+    assert lines[1].endswith("computation 2")
+
+
+def test_a_failure_is_said_with_how_far_it_was():
+    out = io.StringIO()
+    with cluster() as client, ProgressBar(out=out, width=10):
+        good = client.map(increment, range(3))
+        client.gather(good)
+        bad = [dask.delayed(increment)(n) for n in (-10, -11, -1)]
+        failing = dask.delayed(divide)(bad[2])
+        total = dask.delayed(sum)([failing, *bad[:2]])
+        with pytest.raises(ZeroDivisionError):
+            client.compute(total).result()
+    first, second = out.getvalue().splitlines()
+    assert "100% Completed" in first
+    # Three of five: one has failed, and one depends on it.
+    assert "| 60% Completed" in second
+    assert second.endswith("failed")
+
+
+@pytest.mark.parametrize("end", ["cancelled", "not finished"])
+def test_what_does_not_come_to_an_end_is_said(end):
+    out = io.StringIO()
+    with cluster() as client:
+        with ProgressBar(out=out, width=10):
+            done = client.submit(increment, 0)
+            futures = client.map(wait_for, range(3))
+            assert done.result() == 1
+            if end == "cancelled":
+                client.cancel(futures)
+                GO_ON.set()
+                drawn(out, "\n")
+        GO_ON.set()
+    assert last_line(out).startswith("[##        ] | 25% Completed")
+    assert end in last_line(out)
+
+
+def test_a_task_that_is_tried_again_counts_once():
+    out = io.StringIO()
+    tries = []
+
+    def fails_twice(n):
+        tries.append(n)
+        if len(tries) < 3:
+            raise RuntimeError
+        return n
+
+    with cluster() as client, ProgressBar(out=out):
+        assert client.submit(fails_twice, 1, retries=2).result() == 1
+    assert "100% Completed" in out.getvalue()
+    assert "failed" not in out.getvalue()
+
+
+def test_the_cpu_share_is_that_of_the_tasks():
+    out = io.StringIO()
+    with cluster(workers=1) as client, Profiler() as prof, ProgressBar(out=out) as bar:
+        client.gather([client.submit(spin, 0.1), client.submit(time.sleep, 0.1)])
+    tasks, (computation,) = prof.recording.tasks, prof.recording.computations.to_dicts()
+    share = 100 * tasks.thread_cpu.sum() / (tasks.stop - tasks.start).sum()
+    assert int(out.getvalue().split("(")[1].split("%")[0]) == pytest.approx(share, abs=1)
+    assert bar.last_duration == pytest.approx(computation["stop"] - computation["start"])
+
+
+def test_short_computations_are_left_out():
+    out = io.StringIO()
+    with cluster() as client, ProgressBar(minimum=60, out=out):
+        client.submit(increment, 1).result()
+    assert out.getvalue() == ""
+
+
+def test_asynchronous_clients():
+    out = io.StringIO()
+
+    async def main():
+        async with (
+            LocalCluster(
+                n_workers=1, processes=False, asynchronous=True, dashboard_address=None
+            ) as local,
+            Client(local, asynchronous=True) as client,
+            ProgressBar(out=out),
+        ):
+            assert await client.submit(increment, 1) == 2
+
+    asyncio.run(main())
+    assert out.getvalue().count("100% Completed") == 1

@@ -1,0 +1,110 @@
+"""Waits for the GIL where CPUs are short: whoever has it waits for a CPU, and all others for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.simulation.schedulers import POOL_START
+
+from .tables import filled_table
+from .test_finding_thresholds import Task, found, run
+
+pytestmark = pytest.mark.once
+
+
+def waiting(cpu, for_cpu, for_gil, workers=2, count=40, **columns):
+    """Tasks of a second, as many at once as there are workers, and the shares of that second."""
+    tasks = [
+        Task(n // workers, n // workers + 1, cpu, worker=n % workers)
+        for n in range(workers * count)
+    ]
+    recording = run(tasks, workers=workers, **columns)
+    every = np.arange(len(tasks))
+    waits = {
+        "task": [*every, *every],
+        "activity": ["cpu-wait"] * len(every) + ["gil-wait"] * len(every),
+        "seconds": [for_cpu] * len(every) + [for_gil] * len(every),
+        "samples": [0] * len(every) + [100] * len(every),
+    }
+    return replace(recording, waits=filled_table("waits", waits))
+
+
+def test_waits_for_the_gil_alone_are_as_they_were():
+    finding = found(waiting(0.5, 0.0, 0.5))["gil-bound"]
+    assert (finding.kind, finding.severity) == ("about", "high")
+    assert finding.seconds_lost == pytest.approx(20)
+    assert "perhaps" not in finding.evidence
+
+
+# Measured of tasks that release the GIL, on two CPUs beside five busy programs: hashing on two and
+# on six threads, and hashing and Python in equal parts.
+@pytest.mark.parametrize(
+    ("cpu", "for_cpu", "for_gil", "workers"),
+    [(0.11, 0.77, 0.11, 2), (0.08, 0.64, 0.28, 6), (0.13, 0.57, 0.30, 6), (0.08, 0.86, 0.03, 6)],
+)
+def test_tasks_that_wait_for_cpus_are_not_said_to_be_bound_by_the_gil(
+    cpu, for_cpu, for_gil, workers
+):
+    assert "gil-bound" not in found(waiting(cpu, for_cpu, for_gil, workers, others_cpu=60.0))
+
+
+# Python loops on six threads beside the same programs, and what lies between.
+@pytest.mark.parametrize(
+    ("cpu", "for_cpu", "for_gil", "kind"),
+    [(0.14, 0.15, 0.71, "at most"), (0.16, 0.14, 0.7, "about"), (0.2, 0.3, 0.5, "at most")],
+)
+def test_where_the_cause_is_not_certain_nothing_is_advised_but_to_measure_again(
+    cpu, for_cpu, for_gil, kind
+):
+    finding = found(waiting(cpu, for_cpu, for_gil, 6))["gil-bound"]
+    assert finding.kind == kind
+    assert ("record again while CPUs are free" in finding.advice) == (kind == "at most")
+    assert ("releases the GIL" in finding.advice) == (kind == "about")
+    assert (finding.severity == "high") == (kind == "about")
+    own = for_gil * cpu / (cpu + for_cpu)
+    assert f"{240 * (for_gil - own):.1f} s of it perhaps" in finding.evidence
+
+
+@pytest.mark.parametrize(("cpu", "is_found"), [(0.152, True), (0.148, False)])
+def test_what_is_left_of_the_waits_decides(cpu, is_found):
+    # Half of the time is spent waiting for the GIL; of the other half so much has a CPU.
+    assert ("gil-bound" in found(waiting(cpu, 0.5 - cpu, 0.5, 4))) == is_found
+
+
+def test_processes_share_the_cpus_with_other_programs():
+    """On an idle machine two of them halve the time; beside a busy program they save a quarter."""
+    idle = found(waiting(0.5, 0.0, 0.5))["gil-bound"]
+    assert "scheduler='processes'" in idle.advice
+    assert idle.seconds_lost == pytest.approx(20)
+    busy = found(waiting(0.5, 0.0, 0.5, others_cpu=40.0))["gil-bound"]
+    assert busy.seconds_lost == pytest.approx(10)
+    short = found(waiting(0.5, 0.0, 0.5, count=8, others_cpu=8.0))["gil-bound"]
+    assert short.seconds_lost == pytest.approx(2)
+    assert "worker processes do not help" in short.advice
+
+
+@pytest.mark.parametrize(("others", "longer"), [(0.0, 0.0), (1.0, 0.5), (2.0, 1.0)])
+def test_processes_start_in_more_time_on_a_busy_machine(others, longer):
+    """Tasks hardly compute, so that only the start takes longer."""
+    simulator = Analysis(waiting(0.0, 0.0, 0.0, others_cpu=others * 40.0)).simulator
+    idle, busy = (
+        simulator.simulate(scheduler="processes", result_bytes=0.0, idle_machine=is_idle).seconds
+        for is_idle in (True, False)
+    )
+    assert busy - idle == pytest.approx(longer * POOL_START, rel=0.1)
+
+
+# Two tasks that use one CPU together and block often; other programs have the other CPU.
+@pytest.mark.parametrize(("others", "is_found"), [(0.0, True), (0.6, True), (0.75, False)])
+def test_guesses_leave_out_what_other_programs_had(others, is_found):
+    tasks = [Task(0, 1, 0.5), Task(0, 1, 0.5, worker=1)]
+    recording = run(tasks, voluntary_switches=1000.0, others_cpu=others)
+    finding = found(recording).get("gil-bound")
+    assert (finding is not None) == is_found
+    if finding:
+        assert finding.kind == "at most"
+        assert finding.seconds_lost <= (1 - others) / 2 + 1e-6

@@ -1,0 +1,122 @@
+"""The text of a summary at several widths, in colour and plain."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dask_diag.views.summary_text import FindingText, SummaryParts, text_of
+from dask_diag.views.text import make_summary
+
+ESCAPE = re.compile(r"\x1b\[[\d;]*m")
+PARTS = SummaryParts(
+    headline="10.0 s, of which tasks computed for 2 s: 70% was overhead\n10 s in 1 computation",
+    warning="",
+    findings=[
+        FindingText("tasks-too-small", "high", "about 6 s lost", "Many tasks. " * 12),
+        FindingText("imbalance", "low", "", "Some."),
+    ],
+    bar_title="Worker time 20 s",
+    bar=[("overhead", 0.6), ("thread-cpu", 0.3), ("gil-wait", 0.1)],
+    columns=("function", "tasks"),
+    rows=[("inc", "10"), ("total", "10")],
+    lines=[("Phases", "before 1 s, " * 12), ("CPU", "10%")],
+    notices=["A notice."],
+)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+@pytest.mark.parametrize("color", [False, True])
+def test_lines_fit_the_width_and_use_it(width, color):
+    lines = ESCAPE.sub("", text_of(PARTS, width, color)).splitlines()
+    assert max(map(len, lines)) == width
+    (bar,) = [line for line in lines if "█" in line and "overhead" not in line]
+    assert len(bar) == width
+    assert bar.count("█") == round(0.6 * (width - 2))
+
+
+def test_colour_changes_no_letter():
+    assert ESCAPE.sub("", text_of(PARTS, 100, color=True)) == text_of(PARTS, 100)
+    assert not ESCAPE.search(text_of(PARTS, 100))
+
+
+def test_severity_stands_out():
+    high, low = (
+        line
+        for line in text_of(PARTS, 80, color=True).splitlines()
+        if "tasks-too-small" in line or "imbalance" in line
+    )
+    assert high.startswith("\x1b[1;31m! tasks-too-small (high, about 6 s lost)")
+    assert low.startswith("\x1b[1m! imbalance (low)")
+
+
+def test_a_summary_can_be_drawn_again():
+    summary = make_summary(PARTS)
+    assert summary == text_of(PARTS, 80)
+    assert summary.for_terminal(120) == text_of(PARTS, 120)
+    assert summary.for_terminal(120, color=True) == text_of(PARTS, 120, color=True)
+
+
+def test_a_narrow_terminal_gets_sixty_columns():
+    assert text_of(PARTS, 20) == text_of(PARTS, 60)
+
+
+ROOT = Path(__file__).parents[1]
+PRINTS = """
+from dask_diag.cli.output import print_result
+from tests.test_summary_text import PARTS
+from dask_diag.views.text import make_summary
+print_result(make_summary(PARTS))
+"""
+
+
+def printed(columns, **variables):
+    """What a terminal of so many columns gets."""
+    ours, theirs = pty.openpty()
+    environment = {"TERM": "xterm", **os.environ, **variables, "COLUMNS": str(columns)}
+    with subprocess.Popen(
+        [sys.executable, "-c", PRINTS], stdout=theirs, env=environment, cwd=ROOT
+    ) as child:
+        os.close(theirs)
+        text = b""
+        while True:
+            try:
+                piece = os.read(ours, 10_000)
+            except OSError:
+                break
+            if not piece:
+                break
+            text += piece
+        assert child.wait() == 0
+    os.close(ours)
+    return text.decode().replace("\r\n", "\n").rstrip("\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="terminals are made with pty")
+@pytest.mark.parametrize(
+    ("columns", "variables", "width", "color"),
+    [
+        (100, {}, 100, True),
+        (300, {}, 120, True),
+        (100, {"NO_COLOR": "1"}, 100, False),
+        (100, {"TERM": "dumb"}, 100, False),
+    ],
+)
+def test_a_terminal_is_filled_and_in_colour(columns, variables, width, color, monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert printed(columns, **variables) == text_of(PARTS, width, color)
+
+
+def test_a_pipe_is_plain():
+    environment = {**os.environ, "COLUMNS": "120"}
+    command = [sys.executable, "-c", PRINTS]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, check=True, cwd=ROOT
+    )
+    assert done.stdout.rstrip("\n") == text_of(PARTS, 80)
