@@ -17,6 +17,8 @@ from click.testing import CliRunner
 from dask_diag import load
 from dask_diag.cli import main
 
+from .terminal import in_terminal
+
 pytestmark = pytest.mark.leaves_files
 
 ROOT = str(Path(__file__).parent.parent)
@@ -572,3 +574,28 @@ def test_what_is_registered_to_run_at_exit_runs_after_ctrl_c():
     plain, own = python(name), diag("run", name)
     assert (own.returncode, own.stdout) == (plain.returncode, plain.stdout)
     assert own.stdout == "at exit\n"
+
+
+SLOW = """
+import time, dask
+dask.compute([dask.delayed(time.sleep)(0.15) for _ in range(20)], scheduler="threads", num_workers=2)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="terminals are made with pty")
+def test_a_terminal_shows_how_far_a_long_computation_is():
+    command = [sys.executable, "-m", "dask_diag", "run", "-c", SLOW]
+    status, text = in_terminal(command, 100, NO_COLOR="1")
+    assert status == 0
+    assert re.search(r"\] \d\d% \| \d+/2\d \| 1\.\d+ s, about [\d.]+ m?s left \| \d+% CPU", text)
+    assert "| 100% Completed | " in text
+    status, text = in_terminal([*command[:4], "-q", "-f", *command[4:]], 100)
+    assert (status, text) == (0, "")
+
+
+def test_a_pipe_shows_no_progress():
+    command = [sys.executable, "-m", "dask_diag", "run", "-c", SLOW]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "%" in done.stderr
+    assert "Completed" not in done.stderr
+    assert "left" not in done.stderr

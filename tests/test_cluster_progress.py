@@ -66,7 +66,7 @@ def test_a_collections_bar_goes_on_while_tasks_are_done_and_ends_at_all_of_them(
         open_ = [dask.delayed(wait_for)(n) for n in range(5)]
         futures = client.compute(done + open_)
         # Half of the ten.
-        drawn(out, "[#####     ] | 50% Completed")
+        drawn(out, "[#####     ] 50% | 5/10 | ")
         assert "100%" not in out.getvalue()
         assert not [t for t in set(threading.enumerate()) - threads if "dask_diag" in t.name]
         GO_ON.set()

@@ -363,7 +363,7 @@ def test_a_failed_computations_bar_stops_where_it_was_for_anyone_ends_it_first()
     out = io.StringIO()
     prof, pbar = Profiler(), ProgressBar(out=out)
     with at_every_line(
-        lambda: [computation.share_done() for computation in pbar.session.computations],
+        lambda: [computation.tasks_done() for computation in pbar.session.computations],
         inside="_finish",
     ):
         Failing().compute(callbacks=[prof._callback, pbar._callback])

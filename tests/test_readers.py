@@ -270,7 +270,7 @@ class EndsAtOnce:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("what", ["tasks", "stacks", "cache", "written", "results", "share"])
+@pytest.mark.parametrize("what", ["tasks", "stacks", "cache", "written", "results", "done"])
 def test_a_computation_that_ends_at_any_line_of_a_read_is_read_whole(what):
     expected = {
         "tasks": (EndsAtOnce.functions,),
@@ -278,7 +278,7 @@ def test_a_computation_that_ends_at_any_line_of_a_read_is_read_whole(what):
         "cache": (["add"],),
         "written": ((EndsAtOnce.functions, {"a": "add"}),),
         "results": (0, 1, 2),
-        "share": (0.5,),
+        "done": ((1, 2),),
     }[what]
 
     def make():
@@ -293,7 +293,7 @@ def test_a_computation_that_ends_at_any_line_of_a_read_is_read_whole(what):
             "cache": lambda: cprof.recording.cached_results["function"].tolist(),
             "written": stream.take,
             "results": lambda: len([*prof.results, *cprof.results]),
-            "share": lambda: prof.session.computations[0].share_done(),
+            "done": lambda: prof.session.computations[0].tasks_done(),
         }[what]
 
         def check(result):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -13,6 +12,8 @@ import pytest
 
 from dask_diag.views.summary_text import FindingText, SummaryParts, text_of
 from dask_diag.views.text import make_summary
+
+from .terminal import in_terminal
 
 ESCAPE = re.compile(r"\x1b\[[\d;]*m")
 PARTS = SummaryParts(
@@ -78,24 +79,9 @@ print_result(make_summary(PARTS))
 
 def printed(columns, **variables):
     """What a terminal of so many columns gets."""
-    ours, theirs = pty.openpty()
-    environment = {"TERM": "xterm", **os.environ, **variables, "COLUMNS": str(columns)}
-    with subprocess.Popen(
-        [sys.executable, "-c", PRINTS], stdout=theirs, env=environment, cwd=ROOT
-    ) as child:
-        os.close(theirs)
-        text = b""
-        while True:
-            try:
-                piece = os.read(ours, 10_000)
-            except OSError:
-                break
-            if not piece:
-                break
-            text += piece
-        assert child.wait() == 0
-    os.close(ours)
-    return text.decode().replace("\r\n", "\n").rstrip("\n")
+    status, text = in_terminal([sys.executable, "-c", PRINTS], columns, cwd=ROOT, **variables)
+    assert status == 0
+    return text.rstrip("\n")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="terminals are made with pty")

@@ -97,6 +97,7 @@ class Computation:
         "aside",
         "called",
         "dependencies",
+        "done_at_end",
         "dsk",
         "exceptional",
         "finished",
@@ -112,7 +113,6 @@ class Computation:
         "probes",
         "remote_workers",
         "rows",
-        "share",
         "span",
         "stacks",
         "start",
@@ -141,7 +141,7 @@ class Computation:
         self.usage_before = Usage.now()
         self.threads = ThreadUsage()
         self.hooks: dict[str, float] = {}
-        self.share = 0.0
+        self.done_at_end = (0, 0)
         self.worker_id: object = None
         self.measurer: object = None
         self.rows: bytearray | bytes = bytearray()
@@ -187,17 +187,16 @@ class Computation:
         """How many tasks have a row."""
         return len(self.rows) // ROW.size
 
-    def share_done(self) -> float:
-        """How many of its tasks the scheduler has finished, from 0 to 1."""
+    def tasks_done(self) -> tuple[int, int]:
+        """How many of its tasks the scheduler has finished, and how many it has."""
         state = self.state
         finished = len(state.get("finished", ()))
         unfinished = sum(
             len(keys)
             for keys in (state.get("ready", ()), state.get("waiting", ()), state.get("running", ()))
         )
-        share = finished / (finished + unfinished) if finished else 0.0
         # Its state is released at the end, and may have been meanwhile.
-        return share if self.finished is None else self.share
+        return (finished, finished + unfinished) if self.finished is None else self.done_at_end
 
     def new_wrapper(self) -> TimedTask:
         """One more wrapper, where none is free."""

@@ -34,7 +34,7 @@ def finish(computation: Computation, failed: bool) -> None:
 
 
 def _publish(computation: Computation, failed: bool) -> None:
-    computation.share = computation.share_done()
+    computation.done_at_end = computation.tasks_done()
     computation.threads.stop()
     usage, stop = computation.usage_before.until_now(), perf_counter()
     worth_listing = stop - computation.start >= WORTH_LISTING_POOLS

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 _LONGEST_WAIT = 10.0
+_LONG = 1.0
+"""Seconds from which on a computation has a progress bar."""
+_BAR = 30
 _FLAGS = {"module": ["-m"], "code": ["-c"], "script": []}
 """The option for each kind of program."""
 
@@ -134,7 +138,7 @@ def run(
     recorder = options.recorder(path)
     live_view = _LiveView(path, live, not no_browser)
     finish = partial(_finish, live_view, recorder, path, report, quiet)
-    _run(runs, recorder, live_view.start, finish)
+    _run(runs, recorder, _progress(quiet), live_view.start, finish)
 
 
 def _kind(module: bool, code: bool) -> str:
@@ -186,6 +190,7 @@ def _check_free(files: Sequence[tuple[str, str | None]], force: bool, program: s
 def _run(
     program: Program,
     recorder: record,
+    progress: AbstractContextManager[object],
     started: Callable[[], None],
     report: Callable[[], None],
 ) -> NoReturn:
@@ -195,7 +200,7 @@ def _run(
     process = os.getpid()
     # Only the program can be interrupted: its recording is closed first.
     with DeferredInterrupts() as interrupts:
-        with recorder:
+        with recorder, progress:
             started()
             error = end_of(program.run, interrupts)
             if error is not None and not isinstance(error, SystemExit):
@@ -211,6 +216,15 @@ def _run(
     if isinstance(error, SystemExit):
         raise error.with_traceback(None)
     sys.exit(0 if error is None else 1)
+
+
+def _progress(quiet: bool) -> AbstractContextManager[object]:
+    """A bar for each long computation, where a terminal shows it in place."""
+    if quiet or sys.stderr is None or not sys.stderr.isatty():
+        return contextlib.nullcontext()
+    from dask_diag.profilers.progress import ProgressBar
+
+    return ProgressBar(minimum=_LONG, width=_BAR, out=sys.stderr)
 
 
 def _finish(

@@ -7,6 +7,7 @@ from time import perf_counter
 from typing import NamedTuple
 
 from dask_diag.capture.cluster.log import ClusterComputation, ClusterLog
+from dask_diag.profilers.bar_line import Bar
 
 __all__ = ["ClusterBars", "ClusterProgress"]
 
@@ -18,20 +19,13 @@ class ClusterProgress(NamedTuple):
     ----------
     number : int
         Which of all computations that were shown.
-    done : float
-        From 0 to 1.
-    elapsed : float
-        Seconds.
-    share : float or None
-        The CPU share of the tasks that are done.
+    bar : Bar
     ending : str or None
         How it ended, empty if all is well; None while it runs.
     """
 
     number: int
-    done: float
-    elapsed: float
-    share: float | None
+    bar: Bar
     ending: str | None
 
 
@@ -78,8 +72,11 @@ def _progress_of(
     stop = now if computation.stop is None else computation.stop
     return ClusterProgress(
         number,
-        min(computation.done / total, 1.0) if total else 0.0,
-        max(stop - computation.start, 0.0),
-        computation.cpu / took if took > 0 else None,
+        Bar(
+            min(computation.done, total),
+            total,
+            max(stop - computation.start, 0.0),
+            computation.cpu / took if took > 0 else None,
+        ),
         ending,
     )

@@ -5,18 +5,19 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from math import isnan
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TextIO
-
-from dask.utils import format_time
+from typing import TYPE_CHECKING, TextIO
 
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.dask_internals import Graph
 from dask_diag.capture.system.own_threads import OwnThread
 from dask_diag.capture.tasks.task_row import ROW
+from dask_diag.profilers.bar_line import Bar, bar_line
 from dask_diag.profilers.cluster_bars import ClusterBars, ClusterProgress
 from dask_diag.profilers.on_clusters import OnClusters
+from dask_diag.profilers.progress_output import ProgressOutput
 from dask_diag.profilers.task_diagnostic import TaskDiagnostic
 from dask_diag.validation import number
 
@@ -106,6 +107,11 @@ class _Running:
         self.share = CpuShare(computation)
         self.shown = _Shown(computation.start)
 
+    def state(self, now: float) -> Bar:
+        """How far it is."""
+        elapsed = now - self.computation.start
+        return Bar(*self.computation.tasks_done(), elapsed, self.share.read())
+
 
 class ProgressBar(OnClusters, TaskDiagnostic):
     """Show how far each computation is, and how much of its tasks' time is CPU time.
@@ -134,8 +140,11 @@ class ProgressBar(OnClusters, TaskDiagnostic):
     for one, whole lines are written, one for each tenth that is done and not more often than `dt`;
     a computation of less than a second has one line.
 
-    The last field shows the CPU share (thread CPU seconds of the tasks that are done, of their wall
-    seconds), which computation it is where there are several, and whether it failed.
+    While a computation runs the line has the tasks that are done and all of them, and the seconds
+    that have passed. From a second and a twentieth of the tasks on it has about how many are left,
+    if tasks take as long as those before. The last field is the CPU share (thread CPU seconds of
+    the tasks that are done, of their wall seconds), then which computation it is where there are
+    several. At its end the line is dask's, with the CPU share, and whether it failed.
 
     On a client of distributed the bar is drawn by the client's own event loop, about twice a second
     and when a computation ends: no thread is started. A computation lasts from when the client
@@ -155,18 +164,12 @@ class ProgressBar(OnClusters, TaskDiagnostic):
         self._width = int(number("width", width, "characters", above=1, or_equal=True))
         least = number("dt", dt, "seconds between updates", above=0, or_equal=True)
         self._dt = max(least, _SHORTEST_UPDATE)
-        if out is not None and not hasattr(out, "write"):
-            raise TypeError(f"out: expected a file open for writing text, found {out!r}")
-        self._out = out
+        self._output = ProgressOutput(out, partial(self._fault, "to write the bar"))
         self._label = " ".join(str(label or "").split())
         self._bars: dict[int, _Running] = {}
         self._count = 0
         self._cluster_bars = ClusterBars()
         self._shown: dict[int, _Shown] = {}
-        # Of what is written last: no lock is taken, and nothing is waited for, while it is held.
-        self._writing = threading.RLock()
-        self._drawn = 0
-        self._displayed: Any = None
         self._timer: _Timer | None = None
         self.last_duration: float = 0
 
@@ -215,9 +218,11 @@ class ProgressBar(OnClusters, TaskDiagnostic):
         if self.last_duration >= self._minimum:
             with self._lock:
                 failed = sys.exc_info()[1] is not None
-                done = bar.computation.share_done() if failed else 1.0
-                line = self._line(bar.name, done, self.last_duration, bar.share.read())
-                self._write(line + (" failed" if failed else ""), final=True)
+                done, total = bar.computation.tasks_done()
+                done, total = (done, total) if failed else (total or 1, total or 1)
+                state = Bar(done, total, self.last_duration, bar.share.read())
+                line = self._line(bar.name, state, has_ended=True)
+                self._output.write(line + (" failed" if failed else ""), final=True)
 
     def _redraw(self) -> None:
         with self._lock:
@@ -228,27 +233,24 @@ class ProgressBar(OnClusters, TaskDiagnostic):
         if not bars:
             return
         bar, now = bars[0], perf_counter()
-        if self._in_place():
+        if self._output.is_in_place():
             if now - bar.computation.start > self._minimum:
                 more = f" +{len(bars) - 1} more" if len(bars) > 1 else ""
-                done, elapsed = bar.computation.share_done(), now - bar.computation.start
-                self._write(self._line(bar.name, done, elapsed, bar.share.read()) + more)
+                self._output.write(self._line(bar.name, bar.state(now)) + more)
             return
         for bar in bars:
-            elapsed = now - bar.computation.start
-            done = bar.computation.share_done()
-            if self._is_due(bar.shown, done, elapsed):
-                line = self._line(bar.name, done, elapsed, bar.share.read())
-                self._write(line, final=True)
+            state = bar.state(now)
+            if self._is_due(bar.shown, state):
+                self._output.write(self._line(bar.name, state), final=True)
 
-    def _is_due(self, shown: _Shown, done: float, elapsed: float) -> bool:
+    def _is_due(self, shown: _Shown, bar: Bar) -> bool:
         """Whether another whole line is to be written."""
-        tenths, now = int(done * _LINES_IN_A_FILE), perf_counter()
+        tenths, now = int(bar.part * _LINES_IN_A_FILE), perf_counter()
         is_due = (
             tenths > shown.tenths
             and now - shown.at >= self._dt
-            and done < 1
-            and elapsed > max(self._minimum, _SECONDS_WITHOUT_LINES)
+            and bar.part < 1
+            and bar.elapsed > max(self._minimum, _SECONDS_WITHOUT_LINES)
         )
         if is_due:
             shown.tenths, shown.at = tenths, now
@@ -264,76 +266,25 @@ class ProgressBar(OnClusters, TaskDiagnostic):
         for each in progress:
             if each.ending is not None:
                 self._shown.pop(each.number, None)
-                self.last_duration = each.elapsed
-                if each.elapsed >= self._minimum:
-                    self._write(f"{self._cluster_line(each)} {each.ending}".rstrip(), final=True)
-        if self._in_place():
+                self.last_duration = each.bar.elapsed
+                if each.bar.elapsed >= self._minimum:
+                    line = f"{self._cluster_line(each)} {each.ending}".rstrip()
+                    self._output.write(line, final=True)
+        if self._output.is_in_place():
             more = f" +{len(running) - 1} more" if len(running) > 1 else ""
-            if running and running[0].elapsed > self._minimum:
-                self._write(self._cluster_line(running[0]) + more)
+            if running and running[0].bar.elapsed > self._minimum:
+                self._output.write(self._cluster_line(running[0]) + more)
             return
         for each in running:
-            shown = self._shown.setdefault(each.number, _Shown(perf_counter() - each.elapsed))
-            if self._is_due(shown, each.done, each.elapsed):
-                self._write(self._cluster_line(each), final=True)
+            shown = self._shown.setdefault(each.number, _Shown(perf_counter() - each.bar.elapsed))
+            if self._is_due(shown, each.bar):
+                self._output.write(self._cluster_line(each), final=True)
 
     def _cluster_line(self, progress: ClusterProgress) -> str:
         is_one = progress.number == 1 and not self._registered
         name = "" if is_one else f"computation {progress.number}"
-        return self._line(name, progress.done, progress.elapsed, progress.share)
+        return self._line(name, progress.bar, progress.ending is not None)
 
-    def _line(self, name: str, done: float, elapsed: float, share: float | None) -> str:
-        cpu = f" ({share:.0%} cpu)" if share is not None else ""
-        before = f"{self._label} " if self._label else ""
-        after = f" {name}" if name else ""
-        filled = "#" * int(self._width * done)
-        return (
-            f"{before}[{filled:<{self._width}}] | {int(100 * done)}% Completed | "
-            f"{format_time(elapsed)}{cpu}{after}"
-        )
-
-    def _stream(self) -> TextIO | None:
-        return sys.stdout if self._out is None else self._out
-
-    def _in_notebook(self) -> bool:
-        return type(self._stream()).__module__.startswith("ipykernel")
-
-    def _in_place(self) -> bool:
-        """Whether a line can be drawn over: on a terminal, and in a notebook."""
-        if self._in_notebook():
-            return True
-        stream = self._stream()
-        try:
-            return bool(stream is not None and stream.isatty())
-        except Exception:
-            return False
-
-    def _write(self, line: str, final: bool = False) -> None:
-        stream = self._stream()
-        if stream is None:
-            return
-        try:
-            with self._writing:
-                if self._in_notebook():
-                    self._display(line, final)
-                    return
-                if self._in_place():
-                    line, self._drawn = f"\r{line:<{self._drawn}}", len(line)
-                if final:
-                    line, self._drawn = line + "\n", 0
-                stream.write(line)
-                stream.flush()
-        except Exception as error:
-            self._fault("to write the bar", error)
-
-    def _display(self, line: str, final: bool) -> None:
-        """Show the line as a cell's output, and replace it from then on: also in the saved file."""
-        from IPython.display import display
-
-        data = {"text/plain": line}
-        if self._displayed is None:
-            self._displayed = display(data, raw=True, display_id=True)
-        else:
-            self._displayed.update(data, raw=True)
-        if final:
-            self._displayed = None
+    def _line(self, name: str, bar: Bar, has_ended: bool = False) -> str:
+        line = bar_line(bar, self._width, has_ended)
+        return " ".join(filter(None, (self._label, line, name)))

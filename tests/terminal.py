@@ -1,0 +1,25 @@
+"""Commands in a terminal, of which all that they write is read."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+
+
+def in_terminal(command, columns=80, cwd=None, **variables):
+    """The exit status of a command, and what it wrote on a terminal of so many columns."""
+    ours, theirs = pty.openpty()
+    environment = {"TERM": "xterm", **os.environ, **variables, "COLUMNS": str(columns)}
+    streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    pieces = []
+    with subprocess.Popen(command, env=environment, cwd=cwd, **streams) as child:
+        os.close(theirs)
+        try:
+            while piece := os.read(ours, 10_000):
+                pieces.append(piece)
+        except OSError:
+            # The command has ended, and nobody else has the terminal.
+            pass
+    os.close(ours)
+    return child.returncode, b"".join(pieces).decode().replace("\r\n", "\n")

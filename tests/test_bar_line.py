@@ -1,0 +1,33 @@
+"""The line of a progress bar."""
+
+from __future__ import annotations
+
+import pytest
+
+from dask_diag.profilers.bar_line import Bar, bar_line
+
+
+@pytest.mark.parametrize(
+    ("bar", "line"),
+    [
+        (Bar(16, 40, 1.0, 0.74), "[####      ] 40% | 16/40 | 1.00 s, about 1.50 s left | 74% CPU"),
+        (Bar(0, 40, 5.0, None), "[          ] 0% | 0/40 | 5.00 s"),
+        # A twentieth, and a second, are the least that something is said from.
+        (Bar(49, 1000, 9.0, 0.5), "[          ] 4% | 49/1,000 | 9.00 s | 50% CPU"),
+        (
+            Bar(50, 1000, 1.0, 0.5),
+            "[          ] 5% | 50/1,000 | 1.00 s, about 19.0 s left | 50% CPU",
+        ),
+        (Bar(20, 40, 0.99, 0.5), "[#####     ] 50% | 20/40 | 990 ms | 50% CPU"),
+        (Bar(40, 40, 2.0, 1.0), "[##########] 100% | 40/40 | 2.00 s | 100% CPU"),
+    ],
+)
+def test_while_it_runs(bar, line):
+    assert bar_line(bar, 10, has_ended=False) == line
+
+
+def test_at_its_end_it_is_dasks():
+    line = bar_line(Bar(40, 40, 3.43, 0.74), 10, has_ended=True)
+    drawn, percent, seconds = line.split(" | ")
+    assert (drawn, percent) == ("[##########]", "100% Completed")
+    assert seconds.endswith("s (74% cpu)")
