@@ -8,7 +8,7 @@ spread over the computation is not known, so they follow what remains.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -183,14 +183,21 @@ def _totals(recording: Recording) -> Iterator[tuple[str, dict[str, float]]]:
     sums = sums_by(tasks.computation, np.nan_to_num(tasks.thread_cpu)).tolist()
     cpu_of_tasks = dict(zip(tasks.computation.values, sums, strict=True))
     rows_of = rows_by(threads.computation)
-    for computation in recording.computations.to_dicts():
-        name, scheduler = computation["computation"], computation["scheduler"]
+    computations = recording.computations
+    names, schedulers = computations.computation.tolist(), computations.scheduler.tolist()
+    of_schedulers = np.nan_to_num(computations.scheduler_cpu).tolist()
+    of_processes = np.nan_to_num(computations.process_cpu).tolist()
+    for row, (name, scheduler) in enumerate(zip(names, schedulers, strict=True)):
         is_here = scheduler in ("threads", "synchronous")
         in_tasks = cpu_of_tasks.get(name, 0.0) if is_here else 0.0
         if name in rows_of:
             yield scheduler, _of_threads(threads.rows(rows_of[name]), in_tasks)
-        else:
-            yield scheduler, _of_process(computation, in_tasks)
+            continue
+        # Of threads that are not known one by one: the scheduler's, and all others.
+        scheduling = of_schedulers[row] - (in_tasks if scheduler == "synchronous" else 0.0)
+        scheduling = max(0.0, scheduling)
+        others = max(0.0, of_processes[row] - in_tasks - scheduling)
+        yield scheduler, {SCHEDULER: scheduling, THREADS: others}
 
 
 def _of_threads(threads: Threads, cpu_of_tasks: float) -> dict[str, float]:
@@ -202,14 +209,3 @@ def _of_threads(threads: Threads, cpu_of_tasks: float) -> dict[str, float]:
             cpu_of_tasks, used = cpu_of_tasks - in_tasks, used - in_tasks
         seconds[layer] = seconds.get(layer, 0.0) + used
     return seconds
-
-
-def _of_process(computation: dict[str, Any], cpu_of_tasks: float) -> dict[str, float]:
-    """Of threads that are not known one by one: the scheduler's, and all others."""
-    scheduler, process = (
-        float(np.nan_to_num(computation[name])) for name in ("scheduler_cpu", "process_cpu")
-    )
-    if computation["scheduler"] == "synchronous":
-        scheduler -= cpu_of_tasks
-    scheduler = max(0.0, scheduler)
-    return {SCHEDULER: scheduler, THREADS: max(0.0, process - cpu_of_tasks - scheduler)}
