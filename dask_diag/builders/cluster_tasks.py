@@ -37,7 +37,7 @@ def tasks_of(batch: Batch, log: ClusterLog, lanes: Lanes) -> Table:
     threads = runs["thread"].astype(np.int64)
     idents, thread_codes = distinct_of(threads)
     times = _times_of(runs, log, workers, codes)
-    errors = {row: error for row, (error, _, _) in batch.details.items() if error}
+    errors = {row: each.error for row, each in batch.details.items() if each.error}
     ids = np.frombuffer(batch.ids, np.int64).tolist()
     computations, spans = _of_computations(runs["computation"], log)
     outcomes = runs["outcome"]
@@ -110,7 +110,7 @@ def _with_spans_of_tasks(spans: Categorical, ids: Sequence[int], batch: Batch) -
     if not batch.details:
         return spans
     usual = dict(zip(ids, spans.tolist(), strict=True))
-    others = {row: span for row, (_, _, span) in batch.details.items()}
+    others = {row: each.span for row, each in batch.details.items()}
     return Categorical.of({**usual, **others}.values())
 
 
