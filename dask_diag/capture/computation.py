@@ -24,6 +24,7 @@ from dask_diag.capture.span import current_span
 from dask_diag.capture.system.thread_usage import ThreadUsage
 from dask_diag.capture.system.usage import Usage
 from dask_diag.capture.tasks.dependencies import Dependencies
+from dask_diag.capture.tasks.failure import NO_FAILURE
 from dask_diag.capture.tasks.in_flight import InFlight, in_flight_of, outcome_of
 from dask_diag.capture.tasks.keys import function_of, keys_since
 from dask_diag.capture.tasks.planned import PlannedTasks
@@ -237,7 +238,7 @@ class Computation:
             return None
         if wrapper.error:
             self.exceptional[self.done] = outcome_of(wrapper)
-            wrapper.error = ""
+            wrapper.error, wrapper.failure = "", NO_FAILURE
         if wrapper.start is None:
             wrapper.cpu = _NAN
             wrapper.start = wrapper.stop = _NAN

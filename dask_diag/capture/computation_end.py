@@ -12,6 +12,7 @@ from dask_diag.capture.dask_internals import scheduler_locals
 from dask_diag.capture.running import stop_running
 from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.system.usage import thread_pools
+from dask_diag.capture.tasks.failure import failure_of
 from dask_diag.capture.tasks.keys import Keys
 from dask_diag.capture.tasks.planned import count_functions, tasks_not_submitted
 from dask_diag.capture.tasks.remote_task import take_measurement
@@ -69,6 +70,9 @@ def _failure_of(computation: Computation) -> str:
         wrapper.error = name
         if measurement:
             wrapper.receive(measurement)
+        elif error is not None:
+            # As where its result could not be pickled.
+            wrapper.failure = failure_of(error)
     return name
 
 

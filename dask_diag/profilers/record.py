@@ -155,7 +155,12 @@ class record(ProfilerGroup):  # noqa: N801
         cache, sampling = self.cache, self.stacks
         tasks = IncrementalTasks(self.tasks.session, lambda: self.tasks.clusters.logs)
         results = IncrementalCachedResults(cache.cached_results, tasks.columns_of_keys)
-        stacks = IncrementalStacks(sampling.session, sampling.stacks, lambda: sampling.is_active)
+        stacks = IncrementalStacks(
+            sampling.session,
+            sampling.stacks,
+            lambda: sampling.is_active,
+            lambda: sampling.clusters.logs,
+        )
         return ChunkBuilder(
             [profiler.session for profiler in self.profilers],
             [

@@ -96,6 +96,12 @@ class Tasks(Schema):
     span = column.category("The span it was annotated with, else its computation's.")
     outcome = column.category("`ok`, `failed`, `unfinished`, `cancelled` or `rescheduled`.")
     error = column.category("The exception's type; empty if there was none.")
+    error_message = column.category(
+        "What it says, cut, and without what looks like a secret; empty on a cluster."
+    )
+    error_location = column.category(
+        "File, line and function of the program's innermost line; empty on a cluster."
+    )
     attempt = column.integer("1 for its first run, 2 for the second, …; each run is a row.")
     host = column.category("The host that ran it; empty if not known.")
     nbytes = column.number("bytes", "The size of its result, if measured in bytes; else NaN.")
