@@ -8,6 +8,7 @@ import numpy as np
 
 from dask_diag.builders.clocks import to_other_clock
 from dask_diag.builders.cluster_workers import Lanes, readings_of, worker_labels
+from dask_diag.builders.constants import constant
 from dask_diag.builders.keys import keys_columns
 from dask_diag.capture.cluster.formats import OUTCOMES, RUN_FIELDS
 from dask_diag.capture.cluster.log import Batch, ClusterLog
@@ -52,6 +53,7 @@ def tasks_of(batch: Batch, log: ClusterLog, lanes: Lanes) -> Table:
         "span": _with_spans_of_tasks(spans, ids, batch),
         "outcome": Categorical(outcomes, OUTCOMES),
         "error": Categorical.of([errors.get(row, "") for row in ids]),
+        **{name: constant("", len(ids)) for name in ("error_message", "error_location")},
         "attempt": runs["attempt"].astype(np.int64),
         "host": Categorical(codes, hosts),
         "nbytes": np.where(ok, runs["nbytes"], np.nan),

@@ -165,7 +165,7 @@ class SamplingProfiler(OnClusters, TaskDiagnostic):
         key: object = None,
         root: str | None = None,
     ) -> Summary:
-        """The ten hottest lines, with their self time and with what they called.
+        """The ten lines that computed longest, and the three that waited longest.
 
         Parameters
         ----------

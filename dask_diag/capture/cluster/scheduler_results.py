@@ -1,0 +1,54 @@
+"""What the scheduler's side of capture learns of results in distributed memory.
+
+This module is shipped: see `scheduler_plugin`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from time import perf_counter
+
+from dask_diag.capture.cluster.formats import RESULT
+from dask_diag.capture.cluster.scheduler_computations import ComputationCollector
+from dask_diag.capture.cluster.scheduler_records import ACTIVE, BYTES_PER_KEY, Session, Task
+
+__all__ = ["ResultCollector"]
+
+
+class ResultCollector(ComputationCollector):
+    """Collects for how long results were in memory, by client."""
+
+    def _moved(self, key: Hashable, task: Task, was: bool, finish: str, now: float) -> None:
+        """A result may have come or gone, and the task may be to be run, as it was or not."""
+        if self.records_results:
+            self._result_came_or_went(key, task, finish)
+        if was is not (finish in ACTIVE):
+            self._count(task, finish, now)
+
+    def _result_came_or_went(self, key: Hashable, task: Task, finish: str) -> None:
+        now = perf_counter()
+        if finish == "memory":
+            task.cached = float(self.scheduler.tasks[key].get_nbytes()), now
+        elif task.cached is not None:
+            for session in task.computation.sessions:
+                self._record_result(session, key, task, now)
+            task.cached = None
+
+    def _record_result(self, session: Session, key: Hashable, task: Task, stop: float) -> None:
+        """A result was in distributed memory from when it came to `stop`."""
+        if not session.wants.get("results") or task.cached is None:
+            return
+        if not session.has_room(RESULT.size + BYTES_PER_KEY):
+            session.dropped += 1
+            return
+        nbytes, start = task.cached
+        session.result_keys.append(key)
+        start = max(start, session.start)
+        session.results += RESULT.pack(task.computation.number, nbytes, start, stop)
+
+    def _record_results(self, session: Session) -> None:
+        """The results that are there until now."""
+        now = perf_counter()
+        for key, task in self.tasks.items():
+            if task.cached is not None and session in task.computation.sessions:
+                self._record_result(session, key, task, now)
