@@ -86,6 +86,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.simulate
 	$(BIN)/python -m benchmarks.real
 	$(BIN)/python -m benchmarks.live
+	$(BIN)/python -m benchmarks.cluster
 
 docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html

@@ -562,3 +562,47 @@ def test_adaptive_clusters():
     assert len(prof.recording.workers) > 1
     assert prof.recording.tasks.outcome.tolist().count("ok") == 40
     assert_adds_up(prof.recording)
+
+
+def test_adaptive_clusters_grow_and_shrink():
+    with cluster(workers=1) as client, Profiler() as prof:
+        client.cluster.adapt(
+            minimum=1, maximum=3, interval="20ms", target_duration="50ms", wait_count=2
+        )
+        client.gather(client.map(time.sleep, [0.05 + n / 1e6 for n in range(60)]))
+        deadline = time.monotonic() + 20
+        # One task at a time needs one worker.
+        while len(client.scheduler_info()["workers"]) > 1 and time.monotonic() < deadline:
+            client.submit(time.sleep, 0.02, pure=False).result()
+    workers = prof.recording.workers.to_dicts()
+    there = [row for row in workers if row["left"] != row["left"]]
+    assert len(workers) >= 3
+    assert len(there) == 1
+    # At some time there were three.
+    joined = sorted(row["joined"] for row in workers)
+    assert sum(row["left"] != row["left"] or row["left"] > joined[2] for row in workers[:3]) == 3
+    assert_adds_up(prof.recording)
+
+
+def test_seconds_are_those_that_distributed_has_of_a_span_where_it_is_right():
+    """That is of tasks on threads that meter nothing and return nothing large."""
+    with cluster(workers=2) as client:
+        spans = client.cluster.scheduler.extensions["spans"]
+        with Profiler() as prof, distributed_span("compared"):
+            client.gather(client.map(spin, [0.2 + n / 1e6 for n in range(4)]))
+            client.gather(client.map(time.sleep, [0.2 + n / 1e6 for n in range(4)]))
+        (found,) = (span for span in spans.spans.values() if span.name == ("compared",))
+
+        for worker in client.cluster.workers.values():
+            client.sync(worker.heartbeat)
+        theirs = {
+            activity: sum(
+                value
+                for (context, *_, label, unit), value in found.cumulative_worker_metrics.items()
+                if (context, label, unit) == ("execute", activity, "seconds")
+            )
+            for activity in ("thread-cpu", "thread-noncpu")
+        }
+    ours = seconds_by_activity(prof.recording)
+    assert ours["thread-cpu"] == pytest.approx(theirs["thread-cpu"], rel=0.01)
+    assert sum(ours[name] for name in theirs) == pytest.approx(sum(theirs.values()), rel=0.01)

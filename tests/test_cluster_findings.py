@@ -247,3 +247,21 @@ def test_time_of_spilling_is_not_that_of_the_scheduler():
         "overhead": 2.0,
         "spill": 2.0,
     }
+
+
+def test_a_chain_costs_no_more_than_the_cpus_of_the_hosts_leave():
+    """Two chained tasks of 5 s of CPU on 4 threads: with one CPU nothing is faster."""
+    tasks = [("a/0", 0.0, 0.0, 5.0, 5.0), ("b/0", 5.0, 5.0, 10.0, 10.0)]
+    made = addressed(
+        recording(
+            tasks,
+            [("a", 2, 0.0, NAN), ("b", 2, 0.0, NAN)],
+            dependencies={"task": [1], "depends_on": [0]},
+        ),
+        host=["one", "one"],
+    )
+    made = with_columns(made, "tasks", thread_cpu=[5.0, 5.0], thread_noncpu=[0.0, 0.0])
+    for cpus, lost in ((0, 7.5), (4, 7.5), (2, 5.0), (1, None)):
+        known = with_columns(made, "workers", cpus=np.array([cpus, cpus]))
+        finding = found(known).get("serial-chain")
+        assert (finding and finding.seconds_lost) == (lost and pytest.approx(lost))

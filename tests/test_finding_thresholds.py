@@ -192,6 +192,24 @@ def test_processes_are_not_advised_where_data_or_their_start_takes_longer(count,
     assert "release" in advice
 
 
+@pytest.mark.parametrize(("size", "is_advised"), [(1000.0, True), (100 * MB, False)])
+def test_sizes_of_results_that_tasks_have_are_used(size, is_advised):
+    recording = tasks_that_hold_the_gil()
+    columns = {name: recording.tasks[name] for name in recording.tasks.columns}
+    sized = filled_table("tasks", {**columns, "nbytes": [size] * len(recording.tasks)})
+    advice = found(replace(recording, tasks=sized))["gil-bound"].advice
+    assert ("scheduler='processes', predicted to save" in advice) == is_advised
+    assert ("worker processes do not help" in advice) != is_advised
+
+
+def test_sizes_of_few_results_are_not_enough():
+    recording = tasks_that_hold_the_gil()
+    columns = {name: recording.tasks[name] for name in recording.tasks.columns}
+    some = np.where(np.arange(len(recording.tasks)) < 30, 1000.0, np.nan)
+    sized = replace(recording, tasks=filled_table("tasks", {**columns, "nbytes": some}))
+    assert "CacheProfiler" in found(sized)["gil-bound"].advice
+
+
 def test_where_result_sizes_are_not_known_advice_says_how_much_may_pass():
     advice = found(tasks_that_hold_the_gil())["gil-bound"].advice
     assert "scheduler='processes' if tasks pass each other less than" in advice
@@ -366,6 +384,22 @@ def test_larger_chunks_are_not_advised_where_few_tasks_are_independent():
     assert "no remedy is known: no more than 1 task of a function at a time" in finding.advice
     assert finding.kind == "at most"
     assert finding.seconds_lost == pytest.approx(75 * step)
+
+
+# The overhead is 30% of the time; if others had the CPU for 60% of what tasks needed, 15% are left.
+@pytest.mark.parametrize(("others", "is_found"), [(0.0, True), (0.5, True), (0.8, False)])
+def test_overhead_in_which_other_programs_had_the_cpu_does_not_count(others, is_found):
+    recording = tasks_with_overhead(100, 0.007, 0.003)
+    tasks = {name: recording.tasks[name] for name in recording.tasks.columns}
+    took = recording.tasks.stop - recording.tasks.start
+    tasks |= {"thread_cpu": took * (1 - others), "thread_noncpu": took * others}
+    columns = {name: recording.computations[name] for name in recording.computations.columns}
+    shared = replace(
+        recording,
+        tasks=filled_table("tasks", tasks),
+        computations=filled_table("computations", {**columns, "others_cpu": [1.0 * others]}),
+    )
+    assert ("tasks-too-small" in found(with_waits(shared, "cpu-wait"))) == is_found
 
 
 def test_the_advised_size_leaves_a_twentieth_of_overhead():
@@ -715,6 +749,8 @@ def test_thread_oversubscription(arguments, severity):
         assert finding.seconds_lost == pytest.approx(arguments.get("waited", 0.12))
         assert "OPENBLAS_NUM_THREADS=1" in finding.advice
         assert ("find out which library" in finding.advice) == (arguments.get("name") == "")
+        is_known = arguments.get("name") != "" and arguments.get("activity", "") is not None
+        assert finding.kind == ("about" if is_known else "at most")
 
 
 def test_thread_oversubscription_needs_cpu_time_of_the_pool():

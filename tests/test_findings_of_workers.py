@@ -209,6 +209,58 @@ def test_chunks_too_large(rest, is_found):
         assert finding.where.intervals == ((0.0, 1.0),)
 
 
+def in_a_loop(steps, computations=5):
+    """Computations one after the other, each of a chain of tasks of these seconds."""
+    names = [f"c{n}" for n in range(computations)]
+    lasts = sum(steps)
+    tasks = [
+        Task(
+            n * lasts + sum(steps[:step]),
+            n * lasts + sum(steps[: step + 1]),
+            function=f"step-{step}",
+            depends_on=(n * len(steps) + step - 1,) if step else (),
+        )
+        for n in range(computations)
+        for step in range(len(steps))
+    ]
+    recording = run(tasks)
+    one = {
+        name: recording.computations[name].tolist()[0] for name in recording.computations.columns
+    }
+    rows = {name: [value] * computations for name, value in one.items()}
+    rows |= {
+        "computation": names,
+        "start": [n * lasts for n in range(computations)],
+        "stop": [(n + 1) * lasts for n in range(computations)],
+    }
+    columns = {name: recording.tasks[name] for name in recording.tasks.columns}
+    columns["computation"] = [name for name in names for _ in steps]
+    return replace(
+        recording,
+        computations=filled_table("computations", rows),
+        tasks=filled_table("tasks", columns),
+    )
+
+
+@pytest.mark.parametrize(
+    ("steps", "code"),
+    [
+        ([0.1, 0.9], "chunks-too-large"),
+        ([0.3, 0.7], "chunks-too-large"),
+        ([0.3, 0.4, 0.3], "serial-chain"),
+    ],
+)
+def test_results_that_are_computed_one_by_one_are_to_be_computed_together(steps, code):
+    codes = {"chunks-too-large", "serial-chain"}
+    several = found(in_a_loop(steps))
+    assert codes & set(several) == {code}
+    assert several[code].seconds_lost == pytest.approx(2.5)
+    assert several[code].advice.startswith("compute results that do not depend on each other")
+    single = found(in_a_loop(steps, computations=1))
+    assert codes & set(single) == {code}
+    assert "dask.compute" not in single[code].advice
+
+
 def test_more_workers_than_cpus_do_not_compute_more():
     finding = found(run([Task(0, 1)], workers=8))["chunks-too-large"]
     assert finding.seconds_lost == pytest.approx(0.5)

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from dask_diag import Recording, report, save, simulate, what_if
+from dask_diag import DiagnosticError, Recording, report, save, simulate, what_if
+from dask_diag.columns import Categorical
 from dask_diag.views.report import predictions
 from dask_diag.views.what_if import what_if_summary
 
@@ -92,6 +93,22 @@ def test_what_can_gain_less_than_a_hundredth_is_not_tried(seconds, is_tried):
     dsk = {("long", 0): (first,), ("short", 0): (first,)}
     table = what_if(run_virtually(dsk, {("long", 0): 10 - seconds, ("short", 0): seconds}, 1))
     assert (("function", "short") in predicted(table)) == is_tried
+
+
+def test_what_ran_on_a_cluster_is_refused(recording, tmp_path):
+    columns = {name: recording.computations[name] for name in recording.computations.columns}
+    columns["scheduler"] = Categorical.of(["distributed"])
+    on_cluster = replace(recording, computations=type(recording.computations)(columns))
+    for predict in (what_if, simulate):
+        with pytest.raises(DiagnosticError, match="recorded on a cluster"):
+            predict(on_cluster)
+    path = tmp_path / "run.diag"
+    save(on_cluster, path)
+    done = run_command("what-if", str(path))
+    assert done.returncode == 2
+    assert "recorded on a cluster" in done.stderr
+    page = report(on_cluster, tmp_path / "run.html").read_text(encoding="utf-8")
+    assert "Not simulated: the simulator knows dask" in page
 
 
 def test_nothing_was_computed():

@@ -16,7 +16,7 @@ from dask_diag.analysis.activities import cells, seconds_by_activity
 from dask_diag.analysis.cpu_accounting import cpu_of_scheduler, cpu_outside_tasks
 from dask_diag.analysis.critical_path import CriticalPath, critical_path
 from dask_diag.analysis.functions import by_function
-from dask_diag.analysis.grouping import counts_by
+from dask_diag.analysis.grouping import counts_by, rows_by
 from dask_diag.analysis.memory import memory_usage
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.phases import phases
@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Analysis"]
 
-MOST_SIMULATED = 300_000
-"""Tasks up to which findings are simulated: each simulation of so many takes about a second."""
+MOST_SIMULATED = 4_000_000
+"""Tasks of all simulations for findings together, which take some ten seconds. Where a recording
+has too many for another one, a finding has no more than an upper bound."""
 
 
 class Analysis:
@@ -104,18 +105,25 @@ class Analysis:
         """How many seconds shorter the program is with a change, by the simulator.
 
         Both walls are simulated, so what the simulator misses is missing in both. NaN if this
-        cannot be simulated: a cluster ran tasks, dependencies are damaged, there are more than
-        `MOST_SIMULATED` tasks, or the sizes of results are not known for processes. The arguments
+        cannot be simulated: a cluster ran tasks, dependencies are damaged, `MOST_SIMULATED` tasks
+        have been simulated, or the sizes of results are not known for processes. The arguments
         are those of `simulate`.
         """
         # The simulator knows one pool of workers, and not what a cluster sends where.
-        if self.on_cluster or len(self.recording.tasks) > MOST_SIMULATED:
+        if self.on_cluster or not self._may_simulate():
             return math.nan
         try:
-            changed = self.simulator.simulate(**changes)
-            return self.simulator.simulate().seconds - changed.seconds
+            recorded = self.simulator.simulate()
+            if not self._may_simulate(**changes):
+                return math.nan
+            return recorded.seconds - self.simulator.simulate(**changes).seconds
         except DiagnosticError:
             return math.nan
+
+    def _may_simulate(self, **changes: Unpack[Changes]) -> bool:
+        """Whether it takes no more than seconds. What was simulated before takes no time."""
+        tasks = self.simulator.facts.tasks_replayed + len(self.recording.tasks)
+        return tasks <= MOST_SIMULATED or self.simulator.is_simulated(**changes)
 
     @cached_property
     def chunks(self) -> tuple[int, int]:
@@ -265,8 +273,15 @@ class Analysis:
 
     @cached_property
     def cpus_for_tasks(self) -> float:
-        """CPUs that tasks could use; infinite on a cluster, of which they are not known."""
-        return math.inf if self.on_cluster else self.cpus
+        """CPUs that tasks could use; infinite on a cluster of which they are not known."""
+        if not self.on_cluster:
+            return self.cpus
+        workers = self.recording.workers
+        workers = workers.rows(~workers.address.where(""))
+        # Workers of a host share its CPUs.
+        hosts = rows_by(workers.host)
+        cpus = [int(workers.cpus[rows].max()) for rows in hosts.values()]
+        return float(sum(cpus)) if cpus and min(cpus) > 0 else math.inf
 
     def _seconds_with_more_than(self, tasks: int) -> float:
         return sum(float(np.diff(o.times)[o.busy > tasks].sum()) for o in self.occupancies)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.simulation import Changes, Simulator
+from dask_diag.analysis.simulation import Changes, Simulator, expect_local_schedulers
 from dask_diag.columns import Categorical
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
@@ -57,10 +57,16 @@ def what_if(recording: Recording, workers: Iterable[int] = ()) -> Table:
     --------
     simulate : The prediction of one row.
 
+    Raises
+    ------
+    DiagnosticError
+        If a cluster ran computations: that cannot be simulated.
+
     Notes
     -----
     Changes do not add up: two that each gain a second need not gain two.
     """
+    expect_local_schedulers(recording)
     return predictions(Simulator(recording), workers)
 
 

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-__all__ = ["FIND_OUT", "WORTH_GAINING"]
+__all__ = ["FIND_OUT", "WORTH_GAINING", "together"]
 
 FIND_OUT = "record what tasks wait for with Profiler(waits=True) (dask-diag run --waits)"
 WORTH_GAINING = 0.1
 """Least share of the wall time of all computations that a remedy is predicted to gain."""
+
+
+def together(computations: int) -> str:
+    """How an advice starts if there were several computations."""
+    if computations < 2:
+        return ""
+    return (
+        "compute results that do not depend on each other together, dask.compute(a, b), so that "
+        "their tasks run at once; "
+    )

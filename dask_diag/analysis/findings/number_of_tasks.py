@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.findings.advice import together
 from dask_diag.analysis.findings.finding import ABOUT, AT_MOST, Finding, severity_of_share
 from dask_diag.analysis.findings.function_names import in_words
 from dask_diag.analysis.findings.scheduling import serial_chain
@@ -84,7 +85,8 @@ def chunks_too_large(analysis: Analysis) -> Finding | None:
     large = np.zeros(len(analysis.task_seconds), bool)
     for occupancy in analysis.occupancies:
         of_work = _tasks_with_the_work(analysis, occupancy)
-        if occupancy.workers < 2 or not 0 < of_work.sum() < occupancy.workers:
+        at_once = _at_once(analysis, occupancy, of_work)
+        if occupancy.workers < 2 or not 0 < at_once < occupancy.workers:
             continue
         seconds_of_tasks = analysis.task_seconds[occupancy.tasks.rows]
         cpu = np.nansum(analysis.recording.tasks.thread_cpu[occupancy.tasks.rows])
@@ -106,10 +108,21 @@ def chunks_too_large(analysis: Analysis) -> Finding | None:
         f"{percent(MOST_OF_WORK)} or more of the work of a computation with {most_workers} "
         "workers: the others were idle. Longest: "
         f"{seconds(float(analysis.task_seconds[large].max()))}",
-        "make chunks smaller, so that there are several tasks for each worker",
+        f"{together(len(analysis.recording.computations))}make chunks smaller, so that there are "
+        "several tasks for each worker",
         kind=AT_MOST,
         where=where,
     )
+
+
+def _at_once(analysis: Analysis, occupancy: Occupancy, of_work: BoolArray) -> int:
+    """How many of these tasks might run at once: those that wait for none of the others."""
+    dependencies = analysis.recording.dependencies
+    are_work = np.zeros(len(analysis.task_seconds), bool)
+    are_work[occupancy.tasks.rows[of_work]] = True
+    waiting = dependencies.task[are_work[dependencies.depends_on]]
+    are_work[waiting] = False
+    return int(are_work.sum())
 
 
 def _tasks_with_the_work(analysis: Analysis, occupancy: Occupancy) -> BoolArray:

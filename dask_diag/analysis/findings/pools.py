@@ -62,8 +62,7 @@ def thread_oversubscription(analysis: Analysis) -> Finding | None:
         return None
     for_threads = f"; {seconds(locked)} for these threads or for locks" if locked else ""
     share = (waits.pools + locked) / analysis.in_tasks
-    # What the pools' threads computed, the tasks' threads compute without them.
-    saved, _ = seconds_saved_without(analysis, waits.pools, waits.waited, idle_pools=True)
+    saved, kind = seconds_saved_without(analysis, waits.pools, waits.waited, idle_pools=True)
     saved += _saved_without_locks(analysis, waits, used)
     libraries = sorted(pool.name for pool in pools if pool.name)
     called = in_words(libraries) or "a native library whose name is not known"
@@ -76,7 +75,8 @@ def thread_oversubscription(analysis: Analysis) -> Finding | None:
         f"threads {seconds(analysis.cpu_in_tasks)}; tasks {waited}"
         f"{_shared(waits)}{for_threads}",
         _advice(libraries),
-        kind=AT_MOST,
+        # Threads of a library that is not known may do something else.
+        kind=kind if libraries else AT_MOST,
         where=where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.CPU_WAIT)),
     )
 

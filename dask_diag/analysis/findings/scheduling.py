@@ -6,6 +6,7 @@ import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.critical_path import CriticalPath
+from dask_diag.analysis.findings.advice import together
 from dask_diag.analysis.findings.finding import AT_MOST, MEASURED, Finding, severity_of_share
 from dask_diag.analysis.findings.function_names import MOST_NAMED, in_words
 from dask_diag.analysis.findings.where import during, where_of_tasks
@@ -44,18 +45,20 @@ def serial_chain(analysis: Analysis) -> Finding | None:
     # However it is divided, the work needs its CPU seconds.
     lost = min(lost, analysis.wall - analysis.cpu_in_tasks / analysis.cpus_for_tasks)
     share = lost / analysis.wall
-    if share < WORTH_REPORTING or _one_task_is_most(path):
+    if share < WORTH_REPORTING or _one_task_is_most(analysis, path):
         return None
     names = path.functions["function"].tolist()[:MOST_NAMED]
+    number = len(analysis.recording.computations)
+    in_each = f" in {count(number)} computations" if number > 1 else ""
     return Finding(
         "serial-chain",
         severity_of_share(share),
         lost,
-        f"A serial chain of {count(len(path.tasks))} dependent tasks takes "
+        f"A serial chain of {count(len(path.tasks))} dependent tasks{in_each} takes "
         f"{seconds(chain)} of {seconds(analysis.wall)}; more workers cannot help. "
         f"Functions: {in_words(names)}",
-        "split the chain into independent parts (combine results in a tree, not one after the "
-        "other), or make its tasks faster",
+        f"{together(number)}split the chain into independent parts (combine results in a tree, not "
+        "one after the other), or make its tasks faster",
         kind=AT_MOST,
         where=where_of_tasks(analysis.recording, _is_on(path, len(analysis.task_seconds))),
     )
@@ -68,9 +71,12 @@ def _is_on(path: CriticalPath, count: int) -> BoolArray:
     return is_on
 
 
-def _one_task_is_most(path: CriticalPath) -> bool:
-    """Whether a single task is most of the critical path: then it is too long, not the chain."""
-    return bool(len(path.tasks)) and path.tasks["seconds"].max() > ONE_TASK_OF_CHAIN * path.length
+def _one_task_is_most(analysis: Analysis, path: CriticalPath) -> bool:
+    """Whether one task is most of each critical path: then it is too long, not the chain."""
+    computations = analysis.recording.tasks.computation
+    longest = np.zeros(len(computations.values))
+    np.maximum.at(longest, computations.codes[path.tasks["task"]], path.tasks["seconds"])
+    return bool(longest.sum() > ONE_TASK_OF_CHAIN * path.length)
 
 
 def overlapping_computations(analysis: Analysis) -> Finding | None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.advice import WORTH_GAINING
+from dask_diag.analysis.findings.cpu_waits import cpu_waits
 from dask_diag.analysis.findings.finding import ABOUT, AT_MOST, Finding, severity_of_share
 from dask_diag.analysis.findings.function_names import in_words, top_functions
 from dask_diag.analysis.findings.where import where_of_tasks
@@ -32,9 +33,9 @@ CHUNKS_A_WORKER = 3
 def tasks_too_small(analysis: Analysis) -> Finding | None:
     """Overhead that is large beside what tasks do."""
     started = int((analysis.task_seconds > 0).sum())
-    # The scheduler was in the profilers' hooks for a part of it.
+    # The scheduler was in the profilers' hooks for a part of it, or waited for a CPU.
     own = 1 - analysis.share_of_hooks
-    overhead = analysis.activities.get(Activity.OVERHEAD, 0.0) * own
+    overhead = analysis.activities.get(Activity.OVERHEAD, 0.0) * own * _share_with_cpu(analysis)
     if started < FEWEST_TASKS or analysis.in_tasks / started > SHORT:
         return None
     share = overhead / (overhead + analysis.in_tasks)
@@ -58,6 +59,16 @@ def tasks_too_small(analysis: Analysis) -> Finding | None:
         kind=kind,
         where=where_of_tasks(analysis.recording, np.ones(len(analysis.task_seconds))),
     )
+
+
+def _share_with_cpu(analysis: Analysis) -> float:
+    """The share of the time in which tasks, and so the scheduler, had the CPU that they needed.
+
+    In the rest of it other programs had it.
+    """
+    if not analysis.seconds_waited or not analysis.cpu_in_tasks:
+        return 1.0
+    return analysis.cpu_in_tasks / (analysis.cpu_in_tasks + cpu_waits(analysis).others)
 
 
 def _larger_chunks(analysis: Analysis, mean: float, cost: float) -> tuple[float, str]:

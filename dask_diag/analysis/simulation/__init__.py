@@ -7,9 +7,34 @@ from collections.abc import Collection, Mapping
 from dask_diag.analysis.simulation.change import Changes
 from dask_diag.analysis.simulation.result import Simulation
 from dask_diag.analysis.simulation.simulator import Simulator
-from dask_diag.model.recording import Recording
+from dask_diag.errors import DiagnosticError
+from dask_diag.model.recording import Recording, expect_recording
 
-__all__ = ["Changes", "Simulation", "Simulator", "simulate"]
+__all__ = [
+    "ON_CLUSTER",
+    "Changes",
+    "Simulation",
+    "Simulator",
+    "expect_local_schedulers",
+    "simulate",
+]
+
+ON_CLUSTER = (
+    "the simulator knows dask's local schedulers, and this was recorded on a cluster: which worker "
+    "would run which task, and what would be sent between workers, it cannot predict"
+)
+
+
+def expect_local_schedulers(recording: Recording) -> None:
+    """Refuse what was recorded on a cluster, of which predictions would be wrong.
+
+    Raises
+    ------
+    DiagnosticError
+    """
+    expect_recording(recording)
+    if recording.computations.scheduler.where("distributed").any():
+        raise DiagnosticError(ON_CLUSTER)
 
 
 def simulate(
@@ -64,7 +89,8 @@ def simulate(
     Raises
     ------
     DiagnosticError
-        If an argument is not as described, or tasks depend on each other in a cycle.
+        If an argument is not as described, tasks depend on each other in a cycle, or a cluster ran
+        computations.
 
     Notes
     -----
@@ -72,6 +98,7 @@ def simulate(
     workers beside the scheduler's thread. What each step of that thread costs is read from the
     recording; for another scheduler it is what was typical where this was written.
     """
+    expect_local_schedulers(recording)
     return Simulator(recording).simulate(
         workers=workers,
         remove=remove,

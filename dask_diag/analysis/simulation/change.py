@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, TypedDict
 
@@ -11,6 +11,7 @@ from dask_diag.analysis.simulation.changes import shares_removed
 from dask_diag.analysis.simulation.schedulers import COSTS
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording
+from dask_diag.schema import Activity
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -92,6 +93,15 @@ class Change:
     def shares(self) -> dict[str, float]:
         """The share of each activity that is removed."""
         return dict(self.removed)
+
+    @property
+    def is_of_tasks(self) -> bool:
+        """Whether tasks, or what lies between them, take another time than was recorded."""
+        as_recorded = Change(None, (), (), 1, None, None, None, False, False)
+        return replace(self, removed=tuple(self._removed_of_tasks())) != as_recorded
+
+    def _removed_of_tasks(self) -> Iterator[tuple[str, float]]:
+        return (pair for pair in self.removed if pair[0] != Activity.GRAPH)
 
     def without(self, activity: str) -> bool:
         """Whether all of an activity is removed."""

@@ -16,7 +16,7 @@ from dask_diag.analysis.simulation.changes import speedups, with_fewer_workers, 
 from dask_diag.analysis.simulation.contention import contention, least_seconds
 from dask_diag.analysis.simulation.facts import Facts
 from dask_diag.analysis.simulation.merge import merged
-from dask_diag.analysis.simulation.replay import Timeline, replay
+from dask_diag.analysis.simulation.replay import Timeline
 from dask_diag.analysis.simulation.result import Row
 from dask_diag.analysis.simulation.schedulers import pool_start, under
 from dask_diag.analysis.simulation.work import Work
@@ -67,7 +67,10 @@ class ComputationSimulator:
             return row
         workers = self._workers(work)
         changed = self._changed(work, workers, computation)
-        timeline = replay(changed, workers)
+        if self._change.is_of_tasks:
+            timeline = self._facts.replay(changed, workers)
+        else:
+            timeline = self._facts.replay_recorded(work)
         preparing = changed.graph + changed.before + changed.after
         seconds = preparing + timeline.end
         if workers != work.workers or self._change.removed or self._change.scheduler:
@@ -150,7 +153,7 @@ class ComputationSimulator:
         gils = 1.0 if in_turns else inf
         delays = contention(timeline, changed, cpus, gils)
         # As recorded, delays were measured: what the model says of them is its error.
-        recorded = contention(self._facts.timeline_of(work), work, cpus, gils)
+        recorded = self._facts.delays_of(work, cpus, gils)
         measured = float(computation["stop"] - computation["called"])
         least = min(least_seconds(changed, cpus, gils), max(measured, seconds))
         return max(seconds + max(delays - recorded, 0.0), least)

@@ -8,7 +8,8 @@ import numpy as np
 
 from dask_diag.analysis.simulation.calibration import works_of
 from dask_diag.analysis.simulation.changes import gil_shares, seconds_by_activity
-from dask_diag.analysis.simulation.replay import Timeline
+from dask_diag.analysis.simulation.contention import contention
+from dask_diag.analysis.simulation.replay import Graph, Timeline, replay
 from dask_diag.analysis.simulation.result import Row
 from dask_diag.analysis.simulation.schedulers import result_sizes
 from dask_diag.analysis.simulation.work import STEPS, Work
@@ -25,10 +26,19 @@ class Facts:
     Parameters
     ----------
     recording : Recording
+
+    Attributes
+    ----------
+    tasks_replayed : int
+        Tasks of all replays so far: a million take about three seconds.
     """
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
+        self._graphs: dict[int, Graph] = {}
+        self._delays: dict[tuple[int, float, float], float] = {}
+        self._replayed: dict[int, Timeline] = {}
+        self.tasks_replayed = 0
 
     @cached_property
     def computations(self) -> list[Row]:
@@ -95,6 +105,33 @@ class Facts:
             steps = (getattr(work, name).sum() for work in works for name in STEPS)
             return float(sum(steps)) + sum(work.before for work in works)
         return float(self.activities.get(activity, np.zeros(0)).sum())
+
+    def replay(self, work: Work, workers: int) -> Timeline:
+        """Run what became of a computation's tasks."""
+        self.tasks_replayed += len(work)
+        return replay(work, workers, self._graph_of(work))
+
+    def replay_recorded(self, work: Work) -> Timeline:
+        """A computation replayed as it was recorded, which is done once."""
+        if id(work) not in self._replayed:
+            self._replayed[id(work)] = self.replay(work, work.workers)
+        return self._replayed[id(work)]
+
+    def _graph_of(self, work: Work) -> Graph:
+        """The graph of a computation's tasks; it is made once for those that are not merged."""
+        if not any(work.depends_on is own.depends_on for own in self.works.values()):
+            return Graph(work)
+        edges = id(work.depends_on)
+        if edges not in self._graphs:
+            self._graphs[edges] = Graph(work)
+        return self._graphs[edges]
+
+    def delays_of(self, work: Work, cpus: float, gils: float) -> float:
+        """What `contention` says of a computation as it was recorded."""
+        key = id(work), cpus, gils
+        if key not in self._delays:
+            self._delays[key] = contention(self.timeline_of(work), work, cpus, gils)
+        return self._delays[key]
 
     def timeline_of(self, work: Work) -> Timeline:
         """The timeline of a computation as it was recorded."""

@@ -17,7 +17,7 @@ from dask_diag.analysis.simulation.work import Work
 from dask_diag.columns import FloatArray
 from dask_diag.errors import DiagnosticError
 
-__all__ = ["Timeline", "replay"]
+__all__ = ["Graph", "Timeline", "replay"]
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,19 @@ class Timeline:
     waiting: float
 
 
-class _Graph:
-    """Which tasks become ready when one is collected.
+class Graph:
+    """Which tasks become ready when one is collected; several replays may use one.
+
+    Parameters
+    ----------
+    work : Work
 
     Attributes
     ----------
+    dependents, bounds : list of int
+        Those of each task: from its bound to the next one.
+    missing : list of int
+        How many tasks each waits for.
     ready : list of int
         Those without dependencies. It ends with the one that was submitted first: a stack's top.
     """
@@ -53,10 +61,20 @@ class _Graph:
         count = len(work)
         order = np.lexsort((-work.task, work.depends_on))
         missing = np.bincount(work.task, minlength=count)
-        self._bounds = np.searchsorted(work.depends_on[order], np.arange(count + 1)).tolist()
-        self._dependents = work.task[order].tolist()
-        self._missing: list[int] = missing.tolist()
+        self.bounds: list[int] = np.searchsorted(
+            work.depends_on[order], np.arange(count + 1)
+        ).tolist()
+        self.dependents: list[int] = work.task[order].tolist()
+        self.missing: list[int] = missing.tolist()
         self.ready: list[int] = np.flatnonzero(missing == 0)[::-1].tolist()
+
+
+class _Waiting:
+    """The tasks that wait for others, in one replay."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._bounds, self._dependents = graph.bounds, graph.dependents
+        self._missing, self.ready = graph.missing.copy(), graph.ready.copy()
 
     def collect(self, task: int) -> None:
         """Put on the stack what waited for this task last."""
@@ -100,16 +118,67 @@ class _Workers:
         heappush(self.results, (moment + self._deliver[tasks[0]], self._sent, tasks))
 
 
-def replay(work: Work, workers: int) -> Timeline:
+def replay(work: Work, workers: int, graph: Graph | None = None) -> Timeline:
     """Run the tasks on so many workers.
+
+    Parameters
+    ----------
+    work : Work
+    workers : int
+    graph : Graph, optional
+        That of the work, if it was made before.
 
     Raises
     ------
     DiagnosticError
         If tasks depend on each other in a cycle.
     """
-    graph, pool = _Graph(work), _Workers(work, workers)
-    ready, results = graph.ready, pool.results
+    waiting_tasks = _Waiting(graph or Graph(work))
+    if work.batch == 1 and not work.startup:
+        timeline = _one_by_one(work, workers, waiting_tasks)
+    else:
+        timeline = _in_batches(work, workers, waiting_tasks)
+    waiting_tasks.check_collected()
+    return timeline
+
+
+def _one_by_one(work: Work, workers: int, graph: _Waiting) -> Timeline:
+    """The same as `_in_batches` of one task, without lists of them: a million take two seconds."""
+    ready, collected = graph.ready, graph.collect
+    prepare, collect, notice = work.prepare.tolist(), work.collect.tolist(), work.notice.tolist()
+    wake, seconds, deliver = work.wake.tolist(), work.seconds.tolist(), work.deliver.tolist()
+    start, stop, submit = [0.0] * len(work), [0.0] * len(work), work.submit
+    results: list[tuple[float, int, int]] = []
+    now = waiting = 0.0
+    free, sent = workers, 0
+    while ready or results:
+        if free and ready:
+            tasks = ready[: -free - 1 : -1]
+            del ready[-free:]
+            free -= len(tasks)
+            for task in tasks:
+                now += prepare[task]
+            for task in tasks:
+                now += submit
+                start[task] = moment = now + wake[task]
+                stop[task] = moment = moment + seconds[task]
+                sent += 1
+                heappush(results, (moment + deliver[task], sent, task))
+        arrived, _, task = heappop(results)
+        free += 1
+        now += collect[task]
+        noticed = arrived + notice[task]
+        if now < noticed:
+            waiting += noticed - now
+            now = noticed
+        collected(task)
+    return Timeline(np.array(start), np.array(stop), now, waiting)
+
+
+def _in_batches(work: Work, workers: int, graph: _Waiting) -> Timeline:
+    """Several tasks are sent to a worker at once, which delivers their results together."""
+    ready, pool = graph.ready, _Workers(work, workers)
+    results = pool.results
     prepare, collect, notice = work.prepare.tolist(), work.collect.tolist(), work.notice.tolist()
     size, submit = work.batch, work.submit
     now = waiting = 0.0
@@ -135,5 +204,4 @@ def replay(work: Work, workers: int) -> Timeline:
                 waiting += noticed - now
                 now = noticed
             graph.collect(task)
-    graph.check_collected()
     return Timeline(np.array(pool.start), np.array(pool.stop), now, waiting)

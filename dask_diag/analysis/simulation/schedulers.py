@@ -14,6 +14,7 @@ from dask_diag.analysis.simulation.work import Work
 from dask_diag.columns import BoolArray, FloatArray
 from dask_diag.formatting import BYTES
 from dask_diag.model.recording import Recording
+from dask_diag.schema import Outcome
 
 __all__ = ["BYTES_A_SECOND", "COSTS", "POOL_START", "pool_start", "result_sizes", "under"]
 
@@ -24,7 +25,8 @@ measured: 0.17 to 0.27 GB/s, all of it in turn, since one thread of the schedule
 POOL_START = 1.3
 """Seconds in which worker processes start and import dask and the program: 1.1 to 1.6 s."""
 FEWEST_SIZED = 0.95
-"""Least share of the tasks with dependents whose results were measured."""
+"""Least share of the results that must have been measured; of those that are cached, of the tasks
+with dependents."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,10 @@ COSTS = {
 def result_sizes(recording: Recording) -> FloatArray | None:
     """The bytes of each task's result; None if they were not measured."""
     tasks, cached = recording.tasks, recording.cached_results
+    has_result = tasks.outcome.where(Outcome.OK)
+    sized = int((~np.isnan(tasks.nbytes[has_result])).sum())
+    if sized >= max(1, FEWEST_SIZED * int(has_result.sum())):
+        return np.asarray(np.nan_to_num(tasks.nbytes), float)
     if recording.metric_unit != BYTES or not len(cached):
         return None
     names = zip(cached.computation.tolist(), cached.key.tolist(), strict=True)

@@ -61,6 +61,10 @@ class Simulator:
             self._simulated[change] = self._simulate(change)
         return self._simulated[change]
 
+    def is_simulated(self, **changes: Unpack[Changes]) -> bool:
+        """Whether this was asked before."""
+        return Change.of(self.recording, **changes) in self._simulated
+
     def _simulate(self, change: Change) -> Simulation:
         simulator = ComputationSimulator(self.facts, change)
         rows: list[Row] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.simulation import ON_CLUSTER
 from dask_diag.analysis.what_if import predictions as table_of
 from dask_diag.views.report.components import Grid, Part, Text, not_there, safe
 from dask_diag.views.report.figures import Figures
@@ -22,6 +23,9 @@ def predictions(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     tasks = len(analysis.recording.tasks)
     if not tasks:
         yield not_there("tasks", "Profiler")
+        return
+    if analysis.on_cluster:
+        yield Text([f"Not simulated: {ON_CLUSTER}."])
         return
     if tasks > _TASKS_SIMULATED:
         yield Text([f"Not simulated for {counted(tasks, 'task')}; dask-diag what-if does."])

@@ -1,0 +1,140 @@
+"""Many tasks on a cluster: every row arrives, and the scheduler holds none that was pulled.
+
+The scheduler's plugin is driven as a scheduler would, which takes a hundredth of the time that a
+cluster needs for so many tasks; ``python -m benchmarks.cluster million`` uses one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("distributed")
+
+from dask_diag.builders.cluster import with_clusters
+from dask_diag.capture.cluster import scheduler_plugin
+from dask_diag.capture.cluster.log import ClusterLog
+from dask_diag.capture.cluster.scheduler_plugin import DaskDiagSchedulerPlugin
+
+from .recordings import NOTHING
+
+NAN = float("nan")
+ADDRESS = "tcp://there"
+THREAD = 123_456_789
+
+
+class Driver:
+    """Calls a plugin as a scheduler does for tasks that do nothing, and pulls for a client."""
+
+    def __init__(self):
+        self.workers = {ADDRESS: SimpleNamespace(name="0", host="h", nthreads=2, address=ADDRESS)}
+        self.scheduler = SimpleNamespace(
+            id="Scheduler-1",
+            address="tcp://here",
+            total_nthreads=2,
+            tasks={},
+            workers=self.workers,
+            handlers={},
+            clients={},
+            plugins={},
+        )
+        self.plugin = DaskDiagSchedulerPlugin()
+        self.log = ClusterLog({"tasks": True})
+        asyncio.run(self.plugin.start(self.scheduler))
+        asyncio.run(self.plugin.handle_attach("session", "client", {"tasks": True}))
+
+    def run(self, first, count):
+        """Submit tasks, have them done one after the other, and forget them."""
+        plugin, tasks = self.plugin, self.scheduler.tasks
+        keys = [f"no_op-{number}" for number in range(first, first + count)]
+        for key in keys:
+            tasks[key] = SimpleNamespace(
+                key=key,
+                processing_on=self.workers[ADDRESS],
+                metadata=None,
+                run_id=7,
+                dependencies=(),
+            )
+        plugin.update_graph(self.scheduler, client="client", tasks=keys, annotations={})
+        for key in keys:
+            plugin.transition(key, "released", "waiting", stimulus_id="graph")
+            plugin.transition(key, "waiting", "processing", stimulus_id="graph")
+        for number, key in enumerate(keys, first):
+            row = scheduler_plugin.WORKER_ROW.pack(number, number + 0.5, 0.25, NAN, NAN, THREAD, 7)
+            tasks[key].metadata = {"dask_diag": row}
+            plugin.transition(
+                key,
+                "processing",
+                "memory",
+                stimulus_id=key,
+                worker=ADDRESS,
+                nbytes=number,
+                startstops=(),
+            )
+        for key in keys:
+            plugin.transition(key, "memory", "released", stimulus_id="release")
+            plugin.transition(key, "released", "forgotten", stimulus_id="release")
+            del tasks[key]
+
+    def pull(self):
+        reply = asyncio.run(self.plugin.handle_pull("session", self.log.received))
+        assert reply["status"] == "OK"
+        self.log.receive(reply)
+
+    def held(self):
+        """Bytes that the plugin has collected and not handed out."""
+        (session,) = self.plugin.sessions.values()
+        return session.size + session.sealed_size
+
+    def recording(self):
+        self.log.has_ended = True
+        return with_clusters(NOTHING, [self.log])
+
+
+@pytest.mark.parametrize("count", [100_001, pytest.param(1_000_000, marks=pytest.mark.once)])
+def test_every_task_has_its_row_and_nothing_of_it_stays(count):
+    driver, at_once = Driver(), 20_000
+    for first in range(0, count, at_once):
+        driver.run(first, min(at_once, count - first))
+        assert 0 < driver.held() < 10_000_000
+        driver.pull()
+    # The last batch is there until the next pull says that it has come.
+    driver.pull()
+    plugin = driver.plugin
+    assert driver.held() == 0
+    assert not plugin.tasks
+    assert not plugin.orphans
+    assert not plugin.faults
+    recording = driver.recording()
+    tasks = recording.tasks
+    assert len(tasks) == count
+    assert (tasks.nbytes == np.arange(count)).all()
+    assert np.isclose(tasks.thread_cpu, 0.25).all()
+    assert tasks.outcome.tolist() == ["ok"] * count
+    assert tasks.key[0] == "no_op-0"
+    assert tasks.key[count - 1] == f"no_op-{count - 1}"
+    assert driver.log.notices() == []
+
+
+@pytest.mark.once
+def test_a_client_that_does_not_pull_costs_64_mb_and_no_more():
+    driver, at_once = Driver(), 50_000
+    limit = scheduler_plugin.LIMIT_BYTES
+    per_task = scheduler_plugin.WORKER_ROW.size + struct.calcsize(scheduler_plugin.RUN.format)
+    fits = limit // (per_task + scheduler_plugin.BYTES_PER_KEY)
+    count = (fits // at_once + 1) * at_once
+    for first in range(0, count, at_once):
+        driver.run(first, at_once)
+    assert limit - 1000 < driver.held() <= limit
+    driver.pull()
+    assert len(driver.recording().tasks) == fits
+    assert f"{count - fits:,} runs of tasks are missing" in " ".join(driver.log.notices())
+    # What is done later is recorded again.
+    driver.pull()
+    driver.run(count, 10)
+    driver.pull()
+    assert len(driver.recording().tasks) == fits + 10
