@@ -138,6 +138,15 @@ def test_merged_tasks_are_handed_out_once():
     assert simulate(recording, merge_tasks=1).seconds == pytest.approx(1.0)
 
 
+def test_a_graph_of_fewer_tasks_is_made_sooner():
+    """A hundred tasks without overhead, after two seconds in which their graph was made."""
+    rows = {("t", n): [2 + n * 0.01, 2 + (n + 1) * 0.01, 2 + (n + 1) * 0.01] for n in range(100)}
+    recording = recording_of(rows, {key: set() for key in rows}, 3.0, 1)
+    made = with_threads(recording, "tasks", 0.0, called=0.0, prepared=2.0)
+    assert simulate(made).seconds == pytest.approx(3.0)
+    assert simulate(made, merge_tasks=10).seconds == pytest.approx(1.2)
+
+
 @given(graphs(), st.integers(1, 5))
 @settings(max_examples=50, deadline=None)
 def test_merging_keeps_work_and_order(graph, factor):
