@@ -1,4 +1,4 @@
-"""What it costs to be watched: ``python -m benchmarks.live [SECONDS] [PAIRS]``.
+"""What a live view costs: ``python -m benchmarks.live [SECONDS] [PAIRS]``.
 
 A fixed amount of numpy work on two threads, recorded, is timed alone, with a viewer and no page,
 with a visible page in Chromium, and with a hidden one; beside it the same work on distributed's
@@ -74,7 +74,7 @@ def main(seconds: float = 20.0, pairs: int = 10) -> None:
 
 
 def wall_of(name: str, seconds: float, path: Path, browser: Browser) -> float:
-    """The wall seconds of the work, watched like this."""
+    """The wall seconds of the work, with this beside it."""
     command = [sys.executable, "-c", WORK, str(seconds), str(path), name]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -82,7 +82,7 @@ def wall_of(name: str, seconds: float, path: Path, browser: Browser) -> float:
         assert child.stdin is not None
         assert child.stdout is not None
         address = child.stdout.readline().strip()
-        with WATCHED[name](address, path, browser):
+        with BESIDE[name](address, path, browser):
             child.stdin.write("go\n")
             child.stdin.flush()
             # The browser's own loop must go on meanwhile.
@@ -156,7 +156,7 @@ def _open(browser: Browser, address: str):
         page.close()
 
 
-WATCHED: dict[str, Callable[[str, Path, Browser], contextlib.AbstractContextManager[object]]] = {
+BESIDE: dict[str, Callable[[str, Path, Browser], contextlib.AbstractContextManager[object]]] = {
     "alone": _alone,
     "a viewer": _viewer,
     "a visible page": _page,
