@@ -22,7 +22,7 @@ pytest.importorskip("distributed")
 from distributed import Client, LocalCluster
 from distributed.diagnostics.plugin import WorkerPlugin
 
-from dask_diag import Profiler, ProgressBar, ResourceProfiler, load
+from dask_diag import Profiler, ProgressBar, ResourceProfiler, SamplingProfiler, load
 from dask_diag.builders.clocks import to_other_clock
 from dask_diag.capture.cluster import cluster_session, scheduler_plugin, worker_side
 from dask_diag.capture.cluster.clock import compare_clocks
@@ -322,7 +322,7 @@ def test_a_hook_that_raises_changes_no_result_and_is_reported(owner, name, monke
     assert len(recording.tasks) >= 1
 
 
-@pytest.mark.parametrize("profiler", [Profiler, ProgressBar, ResourceProfiler])
+@pytest.mark.parametrize("profiler", [Profiler, ProgressBar, ResourceProfiler, SamplingProfiler])
 def test_nothing_is_left_after_the_block(profiler):
     before = dask.config.get("distributed.client.preload")
     threads = set(threading.enumerate())

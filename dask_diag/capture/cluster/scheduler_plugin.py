@@ -123,9 +123,11 @@ class Worker:
 
 
 class Wants(TypedDict, total=False):
-    """What a session collects: numbers are seconds between samples."""
+    """What a session collects: numbers are seconds between samples; of stacks, and of a cycle."""
 
     tasks: bool
+    waits: bool
+    stacks: Sequence[float]
     progress: bool
     processes: float
 
@@ -146,6 +148,11 @@ class Transition(TypedDict, total=False):
     startstops: Sequence[Interval]
 
 
+Sampled = tuple[Sequence[object], bytes]
+"""What a run waited for, and its stacks."""
+NOT_SAMPLED: Sampled = (), b""
+
+
 class End(NamedTuple):
     """How a run ended."""
 
@@ -156,6 +163,7 @@ class End(NamedTuple):
     nbytes: float = 0.0
     error: str = ""
     metrics: Sequence[object] = ()
+    sampled: Sampled = NOT_SAMPLED
 
 
 class Task:
@@ -268,7 +276,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         self.sessions: dict[str, Session] = {}
         self.tasks: dict[Hashable, Task] = {}
         self.orphans: dict[tuple[Hashable, int], Task] = {}
-        self.running: dict[Hashable, bytes] = {}
+        self.running: dict[Hashable, tuple[bytes, Sampled]] = {}
         self.stimulus = ""
         self.now = 0.0
         self.open: dict[str, Computation] = {}
@@ -425,7 +433,12 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         """Have measured what the sessions want: as often as the one that wants it most often."""
         wanted = [session.wants for session in self.sessions.values()]
         processes = min((each["processes"] for each in wanted if each.get("processes")), default=0)
-        settings: dict[str, object] = {"processes": processes}
+        stacks = [each["stacks"] for each in wanted if each.get("stacks")]
+        settings: dict[str, object] = {
+            "processes": processes,
+            "stacks": [min(seconds) for seconds in zip(*stacks)],  # noqa: B905
+            "waits": any(each.get("waits") for each in wanted),
+        }
         number = cast("int", self.settings["number"])
         if {**settings, "number": number} == self.settings:
             return
@@ -681,11 +694,13 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         """A task was done, or failed, or its worker has left, or no one wants it any more."""
         ts = self.scheduler.tasks[key]
         packed, metrics = b"", ()
+        sampled = NOT_SAMPLED
         if ts.metadata and NAME in ts.metadata:
             packed = ts.metadata.pop(NAME)
             ts.metadata = ts.metadata or None
             if type(packed) is not bytes:
-                packed, metrics = packed
+                packed, metrics, *more = packed
+                sampled = cast("Sampled", more or NOT_SAMPLED)
         if not task.is_out:
             return
         worker = facts.get("worker") or task.worker
@@ -694,7 +709,8 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             if not packed or RUN_ID.unpack_from(packed, RUN_ID_AT)[0] != ts.run_id:
                 # Of a run before this one, or of one that was not measured.
                 packed, metrics, measured = unmeasured_row(facts.get("startstops")), (), 0
-            end = End(OK, worker, now, measured, facts.get("nbytes") or 0, "", metrics)
+                sampled = NOT_SAMPLED
+            end = End(OK, worker, now, measured, facts.get("nbytes") or 0, "", metrics, sampled)
             if measured and self.shows_progress:
                 start, stop, cpu, *_ = WORKER_ROW.unpack(packed)
                 task.computation.seconds += stop - start
@@ -715,21 +731,23 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         self, key: Hashable, run_id: int, worker: str, outcome: int, *measured: object
     ) -> None:
         """A run that brought no result: it failed, was rescheduled or was cancelled."""
-        packed, error, metrics = cast("tuple[bytes, str, Sequence[object]]", measured)
+        packed, error, metrics = cast("tuple[bytes, str, Sequence[object]]", measured[:3])
+        sampled = cast("Sampled", measured[3:] or NOT_SAMPLED)
         task = self.orphans.pop((key, run_id), None)
         if task is None:
             task = self.tasks.get(key)
             # A task that is stolen is released, too, and runs elsewhere.
             if task is None or not task.is_out or outcome == CANCELLED:
                 return
-        end = End(outcome, worker, perf_counter(), int(bool(packed)), 0.0, error, metrics)
+        is_measured = int(bool(packed))
+        end = End(outcome, worker, perf_counter(), is_measured, 0.0, error, metrics, sampled)
         self._record(key, task, packed or NOT_STARTED, end)
         task.is_out = False
 
     def _record(self, key: Hashable, task: Task, row: bytes, end: End) -> None:
         """Pack a run for every session of its client."""
         self.row += 1
-        outcome, worker, time, measured, nbytes, error, metrics = end
+        outcome, worker, time, measured, nbytes, error, metrics, (waits, stacks) = end
         if outcome == OK:
             task.row = self.row
         computation = task.computation
@@ -753,7 +771,13 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             measured,
         )
         for session in computation.recorders:
-            if not session.has_room(len(packed) + BYTES_PER_KEY + 8 * len(depends_on)):
+            wants = session.wants
+            sampled: Sampled = (
+                waits if waits and wants.get("waits") else (),
+                stacks if stacks and wants.get("stacks") else b"",
+            )
+            size = len(packed) + BYTES_PER_KEY + 8 * len(depends_on) + len(sampled[1])
+            if not session.has_room(size):
                 session.dropped += 1
                 continue
             session.ids.append(self.row)
@@ -761,8 +785,8 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             session.keys.append(key)
             if depends_on:
                 session.depends_on.extend(depends_on)
-            if error or metrics or task.span != computation.span:
-                session.details[self.row] = (error, metrics, task.span)
+            if error or metrics or task.span != computation.span or any(sampled):
+                session.details[self.row] = (error, metrics, task.span, *sampled)
 
     def _record_for_others(self, row: bytes, end: End) -> None:
         """A task of a client that no one records: when its worker was busy, and nothing else."""
@@ -794,8 +818,8 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         for key, task in self.tasks.items():
             if task.is_out and task.computation.client == session.client:
                 running += 1
-                row = self.running.pop(key, b"")
-                end = End(UNFINISHED, task.worker, _NAN, int(bool(row)))
+                row, sampled = self.running.pop(key, (b"", NOT_SAMPLED))
+                end = End(UNFINISHED, task.worker, _NAN, int(bool(row)), 0.0, "", (), sampled)
                 self._record(key, task, row or NOT_STARTED, end)
         for computation in session.computations.values():
             if computation.active:
@@ -808,8 +832,11 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
             del self.orphans[key, run]
             self._record(key, task, NOT_STARTED, End(CANCELLED, task.worker, _NAN, 0))
 
-    def _is_running(self, key: Hashable, run: int, start: float, thread: int) -> None:
-        self.running[key] = WORKER_ROW.pack(start, _NAN, _NAN, _NAN, _NAN, thread, run)
+    def _is_running(
+        self, key: Hashable, run: int, start: float, thread: int, *sampled: object
+    ) -> None:
+        row = WORKER_ROW.pack(start, _NAN, _NAN, _NAN, _NAN, thread, run)
+        self.running[key] = row, cast("Sampled", sampled or NOT_SAMPLED)
 
     def _transferred(self, key: Hashable, source: str, worker: str, *measured: float) -> None:
         task = self.tasks.get(key)
