@@ -52,6 +52,8 @@ def many_tasks(
         "span": Categorical(one, [""]),
         "outcome": Categorical(failed, ["ok", "failed"]),
         "error": Categorical(failed, ["", "ValueError"]),
+        "error_message": Categorical(failed, ["", "expected a number"]),
+        "error_location": Categorical(failed, ["", "program.py:3 in f"]),
         **on_local_schedulers(count),
     }
     # As capture has them: in the order in which tasks ended.

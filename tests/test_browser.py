@@ -10,8 +10,7 @@ import dask.threaded
 import pytest
 
 from dask_diag import CacheProfiler, Profiler, ResourceProfiler, visualize
-from dask_diag.analysis.compare import compare
-from dask_diag.views.compare import comparison_page
+from dask_diag.views.comparison.page import comparison_page
 
 from .test_compare import recording
 from .test_views import hostile_diagnostics
@@ -47,17 +46,17 @@ def browser():
 def test_a_comparison_is_whole_on_a_phone_and_scrolls_by_keyboard(browser, tmp_path):
     rows = {"f": [1.0] * 5000, "load_from_parquet_file": [1.0] * 800, "few": [1.0]}
     after = {"f": [1.5] * 6000, "load_from_parquet_file": [1.0] * 500, "few": [2.0]}
-    found = compare(recording(**rows, cpu=0.9), recording(**after, cpu=0.4))
+    recordings = recording(**rows, cpu=0.9), recording(**after, cpu=0.4)
     path = tmp_path / "page.html"
-    path.write_text(comparison_page(found, "before.diag", "after.diag"), encoding="utf-8")
+    path.write_text(comparison_page(*recordings, ("before.diag", "after.diag")), encoding="utf-8")
     for width in (390, 1280):
         page = browser.new_page(viewport={"width": width, "height": 700})
         page.goto(path.as_uri())
-        scroller = page.get_by_role("region", name="Functions")
+        scroller = page.get_by_role("region", name="All functions")
         assert scroller.get_attribute("tabindex") == "0"
         assert scroller.evaluate("node => node.scrollWidth <= node.clientWidth")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        ends = page.locator("tbody td:last-child").evaluate_all(
+        ends = page.locator("#functions tbody td:last-child").evaluate_all(
             "cells => cells.map(cell => cell.getBoundingClientRect().right)"
         )
         assert max(ends) <= width
@@ -146,12 +145,7 @@ def test_zooming_one_zooms_all(opened):
     before = ranges(page)
     box = frames(page)[0]
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    page.evaluate(
-        """() => {
-            const tools = [...Bokeh.documents[0]._all_models.values()]
-            for (const tool of tools.filter(m => m.type == "WheelZoomTool")) tool.active = true
-        }"""
-    )
+    page.keyboard.down("Control")
     for _ in range(3):
         page.mouse.wheel(0, -300)
         time.sleep(0.1)
@@ -240,3 +234,36 @@ def test_hostile_names_stay_text(opened):
 def test_an_empty_profile_draws(opened):
     page = opened([Profiler(), ResourceProfiler(), CacheProfiler()])
     assert len(frames(page)) == 3
+
+
+def test_a_page_of_plots_says_first_where_the_time_went_and_shows_all_time_in_a_strip(opened):
+    page = opened(sum_of_blocks(40))
+    assert ", of which tasks computed for " in page.locator("h1").inner_text()
+    assert page.locator(".wall span").count() >= 2
+    strip, *plots = frames(page)[:4]
+    assert strip["height"] < 60
+    assert {(round(at["x"]), round(at["width"])) for at in (strip, *plots)} == {
+        (round(strip["x"]), round(strip["width"]))
+    }
+
+
+def test_plots_are_zoomed_by_the_wheel_with_ctrl_and_not_beyond_their_time(opened):
+    page = opened(sum_of_blocks(40))
+    at = frames(page)[1]
+    whole = ranges(page)[1]
+    page.mouse.move(at["x"] + at["width"] / 2, at["y"] + at["height"] / 2)
+    page.mouse.wheel(0, -240)
+    page.wait_for_timeout(200)
+    assert ranges(page)[1] == whole
+    page.evaluate("window.scrollTo(0, 0)")
+    page.mouse.move(at["x"] + at["width"] / 2, at["y"] + at["height"] / 2)
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -240)
+    page.wait_for_timeout(200)
+    zoomed = [shown for shown in ranges(page) if shown[1] - shown[0] < 0.95 * (whole[1] - whole[0])]
+    assert len(zoomed) >= 3
+    for _ in range(3):
+        page.mouse.wheel(0, 2400)
+    page.wait_for_timeout(200)
+    page.keyboard.up("Control")
+    assert all(shown[0] >= whole[0] and shown[1] <= whole[1] for shown in ranges(page)[:4])

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 
+import numpy as np
 import pytest
 
 pytest.importorskip("distributed")
@@ -16,7 +17,7 @@ from dask_diag import Profiler, findings
 
 from .clusters import assert_adds_up, cluster, rows, spin
 
-LARGE = 20_000_000
+LARGE = 50_000_000
 
 
 def codes(recording):
@@ -41,23 +42,34 @@ def processes():
         yield client
 
 
-def taken_elsewhere(client, size):
-    """Results of one worker that another needs, one after the other."""
-    first, second = client.scheduler_info()["workers"]
+def name_of(address, recording):
+    workers = recording.workers
+    (name,) = workers.worker[np.flatnonzero(workers.address.where(address))].tolist()
+    return name
+
+
+def exchanged(client, size):
+    """Each of two workers needs what the other has made, four times."""
+    addresses = list(client.scheduler_info()["workers"])
     with Profiler() as prof:
-        for n in range(8):
-            result = client.submit(made_of, n, size, workers=[first], pure=False)
-            wait(result)
-            client.submit(length, result, workers=[second], pure=False).result()
-            del result
+        for n in range(4):
+            made = [
+                client.submit(made_of, n, size, workers=[each], pure=False) for each in addresses
+            ]
+            needed = [
+                client.submit(length, result, workers=[each], pure=False)
+                for result, each in zip(made, reversed(addresses), strict=True)
+            ]
+            assert client.gather(needed) == [size, size]
+            del made, needed
     return prof.recording
 
 
 def test_large_results_of_another_worker_bound_a_program(processes):
-    recording = taken_elsewhere(processes, LARGE)
+    recording = exchanged(processes, LARGE)
     finding = codes(recording)["transfer-bound"]
     assert finding.where.functions == ("made_of",)
-    assert finding.where.workers == ("worker-1",)
+    assert set(finding.where.workers) == {"worker-0", "worker-1"}
     moved = recording.transfers
     assert moved.bytes.sum() == pytest.approx(8 * LARGE, rel=0.01)
     assert 0 < finding.seconds_lost <= (moved.stop - moved.start).sum()
@@ -115,23 +127,25 @@ def test_workers_that_are_asked_to_leave_are_not_lost():
     assert "worker-lost" not in codes(prof.recording)
 
 
-def slept(**bound_to):
+def slept(bound):
     with cluster(workers=2) as client, Profiler() as prof:
         first, _ = client.scheduler_info()["workers"]
-        where = {"workers": [first]} if bound_to else {}
+        where = {"workers": [first]} if bound else {}
         seconds = [0.05 + n / 1e6 for n in range(12)]
         client.gather(client.map(sleeps, seconds, **where))
-    return codes(prof.recording)
+    return codes(prof.recording), name_of(first, prof.recording)
 
 
 def test_tasks_that_are_bound_to_one_worker_leave_the_other_idle():
-    finding = slept(to="first")["unbalanced-workers"]
-    assert finding.where.workers == ("worker-0",)
+    found, first = slept(bound=True)
+    finding = found["unbalanced-workers"]
+    assert finding.where.workers == (first,)
     assert 0.15 < finding.seconds_lost < 0.5
 
 
 def test_tasks_that_run_anywhere_do_not():
-    assert "unbalanced-workers" not in slept()
+    found, _ = slept(bound=False)
+    assert "unbalanced-workers" not in found
 
 
 def test_advice_on_clusters_names_no_settings_of_local_schedulers():

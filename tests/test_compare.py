@@ -21,7 +21,8 @@ from dask_diag.analysis.statistics import (
 from dask_diag.cli.compare import compare as compare_command
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.table import Table
-from dask_diag.views.compare import comparison_page, comparison_summary
+from dask_diag.views.compare import comparison_summary
+from dask_diag.views.comparison.page import comparison_page
 
 from .tables import filled_table
 
@@ -267,7 +268,9 @@ def test_empty_recordings_compare():
     assert len(comparison.functions) == 0
     assert comparison.regressions(0.0) == []
     assert "elapsed" in comparison_summary(comparison, "a", "b")
-    assert "slower" not in comparison_page(comparison, "a", "b").split("<body>")[1]
+    page = comparison_page(NOTHING, NOTHING, ("a", "b")).split("<body>")[1]
+    assert "slower" not in page
+    assert "could not be made" not in page
 
 
 @pytest.mark.parametrize(
@@ -300,12 +303,13 @@ def test_the_documentation_states_the_constants():
 def test_text_is_80_columns_wide_whatever_names_are():
     durations = {f"function-{n}\x1b[2J<b>" + "x" * 90: [1.0 + n / 10] * 6 for n in range(40)}
     slower = {name: [9.0 * each for each in took] for name, took in durations.items()}
-    comparison = compare(recording(**durations), recording(**slower))
-    text = comparison_summary(comparison, "b" * 200, "a" * 200)
+    before, after = recording(**durations), recording(**slower)
+    text = comparison_summary(compare(before, after), "b" * 200, "a" * 200)
     assert max(map(len, text.splitlines())) <= 80
     assert "\x1b" not in text
     assert "10 functions that changed less" in text
-    page = comparison_page(comparison, "<script>", "&")
-    assert "<script>" not in page
-    assert "<b>" not in page
+    page = comparison_page(before, after, ("<img>", "&"))
+    assert "<img>" not in page
+    assert "x<b>" not in page
+    assert "could not be made" not in page
     assert page.count('<tr class="slower">') == 31

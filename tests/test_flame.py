@@ -403,8 +403,9 @@ def test_the_summary_shows_the_hottest_lines_and_what_is_not_known():
     assert all(len(line) <= 80 for line in text.splitlines())
     assert text.splitlines()[0] == "7.50 s of tasks, 60 samples of their stacks"
     rows = [line.split() for line in text.splitlines()[4:9]]
-    assert rows[0] == "dask/array/core.py:120 Array.sum 2.50 s 33% 3.00 s 40%".split()
-    assert rows[3] == "~/code/main.py:5 main 500 ms 7% 4.00 s 53%".split()
+    assert rows[0] == "dask/array/core.py:120 Array.sum 1.75 s 23% 3.00 s 40%".split()
+    assert rows[4] == "(waiting) 2.50 s 33%".split()
+    assert "- waited 1.50 s (20%): ~/code/main.py:5 main in sorted" in text
     assert "(all else) 1.00 s 13%" in " ".join(text.split())
     assert "total 7.50 s 100%" in " ".join(text.split())
     assert "- CPU 53%, waiting 33%, not known to be either 13%" in text
@@ -413,7 +414,7 @@ def test_the_summary_shows_the_hottest_lines_and_what_is_not_known():
 
 
 def test_the_summary_of_few_lines_and_of_none():
-    assert "(all else) 5.00 s" in " ".join(flame_summary(known_stacks(), count=1).split())
+    assert "(all else) 3.25 s" in " ".join(flame_summary(known_stacks(), count=1).split())
     assert (
         flame_summary(recording_of_stacks([])).strip() == "0 s of tasks, 0 samples of their stacks"
     )

@@ -314,3 +314,22 @@ def test_the_cell_is_noted_without_its_secrets_or_left_out(shell, monkeypatch, t
     for recording in (shell.names["run"], dask_diag.load("none.diag")):
         assert calling_code(recording) == []
         assert len(recording.environment)
+
+
+def test_plots_come_after_the_value_of_a_cell_folded(shell, monkeypatch):
+    """A cell's value is in sight: pictures are higher than a window."""
+    from dask_diag.cli.magic import DiagMagics
+
+    monkeypatch.setattr(DiagMagics, "_has_front_end", lambda self: True)
+    monkeypatch.setattr("dask_diag.views.display.in_notebook", lambda: True)
+    monkeypatch.setattr("dask_diag.views.display.output_notebook", lambda **settings: None)
+    monkeypatch.setattr(
+        "dask_diag.views.display.bokeh_show", lambda picture: pytest.fail("it is open")
+    )
+    monkeypatch.setattr(
+        "IPython.display.publish_display_data", lambda data, **more: print("shown:", *data.values())
+    )
+    _, captured = shell("%%diag run\n" + COMPUTE + "total + 4")
+    value, picture = captured.stdout.index("7\n"), captured.stdout.index("shown: <details>")
+    assert value < picture
+    assert "shown:" not in shell("total")[1].stdout

@@ -39,6 +39,8 @@ COLUMNS = [
     "span",
     "outcome",
     "error",
+    "error_message",
+    "error_location",
     "attempt",
     "host",
     "nbytes",

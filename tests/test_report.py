@@ -112,7 +112,7 @@ def test_all_sections_are_there_findings_first(page_of_a_block):
     assert np.__version__ in page.sections["environment"]
     assert page.failed == []
     text = page_of_a_block.read_text()
-    for name in ("tasks", "resources", "cache"):
+    for name in ("tasks", "CPU", "memory", "cache"):
         assert f'aria-label="Plot of {name} over time"' in text
 
 

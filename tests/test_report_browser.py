@@ -287,3 +287,104 @@ def test_all_plots_over_time_move_together(opened):
     after = page.evaluate(starts)
     assert len(set(after)) == 1
     assert after[0] > before[0]
+
+
+FOCUS = """(name) => {
+    const find = (views) => views.flatMap((view) => view.model.name === name
+        ? [view] : find(view.child_views ?? []))
+    find(Object.values(Bokeh.index))[0].canvas_view.events_el.focus()
+}"""
+SHOWN = """() => {
+    const {start, end} = Bokeh.documents[0].get_model_by_name("workers").x_range
+    return [start, end]
+}"""
+
+
+def test_keys_move_the_time_axis_of_the_plot_that_has_the_focus(opened):
+    page = opened("many")
+    whole = page.evaluate(SHOWN)
+    page.keyboard.press("+")
+    assert page.evaluate(SHOWN) == whole
+    page.evaluate(FOCUS, "tasks")
+    page.keyboard.press("+")
+    start, end = page.evaluate(SHOWN)
+    assert whole[0] < start < end < whole[1]
+    page.keyboard.press("ArrowRight")
+    moved = page.evaluate(SHOWN)
+    assert moved[0] > start
+    assert moved[1] - moved[0] == pytest.approx(end - start)
+    page.keyboard.press("Escape")
+    assert page.evaluate(SHOWN) == whole
+
+
+def test_the_longest_tasks_are_reached_and_shown_by_keyboard(opened):
+    page = opened("many")
+    whole = page.evaluate(SHOWN)
+    buttons = page.locator("#tasks button")
+    assert buttons.count() >= 50
+    for _ in range(400):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.matches('#tasks button')"):
+            break
+    started, stopped = (
+        float(page.evaluate(f"document.activeElement.dataset.{name}")) for name in ("start", "stop")
+    )
+    page.keyboard.press("Enter")
+    start, end = page.evaluate(SHOWN)
+    assert whole != [start, end]
+    assert start <= started <= stopped <= end
+    assert end - start <= 1.2 * max(stopped - started, 1e-6)
+    page.keyboard.press("Enter")
+    assert page.evaluate(SHOWN) == whole
+
+
+def test_on_a_phone_a_swipe_scrolls_the_page_and_a_tap_shows_the_detail(browser, pages):
+    context = browser.new_context(
+        viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True
+    )
+    page = context.new_page()
+    page.goto((pages / "many.html").as_uri())
+    page.wait_for_function(IDLE, timeout=60_000)
+    plot = page.locator('[aria-label="Plot of what the workers did over time"]')
+    plot.scroll_into_view_if_needed()
+    page.wait_for_timeout(300)
+    box = plot.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    assert page.locator(".bk-Tooltip:visible").count() == 0
+    page.touchscreen.tap(x, y)
+    page.locator(".bk-Tooltip:visible").first.wait_for(timeout=5000)
+    before, shown = page.evaluate("window.scrollY"), page.evaluate(SHOWN)
+    touch = context.new_cdp_session(page)
+    touch.send(
+        "Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [{"x": x, "y": y}]}
+    )
+    for step in range(1, 11):
+        place = {"x": x, "y": y - 20 * step}
+        touch.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [place]})
+    touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    page.wait_for_timeout(500)
+    assert page.evaluate("window.scrollY") >= before + 100
+    assert page.evaluate(SHOWN) == shown
+    context.close()
+
+
+def test_the_wheel_scrolls_the_page_and_zooms_with_ctrl(opened):
+    page = opened("many")
+    whole = page.evaluate(SHOWN)
+    box = page.locator('[aria-label="Plot of what the workers did over time"]').bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.wheel(0, 60)
+    page.wait_for_timeout(300)
+    assert page.evaluate("window.scrollY") > 0
+    assert page.evaluate(SHOWN) == whole
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -240)
+    page.wait_for_timeout(300)
+    start, end = page.evaluate(SHOWN)
+    assert end - start < whole[1] - whole[0]
+    for _ in range(3):
+        page.mouse.wheel(0, 2400)
+    page.wait_for_timeout(300)
+    page.keyboard.up("Control")
+    start, end = page.evaluate(SHOWN)
+    assert whole[0] <= start < end <= whole[1]

@@ -344,7 +344,7 @@ def test_in_a_notebook_the_figure_shows_inline_and_no_file_is_written(monkeypatc
     monkeypatch.setattr("dask_diag.views.display.bokeh_show", shown_in.append)
     (prof,) = run(Profiler())
     figure = prof.visualize()
-    assert shown_in[-1].children[0] is figure
+    assert shown_in[-1].children[0].children[1][0] is figure
     assert shown_in[0]["resources"].mode == "inline"
     assert list(tmp_path.iterdir()) == []
 

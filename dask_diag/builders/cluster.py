@@ -15,6 +15,7 @@ from dask_diag.capture.cluster.log import ClusterLog
 from dask_diag.model import tables
 from dask_diag.model.recording import Recording, combine
 from dask_diag.model.table import Table, stack
+from dask_diag.model.tables import TABLES
 from dask_diag.schema import Outcome
 
 __all__ = ["ClusterTables", "results_of", "with_clusters"]
@@ -52,23 +53,30 @@ class ClusterTables:
         return everything
 
 
-def with_clusters(recording: Recording, logs: Sequence[ClusterLog]) -> Recording:
-    """A recording of this process, with what ran on clusters."""
+_OF_TASKS = (
+    *("tasks", "dependencies", "metrics", "waits", "transfers"),
+    *("other_tasks", "worker_events"),
+)
+
+
+def with_clusters(
+    recording: Recording, logs: Sequence[ClusterLog], sampled: Tables | None = None
+) -> Recording:
+    """A recording of this process, with what ran on clusters.
+
+    It has the tasks; or, if there are tables of something else that was sampled, these.
+    """
     made = ClusterTables().take_all(logs, perf_counter())
     computations = made["computations"]
+    chosen = {name: made[name] for name in _OF_TASKS} if sampled is None else sampled
     on_clusters = Recording(
         start=recording.start,
         stop=max(recording.stop, float(computations["stop"].max(initial=-np.inf))),
         epoch=recording.epoch,
         run_id=recording.run_id,
         computations=tables.Computations.of(computations),
-        tasks=tables.Tasks.of(made["tasks"]),
-        dependencies=tables.Dependencies.of(made["dependencies"]),
-        metrics=tables.Metrics.of(made["metrics"]),
-        transfers=tables.Transfers.of(made["transfers"]),
         workers=tables.Workers.of(made["workers"]),
-        other_tasks=tables.OtherTasks.of(made["other_tasks"]),
-        worker_events=tables.WorkerEvents.of(made["worker_events"]),
+        **{name: TABLES[name].of(table) for name, table in chosen.items()},  # type: ignore[arg-type]
     )
     return combine([recording, on_clusters])
 

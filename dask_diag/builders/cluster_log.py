@@ -8,7 +8,7 @@ import numpy as np
 from toolz import merge_with
 
 from dask_diag.builders.chunks import Tables
-from dask_diag.builders.cluster_rows import metrics_of, others_of, transfers_of
+from dask_diag.builders.cluster_rows import metrics_of, others_of, transfers_of, waits_of
 from dask_diag.builders.cluster_tasks import RUN, tasks_of
 from dask_diag.builders.cluster_workers import Lanes, SeenEvents, worker_events_of
 from dask_diag.builders.constants import constant
@@ -48,7 +48,7 @@ class LogTables:
             parts.append(self._tables_of(batch, ids, position))
             position += len(ids)
         names = (
-            *("tasks", "dependencies", "metrics", "transfers"),
+            *("tasks", "dependencies", "metrics", "waits", "transfers"),
             *("other_tasks", "worker_events"),
         )
         made: Tables = merge_with(stack, {name: TABLES[name].empty() for name in names}, *parts)
@@ -83,9 +83,8 @@ class LogTables:
         return {
             "tasks": tasks_of(batch, log, self._lanes),
             "dependencies": Table({"task": task[known], "depends_on": depends_on[known]}),
-            "metrics": metrics_of(
-                {place[row]: metrics for row, (_, metrics, _) in batch.details.items()}
-            ),
+            "metrics": metrics_of({place[n]: each.metrics for n, each in batch.details.items()}),
+            "waits": waits_of({place[n]: each.waits for n, each in batch.details.items()}),
             "transfers": transfers_of(batch, log, self._positions_of),
             "other_tasks": others_of(batch, log),
             "worker_events": worker_events_of(batch, log, self._events),

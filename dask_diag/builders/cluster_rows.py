@@ -15,7 +15,7 @@ from dask_diag.columns import Categorical, IntArray
 from dask_diag.model.table import Table
 from dask_diag.schema import Activity
 
-__all__ = ["Positions", "metrics_of", "others_of", "transfers_of"]
+__all__ = ["Positions", "metrics_of", "others_of", "transfers_of", "waits_of"]
 
 Positions = Callable[[IntArray], IntArray]
 """Where runs are in `tasks`, by their ids; -1 where they were not recorded."""
@@ -32,6 +32,20 @@ def metrics_of(metrics: Mapping[int, Sequence[Sequence[float | str]]]) -> Table:
             "unit": Categorical.of(units),
             "value": np.array(values, float),
             "cpu": np.array(cpu, float),
+        }
+    )
+
+
+def waits_of(waits: Mapping[int, Sequence[tuple[str, float, int]]]) -> Table:
+    """What tasks waited for, by their rows."""
+    rows = [(task, *wait) for task, each in waits.items() for wait in each]
+    tasks, activities, seconds, samples = zip(*rows, strict=True) if rows else ((),) * 4
+    return Table(
+        {
+            "task": np.array(tasks, np.int64),
+            "activity": Categorical.of(activities),
+            "seconds": np.array(seconds, float),
+            "samples": np.array(samples, np.int64),
         }
     )
 

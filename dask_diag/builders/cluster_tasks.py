@@ -8,6 +8,7 @@ import numpy as np
 
 from dask_diag.builders.clocks import to_other_clock
 from dask_diag.builders.cluster_workers import Lanes, readings_of, worker_labels
+from dask_diag.builders.constants import constant
 from dask_diag.builders.keys import keys_columns
 from dask_diag.capture.cluster.formats import OUTCOMES, RUN_FIELDS
 from dask_diag.capture.cluster.log import Batch, ClusterLog
@@ -36,7 +37,7 @@ def tasks_of(batch: Batch, log: ClusterLog, lanes: Lanes) -> Table:
     threads = runs["thread"].astype(np.int64)
     idents, thread_codes = distinct_of(threads)
     times = _times_of(runs, log, workers, codes)
-    errors = {row: error for row, (error, _, _) in batch.details.items() if error}
+    errors = {row: each.error for row, each in batch.details.items() if each.error}
     ids = np.frombuffer(batch.ids, np.int64).tolist()
     computations, spans = _of_computations(runs["computation"], log)
     outcomes = runs["outcome"]
@@ -52,6 +53,7 @@ def tasks_of(batch: Batch, log: ClusterLog, lanes: Lanes) -> Table:
         "span": _with_spans_of_tasks(spans, ids, batch),
         "outcome": Categorical(outcomes, OUTCOMES),
         "error": Categorical.of([errors.get(row, "") for row in ids]),
+        **{name: constant("", len(ids)) for name in ("error_message", "error_location")},
         "attempt": runs["attempt"].astype(np.int64),
         "host": Categorical(codes, hosts),
         "nbytes": np.where(ok, runs["nbytes"], np.nan),
@@ -108,7 +110,7 @@ def _with_spans_of_tasks(spans: Categorical, ids: Sequence[int], batch: Batch) -
     if not batch.details:
         return spans
     usual = dict(zip(ids, spans.tolist(), strict=True))
-    others = {row: span for row, (_, _, span) in batch.details.items()}
+    others = {row: each.span for row, each in batch.details.items()}
     return Categorical.of({**usual, **others}.values())
 
 

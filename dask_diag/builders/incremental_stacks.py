@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING
 
 from dask_diag.builders.chunks import Taken
-from dask_diag.builders.stacks import stacks_as_seen, stacks_tables
+from dask_diag.builders.stacks import joined_stacks, stacks_as_seen, stacks_tables
 from dask_diag.capture.sampling.call_tree import Stacks
 from dask_diag.capture.session import Session
+
+if TYPE_CHECKING:
+    from dask_diag.builders.cluster_stacks import ClusterStacks
+    from dask_diag.capture.cluster.log import ClusterLog
 
 __all__ = ["IncrementalStacks"]
 
@@ -27,16 +33,43 @@ class IncrementalStacks:
     stacks : Stacks
     is_active : callable
         Whether the profiler still samples.
+    logs : callable
+        Returns what was pulled from clusters.
     """
 
-    def __init__(self, session: Session, stacks: Stacks, is_active: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        stacks: Stacks,
+        is_active: Callable[[], bool],
+        logs: Callable[[], Sequence[ClusterLog]] = tuple,
+    ) -> None:
         self._session = session
+        self._logs = logs
+        self._clusters: ClusterStacks | None = None
         self._stacks = stacks
         self._is_active = is_active
 
     def take(self) -> Taken:
         """Nothing for good, and all samples so far; final once the profiler has ended."""
+        clusters = self._of_clusters()
         if self._is_active():
-            return {}, stacks_as_seen(self._stacks, _MOST_CELLS)
-        session = self._session
-        return {}, stacks_tables(self._stacks, session.snapshots(), session.start, session.stop)
+            local = stacks_as_seen(self._stacks, _MOST_CELLS)
+            others = clusters.as_seen(_MOST_CELLS) if clusters else []
+        else:
+            session = self._session
+            start, stop = session.start, session.stop
+            local = stacks_tables(self._stacks, session.snapshots(), start, stop)
+            now = perf_counter()
+            others = clusters.scaled(start or now, stop or now) if clusters else []
+        return {}, joined_stacks([local, *others]) if others else local
+
+    def _of_clusters(self) -> ClusterStacks | None:
+        logs = self._logs()
+        if logs and self._clusters is None:
+            from dask_diag.builders.cluster_stacks import ClusterStacks
+
+            self._clusters = ClusterStacks(self._stacks.finest)
+        if self._clusters is not None:
+            self._clusters.take(logs)
+        return self._clusters

@@ -167,6 +167,9 @@ class _TasksOfComputation:
 
     def _read(self, computation: Computation) -> _Part:
         keys, in_flight = computation.collected_and_in_flight(self._keys, len(self._positions))
+        if computation.sizer and len(computation.sizes) == len(self._positions) + len(keys) - 1:
+            # The size of the last result is being measured: the next chunk has it.
+            del keys[-1]
         names = NamesOfPlainKeys(keys, computation.dsk)
         spans = SpansOfTasks(keys, self._annotated)
         # Dependencies are collected once: by this thread, or at the end of the computation.
@@ -211,6 +214,7 @@ class _TasksOfComputation:
             metrics=self._since(source.metrics, "metrics", stop),
             transfers=self._since(source.transfers, "transfers", stop),
             waits=self._since(source.waits, "waits", stop),
+            sizes=source.sizes[start:stop],
         )
 
     def _since(self, log: Log, name: str, rows: int) -> Log:
@@ -230,6 +234,7 @@ class _TasksOfComputation:
             metrics=Metrics(),
             transfers=Transfers(),
             waits=Waits(),
+            sizes=array("d"),
         )
 
     def collected(self, part: _Part, workers: Workers, position: int) -> Tables:

@@ -21,7 +21,15 @@ from dask_diag.columns import Array
 from dask_diag.model.table import Table
 from dask_diag.schema import Root
 
-__all__ = ["GRAPH", "SCHEDULER", "Measured", "measured_seconds", "scaled", "unseen_tasks"]
+__all__ = [
+    "GRAPH",
+    "SCHEDULER",
+    "Measured",
+    "measured_seconds",
+    "measured_tasks",
+    "scaled",
+    "unseen_tasks",
+]
 
 GRAPH: Function = Root.GRAPH, ""
 SCHEDULER: Function = Root.SCHEDULER, ""
@@ -55,10 +63,16 @@ def _tasks(
     now = perf_counter()
     infos = [computation.info for computation in computations]
     stops = {info.name: info.stop or now for info in infos}
-    stop = table["stop"]
-    if len(stop):
-        ends = np.array([stops[name] for name in table["computation"].values], dtype=float)
-        stop = np.where(np.isnan(stop), ends[table["computation"].codes], stop)
+    ends = np.zeros(0)
+    if len(table):
+        of_names = np.array([stops[name] for name in table["computation"].values], dtype=float)
+        ends = of_names[table["computation"].codes]
+    return measured_tasks(table, functions, ends)
+
+
+def measured_tasks(table: Table, functions: Sequence[Function], ends: Array) -> Measured:
+    """What was measured of tasks; those that have not stopped do so at their `ends`."""
+    stop = np.where(np.isnan(table["stop"]), ends, table["stop"]) if len(table) else np.zeros(0)
     names = table["function"].values
     number = np.array([functions.index((Root.TASKS, name)) for name in names], dtype=np.int64)
     function = number[table["function"].codes] if len(stop) else np.zeros(0, dtype=np.int64)

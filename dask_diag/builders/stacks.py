@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 
 import numpy as np
 
+from dask_diag.builders.constants import constant
 from dask_diag.builders.stack_cells import Cells, Names, cells_of, summed
 from dask_diag.builders.stack_weights import (
     GRAPH,
     SCHEDULER,
+    Measured,
     measured_seconds,
+    measured_tasks,
     scaled,
     unseen_tasks,
 )
@@ -19,10 +22,10 @@ from dask_diag.builders.tasks import times_of_tasks
 from dask_diag.capture.sampling.call_tree import Snapshot, Stacks
 from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.columns import Array, Categorical
-from dask_diag.model.table import Table
+from dask_diag.model.table import NO_ROWS, Table, stack
 from dask_diag.schema import Root
 
-__all__ = ["stacks_as_seen", "stacks_tables"]
+__all__ = ["joined_stacks", "stacks_as_seen", "stacks_of_tasks", "stacks_tables"]
 
 
 def stacks_tables(
@@ -43,7 +46,40 @@ def stacks_tables(
     return {**_tree(found), "samples": _samples(found, computations, bounds)}
 
 
-def stacks_as_seen(stacks: Stacks, most: int) -> dict[str, Table]:
+def stacks_of_tasks(
+    stacks: Stacks, tasks: Table, worker: str, bounds: tuple[float, float]
+) -> dict[str, Table]:
+    """The same of tasks that one worker of a cluster ran; those that still run stop at the end."""
+    found = stacks.snapshot()
+    cells, (seen, keys) = cells_of(found)
+    of_tasks = [(Root.TASKS, name) for name in tasks["function"].values]
+    names = Names(list(dict.fromkeys([*seen, *of_tasks])), keys)
+    measured = measured_tasks(tasks, names.functions, np.full(len(tasks), bounds[1]))
+    samples = _scaled_samples(cells, found.cycle, names, measured, (*bounds, worker))
+    return {**_tree(found), "samples": samples}
+
+
+def joined_stacks(parts: Sequence[dict[str, Table]]) -> dict[str, Table]:
+    """The tables of several as one, in which rows refer to the right ones."""
+    moved: dict[str, list[Table]] = {name: [] for name in ("frames", "call_tree", "samples")}
+    frames = nodes = 0
+    for part in parts:
+        tree, samples = part["call_tree"], part["samples"]
+        moved["frames"].append(part["frames"])
+        moved["call_tree"].append(_moved(tree, {"parent": nodes, "frame": frames}))
+        moved["samples"].append(_moved(samples, {"node": nodes}))
+        frames, nodes = frames + len(part["frames"]), nodes + len(tree)
+    return {name: stack([*tables, NO_ROWS]) for name, tables in moved.items()}
+
+
+def _moved(table: Table, by: Mapping[str, int]) -> Table:
+    """A table some of whose columns are rows that have moved; -1 is none."""
+    columns = {name: table[name] for name in table.columns}
+    moved = {name: np.where(columns[name] < 0, -1, columns[name] + by[name]) for name in by}
+    return Table({**columns, **moved})
+
+
+def stacks_as_seen(stacks: Stacks, most: int, worker: str = "") -> dict[str, Table]:
     """The same without regard to what was measured of tasks, in about `most` rows at most."""
     found = stacks.snapshot()
     (cells, names), cycle = cells_of(found), found.cycle
@@ -51,7 +87,8 @@ def stacks_as_seen(stacks: Stacks, most: int) -> dict[str, Table]:
         cells = summed(cells._replace(key=np.zeros_like(cells.key)))
     while len(cells.node) > most and cells.cycle.min() < cells.cycle.max():
         cells, cycle = summed(cells._replace(cycle=cells.cycle // 2)), 2 * cycle
-    return {**_tree(found), "samples": _samples_table(cells, cycle, names)}
+    bounds = -np.inf, np.inf, worker
+    return {**_tree(found), "samples": _samples_table(cells, cycle, names, bounds)}
 
 
 def _tree(found: Snapshot) -> dict[str, Table]:
@@ -82,16 +119,27 @@ def _samples(
     of_tasks = [(Root.TASKS, name) for name in table["function"].values]
     functions = list(dict.fromkeys([*seen, *of_tasks, GRAPH, SCHEDULER]))
     measured = measured_seconds(table, computations, functions)
-    cells = scaled(cells, measured, len(functions))
-    unseen = unseen_tasks(cells, measured, found.cycle, len(functions))
+    names = Names(functions, keys)
+    return _scaled_samples(cells, found.cycle, names, measured, (*bounds, ""))
+
+
+Bounds = tuple[float, float, str]
+"""Where cycles are cut, and the worker of a cluster that ran the tasks."""
+
+
+def _scaled_samples(
+    cells: Cells, cycle: float, names: Names, measured: Measured, bounds: Bounds
+) -> Table:
+    functions = len(names.functions)
+    cells = scaled(cells, measured, functions)
+    unseen = unseen_tasks(cells, measured, cycle, functions)
     cells = Cells(*map(np.concatenate, zip(cells, unseen, strict=True)))
     cells = cells.where(np.lexsort((cells.node, cells.key, cells.function, cells.cycle)))
-    return _samples_table(cells, found.cycle, Names(functions, keys), *bounds)
+    return _samples_table(cells, cycle, names, bounds)
 
 
-def _samples_table(
-    cells: Cells, cycle: float, names: Names, start: float = -np.inf, stop: float = np.inf
-) -> Table:
+def _samples_table(cells: Cells, cycle: float, names: Names, bounds: Bounds) -> Table:
+    start, stop, worker = bounds
     return Table(
         {
             "start": np.maximum(cells.cycle * cycle, start),
@@ -99,6 +147,7 @@ def _samples_table(
             "root": _named(cells.function, [root for root, _ in names.functions]),
             "function": _named(cells.function, [name for _, name in names.functions]),
             "key": Categorical(cells.key, names.keys),
+            "worker": constant(worker, len(cells.node)),
             "node": cells.node,
             "seconds": cells.seconds,
             "cpu_seconds": cells.cpu,

@@ -44,6 +44,8 @@ TASK_COLUMNS = (
     "span",
     "outcome",
     "error",
+    "error_message",
+    "error_location",
     "attempt",
     "host",
     "nbytes",
@@ -155,7 +157,10 @@ def _no_tasks() -> Table:
     numbers = {name: np.zeros(0) for name in TASK_COLUMNS[2:8]}
     labels = {
         name: Categorical([], [])
-        for name in ("function", "computation", "span", "outcome", "error")
+        for name in (
+            *("function", "computation", "span", "outcome"),
+            *("error", "error_message", "error_location"),
+        )
     }
     key, worker = PrefixStrings.of([]), np.zeros(0, np.int64)
     return Table({"key": key, "worker": worker, **numbers, **labels, **on_local_schedulers(0)})
@@ -169,6 +174,8 @@ def tasks_of(computation: ComputationInfo, tasks: TaskRows, workers: Workers) ->
         return _no_tasks()
     outcomes = {row: how.outcome for row, how in tasks.exceptional.items()}
     errors = {row: how.error for row, how in tasks.exceptional.items()}
+    messages = {row: how.failure.message for row, how in tasks.exceptional.items()}
+    locations = {row: how.failure.location for row, how in tasks.exceptional.items()}
     texts, functions = _keys_and_functions_of(tasks)
     return Table(
         {
@@ -185,9 +192,21 @@ def tasks_of(computation: ComputationInfo, tasks: TaskRows, workers: Workers) ->
             "span": _spans_of(computation, tasks, count),
             "outcome": _mostly(Outcome.OK, outcomes, count),
             "error": _mostly("", errors, count),
+            "error_message": _mostly("", messages, count),
+            "error_location": _mostly("", locations, count),
             **on_local_schedulers(count),
+            **_sizes_of(tasks, count),
         }
     )
+
+
+def _sizes_of(tasks: TaskRows, count: int) -> dict[str, FloatArray]:
+    """The column of sizes, if results were measured."""
+    if not len(tasks.sizes):
+        return {}
+    sizes = np.full(count, np.nan)
+    sizes[: len(tasks.sizes)] = tasks.sizes
+    return {"nbytes": sizes}
 
 
 def _numbers_of(tasks: TaskRows) -> FloatArray:

@@ -65,6 +65,9 @@ class CachedResults:
         self.integers = True
         self.dsk = dsk
 
+    def __len__(self) -> int:
+        return len(self.rows) // CACHED_RESULT.size + len(self.cached)
+
     def release(self, key: Hashable, now: float) -> None:
         """Record that a result is cached no more."""
         metric, since = self.cached[key]

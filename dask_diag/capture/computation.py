@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from array import array
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import count
 from threading import get_ident
@@ -23,6 +24,7 @@ from dask_diag.capture.span import current_span
 from dask_diag.capture.system.thread_usage import ThreadUsage
 from dask_diag.capture.system.usage import Usage
 from dask_diag.capture.tasks.dependencies import Dependencies
+from dask_diag.capture.tasks.failure import NO_FAILURE
 from dask_diag.capture.tasks.in_flight import InFlight, in_flight_of, outcome_of
 from dask_diag.capture.tasks.keys import function_of, keys_since
 from dask_diag.capture.tasks.planned import PlannedTasks
@@ -89,6 +91,10 @@ class Computation:
         `ROW` upon `ROW`, in the order in which the scheduler collected the tasks.
     keys : list
         Of the tasks that have a row; a row is there before its key.
+    sizer : object
+        The diagnostic that measures results in bytes for all, if one does.
+    sizes : array of float
+        The bytes of the results of tasks, by row; NaN if not known.
     """
 
     __slots__ = (
@@ -112,6 +118,8 @@ class Computation:
         "probes",
         "remote_workers",
         "rows",
+        "sizer",
+        "sizes",
         "span",
         "stacks",
         "start",
@@ -143,6 +151,8 @@ class Computation:
         self.done_at_end = (0, 0)
         self.worker_id: object = None
         self.measurer: object = None
+        self.sizer: object = None
+        self.sizes = array("d")
         self.rows: bytearray | bytes = bytearray()
         self.keys: list[Hashable] = []
         self.exceptional: dict[int, Exceptional] = {}
@@ -228,7 +238,7 @@ class Computation:
             return None
         if wrapper.error:
             self.exceptional[self.done] = outcome_of(wrapper)
-            wrapper.error = ""
+            wrapper.error, wrapper.failure = "", NO_FAILURE
         if wrapper.start is None:
             wrapper.cpu = _NAN
             wrapper.start = wrapper.stop = _NAN
@@ -237,6 +247,16 @@ class Computation:
             self.transfers.add(self.done, wrapper.transfer)
             wrapper.transfer = None
         return wrapper
+
+    def note_size(self, key: Hashable, size: float) -> None:
+        """Note the size of a result when its task gets its row, just before that or just after."""
+        sizes, keys = self.sizes, self.keys
+        row = len(keys) - 1 if keys and keys[-1] is key else len(keys)
+        if row != len(sizes):
+            # The task before got no row, or there was no size of it.
+            del sizes[row:]
+            sizes.extend([_NAN] * (row - len(sizes)))
+        sizes.append(size)
 
     def add_metered_key(self, key: Hashable, wrapper: TimedTask) -> None:
         """Add the key of the last row, and before it what its task metered and waited for."""

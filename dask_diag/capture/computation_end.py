@@ -12,6 +12,7 @@ from dask_diag.capture.dask_internals import scheduler_locals
 from dask_diag.capture.running import stop_running
 from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.system.usage import thread_pools
+from dask_diag.capture.tasks.failure import failure_of
 from dask_diag.capture.tasks.keys import Keys
 from dask_diag.capture.tasks.planned import count_functions, tasks_not_submitted
 from dask_diag.capture.tasks.remote_task import take_measurement
@@ -50,7 +51,7 @@ def _publish(computation: Computation, failed: bool) -> None:
     # Others may be reading what was here: it is replaced, and not cleared.
     computation.rows, computation.keys, computation.exceptional = tasks.rows, [], {}
     computation.metrics, computation.transfers = tasks.metrics, tasks.transfers
-    computation.waits = tasks.waits
+    computation.waits, computation.sizes = tasks.waits, tasks.sizes
 
 
 def _tasks_not_run(computation: Computation) -> Mapping[str, int]:
@@ -69,6 +70,9 @@ def _failure_of(computation: Computation) -> str:
         wrapper.error = name
         if measurement:
             wrapper.receive(measurement)
+        elif error is not None:
+            # As where its result could not be pickled.
+            wrapper.failure = failure_of(error)
     return name
 
 
@@ -83,6 +87,7 @@ def _release(computation: Computation) -> None:
     computation.dsk = {}
     computation.state = {}
     computation.measurer = None
+    computation.sizer = None
     computation.planned = None
     computation.probes = {}
     computation.stacks = ()

@@ -113,4 +113,5 @@ def rows_of(
         metrics=metrics,
         transfers=transfers,
         waits=waits,
+        sizes=computation.sizes[:done],
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Hashable, Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
@@ -89,6 +90,8 @@ class TaskRows(NamedTuple):
     spans : SpansOfTasks
     dependencies : Dependencies
     metrics, transfers, waits : Metrics, Transfers, Waits
+    sizes : array of float
+        The bytes of the results of the first rows; none if they were not measured.
     """
 
     rows: bytes
@@ -100,6 +103,7 @@ class TaskRows(NamedTuple):
     metrics: Metrics
     transfers: Transfers
     waits: Waits
+    sizes: array[float]
 
 
 class ComputationSnapshot:

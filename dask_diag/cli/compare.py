@@ -116,13 +116,15 @@ def _compare_tasks(before: str, after: str, page: str | None, above: float | Non
     from dask_diag.analysis.compare import compare as compare_recordings
     from dask_diag.atomic_files import write_text
     from dask_diag.storage import load
-    from dask_diag.views.compare import comparison_page, comparison_summary
+    from dask_diag.views.compare import comparison_summary
 
     recordings = load(before), load(after)
     comparison = compare_recordings(*recordings)
     print_result(comparison_summary(comparison, before, after))
     if page is not None:
-        write_text(page, comparison_page(comparison, before, after))
+        from dask_diag.views.comparison.page import comparison_page
+
+        write_text(page, comparison_page(*recordings, (before, after)))
     _check_complete((before, after), recordings, above is not None)
     return [] if above is None else comparison.regressions(above)
 

@@ -226,15 +226,25 @@ class DiagMagics(Magics):
     def _show(self, recording: Recording, arguments: Namespace) -> None:
         from dask_diag.views.report.page import report
         from dask_diag.views.summary import summary
-        from dask_diag.views.visualize import visualize
 
         if not arguments.quiet:
             with _reported("the summary could not be shown"):
                 display(summary(recording))
         plots = not (arguments.quiet or arguments.no_plots) and len(recording.computations) > 0
         if plots and self._has_front_end():
-            with _reported("the plots could not be shown"):
-                visualize(recording, show=True, save=False)
+            self._show_after_value(recording)
         if arguments.report is not None:
             with _reported("the report could not be written"):
                 report(recording, arguments.report)
+
+    def _show_after_value(self, recording: Recording) -> None:
+        """Have the plots below the cell's value, folded: they are higher than a window."""
+
+        def show(*result: object) -> None:
+            from dask_diag.views.visualize import visualize
+
+            self.shell.events.unregister("post_run_cell", show)
+            with _reported("the plots could not be shown"):
+                visualize(recording, show=True, save=False, fold="Plots")
+
+        self.shell.events.register("post_run_cell", show)

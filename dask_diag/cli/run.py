@@ -64,7 +64,7 @@ def seconds_between(context: click.Context, option: click.Parameter, value: str)
 @click.option(
     "--metric",
     metavar="MODULE:FUNCTION",
-    help="Measures each result that the scheduler holds; by default cachey:nbytes.",
+    help="Measures each result, as cachey:nbytes does; by default its bytes, where known.",
 )
 @click.option("--metric-name", help="What it measures, for labels.")
 @click.option("--unit", help="Its unit, such as bytes.")

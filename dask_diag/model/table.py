@@ -121,7 +121,8 @@ def _cell(value: object) -> str:
 
 
 def _as_html(cell: object) -> str:
-    text = str(cell)[:200].encode("utf-8", "backslashreplace").decode("utf-8")
+    text = f"{cell:.9g}" if isinstance(cell, float) else str(cell)[:200]
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     return html.escape(text)
 
 

@@ -20,9 +20,10 @@ from dask_diag.capture.cached_results import (
 from dask_diag.capture.computation import STATE_KEY, Computation
 from dask_diag.capture.computation_reader import snapshot_of
 from dask_diag.capture.dask_internals import Graph, SchedulerState
+from dask_diag.capture.result_sizes import ResultSizes
 from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.tasks.task_info import TaskInfo
-from dask_diag.formatting import BYTES
+from dask_diag.formatting import BYTES, percent
 from dask_diag.profilers.base import Diagnostic
 from dask_diag.profilers.hook_cost import seconds_per_task
 from dask_diag.validation import text
@@ -40,6 +41,8 @@ ResultMetric = Callable[[Any], Any]
 """The user's function that measures a result."""
 
 _NAN = float("nan")
+_NAMED = 3
+"""Types of results that a notice names."""
 
 
 class CacheProfiler(Diagnostic):
@@ -87,6 +90,8 @@ class CacheProfiler(Diagnostic):
         super().__init__()
         self._metric = metric
         self._size_of = _quick_metric(metric)
+        # It never fails, and returns nothing but sizes.
+        self._measure = metric.size_of if isinstance(metric, ResultSizes) else self._checked_metric
         self.metric_name = metric_name or ("count" if metric is None else str(funcname(metric)))
         self.metric_unit = _unit_of(metric) if unit is None else text("unit", unit, BYTES)
 
@@ -103,6 +108,8 @@ class CacheProfiler(Diagnostic):
             for number in set(self._results_by_computation) - running:
                 del self._results_by_computation[number]
             self._metric_errors = {}
+            if isinstance(self._metric, ResultSizes):
+                self._metric.unknown.clear()
 
     @property
     def recording(self) -> Recording:
@@ -136,14 +143,36 @@ class CacheProfiler(Diagnostic):
 
     def notices(self) -> list[str]:
         """What a reader must know besides the numbers."""
-        return super().notices() + [
+        return [*super().notices(), *self._notices_of_unknown_sizes()] + [
             f"CacheProfiler: the metric failed on {count:,} result{'s' * (count != 1)} with "
             f"{error}, which {'counts' if count == 1 else 'count'} as NaN"
             for error, count in tuple(self._metric_errors.items())
         ]
 
+    def _notices_of_unknown_sizes(self) -> list[str]:
+        if not isinstance(self._metric, ResultSizes) or not self._metric.unknown:
+            return []
+        unknown = dict(self._metric.unknown)
+        count, total = sum(unknown.values()), sum(len(each) for _, each in self.cached_results())
+        names = sorted(unknown, key=lambda name: -unknown[name])
+        more = ", …" if len(names) > _NAMED else ""
+        return [
+            f"the sizes of {count:,} of {total:,} results ({percent(count / max(count, total))}) "
+            f"are not known: they are of type {', '.join(names[:_NAMED])}{more}; a metric that "
+            "measures them can be given"
+        ]
+
     def _calibrate(self) -> None:
-        self._hooks["results"] = seconds_per_task("results", _rehearse_results)
+        sized = isinstance(self._metric, ResultSizes)
+        rehearse = partial(_rehearse_results, ResultSizes() if sized else None)
+        name = "sized results" if sized else "results"
+        self._hooks["results"] = seconds_per_task(name, rehearse)
+
+    def _meet_state(self, dsk: Graph, state: SchedulerState) -> None:
+        super()._meet_state(dsk, state)
+        computation = state[STATE_KEY]
+        if computation.sizer is None and self.metric_unit == BYTES:
+            computation.sizer = self
 
     def _began(self, computation: Computation) -> None:
         self._results_by_computation[computation.number] = CachedResults(computation.dsk)
@@ -152,13 +181,16 @@ class CacheProfiler(Diagnostic):
         self, key: Hashable, value: object, dsk: Graph, state: SchedulerState, worker_id: object
     ) -> None:
         try:
-            cached_results = self._results_by_computation[state[STATE_KEY].number]
-            if self._size_of is None:
+            computation = state[STATE_KEY]
+            cached_results = self._results_by_computation[computation.number]
+            if self._metric is None:
                 metric: float = 1
             else:
                 metric = self._measure(value)
                 if type(metric) is not int:
                     cached_results.integers = False
+                if computation.sizer is self:
+                    computation.note_size(key, metric)
             now = perf_counter()
             cached, released = cached_results.cached, state["released"]
             cached[key] = metric, now
@@ -168,7 +200,7 @@ class CacheProfiler(Diagnostic):
         except Exception as error:
             self._fault("to record a result", error)
 
-    def _measure(self, value: object) -> float:
+    def _checked_metric(self, value: object) -> float:
         try:
             metric = self._size_of(value)  # type: ignore[misc]
             if not isfinite(metric):
@@ -189,10 +221,11 @@ class CacheProfiler(Diagnostic):
             results.finish(perf_counter())
 
 
-def _rehearse_results() -> Callable[[int], None]:
-    """What is done for each result, except for the user's metric."""
-    profiler = CacheProfiler()
+def _rehearse_results(metric: ResultMetric | None) -> Callable[[int], None]:
+    """What is done for each result, except for a metric of the user's."""
+    profiler = CacheProfiler(metric)
     computation = Computation({})
+    computation.sizer = profiler if metric else None
     profiler._results_by_computation[computation.number] = CachedResults({})
     released: set[Hashable] = set()
     dependencies: dict[Hashable, Collection[Hashable]] = {}
@@ -205,6 +238,7 @@ def _rehearse_results() -> Callable[[int], None]:
     def work(number: int) -> None:
         dependencies[number] = (number - 1,)
         released.add(number - 1)
+        computation.keys.append(number)
         profiler._posttask(number, None, {}, state, 0)
 
     return work
@@ -242,6 +276,8 @@ _MEASURE_BYTES = (("sys", "getsizeof"), ("dask.sizeof", "sizeof"), ("cachey", "n
 
 def _unit_of(metric: ResultMetric | None) -> str:
     """The unit of a metric that is known; a name like ``megabytes`` says nothing for sure."""
+    if isinstance(metric, ResultSizes):
+        return BYTES
     for module, name in _MEASURE_BYTES:
         # What was never imported cannot have been passed.
         if metric is not None and metric is getattr(sys.modules.get(module), name, None):

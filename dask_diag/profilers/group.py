@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, ParamSpec
 
+from dask_diag.capture.result_sizes import ResultSizes
 from dask_diag.profilers.base import Diagnostic
 from dask_diag.profilers.cache import CacheProfiler, ResultMetric
 from dask_diag.profilers.profiler import Profiler
@@ -31,7 +32,7 @@ class ProfilerGroup:
     Parameters
     ----------
     interval, waits, metric, metric_name, unit
-        As the profilers have them; but cached results are measured in bytes by default.
+        As the profilers have them; but results are measured in bytes by default: `ResultSizes`.
     code : bool or str
         Whether to note the code that calls, in which what looks like a secret is masked; or the
         code to note in its place, as that of a notebook's cell.
@@ -54,11 +55,7 @@ class ProfilerGroup:
         code: bool | str = True,
     ) -> None:
         self.tasks = Profiler(waits)
-        if metric is None:
-            from cachey import nbytes
-
-            metric = nbytes
-        self.cache = CacheProfiler(metric, metric_name, unit)
+        self.cache = CacheProfiler(ResultSizes() if metric is None else metric, metric_name, unit)
         self.resources = ResourceProfiler(interval)
         self.stacks = SamplingProfiler()
         self.profilers: tuple[Diagnostic, ...] = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dask_diag.capture.cluster.recorder import ClusterRecorder
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from dask_diag.capture.cluster.formats import Wants
     from dask_diag.capture.cluster.log import ClusterLog
     from dask_diag.model.recording import Recording
+    from dask_diag.model.table import Table
 
 __all__ = ["OnClusters"]
 
@@ -77,4 +79,9 @@ class OnClusters(Diagnostic):
         from dask_diag.builders.cluster import with_clusters
 
         self.clusters.pull()
-        return with_clusters(recording, self.clusters.logs)
+        logs = self.clusters.logs
+        return with_clusters(recording, logs, self._sampled_on_clusters(logs))
+
+    def _sampled_on_clusters(self, logs: Sequence[ClusterLog]) -> dict[str, Table] | None:
+        """The tables of what it sampled on clusters; None if it records the tasks there."""
+        return None

@@ -34,7 +34,8 @@ class performance_report(ProfilerGroup):  # noqa: N801
     waits : bool, optional
         Find out what tasks waited for, as `Profiler` does.
     metric, metric_name, unit : optional
-        What `CacheProfiler` measures of each result, by default its bytes (``cachey.nbytes``).
+        What `CacheProfiler` measures of each result, by default its bytes, where they are known at
+        little cost.
     code : bool or str, optional
         Whether to note the code that calls, or a text to note in its place. Literals and comments
         that look like secrets are masked in it, if names or shapes show them.

@@ -74,7 +74,7 @@ class Profiler(OnClusters, TaskDiagnostic):
         self._cluster_results = 0
 
     def _wants(self) -> Wants:
-        return {"tasks": True}
+        return {"tasks": True, "waits": self._waits is not None}
 
     @property
     def results(self) -> list[TaskData]:

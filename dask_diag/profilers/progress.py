@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from math import isnan
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.dask_internals import Graph
@@ -16,6 +17,7 @@ from dask_diag.capture.tasks.task_row import ROW
 from dask_diag.profilers.bar_line import Bar, bar_line
 from dask_diag.profilers.cluster_bars import ClusterBars, ClusterProgress
 from dask_diag.profilers.on_clusters import OnClusters
+from dask_diag.profilers.progress_output import ProgressOutput
 from dask_diag.profilers.task_diagnostic import TaskDiagnostic
 from dask_diag.validation import number
 
@@ -162,18 +164,12 @@ class ProgressBar(OnClusters, TaskDiagnostic):
         self._width = int(number("width", width, "characters", above=1, or_equal=True))
         least = number("dt", dt, "seconds between updates", above=0, or_equal=True)
         self._dt = max(least, _SHORTEST_UPDATE)
-        if out is not None and not hasattr(out, "write"):
-            raise TypeError(f"out: expected a file open for writing text, found {out!r}")
-        self._out = out
+        self._output = ProgressOutput(out, partial(self._fault, "to write the bar"))
         self._label = " ".join(str(label or "").split())
         self._bars: dict[int, _Running] = {}
         self._count = 0
         self._cluster_bars = ClusterBars()
         self._shown: dict[int, _Shown] = {}
-        # Of what is written last: no lock is taken, and nothing is waited for, while it is held.
-        self._writing = threading.RLock()
-        self._drawn = 0
-        self._displayed: Any = None
         self._timer: _Timer | None = None
         self.last_duration: float = 0
 
@@ -226,7 +222,7 @@ class ProgressBar(OnClusters, TaskDiagnostic):
                 done, total = (done, total) if failed else (total or 1, total or 1)
                 state = Bar(done, total, self.last_duration, bar.share.read())
                 line = self._line(bar.name, state, has_ended=True)
-                self._write(line + (" failed" if failed else ""), final=True)
+                self._output.write(line + (" failed" if failed else ""), final=True)
 
     def _redraw(self) -> None:
         with self._lock:
@@ -237,15 +233,15 @@ class ProgressBar(OnClusters, TaskDiagnostic):
         if not bars:
             return
         bar, now = bars[0], perf_counter()
-        if self._in_place():
+        if self._output.is_in_place():
             if now - bar.computation.start > self._minimum:
                 more = f" +{len(bars) - 1} more" if len(bars) > 1 else ""
-                self._write(self._line(bar.name, bar.state(now)) + more)
+                self._output.write(self._line(bar.name, bar.state(now)) + more)
             return
         for bar in bars:
             state = bar.state(now)
             if self._is_due(bar.shown, state):
-                self._write(self._line(bar.name, state), final=True)
+                self._output.write(self._line(bar.name, state), final=True)
 
     def _is_due(self, shown: _Shown, bar: Bar) -> bool:
         """Whether another whole line is to be written."""
@@ -272,16 +268,17 @@ class ProgressBar(OnClusters, TaskDiagnostic):
                 self._shown.pop(each.number, None)
                 self.last_duration = each.bar.elapsed
                 if each.bar.elapsed >= self._minimum:
-                    self._write(f"{self._cluster_line(each)} {each.ending}".rstrip(), final=True)
-        if self._in_place():
+                    line = f"{self._cluster_line(each)} {each.ending}".rstrip()
+                    self._output.write(line, final=True)
+        if self._output.is_in_place():
             more = f" +{len(running) - 1} more" if len(running) > 1 else ""
             if running and running[0].bar.elapsed > self._minimum:
-                self._write(self._cluster_line(running[0]) + more)
+                self._output.write(self._cluster_line(running[0]) + more)
             return
         for each in running:
             shown = self._shown.setdefault(each.number, _Shown(perf_counter() - each.bar.elapsed))
             if self._is_due(shown, each.bar):
-                self._write(self._cluster_line(each), final=True)
+                self._output.write(self._cluster_line(each), final=True)
 
     def _cluster_line(self, progress: ClusterProgress) -> str:
         is_one = progress.number == 1 and not self._registered
@@ -291,49 +288,3 @@ class ProgressBar(OnClusters, TaskDiagnostic):
     def _line(self, name: str, bar: Bar, has_ended: bool = False) -> str:
         line = bar_line(bar, self._width, has_ended)
         return " ".join(filter(None, (self._label, line, name)))
-
-    def _stream(self) -> TextIO | None:
-        return sys.stdout if self._out is None else self._out
-
-    def _in_notebook(self) -> bool:
-        return type(self._stream()).__module__.startswith("ipykernel")
-
-    def _in_place(self) -> bool:
-        """Whether a line can be drawn over: on a terminal, and in a notebook."""
-        if self._in_notebook():
-            return True
-        stream = self._stream()
-        try:
-            return bool(stream is not None and stream.isatty())
-        except Exception:
-            return False
-
-    def _write(self, line: str, final: bool = False) -> None:
-        stream = self._stream()
-        if stream is None:
-            return
-        try:
-            with self._writing:
-                if self._in_notebook():
-                    self._display(line, final)
-                    return
-                if self._in_place():
-                    line, self._drawn = f"\r{line:<{self._drawn}}", len(line)
-                if final:
-                    line, self._drawn = line + "\n", 0
-                stream.write(line)
-                stream.flush()
-        except Exception as error:
-            self._fault("to write the bar", error)
-
-    def _display(self, line: str, final: bool) -> None:
-        """Show the line as a cell's output, and replace it from then on: also in the saved file."""
-        from IPython.display import display
-
-        data = {"text/plain": line}
-        if self._displayed is None:
-            self._displayed = display(data, raw=True, display_id=True)
-        else:
-            self._displayed.update(data, raw=True)
-        if final:
-            self._displayed = None

@@ -42,7 +42,8 @@ class record(ProfilerGroup):  # noqa: N801
     waits : bool, optional
         Find out what tasks waited for, as `Profiler` does.
     metric, metric_name, unit : optional
-        What `CacheProfiler` measures of each result, by default its bytes (``cachey.nbytes``).
+        What `CacheProfiler` measures of each result, by default its bytes, where they are known at
+        little cost.
     code : bool or str, optional
         Whether to note the code that calls, or a text to note in its place. Literals and comments
         that look like secrets are masked in it, if names or shapes show them.
@@ -154,7 +155,12 @@ class record(ProfilerGroup):  # noqa: N801
         cache, sampling = self.cache, self.stacks
         tasks = IncrementalTasks(self.tasks.session, lambda: self.tasks.clusters.logs)
         results = IncrementalCachedResults(cache.cached_results, tasks.columns_of_keys)
-        stacks = IncrementalStacks(sampling.session, sampling.stacks, lambda: sampling.is_active)
+        stacks = IncrementalStacks(
+            sampling.session,
+            sampling.stacks,
+            lambda: sampling.is_active,
+            lambda: sampling.clusters.logs,
+        )
         return ChunkBuilder(
             [profiler.session for profiler in self.profilers],
             [

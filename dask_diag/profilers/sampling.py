@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.dask_internals import Graph
 from dask_diag.capture.sampling.sampler import Subscription, sampler
 from dask_diag.formatting import seconds
+from dask_diag.profilers.on_clusters import OnClusters
 from dask_diag.profilers.sample_times import sample_times
 from dask_diag.profilers.task_diagnostic import TaskDiagnostic
 
 if TYPE_CHECKING:
+    from dask_diag.capture.cluster.formats import Wants
+    from dask_diag.capture.cluster.log import ClusterLog
     from dask_diag.capture.sampling.call_tree import Stacks
     from dask_diag.capture.sampling.caller_probe import CallerProbe
     from dask_diag.model.recording import Recording
@@ -23,8 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["SamplingProfiler"]
 
 
-class SamplingProfiler(TaskDiagnostic):
-    """Profile the lines of code in which tasks spend their time, on dask's local schedulers.
+class SamplingProfiler(OnClusters, TaskDiagnostic):
+    """Profile the lines of code in which tasks spend their time, on local schedulers and clusters.
 
     Every `interval` one thread of each process samples the stacks of the threads that run a task,
     and of the threads that compute: the one that entered or registered the profiler all the time,
@@ -57,6 +62,9 @@ class SamplingProfiler(TaskDiagnostic):
 
     Notes
     -----
+    On a cluster the tasks are sampled by their workers; coroutines are not, as they share a thread
+    with their worker: their time counts as not sampled.
+
     Threads that a task starts are not sampled. Calls of dask_diag, with what they call, are one
     line: ``(dask_diag)``. Functions that are not written in Python show as the
     line that calls them, or by name if dask calls them itself. Sampling needs the GIL: code that
@@ -94,12 +102,23 @@ class SamplingProfiler(TaskDiagnostic):
 
         computations = self.session.snapshots()
         block = self.session.start, None if self.is_active else self.session.stop
-        return build_recording(
+        recording = build_recording(
             self.session,
             computations,
             self.notices(),
             **stacks_tables(self.stacks, computations, *block),
         )
+        return self._with_clusters(recording)
+
+    def _wants(self) -> Wants:
+        return {"tasks": True, "stacks": [self._interval, self._cycle]}
+
+    def _sampled_on_clusters(self, logs: Sequence[ClusterLog]) -> dict[str, Table]:
+        from dask_diag.builders.cluster_stacks import ClusterStacks
+
+        stacks, now = ClusterStacks(self._cycle), perf_counter()
+        stacks.take(logs)
+        return stacks.tables(self.start_time or now, self.end_time or now)
 
     def tree(
         self,
@@ -146,7 +165,7 @@ class SamplingProfiler(TaskDiagnostic):
         key: object = None,
         root: str | None = None,
     ) -> Summary:
-        """The ten hottest lines, with their self time and with what they called.
+        """The ten lines that computed longest, and the three that waited longest.
 
         Parameters
         ----------

@@ -34,6 +34,7 @@ class Samples(Schema):
     root = column.category("What the time belongs to, such as `tasks` or `scheduler`.")
     function = column.category("The function of the tasks that were sampled; empty outside tasks.")
     key = column.category("The task's key, of tasks longer than a quarter of a cycle; else empty.")
+    worker = column.category("The worker of a cluster that ran the tasks; empty elsewhere.")
     node = column.integer("Row of the innermost call in `call_tree`; -1 for time not sampled.")
     seconds = column.seconds("Self time: the seconds that the samples represent.")
     cpu_seconds = column.seconds("How many of these were CPU seconds.")

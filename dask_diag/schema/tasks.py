@@ -96,9 +96,15 @@ class Tasks(Schema):
     span = column.category("The span it was annotated with, else its computation's.")
     outcome = column.category("`ok`, `failed`, `unfinished`, `cancelled` or `rescheduled`.")
     error = column.category("The exception's type; empty if there was none.")
+    error_message = column.category(
+        "What it says, cut, and without what looks like a secret; empty on a cluster."
+    )
+    error_location = column.category(
+        "File, line and function of the program's innermost line; empty on a cluster."
+    )
     attempt = column.integer("1 for its first run, 2 for the second, …; each run is a row.")
     host = column.category("The host that ran it; empty if not known.")
-    nbytes = column.number("bytes", "The size of its result, as distributed measures it; else NaN.")
+    nbytes = column.number("bytes", "The size of its result, if measured in bytes; else NaN.")
     queued = column.seconds(
         "How long a cluster's scheduler had it ready and did not send it; NaN elsewhere."
     )
@@ -158,7 +164,7 @@ class CachedResults(Schema):
     function = column.category("The function of its task.")
     computation = column.category("The computation it belongs to.")
     metric = column.number(
-        "of the recording's `metric_unit`", "Its size, as the metric measures it."
+        "of the recording's `metric_unit`", "Its size, as the metric measures it, or NaN."
     )
     start = column.seconds("When the scheduler got it.")
     stop = column.seconds("When the scheduler released it.")

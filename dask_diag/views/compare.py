@@ -13,10 +13,17 @@ from dask_diag.formatting import amount, count, percent, quantity, seconds, size
 from dask_diag.views.escaping import shown
 from dask_diag.views.text import Record, Summary, counted, table_summary
 
-__all__ = ["change_text", "comparison_page", "comparison_summary", "page_of_summary"]
+__all__ = [
+    "HEADINGS",
+    "change_text",
+    "comparison_notes",
+    "comparison_rows",
+    "comparison_summary",
+    "page_of_summary",
+]
 
 _FUNCTIONS_SHOWN = 30
-_HEADINGS = ("function", "tasks", "before", "after", "change", "CPU %", "")
+HEADINGS = ("function", "tasks", "before", "after", "change", "CPU %", "")
 
 
 def comparison_summary(comparison: Comparison, before: str, after: str) -> Summary:
@@ -26,11 +33,17 @@ def comparison_summary(comparison: Comparison, before: str, after: str) -> Summa
         f"{shown(before, 30)} → {shown(after, 30)}: "
         f"{seconds(total['elapsed_before'])} → {seconds(total['elapsed_after'])} elapsed"
     )
+    rows, notes = list(comparison_rows(comparison)), list(comparison_notes(comparison))
+    return table_summary(heading, HEADINGS, rows, notes)
+
+
+def comparison_rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
+    """The cells of each function, and last of all together."""
     records = comparison.functions.to_dicts()
-    rows = [_row(record) for record in records[:_FUNCTIONS_SHOWN]]
-    if rows:
-        rows.append(_row({**total, "function": "total"}))
-    return table_summary(heading, _HEADINGS, rows, list(_notes(comparison, records)))
+    for record in records[:_FUNCTIONS_SHOWN]:
+        yield _row(record)
+    if records:
+        yield _row({**comparison.total, "function": "total"})
 
 
 def _row(record: Record) -> tuple[str, ...]:
@@ -65,7 +78,9 @@ def _share(value: float) -> str:
     return percent(value) if abs(value) < 10 else f"{amount(value)}x"
 
 
-def _notes(comparison: Comparison, records: Sequence[Record]) -> Iterator[str]:
+def comparison_notes(comparison: Comparison) -> Iterator[str]:
+    """What a reader must know besides the numbers."""
+    records = comparison.functions.to_dicts()
     if len(records) > _FUNCTIONS_SHOWN:
         hidden = counted(len(records) - _FUNCTIONS_SHOWN, "function")
         yield f"{hidden} that changed less not shown"
@@ -154,12 +169,6 @@ tr.faster td:last-child {{ color: #1e8449; font-weight: 600; }}
 }}
 </style></head><body><h1>{heading}</h1>{body}</body></html>
 """
-
-
-def comparison_page(comparison: Comparison, before: str, after: str) -> str:
-    """The same as a page that needs no network."""
-    title = f"{shown(before)} → {shown(after)}"
-    return page_of_summary(comparison_summary(comparison, before, after), title)
 
 
 def page_of_summary(summary: Summary, title: str, heading: str = "Comparison") -> str:

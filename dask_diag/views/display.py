@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import NamedTuple
 
+from bokeh.embed.notebook import notebook_content
 from bokeh.io import output_notebook
 from bokeh.io import show as bokeh_show
 from bokeh.io.state import curstate
@@ -14,32 +17,48 @@ from bokeh.resources import Resources
 from bokeh.util.browser import view
 
 from dask_diag.atomic_files import write_text
+from dask_diag.views.assets import text_of
 from dask_diag.views.theme.page import page_of
 
-__all__ = ["in_notebook", "show_file", "show_in_browser", "show_in_notebook", "write_page"]
+__all__ = ["Page", "in_notebook", "show_file", "show_in_browser", "show_in_notebook", "write_page"]
 
 _FRAME = "theme/page.html"
+_HTML, _JAVASCRIPT = "text/html", "application/javascript"
+_BOKEH = "application/vnd.bokehjs_exec.v0+json"
 
 
-def write_page(
-    picture: LayoutDOM, path: Path, mode: str, fitted: bool, notices: Sequence[str]
-) -> None:
-    """Write a page with a picture, and above it notices.
+class Page(NamedTuple):
+    """A picture, and what a page says above it.
 
-    Parameters
+    Attributes
     ----------
     picture : bokeh layout
-    path : Path
-    mode : str
-        Where the page finds bokeh's own code, as bokeh's `Resources` has it.
+    head : Head or None
+        What a template shows first.
+    notices : sequence of str
     fitted : bool
         Whether a picture that is wider than the window becomes as wide as that.
-    notices : sequence of str
     """
-    resources = Resources(mode=mode)
-    title = "dask_diag profile"
-    page = page_of(picture, resources, _FRAME, title, fitted=fitted, notices=list(notices))
-    write_text(path, page)
+
+    picture: LayoutDOM
+    head: object = None
+    notices: Sequence[str] = ()
+    fitted: bool = True
+
+
+def write_page(page: Page, path: Path, mode: str) -> None:
+    """Write a page; `mode` says where it finds bokeh's own code, as `Resources` has it."""
+    text = page_of(
+        page.picture,
+        Resources(mode=mode),
+        _FRAME,
+        "dask_diag profile",
+        fitted=page.fitted,
+        head=page.head,
+        notices=list(page.notices),
+        style=text_of("theme/head.css"),
+    )
+    write_text(path, text)
 
 
 def in_notebook() -> bool:
@@ -58,19 +77,30 @@ def show_file(path: Path) -> None:
     view(path.resolve().as_uri())
 
 
-def show_in_browser(picture: LayoutDOM, mode: str, fitted: bool, notices: Sequence[str]) -> None:
+def show_in_browser(page: Page, mode: str) -> None:
     """Show what is not saved: the browser needs a file, but in no folder of the user's."""
     if curstate().file is not None:
         # The user chose bokeh's file.
-        bokeh_show(picture)
+        bokeh_show(page.picture)
         return
     path = Path(mkdtemp(prefix="dask_diag-")) / "profile.html"
-    write_page(picture, path, mode, fitted, notices)
+    write_page(page, path, mode)
     show_file(path)
 
 
-def show_in_notebook(picture: LayoutDOM) -> None:
-    """Show a picture below the cell that is running."""
+def show_in_notebook(picture: LayoutDOM, fold: str = "") -> None:
+    """Show a picture below the cell that is running; with `fold`, below a line to open it."""
     if not curstate().notebook:
         output_notebook(resources=Resources(mode="inline"), hide_banner=True)
-    bokeh_show(picture)
+    if not fold:
+        bokeh_show(picture)
+        return
+    from IPython.display import publish_display_data
+
+    script, div, _ = notebook_content(picture)
+    title = html.escape(fold)
+    publish_display_data(
+        {_HTML: f"<details><summary>{title}</summary>{div}</details>", "text/plain": fold}
+    )
+    # As bokeh publishes it: with an extension of its own, and without one.
+    publish_display_data({_JAVASCRIPT: script, _BOKEH: ""}, metadata={_BOKEH: {"id": picture.id}})

@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import cast
 
 from bokeh.layouts import column, gridplot
-from bokeh.models import LayoutDOM, Plot, Range1d
+from bokeh.models import Column, GridPlot, LayoutDOM, Plot, Range1d
 
 from dask_diag.analysis.functions import functions_by_time
 from dask_diag.errors import DiagnosticError
@@ -19,10 +19,20 @@ from dask_diag.views.plots.flame.graph import plot_flame
 from dask_diag.views.plots.memory import plot_memory
 from dask_diag.views.plots.resources import plot_resources
 from dask_diag.views.plots.tasks.plot import plot_tasks
+from dask_diag.views.plots.time_axis import TimeAxis
 from dask_diag.views.sources import Source
 from dask_diag.views.theme.colors import FunctionColors
 
-__all__ = ["PLOTS", "Drawing", "drawings_of", "figures_of", "notices_of", "plot_of", "stacked"]
+__all__ = [
+    "PLOTS",
+    "Drawing",
+    "drawings_of",
+    "figures_of",
+    "notices_of",
+    "plot_of",
+    "stacked",
+    "with_strip",
+]
 
 PLOTS: dict[str, Callable[[Recording, float, float, Options], LayoutDOM]] = {
     "tasks": plot_tasks,
@@ -103,11 +113,28 @@ def stacked(drawings: Sequence[LayoutDOM]) -> LayoutDOM:
     return column(*parts) if len(parts) > 1 else parts[0]
 
 
+def with_strip(picture: LayoutDOM, strip: Plot) -> LayoutDOM:
+    """What `stacked` made, and above it a strip of the same frame; `picture` stays as it is."""
+    if isinstance(picture, Column):
+        first, *others = picture.children
+        return column(with_strip(first, strip), *others)
+    if not isinstance(picture, GridPlot):
+        return GridPlot(children=[(strip, 0, 0), (picture, 1, 0)], toolbar_location=None)
+    below = [(plot, row + 1, at) for plot, row, at in picture.children]
+    return GridPlot(
+        children=[(strip, 0, 0), *below],
+        toolbar=picture.toolbar,
+        toolbar_location=picture.toolbar_location,
+    )
+
+
 def _over_one_axis(figures: list[Plot]) -> LayoutDOM:
     if len(figures) == 1:
         return figures[0]
+    axis = TimeAxis(cast("Range1d", figures[0].x_range))
+    for plot in figures:
+        axis.join(plot)
     for plot in figures[1:]:
-        plot.x_range = cast("Range1d", figures[0].x_range)
         plot.title = None
         plot.min_border_top = 10
     for plot in figures[:-1]:

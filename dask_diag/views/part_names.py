@@ -9,6 +9,7 @@ __all__ = ["name_of_part"]
 _NAMES = {
     "before": "before the first computation",
     "preparing": "preparing, no task yet",
+    "tasks": "tasks, not recorded",
     "between": "between computations",
     "after": "after the last computation",
     Activity.CPU: "tasks computing (CPU)",

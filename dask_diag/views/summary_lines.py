@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.call_tree import hottest_lines
 from dask_diag.analysis.memory_series import series_of
 from dask_diag.analysis.metering import metered_amounts
 from dask_diag.analysis.selection import SAMPLES_OF_TASKS
 from dask_diag.analysis.source_paths import short_path
 from dask_diag.analysis.step_functions import overlap
+from dask_diag.analysis.waiting_lines import computing_lines, waiting_lines
 from dask_diag.formatting import amount, count, percent, quantity, seconds, size
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
@@ -29,6 +29,8 @@ Line = tuple[str, str]
 """A label and a text."""
 
 _SMALLEST_SHARE = 0.01
+_LONG_WAIT = 0.05
+"""Of what was sampled: the longest wait is named if it is longer."""
 _LARGE_GROWTH = 1e6
 _ENOUGH_SAMPLED = 5
 """Tasks of a function that samples fell into."""
@@ -142,10 +144,11 @@ def _outcomes(tasks: Table) -> Iterator[Line]:
     failed = tasks.rows(tasks["outcome"].where(Outcome.FAILED))
     if len(failed):
         first = failed.rows(slice(1)).to_dicts()[0]
+        message = first["error_message"]
         yield (
             "Failed",
             f"{counted(len(failed), 'task')}, first {shown(first['key'])} with "
-            f"{shown(first['error'])}",
+            f"{shown(first['error'])}" + (f": {shown(message, 200)}" if message else ""),
         )
     unfinished = tasks.rows(tasks["outcome"].where(Outcome.UNFINISHED))
     if len(unfinished):
@@ -169,16 +172,25 @@ def _computations(computations: Computations) -> Iterator[Line]:
 
 
 def _hottest_line(recording: Recording) -> Iterator[Line]:
-    for line in hottest_lines(recording, 1, SAMPLES_OF_TASKS).to_dicts():
-        path = short_path(line["file"])
-        location = f"{shown(path, 40)}:{line['line']} in " if path else ""
-        samples = recording.samples
-        sampled = float(samples.seconds[samples.root.where(Root.TASKS)].sum())
-        yield (
-            "Hottest line",
-            f"{location}{shown(line['name'], 40)}, {seconds(line['wall'])} self time "
-            f"({percent(line['wall'] / sampled)} of {seconds(sampled)} sampled)",
-        )
+    """The line that computed longest, and the one that waited longest."""
+    samples = recording.samples
+    sampled = float(samples.seconds[samples.root.where(Root.TASKS)].sum())
+
+    def share(part: float, of: str) -> str:
+        return f"{seconds(part)} {of} ({percent(part / sampled)} of {seconds(sampled)} sampled)"
+
+    for line in computing_lines(recording, 1, SAMPLES_OF_TASKS).to_dicts():
+        hot = line["wall"] - line["waiting"]
+        yield "Hottest line", f"{_location(line)}, {share(hot, 'self time')}"
+    for line in waiting_lines(recording, 1, SAMPLES_OF_TASKS).to_dicts():
+        if line["waiting"] > _LONG_WAIT * sampled:
+            yield "Longest wait", f"{_location(line)}, {share(line['waiting'], 'waiting')}"
+
+
+def _location(line: Record) -> str:
+    path = short_path(line["file"])
+    location = f"{shown(path, 40)}:{line['line']} in " if path else ""
+    return f"{location}{shown(line['name'], 40)}"
 
 
 def _cpu_of_resources(recording: Recording) -> str:

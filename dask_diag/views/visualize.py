@@ -9,16 +9,26 @@ from pathlib import Path
 from typing import Any
 
 from bokeh.layouts import column
-from bokeh.models import LayoutDOM
+from bokeh.models import Column, GridPlot, LayoutDOM, Plot, Range1d
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.atomic_files import as_path, check_target
 from dask_diag.errors import DiagnosticError
 from dask_diag.views import display
-from dask_diag.views.drawings import PLOTS, Drawing, drawings_of, figures_of, notices_of, stacked
+from dask_diag.views.drawings import (
+    PLOTS,
+    Drawing,
+    drawings_of,
+    figures_of,
+    notices_of,
+    stacked,
+    with_strip,
+)
 from dask_diag.views.findings import incomplete
 from dask_diag.views.plots.activities.plot import plot_activities
 from dask_diag.views.plots.figures import SIZES, Options, new_figure
+from dask_diag.views.plots.time_axis import overview
+from dask_diag.views.report.header import Head, head
 from dask_diag.views.sources import Sources, listed, recording_of
 
 __all__ = ["visualize"]
@@ -34,12 +44,13 @@ def visualize(
     mode: str | None = None,
     *,
     plots: Iterable[str] | None = None,
+    fold: str = "",
     **kwargs: Any,
 ) -> LayoutDOM:
     """Draw what was measured with bokeh; several plots are stacked over one time axis.
 
-    Below them, the page shows where worker time went: by function, activity and worker, with a
-    choice of functions and of the unit.
+    Above them, the page says how long it took and where the time went, and shows all time in a
+    strip; below them where worker time went, with a choice of functions and of the unit.
 
     Parameters
     ----------
@@ -56,6 +67,8 @@ def visualize(
         which then needs no network; ``"cdn"`` makes a small page that does.
     plots : list of {"tasks", "resources", "cache", "memory", "activities"}, optional
         Draw only these. By default everything that the profilers recorded.
+    fold : str, optional
+        In a notebook, a line to click in place of the picture. By default the picture is open.
     **kwargs
         ``palette`` (name of a bokeh palette), ``label_size`` (most characters of a label, 60), and
         keywords for bokeh's figure, which replace the defaults, for the plots over time. The
@@ -97,16 +110,17 @@ def visualize(
     in_notebook = display.in_notebook()
     if save is None:
         save = not in_notebook
-    page = _page(picture, drawings, options) if chosen is None and (save or show) else picture
-    fitted = not SIZES & options.figure.keys()
+    page = display.Page(picture, None, [*warning, *notices], not SIZES & options.figure.keys())
+    if chosen is None and (save or show):
+        page = page._replace(picture=_page(picture, drawings, options), head=_head(drawings))
     if save:
-        display.write_page(page, path, mode or "inline", fitted, [*warning, *notices])
+        display.write_page(page, path, mode or "inline")
     if show and in_notebook:
-        display.show_in_notebook(page)
+        display.show_in_notebook(page.picture, fold)
     elif show and save:
         display.show_file(path)
     elif show:
-        display.show_in_browser(page, mode or "inline", fitted, [*warning, *notices])
+        display.show_in_browser(page, mode or "inline")
     for notice in notices:
         warnings.warn(notice, RuntimeWarning, stacklevel=2)
     return picture
@@ -166,10 +180,38 @@ def _picture(drawings: Sequence[Drawing], plots: list[str] | None, options: Opti
 
 
 def _page(picture: LayoutDOM, drawings: Sequence[Drawing], options: Options) -> LayoutDOM:
-    """What is written and shown: below the plots, the pictures of activities, if tasks ran."""
+    """What is written and shown: all time in a strip, the plots, and activities if tasks ran."""
+    plots = [plot for plot in _plots_over_time(picture) if isinstance(plot.x_range, Range1d)]
+    if not any(len(recording.computations) for _, recording in drawings):
+        plots = []
+    above = with_strip(picture, _strip(drawings, plots[0].x_range, options)) if plots else picture
     if any(len(recording.tasks) for _, recording in drawings):
-        return column(picture, _activities_of(drawings, options))
-    return picture
+        return column(above, _activities_of(drawings, options))
+    return above
+
+
+def _plots_over_time(picture: LayoutDOM) -> list[Plot]:
+    """The figures that `stacked` put over one time axis."""
+    first = picture.children[0] if isinstance(picture, Column) else picture
+    if isinstance(first, GridPlot):
+        return [plot for plot, *_ in first.children]
+    return [first] if isinstance(first, Plot) else []
+
+
+def _strip(drawings: Sequence[Drawing], shown: Range1d, options: Options) -> Plot:
+    recordings = [recording for _, recording in drawings]
+    with_computations = [recording for recording in recordings if len(recording.computations)]
+    origin = min(recording.start for recording in recordings)
+    # Several that recorded the same computation would shade its phases twice.
+    return overview(with_computations[:1], origin, shown, options)
+
+
+def _head(drawings: Sequence[Drawing]) -> Head | None:
+    """What the page says first; nothing if nothing was computed."""
+    recordings = list({id(recording): recording for _, recording in drawings}.values())
+    if not any(len(recording.computations) for recording in recordings):
+        return None
+    return head(Analysis(recording_of(recordings)))
 
 
 def _activities_of(drawings: Sequence[Drawing], options: Options) -> LayoutDOM:

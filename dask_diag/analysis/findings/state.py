@@ -8,7 +8,9 @@ from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.finding import MEASURED, Finding, severity_of_share
 from dask_diag.analysis.findings.function_names import in_words, top_functions
 from dask_diag.analysis.findings.where import NOWHERE, during, where_of_tasks
+from dask_diag.analysis.source_paths import short_path
 from dask_diag.formatting import count, seconds
+from dask_diag.model.tables import Tasks
 from dask_diag.schema import Outcome
 
 __all__ = ["failed_tasks", "late_samples"]
@@ -34,13 +36,24 @@ def failed_tasks(analysis: Analysis) -> Finding | None:
         "high",
         lasted / analysis.workers,
         f"{number} failed {when}. First: {tasks.key[first]} of {tasks.function[first]} with "
-        f"{tasks.error[first]}",
+        f"{_exception(tasks, first)}",
         "run that task again in this process with client.recreate_error_locally(future)"
         if _is_of_cluster(analysis, first)
         else "debug that task alone with scheduler='synchronous'",
         kind=MEASURED,
         where=where_of_tasks(analysis.recording, tasks.outcome.where(Outcome.FAILED)),
     )
+
+
+def _exception(tasks: Tasks, row: int) -> str:
+    """The exception of a task, and where it was raised, of what was recorded."""
+    text = ": ".join(filter(None, (tasks.error[row], tasks.error_message[row])))
+    location = tasks.error_location[row]
+    if not location:
+        return text
+    # A path may have a colon in it, too.
+    path, colon, rest = location.rpartition(":")
+    return f"{text}, at {short_path(path)}{colon}{rest}"
 
 
 def _is_of_cluster(analysis: Analysis, task: int) -> bool:

@@ -76,8 +76,8 @@ def simulate(
     result_bytes : float, optional
         The size of each result, in place of those that were measured.
     idle_machine : bool, optional
-        No other program uses the CPUs. Else others use them as recorded, and more workers share
-        the CPUs with them.
+        No other program uses the CPUs. Else those that others used are not there for more workers,
+        either.
     idle_pools : bool, optional
         Threads of native libraries, and others that tasks use, do nothing.
 

@@ -10,14 +10,17 @@ from dask_diag.columns import FloatArray
 
 __all__ = ["contention", "least_seconds"]
 
+LEAST_FREE = 0.05
+"""Least share of the CPUs that other programs leave: both are measured in steps."""
+
 
 def contention(timeline: Timeline, work: Work, cpus: float, gils: float) -> float:
     """Seconds by which tasks and the scheduler delay each other that need more than there is.
 
     At each moment each running task needs a CPU in a share of its time, and the GIL in a share.
-    Where that is twice what there is, all of them take twice as long. Other programs need CPUs as
-    tasks do: a kernel shares them evenly, and that they had fewer because of these tasks is in how
-    long the tasks took.
+    Where that is twice what there is, all of them take twice as long. CPUs that other programs
+    used are not there: a kernel shares them among groups of processes, so more threads of one
+    program need not get more.
 
     Parameters
     ----------
@@ -33,11 +36,11 @@ def contention(timeline: Timeline, work: Work, cpus: float, gils: float) -> floa
     scheduler = 1.0 - timeline.waiting / timeline.end if timeline.end else 0.0
     pools = work.pool_cpu / timeline.end if timeline.end else 0.0
     slowness = np.ones(len(durations))
-    beside = work.others + pools
-    for seconds, others, available in ((work.cpu, beside, cpus), (work.gil, 0.0, gils)):
+    free = max(cpus - work.others, LEAST_FREE * cpus)
+    for seconds, pool, available in ((work.cpu, pools, free), (work.gil, 0.0, gils)):
         share = _shares(seconds + work.switching, stop - start)
         load = np.cumsum(np.concatenate([share, -share])[order])[:-1]
-        slowness = np.maximum(slowness, (load + scheduler + others) / available)
+        slowness = np.maximum(slowness, (load + scheduler + pool) / available)
     return float((durations * (slowness - 1.0)).sum())
 
 

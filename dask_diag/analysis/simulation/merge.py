@@ -21,6 +21,7 @@ def merged(work: Work, functions: IntArray, factor: int) -> Work:
 
     Only tasks that are as many steps from the start of the graph are merged, since those cannot
     depend on each other. A merged task takes as long as its parts together, and is handed out once.
+    A graph of fewer tasks is made and put in order in less time.
 
     Raises
     ------
@@ -55,6 +56,8 @@ def merged(work: Work, functions: IntArray, factor: int) -> Work:
         work,
         rows=work.rows[np.sort(first)],
         scheduler_cpu=work.scheduler_cpu * count / len(work),
+        graph=work.graph * count / len(work),
+        before=work.before * count / len(work),
         **columns,
     )
 

@@ -7,10 +7,10 @@ from threading import get_ident
 from time import clock_gettime, thread_time
 from typing import TYPE_CHECKING, cast
 
-from dask_diag.capture.cluster.formats import NAME, WORKER_ROW
+from dask_diag.capture.cluster.formats import NAME, WORKER_ROW, Sampled
 from dask_diag.capture.dask_internals import GraphNode
 from dask_diag.capture.tasks.metered import Metered, Metric
-from dask_diag.capture.tasks.metering import runs_a_task
+from dask_diag.capture.tasks.metering import ends_a_task, runs_a_task
 
 if TYPE_CHECKING:
     from distributed.worker_state_machine import TaskState
@@ -37,6 +37,8 @@ class ClusterTask(GraphNode):
         The type of the exception that it raised.
     rescheduled : bool
         Whether that asked for it to be run again.
+    sampled : tuple
+        What it waited for and its stacks, if these were sampled.
     discarded : bool
         Whether no one asks for its row any more.
     """
@@ -51,6 +53,7 @@ class ClusterTask(GraphNode):
         "rescheduled",
         "row",
         "run_id",
+        "sampled",
         "seceded",
         "seceded_at_cpu",
         "start",
@@ -70,6 +73,7 @@ class ClusterTask(GraphNode):
         self.row = b""
         self.error = ""
         self.rescheduled = self.discarded = False
+        self.sampled: Sampled | tuple[()] = ()
         self.thread = 0
         self.start = self.seceded = self.seceded_at_cpu = _NAN
         self.cpu = 0.0
@@ -129,10 +133,21 @@ class ClusterTask(GraphNode):
         if error is not None:
             self.error = type(error).__name__
             self.rescheduled = self.error == "Reschedule"
-        elif not self.discarded:
+        self.sampled = sampled = self.end_sampling(cpu)
+        if error is None and not self.discarded:
             # Most tasks meter nothing: of those the row is all that is sent.
-            is_alone = self.metered is None
-            self.state.metadata[NAME] = self.row if is_alone else [self.row, self.metrics()]
+            is_alone = self.metered is None and not sampled
+            self.state.metadata[NAME] = (
+                self.row if is_alone else [self.row, self.metrics(), *sampled]
+            )
+
+    def so_far(self) -> Sampled | tuple[()]:
+        """What a subclass has sampled of a task that still runs; called from another thread."""
+        return ()
+
+    def end_sampling(self, cpu: float) -> Sampled | tuple[()]:
+        """What a subclass has sampled; called when the task has stopped, after so much CPU."""
+        return ()
 
     def metrics(self) -> list[Metric]:
         """What it metered."""
@@ -169,6 +184,7 @@ class _Steps:
         return self._task.steps(self._coroutine)
 
 
+ends_a_task.add(id(ClusterTask._stop.__code__))
 runs_a_task.update((id(ClusterTask.__call__.__code__), id(ClusterTask.steps.__code__)))
 
 

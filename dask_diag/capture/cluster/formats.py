@@ -1,17 +1,19 @@
 """What is sent between the processes of a cluster, as `scheduler_plugin` packs it.
 
-That module imports distributed and nothing of this package; a test compares the two.
+This module is shipped with that one.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Hashable, Sequence
-from typing import Final, TypedDict
+from typing import TYPE_CHECKING, Final, TypedDict
 
-from dask_diag.capture.tasks.metered import Metric
+if TYPE_CHECKING:
+    from dask_diag.capture.tasks.metered import Metric
 
 __all__ = [
+    "COROUTINE",
     "NAME",
     "OUTCOMES",
     "PROCESS",
@@ -22,6 +24,7 @@ __all__ = [
     "Facts",
     "Joined",
     "Reply",
+    "Sampled",
     "SentBatch",
     "Settings",
     "Wants",
@@ -35,6 +38,12 @@ WORKER_ROW = struct.Struct("<dddddqq")
 
 PROCESS = struct.Struct("<ddddd")
 """A sample of a process: time, pid, whether it is a child of a worker; memory, % CPU of a core."""
+
+Sampled = tuple[Sequence[tuple[str, float, int]], bytes]
+"""What a task waited for, as in `Wait`; and its stacks: see `packed_stacks`."""
+
+COROUTINE: Final = b"coroutine"
+"""In place of stacks: a coroutine has none of its own."""
 
 SCHEDULER: Final = -1
 """The number of the scheduler, among those of workers."""
@@ -54,9 +63,11 @@ SENT_OUTCOMES = {name: code for code, name in enumerate(OUTCOMES)}
 
 
 class Wants(TypedDict, total=False):
-    """What a session collects: numbers are seconds between samples."""
+    """What a session collects: numbers are seconds between samples; of stacks, and of a cycle."""
 
     tasks: bool
+    waits: bool
+    stacks: Sequence[float]
     progress: bool
     processes: float
 
@@ -66,6 +77,8 @@ class Settings(TypedDict, total=False):
 
     number: int
     processes: float
+    stacks: Sequence[float]
+    waits: bool
 
 
 class Joined(TypedDict):
@@ -107,7 +120,9 @@ class SentBatch(TypedDict):
     rows: bytes
     keys: Sequence[Hashable]
     depends_on: bytes
-    details: Sequence[tuple[int, tuple[str, Sequence[Metric], str]]]
+    details: Sequence[
+        tuple[int, tuple[str, Sequence[Metric], str, Sequence[tuple[str, float, int]], bytes]]
+    ]
     transfers: Sequence[tuple[int, int, int, float, float, int]]
     others: bytes
     processes: Sequence[tuple[int, bytes]]

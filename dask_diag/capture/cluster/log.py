@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from dask_diag.capture.cluster.formats import Facts, Reply, SentBatch, Wants
+from dask_diag.capture.cluster.formats import COROUTINE, Facts, Reply, SentBatch, Wants
 from dask_diag.capture.tasks.keys import Keys
 from dask_diag.capture.tasks.metered import Metric
 
-__all__ = ["Batch", "ClusterComputation", "ClusterLog", "ClusterWorker"]
+__all__ = ["Batch", "ClusterComputation", "ClusterLog", "ClusterWorker", "RunDetails"]
 
 
 _CONTENT: tuple[Literal["ids", "transfers", "others", "processes", "events"], ...] = (
@@ -17,6 +17,16 @@ _CONTENT: tuple[Literal["ids", "transfers", "others", "processes", "events"], ..
     *("processes", "events"),
 )
 """What of a batch is to be looked at later: the remainder is taken at once."""
+
+
+class RunDetails(NamedTuple):
+    """The type of an exception, what was metered, the span, what was waited for, and stacks."""
+
+    error: str
+    metrics: Sequence[Metric]
+    span: str
+    waits: Sequence[tuple[str, float, int]]
+    stacks: bytes
 
 
 class Batch(NamedTuple):
@@ -32,8 +42,7 @@ class Batch(NamedTuple):
     depends_on : bytes
         The ids of the runs that each depends on, one after the other.
     details : mapping
-        By id: the type of an exception, what was metered, and the span; of those runs that have
-        the first two, or another span than their computation.
+        By id, of the runs that have more than others.
     transfers : sequence
         Of each: the id of the run whose result was sent, the numbers of the workers that it went
         from and to, start, stop, and bytes.
@@ -51,7 +60,7 @@ class Batch(NamedTuple):
     rows: bytes
     keys: Keys
     depends_on: bytes
-    details: Mapping[int, tuple[str, Sequence[Metric], str]]
+    details: Mapping[int, RunDetails]
     transfers: Sequence[tuple[int, int, int, float, float, int]]
     others: bytes
     processes: Sequence[tuple[int, bytes]]
@@ -120,6 +129,8 @@ class ClusterLog:
     dropped, unattributed, running : int
         Runs that were left out, as too many waited to be pulled; transfers of what no task made;
         and the tasks that still ran at the end.
+    coroutines : int
+        How many runs had no stacks that could be sampled.
     unmeasured : dict of str to int
         How many tasks workers could not measure as others, by the kind of the task.
     has_ended : bool
@@ -138,7 +149,7 @@ class ClusterLog:
         self.faults: dict[str, int] = {}
         self.unmeasured: dict[str, int] = {}
         self.dropped = self.unattributed = self.running = 0
-        self.received = 0
+        self.received = self.coroutines = 0
         self.has_ended = False
 
     def receive(self, reply: Reply) -> None:
@@ -152,7 +163,10 @@ class ClusterLog:
             for facts in sent["workers"]:
                 self.workers[facts[0]] = ClusterWorker(*facts)
             if any(sent[name] for name in _CONTENT):
-                self.batches.append(_batch_of(sent))
+                batch = _batch_of(sent)
+                self.batches.append(batch)
+                details = batch.details.values()
+                self.coroutines += sum(each.stacks == COROUTINE for each in details)
         self.clients = list(reply.get("clients", self.clients))
         self.faults = dict(reply.get("faults", self.faults))
         self.dropped = reply.get("dropped", self.dropped)
@@ -175,6 +189,13 @@ class ClusterLog:
         ]
         if self.dropped:
             notices.append(f"{self.dropped:,} runs of tasks are missing: more than were pulled")
+        if self.coroutines:
+            coroutines = (
+                "1 run of a coroutine was"
+                if self.coroutines == 1
+                else (f"{self.coroutines:,} runs of coroutines were")
+            )
+            notices.append(f"{coroutines} not sampled: they share a thread with their worker")
         if self.unattributed:
             notices.append(
                 f"{self.unattributed:,} transfers of data that no recorded task made are left out"
@@ -219,6 +240,8 @@ _UNMEASURED = {
 
 def _not_known(wants: Wants) -> str:
     """What is not known of workers that do not measure."""
+    if wants.get("stacks"):
+        return "the stacks of their tasks are not known"
     if wants.get("processes"):
         return "their CPU and memory are not known"
     return "of their tasks only distributed's own times are known" if wants.get("tasks") else ""
@@ -230,7 +253,7 @@ def _batch_of(sent: SentBatch) -> Batch:
         sent["rows"],
         Keys(list(sent["keys"])),
         sent["depends_on"],
-        {row: (error, metrics, span) for row, (error, metrics, span) in sent["details"]},
+        {row: RunDetails(*details) for row, details in sent["details"]},
         sent["transfers"],
         sent["others"],
         sent["processes"],

@@ -15,13 +15,14 @@ from dask_diag.capture.cluster.clock import ClockReading, compare_clocks
 from dask_diag.capture.cluster.cluster_task import ClusterTask
 from dask_diag.capture.cluster.formats import NAME, SENT_OUTCOMES, Facts, Settings
 from dask_diag.capture.cluster.host import host_id
+from dask_diag.capture.cluster.probed_task import ProbedClusterTask
 from dask_diag.capture.cluster.spill import SpillCounters
 from dask_diag.capture.cluster.worker_processes import WorkerProcesses
+from dask_diag.capture.cluster.worker_sampling import WorkerSampling
 from dask_diag.capture.dask_internals import GraphNode
 from dask_diag.capture.running import start_listening, stop_listening
 from dask_diag.capture.system.memory_limit import memory_limit
 from dask_diag.capture.system.usage import processors
-from dask_diag.capture.tasks.metered import Metric
 from dask_diag.capture.tasks.metering import runs_around_tasks
 from dask_diag.schema import Outcome
 
@@ -77,6 +78,7 @@ class WorkerSide:
         self._pinging: asyncio.Task[None] | None = None
         self._settings: Settings = {"number": 0}
         self._processes = WorkerProcesses(self._log_processes, self._fault)
+        self._sampling = WorkerSampling(self._fault)
 
     async def start(self, version: str) -> None:
         """Compare the clocks, say who this is, and start to measure."""
@@ -105,6 +107,7 @@ class WorkerSide:
         for name in (_FLUSH, _SETTINGS):
             self._worker.handlers.pop(name, None)
         self._processes.stop()
+        self._sampling.stop()
         if self._pinging is not None:
             self._pinging.cancel()
         for task in self._tasks.values():
@@ -149,7 +152,7 @@ class WorkerSide:
         self._log_spills(None)
         messages, self._messages = self._messages, []
         running = [
-            ("running", key, task.run_id, task.start, task.thread)
+            ("running", key, task.run_id, task.start, task.thread, *task.so_far())
             for key, task in self._tasks.items()
             if task.thread
         ]
@@ -162,8 +165,9 @@ class WorkerSide:
         self._settings = settings
         try:
             self._processes.sample_every(settings.get("processes", 0))
+            self._sampling.change(settings.get("stacks", ()), settings.get("waits", False))
         except Exception as error:
-            self._fault("sampling processes", error)
+            self._fault("changing what is measured", error)
 
     def _log_spills(self, key: Hashable) -> None:
         """What went to disk or came back since the last time; inputs came back before a task."""
@@ -185,7 +189,12 @@ class WorkerSide:
         if not (runs_in_thread or getattr(task, "is_coro", False)):
             self._log(("unmeasured", key, "executor"))
         elif isinstance(task, GraphNode):
-            self._tasks[key] = state.run_spec = ClusterTask(state, task, self._clock)
+            probes = self._sampling.probes
+            self._tasks[key] = state.run_spec = (
+                ProbedClusterTask(state, task, self._clock, probes)
+                if probes
+                else ClusterTask(state, task, self._clock)
+            )
 
     def _unwrap(self, key: Hashable, finish: str) -> None:
         """A run has ended; one that brought no result is reported here."""
@@ -203,7 +212,8 @@ class WorkerSide:
             outcome = Outcome.RESCHEDULED
         else:
             outcome = Outcome.CANCELLED
-        self._log_run(key, task.run_id, outcome, (task.row, task.error, task.metrics()))
+        measured = (task.row, task.error, task.metrics(), *task.sampled)
+        self._log_run(key, task.run_id, outcome, measured)
 
     def _never_ran(self, key: Hashable) -> None:
         """A task that waited here is not wanted any more, or will run elsewhere."""
@@ -212,7 +222,7 @@ class WorkerSide:
             self._log_run(key, state.run_id, Outcome.CANCELLED, (b"", "", []))
 
     def _log_run(
-        self, key: Hashable, run_id: int, outcome: str, measured: tuple[bytes, str, list[Metric]]
+        self, key: Hashable, run_id: int, outcome: str, measured: tuple[object, ...]
     ) -> None:
         code, address = SENT_OUTCOMES[outcome], self._worker.address
         self._messages.append(("run", key, run_id, address, code, *measured))

@@ -58,6 +58,8 @@ class Stacks:
 
     Attributes
     ----------
+    finest : float
+        The seconds of a cycle before any were merged.
     late : int
         How many samples came far too late.
     latest : float
@@ -68,7 +70,7 @@ class Stacks:
 
     def __init__(self, cycle: float) -> None:
         self.cycle = cycle
-        self._finest = cycle
+        self.finest = cycle
         self.late = 0
         self.latest = 0.0
         self._late_at = 0.0
@@ -153,7 +155,7 @@ class Stacks:
         if run.so_far is not None:
             if run.seconds < LONG * self.cycle:
                 # Cycles may merge meanwhile: the finest are parts of whatever they are by then.
-                add_to(run.so_far, (int(time // self._finest), node), values)
+                add_to(run.so_far, (int(time // self.finest), node), values)
             else:
                 self._track_individually(run)
         group = run.group
@@ -171,7 +173,7 @@ class Stacks:
         before, so_far = run.group, run.so_far or {}
         run.track_individually()
         for (number, node), values in so_far.items():
-            cells = self._cells_at((number + 0.5) * self._finest)
+            cells = self._cells_at((number + 0.5) * self.finest)
             if take_from(cells, (before, node), values):
                 add_to(cells, (run.group, node), values)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from dask_diag.capture.dask_internals import GraphNode
 from dask_diag.capture.sampling.sampler import Listener, Subscription, sampler
 from dask_diag.capture.sampling.threads_now import running_tasks
+from dask_diag.capture.tasks.metered import Metered
 from dask_diag.capture.tasks.remote_task import Delivery, Departure, RemoteTask, Transfer
 from dask_diag.capture.tasks.timed_task import TimedTask
 
@@ -25,7 +26,36 @@ if TYPE_CHECKING:
 
 __all__ = ["Probe", "RunningTask", "SampledTask", "TaskProbe", "attach_probe"]
 
-SampledTask = TimedTask | RemoteTask
+
+class SampledTask(Protocol):
+    """A task that runs, in whichever wrapper; it has no start until it has started."""
+
+    metered: Metered | None
+
+    @property
+    def key(self) -> Hashable:
+        """Its key."""
+
+    @property
+    def task(self) -> object:
+        """The task itself."""
+
+    @property
+    def start(self) -> float | None:
+        """When it started."""
+
+    @property
+    def stop(self) -> float | None:
+        """When it stopped."""
+
+    @property
+    def cpu_before(self) -> float:
+        """The CPU seconds of its thread as it started."""
+
+    @property
+    def cpu(self) -> float:
+        """Its CPU seconds, once it has stopped."""
+
 
 _IDLE = 1.0
 """Seconds without a task after which a worker process's sampler ends."""

@@ -19,13 +19,14 @@ from dask_diag.capture.sampling.bins import Run, spread
 from dask_diag.capture.sampling.call_tree import Stacks
 from dask_diag.capture.sampling.probes import RunningTask, SampledTask
 from dask_diag.capture.sampling.sampler import Listener, ticks_between, ticks_until
+from dask_diag.capture.sampling.stack_sample import StackSample
 from dask_diag.capture.sampling.stack_walker import Stack, Walker
 from dask_diag.capture.sampling.threads_now import running_tasks, thread_frames
 from dask_diag.capture.tasks.keys import function_of
 from dask_diag.capture.tasks.metering import ends_a_task, runs_a_task
-from dask_diag.capture.tasks.remote_task import RemoteTask
+from dask_diag.capture.tasks.timed_task import TimedTask
 
-__all__ = ["StackProbe", "forget_code", "keep_code", "sample_stacks"]
+__all__ = ["RemoteStackTaskProbe", "StackProbe", "forget_code", "keep_code", "sample_stacks"]
 
 _LATE = 0.05
 """Seconds, or else intervals, from which on the sampler is far too late."""
@@ -69,7 +70,7 @@ class StackProbe(NamedTuple):
 
     def task_probe(self, run: RunningTask) -> StackTaskProbe:
         """The task probe of a task that has started."""
-        kind = RemoteStackTaskProbe if isinstance(run.task, RemoteTask) else LocalStackTaskProbe
+        kind = LocalStackTaskProbe if isinstance(run.task, TimedTask) else RemoteStackTaskProbe
         return kind(run.task, self, run.native_id)
 
 
@@ -175,9 +176,13 @@ class RemoteStackTaskProbe(StackTaskProbe):
     def end(self) -> None:
         """Hand everything to the task."""
         super().end()
+        self.task.stacks = self.samples()
+
+    def samples(self) -> tuple[StackSample, ...]:
+        """What was sampled so far."""
         cycle = self.probe.cycle
         # A copy in one step: the sampler may be at work.
-        self.task.stacks = tuple(
+        return tuple(
             ((number + 0.5) * cycle, stack.lines if stack else (), seconds, cpu, count)
             for (number, stack), (seconds, cpu, count) in tuple(self._seen.items())
         )

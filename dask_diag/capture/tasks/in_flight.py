@@ -60,7 +60,7 @@ def in_flight_of(wrapper: TimedTask, thread: int) -> InFlight | None:
 def outcome_of(wrapper: TimedTask) -> Exceptional:
     """How a task ended that the scheduler has not collected."""
     if wrapper.error:
-        return Exceptional(
-            Outcome.UNFINISHED if wrapper.error in INTERRUPTIONS else Outcome.FAILED, wrapper.error
-        )
+        is_interrupted = wrapper.error in INTERRUPTIONS
+        outcome = Outcome.UNFINISHED if is_interrupted else Outcome.FAILED
+        return Exceptional(outcome, wrapper.error, wrapper.failure)
     return Exceptional(Outcome.UNFINISHED if wrapper.stop is None else Outcome.OK, "")

@@ -14,6 +14,7 @@ from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from dask_diag.capture.dask_internals import GraphNode, bytes_of_result, bytes_of_task
+from dask_diag.capture.tasks.failure import failure_of
 from dask_diag.capture.tasks.metered import Metered, Metric
 from dask_diag.capture.tasks.metering import ends_a_task, hear_distributed, listening, runs_a_task
 
@@ -83,6 +84,8 @@ class Measurement(NamedTuple):
     metrics: tuple[Metric, ...]
     waits: tuple[tuple[str, float, int], ...]
     stacks: tuple[StackSample, ...]
+    failure: tuple[str, ...] = ()
+    """The message and location of the exception that ended it."""
 
 
 class Transfer:
@@ -206,6 +209,7 @@ class RemoteTask:
         except BaseException as error:
             measurement = self._measurement(start, thread_time() - cpu)
             with contextlib.suppress(Exception):
+                measurement = measurement._replace(failure=tuple(failure_of(error)))
                 setattr(error, _ON_EXCEPTION, tuple(measurement))
             raise
         return Delivery(result, self._measurement(start, thread_time() - cpu))

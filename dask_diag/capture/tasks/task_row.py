@@ -5,6 +5,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
+from dask_diag.capture.tasks.failure import NO_FAILURE, Failure
+
 __all__ = ["ROW", "Exceptional", "pack_row"]
 
 # Numbers are packed and keys are marshalled: an object per task would cost memory, and time in
@@ -23,3 +25,4 @@ class Exceptional(NamedTuple):
 
     outcome: str
     error: str
+    failure: Failure = NO_FAILURE

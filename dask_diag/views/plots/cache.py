@@ -36,7 +36,6 @@ def plot_cache(recording: Recording, origin: float, duration: float, options: Op
         options,
         duration,
         y_range=Range1d(0, 1.05 * total.peak or 10),
-        tools="hover,xpan,xwheel_zoom,xbox_zoom,reset,save",
     )
     in_bytes = recording.metric_unit == BYTES
     plot.yaxis.axis_label = f"Cache Size ({label(measured(recording), options.label_size)})"

@@ -16,6 +16,7 @@ from bokeh.models import (
     Legend,
     LegendItem,
     Range1d,
+    WheelZoomTool,
 )
 from bokeh.plotting import figure
 
@@ -35,6 +36,7 @@ __all__ = [
     "new_figure",
     "number_ticks",
     "set_hover",
+    "time_range",
 ]
 
 SIZES = {
@@ -42,6 +44,8 @@ SIZES = {
     *("min_width", "max_width", "min_height", "max_height", "width_policy", "height_policy"),
 }
 """With one of these keywords, figures are as large as it says, and not fitted to the window."""
+_SHORTEST_VIEW = 1e-6
+"""Seconds: nobody can zoom further in."""
 _LEGEND_LABEL = 26
 _LEGEND_ROWS = 12
 
@@ -82,11 +86,11 @@ def new_figure(options: Options, duration: float, **defaults: object) -> figure:
     """An empty figure with a time axis from 0 to `duration` seconds."""
     settings: dict[str, object] = {
         "title": "Profile Results",
-        "tools": "hover,xpan,xwheel_zoom,xbox_zoom,reset,save",
+        "tools": "hover,xpan,xbox_zoom,reset,save",
         "toolbar_location": "above",
         "width": 1000,
         "height": 300,
-        "x_range": Range1d(0, duration),
+        "x_range": time_range(duration),
         **defaults,
         **options.figure,
     }
@@ -103,7 +107,17 @@ def new_figure(options: Options, duration: float, **defaults: object) -> figure:
     plot.xgrid.grid_line_alpha = 0.4
     plot.outline_line_color = None
     plot.toolbar.logo = None
+    if "tools" not in {**defaults, **options.figure}:
+        # The wheel alone scrolls the page.
+        wheel = WheelZoomTool(dimensions="width", modifiers={"ctrl": True})
+        plot.add_tools(wheel)
+        plot.toolbar.active_scroll = wheel
     return plot
+
+
+def time_range(duration: float) -> Range1d:
+    """All of a time axis; it cannot be left, and nobody can zoom in to nothing."""
+    return Range1d(0, duration, bounds=(0, duration), min_interval=_SHORTEST_VIEW)
 
 
 def label(text: object, limit: int) -> str:

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
-from bokeh.models import BoxAnnotation, ColumnDataSource, Label, Range1d
+from bokeh.models import BoxAnnotation, Label, Range1d
 from bokeh.plotting import figure
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.phases import phase_intervals
 from dask_diag.analysis.worker_layers import OTHER_FUNCTIONS, WorkerLayers, worker_layers
-from dask_diag.columns import FloatArray
-from dask_diag.formatting import amount
 from dask_diag.schema import Activity
 from dask_diag.views.escaping import shown
 from dask_diag.views.part_names import name_of_part
-from dask_diag.views.plots.figures import Options, draw_nothing, formatted, new_figure, set_hover
+from dask_diag.views.plots.figures import Options, draw_nothing, new_figure
+from dask_diag.views.plots.layers import Layer, draw_layers, top_of
 from dask_diag.views.theme.colors import OTHER, FunctionColors, color_of_activity, color_of_phase
 
-__all__ = ["Layer", "add_phases", "layers_of", "plot_workers"]
+__all__ = ["layers_of", "plot_workers"]
 
 _BINS = 600
 _LEAST = 0.001
 """Of all workers' time: a layer that has less cannot be seen."""
 _NARROWEST_NAME = 0.07
 """Of the width: the name of a phase that is narrower would not fit."""
-_NAMED_IN_TOOLTIP = 4
 _HATCHES = {
     Activity.OVERHEAD: "/",
     Activity.GRAPH: ".",
@@ -39,20 +36,6 @@ _HATCHES = {
     Activity.OTHER: "x",
 }
 """Of free workers, the lowest first; idle ones are not drawn."""
-
-
-class Layer(NamedTuple):
-    """What some workers did: how many, on average in each bin."""
-
-    name: str
-    color: str
-    workers: FloatArray
-    hatch: str = ""
-
-    @property
-    def total(self) -> float:
-        """Workers, summed over the bins."""
-        return float(self.workers.sum())
 
 
 def layers_of(analysis: Analysis, options: Options) -> list[Layer]:
@@ -90,83 +73,25 @@ def plot_workers(analysis: Analysis, layers: Sequence[Layer], options: Options) 
     recording = analysis.recording
     duration = recording.stop - recording.start
     most = max((occupancy.workers for occupancy in analysis.occupancies), default=1)
-    tops = np.cumsum([layer.workers for layer in layers], axis=0) if layers else np.zeros((1, 1))
     plot = new_figure(
         options,
         duration,
-        y_range=Range1d(0, max(float(most), float(tops.max()))),
+        y_range=Range1d(0, max(float(most), top_of(layers) if layers else 0.0)),
         height=220,
         title=None,
     )
     plot.yaxis.axis_label = "Workers"
     plot.ygrid.grid_line_color = None
-    add_phases(plot, analysis)
+    _add_phases(plot, analysis)
     if not layers:
         draw_nothing(plot)
         return plot
     edges = np.linspace(0.0, duration, _BINS + 1)
-    bottom = np.zeros(_BINS)
-    for layer, top in zip(layers, tops, strict=True):
-        _draw(plot, edges, bottom, top, layer)
-        bottom = top
-    _add_tooltip(plot, edges, layers, tops[-1])
+    draw_layers(plot, edges, layers, "workers", "none was busy")
     return plot
 
 
-def _draw(
-    plot: figure, edges: FloatArray, bottom: FloatArray, top: FloatArray, layer: Layer
-) -> None:
-    """One area of steps; free workers are hatched, so that they are not taken for work."""
-    source = ColumnDataSource(
-        {"time": edges, "bottom": np.append(bottom, bottom[-1]), "top": np.append(top, top[-1])}
-    )
-    look: dict[str, object] = {"fill_color": layer.color}
-    if layer.hatch:
-        look |= {
-            "fill_alpha": 0.25,
-            "hatch_pattern": layer.hatch,
-            "hatch_color": layer.color,
-            "hatch_scale": 8,
-            "hatch_weight": 1.2,
-        }
-    plot.varea_step("time", "bottom", "top", source=source, step_mode="after", **look)
-
-
-def _add_tooltip(plot: figure, edges: FloatArray, layers: Sequence[Layer], top: FloatArray) -> None:
-    """Over the whole height of each bin: what is in it, the largest layers first."""
-    rows = np.array([layer.workers for layer in layers])
-    source = ColumnDataSource(
-        {
-            "left": edges[:-1],
-            "right": edges[1:],
-            "what": [_text(layers, rows[:, index]) for index in range(rows.shape[1])],
-        }
-    )
-    bins = plot.quad(
-        left="left",
-        right="right",
-        bottom=0,
-        top=float(max(plot.y_range.end, top.max())),
-        source=source,
-        fill_alpha=0,
-        line_alpha=0,
-    )
-    set_hover(
-        plot,
-        [bins],
-        [("time", "@left{custom}"), ("workers", "@what")],
-        formatters={"@left": formatted("moment")},
-        point_policy="follow_mouse",
-    )
-
-
-def _text(layers: Sequence[Layer], workers: FloatArray) -> str:
-    order = np.argsort(-workers, kind="stable")[:_NAMED_IN_TOOLTIP].tolist()
-    parts = [f"{amount(workers[n])} {layers[n].name}" for n in order if workers[n] > 0]
-    return ", ".join(parts) or "none was busy"
-
-
-def add_phases(plot: figure, analysis: Analysis, names: bool = True) -> None:
+def _add_phases(plot: figure, analysis: Analysis) -> None:
     """Shade the time before, between and after the tasks of computations, and name it."""
     recording = analysis.recording
     duration = recording.stop - recording.start
@@ -187,7 +112,7 @@ def add_phases(plot: figure, analysis: Analysis, names: bool = True) -> None:
                 propagate_hover=True,
             )
         )
-        if names and right - left >= _NARROWEST_NAME * duration:
+        if right - left >= _NARROWEST_NAME * duration:
             plot.add_layout(
                 Label(
                     x=(left + right) / 2,

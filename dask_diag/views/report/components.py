@@ -54,12 +54,18 @@ class Text(Part):
 
 @dataclass(frozen=True)
 class Grid(Part):
-    """A table; the first `texts` columns are text, the others numbers."""
+    """A table; the first `texts` columns are text, the others numbers.
+
+    With `intervals`, one for each row, its first cell is a button that shows these seconds.
+    With `marks` a row may be marked as ``slower`` or ``faster``.
+    """
 
     caption: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     texts: int = 1
+    intervals: Sequence[tuple[float, float]] = ()
+    marks: Sequence[str] = ()
     kind: ClassVar[str] = "grid"
 
 
@@ -98,9 +104,11 @@ class WallPart:
 
 @dataclass(frozen=True)
 class WallBar(Part):
-    """The wall time as one bar, with a legend."""
+    """The wall time as one bar, with a legend; `scale` is the share of the width that it has."""
 
     parts: Sequence[WallPart]
+    caption: str = ""
+    scale: float = 1.0
     kind: ClassVar[str] = "wall"
 
 

@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cached_property
 
-from bokeh.models import (
-    BoxAnnotation,
-    ColumnDataSource,
-    CrosshairTool,
-    Plot,
-    Range1d,
-    RangeTool,
-    Span,
-    WheelZoomTool,
-)
+import numpy as np
+from bokeh.models import BoxAnnotation, Plot
 from bokeh.plotting import figure
 
 from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.cpu_layers import CpuLayers, cpu_layers
 from dask_diag.analysis.functions import functions_by_time
+from dask_diag.analysis.step_functions import Level
+from dask_diag.formatting import BYTES
 from dask_diag.views.drawings import plot_of
-from dask_diag.views.plots.figures import Options, new_figure
-from dask_diag.views.plots.workers import Layer, add_phases, layers_of, plot_workers
+from dask_diag.views.plots.cpu import plot_cpu
+from dask_diag.views.plots.figures import Options, time_range
+from dask_diag.views.plots.layers import Layer
+from dask_diag.views.plots.process_memory import ProcessMemory, plot_process_memory
+from dask_diag.views.plots.time_axis import BORDERS, TimeAxis, overview
+from dask_diag.views.plots.workers import layers_of, plot_workers
 from dask_diag.views.report.components import Figure
 from dask_diag.views.theme.colors import FunctionColors
 
@@ -30,11 +29,6 @@ __all__ = ["WORKERS", "Figures"]
 WORKERS = "workers"
 """The name of the figure in which findings are shaded."""
 
-_SHORTEST_VIEW = 1e-6
-"""Seconds: nobody can zoom further in."""
-_BORDERS = {"min_border_left": 86, "min_border_right": 64}
-"""Equal, so that a moment is at the same place in each figure."""
-
 
 class Figures:
     """The figures of one report.
@@ -42,22 +36,24 @@ class Figures:
     Parameters
     ----------
     analysis : Analysis
+    axis : TimeAxis, optional
+        Of the page; by default one of this recording alone.
+    colors : FunctionColors, optional
+        Of functions; by default those of this recording's.
     """
 
-    def __init__(self, analysis: Analysis) -> None:
+    def __init__(
+        self,
+        analysis: Analysis,
+        axis: TimeAxis | None = None,
+        colors: FunctionColors | None = None,
+    ) -> None:
         recording = analysis.recording
         self._analysis = analysis
         duration = recording.stop - recording.start or 1.0
-        self._time = Range1d(0, duration, bounds=(0, duration), min_interval=_SHORTEST_VIEW)
+        self._axis = axis or TimeAxis(time_range(duration))
+        self.colors = colors or FunctionColors(functions_by_time([recording]))
         self._shades: list[BoxAnnotation] = []
-        self._crosshair = Span(
-            dimension="height", line_color="#888888", line_width=1, line_dash="dotted"
-        )
-
-    @cached_property
-    def colors(self) -> FunctionColors:
-        """The colours of functions."""
-        return FunctionColors(functions_by_time([self._analysis.recording]))
 
     def over_time(self, name: str, **settings: object) -> Figure | None:
         """One of the plots of `dask_diag.views.drawings`, without its legend."""
@@ -73,7 +69,7 @@ class Figures:
         options = Options()
         options.colors = self.colors
         plot = plot_of("flame", self._analysis.recording, options)
-        return None if plot is None else Figure("flame", plot, "Flame graph")
+        return None if plot is None else Figure("flame", plot, "Calls, as wide as their time")
 
     @cached_property
     def layers(self) -> list[Layer]:
@@ -107,51 +103,58 @@ class Figures:
             plot.add_layout(shade)
         return Figure(WORKERS, plot, "Plot of what the workers did over time")
 
+    @cached_property
+    def cpu_layers(self) -> CpuLayers | None:
+        """What used the CPUs; None if that was not sampled."""
+        return cpu_layers(self._analysis.recording)
+
+    def cpu(self) -> Figure | None:
+        """How many CPUs were used by what."""
+        if self.cpu_layers is None:
+            return None
+        recording = self._analysis.recording
+        cpus = int(recording.computations.cpus.max(initial=0))
+        plot = plot_cpu(self.cpu_layers, cpus, recording.start, self._options(height=110))
+        self._join(plot)
+        return Figure("cpu", plot, "Plot of CPU over time")
+
+    @cached_property
+    def process_memory(self) -> ProcessMemory:
+        """What is known of the memory of the processes."""
+        recording = self._analysis.recording
+        limits = recording.computations.memory_limit
+        limit = float(np.nanmin(limits)) if (~np.isnan(limits)).any() else float("nan")
+        cached: Level | None = None
+        if recording.metric_unit == BYTES and len(recording.cached_results):
+            total = self._analysis.cached_levels[1]
+            cached = Level(total.times - recording.start, total.amounts)
+        return ProcessMemory(recording.resources, cached, limit)
+
+    def memory(self) -> Figure | None:
+        """The resident memory, cached results, and the limit."""
+        recording, memory = self._analysis.recording, self.process_memory
+        if not len(memory.samples):
+            return None
+        duration = recording.stop - recording.start or 1.0
+        options = self._options(height=110)
+        plot = plot_process_memory(memory, recording.start, duration, options)
+        self._join(plot)
+        return Figure("process-memory", plot, "Plot of memory over time")
+
     def overview(self) -> Figure:
         """The whole recording in a strip, in which the shown part can be moved and resized."""
-        analysis = self._analysis
-        duration = analysis.recording.stop - analysis.recording.start or 1.0
-        options = self._options(
-            height=52,
-            tools="",
-            x_range=Range1d(0, duration),
-            y_range=Range1d(0, 1),
-            min_border_top=2,
-        )
-        strip = new_figure(options, duration)
-        strip.yaxis.visible = False
-        strip.ygrid.grid_line_color = None
-        strip.xaxis.axis_label = None
-        add_phases(strip, analysis, names=False)
-        computations = analysis.recording.computations
-        source = ColumnDataSource(
-            {
-                "left": computations.start - analysis.recording.start,
-                "right": computations.stop - analysis.recording.start,
-            }
-        )
-        strip.quad(
-            left="left",
-            right="right",
-            bottom=0.25,
-            top=0.75,
-            source=source,
-            fill_color="#7a8794",
-            fill_alpha=0.55,
-            line_color="white",
-        )
-        strip.add_tools(RangeTool(x_range=self._time))
+        recording = self._analysis.recording
+        strip = overview([recording], recording.start, self._axis.range, self._options())
         return Figure("overview", strip, "The whole recording: move or resize the part shown")
 
     def _options(self, **settings: object) -> Options:
         options = Options(
             sizing_mode="stretch_width",
             title=None,
-            x_range=self._time,
+            x_range=self._axis.range,
             toolbar_location=None,
-            tools="hover,xpan,xbox_zoom,reset,save",
         )
-        options.figure |= {**_BORDERS, **settings}
+        options.figure |= {**BORDERS, **settings}
         options.colors = self.colors
         return options
 
@@ -161,6 +164,4 @@ class Figures:
             legend.visible = False
         plot.xaxis.axis_label = None
         plot.min_border_top = plot.min_border_bottom = 8
-        wheel = WheelZoomTool(dimensions="width", modifiers={"ctrl": True})
-        plot.add_tools(wheel, CrosshairTool(overlay=self._crosshair))
-        plot.toolbar.active_scroll = wheel
+        self._axis.join(plot)

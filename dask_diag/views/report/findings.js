@@ -1,4 +1,5 @@
-// Where findings are: pointing at one shades its times in the plot of workers, a click zooms there.
+// Where findings and tasks are: pointing at a finding shades its times in the plot of workers, its
+// button and that of a task zoom there.
 
 const WAIT_FOR_BOKEH = 20           // milliseconds
 const AROUND = 0.05                 // of what is zoomed to, on each side
@@ -19,13 +20,20 @@ export function start(plot_name) {
         button.hidden = false
         button.addEventListener("click", () => zoom(plot.x_range, shades))
     }
+    for (const button of document.querySelectorAll("[data-start]")) {
+        const {start: left, stop: right} = button.dataset
+        button.addEventListener("click", () => {
+            zoom(plot.x_range, [{left: Number(left), right: Number(right)}])
+            document.getElementById("timeline").scrollIntoView()
+        })
+    }
 }
 
-// To all intervals of a finding; a second time back to everything.
+// To all of some intervals; a second time back to everything.
 function zoom(range, shades) {
     const first = Math.min(...shades.map((model) => model.left))
     const last = Math.max(...shades.map((model) => model.right))
-    const space = AROUND * (last - first)
+    const space = Math.max(AROUND * (last - first), range.min_interval ?? 0)
     const [low, high] = range.bounds
     const target = {start: Math.max(low, first - space), end: Math.min(high, last + space)}
     const is_there = range.start === target.start && range.end === target.end

@@ -11,6 +11,7 @@ from dask_diag.analysis.headline import headline
 from dask_diag.formatting import percent, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.schema import PHASES, Activity
+from dask_diag.views.escaping import shown
 from dask_diag.views.part_names import name_of_part
 from dask_diag.views.report.components import WallBar, WallPart, safe
 from dask_diag.views.summary import outcome
@@ -22,7 +23,7 @@ from dask_diag.views.theme.colors import (
     text_color_on,
 )
 
-__all__ = ["Head", "head", "when"]
+__all__ = ["Head", "head", "wall_bar", "when"]
 
 _LEAST = 0.0005
 """Of the wall: a part that has less is not in the bar."""
@@ -41,8 +42,12 @@ class Head(NamedTuple):
 
 
 def head(analysis: Analysis) -> Head:
-    """The head of the report of a recording."""
-    return Head(f"{headline(analysis)}.", _facts(analysis), _wall_bar(analysis))
+    """The head of the page of a recording; if it fails, the error in its place."""
+    try:
+        return Head(f"{headline(analysis)}.", _facts(analysis), wall_bar(analysis))
+    except Exception as error:
+        message = shown(f"{type(error).__name__}: {error}", 600)
+        return Head("Dask report", f"The head could not be made. {message}")
 
 
 def _facts(analysis: Analysis) -> str:
@@ -68,7 +73,8 @@ def _script(recording: Recording) -> Iterator[str]:
         yield from (safe(place, 80) for place in places[:1])
 
 
-def _wall_bar(analysis: Analysis) -> WallBar | None:
+def wall_bar(analysis: Analysis) -> WallBar | None:
+    """The wall time as one bar; None if no time passed."""
     rows = {row["part"]: row["seconds"] for row in analysis.wall_time.to_dicts()}
     wall = sum(rows.values())
     if not wall:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from bokeh.document import Document
 from bokeh.resources import Resources
@@ -19,17 +20,30 @@ from dask_diag.views.findings import incomplete
 from dask_diag.views.report.components import Figure, Fold, Part
 from dask_diag.views.report.figures import WORKERS, Figures
 from dask_diag.views.report.header import Head, head, when
-from dask_diag.views.report.sections import SECTIONS, Section
+from dask_diag.views.report.sections import SECTIONS
 from dask_diag.views.sources import Sources, recording_of
 from dask_diag.views.theme.page import look_of_figures, page_of, script, template
 
-__all__ = ["report", "report_page", "write_report"]
+__all__ = ["MadeSection", "made_section", "rendered", "report", "report_page", "write_report"]
 
 _FRAME = "report/report.html"
 
 
+class AnySection(Protocol):
+    """What a page needs to know of a section; `parts` makes what it shows."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def is_on_top(self) -> bool: ...
+    @property
+    def parts(self) -> Callable[..., Iterator[Part]]: ...
+
+
 @dataclass
-class _Made:
+class MadeSection:
     """A section as the page shows it: its parts, or the error that it ended in."""
 
     name: str
@@ -84,67 +98,67 @@ def write_report(analysis: Analysis, path: Path, mode: str | None = None) -> Pat
 def report_page(analysis: Analysis, mode: str | None = None) -> str:
     """The page of `report`, as text."""
     resources = Resources(mode=mode or "inline")
+    recording = analysis.recording
+    title = f"Dask report, {when(recording)}"
+    warning = incomplete(recording)
+    said = head(analysis), [warning] if warning else []
     try:
-        return _rendered(analysis, _sections(analysis), resources)
+        return rendered(_sections(analysis), resources, title, *said)
     except Exception:
         # Bokeh could not write a figure: which one takes as long to find out as the page.
         sections = _sections(analysis)
         for section in sections:
             _leave_out_broken(section)
-        return _rendered(analysis, sections, resources)
+        return rendered(sections, resources, title, *said)
 
 
-def _sections(analysis: Analysis) -> list[_Made]:
+def _sections(analysis: Analysis) -> list[MadeSection]:
     figures = Figures(analysis)
-    made = [(section, _made(section, analysis, figures)) for section in SECTIONS]
+    made = [(section, made_section(section, analysis, figures)) for section in SECTIONS]
     return [one for section, one in made if one.parts or one.error or not section.is_optional]
 
 
-def _rendered(analysis: Analysis, sections: list[_Made], resources: Resources) -> str:
-    recording = analysis.recording
+def rendered(
+    sections: list[MadeSection],
+    resources: Resources,
+    title: str,
+    page_head: Head,
+    warnings: Sequence[str],
+) -> str:
+    """The page of such sections; what it says first is above them."""
     figures = [figure for section in sections for figure in _figures(section.parts)]
     variables: dict[str, object] = {
         "sections": sections,
-        "warning": incomplete(recording),
-        "head": _head(analysis),
-        "when": when(recording),
-        "style": text_of("report/report.css"),
+        "warnings": warnings,
+        "head": page_head,
+        "style": text_of("theme/head.css") + text_of("report/report.css"),
         "marks": script("report/findings.js", "start", json.dumps(WORKERS)),
         "figures": bool(figures),
     }
     if not figures:
-        return template(_FRAME).render({**look_of_figures(), **variables})
+        return template(_FRAME).render({**look_of_figures(), "title": title, **variables})
     for figure in figures:
         figure.model.name = figure.name
     models = [figure.model for figure in figures]
-    return page_of(models, resources, _FRAME, "Dask report", fitted=True, **variables)
+    return page_of(models, resources, _FRAME, title, fitted=True, **variables)
 
 
-def _head(analysis: Analysis) -> Head:
-    """The head; if it fails, the error in its place."""
+def made_section(section: AnySection, *arguments: object) -> MadeSection:
+    """A section of what it is made of; if it fails, the error in its place."""
+    made = MadeSection(section.name, section.title, section.is_on_top)
     try:
-        return head(analysis)
-    except Exception as error:
-        message = shown(f"{type(error).__name__}: {error}", 600)
-        return Head("Dask report", f"The head could not be made. {message}")
-
-
-def _made(section: Section, analysis: Analysis, figures: Figures) -> _Made:
-    """A section; if it fails, the error in its place."""
-    made = _Made(section.name, section.title, section.is_on_top)
-    try:
-        made.parts += section.parts(analysis, figures)
+        made.parts += section.parts(*arguments)
     except Exception as error:
         _put_error(made, error)
     return made
 
 
-def _put_error(made: _Made, error: Exception) -> None:
+def _put_error(made: MadeSection, error: Exception) -> None:
     made.parts = []
     made.error = shown(f"{type(error).__name__}: {error}", 600)
 
 
-def _leave_out_broken(made: _Made) -> None:
+def _leave_out_broken(made: MadeSection) -> None:
     """Have the error in place of a section with a figure that cannot be put into a page."""
     for figure in _figures(made.parts):
         document = Document()

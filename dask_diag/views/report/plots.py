@@ -8,11 +8,17 @@ from math import isnan
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.formatting import count, size
 from dask_diag.views.plots.cache import measured
+from dask_diag.views.plots.cpu import LIMIT, layers_of_cpu
 from dask_diag.views.plots.flame.summary import flame_summary_parts
-from dask_diag.views.plots.resources import CPU, MEMORY, MEMORY_CHILDREN
+from dask_diag.views.plots.process_memory import (
+    CACHED,
+    CHILDREN,
+    RESIDENT,
+    ProcessMemory,
+    limit_in_view,
+)
 from dask_diag.views.plots.tasks.cluster_lanes import marks_in_lanes
 from dask_diag.views.report.components import (
-    Figure,
     Fold,
     Grid,
     Key,
@@ -38,7 +44,6 @@ _MEANING_OF_MARKS = (
 def timeline(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     """What workers did, each task, and CPU and memory, over one time axis."""
     tasks = figures.over_time("tasks")
-    resources = figures.over_time("resources", height=170)
     if tasks is None:
         yield not_there("tasks", "Profiler")
     else:
@@ -49,10 +54,7 @@ def timeline(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         marks = marks_in_lanes(analysis.recording)
         if marks:
             yield Key("Marks in lanes", marks)
-    if resources is None:
-        yield not_there("samples of CPU and memory", "ResourceProfiler")
-    else:
-        yield from _resources(analysis, resources)
+    yield from _resources(figures)
     if tasks is not None:
         yield Text(
             [
@@ -64,13 +66,29 @@ def timeline(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         )
 
 
-def _resources(analysis: Analysis, plot: Figure) -> Iterator[Part]:
-    recording = analysis.recording
-    yield plot
-    lines = [(CPU, "CPU, %"), (MEMORY, "memory, MB, on the right")]
-    if recording.resources["memory_children"].any():
-        lines.append((MEMORY_CHILDREN, "dashed: that of descendants"))
-    yield Key("Lines", lines)
+def _resources(figures: Figures) -> Iterator[Part]:
+    """CPU and memory, each with the names of its colours."""
+    cpu, memory = figures.cpu(), figures.memory()
+    if cpu is None or figures.cpu_layers is None or memory is None:
+        yield not_there("samples of CPU and memory", "ResourceProfiler")
+        return
+    yield cpu
+    layers = [(layer.color, layer.name) for layer in layers_of_cpu(figures.cpu_layers)]
+    yield Key("CPU", [*layers, (LIMIT, "dashed: the number of CPUs")])
+    yield memory
+    yield Key("Memory", list(_lines_of_memory(figures.process_memory)))
+
+
+def _lines_of_memory(memory: ProcessMemory) -> Iterator[tuple[str, str]]:
+    yield RESIDENT, f"resident memory, peak {size(memory.resident.max())}"
+    if memory.samples.memory_children.any():
+        yield CHILDREN, "dashed: of it that of descendants"
+    if memory.cached is not None:
+        yield CACHED, f"cached results, peak {size(memory.cached.peak)}"
+    if not isnan(memory.limit):
+        place = "dashed: " if limit_in_view(memory) else ""
+        beyond = "" if limit_in_view(memory) else ", above the plot"
+        yield LIMIT, f"{place}limit {size(memory.limit)}{beyond}"
 
 
 def memory(analysis: Analysis, figures: Figures) -> Iterator[Part]:
@@ -97,7 +115,7 @@ def memory(analysis: Analysis, figures: Figures) -> Iterator[Part]:
             ("together", own + children),
         )
     ]
-    yield Grid("Resident memory", ("", "first", "peak", "last"), rows)
+    yield Grid("Resident memory", ("of", "first", "peak", "last"), rows)
     usage = memory_growth(analysis)
     if usage:
         yield Grid(

@@ -10,7 +10,7 @@ from dask_diag.analysis.findings import CODES, Finding, find
 from dask_diag.model.recording import Recording
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import location, lost, no_findings
-from dask_diag.views.report import cluster, plots, work
+from dask_diag.views.report import cluster, plots, tasks, work
 from dask_diag.views.report.components import (
     Code,
     Findings,
@@ -124,6 +124,7 @@ SECTIONS = (
     Section("memory", "Memory", plots.memory),
     Section("cache", "Cached results", plots.cache),
     Section("flame", "Flame graph", plots.flame),
+    Section("tasks", "Tasks", tasks.single_tasks),
     Section("critical-path", "Critical path", work.longest_chains),
     Section("what-if", "What if", predictions),
     Section("code", "Calling code", _calling_code),

@@ -26,7 +26,7 @@ from dask_diag.views.report.figures import Figures
 from dask_diag.views.text import counted
 from dask_diag.views.theme.colors import color_of_activity, stacking_order
 
-__all__ = ["longest_chains", "worker_time"]
+__all__ = ["activities_by_function", "longest_chains", "pieces", "worker_time"]
 
 _FUNCTIONS = 20
 _CHAIN = 200
@@ -48,8 +48,8 @@ def worker_time(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         [f"{seconds(total)} of worker time: wall time of the computations times their workers."]
     )
     shares = [(name, value, value / total) for name, value in analysis.activities.items() if total]
-    yield Bars("Share of each activity", [("all", seconds(total), _pieces(shares))])
-    functions = _activities_by_function(analysis)
+    yield Bars("Share of each activity", [("all", seconds(total), pieces(shares))])
+    functions = activities_by_function(analysis)
     longest = max((sum(parts.values()) for parts in functions.values()), default=0.0)
     drawn = {
         activity
@@ -74,7 +74,7 @@ def worker_time(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     )
 
 
-def _activities_by_function(analysis: Analysis) -> dict[str, dict[str, float]]:
+def activities_by_function(analysis: Analysis) -> dict[str, dict[str, float]]:
     """The seconds of each activity of each function."""
     rows = analysis.cells.to_dicts()
     of_tasks = [row for row in rows if row["function"] is not None and row["unit"] == "seconds"]
@@ -90,14 +90,15 @@ def _bars_by_function(
     order = sorted(sums, key=lambda name: -sums[name])
     for name in order[:_FUNCTIONS]:
         shares = [(kind, value, value / longest) for kind, value in functions[name].items()]
-        yield safe(name, 40), seconds(sums[name]), _pieces(shares)
+        yield safe(name, 40), seconds(sums[name]), pieces(shares)
     rest = order[_FUNCTIONS:]
     if rest:
         total = seconds(sum(sums[name] for name in rest))
         yield f"({counted(len(rest), 'more function')})", total, []
 
 
-def _pieces(shares: list[tuple[str, float, float]]) -> list[Piece]:
+def pieces(shares: list[tuple[str, float, float]]) -> list[Piece]:
+    """A bar of activities: of each its name, seconds, and share of the longest bar."""
     return [
         (color_of_activity(name), 100 * share, f"{safe(name, 40)}: {seconds(value)}")
         for name, value, share in sorted(shares, key=lambda item: stacking_order(item[0]))

@@ -66,6 +66,7 @@ for the dark theme: each has a contrast of 3 or more to its background.
 _PHASES = {
     "before": "#a9bcd6",
     "preparing": "#8d78ad",
+    "tasks": "#7a8794",
     "between": "#c3cedd",
     "after": "#dfe3e8",
 }

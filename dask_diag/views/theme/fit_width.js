@@ -2,6 +2,7 @@
 
 const NARROW = 600                  // pixels: where there are less, a figure's legend is below it
 const MOST_FOR_NAMES = 130          // pixels that the names of bars then have
+const NARROW_BORDER = 12
 const SMALL_LETTERS = "10px"
 const LINE_OF_A_LEGEND = 16
 const MARGIN_OF_A_LEGEND = 8
@@ -64,6 +65,9 @@ function fit_figure(figure, available) {
     const names = original_of(figure).min_border_left
     if (typeof names === "number")
         figure.min_border_left = is_narrow ? Math.min(names, MOST_FOR_NAMES) : names
+    const {min_border_right: right} = original_of(figure)
+    if (typeof right === "number")
+        figure.min_border_right = is_narrow ? Math.min(right, NARROW_BORDER) : right
     show_legend(figure, is_narrow)
 }
 

@@ -1,6 +1,7 @@
 // Figures in the colours of the page, whether that is light or dark.
 
 import {fit} from "./fit_width.js"
+import {make_interactive} from "./interaction.js"
 
 const WAIT_FOR_BOKEH = 20           // milliseconds
 const DARK = "(prefers-color-scheme: dark)"
@@ -21,6 +22,7 @@ export function start({widgets, fitted}) {
     style_widgets(models, widgets)
     paint(variables)
     window.matchMedia(DARK).addEventListener("change", () => paint(variables))
+    make_interactive()
     if (!fitted) return
     fit()
     window.addEventListener("resize", fit)

@@ -10,7 +10,6 @@ import {is_below, matches_of, node_at, samples_below, sums_of, total_of_matches}
 
 const ROWS_SHOWN_ABOVE = 3
 const MEASURES = ["wall", "cpu", "waiting"]
-const NAMES_OF_MEASURES = ["", " of CPU", " of waiting"]
 const FONT = "11px helvetica"
 const PALE_LABEL = "#555555"
 
@@ -158,8 +157,8 @@ class FlameGraph {
 
     show_status() {
         const {tree, base, range, matches, sums: {total}} = this
-        const {mode, missing, status} = this.models
-        const measure = NAMES_OF_MEASURES[mode.active]
+        const {mode, missing, status, measured} = this.models
+        const measure = measured[mode.active]
         const parts = [`<b>${seconds(total[base])}</b>${measure} in ${count(this.samples)} samples`]
         const lost = missing.filter((i) => is_below(tree, i, base)).reduce((sum, i) => sum + total[i], 0)
         if (lost > 0) parts.push(`${share_of(lost, total[base])} could not be sampled`)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import sqrt
 from typing import TypedDict, cast
 
@@ -39,7 +39,14 @@ from dask_diag.views.plots.figures import Options, add_legend, label, new_figure
 from dask_diag.views.plots.flame.data import cells_of, columns_of, is_missing, spans_of, texts_of
 from dask_diag.views.text import counted
 
-__all__ = ["flame_panel", "plot_flame"]
+__all__ = [
+    "controls_of",
+    "flame_panel",
+    "graph_of",
+    "listen",
+    "plot_flame",
+    "row_of_controls",
+]
 
 _ROW = 19
 """Pixels that a call is high."""
@@ -47,6 +54,8 @@ _FEWEST_ROWS, _MOST_ROWS = 9, 30
 _WORTH_A_ROW = 2e-3
 """Of all seconds, what a call must have for the figure to be as high as it is deep."""
 _MODES = ["Wall time", "CPU", "Waiting"]
+_WORDS = ["", " of CPU", " of waiting"]
+"""How the page calls the seconds of each mode."""
 _TIMELINE = {
     "CPU": ("cpu", "cpu", "#4a78a8"),
     "waiting": ("waiting", "waiting", "#b9cee4"),
@@ -83,9 +92,9 @@ def flame_panel(recording: Recording, options: Options, origin: float | None = N
     """
     begin = recording.start if origin is None else origin
     nodes, node_of_sample = tree_and_nodes(recording)
-    graph, drawn, words = _graph(nodes, options)
+    graph, drawn, words = graph_of(nodes, options)
     timeline, spans, bars, box = _timeline(recording, nodes, begin, graph.width)
-    controls = _controls(nodes, options)
+    controls = controls_of(nodes, options, _MODES)
     (starts, stops), cells = cells_of(recording, node_of_sample)
     models: dict[str, object] = {
         "nodes": ColumnDataSource(columns_of(nodes)),
@@ -100,14 +109,20 @@ def flame_panel(recording: Recording, options: Options, origin: float | None = N
         "spans": spans,
         "bars": bars,
         "box": box,
+        "measured": _WORDS,
         **controls,
     }
-    _listen(models, graph, timeline, controls)
-    widgets = [widget for name, widget in controls.items() if name != "status"]
-    top = row(*cast("list[UIElement]", widgets), spacing=8)
+    listen(models, graph, timeline, controls)
+    top = row_of_controls(controls)
     warning = _warning(float(nodes["total_count"][0]))
     parts = [top, *warning, controls["status"], graph, timeline]
     return column(*parts, spacing=2)
+
+
+def row_of_controls(controls: Controls) -> LayoutDOM:
+    """All widgets but the line of text, beside each other."""
+    widgets = [widget for name, widget in controls.items() if name != "status"]
+    return row(*cast("list[UIElement]", widgets), spacing=8)
 
 
 def _warning(samples: float) -> list[Div]:
@@ -125,7 +140,7 @@ def plot_flame(recording: Recording, origin: float, duration: float, options: Op
     return flame_panel(recording, options, origin)
 
 
-def _graph(nodes: Table, options: Options) -> tuple[figure, ColumnDataSource, ColumnDataSource]:
+def graph_of(nodes: Table, options: Options) -> tuple[figure, ColumnDataSource, ColumnDataSource]:
     """The figure in which the script draws, and the sources of its rectangles and words."""
     deep = _rows_worth_showing(nodes)
     rows = int(np.clip(deep + 1, _FEWEST_ROWS, _MOST_ROWS))
@@ -136,6 +151,7 @@ def _graph(nodes: Table, options: Options) -> tuple[figure, ColumnDataSource, Co
         title=None,
         toolbar_location="right",
         frame_align=False,
+        x_range=Range1d(0, 1),
         tools="hover,pan,xwheel_zoom,save",
         height=rows * _ROW,
         y_range=Range1d(rows, 0, bounds=(0, max(rows, deepest + 1))),
@@ -241,7 +257,7 @@ def _timeline(
     return plot, ColumnDataSource(data), bars, box
 
 
-def _controls(nodes: Table, options: Options) -> Controls:
+def controls_of(nodes: Table, options: Options, modes: Sequence[str]) -> Controls:
     """Widgets to choose a root or a function and a unit, to search, and to go up."""
     is_choice = (nodes["depth"] == 1) | are_functions(nodes)
     names = [
@@ -250,7 +266,7 @@ def _controls(nodes: Table, options: Options) -> Controls:
     ]
     return {
         "choice": Select(value="0", options=[("0", "all"), *names], width=240),
-        "mode": RadioButtonGroup(labels=_MODES, active=0, width=240),
+        "mode": RadioButtonGroup(labels=list(modes), active=0, width=240),
         "search": TextInput(placeholder="search functions and files", width=260),
         "up": Button(label="Up", width=70),
         "reset": Button(label="Reset", width=70),
@@ -258,7 +274,7 @@ def _controls(nodes: Table, options: Options) -> Controls:
     }
 
 
-def _listen(
+def listen(
     models: Mapping[str, object], graph: figure, timeline: figure, controls: Controls
 ) -> None:
     """Call the script for each event with the name of what to do."""

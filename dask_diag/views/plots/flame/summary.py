@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from dask_diag.analysis.call_tree import hottest_lines, tree
+from dask_diag.analysis.call_tree import tree
 from dask_diag.analysis.sample_measures import not_sampled
 from dask_diag.analysis.selection import ALL_SAMPLES, Selection
 from dask_diag.analysis.source_paths import short_path
+from dask_diag.analysis.waiting_lines import computing_lines, waiting_lines
 from dask_diag.formatting import percent, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
@@ -22,6 +23,7 @@ __all__ = ["flame_summary", "flame_summary_parts"]
 _COLUMNS = ("line", "self", "%", "total", "%")
 _PATH = 26
 _ROUNDING = 1e-9
+_WAITS = 3
 
 
 def flame_summary(
@@ -57,9 +59,10 @@ def flame_summary_parts(
     if selection.root is None:
         selection = replace(selection, root=Root.TASKS)
     total = tree(recording, selection).rows(slice(1)).to_dicts()[0]
-    lines = hottest_lines(recording, count, selection)
+    lines = computing_lines(recording, count, selection)
     lost = not_sampled(recording, selection)
-    notes = [*_notes(total, lost), *map(_note, recording.notices)]
+    waits = waiting_lines(recording, _WAITS, selection)
+    notes = [*_notes(total, lost), *_waits(waits, total), *map(_note, recording.notices)]
     return _heading(total, selection.root), _COLUMNS, list(_rows(lines, total)), notes
 
 
@@ -71,21 +74,33 @@ def _heading(total: Record, root: str | None) -> str:
 
 
 def _rows(lines: Table, total: Record) -> Iterator[tuple[str, ...]]:
-    """Cells for each line, then for all that is not in one of them, then for all."""
-    wall, listed = total["total_wall"], 0.0
+    """Cells for each line that did not wait, for all else, for waiting, and for all."""
+    wall, waiting = total["total_wall"], total["total_waiting"]
+    listed = waiting
     for line in lines.to_dicts():
-        listed += line["wall"]
-        path = short_path(line["file"])
-        location = f"{shown(path, _PATH)}:{line['line']} " if path else ""
-        yield (
-            f"{location}{shown(line['name'])}",
-            *_cells(line["wall"], wall),
-            *_cells(line["total_wall"], wall),
-        )
+        hot = line["wall"] - line["waiting"]
+        listed += hot
+        yield _name_of(line), *_cells(hot, wall), *_cells(line["total_wall"], wall)
     if wall - listed > _ROUNDING * wall:
         yield ("(all else)", *_cells(wall - listed, wall), "", "")
+    if waiting > _ROUNDING * wall:
+        yield ("(waiting)", *_cells(waiting, wall), "", "")
     if wall:
         yield ("total", *_cells(wall, wall), "", "")
+
+
+def _name_of(line: Record) -> str:
+    path = short_path(line["file"])
+    location = f"{shown(path, _PATH)}:{line['line']} " if path else ""
+    return f"{location}{shown(line['name'])}"
+
+
+def _waits(lines: Table, total: Record) -> Iterator[str]:
+    """The lines that waited longest, in a note each."""
+    for line in lines.to_dicts():
+        inner = "" if line["inner"] == line["name"] else f" in {shown(line['inner'], 40)}"
+        time, share = _cells(line["waiting"], total["total_wall"])
+        yield f"waited {time} ({share}): {_name_of(line)}{inner}"
 
 
 def _cells(part: float, whole: float) -> tuple[str, str]:

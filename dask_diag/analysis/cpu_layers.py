@@ -1,0 +1,211 @@
+"""What used the CPUs over time: tasks, the scheduler, other threads, profilers, other programs.
+
+What a process uses is sampled, what its tasks use is measured task by task. What remains in an
+interval is divided by the totals that each computation has of its threads: how these totals are
+spread over the computation is not known, so they follow what remains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from dask_diag.analysis.grouping import rows_by, sums_by
+from dask_diag.analysis.task_times import call_times, stop_times
+from dask_diag.columns import BoolArray, FloatArray
+from dask_diag.model.recording import Recording
+from dask_diag.model.tables import Resources, Threads
+
+__all__ = ["CPU_LAYERS", "CpuLayers", "cpu_layers"]
+
+TASKS = "tasks"
+SCHEDULER = "scheduler"
+THREADS = "other threads"
+PROFILERS = "dask_diag"
+REST = "worker processes besides tasks"
+PROGRAM = "program outside computations"
+OTHERS = "other programs"
+CPU_LAYERS = (TASKS, SCHEDULER, THREADS, PROFILERS, REST, PROGRAM, OTHERS)
+"""From the lowest to the highest."""
+
+_KINDS = {
+    "tasks": SCHEDULER,
+    "scheduler": SCHEDULER,
+    "python": THREADS,
+    "native": THREADS,
+    "ended": THREADS,
+    "dask_diag": PROFILERS,
+}
+"""The layer of each kind of thread. What workers' threads use between tasks is scheduling."""
+_SHORTEST = 0.05
+"""Seconds: the kernel counts some CPU time by ticks, so a shorter interval is not precise."""
+
+
+class CpuLayers(NamedTuple):
+    """CPUs in use, on average over each interval.
+
+    Attributes
+    ----------
+    edges : array of float
+        Seconds, as in the recording's tables; one more than there are intervals.
+    cpus : dict of str to array of float
+        By layer, those of `CPU_LAYERS` that used any.
+    """
+
+    edges: FloatArray
+    cpus: dict[str, FloatArray]
+
+
+def cpu_layers(recording: Recording, most: int = 600) -> CpuLayers | None:
+    """Divide the sampled CPU among what used it; None if it was not sampled.
+
+    Parameters
+    ----------
+    recording : Recording
+    most : int, optional
+        Intervals; where there are more samples, they are resampled.
+    """
+    samples = recording.resources
+    edges = _edges(samples, recording.start, most)
+    if len(edges) < 2:
+        return None
+    total = _of_samples(samples, samples.cpu, edges, recording.start)
+    others = _of_samples(samples, np.nan_to_num(samples.cpu_others), edges, recording.start)
+    tasks = np.minimum(_of_tasks(recording, edges), total)
+    parts = {TASKS: tasks, **_divided(recording, edges, total - tasks), OTHERS: others}
+    length = np.diff(edges)
+    used = {name: parts[name] / length for name in CPU_LAYERS if parts[name].any()}
+    return CpuLayers(edges, used)
+
+
+def _edges(samples: Resources, start: float, most: int) -> FloatArray:
+    """The times of samples, without those too soon after the one before them."""
+    edges = [start]
+    usual = float(np.median(np.diff(samples.time, prepend=start))) if len(samples) else 0.0
+    shortest = min(0.5 * usual, _SHORTEST)
+    for time in samples.time.tolist():
+        if time - edges[-1] > shortest:
+            edges.append(time)
+    if len(samples) and samples.time[-1] > edges[-1] and len(edges) > 1:
+        edges[-1] = float(samples.time[-1])
+    if len(edges) - 1 > most:
+        return np.linspace(edges[0], edges[-1], most + 1)
+    return np.array(edges)
+
+
+def _of_samples(
+    samples: Resources, percent: FloatArray, edges: FloatArray, start: float
+) -> FloatArray:
+    """CPU seconds in each interval, of samples that each cover the time since the one before."""
+    lengths = np.diff(samples.time, prepend=start)
+    sums = np.concatenate([[0.0], np.cumsum(np.nan_to_num(percent) / 100 * lengths)])
+    times = np.concatenate([[start], samples.time])
+    return np.asarray(np.maximum(np.diff(np.interp(edges, times, sums)), 0.0))
+
+
+def _of_tasks(recording: Recording, edges: FloatArray) -> FloatArray:
+    """CPU seconds of tasks in each interval; those of a task are spread evenly over its time."""
+    tasks = recording.tasks
+    mask = ~np.isnan(tasks.start) & (tasks.thread_cpu > 0) & _ran_here(recording)
+    start, stop = tasks.start[mask], stop_times(recording)[mask]
+    # Of a task without length all is at its start.
+    stop = np.maximum(stop, np.nextafter(start, np.inf))
+    return np.diff(_sum_until(edges, start, stop, tasks.thread_cpu[mask]))
+
+
+def _ran_here(recording: Recording) -> BoolArray:
+    """Which tasks ran in one of the processes that were sampled."""
+    computations, tasks = recording.computations, recording.tasks
+    remote = computations.computation[computations.scheduler.where("distributed")].tolist()
+    if not remote:
+        return np.ones(len(tasks), dtype=bool)
+    sampled = {str(pid) for pid in np.unique(recording.processes.pid).tolist()}
+    here: BoolArray = ~tasks.computation.is_in(remote) | tasks.pid.is_in(sampled)
+    return here
+
+
+def _sum_until(
+    moments: FloatArray, start: FloatArray, stop: FloatArray, amounts: FloatArray
+) -> FloatArray:
+    """How much of the amounts, spread evenly from start to stop, is before each moment."""
+    rate = amounts / (stop - start)
+    sums = np.zeros(len(moments))
+    for times, sign in ((start, 1.0), (stop, -1.0)):
+        order = np.argsort(times, kind="stable")
+        before = np.searchsorted(times[order], moments)
+        rates = np.concatenate([[0.0], np.cumsum(rate[order])])[before]
+        offsets = np.concatenate([[0.0], np.cumsum((rate * (times - moments[0]))[order])])[before]
+        sums += sign * (rates * (moments - moments[0]) - offsets)
+    return sums
+
+
+def _divided(recording: Recording, edges: FloatArray, rest: FloatArray) -> dict[str, FloatArray]:
+    """Among layers, what was used besides tasks."""
+    names = (SCHEDULER, THREADS, PROFILERS, REST, PROGRAM)
+    parts = {name: np.zeros(len(rest)) for name in names}
+    length = np.diff(edges)
+    covered = list(_overlaps(recording, edges))
+    in_computations = np.sum(covered, axis=0) if covered else np.zeros(len(rest))
+    # Where computations overlap, each has its part of the interval.
+    crowded = np.maximum(in_computations, length)
+    totals = _totals(recording)
+    for overlap, (scheduler, seconds) in zip(covered, totals, strict=True):
+        part = rest * overlap / crowded
+        for name, share in _shares(scheduler, seconds, float(part.sum())).items():
+            parts[name] += part * share
+    parts[PROGRAM] += rest * np.maximum(length - in_computations, 0.0) / crowded
+    return parts
+
+
+def _overlaps(recording: Recording, edges: FloatArray) -> Iterator[FloatArray]:
+    """Of each computation how many seconds of each interval it ran, from the call of dask on."""
+    computations = recording.computations
+    for start, stop in zip(call_times(computations), computations.stop, strict=True):
+        yield np.maximum(np.minimum(edges[1:], stop) - np.maximum(edges[:-1], start), 0.0)
+
+
+def _shares(scheduler: str, seconds: dict[str, float], total: float) -> dict[str, float]:
+    """What used the CPU of a computation besides its tasks; sums to 1."""
+    known = sum(seconds.values())
+    if scheduler in ("processes", "distributed"):
+        # The totals are those of the computing process alone.
+        whole = max(known, total)
+        shares = {name: value / whole for name, value in seconds.items()} if whole else {}
+        return {**shares, REST: 1.0 - sum(shares.values())}
+    return {name: value / known for name, value in seconds.items()} if known else {THREADS: 1.0}
+
+
+def _totals(recording: Recording) -> Iterator[tuple[str, dict[str, float]]]:
+    """Of each computation its scheduler, and CPU seconds besides tasks by layer."""
+    tasks, threads = recording.tasks, recording.threads
+    sums = sums_by(tasks.computation, np.nan_to_num(tasks.thread_cpu)).tolist()
+    cpu_of_tasks = dict(zip(tasks.computation.values, sums, strict=True))
+    rows_of = rows_by(threads.computation)
+    computations = recording.computations
+    names, schedulers = computations.computation.tolist(), computations.scheduler.tolist()
+    of_schedulers = np.nan_to_num(computations.scheduler_cpu).tolist()
+    of_processes = np.nan_to_num(computations.process_cpu).tolist()
+    for row, (name, scheduler) in enumerate(zip(names, schedulers, strict=True)):
+        is_here = scheduler in ("threads", "synchronous")
+        in_tasks = cpu_of_tasks.get(name, 0.0) if is_here else 0.0
+        if name in rows_of:
+            yield scheduler, _of_threads(threads.rows(rows_of[name]), in_tasks)
+            continue
+        # Of threads that are not known one by one: the scheduler's, and all others.
+        scheduling = of_schedulers[row] - (in_tasks if scheduler == "synchronous" else 0.0)
+        scheduling = max(0.0, scheduling)
+        others = max(0.0, of_processes[row] - in_tasks - scheduling)
+        yield scheduler, {SCHEDULER: scheduling, THREADS: others}
+
+
+def _of_threads(threads: Threads, cpu_of_tasks: float) -> dict[str, float]:
+    seconds: dict[str, float] = {}
+    for row in threads.to_dicts():
+        layer, used = _KINDS[row["kind"]], row["cpu_seconds"]
+        if row["kind"] == "tasks":
+            in_tasks = min(used, cpu_of_tasks)
+            cpu_of_tasks, used = cpu_of_tasks - in_tasks, used - in_tasks
+        seconds[layer] = seconds.get(layer, 0.0) + used
+    return seconds

@@ -1,0 +1,191 @@
+"""How many bytes results have, where that is known at little cost.
+
+`dask.sizeof` is not used: it draws samples with the program's own random generators, so a program
+would get other random numbers when it is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from math import isnan
+from sys import getsizeof
+from typing import Protocol, cast
+
+__all__ = ["UNKNOWN", "ResultSizes"]
+
+UNKNOWN = float("nan")
+"""The size of a result that is not known: this object, and no other NaN."""
+
+_PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes, bytearray))
+_SAMPLE = 10
+"""Items of a long collection or column of objects that are measured in place of all."""
+_DEEPEST = 4
+"""Collections inside each other that are looked into."""
+
+
+class _Result(Protocol):
+    """What results say of themselves, each kind some of it: that it is there has been looked at."""
+
+    array: _Result
+    codes: Sequence[_Result]
+    dtype: object
+    flat: Sequence[object]
+    index: _Result
+    levels: Sequence[_Result]
+    nbytes: int
+    ndim: int
+    size: int
+
+    def __dask_graph__(self) -> object: ...
+    def __getitem__(self, items: slice) -> Sequence[object]: ...
+    def __iter__(self) -> Iterator[object]: ...
+    def __len__(self) -> int: ...
+    def items(self) -> Iterable[tuple[object, _Result]]: ...
+
+
+Measure = Callable[[_Result, int], float]
+
+
+class ResultSizes:
+    """Measures results in bytes, as they are in memory.
+
+    Numbers, texts, arrays and tables say how large they are; of long collections, and of columns of
+    objects, some items are measured. Of everything else the size is not known. No result is
+    pickled, copied or retained, and no iterator is advanced.
+
+    Attributes
+    ----------
+    unknown : dict
+        How many results had no known size, by the name of their type.
+    """
+
+    __name__ = "nbytes"
+
+    def __init__(self) -> None:
+        self.unknown: dict[str, int] = {}
+        # Each profiler has its own, so that the program's types are freed with it.
+        self._measures: dict[type, Measure] = {}
+
+    def __call__(self, result: object) -> float:
+        """The same as `size_of`."""
+        return self.size_of(result)
+
+    def size_of(self, result: object) -> float:
+        """The bytes of a result, or `UNKNOWN`."""
+        kind = type(result)
+        if kind in _PLAIN:
+            return getsizeof(result)
+        try:
+            measure = self._measures.get(kind)
+            if measure is None:
+                measure = self._measures[kind] = _measure_of(kind)
+            size = measure(cast("_Result", result), 0)
+            if not isnan(size):
+                return size
+        except Exception:
+            # What it says of itself is no size, or it changes just now.
+            pass
+        self.unknown[kind.__qualname__] = self.unknown.get(kind.__qualname__, 0) + 1
+        return UNKNOWN
+
+
+def _measure_of(kind: type) -> Measure:
+    """How values of a type are measured."""
+    if kind in _MEASURES:
+        return _MEASURES[kind]
+    if kind.__module__.partition(".")[0] == "pandas" and hasattr(kind, "memory_usage"):
+        return _size_of_table
+    if hasattr(kind, "__dask_graph__"):
+        return _size_unless_lazy
+    return _size_of_array if hasattr(kind, "nbytes") else _no_size
+
+
+def _size(value: object, depth: int) -> float:
+    return _measure_of(type(value))(cast("_Result", value), depth)
+
+
+def _no_size(value: _Result, depth: int) -> float:
+    return UNKNOWN
+
+
+def _size_of_plain(value: _Result, depth: int) -> int:
+    return getsizeof(value)
+
+
+def _size_of_array(value: _Result, depth: int) -> float:
+    size = int(value.nbytes)
+    if getattr(getattr(value, "dtype", None), "hasobject", False):
+        count = int(value.size)
+        return size + _size_of_items(value.flat[:: _step(count)], count, depth)
+    return size
+
+
+def _size_unless_lazy(value: _Result, depth: int) -> float:
+    """A collection of dask's says how large it is once computed; others may hold one, or not."""
+    return UNKNOWN if value.__dask_graph__() is not None else int(value.nbytes)
+
+
+def _size_of_sequence(value: _Result, depth: int) -> float:
+    count = len(value)
+    return getsizeof(value) + _size_of_items(value[:: _step(count)], count, depth)
+
+
+def _size_of_set(value: _Result, depth: int) -> float:
+    return getsizeof(value) + _size_of_items([*islice(value, _SAMPLE)], len(value), depth)
+
+
+def _size_of_dict(value: _Result, depth: int) -> float:
+    items = [*chain.from_iterable(islice(value.items(), _SAMPLE))]
+    return getsizeof(value) + _size_of_items(items, 2 * len(value), depth)
+
+
+def _size_of_table(value: _Result, depth: int) -> float:
+    """The columns of a pandas object, and its index."""
+    index = getattr(value, "index", None)
+    if index is None:
+        return _size_of_index(value, depth)
+    columns = [value] if value.ndim == 1 else [column for _, column in value.items()]
+    return _size_of_index(index, depth) + sum(_size_of_column(each, depth) for each in columns)
+
+
+def _size_of_index(index: _Result, depth: int) -> float:
+    levels = getattr(index, "levels", None)
+    if levels is None:
+        return _size_of_column(index, depth)
+    # Its own `nbytes` would first make a table of all its values.
+    return sum(_size_of_column(each, depth) for each in levels) + sum(
+        int(codes.nbytes) for codes in index.codes
+    )
+
+
+def _size_of_column(column: _Result, depth: int) -> float:
+    size = int(column.nbytes)
+    dtype = column.dtype
+    if getattr(dtype, "hasobject", False) or getattr(dtype, "storage", "") == "python":
+        count = len(column)
+        return size + _size_of_items(column.array[:: _step(count)], count, depth)
+    return size
+
+
+def _size_of_items(sample: Sequence[object], count: int, depth: int) -> float:
+    """The size of so many items, of which these are some."""
+    if not count:
+        return 0
+    if depth >= _DEEPEST:
+        return UNKNOWN
+    sizes = [_size(item, depth + 1) for item in sample]
+    return round(sum(sizes) * count / len(sizes))
+
+
+def _step(count: int) -> int:
+    """Which items of so many to take, for a sample from all over them."""
+    return max(1, -(-count // _SAMPLE))
+
+
+_MEASURES: dict[type, Measure] = {
+    **dict.fromkeys(_PLAIN, _size_of_plain),
+    **dict.fromkeys((list, tuple), _size_of_sequence),
+    **dict.fromkeys((set, frozenset), _size_of_set),
+    dict: _size_of_dict,
+}

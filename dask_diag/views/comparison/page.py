@@ -1,0 +1,84 @@
+"""The page of a comparison: wall time first, then functions, timelines and stacks, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from bokeh.resources import Resources
+
+from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.compare import Comparison, compare
+from dask_diag.formatting import seconds
+from dask_diag.model.recording import Recording
+from dask_diag.views.comparison.sections import Sides, flame, functions, timelines, wall
+from dask_diag.views.escaping import shown
+from dask_diag.views.findings import incomplete
+from dask_diag.views.report.components import Part
+from dask_diag.views.report.header import Head
+from dask_diag.views.report.page import made_section, rendered
+
+__all__ = ["comparison_page"]
+
+_NAME = 40
+
+
+class _Section(NamedTuple):
+    name: str
+    title: str
+    parts: Callable[[Sides], Iterator[Part]]
+    is_on_top: bool = False
+
+
+_SECTIONS = (
+    _Section("wall", "Wall time", wall, is_on_top=True),
+    _Section("functions", "Functions", functions),
+    _Section("timeline", "Timeline", timelines),
+    _Section("flame", "Flame graph", flame),
+)
+
+
+def comparison_page(before: Recording, after: Recording, names: tuple[str, str]) -> str:
+    """A page on what changed between two recordings of these names; it needs no network.
+
+    Parameters
+    ----------
+    before, after : Recording
+    names : tuple of str
+        What the page calls them.
+    """
+    labels = shown(names[0], _NAME), shown(names[1], _NAME)
+    comparison = compare(before, after)
+    sides = Sides(comparison, (Analysis(before), Analysis(after)), labels)
+    sections = [made_section(section, sides) for section in _SECTIONS]
+    title = f"{labels[0]} → {labels[1]}"
+    head = Head(f"{_headline(comparison)}.", title)
+    warnings = [
+        f"{label}: {text}"
+        for label, recording in zip(labels, (before, after), strict=True)
+        if (text := incomplete(recording))
+    ]
+    return rendered(sections, Resources(mode="inline"), title, head, warnings)
+
+
+def _headline(comparison: Comparison) -> str:
+    """The wall before and after, and the function that changed most."""
+    total = comparison.total
+    before, after = total["elapsed_before"], total["elapsed_after"]
+    said = f"{seconds(before)} → {seconds(after)}"
+    if total["verdict"] == "too few tasks":
+        said += ", of too few tasks to judge"
+    elif total["verdict"] == "unchanged":
+        said += ": no change of the total beyond chance"
+    else:
+        longer = "longer" if total["change"] > 0 else "less"
+        said += f": tasks took {seconds(abs(total['change']))} {longer}"
+    rows = [row for row in comparison.functions.to_dicts() if row["verdict"] in _JUDGED]
+    if rows:
+        row = rows[0]
+        said += f"; {shown(row['function'], _NAME)} {_JUDGED[row['verdict']]}"
+        said += f" by {seconds(abs(row['change']))}"
+    return said
+
+
+_JUDGED = {"slower": "is slower", "faster": "is faster"}

@@ -1,0 +1,166 @@
+"""The sections of a comparison: each has both recordings, in the same colours, on one scale."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import isnan
+from typing import NamedTuple
+
+from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.compare import Comparison
+from dask_diag.analysis.functions import functions_by_time
+from dask_diag.formatting import seconds
+from dask_diag.schema import Activity
+from dask_diag.views.compare import HEADINGS, comparison_notes, comparison_rows
+from dask_diag.views.part_names import name_of_part
+from dask_diag.views.plots.figures import Options, time_range
+from dask_diag.views.plots.flame.differential import differential_panel
+from dask_diag.views.plots.time_axis import TimeAxis
+from dask_diag.views.report.components import Bars, Figure, Grid, Key, Part, Text, not_there, safe
+from dask_diag.views.report.figures import Figures
+from dask_diag.views.report.header import wall_bar
+from dask_diag.views.report.work import activities_by_function, pieces
+from dask_diag.views.theme.colors import FunctionColors, color_of_activity, stacking_order
+
+__all__ = ["Sides", "flame", "functions", "timelines", "wall"]
+
+_BARS = 12
+_SMALLEST = 0.01
+"""Of the longest bar: what is shorter cannot be seen."""
+
+
+class Sides(NamedTuple):
+    """Both recordings and what changed between them."""
+
+    comparison: Comparison
+    analyses: tuple[Analysis, Analysis]
+    names: tuple[str, str]
+
+
+def wall(sides: Sides) -> Iterator[Part]:
+    """The wall time of both, on one scale, and what each part of it changed by."""
+    bars = [wall_bar(analysis) for analysis in sides.analyses]
+    durations = [_duration(analysis) for analysis in sides.analyses]
+    longest = max(durations) or 1.0
+    for bar, duration, name in zip(bars, durations, sides.names, strict=True):
+        if bar is not None:
+            yield replace(bar, caption=f"{name}: {seconds(duration)}", scale=duration / longest)
+    parts = [
+        dict(zip(table["part"].tolist(), table["seconds"].tolist(), strict=True))
+        for table in (analysis.wall_time for analysis in sides.analyses)
+    ]
+    names = sorted(
+        {name for part in parts for name, value in part.items() if value},
+        key=lambda name: -abs(parts[1].get(name, 0.0) - parts[0].get(name, 0.0)),
+    )
+    rows = [
+        (safe(name_of_part(name), 40), *_before_after(*(part.get(name, 0.0) for part in parts)))
+        for name in names
+    ]
+    if rows:
+        yield Grid("Parts of the wall time", ("part", "before", "after", "change"), rows)
+
+
+def _duration(analysis: Analysis) -> float:
+    return analysis.recording.stop - analysis.recording.start
+
+
+def _before_after(before: float, after: float) -> tuple[str, str, str]:
+    sign = "+" if after > before else "-" if after < before else ""
+    return seconds(before), seconds(after), f"{sign}{seconds(abs(after - before))}"
+
+
+def functions(sides: Sides) -> Iterator[Part]:
+    """A pair of bars for each function that changed most, and all numbers."""
+    rows = list(comparison_rows(sides.comparison))
+    if not rows:
+        yield not_there("tasks", "Profiler")
+        return
+    both = [_parts_by_function(sides, side) for side in range(2)]
+    longest = max(sum(parts.values()) for of in both for parts in of.values()) or 1.0
+    changed_most = [row["function"] for row in sides.comparison.functions.to_dicts()]
+    names = [
+        name
+        for name in changed_most
+        if max(sum(of.get(name, {}).values()) for of in both) >= _SMALLEST * longest
+    ][:_BARS]
+    yield Bars(
+        "Time of tasks by function: above before, below after", list(_pairs(names, both, longest))
+    )
+    drawn = {kind for of in both for name in names for kind in of.get(name, {})}
+    yield Key(
+        "Activities",
+        [
+            (color_of_activity(kind), safe(name_of_part(kind), 40))
+            for kind in sorted(drawn, key=stacking_order)
+            if any(
+                of.get(name, {}).get(kind, 0.0) >= _SMALLEST * longest
+                for of in both
+                for name in names
+            )
+        ],
+    )
+    yield Grid("All functions", (*HEADINGS[:-1], "verdict"), rows, marks=[row[-1] for row in rows])
+    yield Text([safe(note, 400) for note in comparison_notes(sides.comparison)], listed=True)
+
+
+def _parts_by_function(sides: Sides, side: int) -> dict[str, dict[str, float]]:
+    """The seconds of each activity of each function; of tasks whose workers are not known, CPU."""
+    parts = activities_by_function(sides.analyses[side])
+    when = ("before", "after")[side]
+    for row in sides.comparison.functions.to_dicts():
+        took, share = row[f"seconds_{when}"], row[f"cpu_{when}"]
+        if took and not parts.get(row["function"]):
+            cpu = 0.0 if isnan(share) else share * took
+            parts[row["function"]] = {Activity.CPU: cpu, Activity.NONCPU: took - cpu}
+    return parts
+
+
+Bar = tuple[str, str, list[tuple[str, float, str]]]
+
+
+def _pairs(
+    names: list[str], both: list[dict[str, dict[str, float]]], longest: float
+) -> Iterator[Bar]:
+    for name in names:
+        for of, label in zip(both, (safe(name, 40), ""), strict=True):
+            parts = of.get(name, {})
+            shares = [(kind, value, value / longest) for kind, value in parts.items()]
+            yield label, seconds(sum(parts.values())), pieces(shares)
+
+
+def timelines(sides: Sides) -> Iterator[Part]:
+    """What the workers did in both, over one time axis."""
+    recordings = [analysis.recording for analysis in sides.analyses]
+    if not any(len(recording.tasks) for recording in recordings):
+        yield not_there("tasks", "Profiler")
+        return
+    axis = TimeAxis(time_range(max(map(_duration, sides.analyses)) or 1.0))
+    colors = FunctionColors(functions_by_time(recordings))
+    figures = [Figures(analysis, axis, colors) for analysis in sides.analyses]
+    top = max(part.workers().model.y_range.end for part in figures)
+    key: dict[str, str] = {}
+    for part, name, when in zip(figures, sides.names, ("before", "after"), strict=True):
+        plot = part.workers()
+        plot.model.y_range.end = top
+        yield Text([f"{name}:"])
+        yield Figure(f"workers-{when}", plot.model, f"Plot of what the workers did {when}")
+        key |= {layer.name: layer.color for layer in part.layers}
+    yield Key("Workers", [(color, name) for name, color in key.items()])
+
+
+def flame(sides: Sides) -> Iterator[Part]:
+    """Stacks of both in one flame graph, coloured by what changed."""
+    recordings = [analysis.recording for analysis in sides.analyses]
+    if not all(len(recording.samples) for recording in recordings):
+        yield not_there("stack samples of both", "SamplingProfiler")
+        return
+    yield Text(
+        [
+            "Each call is as wide as its time before and after together; red took longer after, "
+            "blue took longer before, grey did not change."
+        ]
+    )
+    panel = differential_panel(recordings[0], recordings[1], Options())
+    yield Figure("flame", panel, "Calls, coloured by what changed")

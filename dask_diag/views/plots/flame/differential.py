@@ -1,0 +1,123 @@
+"""The flame graph of two recordings: as wide as both together, coloured by what changed."""
+
+from __future__ import annotations
+
+import numpy as np
+from bokeh.layouts import column
+from bokeh.models import BoxAnnotation, ColumnDataSource, LayoutDOM
+from bokeh.plotting import figure
+
+from dask_diag.analysis.compare_stacks import merged_tree
+from dask_diag.analysis.source_paths import short_path
+from dask_diag.columns import FloatArray, Values
+from dask_diag.formatting import seconds
+from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
+from dask_diag.schema import ROOTS
+from dask_diag.views.escaping import shown
+from dask_diag.views.plots.figures import Options
+from dask_diag.views.plots.flame.graph import controls_of, graph_of, listen, row_of_controls
+from dask_diag.views.theme.colors import text_color_on
+
+__all__ = ["differential_panel"]
+
+_MODES = ["Both", "Before", "After"]
+_WORDS = [" before and after", " before", " after"]
+_NAME = 100
+_LESS, _SAME, _MORE = (33, 102, 172), (212, 212, 212), (178, 24, 43)
+"""Blue, grey, and red, as channels."""
+_STEPS = 5
+"""Of colour, from no change to all of it, each way."""
+
+
+def differential_panel(before: Recording, after: Recording, options: Options) -> LayoutDOM:
+    """A flame graph of the calls of both, with widgets to choose, search and show one alone."""
+    nodes = merged_tree(before, after)
+    texts = _texts_of(nodes)
+    both = Table({**_columns(nodes), "total_wall": nodes["total_before"] + nodes["total_after"]})
+    graph, drawn, words = graph_of(both, options)
+    # The script of flame graphs has one; here there is no common time.
+    timeline = figure(visible=False, width=10, height=10, x_range=(0, 1), y_range=(0, 1))
+    timeline.scatter([], [])
+    controls = controls_of(both, options, _MODES)
+    models: dict[str, object] = {
+        "nodes": ColumnDataSource(_numbers(nodes)),
+        "cycles": ColumnDataSource({"start": np.zeros(1), "stop": np.ones(1)}),
+        "cells": ColumnDataSource(
+            {
+                "cycle": np.zeros(len(nodes), dtype=np.int32),
+                "node": np.arange(len(nodes), dtype=np.int32),
+                "wall": (nodes["before"] + nodes["after"]).astype(np.float32),
+                "cpu": nodes["before"].astype(np.float32),
+                "waiting": nodes["after"].astype(np.float32),
+                "count": nodes["count"].astype(np.float32),
+            }
+        ),
+        "texts": texts,
+        "missing": [],
+        "graph": graph,
+        "drawn": drawn,
+        "words": words,
+        "timeline": timeline,
+        "spans": ColumnDataSource(
+            {name: [] for name in ("left", "right", "node", "cpu", "waiting", "unknown")}
+        ),
+        "bars": ColumnDataSource({name: [] for name in ("left", "right", "cpu", "waiting")}),
+        "box": BoxAnnotation(visible=False),
+        "measured": _WORDS,
+        **controls,
+    }
+    listen(models, graph, timeline, controls)
+    return column(row_of_controls(controls), controls["status"], graph, timeline, spacing=2)
+
+
+def _columns(nodes: Table) -> dict[str, Values]:
+    return {name: nodes[name] for name in ("parent", "depth", "end", "name", "file", "first_line")}
+
+
+def _numbers(nodes: Table) -> dict[str, object]:
+    integers = {
+        name: nodes[name].astype(np.int32) for name in ("parent", "depth", "end", "first_line")
+    }
+    return {
+        **integers,
+        "name": np.arange(len(nodes), dtype=np.int32),
+        "file": nodes["file"].codes.astype(np.int32),
+        "color": _color_codes(nodes).astype(np.int32),
+    }
+
+
+def _color_codes(nodes: Table) -> FloatArray:
+    """0 is all before, `2 * _STEPS` is all after."""
+    before, after = nodes["total_before"], nodes["total_after"]
+    both = before + after
+    change = np.divide(after - before, both, out=np.zeros(len(both)), where=both > 0)
+    return np.asarray(np.round(_STEPS * change) + _STEPS)
+
+
+def _texts_of(nodes: Table) -> dict[str, object]:
+    colors = [_mixed(step / _STEPS) for step in range(-_STEPS, _STEPS + 1)]
+    names = [_name_of(row) for row in nodes.to_dicts()]
+    return {
+        "names": names,
+        "files": [shown(short_path(file), _NAME) for file in nodes["file"].values],
+        "colors": colors,
+        "text_colors": [text_color_on(color) for color in colors],
+        "roots": dict(ROOTS),
+    }
+
+
+def _name_of(row: dict[str, object]) -> str:
+    """A call, and by how much longer it took."""
+    name = shown(row["name"], _NAME)
+    if int(str(row["depth"])) < 2:
+        return name
+    change = float(str(row["total_after"])) - float(str(row["total_before"]))
+    return f"{name} {'+' if change >= 0 else '-'}{seconds(abs(change))}"
+
+
+def _mixed(share: float) -> str:
+    """From grey to red, or with a negative share to blue."""
+    to = _MORE if share > 0 else _LESS
+    channels = (a + (b - a) * abs(share) for a, b in zip(_SAME, to, strict=True))
+    return "#" + "".join(f"{round(channel):02x}" for channel in channels)

@@ -1,0 +1,78 @@
+// Plots by keyboard and by finger: keys move the time axis of the plot that has the focus; on a
+// phone a swipe scrolls the page, a sideways one moves the plot, and a tap shows the detail.
+
+import {moved} from "./keys.js"
+
+const WAIT_FOR_BOKEH = 50           // milliseconds
+const FARTHEST_TAP = 10             // pixels between the start and the end of a touch
+const KEYS = "+ - 0 Escape ArrowLeft ArrowRight"
+
+export function make_interactive() {
+    if (!Bokeh.documents.every((document) => document.is_idle)) {
+        setTimeout(make_interactive, WAIT_FOR_BOKEH)
+        return
+    }
+    name_choices(Object.values(Bokeh.index))
+    for (const view of views_of_figures(Object.values(Bokeh.index))) {
+        const surface = view.canvas_view?.events_el
+        if (surface === undefined) continue
+        describe(surface, view.model)
+        listen_to_keys(surface, view.model)
+        listen_to_touches(surface)
+    }
+}
+
+function views_of_figures(views) {
+    return views.flatMap((view) => [
+        ...(view.model.type === "Figure" ? [view] : []),
+        ...views_of_figures(view.child_views ?? []),
+    ])
+}
+
+// What a screen reader says of a list to choose from, which has no title.
+function name_choices(views) {
+    for (const view of views) {
+        if (view.model.type === "Select" && !view.model.title)
+            view.input_el.setAttribute("aria-label", "What to show")
+        name_choices(view.child_views ?? [])
+    }
+}
+
+// What a screen reader says of a plot that gets the focus, which is within bokeh's own elements.
+function describe(surface, {title, y_range, left}) {
+    const axis = left.find((model) => model.axis_label)
+    surface.setAttribute("role", "group")
+    surface.setAttribute("aria-label", title?.text || `Plot of ${axis?.axis_label ?? y_range.type}`)
+    surface.setAttribute("aria-keyshortcuts", KEYS)
+}
+
+function listen_to_keys(surface, model) {
+    surface.addEventListener("keydown", (event) => {
+        const {x_range: range} = model
+        if (!Array.isArray(range.bounds) || event.ctrlKey || event.metaKey || event.altKey) return
+        const view = moved(range, event.key)
+        if (view === null) return
+        event.preventDefault()
+        range.setv(view)
+    })
+}
+
+function listen_to_touches(surface) {
+    surface.style.setProperty("touch-action", "pan-y pinch-zoom", "important")
+    let touched = null
+    surface.addEventListener("pointerdown", (event) => {
+        touched = event.pointerType === "touch" ? event : null
+    })
+    surface.addEventListener("pointerup", ({clientX, clientY}) => {
+        if (touched === null) return
+        const distance = Math.hypot(clientX - touched.clientX, clientY - touched.clientY)
+        touched = null
+        if (distance > FARTHEST_TAP) return
+        // As a mouse would come there: tooltips follow mice, and the finger has left the plot.
+        // Without a view an event does not know how far the page is scrolled.
+        const place = {clientX, clientY, view: window}
+        const mouse = {isPrimary: true, pointerType: "mouse", pointerId: -1}
+        const move = new PointerEvent("pointermove", {...place, ...mouse})
+        setTimeout(() => surface.dispatchEvent(move))
+    })
+}

@@ -1,0 +1,87 @@
+"""Tasks as users of dask write them; worker processes import it by name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+
+FILE_LOCK = threading.Lock()
+
+
+def slow_statistics(values: np.ndarray) -> float:
+    """Some work on a whole array, which releases the GIL for most of it."""
+    return float(np.sort(np.sin(values)).sum())
+
+
+def scaled_sum(table: np.ndarray, n: int) -> float:
+    """A task with a large argument of which it uses little."""
+    return float(table[n] * 2)
+
+
+def own_scaled_sum(size: int, n: int) -> float:
+    """The same: the task makes the table."""
+    return scaled_sum(np.arange(size, dtype=float), n)
+
+
+def count_words(seed: int, words: int) -> int:
+    """A loop in Python."""
+    counts: dict[str, int] = {}
+    state = seed
+    for _ in range(words):
+        state = (state * 1103515245 + 12345) % 2147483648
+        word = f"word{state % 997}"
+        counts[word] = counts.get(word, 0) + 1
+    return max(counts.values())
+
+
+def sorted_under_a_lock(seed: int, size: int) -> float:
+    """Work of NumPy that is done while a lock is held, as libraries for files do."""
+    values = np.random.default_rng(seed).random(size)
+    with FILE_LOCK:
+        for _ in range(3):
+            values = np.sort(values[::-1])
+    return round(float(values[::1000].sum()), 6)
+
+
+def sorted_freely(seed: int, size: int) -> float:
+    """The same without the lock."""
+    values = np.random.default_rng(seed).random(size)
+    for _ in range(3):
+        values = np.sort(values[::-1])
+    return round(float(values[::1000].sum()), 6)
+
+
+def poll(seconds: float, *_: object) -> int:
+    """Ask again and again whether something is ready."""
+    stop = time.perf_counter() + seconds
+    while time.perf_counter() < stop:
+        time.sleep(0.01)
+    return 1
+
+
+def merge(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Combine two sorted arrays."""
+    time.sleep(0.03)
+    return np.maximum(one, other)
+
+
+def shell_out(seconds: float, *_: object) -> int:
+    """Run another program and wait for it."""
+    subprocess.run([sys.executable, "-S", "-c", f"import time; time.sleep({seconds})"], check=True)
+    return 1
+
+
+def with_pandas(n: int) -> int:
+    """A task whose imports take longer than its work."""
+    import pandas as pd
+
+    return int(pd.Series([n, n]).sum())
+
+
+def text_length(item: int) -> int:
+    """Next to nothing."""
+    return len(str(item))

@@ -1,0 +1,76 @@
+"""Pages by the rules of WCAG that a machine can check, with axe-core, light and dark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import dask.threaded
+import pytest
+
+from dask_diag import performance_report, visualize
+from dask_diag.views.comparison.page import comparison_page
+
+from .stacks import known_stacks
+from .test_browser import ARGUMENTS, CHROMIUM, IDLE, playwright
+from .test_compare import recording
+from .test_report import GRAPH
+
+pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
+
+AXE = Path(__file__).parent.parent / "node_modules" / "axe-core" / "axe.min.js"
+if not AXE.exists():
+    pytest.skip("axe-core is not installed (npm ci)", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pages")
+    with performance_report(folder / "report.html", interval=0.01):
+        dask.threaded.get(GRAPH, ("c", 0))
+    stacks = known_stacks()
+    visualize(stacks, filename=folder / "plots.html", show=False)
+    sides = [recording(f=[1.0] * 6, g=[2.0] * 6), recording(f=[2.0] * 6, g=[2.0] * 6)]
+    tables = {name: getattr(stacks, name) for name in ("frames", "call_tree", "samples")}
+    sides = [replace(side, **tables) for side in sides]
+    text = comparison_page(*sides, ("before", "after"))
+    (folder / "comparison.html").write_text(text, encoding="utf-8")
+    return folder
+
+
+def violations(page):
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    found = page.evaluate("axe.run(document)")
+    assert len(found["passes"]) > 20
+    return [
+        (rule["id"], [node["html"][:120] for node in rule["nodes"]]) for rule in found["violations"]
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["report", "plots", "comparison"])
+def test_a_page_has_no_violation(browser, pages, name, scheme):
+    page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme=scheme)
+    page.goto((pages / f"{name}.html").as_uri())
+    page.wait_for_function(IDLE, timeout=60_000)
+    page.wait_for_timeout(300)
+    assert violations(page) == []
+    page.close()
+
+
+def test_a_violation_is_found(browser, pages):
+    page = browser.new_page()
+    page.goto((pages / "report.html").as_uri())
+    page.wait_for_function(IDLE, timeout=60_000)
+    page.wait_for_timeout(300)
+    page.evaluate("document.querySelector('main').append(document.createElement('input'))")
+    assert [rule for rule, _ in violations(page)] == ["label"]
+    page.close()

@@ -1,0 +1,223 @@
+"""The bytes of results: as large as they are, or not known; and nothing of the program changes."""
+
+from __future__ import annotations
+
+import gc
+import random
+import sys
+import weakref
+from decimal import Decimal
+from operator import add
+
+import dask
+import dask.array as da
+import dask.local
+import dask.threaded
+import numpy as np
+import pytest
+
+from dask_diag import CacheProfiler, Profiler, load, record
+from dask_diag.capture.result_sizes import UNKNOWN, ResultSizes
+from dask_diag.profilers import record as record_module
+
+
+def size_of(value):
+    return ResultSizes()(value)
+
+
+@pytest.mark.parametrize("value", [None, True, 7, 10**40, 0.5, 1j, "text", b"bytes", bytearray(9)])
+def test_plain_values_are_as_large_as_the_interpreter_says(value):
+    assert size_of(value) == sys.getsizeof(value)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [np.ones((30, 40)), np.zeros(0), np.float32(1), np.ones(100)[::7], np.ones(5).astype("U9")],
+)
+def test_arrays_have_their_bytes(array):
+    assert size_of(array) == array.nbytes
+
+
+def test_collections_are_as_large_as_what_is_in_them():
+    block = np.ones(10_000)
+    for collection in ((block, block), [block, block], {"a": block, "b": block}):
+        inside = size_of(collection) - sys.getsizeof(collection)
+        assert 160_000 <= inside < 160_200
+    assert size_of({"n": (block, {"total": [block]})}) >= 160_000
+    assert size_of({1, 2, 3}) == sys.getsizeof({1, 2, 3}) + 3 * sys.getsizeof(1)
+    assert size_of([]) == sys.getsizeof([])
+
+
+def test_of_long_collections_some_items_are_measured_from_all_over_them():
+    records = [{"name": "x" * (n % 7), "value": float(n)} for n in range(50_000)]
+    true = sys.getsizeof(records) + sum(map(size_of, records))
+    assert size_of(records) == pytest.approx(true, rel=0.05)
+    assert size_of(np.array(records, object)) == pytest.approx(true, rel=0.05)
+    half = [b""] * 5000 + [bytes(1000)] * 5000
+    assert size_of(half) == pytest.approx(sum(map(sys.getsizeof, half)), rel=0.05)
+
+
+class Own:
+    pass
+
+
+class Raising:
+    @property
+    def nbytes(self):
+        raise RuntimeError
+
+
+class NoNumber:
+    nbytes = "many"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(Own(), Raising(), NoNumber(), Decimal(1), iter([1]), [[[[[[1]]]]]], [Own()]),
+        *({"a": Own()}, da.ones(1000), np.array([Own()], object), len),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_says_nothing_is_not_known(value):
+    sizes = ResultSizes()
+    assert sizes(value) is UNKNOWN
+    assert sizes.unknown == {type(value).__qualname__: 1}
+
+
+def test_tables_have_the_bytes_of_their_columns():
+    pandas = pytest.importorskip("pandas")
+    numbers = pandas.DataFrame({"a": np.ones(1000), "b": np.arange(1000), "c": ["x"] * 1000})
+    deep = numbers[["a", "b"]].memory_usage(deep=True, index=False).sum()
+    assert size_of(numbers[["a", "b"]]) == pytest.approx(deep, abs=300)
+    assert size_of(numbers["a"]) == pytest.approx(8000, abs=300)
+    texts = numbers["c"].astype(object)
+    assert size_of(texts) == pytest.approx(texts.memory_usage(deep=True), rel=0.05)
+    grouped = numbers.set_index(["b", "c"])
+    assert 8000 < size_of(grouped) < 50_000
+    assert not [name for name in vars(grouped.index).get("_cache", ()) if name == "_engine"]
+    assert size_of(pandas.Index(np.arange(100))) == 800
+
+
+def test_the_programs_random_numbers_stay_the_same():
+    random.seed(1)
+    np.random.seed(1)
+    before = random.getstate(), np.random.get_state()[1].tolist()
+    for value in ([*range(1000)], {*range(1000)}, np.array(["x"] * 1000, object), "x"):
+        size_of(value)
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before
+
+
+def test_iterators_stay_where_they_are():
+    iterator = iter([1, 2, 3])
+    assert size_of(iterator) is UNKNOWN
+    assert list(iterator) == [1, 2, 3]
+
+
+def test_no_result_and_no_type_of_the_programs_is_retained():
+    class Local:
+        nbytes = 5
+
+    def local(n, kind=Local):
+        return kind()
+
+    with CacheProfiler(ResultSizes()) as cprof:
+        dask.local.get_sync({("a", 0): (local, 1), ("b", 0): (type, ("a", 0))}, ("b", 0))
+    assert cprof.results[0].metric == 5
+    kind = weakref.ref(Local)
+    cprof.clear()
+    del Local, local, cprof
+    gc.collect()
+    assert kind() is None
+
+
+def chain(count):
+    dsk = {("block", n): (np.ones, n) for n in range(count)}
+    dsk |= {("double", n): (add, ("block", n), ("block", n)) for n in range(count)}
+    dsk["total", 0] = (len, [("double", n) for n in range(count)])
+    return dsk
+
+
+def assert_sizes_are_right(tasks):
+    expected = {"block": 8.0, "double": 8.0}
+    for row in tasks.to_dicts():
+        number = int(row["key"].rpartition(" ")[2][:-1])
+        each = expected.get(row["function"])
+        assert row["nbytes"] == (sys.getsizeof(1) if each is None else each * number), row
+
+
+@pytest.mark.parametrize("get", [dask.local.get_sync, dask.threaded.get])
+@pytest.mark.parametrize("first", ["tasks", "sizes"])
+def test_sizes_are_those_of_the_tasks_whichever_profiler_is_called_first(get, first):
+    prof, cprof = Profiler(), CacheProfiler(ResultSizes())
+    order = (prof, cprof) if first == "tasks" else (cprof, prof)
+    get(chain(200), ("total", 0), callbacks=[profiler._callback for profiler in order])
+    assert_sizes_are_right(prof.recording.tasks)
+
+
+def test_a_task_that_could_not_be_recorded_has_no_share_in_the_sizes_of_others(monkeypatch):
+    prof, cprof = Profiler(), CacheProfiler(ResultSizes())
+    posttask = Profiler._posttask
+
+    def failing(self, key, *args):
+        if key != ("block", 3):
+            posttask(self, key, *args)
+
+    monkeypatch.setattr(Profiler, "_posttask", failing)
+    for order in ((prof, cprof), (cprof, prof)):
+        callbacks = [profiler._callback for profiler in order]
+        dask.local.get_sync(chain(9), ("total", 0), callbacks=callbacks)
+    tasks = prof.recording.tasks
+    collected = ~np.isnan(tasks.collected)
+    assert (~collected).sum() == 2
+    assert_sizes_are_right(tasks.rows(collected))
+
+
+def test_sizes_are_not_known_where_nothing_measured_them_in_bytes():
+    for metric in (None, lambda value: 5):
+        with Profiler() as prof, CacheProfiler(metric):
+            dask.local.get_sync(chain(5), ("total", 0))
+        assert np.isnan(prof.recording.tasks.nbytes).all()
+
+
+def test_any_metric_in_bytes_gives_sizes_and_a_failed_task_has_none():
+    dsk = {("a", 0): (add, 1, 2), ("bad", 0): (lambda x: 1 / 0, ("a", 0))}
+    with (
+        Profiler() as prof,
+        CacheProfiler(lambda value: 7, unit="bytes"),
+        CacheProfiler(ResultSizes()),
+        pytest.raises(ZeroDivisionError),
+    ):
+        dask.local.get_sync(dsk, ("bad", 0))
+    sizes = dict(
+        zip(prof.recording.tasks["function"].tolist(), prof.recording.tasks.nbytes, strict=True)
+    )
+    assert sizes["a"] in (7, sys.getsizeof(3))
+    assert np.isnan(sizes["bad"])
+
+
+@pytest.mark.leaves_files
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads", "processes"])
+def test_record_has_the_sizes_of_all_results(scheduler, tmp_path, monkeypatch):
+    monkeypatch.setattr(record_module, "_PERIOD", 0.002)
+    monkeypatch.setattr(record_module, "_SHORTEST_PAUSE", 0.001)
+    get = dask.base.get_scheduler(scheduler=scheduler)
+    with record(tmp_path / "run.diag", waits=False) as run:
+        for _ in range(2):
+            get(chain(100), ("total", 0), num_workers=2, optimize_graph=False)
+    for recording in (run.recording, load(tmp_path / "run.diag")):
+        assert len(recording.tasks) == 402
+        assert_sizes_are_right(recording.tasks)
+        assert not any("sizes" in notice for notice in recording.notices)
+        assert (recording.metric, recording.metric_unit) == ("nbytes", "bytes")
+
+
+@pytest.mark.leaves_files
+def test_record_says_how_many_sizes_are_not_known(tmp_path):
+    dsk = {("own", n): (Own,) for n in range(3)}
+    dsk["end", 0] = (len, list(dsk))
+    with record(tmp_path / "run.diag", waits=False) as run:
+        dask.local.get_sync(dsk, ("end", 0))
+    (notice,) = (notice for notice in run.recording.notices if "sizes" in notice)
+    assert "sizes of 3 of 4 results (75%) are not known: they are of type Own" in notice
+    assert np.isnan(run.recording.tasks.nbytes).sum() == 3

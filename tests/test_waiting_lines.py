@@ -1,0 +1,82 @@
+"""A wait is not hot: lines that compute and lines that wait are two lists."""
+
+from __future__ import annotations
+
+import pytest
+
+from dask_diag import summary
+from dask_diag.analysis.waiting_lines import computing_lines, is_standard_library, waiting_lines
+from dask_diag.views.plots.flame.summary import flame_summary
+
+from .stacks import recording_of_stacks
+
+WAIT = ("Condition.wait", "/usr/lib/python3.11/threading.py", 320, 288)
+GET = ("Queue.get", "/usr/lib/python3.11/queue.py", 171, 154)
+LOAD = ("load", "/work/mine.py", 12, 10)
+SOLVE = ("solve", "/work/mine.py", 40, 38)
+
+
+def waits_and_computes():
+    return recording_of_stacks(
+        [
+            ((0, 10), "f", [LOAD, GET, WAIT], 8.0, 0.0),
+            ((0, 10), "f", [SOLVE], 2.0, 2.0),
+            ((0, 10), "f", [SOLVE, WAIT], 1.0, 0.0),
+        ]
+    )
+
+
+def test_a_wait_is_named_by_the_innermost_line_of_no_standard_library():
+    rows = waiting_lines(waits_and_computes()).to_dicts()
+    assert [(row["name"], row["line"], row["waiting"], row["inner"]) for row in rows] == [
+        ("load", 12, 8.0, "Condition.wait"),
+        ("solve", 40, 1.0, "Condition.wait"),
+    ]
+    assert len(waiting_lines(waits_and_computes(), 1)) == 1
+
+
+def test_the_hottest_line_computes():
+    assert computing_lines(waits_and_computes())["name"].tolist() == ["solve"]
+
+
+def test_the_summary_lists_both():
+    text = flame_summary(waits_and_computes())
+    rows = [" ".join(line.split()) for line in text.splitlines()]
+    assert "/work/mine.py:40 solve 2.00 s 18% 3.00 s 27%" in rows
+    assert "(waiting) 9.00 s 82%" in rows
+    assert "- waited 8.00 s (73%): /work/mine.py:12 load in Condition.wait" in rows
+    assert not any(row.startswith("threading.py") for row in rows)
+
+
+def test_the_summary_of_a_recording_names_the_line_that_waited_longest():
+    text = " ".join(summary(waits_and_computes()).split())
+    assert "Hottest line /work/mine.py:40 in solve, 2.00 s self time" in text
+    assert "Longest wait /work/mine.py:12 in load, 8.00 s waiting (73%" in text
+
+
+def test_a_wait_with_nothing_else_on_its_stack_is_named_by_itself():
+    recording = recording_of_stacks([((0, 1), "f", [WAIT], 1.0, 0.0)])
+    assert waiting_lines(recording)["name"].tolist() == ["Condition.wait"]
+
+
+def test_nothing_waited():
+    recording = recording_of_stacks([((0, 1), "f", [SOLVE], 1.0, 1.0)])
+    assert len(waiting_lines(recording)) == 0
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("/usr/lib/python3.11/threading.py", True),
+        ("/opt/conda/lib/python3.12/concurrent/futures/thread.py", True),
+        ("C:\\Python311\\Lib\\threading.py", True),
+        ("<frozen importlib._bootstrap>", True),
+        ("", True),
+        ("/usr/lib/python3.11/site-packages/numpy/core.py", False),
+        ("/usr/lib/python3/dist-packages/numpy/core.py", False),
+        ("C:\\Python311\\Lib\\site-packages\\dask\\base.py", False),
+        ("/home/me/lib/mine.py", False),
+    ],
+)
+def test_what_belongs_to_python(file, expected):
+    assert is_standard_library(file) is expected
