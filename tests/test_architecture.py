@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import dask_diag
+from dask_diag.capture.cluster.shipping import SHIPPED
 
 pytestmark = pytest.mark.once
 
@@ -257,7 +258,7 @@ def test_distributed_is_imported_on_clusters_only():
         for node in _imports_at_run_time(ast.parse(path.read_text()))
         if "distributed" in [name.split(".")[0] for name in _names_of(node)]
     }
-    assert importing == {"capture/cluster/scheduler_plugin.py"}
+    assert importing <= {f"capture/cluster/{name}.py" for name in SHIPPED}
     loaded = run(
         "import sys, json, dask_diag.capture.cluster.preload; "
         "from dask_diag import Profiler\nwith Profiler(): pass\n"
@@ -266,8 +267,29 @@ def test_distributed_is_imported_on_clusters_only():
     assert loaded == []
 
 
-def test_the_schedulers_plugin_imports_nothing_of_the_package():
-    assert list(imports(PACKAGE / "capture/cluster/scheduler_plugin.py")) == []
+def test_what_is_shipped_to_a_scheduler_imports_what_was_shipped_before_it():
+    known, names = set(), set()
+    for name in SHIPPED:
+        tree = ast.parse((PACKAGE / f"capture/cluster/{name}.py").read_text())
+        of_package = {
+            node.module
+            for node in _imports_at_run_time(tree)
+            if isinstance(node, ast.ImportFrom) and node.module.startswith("dask_diag")
+        }
+        assert of_package <= known, name
+        known.add(f"dask_diag.capture.cluster.{name}")
+        # They share one namespace.
+        own = _defined_in(tree)
+        assert not own & names, name
+        names |= own
+
+
+def _defined_in(tree):
+    own = {n.name for n in tree.body if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
+    for node in tree.body:
+        for target in [*getattr(node, "targets", []), getattr(node, "target", None)]:
+            own |= {n.id for n in ast.walk(target) if isinstance(n, ast.Name)} if target else set()
+    return own - {"__all__"}
 
 
 def _imports_at_run_time(tree):

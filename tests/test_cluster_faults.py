@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -24,10 +25,15 @@ from distributed.diagnostics.plugin import WorkerPlugin
 
 from dask_diag import Profiler, ProgressBar, ResourceProfiler, SamplingProfiler, load
 from dask_diag.builders.clocks import to_other_clock
-from dask_diag.capture.cluster import cluster_session, scheduler_plugin, worker_side
+from dask_diag.capture.cluster import (
+    cluster_session,
+    scheduler_plugin,
+    scheduler_records,
+    worker_side,
+)
 from dask_diag.capture.cluster.clock import compare_clocks
 from dask_diag.capture.cluster.formats import NAME, OUTCOMES, RUN_FIELDS, WORKER_ROW
-from dask_diag.capture.cluster.shipping import BOOTSTRAP, Shipped
+from dask_diag.capture.cluster.shipping import BOOTSTRAP, Shipped, source_of_scheduler_plugin
 from dask_diag.capture.tasks.metering import listening
 
 from .clusters import assert_adds_up, cluster, rows, spin
@@ -37,12 +43,30 @@ def increment(x):
     return x + 1
 
 
-def test_the_formats_are_those_of_the_schedulers_plugin():
-    assert WORKER_ROW.format == scheduler_plugin.WORKER_ROW.format
-    row_and_more = scheduler_plugin.WORKER_ROW.size + scheduler_plugin.RUN.size
+def test_the_fields_of_a_run_are_those_of_the_schedulers_plugin():
+    row_and_more = WORKER_ROW.size + scheduler_records.RUN.size
     assert np.dtype(list(RUN_FIELDS)).itemsize == row_and_more
-    assert OUTCOMES == scheduler_plugin.OUTCOMES
-    assert NAME == scheduler_plugin.NAME
+    codes = {
+        code: name.lower()
+        for name, code in vars(scheduler_records).items()
+        if type(code) is int and name.lower() in OUTCOMES
+    }
+    assert [codes[code] for code in range(5)] == list(OUTCOMES)
+
+
+def test_what_is_shipped_to_a_scheduler_needs_nothing_of_the_package():
+    code = """
+import pickle, sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        assert not name.startswith("dask_diag"), name
+sys.meta_path.insert(0, Missing())
+plugin = pickle.loads(sys.stdin.buffer.read())
+print(type(plugin).__name__, plugin.tasks)
+"""
+    shipped = pickle.dumps(Shipped(source_of_scheduler_plugin(), "DaskDiagSchedulerPlugin"))
+    done = subprocess.run([sys.executable, "-c", code], input=shipped, capture_output=True)
+    assert done.stdout.decode() == "DaskDiagSchedulerPlugin {}\n", done.stderr.decode()
 
 
 def kill_once(path):
@@ -402,7 +426,7 @@ def test_a_reply_that_is_lost_comes_again(monkeypatch):
 
 
 def test_what_is_not_pulled_is_dropped_and_counted(monkeypatch):
-    monkeypatch.setattr(scheduler_plugin, "LIMIT_BYTES", 3_000)
+    monkeypatch.setattr(scheduler_records, "LIMIT_BYTES", 3_000)
     monkeypatch.setattr(
         cluster_session,
         "source_of_scheduler_plugin",

@@ -1,15 +1,16 @@
 """What is sent between the processes of a cluster, as `scheduler_plugin` packs it.
 
-That module imports distributed and nothing of this package; a test compares the two.
+This module is shipped with that one.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Hashable, Sequence
-from typing import Final, TypedDict
+from typing import TYPE_CHECKING, Final, TypedDict
 
-from dask_diag.capture.tasks.metered import Metric
+if TYPE_CHECKING:
+    from dask_diag.capture.tasks.metered import Metric
 
 __all__ = [
     "COROUTINE",

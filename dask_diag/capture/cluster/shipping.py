@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import marshal
 from functools import lru_cache
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
-__all__ = ["Shipped", "source_of_scheduler_plugin"]
+__all__ = ["SHIPPED", "Shipped", "source_of_scheduler_plugin"]
+
+SHIPPED = (
+    *("formats", "host", "scheduler_records"),
+    *("scheduler_workers", "scheduler_computations", "scheduler_runs", "scheduler_plugin"),
+)
+"""The modules of the scheduler's side, in one namespace: each after those that it imports."""
+_OWN = ("__future__", "dask_diag.")
 
 _REBUILD = (
     "[exec(__import__('marshal').loads(code) "
@@ -50,9 +58,22 @@ def _compiled(source: str, name: str) -> bytes:
     return marshal.dumps(compile(source, name, "exec"))
 
 
+@lru_cache(maxsize=1)
 def source_of_scheduler_plugin() -> str:
-    """The text of `scheduler_plugin`."""
-    return Path(__file__).with_name("scheduler_plugin.py").read_text(encoding="utf-8")
+    """The text of `scheduler_plugin`, after the modules of this package that it imports."""
+    folder = Path(__file__).parent
+    texts = [(folder / f"{name}.py").read_text(encoding="utf-8") for name in SHIPPED]
+    return "\n".join(["from __future__ import annotations", *map(_without_own_imports, texts)])
+
+
+def _without_own_imports(text: str) -> str:
+    """The text of a module, where names that it imports of this package are there already."""
+    lines = text.splitlines()
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith(_OWN):
+            stop = node.end_lineno or node.lineno
+            lines[node.lineno - 1 : stop] = [""] * (stop - node.lineno + 1)
+    return "\n".join(lines)
 
 
 BOOTSTRAP = """

@@ -1,0 +1,102 @@
+"""What the scheduler's side of capture learns of computations.
+
+This module is shipped: see `scheduler_plugin`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from time import thread_time
+
+from dask_diag.capture.cluster.scheduler_records import (
+    ACTIVE,
+    Computation,
+    Session,
+    Task,
+)
+from dask_diag.capture.cluster.scheduler_workers import WorkerCollector
+
+__all__ = ["ComputationCollector"]
+
+SAME_COMPUTATION_SECONDS = 0.1
+"""If tasks are run again so soon after a computation was done, they belong to it."""
+
+
+class ComputationCollector(WorkerCollector):
+    """Finds the computation that tasks belong to, and the sessions that it belongs to."""
+
+    def _task_of_others(self, key: Hashable, finish: str) -> Task | None:
+        """A task of which no graph was seen, if it has to be run."""
+        if finish not in ACTIVE:
+            return None
+        task = self.tasks[key] = Task(self._computation_of("", ""))
+        return task
+
+    def _computation_of(self, client: str, span: str) -> Computation:
+        """The computation that a graph of a client belongs to, which may start with it."""
+        if client.startswith("Client-worker-") or not client:
+            # Submitted by a task, or found running: it belongs to what runs.
+            running = [each for each in self.open.values() if each.active]
+            if running:
+                return max(running, key=lambda each: each.start)
+        current = self.open.get(client)
+        if current is not None and current.active:
+            return current
+        self.count += 1
+        name = f"{self.scheduler.id}-{self.name_of_run}-{self.count}"
+        new = self.open[client] = Computation(self.count, name, client, span)
+        new.workers = self.scheduler.total_nthreads
+        new.set_sessions(self._sessions_of(client))
+        return new
+
+    def _count(self, task: Task, finish: str, now: float) -> None:
+        """One more or less of the tasks of a computation has to be run."""
+        computation, change = task.computation, 1 if finish in ACTIVE else -1
+        is_done = not computation.active and computation.stop != computation.start
+        if change > 0 and is_done and now - computation.stop > SAME_COMPUTATION_SECONDS:
+            # Its result was lost, or is asked for again.
+            computation = task.computation = self._computation_of(computation.client, "")
+        if change > 0 and not computation.active:
+            computation.set_sessions(self._sessions_of(computation.client))
+            for session in computation.sessions:
+                session.computations[computation.number] = computation
+        computation.active = max(0, computation.active + change)
+        computation.stop = now
+        if not computation.active:
+            computation.cpu = thread_time() - computation.cpu_at_start
+        threads = self.scheduler.total_nthreads
+        computation.workers = max(computation.workers, threads)
+        if self.shows_progress:
+            self._count_done(task, finish)
+
+    def _count_done(self, task: Task, finish: str) -> None:
+        """A task is to be run, or is not any more: its result may be there, or it has failed."""
+        computation = task.computation
+        if finish in ACTIVE:
+            if task.counted_in is not computation:
+                task.counted_in = computation
+                computation.total += 1
+            elif task.is_done:
+                computation.done -= 1
+            task.is_done = False
+            return
+        if finish == "memory":
+            computation.done += 1
+            task.is_done = True
+        elif finish == "erred":
+            computation.failed += 1
+        if not computation.active:
+            for session in computation.sessions:
+                session.news.set()
+
+    def _sessions_of(self, client: str) -> list[Session]:
+        return [session for session in self.sessions.values() if session.client == client]
+
+    def _renew_sessions(self) -> None:
+        """Sessions have come or gone."""
+        wanted = [session.wants for session in self.sessions.values()]
+        self.shows_progress = any(each.get("progress") for each in wanted)
+        for computation in self.open.values():
+            computation.set_sessions(self._sessions_of(computation.client))
+            for session in computation.sessions if computation.active else ():
+                session.computations[computation.number] = computation

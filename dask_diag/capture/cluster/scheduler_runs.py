@@ -1,0 +1,238 @@
+"""What the scheduler's side of capture learns of each run of a task.
+
+This is done for every task of the cluster, on the scheduler's event loop: numbers are packed. This
+module is shipped: see `scheduler_plugin`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from math import isnan
+from time import perf_counter
+from typing import cast
+
+from dask_diag.capture.cluster.formats import (
+    NAME,
+    WORKER_ROW,
+    Sampled,
+)
+from dask_diag.capture.cluster.scheduler_computations import ComputationCollector
+from dask_diag.capture.cluster.scheduler_records import (
+    ACTIVE,
+    BYTES_PER_KEY,
+    CANCELLED,
+    FAILED,
+    NAN,
+    NOT_SAMPLED,
+    NOT_STARTED,
+    OK,
+    RUN,
+    RUN_ID,
+    RUN_ID_AT,
+    UNFINISHED,
+    End,
+    Session,
+    Task,
+    Transition,
+    unmeasured_row,
+)
+
+__all__ = ["RunCollector"]
+
+
+class RunCollector(ComputationCollector):
+    """Collects the rows of runs, by client."""
+
+    def _adopt(self, client: str) -> None:
+        """Tasks that a client submitted before its session, and that have still to be run."""
+        state = self.scheduler.clients.get(client)
+        active = [ts for ts in getattr(state, "wants_what", ()) if ts.state in ACTIVE]
+        seen = set(active)
+        while active:
+            ts = active.pop()
+            if ts.key not in self.tasks:
+                task = self.tasks[ts.key] = Task(self._computation_of(client, ""))
+                now = perf_counter()
+                if ts.state == "processing":
+                    self._sent(ts.key, task, now)
+                elif ts.state in ("queued", "no-worker"):
+                    task.queued_at = now
+                self._count(task, ts.state, now)
+            for other in ts.dependencies:
+                if other.state in ACTIVE and other not in seen:
+                    seen.add(other)
+                    active.append(other)
+
+    def _sent(self, key: Hashable, task: Task, now: float) -> None:
+        ts = self.scheduler.tasks[key]
+        task.attempt += 1
+        task.sent = now
+        task.queued = 0.0 if task.queued_at is None else now - task.queued_at
+        task.queued_at = None
+        task.worker = ts.processing_on.address if ts.processing_on else ""
+        task.is_out = True
+
+    def _came_back(
+        self, key: Hashable, task: Task, finish: str, now: float, facts: Transition
+    ) -> None:
+        """A task was done, or failed, or its worker has left, or no one wants it any more."""
+        ts = self.scheduler.tasks[key]
+        packed, metrics = b"", ()
+        sampled = NOT_SAMPLED
+        if ts.metadata and NAME in ts.metadata:
+            packed = ts.metadata.pop(NAME)
+            ts.metadata = ts.metadata or None
+            if type(packed) is not bytes:
+                packed, metrics, *more = packed
+                sampled = cast("Sampled", more or NOT_SAMPLED)
+        if not task.is_out:
+            return
+        worker = facts.get("worker") or task.worker
+        if finish == "memory":
+            measured = 1
+            if not packed or RUN_ID.unpack_from(packed, RUN_ID_AT)[0] != ts.run_id:
+                # Of a run before this one, or of one that was not measured.
+                packed, metrics, measured = unmeasured_row(facts.get("startstops")), (), 0
+                sampled = NOT_SAMPLED
+            end = End(OK, worker, now, measured, facts.get("nbytes") or 0, "", metrics, sampled)
+            if measured and self.shows_progress:
+                start, stop, cpu, *_ = WORKER_ROW.unpack(packed)
+                task.computation.seconds += stop - start
+                task.computation.cpu_of_tasks += cpu
+            self._record(key, task, packed, end)
+        elif finish == "erred":
+            row = unmeasured_row(facts.get("startstops"))
+            outcome = FAILED if worker in self.scheduler.workers else UNFINISHED
+            self._record(key, task, row, End(outcome, worker, now, 0))
+        elif worker not in self.scheduler.workers:
+            self._record(key, task, NOT_STARTED, End(UNFINISHED, worker, now, 0))
+        else:
+            # It may still run there: the worker says how it ends.
+            self.orphans[key, ts.run_id] = task.copy()
+        task.is_out = False
+
+    def _ended_elsewhere(
+        self, key: Hashable, run_id: int, worker: str, outcome: int, *measured: object
+    ) -> None:
+        """A run that brought no result: it failed, was rescheduled or was cancelled."""
+        packed, error, metrics = cast("tuple[bytes, str, Sequence[object]]", measured[:3])
+        sampled = cast("Sampled", measured[3:] or NOT_SAMPLED)
+        task = self.orphans.pop((key, run_id), None)
+        if task is None:
+            task = self.tasks.get(key)
+            # A task that is stolen is released, too, and runs elsewhere.
+            if task is None or not task.is_out or outcome == CANCELLED:
+                return
+        is_measured = int(bool(packed))
+        end = End(outcome, worker, perf_counter(), is_measured, 0.0, error, metrics, sampled)
+        self._record(key, task, packed or NOT_STARTED, end)
+        task.is_out = False
+
+    def _record(self, key: Hashable, task: Task, row: bytes, end: End) -> None:
+        """Pack a run for every session of its client."""
+        self.row += 1
+        outcome, worker, time, measured, nbytes, error, metrics, (waits, stacks) = end
+        if outcome == OK:
+            task.row = self.row
+        computation = task.computation
+        if not computation.recorders:
+            self._record_for_others(row, end)
+            return
+        depends_on = self._rows_of_dependencies(key)
+        # Spelled out, as all arguments of this are: to unpack tuples of them takes longer.
+        packed = row + RUN.pack(
+            task.sent,
+            time,
+            task.queued,
+            nbytes,
+            self.numbers.get(worker, -1),
+            computation.number,
+            task.attempt,
+            self.clients.setdefault(computation.client, len(self.clients)),
+            len(depends_on),
+            outcome,
+            worker != task.worker,
+            measured,
+        )
+        for session in computation.recorders:
+            wants = session.wants
+            sampled: Sampled = (
+                waits if waits and wants.get("waits") else (),
+                stacks if stacks and wants.get("stacks") else b"",
+            )
+            size = len(packed) + BYTES_PER_KEY + 8 * len(depends_on) + len(sampled[1])
+            if not session.has_room(size):
+                session.dropped += 1
+                continue
+            session.ids.append(self.row)
+            session.rows += packed
+            session.keys.append(key)
+            if depends_on:
+                session.depends_on.extend(depends_on)
+            if error or metrics or task.span != computation.span or any(sampled):
+                session.details[self.row] = (error, metrics, task.span, *sampled)
+
+    def _record_for_others(self, row: bytes, end: End) -> None:
+        """A task of a client that no one records: when its worker was busy, and nothing else."""
+        start, stop, _, seceded, *_ = WORKER_ROW.unpack(row)
+        stop = stop if isnan(seceded) else seceded
+        for session in self.sessions.values():
+            if not session.wants.get("tasks") or isnan(start):
+                continue
+            if session.has_room(3 * 8):
+                session.others.extend((self.numbers.get(end.worker, -1), start, stop))
+
+    def _rows_of_dependencies(self, key: Hashable) -> list[int]:
+        state = self.scheduler.tasks.get(key)
+        if state is None or not state.dependencies:
+            return []
+        known = (self.tasks.get(other.key) for other in state.dependencies)
+        return [task.row for task in known if task is not None and task.row >= 0]
+
+    def _record_running(self, session: Session) -> int:
+        """Record the tasks of a session that are out; how many these are."""
+        now, running = perf_counter(), 0
+        self._record_orphans(
+            [
+                (name, task)
+                for name, task in self.orphans.items()
+                if task.computation.client == session.client
+            ]
+        )
+        for key, task in self.tasks.items():
+            if task.is_out and task.computation.client == session.client:
+                running += 1
+                row, sampled = self.running.pop(key, (b"", NOT_SAMPLED))
+                end = End(UNFINISHED, task.worker, NAN, int(bool(row)), 0.0, "", (), sampled)
+                self._record(key, task, row or NOT_STARTED, end)
+        for computation in session.computations.values():
+            if computation.active:
+                computation.stop = now
+        return running
+
+    def _record_orphans(self, orphans: Sequence[tuple[tuple[Hashable, int], Task]]) -> None:
+        """Record runs that were cancelled and of whose end nothing was heard."""
+        for (key, run), task in orphans:
+            del self.orphans[key, run]
+            self._record(key, task, NOT_STARTED, End(CANCELLED, task.worker, NAN, 0))
+
+    def _is_running(
+        self, key: Hashable, run: int, start: float, thread: int, *sampled: object
+    ) -> None:
+        row = WORKER_ROW.pack(start, NAN, NAN, NAN, NAN, thread, run)
+        self.running[key] = row, cast("Sampled", sampled or NOT_SAMPLED)
+
+    def _transferred(self, key: Hashable, source: str, worker: str, *measured: float) -> None:
+        task = self.tasks.get(key)
+        if task is None or task.row < 0:
+            self.unattributed += 1
+            return
+        source_number, number = self.numbers.get(source, -1), self.numbers.get(worker, -1)
+        for session in task.computation.recorders:
+            session.transfers.append((task.row, source_number, number, *measured))
+
+    def _is_unmeasured(self, key: Hashable, kind: str) -> None:
+        """A worker runs something that it cannot measure, or that has parts which are no tasks."""
+        task = self.tasks.get(key)
+        for session in () if task is None else task.computation.sessions:
+            session.unmeasured[kind] = session.unmeasured.get(kind, 0) + 1
