@@ -85,6 +85,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.sampling
 	$(BIN)/python -m benchmarks.simulate
 	$(BIN)/python -m benchmarks.real
+	$(BIN)/python -m benchmarks.live
 	$(BIN)/python -m benchmarks.cluster
 
 docs: $(VENV)/.docs

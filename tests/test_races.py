@@ -6,6 +6,7 @@ import gc
 import io
 import sys
 import threading
+import time
 import weakref
 from array import array
 from concurrent.futures import ThreadPoolExecutor
@@ -232,7 +233,8 @@ def test_a_sample_that_comes_late_counts_for_the_task_that_was_sampled():
     computation.stacks = (Stacks(),)
     measured = TimedTask(computation)
     measured.key, measured.task = ("first", 0), object()
-    probe = LocalStackTaskProbe(measured, StackProbe(0.01, 1.0))
+    measured.start, measured.cpu_before = time.perf_counter(), time.thread_time()
+    probe = LocalStackTaskProbe(measured, StackProbe(0.01, 1.0), threading.get_native_id())
     measured.key, measured.task = ("second", 0), None
     probe.sample(None, probe._last + 0.02, probe._ticks + 2)
     assert seen == [Group("first", "('first', 0)")]

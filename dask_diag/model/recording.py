@@ -67,7 +67,8 @@ class Recording(Measurements):
         A row per computation and group of threads of the computing process.
     waits : Table
         A row per thing that a task waited for, with ``Profiler(waits=True)``. The seconds of
-        ``cpu-wait`` are exact; of the others they are what the samples represent. Samples in which
+        ``cpu-wait`` are exact, and 0 for tasks without a row in a computation that has some; of the
+        others they are what the samples represent. Samples in which
         a task waited for the GIL, but had run shortly before, represent none: the sampler may have
         taken the GIL from it.
     frames : Table
