@@ -255,6 +255,8 @@ def test_waiting_for_the_gil_bounds_the_gain():
     for workers in (1, 2, 4, 16):
         assert simulate(recording, workers=workers).seconds == pytest.approx(8, rel=1e-6)
     assert simulate(recording, remove={"gil-wait"}).seconds == pytest.approx(4, rel=1e-6)
+    # Half of the waits are half of the turns.
+    assert simulate(recording, remove={"gil-wait": 0.5}).seconds == pytest.approx(6, rel=1e-6)
 
 
 SIZE = 50e6

@@ -149,8 +149,9 @@ class ComputationSimulator:
         cpus = max(float(computation["cpus"]), 1.0)
         cpus = inf if change.without(Activity.CPU_WAIT) else cpus
         scheduler = change.scheduler or computation["scheduler"]
-        in_turns = scheduler != "processes" and not change.without(Activity.GIL_WAIT)
-        gils = 1.0 if in_turns else inf
+        # Without half of the waits for it, half of the turns need not be taken.
+        turns = 0.0 if scheduler == "processes" else 1.0 - change.shares.get(Activity.GIL_WAIT, 0.0)
+        gils = 1.0 / turns if turns > 0 else inf
         delays = contention(timeline, changed, cpus, gils)
         # As recorded, delays were measured: what the model says of them is its error.
         recorded = self._facts.delays_of(work, cpus, gils)
