@@ -136,11 +136,14 @@ def slept(bound):
     return codes(prof.recording), name_of(first, prof.recording)
 
 
-def test_tasks_that_are_bound_to_one_worker_leave_the_other_idle():
-    found, first = slept(bound=True)
-    finding = found["unbalanced-workers"]
-    assert finding.where.workers == (first,)
-    assert 0.15 < finding.seconds_lost < 0.5
+def test_tasks_that_are_bound_to_one_worker_leave_the_other_idle(retried):
+    def measure():
+        found, first = slept(bound=True)
+        finding = found["unbalanced-workers"]
+        assert finding.where.workers == (first,)
+        assert 0.15 < finding.seconds_lost < 0.5
+
+    retried(measure)
 
 
 def test_tasks_that_run_anywhere_do_not():

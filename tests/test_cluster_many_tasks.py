@@ -16,7 +16,8 @@ import pytest
 pytest.importorskip("distributed")
 
 from dask_diag.builders.cluster import with_clusters
-from dask_diag.capture.cluster import scheduler_plugin
+from dask_diag.capture.cluster import scheduler_records
+from dask_diag.capture.cluster.formats import WORKER_ROW
 from dask_diag.capture.cluster.log import ClusterLog
 from dask_diag.capture.cluster.scheduler_plugin import DaskDiagSchedulerPlugin
 
@@ -64,7 +65,7 @@ class Driver:
             plugin.transition(key, "released", "waiting", stimulus_id="graph")
             plugin.transition(key, "waiting", "processing", stimulus_id="graph")
         for number, key in enumerate(keys, first):
-            row = scheduler_plugin.WORKER_ROW.pack(number, number + 0.5, 0.25, NAN, NAN, THREAD, 7)
+            row = WORKER_ROW.pack(number, number + 0.5, 0.25, NAN, NAN, THREAD, 7)
             tasks[key].metadata = {"dask_diag": row}
             plugin.transition(
                 key,
@@ -95,7 +96,9 @@ class Driver:
         return with_clusters(NOTHING, [self.log])
 
 
-@pytest.mark.parametrize("count", [100_001, pytest.param(1_000_000, marks=pytest.mark.once)])
+@pytest.mark.parametrize(
+    "count", [100_001, pytest.param(1_000_000, marks=[pytest.mark.once, pytest.mark.truth])]
+)
 def test_every_task_has_its_row_and_nothing_of_it_stays(count):
     driver, at_once = Driver(), 20_000
     for first in range(0, count, at_once):
@@ -121,11 +124,12 @@ def test_every_task_has_its_row_and_nothing_of_it_stays(count):
 
 
 @pytest.mark.once
+@pytest.mark.truth
 def test_a_client_that_does_not_pull_costs_64_mb_and_no_more():
     driver, at_once = Driver(), 50_000
-    limit = scheduler_plugin.LIMIT_BYTES
-    per_task = scheduler_plugin.WORKER_ROW.size + struct.calcsize(scheduler_plugin.RUN.format)
-    fits = limit // (per_task + scheduler_plugin.BYTES_PER_KEY)
+    limit = scheduler_records.LIMIT_BYTES
+    per_task = WORKER_ROW.size + struct.calcsize(scheduler_records.RUN.format)
+    fits = limit // (per_task + scheduler_records.BYTES_PER_KEY)
     count = (fits // at_once + 1) * at_once
     for first in range(0, count, at_once):
         driver.run(first, at_once)

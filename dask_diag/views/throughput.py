@@ -76,7 +76,7 @@ def _quantity(value: float, unit: str) -> str:
 
 
 def _mean(value: float) -> str:
-    return "unknown" if isnan(value) else f"{value:.2f}"
+    return "unknown" if isnan(value) else amount(value)
 
 
 def _row(name: str, row: Record) -> tuple[str, ...]:

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from dask_diag.schema import WorkerEvent
+from dask_diag.schema import Activity, WorkerEvent
 
 __all__ = ["Spill", "SpillCounters"]
 
 _LABELS = {
-    WorkerEvent.DISK_WRITE: ("disk-write", "serialize", "compress"),
-    WorkerEvent.DISK_READ: ("disk-read", "deserialize", "decompress"),
+    WorkerEvent.DISK_WRITE: (WorkerEvent.DISK_WRITE, Activity.SERIALIZE, "compress"),
+    WorkerEvent.DISK_READ: (WorkerEvent.DISK_READ, Activity.DESERIALIZE, "decompress"),
 }
 """As distributed names what takes the time; the first also has the bytes."""
-_WRITES, _READS = ((label, "count") for label in ("disk-write", "disk-read"))
+_WRITES, _READS = ((label, "count") for label in _LABELS)
 
 Counters = Mapping[tuple[str, str], float]
 
