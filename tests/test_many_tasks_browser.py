@@ -50,7 +50,9 @@ def look_at(page, start, stop):
     page.evaluate(
         f"""([start, end]) => {{
             {MODELS}
-            models.find((m) => m.type == "Figure").x_range.setv({{start, end}})
+            // The overview strip has an axis of its own.
+            const ranges = models.filter((m) => m.type == "Figure").map((m) => m.x_range);
+            (ranges.find((range) => range.min_interval != null) ?? ranges[0]).setv({{start, end}})
         }}""",
         [start, stop],
     )

@@ -33,6 +33,8 @@ from dask_diag.analysis.cpu_accounting import cpu_outside_tasks
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.table import Table
 from dask_diag.views.escaping import shown
+from dask_diag.views.plots.figures import Options
+from dask_diag.views.plots.process_memory import ProcessMemory, plot_process_memory
 
 from .javascript import changed_by_javascript, needs_node
 from .tables import filled_table
@@ -584,3 +586,11 @@ def test_the_summary_tells_how_worker_time_divides():
     assert title == "Worker time 20.0 s"
     assert [bar.count(glyph) for glyph in "█▓▒"] == [54, 16, 8]
     assert legend.split("  ")[1:] == ["█ idle 69%", "▓ thread-cpu 20%", "▒ thread-noncpu 10%"]
+
+
+def test_memory_that_is_not_known_leaves_an_axis_that_can_be_drawn():
+    columns = {"time": [0.0, 1.0], "memory": [np.nan] * 2, "memory_children": [np.nan] * 2}
+    samples = filled_table("resources", columns)
+    for memory in (samples, samples.rows([])):
+        plot = plot_process_memory(ProcessMemory(memory, None, np.nan), 0.0, 1.0, Options())
+        assert 0 < plot.y_range.end < np.inf

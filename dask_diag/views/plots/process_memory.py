@@ -57,9 +57,9 @@ class ProcessMemory(NamedTuple):
 
     @property
     def peak(self) -> float:
-        """Of what is drawn."""
+        """Of what is drawn; what is not known is not."""
         cached = 0.0 if self.cached is None else self.cached.peak
-        return max(float(self.resident.max(initial=0.0)), cached)
+        return float(np.fmax.reduce([*self.resident, cached], initial=0.0))
 
 
 def limit_in_view(memory: ProcessMemory) -> bool:
