@@ -22,6 +22,8 @@ WORTH_REPORTING = 0.15
 """Least share of overhead in the time of overhead and tasks."""
 GOAL = 0.05
 """The share of overhead that the advised size of chunks results in."""
+OF_LONGER_TASKS = 200e-6
+"""Least seconds of overhead of a longer task: threads fall asleep meanwhile, and must be woken."""
 SHORT = 0.02
 """Largest mean seconds of tasks that are too small."""
 FEWEST_TASKS = 50
@@ -75,7 +77,7 @@ def _larger_chunks(analysis: Analysis, mean: float, cost: float) -> tuple[float,
     """What larger chunks are predicted to save, NaN if that does not help, and the advice."""
     parallel, workers = analysis.chunks
     # The factor f with cost / (cost + f * mean) = GOAL, as overhead is by task and not by size.
-    wanted = _rounded(cost * (1 - GOAL) / GOAL / mean, ceil)
+    wanted = _rounded(max(cost, OF_LONGER_TASKS) * (1 - GOAL) / GOAL / mean, ceil)
     largest = _rounded(parallel / (CHUNKS_A_WORKER * workers), floor)
     if largest < 2:
         return float("nan"), (
