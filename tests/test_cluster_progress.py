@@ -38,6 +38,10 @@ def wait_for(n):
     return n
 
 
+def wait_unless_negative(n):
+    return n if n < 0 else wait_for(n)
+
+
 def increment(n):
     return n + 1
 
@@ -113,9 +117,9 @@ def test_what_does_not_come_to_an_end_is_said(end):
     out = io.StringIO()
     with cluster() as client:
         with ProgressBar(out=out, width=10):
-            done = client.submit(increment, 0)
-            futures = client.map(wait_for, range(3))
-            assert done.result() == 1
+            # In one call: else what is done could be a computation of its own.
+            done, *futures = client.map(wait_unless_negative, [-1, 0, 1, 2])
+            assert done.result() == -1
             if end == "cancelled":
                 client.cancel(futures)
                 GO_ON.set()
