@@ -19,6 +19,7 @@ from dask_diag import Profiler, ProgressBar
 from .clusters import cluster, spin
 
 GO_ON = threading.Event()
+STARTED = threading.Event()
 
 
 @pytest.fixture(autouse=True)
@@ -38,8 +39,14 @@ def wait_for(n):
     return n
 
 
-def wait_unless_negative(n):
-    return n if n < 0 else wait_for(n)
+def start(n):
+    STARTED.set()
+    return wait_for(n)
+
+
+def wait_until_started(n):
+    STARTED.wait(10)
+    return n
 
 
 def increment(n):
@@ -117,15 +124,16 @@ def test_what_does_not_come_to_an_end_is_said(end):
     out = io.StringIO()
     with cluster() as client:
         with ProgressBar(out=out, width=10):
-            # In one call: else what is done could be a computation of its own.
-            done, *futures = client.map(wait_unless_negative, [-1, 0, 1, 2])
-            assert done.result() == -1
+            # It ends when another has started: else it could be a computation of its own.
+            STARTED.clear()
+            done = client.submit(wait_until_started, 1)
+            futures = client.map(start, range(3))
+            assert done.result() == 1
             if end == "cancelled":
                 client.cancel(futures)
-                GO_ON.set()
                 drawn(out, "\n")
         GO_ON.set()
-    assert last_line(out).startswith("[##        ] | 25% Completed")
+    assert last_line(out).startswith("[##        ] | 25% Completed"), out.getvalue()
     assert end in last_line(out)
 
 
