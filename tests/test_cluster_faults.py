@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 import dask
 import dask.config
@@ -479,3 +480,22 @@ def test_dask_diag_run_records_the_cluster_that_a_script_starts():
     assert recording.tasks.outcome.tolist() == ["ok"] * 33
     assert len(recording.dependencies) == 32
     assert_adds_up(recording)
+
+
+def test_what_a_worker_has_to_say_after_the_block_is_not_said():
+    """It would make the topic again that the scheduler has just removed."""
+    with cluster() as client:
+        scheduler, workers = client.cluster.scheduler, client.cluster.workers.values()
+        with Profiler():
+            client.submit(increment, 1).result()
+            for worker in workers:
+                plugin = worker.plugins[NAME]
+                plugin.teardown = partial(end_late, plugin, plugin.teardown)
+        assert NAME not in scheduler.get_events()
+
+
+def end_late(plugin, teardown, worker):
+    """Something happens just before the worker is asked to measure no more."""
+    (side,) = [value for value in vars(plugin).values() if hasattr(value, "_messages")]
+    side._messages.append(("fault", "late"))
+    return teardown(worker)

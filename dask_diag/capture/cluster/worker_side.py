@@ -36,6 +36,8 @@ _SETTINGS = f"{NAME}_settings"
 _PINGS_AT_START = 20
 _PINGS = 5
 _SECONDS_BETWEEN_PINGS = 5.0
+_GOES_ON = {"running", "paused"}
+"""Statuses of a worker that has not ended, so that it was asked to measure no more."""
 _SECONDS_TO_SEND = 0.05
 _MESSAGES_AT_ONCE = 500
 _DEFAULT: dict[str, str] = {}
@@ -114,6 +116,9 @@ class WorkerSide:
             task.discarded = True
             if task.state.run_spec is task:
                 task.state.run_spec = task.task
+        if self._worker.status.name in _GOES_ON:
+            # The scheduler listens no more: what came now would leave a topic of ours there.
+            self._messages = []
         self._send()
         self._tasks = {}
 
