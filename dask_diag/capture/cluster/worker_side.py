@@ -117,7 +117,7 @@ class WorkerSide:
             if task.state.run_spec is task:
                 task.state.run_spec = task.task
         if self._worker.status.name in _GOES_ON:
-            # The scheduler listens no more: what came now would leave a topic of ours there.
+            # The scheduler listens no more: what came now would make its topic there again.
             self._messages = []
         self._send()
         self._tasks = {}
