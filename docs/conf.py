@@ -9,8 +9,8 @@ from dask_diag import __version__, load, report
 runpy.run_path(str(Path(__file__).with_name("columns.py")), run_name="__main__")
 
 # The reports of the stories, from their recordings.
-REPORTS = Path(__file__).parent / "_static" / "stories"
-REPORTS.mkdir(exist_ok=True)
+REPORTS = Path(__file__).parent / "_build" / "static" / "stories"
+REPORTS.mkdir(parents=True, exist_ok=True)
 for recording in sorted(Path(__file__).parent.glob("stories/*.diag")):
     report(load(recording), REPORTS / f"{recording.stem}.html")
 
@@ -28,5 +28,5 @@ autodoc_typehints = "none"
 numpydoc_show_class_members = False
 exclude_patterns = ["_build"]
 html_theme = "furo"
-html_static_path = ["_static"]
+html_static_path = ["_static", "_build/static"]
 html_title = "dask_diag"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.findings.advice import FIND_OUT, WORTH_GAINING
+from dask_diag.analysis.findings.advice import FIND_OUT
 from dask_diag.analysis.findings.cpu_waits import cpu_waits
 from dask_diag.analysis.findings.finding import (
     ABOUT,
@@ -40,6 +40,11 @@ MOST_OF_ONE_CPU = 1.25
 OF_ITS_OWN = 0.5
 """Least share of the waits for the GIL that waits for CPUs do not explain, for an estimate and
 advice: else it is not certain whether the GIL or the lack of CPUs is the cause."""
+WORTH_PROCESSES = 0.25
+"""Least share of the wall time that worker processes are predicted to save, to be advised.
+
+What they cost differs by about as much between machines and libraries.
+"""
 MORE_PROCESSES = "Client(n_workers=..., threads_per_worker=1)"
 RELEASE = "use code that releases the GIL in these functions, as NumPy does on whole arrays"
 
@@ -136,7 +141,7 @@ def _remedy(analysis: Analysis, remove: dict[str, float]) -> str:
         return RELEASE
     passed = analysis.bytes_between_tasks if known else 0.0
     need = "need time to start" + (f" and to pass on {size(passed)} of results" if passed else "")
-    least = WORTH_GAINING * analysis.wall
+    least = WORTH_PROCESSES * analysis.wall
     if saved < least:
         longer = f"{seconds(-saved)} longer" if saved < 0 else f"only {seconds(saved)} less"
         return (
