@@ -92,6 +92,11 @@ def test_a_burst_of_submits_has_one_bar_and_the_next_another():
     with cluster() as client, ProgressBar(out=out):
         first = client.map(wait_for, range(4))
         second = client.submit(sum, first)
+        # What is submitted when all else is done would be a burst of its own.
+        deadline = time.monotonic() + 10
+        while second.key not in client.cluster.scheduler.tasks:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
         GO_ON.set()
         assert second.result() == 6
         drawn(out, "\n")
