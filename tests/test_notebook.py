@@ -317,7 +317,7 @@ def test_the_cell_is_noted_without_its_secrets_or_left_out(shell, monkeypatch, t
 
 
 def test_plots_come_after_the_value_of_a_cell_folded(shell, monkeypatch):
-    """A cell's value is in sight: pictures are higher than a window."""
+    """A cell's value can be read without scrolling: pictures are higher than a window."""
     from dask_diag.cli.magic import DiagMagics
 
     monkeypatch.setattr(DiagMagics, "_has_front_end", lambda self: True)
