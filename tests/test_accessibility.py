@@ -12,7 +12,7 @@ from dask_diag import performance_report, visualize
 from dask_diag.views.comparison.page import comparison_page
 
 from .stacks import known_stacks
-from .test_browser import ARGUMENTS, CHROMIUM, IDLE, playwright
+from .test_browser import IDLE, browser  # noqa: F401
 from .test_compare import recording
 from .test_report import GRAPH
 
@@ -21,14 +21,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
 AXE = Path(__file__).parent.parent / "node_modules" / "axe-core" / "axe.min.js"
 if not AXE.exists():
     pytest.skip("axe-core is not installed (npm ci)", allow_module_level=True)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +49,7 @@ def violations(page):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", ["report", "plots", "comparison"])
-def test_a_page_has_no_violation(browser, pages, name, scheme):
+def test_a_page_has_no_violation(browser, pages, name, scheme):  # noqa: F811
     page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme=scheme)
     page.goto((pages / f"{name}.html").as_uri())
     page.wait_for_function(IDLE, timeout=60_000)
@@ -66,7 +58,7 @@ def test_a_page_has_no_violation(browser, pages, name, scheme):
     page.close()
 
 
-def test_a_violation_is_found(browser, pages):
+def test_a_violation_is_found(browser, pages):  # noqa: F811
     page = browser.new_page()
     page.goto((pages / "report.html").as_uri())
     page.wait_for_function(IDLE, timeout=60_000)

@@ -13,20 +13,12 @@ from benchmarks.made_up import many_tasks
 from dask_diag import performance_report, report
 
 from .stacks import known_stacks
-from .test_browser import ARGUMENTS, CHROMIUM, IDLE, is_a_problem, playwright
+from .test_browser import IDLE, browser, is_a_problem  # noqa: F401
 from .test_report import ALL, GRAPH, hostile_recording
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
 
 SIZES = {"desk": (1280, 900), "phone": (390, 844)}
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +39,7 @@ def pages(tmp_path_factory):
 
 
 @pytest.fixture
-def opened(browser, pages):
+def opened(browser, pages):  # noqa: F811
     """Open a report; afterwards there was no error, and nothing was asked for."""
     problems = []
 
@@ -338,7 +330,7 @@ def test_the_longest_tasks_are_reached_and_shown_by_keyboard(opened):
     assert page.evaluate(SHOWN) == whole
 
 
-def test_on_a_phone_a_swipe_scrolls_the_page_and_a_tap_shows_the_detail(browser, pages):
+def test_on_a_phone_a_swipe_scrolls_the_page_and_a_tap_shows_the_detail(browser, pages):  # noqa: F811
     context = browser.new_context(
         viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True
     )
