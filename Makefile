@@ -25,14 +25,14 @@ check: lint test
 
 # All but truths and browsers: minutes, on two cores. Some tests wait, so three run at a time.
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not truth and not browser and not diagnosis"
+	sh tests/run.sh $(BIN)/python -n 3 --dist worksteal -m "not truth and not browser and not diagnosis"
 
 test-browser: $(VENV)/.test
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "browser and not truth"
+	sh tests/run.sh $(BIN)/python -n 2 --dist loadfile -m "browser and not truth"
 
 # What is measured in real time has the machine to itself: one test at a time, and nothing beside.
 test-truth: $(VENV)/.test
-	$(BIN)/python -m pytest -q -m truth
+	sh tests/run.sh $(BIN)/python -m truth
 
 # How right are the findings: programs with a known cause each, with and without its remedy.
 # Minutes, on quiet processors; writes the page of the documentation.

@@ -70,6 +70,18 @@ def test_bytes_in_distributed_memory_by_function():
     del kept
 
 
+def test_a_result_belongs_to_the_computation_that_made_it():
+    with cluster() as client, Profiler() as prof, CacheProfiler() as cprof:
+        five = client.submit(megabytes, 5)
+        five.result()
+        # It is known, so that this graph, of another computation, has it too.
+        assert client.submit(total, five).result() == 5 * MB
+    made = {row["key"]: row["computation"] for row in prof.recording.tasks.to_dicts()}
+    held = {row["key"]: row["computation"] for row in cprof.recording.cached_results.to_dicts()}
+    assert len(set(made.values())) == 2
+    assert held == made
+
+
 def test_results_count_one_without_a_metric_and_others_are_left_out():
     def length(result):
         return 1.0

@@ -39,6 +39,7 @@ __all__ = [
     "RUN_ID_AT",
     "UNFINISHED",
     "Batch",
+    "Cached",
     "Computation",
     "End",
     "Interval",
@@ -162,6 +163,14 @@ class End(NamedTuple):
     sampled: Sampled = NOT_SAMPLED
 
 
+class Cached(NamedTuple):
+    """A result in distributed memory. Its task may be in a later graph, too."""
+
+    computation: Computation
+    nbytes: float
+    start: float
+
+
 class Task:
     """What is known of a task beside what the scheduler knows, and of its current run."""
 
@@ -180,7 +189,7 @@ class Task:
         self.sent = 0.0
         self.worker = ""
         self.is_out = False
-        self.cached: tuple[float, float] | None = None
+        self.cached: Cached | None = None
         self.counted_in: Computation | None = None
         self.is_done = False
         self.span = computation.span

@@ -10,7 +10,13 @@ from time import perf_counter
 
 from dask_diag.capture.cluster.formats import RESULT
 from dask_diag.capture.cluster.scheduler_computations import ComputationCollector
-from dask_diag.capture.cluster.scheduler_records import ACTIVE, BYTES_PER_KEY, Session, Task
+from dask_diag.capture.cluster.scheduler_records import (
+    ACTIVE,
+    BYTES_PER_KEY,
+    Cached,
+    Session,
+    Task,
+)
 
 __all__ = ["ResultCollector"]
 
@@ -28,27 +34,27 @@ class ResultCollector(ComputationCollector):
     def _result_came_or_went(self, key: Hashable, task: Task, finish: str) -> None:
         now = perf_counter()
         if finish == "memory":
-            task.cached = float(self.scheduler.tasks[key].get_nbytes()), now
+            nbytes = float(self.scheduler.tasks[key].get_nbytes())
+            task.cached = Cached(task.computation, nbytes, now)
         elif task.cached is not None:
-            for session in task.computation.sessions:
-                self._record_result(session, key, task, now)
+            for session in task.cached.computation.sessions:
+                self._record_result(session, key, task.cached, now)
             task.cached = None
 
-    def _record_result(self, session: Session, key: Hashable, task: Task, stop: float) -> None:
+    def _record_result(self, session: Session, key: Hashable, cached: Cached, stop: float) -> None:
         """A result was in distributed memory from when it came to `stop`."""
-        if not session.wants.get("results") or task.cached is None:
+        if not session.wants.get("results"):
             return
         if not session.has_room(RESULT.size + BYTES_PER_KEY):
             session.dropped += 1
             return
-        nbytes, start = task.cached
         session.result_keys.append(key)
-        start = max(start, session.start)
-        session.results += RESULT.pack(task.computation.number, nbytes, start, stop)
+        start = max(cached.start, session.start)
+        session.results += RESULT.pack(cached.computation.number, cached.nbytes, start, stop)
 
     def _record_results(self, session: Session) -> None:
         """The results that are there until now."""
         now = perf_counter()
         for key, task in self.tasks.items():
-            if task.cached is not None and session in task.computation.sessions:
-                self._record_result(session, key, task, now)
+            if task.cached is not None and session in task.cached.computation.sessions:
+                self._record_result(session, key, task.cached, now)

@@ -1,0 +1,23 @@
+#!/bin/sh
+# Run pytest: tests/run.sh PYTHON ARGUMENT ... Where the variable ALONE is a number, so many tests at
+# most may fail beside others, if they pass alone, once. The gate sets it: it must not refuse a
+# change for what a busy machine did to one of thousands of tests. It prints which ones they were.
+set -u
+
+python=$1
+shift
+cache=$PWD/$(dirname "$(dirname "$python")")/tested
+
+"$python" -m pytest -q -o cache_dir="$cache" --cache-clear "$@"
+status=$?
+[ $status -eq 1 ] && [ -n "${ALONE:-}" ] || exit $status
+
+failed=$("$python" - "$cache/v/cache/lastfailed" <<'END'
+import json, sys
+print("\n".join(json.load(open(sys.argv[1]))))
+END
+) || exit 1
+[ "$(echo "$failed" | wc -l)" -le "$ALONE" ] || exit 1
+echo "== failed beside others, run alone now:"
+echo "$failed"
+"$python" -m pytest -q -o cache_dir="$cache" --last-failed -n 0 "$@"
