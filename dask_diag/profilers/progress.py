@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.dask_internals import Graph
@@ -122,7 +122,7 @@ class ProgressBar(OnClusters, TaskDiagnostic):
         out: TextIO | None = None,
         label: str = "",
         *,
-        bar: Any = None,
+        bar: object = None,
     ) -> None:
         super().__init__()
         self._minimum = number("minimum", minimum, "seconds", above=0, or_equal=True)

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from dask_diag.profilers.bar_line import Bar
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 __all__ = ["UsersBar"]
 
@@ -36,7 +39,7 @@ class UsersBar:
         If it is neither.
     """
 
-    def __init__(self, bar: Any, label: str, fault: Callable[[Exception], None]) -> None:
+    def __init__(self, bar: object, label: str, fault: Callable[[Exception], None]) -> None:
         self._bar = _drawn_on(bar, label)
         self._fault = fault
         # Computations of clusters are shown by the threads of their clients.
@@ -84,10 +87,31 @@ class _Drawn(Protocol):
         """Show what was shown last, and what failed, if anything did."""
 
 
+class _TqdmBar(Protocol):
+    """What is used of a bar of tqdm."""
+
+    n: float
+    total: float | None
+    initial: float
+    disable: bool
+    start_t: float
+    last_print_t: float
+
+    def reset(self, total: float) -> None: ...
+
+    def update(self, n: float) -> object: ...
+
+    def refresh(self) -> object: ...
+
+    def set_description_str(self, desc: str, refresh: bool) -> None: ...
+
+    def set_postfix_str(self, s: str, refresh: bool) -> None: ...
+
+
 class _Tqdm:
     """Draws on a bar of tqdm."""
 
-    def __init__(self, bar: Any, label: str) -> None:
+    def __init__(self, bar: _TqdmBar, label: str) -> None:
         self._bar = bar
         self._label = label
 
@@ -115,10 +139,10 @@ class _Tqdm:
 class _Rich:
     """Draws a task of a Progress of rich; that of a computation that failed stays."""
 
-    def __init__(self, progress: Any, label: str) -> None:
+    def __init__(self, progress: Progress, label: str) -> None:
         self._progress = progress
         self._label = label or _DESCRIPTION
-        self._task: Any = None
+        self._task: TaskID | None = None
 
     def restart(self, total: int, elapsed: float) -> None:
         if self._task is None or self._task not in self._progress.task_ids:
@@ -126,23 +150,24 @@ class _Rich:
         else:
             self._progress.reset(self._task, total=total, description=self._label, cpu="")
         for task in self._progress.tasks:
-            if task.id == self._task:
+            if task.id == self._task and task.start_time is not None:
                 task.start_time -= elapsed
 
     def show(self, done: int, total: int, cpu: str) -> None:
+        assert self._task is not None
         self._progress.update(self._task, total=total, completed=done, cpu=cpu)
 
     def end(self, cpu: str, failure: str) -> None:
-        if failure:
+        if failure and self._task is not None:
             self._progress.update(self._task, description=f"{self._label}: {failure}")
             self._progress.stop_task(self._task)
             self._task = None
         self._progress.refresh()
 
 
-def _drawn_on(bar: Any, label: str) -> _Drawn:
+def _drawn_on(bar: object, label: str) -> _Drawn:
     if all(hasattr(bar, name) for name in ("add_task", "update", "reset", "stop_task")):
-        return _Rich(bar, label)
+        return _Rich(cast("Progress", bar), label)
     if all(hasattr(bar, name) for name in ("reset", "update", "refresh", "set_postfix_str")):
-        return _Tqdm(bar, label)
+        return _Tqdm(cast("_TqdmBar", bar), label)
     raise TypeError(f"bar: expected a bar of tqdm or a Progress of rich, found {bar!r}")
