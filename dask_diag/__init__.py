@@ -14,6 +14,7 @@ from dask_diag.profilers.profiler import Profiler
 
 if TYPE_CHECKING:
     from dask_diag.analysis.activities import activities
+    from dask_diag.analysis.allocations import peak_allocations
     from dask_diag.analysis.critical_path import critical_path
     from dask_diag.analysis.findings import Finding, Where, findings
     from dask_diag.analysis.memory import memory_usage
@@ -56,6 +57,7 @@ __all__ = [
     "findings",
     "load",
     "memory_usage",
+    "peak_allocations",
     "performance_report",
     "record",
     "report",
@@ -88,6 +90,7 @@ _WHEN_FIRST_USED = {
     "findings": "dask_diag.analysis.findings",
     "load": "dask_diag.storage",
     "memory_usage": "dask_diag.analysis.memory",
+    "peak_allocations": "dask_diag.analysis.allocations",
     "performance_report": "dask_diag.profilers.performance_report",
     "record": "dask_diag.profilers.record",
     "report": "dask_diag.views.report.page",

@@ -58,13 +58,16 @@ def _started(arguments: Namespace, cell: str) -> ProfilerGroup:
         waits = not arguments.no_waits
         interval = number("--interval", arguments.interval, "seconds between samples", above=0)
         if arguments.output is None:
-            return ProfilerGroup(interval=interval, waits=waits, code=code).__enter__()
+            return ProfilerGroup(
+                interval=interval, waits=waits, code=code, trace_memory=arguments.trace_memory
+            ).__enter__()
         return record(
             arguments.output,
             overwrite=arguments.force,
             interval=interval,
             waits=waits,
             code=code,
+            trace_memory=arguments.trace_memory,
         ).__enter__()
     except (click.ClickException, DiagnosticError, ValueError, TypeError) as error:
         why = error.message if isinstance(error, click.ClickException) else str(error)
@@ -126,6 +129,7 @@ class DiagMagics(Magics):
     @argument("--no-waits", action="store_true", help="do not record what tasks wait for")
     @argument("--interval", type=float, default=0.5, help="seconds between samples, 0.5")
     @argument("--no-code", action="store_true", help="leave the cell's code out of the recording")
+    @argument("--trace-memory", action="store_true", help="record who allocates at the peak; slow")
     @argument("--no-plots", action="store_true", help="show the summary alone")
     @argument("--live", action="store_true", help="show it while the cell runs, with a link")
     @argument("-q", "--quiet", action="store_true", help="show nothing")

@@ -21,6 +21,7 @@ class RecordOptions:
     interval: float
     force: bool
     waits: bool
+    trace_memory: bool
 
     def recorder(self, path: str) -> record:
         """What records into that file.
@@ -36,6 +37,7 @@ class RecordOptions:
             metric_name=self.metric_name,
             unit=self.unit,
             code=not self.no_code,
+            trace_memory=self.trace_memory,
         )
 
     def arguments(self) -> list[str]:

@@ -69,6 +69,11 @@ def seconds_between(context: click.Context, option: click.Parameter, value: str)
 @click.option("--metric-name", help="What it measures, for labels.")
 @click.option("--unit", help="Its unit, such as bytes.")
 @click.option("--no-code", is_flag=True, help="Leave the program's code out of the recording.")
+@click.option(
+    "--trace-memory",
+    is_flag=True,
+    help="Record who allocates the memory at its peak; slows down Python.",
+)
 @click.option("--live", is_flag=True, help="Show the recording in a browser while it is made.")
 @click.option("--no-browser", is_flag=True, help="With --live: print the address alone.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no summary.")
@@ -94,6 +99,7 @@ def run(
     metric_name: str | None,
     unit: str | None,
     no_code: bool,
+    trace_memory: bool,
     live: bool,
     no_browser: bool,
     quiet: bool,
@@ -128,6 +134,7 @@ def run(
         interval=interval,
         force=force,
         waits=waits,
+        trace_memory=trace_memory,
     )
     if repeat is not None:
         single = [*options.arguments(), *_FLAGS[kind], "--", program, *arguments]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from toolz import valmap
 
 from dask_diag.columns import BoolArray, Categorical, IntArray
+from dask_diag.model.combine_memory import combined_memory
 from dask_diag.model.combine_resources import combined_resources, runs_of
 from dask_diag.model.measurements import Measurements
 from dask_diag.model.table import NO_ROWS, Table, stack
@@ -27,6 +28,7 @@ def combined(parts: Sequence[Measurements]) -> dict[str, Any]:
     tasks, references = _combined_tasks(parts, repeats)
     cache, (metric, unit), other_metrics = _combined_cache(parts, repeats)
     frames, stacks, samples = _combined_samples(parts, repeats)
+    memory, allocations = combined_memory(parts)
     resources, processes, left_out = combined_resources(parts)
     environment, other_environments = _combined_environment(parts)
     notices = (
@@ -52,7 +54,8 @@ def combined(parts: Sequence[Measurements]) -> dict[str, Any]:
         tasks=tasks,
         resources=resources,
         processes=processes,
-        memory=_combined_memory(parts),
+        memory=memory,
+        allocations=allocations,
         cached_results=cache,
         frames=frames,
         call_tree=stacks,
@@ -166,39 +169,6 @@ def _combined_cache(
         for other, rows in others.items()
     ]
     return _once(parts, tables, repeats), (metric, measured.metric_unit), notices
-
-
-def _combined_memory(parts: Sequence[Measurements]) -> Table:
-    """The series of all parts. What starts at the same time with the same label is the same."""
-    longest: dict[tuple[str, float], Table] = {}
-    for part in parts:
-        table = part.memory
-        if not len(table):
-            continue
-        for code, label in enumerate(table["label"].values):
-            series = table.rows(table["label"].codes == code)
-            if len(series):
-                start = float(series["time"][0])
-                longest[label, start] = max(longest.get((label, start), NO_ROWS), series, key=len)
-    labels: list[str] = []
-    for label, _ in longest:
-        labels.append(_unused(label, labels))
-    named = [_labelled(*pair) for pair in zip(labels, longest.values(), strict=True)]
-    return stack(named or [NO_ROWS])
-
-
-def _labelled(label: str, series: Table) -> Table:
-    columns = {name: series[name] for name in series.columns}
-    return Table({**columns, "label": Categorical(np.zeros(len(series), np.uint8), [label])})
-
-
-def _unused(label: str, used: Container[str]) -> str:
-    """The label, with a number added if it is among those used."""
-    name, count = label, 1
-    while name in used:
-        count += 1
-        name = f"{label} ({count})"
-    return name
 
 
 def _combined_samples(

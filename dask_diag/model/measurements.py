@@ -11,6 +11,7 @@ from dask_diag import schema
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.tables import (
     TABLES,
+    Allocations,
     CachedResults,
     CallTree,
     Computations,
@@ -63,6 +64,7 @@ class Measurements:
     cached_results: CachedResults = field(default_factory=CachedResults.empty)
     processes: Processes = field(default_factory=Processes.empty)
     memory: Memory = field(default_factory=Memory.empty)
+    allocations: Allocations = field(default_factory=Allocations.empty)
     transfers: Transfers = field(default_factory=Transfers.empty)
     waits: Waits = field(default_factory=Waits.empty)
     pools: Pools = field(default_factory=Pools.empty)

@@ -50,6 +50,9 @@ class Recording(Measurements):
         between tasks, when none ran.
     memory : Table
         A row per sample of a `MemorySampler`.
+    allocations : Table
+        A row per line of code that allocated memory in use near the peak, with
+        ``MemorySampler(trace=True)`` or ``record(trace_memory=True)``.
     cached_results : Table
         A row per result that the scheduler cached.
     transfers : Table

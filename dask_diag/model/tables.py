@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TABLES",
+    "Allocations",
     "CachedResults",
     "CallTree",
     "Computations",
@@ -199,6 +200,12 @@ class OtherTasks(schema.OtherTasks, RecordingTable):
     __slots__ = ()
 
 
+class Allocations(schema.Allocations, RecordingTable):
+    """See `dask_diag.schema.Allocations`."""
+
+    __slots__ = ()
+
+
 class WorkerEvents(schema.WorkerEvents, RecordingTable):
     """See `dask_diag.schema.WorkerEvents`."""
 
@@ -251,6 +258,7 @@ TABLES: Mapping[str, type[RecordingTable]] = {
     "resources": Resources,
     "processes": Processes,
     "memory": Memory,
+    "allocations": Allocations,
     "cached_results": CachedResults,
     "transfers": Transfers,
     "waits": Waits,

@@ -18,12 +18,15 @@ from dask_diag.profilers.sampling import SamplingProfiler
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from dask_diag.capture.system.allocations import Allocations, AllocationTracer
     from dask_diag.model.recording import Recording
     from dask_diag.views.text import Summary
 
 __all__ = ["ProfilerGroup"]
 
 P = ParamSpec("P")
+_LONGEST_PAUSE = 0.5
+"""Seconds between looks at the memory, where it is traced."""
 
 
 class ProfilerGroup:
@@ -36,6 +39,8 @@ class ProfilerGroup:
     code : bool or str
         Whether to note the code that calls, in which what looks like a secret is masked; or the
         code to note in its place, as that of a notebook's cell.
+    trace_memory : bool
+        Whether to trace who allocates, as `MemorySampler` does.
 
     Attributes
     ----------
@@ -53,6 +58,7 @@ class ProfilerGroup:
         metric_name: str | None = None,
         unit: str | None = None,
         code: bool | str = True,
+        trace_memory: bool = False,
     ) -> None:
         self.tasks = Profiler(waits)
         self.cache = CacheProfiler(ResultSizes() if metric is None else metric, metric_name, unit)
@@ -65,6 +71,9 @@ class ProfilerGroup:
             self.stacks,
         )
         self._code = code
+        self._with_code = code is not False
+        self._trace_memory = trace_memory
+        self._tracer: AllocationTracer | None = None
         self._faults: list[str] = []
         self._environment: list[tuple[str, str, str]] = []
         self._entered: list[Diagnostic] = []
@@ -74,13 +83,34 @@ class ProfilerGroup:
         self._pid = os.getpid()
         self._entered = []
         self._guarded(self._note_environment)
+        self._tracer = None
         for profiler in self.profilers:
             self._guarded(self._enter, profiler)
+        self._start_tracing()
         return self
 
     def __exit__(self, *args: object) -> None:
+        if self._tracer is not None:
+            self._guarded(self._tracer.stop)
         for profiler in reversed(self._entered):
             self._guarded(profiler.__exit__, *args)
+
+    def _start_tracing(self) -> None:
+        """Trace allocations, last of all: what is imported before need not be traced."""
+        if self._trace_memory:
+            self._guarded(self._start_tracer)
+
+    def _start_tracer(self) -> None:
+        from dask_diag.capture.system.allocations import AllocationTracer
+
+        self._tracer = AllocationTracer(_LONGEST_PAUSE, self._tracing_failed)
+
+    def _tracing_failed(self, error: Exception) -> None:
+        self._faults.append(f"{type(self).__name__} failed to trace allocations: {error}")
+
+    def _allocated(self) -> Allocations | None:
+        """The last snapshot of allocations, if they are traced."""
+        return None if self._tracer is None else self._tracer.last
 
     def _enter(self, profiler: Diagnostic) -> None:
         profiler.__enter__()
@@ -98,6 +128,7 @@ class ProfilerGroup:
     @property
     def recording(self) -> Recording:
         """What has been measured so far."""
+        from dask_diag.builders.allocations import allocations_table
         from dask_diag.builders.recording import environment_table
         from dask_diag.model.recording import Recording
 
@@ -105,6 +136,7 @@ class ProfilerGroup:
         return replace(
             combined,
             environment=environment_table(self._environment),
+            allocations=allocations_table({"": self._allocated()}, self._with_code),
             notices=(*combined.notices, *self._faults),
         )
 

@@ -39,6 +39,9 @@ class performance_report(ProfilerGroup):  # noqa: N801
     code : bool or str, optional
         Whether to note the code that calls, or a text to note in its place. Literals and comments
         that look like secrets are masked in it, if names or shapes show them.
+    trace_memory : bool, optional
+        Find out who allocated the memory that is in use at the peak, which slows down Python: see
+        `MemorySampler`.
     mode : str, optional
         ``"inline"``, the default, puts bokeh's own code into the page; ``"cdn"`` makes a small page
         that needs the network.
@@ -65,6 +68,7 @@ class performance_report(ProfilerGroup):  # noqa: N801
         metric_name: str | None = None,
         unit: str | None = None,
         code: bool | str = True,
+        trace_memory: bool = False,
         mode: str | None = None,
     ) -> None:
         super().__init__(
@@ -74,6 +78,7 @@ class performance_report(ProfilerGroup):  # noqa: N801
             metric_name=metric_name,
             unit=unit,
             code=code,
+            trace_memory=trace_memory,
         )
         self._filename = filename
         self._mode = mode

@@ -47,6 +47,9 @@ class record(ProfilerGroup):  # noqa: N801
     code : bool or str, optional
         Whether to note the code that calls, or a text to note in its place. Literals and comments
         that look like secrets are masked in it, if names or shapes show them.
+    trace_memory : bool, optional
+        Find out who allocated the memory that is in use at the peak, which slows down Python: see
+        `MemorySampler`.
     live : bool, optional
         Start a viewer, in a process of its own, and print the address of its page on stderr: it
         shows the recording while it is made, to this user of this machine.
@@ -84,6 +87,7 @@ class record(ProfilerGroup):  # noqa: N801
         metric_name: str | None = None,
         unit: str | None = None,
         code: bool | str = True,
+        trace_memory: bool = False,
         live: bool = False,
     ) -> None:
         super().__init__(
@@ -93,6 +97,7 @@ class record(ProfilerGroup):  # noqa: N801
             metric_name=metric_name,
             unit=unit,
             code=code,
+            trace_memory=trace_memory,
         )
         self._path = path
         self._overwrite = overwrite
@@ -116,6 +121,7 @@ class record(ProfilerGroup):  # noqa: N801
                 self._chunks = self._chunk_builder()
                 self._start_thread()
                 undo.callback(self._stop_thread)
+                super()._start_tracing()
             undo.pop_all()
         if self._live:
             self._guarded(self._start_viewer)
@@ -129,6 +135,9 @@ class record(ProfilerGroup):  # noqa: N801
             super().__exit__(*args)
             self._guarded(self._end)
             del self._chunks
+
+    def _start_tracing(self) -> None:
+        """Not yet: first all that writes is imported."""
 
     def _start_viewer(self) -> None:
         from dask_diag.profilers.live_viewer import LiveViewer
@@ -145,6 +154,7 @@ class record(ProfilerGroup):  # noqa: N801
         self._thread.join()
 
     def _chunk_builder(self) -> ChunkBuilder:
+        from dask_diag.builders.allocations import IncrementalAllocations
         from dask_diag.builders.chunks import ChunkBuilder
         from dask_diag.builders.incremental_resources import IncrementalResources
         from dask_diag.builders.incremental_results import IncrementalCachedResults
@@ -170,6 +180,7 @@ class record(ProfilerGroup):  # noqa: N801
                 results,
                 IncrementalResources(self.resources.rows, lambda: self.resources.clusters.logs),
                 stacks,
+                IncrementalAllocations(self._allocated, self._with_code),
                 # Last, so that the functions of tasks are known.
                 IncrementalProgress(self.tasks.session),
             ],

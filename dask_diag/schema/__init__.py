@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from dask_diag.schema.tables import (
         REFERENCES,
         TABLES,
+        Allocations,
         CachedResults,
         CallTree,
         Column,
@@ -76,6 +77,7 @@ __all__ = [
     "WORKER_ACTIVITIES",
     "WORKER_EVENTS",
     "Activity",
+    "Allocations",
     "CachedResults",
     "CallTree",
     "Column",

@@ -6,6 +6,7 @@ from dask_diag.schema import column
 from dask_diag.schema.column import Schema
 
 __all__ = [
+    "Allocations",
     "Memory",
     "OtherTasks",
     "Pools",
@@ -62,6 +63,27 @@ class Memory(Schema):
     uss = column.number("bytes", "Memory of one process alone, summed; NaN if not read.")
     processes = column.number("", "How many processes.")
     delay = column.seconds("How long after it was due the sample was taken.")
+
+
+class Allocations(Schema):
+    """A row per line of code that allocated memory which was in use near the peak of a block.
+
+    It is of the last snapshot that tracemalloc took in the block, of this process, with what was
+    allocated since tracing started. The rows of a block sum to all that was traced.
+    """
+
+    label = column.category("The block, as in `memory`; empty of a whole recording.")
+    time = column.seconds("When the snapshot was taken.")
+    function = column.category(
+        "The qualified name of its function; in brackets what is no single line of the program."
+    )
+    file = column.category("The source file; empty of what is no single line.")
+    line = column.integer("The line; 0 of what is no single line.")
+    code = column.category("The line's code, where it is recorded; what looks secret is masked.")
+    bytes = column.number("bytes", "Size of its blocks that were in use.")
+    blocks = column.integer("How many blocks; of more than 100,000 below 4 kB an estimate.")
+    memory = column.number("bytes", "Resident memory of the process then, without the traces.")
+    peak = column.number("bytes", "The most resident memory that was seen, without the traces.")
 
 
 class Pools(Schema):

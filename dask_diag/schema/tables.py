@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dask_diag.schema import column
 from dask_diag.schema.column import Column, Schema
 from dask_diag.schema.processes import (
+    Allocations,
     Memory,
     OtherTasks,
     Pools,
@@ -32,6 +33,7 @@ from dask_diag.schema.tasks import (
 __all__ = [
     "REFERENCES",
     "TABLES",
+    "Allocations",
     "CachedResults",
     "CallTree",
     "Column",
@@ -76,6 +78,7 @@ TABLES: Mapping[str, type[Schema]] = {
     "resources": Resources,
     "processes": Processes,
     "memory": Memory,
+    "allocations": Allocations,
     "cached_results": CachedResults,
     "transfers": Transfers,
     "waits": Waits,

@@ -18,6 +18,7 @@ from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Computations
 from dask_diag.schema import Outcome, Root
+from dask_diag.views.allocations import allocation_lines
 from dask_diag.views.escaping import shown
 from dask_diag.views.text import Record, counted
 from dask_diag.views.thread_lines import profiling_line, thread_lines
@@ -48,6 +49,7 @@ def labelled_lines(analysis: Analysis) -> Iterator[Line]:
     yield from _off_cpu(analysis)
     yield from _resources(recording)
     yield from _memory(analysis)
+    yield from allocation_lines(recording)
     yield from _cached_results(analysis)
     yield from _hottest_line(recording)
     yield from _metered(recording)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bokeh.models import ColumnDataSource, LegendItem, Range1d
+from bokeh.models import ColumnDataSource, GlyphRenderer, LegendItem, Range1d
 from bokeh.plotting import figure
 
+from dask_diag.analysis.allocations import peak_allocations, peak_snapshots
 from dask_diag.analysis.memory_series import series_of
 from dask_diag.columns import FloatArray
 from dask_diag.formatting import size
@@ -29,15 +30,15 @@ __all__ = ["figure_of_series", "plot_memory"]
 
 Series = tuple[str, FloatArray, FloatArray]
 """A label, times in seconds, and MB."""
+Snapshot = tuple[str, float, float, str]
+"""The label of a series, a time in seconds, MB, and what was allocated then."""
 
 
 def plot_memory(recording: Recording, origin: float, duration: float, options: Options) -> figure:
     """Draw MB of each series as a line, over the time of the recording."""
-    return _figure(
-        [(name, times - origin, sizes / 1e6) for name, times, sizes in series_of(recording)],
-        duration,
-        options,
-    )
+    series = [(name, times - origin, sizes / 1e6) for name, times, sizes in series_of(recording)]
+    snapshots = _snapshots(recording, {name: origin for name, _, _ in series})
+    return _figure(series, snapshots, duration, options)
 
 
 def figure_of_series(
@@ -47,20 +48,61 @@ def figure_of_series(
     **kwargs: Any,
 ) -> figure:
     """Draw MB of each series; with `align` all start at the left."""
-    series = [
-        (name, times - (times[:1].sum() if align else recording.start), sizes / 1e6)
-        for name, times, sizes in series_of(recording, measures)
-    ]
+    series, starts = [], {}
+    for name, times, sizes in series_of(recording, measures):
+        starts[name] = float(times[:1].sum()) if align else recording.start
+        series.append((name, times - starts[name], sizes / 1e6))
     duration = max((float(times.max(initial=0.0)) for _, times, _ in series), default=1.0)
     options = Options(**kwargs)
     if not SIZES & options.figure.keys():
         # It is shown by itself, in pages that are not fitted to the window otherwise.
         options.figure |= {"sizing_mode": "stretch_width", "max_width": 1000}
-    return _figure(series, duration or 1.0, options)
+    return _figure(series, _snapshots(recording, starts), duration or 1.0, options)
 
 
-def _figure(series: Sequence[Series], duration: float, options: Options) -> figure:
-    top = max((float(sizes.max(initial=0.0)) for _, _, sizes in series), default=0.0)
+def _snapshots(recording: Recording, starts: Mapping[str, float]) -> list[Snapshot]:
+    """When allocations were read, from the start of their series, and the largest of them."""
+    rows = peak_allocations(recording).to_dicts()
+    return [
+        (
+            snapshot.label,
+            snapshot.time - starts[snapshot.label],
+            snapshot.memory / 1e6,
+            ", ".join(
+                f"{size(row['bytes'])} {row['function'] or 'unknown'}"
+                for row in rows
+                if row["label"] == snapshot.label and row["bytes"] >= 0.01 * snapshot.traced
+            ),
+        )
+        for snapshot in peak_snapshots(recording)
+        if snapshot.label in starts
+    ]
+
+
+def _drawn_snapshots(
+    plot: figure, snapshots: Sequence[Snapshot], options: Options
+) -> list[GlyphRenderer]:
+    """A diamond for each."""
+    return [
+        plot.scatter(
+            "time",
+            "memory",
+            source=ColumnDataSource({"time": [time], "memory": [memory]}),
+            marker="diamond",
+            size=12,
+            color="#888888",
+            name=label(f"{name}; in use: {text}", max(options.label_size, 200)),
+        )
+        for name, time, memory, text in snapshots
+    ]
+
+
+def _figure(
+    series: Sequence[Series], snapshots: Sequence[Snapshot], duration: float, options: Options
+) -> figure:
+    peaks = [float(sizes.max(initial=0.0)) for _, _, sizes in series]
+    # Between two samples of a series it may have been higher.
+    top = max([*peaks, *(memory for _, _, memory, _ in snapshots)], default=0.0)
     title = f"Memory, peak {size(1e6 * top)}" if top else "Memory"
     plot = new_figure(options, duration, y_range=Range1d(0, 1.05 * top or 100), title=title)
     plot.yaxis.axis_label = "Memory (MB)"
@@ -82,6 +124,7 @@ def _figure(series: Sequence[Series], duration: float, options: Options) -> figu
         )
         dots.append(dot)
         items.append(LegendItem(label=legend_label(name), renderers=[line, dot]))
+    dots += _drawn_snapshots(plot, snapshots, options)
     add_legend(plot, items, click_policy="hide")
     set_hover(
         plot,

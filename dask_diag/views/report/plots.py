@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import isnan
 
+from dask_diag.analysis.allocations import peak_allocations, peak_snapshots
 from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.source_paths import short_path
 from dask_diag.formatting import count, size
+from dask_diag.model.recording import Recording
+from dask_diag.views.allocations import TRACING_COST, nearness
 from dask_diag.views.plots.cache import measured
 from dask_diag.views.plots.cpu import LIMIT, layers_of_cpu
 from dask_diag.views.plots.flame.summary import flame_summary_parts
@@ -30,6 +34,7 @@ from dask_diag.views.report.components import (
 )
 from dask_diag.views.report.figures import Figures
 from dask_diag.views.summary_lines import memory_growth
+from dask_diag.views.text import Record
 from dask_diag.views.theme.colors import FunctionColors
 
 __all__ = ["cache", "flame", "memory", "timeline"]
@@ -101,9 +106,10 @@ def memory(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         colors = FunctionColors(series)
         items = [(colors[name], safe(name, 40)) for name in series]
         yield Key("Series", items[:_FUNCTIONS], max(0, len(items) - _FUNCTIONS))
+    yield from allocated(recording)
     samples = recording.resources
     if not len(samples):
-        if plot is None:
+        if plot is None and not len(recording.allocations):
             yield not_there("samples of memory", "ResourceProfiler")
         return
     own, children = samples["memory"], samples["memory_children"]
@@ -132,6 +138,42 @@ def memory(analysis: Analysis, figures: Figures) -> Iterator[Part]:
             ],
         )
         yield Text([_MEANING_OF_MARKS])
+
+
+def allocated(recording: Recording) -> Iterator[Part]:
+    """Who allocated what was in use near the peak of each block, by function and by line."""
+    functions = peak_allocations(recording).to_dicts()
+    lines = peak_allocations(recording, by="line").to_dicts()
+    for snapshot in peak_snapshots(recording):
+        block = f" in {safe(snapshot.label, 40)}" if snapshot.label else ""
+        of_block = [row for row in functions if row["label"] == snapshot.label]
+        yield Grid(
+            f"Allocated at the peak{block}" + of_first(len(of_block), _FUNCTIONS),
+            ("function", "file", "bytes", "blocks"),
+            [
+                (safe(row["function"], 60), _file(row), size(row["bytes"]), count(row["blocks"]))
+                for row in of_block[:_FUNCTIONS]
+            ],
+            texts=2,
+        )
+        rows = [
+            (
+                safe(row["function"], 60),
+                f"{_file(row)}:{row['line']}" if row["line"] else "",
+                safe(row["code"], 120),
+                size(row["bytes"]),
+                count(row["blocks"]),
+            )
+            for row in lines
+            if row["label"] == snapshot.label
+        ]
+        columns = ("function", "line", "code", "bytes", "blocks")
+        yield Fold("The same by line", [Grid(f"By line{block}", columns, rows, texts=3)])
+        yield Text([f"{nearness(snapshot)}; {TRACING_COST}."])
+
+
+def _file(row: Record) -> str:
+    return safe(short_path(row["file"]), 60)
 
 
 def bounded(bound: str, growth: float) -> str:

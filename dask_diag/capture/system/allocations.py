@@ -1,0 +1,158 @@
+"""Who allocated the memory that this process has at its peak, as tracemalloc knows it.
+
+tracemalloc is the standard library's. It traces what was allocated while it was on, by Python and
+by numpy, and slows down Python meanwhile: docs/numbers.rst has by how much.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import tracemalloc
+from collections.abc import Callable
+from time import perf_counter, thread_time
+from typing import NamedTuple
+
+from dask_diag.capture.system.allocation_lines import AllocatedLine, LineSums
+from dask_diag.capture.system.periodic import PeriodicThread
+from dask_diag.capture.system.processes import process_reader
+
+__all__ = ["AllocationTracer", "Allocations"]
+
+_FRAMES = 4
+"""How many calls are traced: numpy's and dask's own, up to the user's. Each costs time."""
+_LONGEST_INTERVAL = 0.02
+_SMALLEST_STEP = 1e6
+_STEP = 0.01
+_LARGE_STEP = 100e6
+_LARGE_SHARE = 0.1
+"""By how much memory that does not stop to rise is higher at the next snapshot."""
+_NEAR = 0.95
+_SHARE_OF_TIME = 0.1
+"""Of the time that may go into snapshots: one of many small blocks takes seconds."""
+
+
+class Allocations(NamedTuple):
+    """What was allocated at some time.
+
+    Attributes
+    ----------
+    time : float
+    memory, peak : float
+        Bytes of this process then, and the most that it had up to now; without tracemalloc's own.
+    lines : dict
+        Bytes and blocks by line.
+    """
+
+    time: float
+    memory: float
+    peak: float
+    lines: dict[AllocatedLine, tuple[int, int]]
+
+
+class AllocationTracer:
+    """Takes a snapshot of allocations whenever the memory of this process is higher than before.
+
+    So the last one is near the peak. Snapshots have at most a tenth of the time: where they take
+    long, the peak may come between two.
+
+    Parameters
+    ----------
+    interval : float
+        Seconds between looks at the memory, at most: there are 50 a second or more.
+    failed : callable
+        Called with the error that ended it, if one did.
+    """
+
+    def __init__(self, interval: float, failed: Callable[[Exception], object]) -> None:
+        self._reader = process_reader()
+        self._sums = LineSums()
+        self._last: Allocations | None = None
+        _tracing.start()
+        try:
+            self._first = self._peak = self._memory()
+            self._before = self._first
+            self._next = self._first + _SMALLEST_STEP
+            self._next_if_rising = self._first + _LARGE_STEP
+            self._next_traced = tracemalloc.get_traced_memory()[0] + _SMALLEST_STEP
+            self._pause = 0.0
+            interval = min(interval, _LONGEST_INTERVAL)
+            self._thread = PeriodicThread("allocations", interval, self._check, failed, interval)
+        except Exception:
+            _tracing.stop()
+            raise
+
+    def stop(self) -> None:
+        """Look a last time, and stop tracing, if it was not traced before."""
+        # The last look does not wait.
+        self._pause = 0.0
+        self._thread.stop()
+        _tracing.stop()
+
+    @property
+    def last(self) -> Allocations | None:
+        """The last snapshot, if there was any."""
+        last = self._last
+        return None if last is None else last._replace(peak=self._peak)
+
+    def _memory(self) -> float:
+        """Bytes of this process, without those of the traces."""
+        return self._reader.resident(os.getpid()) - tracemalloc.get_tracemalloc_memory()
+
+    def _check(self, due: float) -> None:
+        memory = self._memory()
+        self._peak = max(self._peak, memory)
+        rises = memory >= self._before + _SMALLEST_STEP
+        self._before = memory
+        if not tracemalloc.is_tracing() or perf_counter() < self._pause:
+            return
+        if self._is_higher(memory, rises):
+            self._read(memory)
+
+    def _is_higher(self, memory: float, rises: bool) -> bool:
+        """Whether there is enough more than at the last snapshot."""
+        if rises:
+            # It is soon higher: a snapshot now would only delay the next one.
+            return memory >= self._next_if_rising
+        # What was released, by snapshots for one, is used again before the process grows.
+        traced = tracemalloc.get_traced_memory()[0]
+        return memory >= self._next or (
+            traced >= self._next_traced and memory >= _NEAR * self._peak
+        )
+
+    def _read(self, memory: float) -> None:
+        start, cpu = perf_counter(), thread_time()
+        lines = self._sums.read(tracemalloc.take_snapshot())
+        self._last = Allocations(start, memory, self._peak, lines)
+        grown = memory - self._first
+        traced = sum(size for size, _ in lines.values())
+        self._next = memory + max(_SMALLEST_STEP, _STEP * grown)
+        self._next_if_rising = memory + max(_LARGE_STEP, _LARGE_SHARE * grown)
+        self._next_traced = traced + max(_SMALLEST_STEP, _STEP * traced)
+        self._pause = perf_counter() + (thread_time() - cpu) / _SHARE_OF_TIME
+
+
+class _Tracing:
+    """Whether tracemalloc is on for this package; what others started stays on."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._is_own = False
+
+    def start(self) -> None:
+        with self._lock:
+            self._users += 1
+            if not tracemalloc.is_tracing():
+                tracemalloc.start(_FRAMES)
+                self._is_own = True
+
+    def stop(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users and self._is_own:
+                tracemalloc.stop()
+                self._is_own = False
+
+
+_tracing = _Tracing()

@@ -1,0 +1,292 @@
+"""Who allocated at the peak, against allocations of known size."""
+
+from __future__ import annotations
+
+import linecache
+import subprocess
+import sys
+import time
+import tracemalloc
+from pathlib import Path
+
+import dask.threaded
+import numpy as np
+import pytest
+
+import dask_diag
+from dask_diag import (
+    DiagnosticError,
+    MemorySampler,
+    Recording,
+    load,
+    peak_allocations,
+    record,
+    report,
+    save,
+)
+from dask_diag.capture.system import allocation_lines
+from dask_diag.capture.system.allocation_lines import OWN, OWN_OF_DASK, AllocatedLine, LineSums
+
+pytestmark = [pytest.mark.once, pytest.mark.leaves_files]
+
+MB = 1_000_000
+HERE = __file__
+
+
+def fifty():
+    return np.ones(50 * MB // 8)
+
+
+def twenty():
+    return bytearray(b".") * (20 * MB)
+
+
+def small(count):
+    return [object() for _ in range(count)]
+
+
+def work():
+    """Both are in use at once, and are released before it stops."""
+    kept = fifty(), twenty()
+    time.sleep(0.15)
+    del kept
+    time.sleep(0.05)
+
+
+def sampled(function=work, **settings):
+    sampler = MemorySampler(trace=True, **settings)
+    with sampler.sample("block"):
+        function()
+    return sampler
+
+
+def by_function(recording):
+    return {row["function"]: row for row in peak_allocations(recording).to_dicts()}
+
+
+@pytest.fixture(scope="module")
+def sampler():
+    return sampled()
+
+
+def test_functions_have_the_bytes_that_they_keep_at_the_peak(sampler):
+    rows = by_function(sampler.recording)
+    assert list(rows)[:2] == ["fifty", "twenty"]
+    assert rows["fifty"]["bytes"] == pytest.approx(50 * MB, rel=0.01)
+    assert rows["twenty"]["bytes"] == pytest.approx(20 * MB, rel=0.01)
+    assert rows["fifty"]["file"] == HERE
+    assert rows["fifty"]["near"] > 0.95
+    assert sum(row["bytes"] for row in rows.values()) == pytest.approx(70 * MB, rel=0.02)
+
+
+def test_lines_have_their_code(sampler):
+    first, second = peak_allocations(sampler.recording, by="line").to_dicts()[:2]
+    assert first["code"] == "return np.ones(50 * MB // 8)"
+    assert second["code"] == 'return bytearray(b".") * (20 * MB)'
+    assert linecache.getline(HERE, first["line"]).strip() == first["code"]
+    assert 1 <= second["blocks"] <= 4
+
+
+def test_numpy_and_dask_are_left_out(sampler):
+    table = sampler.recording.allocations
+    large = table.rows(table.bytes > MB)
+    assert set(large.file.tolist()) == {HERE}
+
+
+def test_in_tasks_of_a_thread_pool():
+    barrier = []
+
+    def both():
+        def run(make):
+            kept = make()
+            barrier.append(1)
+            while len(barrier) < 2:
+                time.sleep(0.001)
+            time.sleep(0.15)
+            return len(kept)
+
+        dask.threaded.get({"a": (run, fifty), "b": (run, twenty)}, ["a", "b"], num_workers=2)
+
+    rows = by_function(sampled(both).recording)
+    assert rows["fifty"]["bytes"] == pytest.approx(50 * MB, rel=0.02)
+    assert rows["twenty"]["bytes"] == pytest.approx(20 * MB, rel=0.02)
+
+
+def test_many_small_blocks_are_estimated(monkeypatch):
+    monkeypatch.setattr(allocation_lines, "_MOST_SMALL", 20_000)
+    kept = []
+
+    def run():
+        kept.append(small(300_000))
+        time.sleep(0.3)
+
+    row = by_function(sampled(run).recording)["small"]
+    assert row["blocks"] == pytest.approx(300_000, rel=0.05)
+    assert row["bytes"] == pytest.approx(300_000 * (sys.getsizeof(object()) + 8), rel=0.2)
+
+
+def test_what_was_released_before_the_peak_is_not_in_it():
+    def run():
+        block = twenty()
+        time.sleep(0.1)
+        del block
+        block = fifty()
+        time.sleep(0.15)
+        return block
+
+    rows = by_function(sampled(run).recording)
+    assert rows["fifty"]["bytes"] == pytest.approx(50 * MB, rel=0.01)
+    assert "twenty" not in rows
+
+
+def test_tracing_stops_if_it_was_ours_to_start():
+    assert not tracemalloc.is_tracing()
+    outer, inner = MemorySampler(trace=True), MemorySampler(trace=True)
+    with outer.sample():
+        with inner.sample():
+            assert tracemalloc.is_tracing()
+        assert tracemalloc.is_tracing()
+    assert not tracemalloc.is_tracing()
+    with pytest.raises(ZeroDivisionError), outer.sample():
+        1 / 0
+    assert not tracemalloc.is_tracing()
+
+
+def test_tracing_of_others_goes_on():
+    tracemalloc.start(7)
+    try:
+        sampled()
+        assert tracemalloc.is_tracing()
+        assert tracemalloc.get_traceback_limit() == 7
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_program_that_stops_tracing_is_not_disturbed():
+    sampler = sampled(lambda: (tracemalloc.stop(), work()))
+    assert sampler.recording.notices == ()
+    assert not tracemalloc.is_tracing()
+
+
+def test_without_trace_nothing_is_traced():
+    sampler = MemorySampler()
+    with sampler.sample("block"):
+        assert not tracemalloc.is_tracing()
+    assert len(sampler.recording.allocations) == 0
+    assert "tracemalloc" not in sampler.summary()
+
+
+def test_code_is_left_out_if_it_is_not_wanted():
+    table = sampled(code=False).recording.allocations
+    assert set(table.code.tolist()) == {""}
+    assert "fifty" in table.function.tolist()
+
+
+def test_secrets_are_masked_in_lines(tmp_path, monkeypatch):
+    script = tmp_path / "secretive.py"
+    script.write_text(
+        "def keep():\n"
+        "    return login(password='hunter2horse', data=bytearray(b'.') * 30_000_000)\n"
+        "def login(password, data):\n"
+        "    return data\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    import secretive
+
+    def run():
+        kept = secretive.keep()
+        time.sleep(0.15)
+        return kept
+
+    recording = sampled(run).recording
+    (row,) = [r for r in peak_allocations(recording, "line").to_dicts() if r["function"] == "keep"]
+    assert "30_000_000" in row["code"]
+    assert not any("hunter2horse" in code for code in recording.allocations.code.tolist())
+
+
+def test_saved_loaded_and_combined(sampler, tmp_path):
+    recording = sampler.recording
+    save(recording, tmp_path / "run.diag")
+    loaded = load(tmp_path / "run.diag")
+    assert loaded.allocations.to_dicts() == recording.allocations.to_dicts()
+    again = Recording.combine([recording, loaded])
+    assert again.allocations.to_dicts() == recording.allocations.to_dicts()
+    other = sampled().recording
+    both = Recording.combine([recording, other]).allocations
+    assert list(both.label.values) == ["block", "block (2)"]
+    assert len(both) == len(recording.allocations) + len(other.allocations)
+
+
+def test_the_summary_names_functions_and_how_near_the_peak(sampler):
+    text = " ".join(sampler.summary().split())
+    assert "Allocated at peak in block 50.0 MB fifty" in text
+    assert "20.0 MB twenty" in text
+    assert "of the peak of" in text
+    assert "tracemalloc was on" in text
+
+
+def test_the_plot_marks_the_snapshot(sampler):
+    figure = sampler.plot()
+    (diamond,) = [r for r in figure.renderers if getattr(r.glyph, "marker", "") == "diamond"]
+    assert "50.0 MB fifty, 20.0 MB twenty" in diamond.name
+
+
+def test_the_report_has_a_table_and_lines(sampler, tmp_path):
+    page = report(sampler.recording, tmp_path / "page.html").read_text()
+    assert "Allocated at the peak in block" in page
+    assert "return np.ones(50 * MB // 8)" in page
+    assert "tracemalloc was on" in page
+
+
+def test_record_has_it_too(tmp_path):
+    with record(tmp_path / "run.diag", trace_memory=True) as run:
+        work()
+    rows = by_function(run.recording)
+    assert rows["fifty"]["bytes"] == pytest.approx(50 * MB, rel=0.01)
+    assert by_function(load(tmp_path / "run.diag")).keys() == rows.keys()
+    assert not tracemalloc.is_tracing()
+
+
+def test_a_program_that_is_killed_leaves_it(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, time\n"
+        "def keep():\n"
+        "    return bytearray(b'.') * 40_000_000\n"
+        "kept = keep()\n"
+        "time.sleep(2.5)\n"
+        "os._exit(9)\n"
+    )
+    path = tmp_path / "run.diag"
+    command = [sys.executable, "-m", "dask_diag", "run", "--trace-memory", "-o", path, program]
+    subprocess.run(command, capture_output=True, cwd=tmp_path)
+    recording = load(path)
+    assert recording.state == "truncated"
+    assert by_function(recording)["keep"]["bytes"] == pytest.approx(40 * MB, rel=0.01)
+
+
+def test_wrong_arguments_are_reported(sampler):
+    with pytest.raises(DiagnosticError, match="by: expected 'function' or 'line'"):
+        peak_allocations(sampler.recording, by="file")
+
+
+PACKAGE = str(Path(dask_diag.__file__).parent / "capture" / "x.py")
+DASK = str(Path(dask.__file__).parent / "local.py")
+NUMPY = "/venv/lib/python3.11/site-packages/numpy/_core/numeric.py"
+STANDARD = str(Path(linecache.__file__))
+
+
+@pytest.mark.parametrize(
+    ("traceback", "line"),
+    [
+        ([("user.py", 3)], AllocatedLine("user.py", 3)),
+        ([(NUMPY, 1), ("user.py", 3), ("user.py", 9)], AllocatedLine("user.py", 3)),
+        ([(STANDARD, 1), (NUMPY, 2), (DASK, 7)], AllocatedLine(NUMPY, 2)),
+        ([(DASK, 7), (DASK, 8), ("user.py", 3)], AllocatedLine("user.py", 3)),
+        ([(DASK, 7), (PACKAGE, 8)], OWN_OF_DASK),
+        ([(PACKAGE, 8), ("user.py", 3)], OWN),
+        ([(STANDARD, 8)], AllocatedLine(STANDARD, 8)),
+    ],
+)
+def test_the_line_is_the_innermost_of_the_users_code(traceback, line):
+    assert LineSums().line_of(tuple(traceback)) == line
