@@ -26,7 +26,7 @@ __all__ = ["ProfilerGroup"]
 
 P = ParamSpec("P")
 _LONGEST_PAUSE = 0.5
-"""Seconds between looks at the memory, where it is traced."""
+"""Seconds between checks of the memory, where it is traced."""
 
 
 class ProfilerGroup:

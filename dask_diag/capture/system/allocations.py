@@ -59,7 +59,7 @@ class AllocationTracer:
     Parameters
     ----------
     interval : float
-        Seconds between looks at the memory, at most: there are 50 a second or more.
+        Seconds between checks of the memory; 0.02 if it is more.
     failed : callable
         Called with the error that ended it, if one did.
     """
@@ -83,8 +83,8 @@ class AllocationTracer:
             raise
 
     def stop(self) -> None:
-        """Look a last time, and stop tracing, if it was not traced before."""
-        # The last look does not wait.
+        """Check a last time, and stop tracing, if it was not traced before."""
+        # The last check does not wait.
         self._pause = 0.0
         self._thread.stop()
         _tracing.stop()
