@@ -252,6 +252,44 @@ def test_what_is_the_same_in_all_rows_takes_next_to_nothing():
     assert stored_bytes(**both) < 0.01
 
 
+def token(rng):
+    return rng.bytes(16).hex()
+
+
+def test_a_token_at_the_end_of_a_text_takes_the_bytes_that_it_spells():
+    keys = PrefixStrings.of(f"no_op-{token(RNG)}" for _ in range(ROWS))
+    assert stored_bytes(key=keys) < 16.1
+    assert_comes_back(Table({"key": keys}))
+
+
+TOKENS = {
+    "tokens": [token(RNG) for _ in range(20)],
+    "among others": [token(RNG) if row % 3 else str(row) for row in range(20)],
+    "capitals": [token(RNG).upper() for _ in range(20)],
+    "one letter is none of a token": [*(token(RNG) for _ in range(19)), "g" * 32],
+    "no letters": ["é" * 16, *(token(RNG) for _ in range(19))],
+    "longer": [token(RNG) + "0" for _ in range(20)],
+    "digits": ["0" * 31 + "1"] * 20,
+    "spaces": [" " * 32, "a b " * 8],
+}
+
+
+@pytest.mark.parametrize("tails", TOKENS.values(), ids=TOKENS)
+def test_texts_like_tokens_come_back(tails):
+    heads = Categorical(np.zeros(len(tails), int), ["x-"])
+    assert_comes_back(Table({"a": np.arange(len(tails)), "key": PrefixStrings(heads, tails)}))
+
+
+@pytest.mark.parametrize("size", [0, 1, 16, 48, "16", None, -1])
+def test_as_many_tokens_as_texts_of_their_length_or_it_is_damaged(size):
+    keys = PrefixStrings(Categorical([0, 0], ["x-"]), [token(RNG), token(RNG)])
+    spec, data = encoded(Table({"key": keys}))
+    assert spec["columns"]["key"]["tokens"] == 32
+    spec["columns"]["key"]["tokens"] = size
+    with pytest.raises((ValueError, TypeError)):
+        decode_table(spec, ByteReader(memoryview(data)))
+
+
 def test_noise_is_left_as_it_is(monkeypatch):
     sizes = []
     compress = zlib.compress
