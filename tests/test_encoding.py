@@ -231,6 +231,12 @@ def test_clock_readings_are_stored_as_nanoseconds_from_one_row_or_column_to_the_
     assert 3 < stored_bytes(cpu=start[1:] + 1.0 / 3 - (start[0] + 1.0 / 3)) < 6.5
 
 
+def test_whole_microseconds_are_stored_as_such():
+    sent = np.cumsum(RNG.integers(0, 255, ROWS)) + CLOCK // 1000
+    assert stored_bytes(sent=sent / 1e6) < 1.1
+    assert stored_bytes(sent=sent * 1000 / 1e9) < 1.1
+
+
 def test_a_difference_of_columns_takes_next_to_nothing_whatever_its_name():
     start, stop, cpu = START / 1e9, (START + DURATION) / 1e9, RNG.random(ROWS) * 1e-5
     columns = {"start": start, "stop": stop, "cpu": cpu}
