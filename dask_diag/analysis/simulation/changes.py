@@ -11,8 +11,9 @@ import numpy as np
 
 from dask_diag.analysis.metering import without_metered
 from dask_diag.analysis.simulation.calibration import QUICK
+from dask_diag.analysis.simulation.schedulers import COSTS
 from dask_diag.analysis.simulation.work import STEPS, Work
-from dask_diag.analysis.transfers import TRANSFERS
+from dask_diag.analysis.transfers import LARGE, TRANSFERS
 from dask_diag.analysis.waits import divided
 from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
@@ -170,8 +171,25 @@ def without(work: Work, recording: Recording, remove: Collection[str]) -> Work:
             columns: dict[str, Any] = {part: seconds}
             work = replace(work, **columns)
     if len(transfers) and set(TRANSFERS) <= set(remove):
-        # Without data nothing is longer on its way than what is quickest.
-        wake = np.minimum(work.wake, np.quantile(work.wake, QUICK))
-        deliver = np.minimum(work.deliver, np.quantile(work.deliver, QUICK))
-        work = replace(work, wake=wake, deliver=deliver)
+        work = _without_data(work, recording)
     return work
+
+
+def _without_data(work: Work, recording: Recording) -> Work:
+    """The work, in which nothing is longer on its way than what is quickest without data.
+
+    Where all tasks have large data that was not recorded: it is what processes take elsewhere.
+    """
+    transfers, costs = recording.transfers, COSTS["processes"]
+    of_inputs = transfers.side.where("worker") == transfers.activity.where(Activity.DESERIALIZE)
+    steps: dict[str, Any] = {}
+    for names, is_moved in ((("wake", "submit"), of_inputs), (("deliver", "notice"), ~of_inputs)):
+        largest = np.zeros(len(recording.tasks))
+        np.maximum.at(largest, transfers.task[is_moved], np.nan_to_num(transfers.bytes)[is_moved])
+        small = largest[work.rows] < LARGE
+        for name in names:
+            values, usual = np.broadcast_to(getattr(work, name), len(work)), getattr(costs, name)
+            quickest = float(np.quantile(values[small], QUICK)) if small.any() else usual
+            steps[name] = np.minimum(values, quickest)
+    steps["submit"] = float(steps["submit"].min())
+    return replace(work, **steps)
