@@ -15,7 +15,7 @@ from dask_diag.analysis.simulation.schedulers import COSTS
 from dask_diag.analysis.simulation.work import STEPS, Work
 from dask_diag.analysis.transfers import LARGE, TRANSFERS
 from dask_diag.analysis.waits import divided
-from dask_diag.columns import Categorical, FloatArray, IntArray
+from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording
 from dask_diag.schema import ACTIVITIES, Activity, Outcome
@@ -182,14 +182,17 @@ def _without_data(work: Work, recording: Recording) -> Work:
     """
     transfers, costs = recording.transfers, COSTS["processes"]
     of_inputs = transfers.side.where("worker") == transfers.activity.where(Activity.DESERIALIZE)
-    steps: dict[str, Any] = {}
-    for names, is_moved in ((("wake", "submit"), of_inputs), (("deliver", "notice"), ~of_inputs)):
+
+    def quickest(seconds: FloatArray, is_moved: BoolArray, usual: float) -> FloatArray:
         largest = np.zeros(len(recording.tasks))
         np.maximum.at(largest, transfers.task[is_moved], np.nan_to_num(transfers.bytes)[is_moved])
         small = largest[work.rows] < LARGE
-        for name in names:
-            values, usual = np.broadcast_to(getattr(work, name), len(work)), getattr(costs, name)
-            quickest = float(np.quantile(values[small], QUICK)) if small.any() else usual
-            steps[name] = np.minimum(values, quickest)
-    steps["submit"] = float(steps["submit"].min())
-    return replace(work, **steps)
+        return np.minimum(seconds, np.quantile(seconds[small], QUICK) if small.any() else usual)
+
+    return replace(
+        work,
+        wake=quickest(work.wake, of_inputs, costs.wake),
+        submit=float(quickest(np.full(len(work), work.submit), of_inputs, costs.submit).min()),
+        deliver=quickest(work.deliver, ~of_inputs, costs.deliver),
+        notice=quickest(work.notice, ~of_inputs, costs.notice),
+    )
