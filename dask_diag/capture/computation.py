@@ -26,7 +26,7 @@ from dask_diag.capture.system.usage import UsageSoFar
 from dask_diag.capture.tasks.dependencies import Dependencies
 from dask_diag.capture.tasks.failure import NO_FAILURE
 from dask_diag.capture.tasks.in_flight import InFlight, in_flight_of, outcome_of
-from dask_diag.capture.tasks.keys import function_of, keys_since
+from dask_diag.capture.tasks.keys import function_of
 from dask_diag.capture.tasks.planned import PlannedTasks
 from dask_diag.capture.tasks.remote_task import Measurement, RemoteWorker
 from dask_diag.capture.tasks.task_log import Metrics, Transfers, Waits
@@ -279,18 +279,6 @@ class Computation:
         threads = threads_of_tasks() if busy else {}
         tasks = (in_flight_of(wrapper, threads.get(id(wrapper), 0)) for wrapper in busy)
         return [task for task in tasks if task is not None]
-
-    def collected_and_in_flight(
-        self, keys: list[Hashable], row: int
-    ) -> tuple[list[Hashable], list[InFlight]]:
-        """Keys of the tasks that have a row, from one on; and those in flight: each task once.
-
-        `keys` is the list that was its own when the reader started to read.
-        """
-        count = len(keys)
-        in_flight = self.in_flight()
-        collected, recent = keys_since(keys, row, count)
-        return collected, [task for task in in_flight if task.key not in recent]
 
 
 def begin(dsk: Graph) -> Computation:
