@@ -53,7 +53,7 @@ def small(values: Array) -> Array:
 def structure_of(nodes: Table) -> dict[str, Array]:
     """Which nodes are functions of tasks, which were not sampled, and which are alike.
 
-    ``kind`` is the same number for all calls of one function, whoever called it.
+    ``kind`` is the same number for all calls of one function.
     """
     is_function = are_functions(nodes)
     columns = [nodes["name"].codes, nodes["file"].codes, nodes["first_line"], is_function]
