@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import sys
-import threading
-from collections.abc import Callable
 from functools import partial
-from math import isnan
 from time import perf_counter
 from typing import TYPE_CHECKING, TextIO
 
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.dask_internals import Graph
-from dask_diag.capture.system.own_threads import OwnThread
-from dask_diag.capture.tasks.task_row import ROW
 from dask_diag.profilers.bar_line import Bar, bar_line
 from dask_diag.profilers.cluster_bars import ClusterBars, ClusterProgress
+from dask_diag.profilers.cpu_share import CpuShare
 from dask_diag.profilers.on_clusters import OnClusters
 from dask_diag.profilers.progress_output import ProgressOutput
 from dask_diag.profilers.task_diagnostic import TaskDiagnostic
+from dask_diag.profilers.timer import Timer
+from dask_diag.profilers.users_bar import UsersBar
 from dask_diag.validation import number
 
 if TYPE_CHECKING:
@@ -26,60 +24,11 @@ if TYPE_CHECKING:
     from dask_diag.capture.cluster.log import ClusterLog
     from dask_diag.model.recording import Recording
 
-__all__ = ["CpuShare", "ProgressBar"]
+__all__ = ["ProgressBar"]
 
 _LINES_IN_A_FILE = 10
 _SECONDS_WITHOUT_LINES = 1.0
 _SHORTEST_UPDATE = 0.001
-
-
-class CpuShare:
-    """The share of the tasks' seconds that they spent on a processor, kept up to date."""
-
-    def __init__(self, computation: Computation) -> None:
-        self._compute = computation
-        self._position = 0
-        self._wall = self._cpu = 0.0
-
-    def read(self) -> float | None:
-        """A number from 0 to 1; None while no task has been done."""
-        numbers = memoryview(bytes(self._compute.rows[self._position :])).cast("d")
-        self._position += len(numbers) * numbers.itemsize
-        width = ROW.size // numbers.itemsize
-        spent = zip(numbers[1::width], numbers[2::width], numbers[3::width], strict=True)
-        for start, stop, cpu in spent:
-            if not isnan(cpu):
-                self._wall += stop - start
-                self._cpu += cpu
-        return self._cpu / self._wall if self._wall > 0 else None
-
-
-class _Timer:
-    """Calls `work` every `dt` seconds on a thread of its own, until it is stopped.
-
-    Thread and event belong together: to stop a timer stops that one, and none that was started
-    meanwhile.
-    """
-
-    def __init__(self, dt: float, work: Callable[[], object]) -> None:
-        self._dt = dt
-        self._work = work
-        self._stopping = threading.Event()
-        self._thread = OwnThread("progress", self._run)
-        self._thread.start()
-
-    def is_alive(self) -> bool:
-        """Whether its thread runs."""
-        return self._thread.is_alive()
-
-    def stop(self) -> None:
-        """End the thread; not to be called with a lock that `work` takes."""
-        self._stopping.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stopping.wait(self._dt):
-            self._work()
 
 
 class _Shown:
@@ -128,6 +77,8 @@ class ProgressBar(OnClusters, TaskDiagnostic):
         Where to write; by default whatever ``sys.stdout`` is when a line is drawn.
     label : str, optional
         Shown before the bar.
+    bar : tqdm or rich.progress.Progress, optional
+        A bar of yours to show it in; `width` and `out` are then not used.
 
     Attributes
     ----------
@@ -149,6 +100,18 @@ class ProgressBar(OnClusters, TaskDiagnostic):
     On a client of distributed the bar is drawn by the client's own event loop, about twice a second
     and when a computation ends: no thread is started. A computation lasts from when the client
     submits tasks while it has none until all are done: a burst of ``submit`` has one bar.
+
+    A bar of tqdm or rich starts again with each computation; those that overlap are added up in it.
+    It has the CPU share as tqdm's postfix or as field ``cpu`` of rich's task. Where a computation
+    fails it stays as it is, and says so. To start a ``Progress`` and to close either is left to
+    you.
+
+    Examples
+    --------
+    >>> from dask_diag import ProgressBar
+    >>> from tqdm.auto import tqdm                      # doctest: +SKIP
+    >>> with tqdm(unit="task") as bar, ProgressBar(bar=bar):    # doctest: +SKIP
+    ...     array.compute()
     """
 
     def __init__(
@@ -158,19 +121,23 @@ class ProgressBar(OnClusters, TaskDiagnostic):
         dt: float = 0.1,
         out: TextIO | None = None,
         label: str = "",
+        *,
+        bar: object = None,
     ) -> None:
         super().__init__()
         self._minimum = number("minimum", minimum, "seconds", above=0, or_equal=True)
         self._width = int(number("width", width, "characters", above=1, or_equal=True))
         least = number("dt", dt, "seconds between updates", above=0, or_equal=True)
         self._dt = max(least, _SHORTEST_UPDATE)
-        self._output = ProgressOutput(out, partial(self._fault, "to write the bar"))
+        fault = partial(self._fault, "to write the bar")
+        self._output = ProgressOutput(out, fault)
         self._label = " ".join(str(label or "").split())
+        self._users_bar = None if bar is None else UsersBar(bar, self._label, fault)
         self._bars: dict[int, _Running] = {}
         self._count = 0
         self._cluster_bars = ClusterBars()
         self._shown: dict[int, _Shown] = {}
-        self._timer: _Timer | None = None
+        self._timer: Timer | None = None
         self.last_duration: float = 0
 
     @property
@@ -198,7 +165,7 @@ class ProgressBar(OnClusters, TaskDiagnostic):
             self._count += 1
             self._bars[computation.number] = _Running(computation, self._name_of_next())
             if len(self._bars) == 1:
-                self._timer = _Timer(self._dt, self._redraw)
+                self._timer = Timer(self._dt, self._redraw)
 
     def _name_of_next(self) -> str:
         """Which compute it is, where there may be several."""
@@ -221,6 +188,9 @@ class ProgressBar(OnClusters, TaskDiagnostic):
                 done, total = bar.computation.tasks_done()
                 done, total = (done, total) if failed else (total or 1, total or 1)
                 state = Bar(done, total, self.last_duration, bar.share.read())
+                if self._users_bar is not None:
+                    self._users_bar.show(computation.number, state, "failed" if failed else "")
+                    return
                 line = self._line(bar.name, state, has_ended=True)
                 self._output.write(line + (" failed" if failed else ""), final=True)
 
@@ -233,6 +203,11 @@ class ProgressBar(OnClusters, TaskDiagnostic):
         if not bars:
             return
         bar, now = bars[0], perf_counter()
+        if self._users_bar is not None:
+            for bar in bars:
+                if now - bar.computation.start > self._minimum:
+                    self._users_bar.show(bar.computation.number, bar.state(now))
+            return
         if self._output.is_in_place():
             if now - bar.computation.start > self._minimum:
                 more = f" +{len(bars) - 1} more" if len(bars) > 1 else ""
@@ -262,6 +237,9 @@ class ProgressBar(OnClusters, TaskDiagnostic):
     def _received(self, log: ClusterLog) -> None:
         # Who waits for this event loop may hold the lock of this profiler: it is not taken here.
         progress = self._cluster_bars.update(log, self._count)
+        if self._users_bar is not None:
+            self._show_in_users_bar(self._users_bar, log.scheduler, progress)
+            return
         running = [each for each in progress if each.ending is None]
         for each in progress:
             if each.ending is not None:
@@ -279,6 +257,15 @@ class ProgressBar(OnClusters, TaskDiagnostic):
             shown = self._shown.setdefault(each.number, _Shown(perf_counter() - each.bar.elapsed))
             if self._is_due(shown, each.bar):
                 self._output.write(self._cluster_line(each), final=True)
+
+    def _show_in_users_bar(
+        self, users_bar: UsersBar, cluster: str, progress: list[ClusterProgress]
+    ) -> None:
+        for each in progress:
+            if each.ending is not None:
+                self.last_duration = each.bar.elapsed
+            if each.bar.elapsed >= self._minimum:
+                users_bar.show((cluster, each.number), each.bar, each.ending)
 
     def _cluster_line(self, progress: ClusterProgress) -> str:
         is_one = progress.number == 1 and not self._registered

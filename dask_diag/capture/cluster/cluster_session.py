@@ -118,11 +118,15 @@ class ClusterSession:
             pause, wait = _SECONDS_BETWEEN_NEWS, _SECONDS_TO_WAIT_FOR_NEWS
         while self._finishing is None:
             await asyncio.sleep(pause)
+            if self._finishing is not None:
+                # The scheduler may have no plugin any more; leaving brings what is new.
+                return
             try:
                 await self.pull(wait)
             except Exception as error:
-                # The next one brings what this one did not.
-                self._fault("to pull from a cluster", error)
+                # The next one brings what this one did not, or leaving does.
+                if self._finishing is None:
+                    self._fault("to pull from a cluster", error)
 
     async def pull(self, wait: float = 0.0) -> None:
         """Get what is new; wait so many seconds for the end of a computation."""

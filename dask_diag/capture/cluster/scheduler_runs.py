@@ -18,7 +18,6 @@ from dask_diag.capture.cluster.formats import (
 )
 from dask_diag.capture.cluster.scheduler_records import (
     ACTIVE,
-    BYTES_PER_KEY,
     CANCELLED,
     FAILED,
     NAN,
@@ -154,23 +153,11 @@ class RunCollector(ResultCollector):
             worker != task.worker,
             measured,
         )
+        # Most have nothing but their numbers.
+        has_details = error or metrics or waits or stacks or task.span != computation.span
+        details = (error, metrics, task.span, waits, stacks) if has_details else None
         for session in computation.recorders:
-            wants = session.wants
-            sampled: Sampled = (
-                waits if waits and wants.get("waits") else (),
-                stacks if stacks and wants.get("stacks") else b"",
-            )
-            size = len(packed) + BYTES_PER_KEY + 8 * len(depends_on) + len(sampled[1])
-            if not session.has_room(size):
-                session.dropped += 1
-                continue
-            session.ids.append(self.row)
-            session.rows += packed
-            session.keys.append(key)
-            if depends_on:
-                session.depends_on.extend(depends_on)
-            if error or metrics or task.span != computation.span or any(sampled):
-                session.details[self.row] = (error, metrics, task.span, *sampled)
+            session.add_run(self.row, key, packed, depends_on, details)
 
     def _record_for_others(self, row: bytes, end: End) -> None:
         """A task of a client that no one records: when its worker was busy, and nothing else."""
