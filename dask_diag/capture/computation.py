@@ -22,7 +22,7 @@ from dask_diag.capture.running import running, start_running
 from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.span import current_span
 from dask_diag.capture.system.thread_usage import ThreadUsage
-from dask_diag.capture.system.usage import Usage
+from dask_diag.capture.system.usage import UsageSoFar
 from dask_diag.capture.tasks.dependencies import Dependencies
 from dask_diag.capture.tasks.failure import NO_FAILURE
 from dask_diag.capture.tasks.in_flight import InFlight, in_flight_of, outcome_of
@@ -67,7 +67,7 @@ class Computation:
         ``time.perf_counter()``. What has not happened yet is None.
     planned : PlannedTasks or None
         The tasks that it was to run, from when the graph was in order to its end.
-    usage_before : Usage
+    usage_before : UsageSoFar
         What this process had used when the computation started.
     hooks : dict
         CPU seconds that hooks of profilers take for each task, by what they are for.
@@ -145,7 +145,7 @@ class Computation:
         self.pid = os.getpid()
         self.thread = get_ident()
         self.workers = int(scheduler_locals().get("num_workers") or 0)
-        self.usage_before = Usage.now()
+        self.usage_before = UsageSoFar.now()
         self.threads = ThreadUsage()
         self.hooks: dict[str, float] = {}
         self.done_at_end = (0, 0)
