@@ -9,9 +9,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from dask_diag.capture.system.own_threads import OwnThread
-from dask_diag.profilers.cache import ResultMetric
 from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
 from dask_diag.profilers.group import ProfilerGroup
+from dask_diag.profilers.result_metric import ResultMetric
 
 if TYPE_CHECKING:
     from typing_extensions import Self
