@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isnan
 from typing import TypedDict
 
 import numpy as np
@@ -145,8 +146,11 @@ def _thinned(values: FloatArray, most: int, name: str) -> list[float | None]:
         values = np.fmax.reduceat(values, np.arange(0, len(values), each))
     # Digits that no pixel shows.
     digits = {"time": 3, "memory": -3}.get(name, 1)
+    rounded: list[float] = np.round(values, digits).tolist()
+    if not np.isnan(values).any():
+        return [*rounded]
     # JSON has no word for what is not known but null.
-    return [None if np.isnan(value) else float(value) for value in np.round(values, digits)]
+    return [None if isnan(value) else value for value in rounded]
 
 
 def _memory(model: LiveModel) -> str:

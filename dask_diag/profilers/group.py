@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, ParamSpec
 
 from dask_diag.capture.result_sizes import ResultSizes
 from dask_diag.profilers.base import Diagnostic
-from dask_diag.profilers.cache import CacheProfiler, ResultMetric
+from dask_diag.profilers.cache import CacheProfiler
 from dask_diag.profilers.profiler import Profiler
 from dask_diag.profilers.resources import ResourceProfiler
+from dask_diag.profilers.result_metric import ResultMetric
 from dask_diag.profilers.sampling import SamplingProfiler
 
 if TYPE_CHECKING:

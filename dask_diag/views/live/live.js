@@ -8,6 +8,8 @@ import {show_answer, show_lost} from "./tables.js"
 const SHORTEST_PERIOD = 800         // milliseconds: the recording is written as often
 const SHARE_OF_TIME = 50            // of which the page works one part at most
 const SHARE_OF_SERVER = 200         // and its server, of the CPU time of a core
+const LONGEST_PERIOD = 2400         // of a picture that hardly changes, milliseconds
+const PIXELS = 2                    // of time, after which a picture of long time has changed
 const WAIT_FOR_BOKEH = 20
 const WAIT_FOR_MORE_ZOOM = 60
 const MOST_FAILURES = 3
@@ -82,7 +84,8 @@ class Live {
             show_answer(answer)
             const took = performance.now() - began
             const servers = SHARE_OF_SERVER * 1000 * answer.took
-            this.wait_for_next(Math.max(SHORTEST_PERIOD, SHARE_OF_TIME * took, servers))
+            const picture = Math.min(LONGEST_PERIOD, 1000 * PIXELS * this.figures.pixel())
+            this.wait_for_next(Math.max(SHORTEST_PERIOD, SHARE_OF_TIME * took, servers, picture))
         } catch (error) {
             if (this.request === request) this.fail(error)
         }
