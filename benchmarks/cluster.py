@@ -31,7 +31,7 @@ from dask_diag.storage.encoding import encode_table
 TASKS = 5_000
 PAIRS = 10
 MILLION = 1_000_000
-AT_ONCE = 50_000
+AT_ONCE = 10_000
 """Tasks of a million that the client submits before it waits for them."""
 
 ROWS_OF_A_CHUNK = 1_000
