@@ -17,7 +17,7 @@ from dask._task_spec import Task
 from distributed import Client, LocalCluster
 from distributed.metrics import context_meter
 
-from dask_diag import Profiler
+from dask_diag import Profiler, load, record
 from dask_diag.capture.cluster import worker_side
 from dask_diag.capture.running import start_listening, stop_listening
 from dask_diag.capture.tasks import metering
@@ -153,3 +153,27 @@ def test_what_coroutines_give_to_distributeds_meter_is_theirs():
     assert metrics.activity.tolist() == ["events"] * 5
     assert metrics.value.tolist() == [2.0] * 5
     assert not metering.idle_loops
+
+
+@pytest.mark.leaves_files
+def test_record_has_one_session_on_a_cluster_and_every_table(tmp_path):
+    def doubled(number):
+        return 2 * number
+
+    with (
+        LocalCluster(1, processes=False, dashboard_address=None, protocol="inproc") as cluster,
+        Client(cluster) as client,
+    ):
+        with record(tmp_path / "run.diag", interval=0.05):
+            (session,) = cluster.scheduler.plugins["dask_diag"].sessions.values()
+            assert session.wants.keys() >= {"tasks", "waits", "results", "processes", "stacks"}
+            assert client.gather(client.map(doubled, range(10))) == list(range(0, 20, 2))
+        assert "dask_diag" not in cluster.scheduler.plugins
+    recording = load(tmp_path / "run.diag")
+    assert recording.notices == ()
+    assert len(recording.tasks) == len(recording.cached_results) == 10
+    assert len(set(recording.tasks.key.tolist())) == 10
+    assert len(recording.workers) == 1
+    assert len(recording.computations) == 1
+    assert len(recording.processes) >= 2
+    assert recording.stop >= recording.tasks.stop.max()

@@ -24,7 +24,15 @@ pytest.importorskip("distributed")
 from distributed import Client, LocalCluster
 from distributed.diagnostics.plugin import WorkerPlugin
 
-from dask_diag import CacheProfiler, Profiler, ProgressBar, ResourceProfiler, SamplingProfiler, load
+from dask_diag import (
+    CacheProfiler,
+    MemorySampler,
+    Profiler,
+    ProgressBar,
+    ResourceProfiler,
+    SamplingProfiler,
+    load,
+)
 from dask_diag.builders.clocks import to_other_clock
 from dask_diag.capture.cluster import (
     cluster_session,
@@ -347,8 +355,13 @@ def test_a_hook_that_raises_changes_no_result_and_is_reported(owner, name, monke
     assert len(recording.tasks) >= 1
 
 
+def sample_memory():
+    return MemorySampler().sample(interval=0.1)
+
+
 @pytest.mark.parametrize(
-    "profiler", [Profiler, CacheProfiler, ProgressBar, ResourceProfiler, SamplingProfiler]
+    "profiler",
+    [Profiler, CacheProfiler, ProgressBar, ResourceProfiler, SamplingProfiler, sample_memory],
 )
 def test_nothing_is_left_after_the_block(profiler):
     before = dask.config.get("distributed.client.preload")

@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("distributed")
 
 from dask_diag.builders.cluster import with_clusters
+from dask_diag.builders.cluster_tasks import RUN
 from dask_diag.capture.cluster import scheduler_records
 from dask_diag.capture.cluster.formats import WORKER_ROW
 from dask_diag.capture.cluster.log import ClusterLog
@@ -121,6 +122,22 @@ def test_every_task_has_its_row_and_nothing_of_it_stays(count):
     assert tasks.key[0] == "no_op-0"
     assert tasks.key[count - 1] == f"no_op-{count - 1}"
     assert driver.log.notices() == []
+
+
+def test_times_of_the_scheduler_are_whole_microseconds_and_no_earlier_or_later_than_they_were():
+    driver = Driver()
+    driver.run(0, 1_000)
+    driver.pull()
+    (batch,) = driver.log.batches
+    exact, tasks = np.frombuffer(batch.rows, RUN), driver.recording().tasks
+    for times, was, direction in (
+        (tasks.submitted, exact["submitted"], -1),
+        (tasks.collected, exact["collected"], 1),
+    ):
+        assert (np.rint(times * 1e6) / 1e6 == times).all()
+        moved = direction * (times - was)
+        assert (moved > -1e-11).all()
+        assert (moved < 1e-6 + 1e-11).all()
 
 
 @pytest.mark.once

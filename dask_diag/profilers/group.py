@@ -59,6 +59,7 @@ class ProfilerGroup:
         self.cache = CacheProfiler(ResultSizes() if metric is None else metric, metric_name, unit)
         self.resources = ResourceProfiler(interval)
         self.stacks = SamplingProfiler()
+        self.tasks.share_clusters([self.cache, self.resources, self.stacks])
         self.profilers: tuple[Diagnostic, ...] = (
             self.tasks,
             self.cache,
@@ -80,6 +81,8 @@ class ProfilerGroup:
         return self
 
     def __exit__(self, *args: object) -> None:
+        # While all are active, so that each has the last of what it wants.
+        self._guarded(self.tasks.leave_clusters)
         for profiler in reversed(self._entered):
             self._guarded(profiler.__exit__, *args)
 

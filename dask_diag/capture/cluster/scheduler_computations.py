@@ -106,6 +106,8 @@ class ComputationCollector(WorkerCollector):
         wanted = [session.wants for session in self.sessions.values()]
         self.shows_progress = any(each.get("progress") for each in wanted)
         self.records_results = any(each.get("results") for each in wanted)
+        # Tasks that one program records are those of another client to the next one.
+        self.is_shared = len({each.get("program") for each in wanted if each.get("tasks")}) > 1
         for computation in self.open.values():
             computation.set_sessions(self._sessions_of(computation.client))
             for session in computation.sessions if computation.active else ():

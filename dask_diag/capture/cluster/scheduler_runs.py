@@ -134,8 +134,9 @@ class RunCollector(ResultCollector):
         if outcome == OK:
             task.row = self.row
         computation = task.computation
+        if self.is_shared or not computation.recorders:
+            self._record_for_others(row, end, computation.recorders)
         if not computation.recorders:
-            self._record_for_others(row, end)
             return
         depends_on = self._rows_of_dependencies(key)
         # Spelled out, as all arguments of this are: to unpack tuples of them takes longer.
@@ -159,12 +160,14 @@ class RunCollector(ResultCollector):
         for session in computation.recorders:
             session.add_run(self.row, key, packed, depends_on, details)
 
-    def _record_for_others(self, row: bytes, end: End) -> None:
-        """A task of a client that no one records: when its worker was busy, and nothing else."""
+    def _record_for_others(self, row: bytes, end: End, recorders: Sequence[Session]) -> None:
+        """A task that a program does not record: when its worker was busy, and nothing else."""
         start, stop, _, seceded, *_ = WORKER_ROW.unpack(row)
         stop = stop if isnan(seceded) else seceded
+        programs = {session.wants.get("program") for session in recorders}
         for session in self.sessions.values():
-            if not session.wants.get("tasks") or isnan(start):
+            is_known = session.wants.get("program") in programs
+            if is_known or not session.wants.get("tasks") or isnan(start + stop):
                 continue
             if session.has_room(3 * 8):
                 session.others.extend((self.numbers.get(end.worker, -1), start, stop))
