@@ -200,18 +200,18 @@ async def remove_plugin(scheduler, name):
 
 
 def test_workers_with_little_memory_spill_and_pause():
-    """Of 200 MB: results beyond 40 go to disk; a process of more than 180 MB starts no task."""
+    """Of 1 GB: results beyond 50 MB go to disk; a process of more than 700 MB starts no task."""
     memory = "distributed.worker.memory."
     settings = {
         **{memory + name: False for name in ("spill", "terminate", "spill-compression")},
-        memory + "target": 0.2,
-        memory + "pause": 0.9,
+        memory + "target": 0.05,
+        memory + "pause": 0.7,
         memory + "monitor-interval": "20ms",
     }
     with (
         dask.config.set(settings),
         LocalCluster(
-            n_workers=1, threads_per_worker=1, dashboard_address=None, memory_limit="200MB"
+            n_workers=1, threads_per_worker=1, dashboard_address=None, memory_limit="1GB"
         ) as local,
         Client(local) as client,
     ):
@@ -221,9 +221,9 @@ def test_workers_with_little_memory_spill_and_pause():
             wait(results)
         del results
         with Profiler() as paused:
-            held = client.submit(hold, 250_000_000)
+            held = client.submit(hold, 700_000_000)
             client.gather(client.map(sleeps, [0.05 + n / 1e6 for n in range(4)]))
-            assert held.result() == 250_000_000
+            assert held.result() == 700_000_000
     finding = codes(spilled.recording)["spilling"]
     assert finding.where.workers == ("worker-0",)
     events = spilled.recording.worker_events
