@@ -15,7 +15,7 @@ def total(numbers: list[int]) -> int:
 
 
 def main() -> None:
-    with Client(n_workers=2, threads_per_worker=1, dashboard_address=":0") as client:
+    with Client(n_workers=2, threads_per_worker=1, dashboard_address=None) as client:
         parts = client.map(load, range(16))
         squares = client.submit(sum, client.map(total, parts))
         print(f"sum of squares: {squares.result():,}")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import time
 from contextlib import contextmanager
 
@@ -27,6 +30,33 @@ def cluster(workers=2, threads=1, **kwargs):
         Client(local) as client,
     ):
         yield client
+
+
+@contextmanager
+def cluster_of_others(workers=2):
+    """A client of a cluster whose processes are not started by this one."""
+    code = (
+        "import sys\n"
+        "from distributed import LocalCluster\n"
+        "if __name__ == '__main__':\n"
+        f"    local = LocalCluster(n_workers={workers}, threads_per_worker=1, dashboard_address=None)\n"
+        "    print(local.scheduler_address, flush=True)\n"
+        "    sys.stdin.read()\n"
+        "    local.close()\n"
+    )
+    # Its parent is gone by then: a process that runs on its own.
+    with subprocess.Popen(
+        [sys.executable, "-c", f"import os, sys\nif os.fork(): os._exit(0)\nexec({code!r})"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(__file__))},
+    ) as process:
+        address = process.stdout.readline().strip()
+        with Client(address) as client:
+            client.wait_for_workers(workers)
+            yield client
+        process.stdin.close()
 
 
 def spin(seconds):

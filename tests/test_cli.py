@@ -18,6 +18,7 @@ from dask_diag.analysis.findings import Finding
 from dask_diag.cli import main
 from dask_diag.cli.report import in_short
 from dask_diag.storage import save
+from tests.recordings import on_an_idle_machine
 from tests.test_cli_run import python
 from tests.test_compare import around, recording
 
@@ -33,8 +34,9 @@ def recordings(tmp_path_factory):
     dask.delayed(sum)([1, 2]).compute(scheduler="sync")
     with dask_diag.Profiler() as prof, dask_diag.SamplingProfiler() as sprof:
         dask.delayed(sum)([1, 2]).compute(scheduler="sync")
-    save(prof.recording, folder / "run.diag")
-    save(dask_diag.Recording.combine([prof.recording, sprof.recording]), folder / "sampled.diag")
+    save(on_an_idle_machine(prof.recording), folder / "run.diag")
+    both = dask_diag.Recording.combine([prof.recording, sprof.recording])
+    save(on_an_idle_machine(both), folder / "sampled.diag")
     save(recording(load=around(1.0, 0.1, 50, 1), add=[1.0] * 9), folder / "before.diag")
     save(recording(load=around(1.5, 0.1, 50, 2), add=[1.0] * 9), folder / "after.diag")
     return folder

@@ -461,13 +461,13 @@ def test_ctrl_c_ends_the_wait_for_threads_as_it_does_without_us(ends, status):
 
 
 SLEEPS = """
-import dask, time
+import dask, itertools, time
 
-started = []
+# One step of the interpreter: a length may be that of two threads at once, and never 20.
+started = itertools.count(1)
 
 def nap(value):
-    started.append(value)
-    if len(started) == 20:
+    if next(started) == 20:
         print("naps", flush=True)
     time.sleep(0.05)
 

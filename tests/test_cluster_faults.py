@@ -24,7 +24,15 @@ pytest.importorskip("distributed")
 from distributed import Client, LocalCluster
 from distributed.diagnostics.plugin import WorkerPlugin
 
-from dask_diag import CacheProfiler, Profiler, ProgressBar, ResourceProfiler, SamplingProfiler, load
+from dask_diag import (
+    CacheProfiler,
+    MemorySampler,
+    Profiler,
+    ProgressBar,
+    ResourceProfiler,
+    SamplingProfiler,
+    load,
+)
 from dask_diag.builders.clocks import to_other_clock
 from dask_diag.capture.cluster import (
     cluster_session,
@@ -347,8 +355,13 @@ def test_a_hook_that_raises_changes_no_result_and_is_reported(owner, name, monke
     assert len(recording.tasks) >= 1
 
 
+def sample_memory():
+    return MemorySampler().sample(interval=0.1)
+
+
 @pytest.mark.parametrize(
-    "profiler", [Profiler, CacheProfiler, ProgressBar, ResourceProfiler, SamplingProfiler]
+    "profiler",
+    [Profiler, CacheProfiler, ProgressBar, ResourceProfiler, SamplingProfiler, sample_memory],
 )
 def test_nothing_is_left_after_the_block(profiler):
     before = dask.config.get("distributed.client.preload")
@@ -455,26 +468,25 @@ def test_a_spin_in_a_process_of_its_own():
     assert_adds_up(prof.recording)
 
 
-@pytest.mark.once
 @pytest.mark.leaves_files
 def test_dask_diag_run_records_the_cluster_that_a_script_starts():
+    """On each supported version: where distributed cannot close its dashboard, it has none."""
     root = os.path.dirname(os.path.dirname(__file__))
     script = os.path.join(root, "examples", "cluster.py")
     command = [sys.executable, "-m", "dask_diag", "run", "--quiet", "-o", "run.diag", script]
-    plain = [sys.executable, script]
-    outputs = [
-        subprocess.run(
-            line,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=60,
-            env={**os.environ, "PYTHONPATH": root},
+    environ = {**os.environ, "PYTHONPATH": root}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environ}
+    with (
+        subprocess.Popen([sys.executable, script], **pipes) as plain,
+        subprocess.Popen(command, **pipes) as recorded,
+    ):
+        (expected, plain_errors), (output, errors) = (
+            process.communicate(timeout=120) for process in (plain, recorded)
         )
-        for line in (plain, command)
-    ]
-    assert outputs[0].stdout == outputs[1].stdout
-    assert "preload" not in outputs[1].stderr
+    assert plain.returncode == 0, plain_errors
+    assert recorded.returncode == 0, errors
+    assert output == expected
+    assert "preload" not in errors
     recording = load("run.diag")
     assert recording.state == "complete"
     assert recording.tasks.outcome.tolist() == ["ok"] * 33

@@ -202,6 +202,25 @@ def test_what_happens_while_nothing_is_computed_costs_nothing(columns):
     assert "spilling" not in found(events("disk-read", 28.0, **columns))
 
 
+def uneven_end(submitted):
+    """Two workers run four tasks each, then one a longer one; the other waits for its last."""
+    tasks = [(f"{name}/0", n, n, n + 1, n + 1) for name in "ab" for n in range(4)]
+    last = [("a/0", 4, 4, 6.5, 6.5), ("b/0", submitted, 6.5, 6.6, 6.6)]
+    workers = [("a", 1, 0.0, NAN), ("b", 1, 0.0, NAN)]
+    return addressed(recording([*tasks, *last], workers, stop=6.6))
+
+
+@pytest.mark.parametrize(("submitted", "is_found"), [(4.0, False), (6.5, True)])
+def test_a_worker_whose_next_task_is_on_the_way_is_none_of_imbalance(submitted, is_found):
+    made = uneven_end(submitted)
+    idle = seconds_by_activity(made)["idle"]
+    assert idle == pytest.approx(submitted - 4.0 + 0.1)
+    finding = found(made).get("imbalance")
+    assert bool(finding) == is_found
+    if finding:
+        assert finding.seconds_lost == pytest.approx(idle / 2)
+
+
 def busy_scheduler(cpu, free, tasks=60):
     """One thread, that is free in that share of the time while the next task is on its way."""
     each = 10.0 / tasks

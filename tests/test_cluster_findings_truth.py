@@ -6,12 +6,13 @@ import os
 import signal
 import time
 
+import dask
 import numpy as np
 import pytest
 
 pytest.importorskip("distributed")
 
-from distributed import Client, LocalCluster, wait
+from distributed import Client, LocalCluster, SchedulerPlugin, wait
 
 from dask_diag import Profiler, findings
 
@@ -149,6 +150,103 @@ def test_tasks_that_are_bound_to_one_worker_leave_the_other_idle(retried):
 def test_tasks_that_run_anywhere_do_not():
     found, _ = slept(bound=False)
     assert "unbalanced-workers" not in found
+
+
+class SlowScheduler(SchedulerPlugin):
+    """Takes so much CPU of the scheduler's thread for each task that is done."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+        self.took = self.number = 0
+
+    def transition(self, key, start, finish, **kwargs):
+        if finish == "memory":
+            began = time.perf_counter()
+            spin(self.seconds)
+            self.took += time.perf_counter() - began
+            self.number += 1
+
+
+def test_a_scheduler_that_computes_binds_its_workers(processes, retried):
+    scheduler = processes.cluster.scheduler
+    processes.submit(sleeps, 0.0).result()
+
+    def measure():
+        slow = SlowScheduler(0.02)
+        scheduler.add_plugin(slow, name="slow")
+        try:
+            with Profiler() as prof:
+                seconds = [0.001 + n / 1e6 for n in range(60)]
+                processes.gather(processes.map(sleeps, seconds, pure=False))
+        finally:
+            processes.sync(remove_plugin, scheduler, "slow")
+        (computation,) = prof.recording.computations.to_dicts()
+        planted = slow.number * slow.seconds
+        assert computation["scheduler_cpu"] == pytest.approx(planted, abs=0.4, rel=0.1)
+        assert computation["scheduler_cpu"] >= planted
+        wall = computation["stop"] - computation["start"]
+        # Where other programs take its CPU, the scheduler is not what computes.
+        is_bound = computation["scheduler_cpu"] >= 0.75 * wall
+        assert ("scheduler-bound" in codes(prof.recording)) == is_bound
+        if slow.took < 1.2 * planted:
+            finding = codes(prof.recording)["scheduler-bound"]
+            assert 0.5 * planted < finding.seconds_lost < wall
+
+    retried(measure)
+
+
+async def remove_plugin(scheduler, name):
+    scheduler.remove_plugin(name=name)
+
+
+def test_workers_with_little_memory_spill_and_pause():
+    """Of 1 GB: results beyond 50 MB go to disk; a process of more than 700 MB starts no task."""
+    memory = "distributed.worker.memory."
+    settings = {
+        **{memory + name: False for name in ("spill", "terminate", "spill-compression")},
+        memory + "target": 0.05,
+        memory + "pause": 0.7,
+        memory + "monitor-interval": "20ms",
+    }
+    with (
+        dask.config.set(settings),
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, dashboard_address=None, memory_limit="1GB"
+        ) as local,
+        Client(local) as client,
+    ):
+        client.submit(sleeps, 0.0).result()
+        with Profiler() as spilled:
+            results = client.map(made_at_random, range(10), [20_000_000] * 10)
+            wait(results)
+        del results
+        with Profiler() as paused:
+            held = client.submit(hold, 700_000_000)
+            client.gather(client.map(sleeps, [0.05 + n / 1e6 for n in range(4)]))
+            assert held.result() == 700_000_000
+    finding = codes(spilled.recording)["spilling"]
+    assert finding.where.workers == ("worker-0",)
+    events = spilled.recording.worker_events
+    written = events.bytes[events.event.where("disk-write")].sum()
+    # Two of ten fit.
+    assert written == pytest.approx(160_000_000, abs=21_000_000)
+    assert "memory-pressure" not in codes(spilled.recording)
+    finding = codes(paused.recording)["memory-pressure"]
+    assert finding.where.workers == ("worker-0",)
+    assert_adds_up(spilled.recording)
+    assert_adds_up(paused.recording)
+
+
+def made_at_random(n, size):
+    return os.urandom(size)
+
+
+def hold(size):
+    """Have so many bytes until it returns."""
+    data = bytearray(size)
+    data[::4096] = b"x" * len(data[::4096])
+    time.sleep(0.5)
+    return len(data)
 
 
 def test_advice_on_clusters_names_no_settings_of_local_schedulers():

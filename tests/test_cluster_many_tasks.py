@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("distributed")
 
 from dask_diag.builders.cluster import with_clusters
+from dask_diag.builders.cluster_tasks import RUN
 from dask_diag.capture.cluster import scheduler_records
 from dask_diag.capture.cluster.formats import WORKER_ROW
 from dask_diag.capture.cluster.log import ClusterLog
@@ -24,19 +25,22 @@ from dask_diag.capture.cluster.scheduler_plugin import DaskDiagSchedulerPlugin
 from .recordings import NOTHING
 
 NAN = float("nan")
-ADDRESS = "tcp://there"
 THREAD = 123_456_789
 
 
 class Driver:
     """Calls a plugin as a scheduler does for tasks that do nothing, and pulls for a client."""
 
-    def __init__(self):
-        self.workers = {ADDRESS: SimpleNamespace(name="0", host="h", nthreads=2, address=ADDRESS)}
+    def __init__(self, workers=1):
+        self.addresses = [f"tcp://{number}" for number in range(workers)]
+        self.workers = {
+            address: SimpleNamespace(name=address, host="h", nthreads=2, address=address)
+            for address in self.addresses
+        }
         self.scheduler = SimpleNamespace(
             id="Scheduler-1",
             address="tcp://here",
-            total_nthreads=2,
+            total_nthreads=2 * workers,
             tasks={},
             workers=self.workers,
             handlers={},
@@ -52,10 +56,11 @@ class Driver:
         """Submit tasks, have them done one after the other, and forget them."""
         plugin, tasks = self.plugin, self.scheduler.tasks
         keys = [f"no_op-{number}" for number in range(first, first + count)]
-        for key in keys:
+        of_keys = [self.addresses[n % len(self.addresses)] for n in range(first, first + count)]
+        for key, address in zip(keys, of_keys, strict=True):
             tasks[key] = SimpleNamespace(
                 key=key,
-                processing_on=self.workers[ADDRESS],
+                processing_on=self.workers[address],
                 metadata=None,
                 run_id=7,
                 dependencies=(),
@@ -72,7 +77,7 @@ class Driver:
                 "processing",
                 "memory",
                 stimulus_id=key,
-                worker=ADDRESS,
+                worker=of_keys[number - first],
                 nbytes=number,
                 startstops=(),
             )
@@ -121,6 +126,22 @@ def test_every_task_has_its_row_and_nothing_of_it_stays(count):
     assert tasks.key[0] == "no_op-0"
     assert tasks.key[count - 1] == f"no_op-{count - 1}"
     assert driver.log.notices() == []
+
+
+def test_times_of_the_scheduler_are_whole_microseconds_and_no_earlier_or_later_than_they_were():
+    driver = Driver()
+    driver.run(0, 1_000)
+    driver.pull()
+    (batch,) = driver.log.batches
+    exact, tasks = np.frombuffer(batch.rows, RUN), driver.recording().tasks
+    for times, was, direction in (
+        (tasks.submitted, exact["submitted"], -1),
+        (tasks.collected, exact["collected"], 1),
+    ):
+        assert (np.rint(times * 1e6) / 1e6 == times).all()
+        moved = direction * (times - was)
+        assert (moved > -1e-11).all()
+        assert (moved < 1e-6 + 1e-11).all()
 
 
 @pytest.mark.once

@@ -143,12 +143,12 @@ def test_counters_say_what_has_changed_since_the_last_time():
     buffer = Buffer()
     buffer.moves("disk-write", 1, 1.0)
     counters = SpillCounters(buffer, lambda: now[0])
-    assert not counters.have_changed
+    assert not counters.have_changed()
     now[0] = 12.0
     buffer.moves("disk-write", 100, 0.25, serialize=0.25)
-    assert counters.have_changed
+    assert counters.have_changed()
     assert counters.changes(12.0) == [Spill("disk-write", 11.5, 12.0, 100)]
-    assert not counters.have_changed
+    assert not counters.have_changed()
     assert counters.changes(12.0) == []
 
 
@@ -164,5 +164,5 @@ def test_inputs_were_read_before_their_task_started(task_started, stop):
 
 def test_a_buffer_that_does_not_count_says_nothing():
     counters = SpillCounters({}, lambda: 0.0)
-    assert not counters.have_changed
+    assert not counters.have_changed()
     assert counters.changes(0.0) == []

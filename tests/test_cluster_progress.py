@@ -35,7 +35,7 @@ class Terminal(io.StringIO):
 
 
 def wait_for(n):
-    GO_ON.wait(10)
+    GO_ON.wait(60)
     return n
 
 
@@ -45,7 +45,7 @@ def start(n):
 
 
 def wait_until_started(n):
-    STARTED.wait(10)
+    STARTED.wait(60)
     return n
 
 
@@ -53,7 +53,8 @@ def increment(n):
     return n + 1
 
 
-def divide(n):
+def divide_later(n):
+    GO_ON.wait(60)
     return 1 / n
 
 
@@ -61,7 +62,19 @@ def last_line(out):
     return out.getvalue().strip().split("\n")[-1].split("\r")[-1].strip()
 
 
-def drawn(out, text, seconds=10):
+def completed(out):
+    """The last line of each computation: in between are some of those that take a second."""
+    return [line for line in out.getvalue().splitlines() if " Completed | " in line]
+
+
+def wait_until(holds, seconds=60):
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def drawn(out, text, seconds=60):
     """Wait until something is drawn."""
     end = time.monotonic() + seconds
     while text not in out.getvalue():
@@ -82,7 +95,7 @@ def test_a_collections_bar_goes_on_while_tasks_are_done_and_ends_at_all_of_them(
         assert not [t for t in set(threading.enumerate()) - threads if "dask_diag" in t.name]
         GO_ON.set()
         client.gather(futures)
-        drawn(out, "\n", seconds=2)
+        drawn(out, "\n")
     assert out.getvalue().count("\n") == 1
     assert last_line(out).startswith("[##########] | 100% Completed | ")
 
@@ -93,15 +106,12 @@ def test_a_burst_of_submits_has_one_bar_and_the_next_another():
         first = client.map(wait_for, range(4))
         second = client.submit(sum, first)
         # What is submitted when all else is done would be a burst of its own.
-        deadline = time.monotonic() + 10
-        while second.key not in client.cluster.scheduler.tasks:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: second.key in client.cluster.scheduler.tasks)
         GO_ON.set()
         assert second.result() == 6
         drawn(out, "\n")
         assert client.submit(increment, 1).result() == 2
-    lines = out.getvalue().splitlines()
+    lines = completed(out)
     assert len(lines) == 2
     assert all("100% Completed" in line for line in lines)
     assert lines[1].endswith("computation 2")
@@ -113,11 +123,16 @@ def test_a_failure_is_said_with_how_far_it_was():
         good = client.map(increment, range(3))
         client.gather(good)
         bad = [dask.delayed(increment)(n) for n in (-10, -11, -1)]
-        failing = dask.delayed(divide)(bad[2])
-        total = dask.delayed(sum)([failing, *bad[:2]])
+        failing = dask.delayed(divide_later)(bad[2])
+        total = client.compute(dask.delayed(sum)([failing, *bad[:2]]))
+        tasks = client.cluster.scheduler.tasks
+        wait_until(
+            lambda: all(each.key in tasks and tasks[each.key].state == "memory" for each in bad)
+        )
+        GO_ON.set()
         with pytest.raises(ZeroDivisionError):
-            client.compute(total).result()
-    first, second = out.getvalue().splitlines()
+            total.result()
+    first, second = completed(out)
     assert "100% Completed" in first
     # Three of five: one has failed, and one depends on it.
     assert "| 60% Completed" in second

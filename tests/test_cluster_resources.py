@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -20,7 +17,7 @@ from dask_diag.analysis.memory import memory_usage
 from dask_diag.builders.cluster_processes import with_remote_processes
 from dask_diag.capture.system.usage import processors
 
-from .clusters import cluster, spin
+from .clusters import cluster, cluster_of_others, spin
 from .tables import filled_table
 
 
@@ -39,33 +36,6 @@ def import_package(client):
     """Have what measures imported by the workers: it takes CPU, too."""
     with ResourceProfiler():
         client.submit(spin, 0.0, pure=False).result()
-
-
-@contextmanager
-def cluster_of_others(workers=2):
-    """A client of a cluster whose processes are not started by this one."""
-    code = (
-        "import sys\n"
-        "from distributed import LocalCluster\n"
-        "if __name__ == '__main__':\n"
-        f"    local = LocalCluster(n_workers={workers}, threads_per_worker=1, dashboard_address=None)\n"
-        "    print(local.scheduler_address, flush=True)\n"
-        "    sys.stdin.read()\n"
-        "    local.close()\n"
-    )
-    # Its parent is gone by then: a process that runs on its own.
-    with subprocess.Popen(
-        [sys.executable, "-c", f"import os, sys\nif os.fork(): os._exit(0)\nexec({code!r})"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(__file__))},
-    ) as process:
-        address = process.stdout.readline().strip()
-        with Client(address) as client:
-            client.wait_for_workers(workers)
-            yield client
-        process.stdin.close()
 
 
 def test_workers_in_processes_of_their_own_count_once():

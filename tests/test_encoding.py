@@ -231,6 +231,12 @@ def test_clock_readings_are_stored_as_nanoseconds_from_one_row_or_column_to_the_
     assert 3 < stored_bytes(cpu=start[1:] + 1.0 / 3 - (start[0] + 1.0 / 3)) < 6.5
 
 
+def test_whole_microseconds_are_stored_as_such():
+    sent = np.cumsum(RNG.integers(0, 255, ROWS)) + CLOCK // 1000
+    assert stored_bytes(sent=sent / 1e6) < 1.1
+    assert stored_bytes(sent=sent * 1000 / 1e9) < 1.1
+
+
 def test_a_difference_of_columns_takes_next_to_nothing_whatever_its_name():
     start, stop, cpu = START / 1e9, (START + DURATION) / 1e9, RNG.random(ROWS) * 1e-5
     columns = {"start": start, "stop": stop, "cpu": cpu}
@@ -250,6 +256,44 @@ def test_what_is_the_same_in_all_rows_takes_next_to_nothing():
     assert 0.4 < stored_bytes(worker=Categorical(worker, [f"w{n}" for n in range(16)])) < 0.65
     both = {"worker": Categorical(worker, range(16)), "thread": Categorical(worker, range(16, 32))}
     assert stored_bytes(**both) < 0.01
+
+
+def token(rng):
+    return rng.bytes(16).hex()
+
+
+def test_a_token_at_the_end_of_a_text_takes_the_bytes_that_it_spells():
+    keys = PrefixStrings.of(f"no_op-{token(RNG)}" for _ in range(ROWS))
+    assert stored_bytes(key=keys) < 16.1
+    assert_comes_back(Table({"key": keys}))
+
+
+TOKENS = {
+    "tokens": [token(RNG) for _ in range(20)],
+    "among others": [token(RNG) if row % 3 else str(row) for row in range(20)],
+    "capitals": [token(RNG).upper() for _ in range(20)],
+    "one letter is none of a token": [*(token(RNG) for _ in range(19)), "g" * 32],
+    "no letters": ["é" * 16, *(token(RNG) for _ in range(19))],
+    "longer": [token(RNG) + "0" for _ in range(20)],
+    "digits": ["0" * 31 + "1"] * 20,
+    "spaces": [" " * 32, "a b " * 8],
+}
+
+
+@pytest.mark.parametrize("tails", TOKENS.values(), ids=TOKENS)
+def test_texts_like_tokens_come_back(tails):
+    heads = Categorical(np.zeros(len(tails), int), ["x-"])
+    assert_comes_back(Table({"a": np.arange(len(tails)), "key": PrefixStrings(heads, tails)}))
+
+
+@pytest.mark.parametrize("size", [0, 1, 16, 48, "16", None, -1])
+def test_as_many_tokens_as_texts_of_their_length_or_it_is_damaged(size):
+    keys = PrefixStrings(Categorical([0, 0], ["x-"]), [token(RNG), token(RNG)])
+    spec, data = encoded(Table({"key": keys}))
+    assert spec["columns"]["key"]["tokens"] == 32
+    spec["columns"]["key"]["tokens"] = size
+    with pytest.raises((ValueError, TypeError)):
+        decode_table(spec, ByteReader(memoryview(data)))
 
 
 def test_noise_is_left_as_it_is(monkeypatch):

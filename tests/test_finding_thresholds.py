@@ -640,6 +640,19 @@ def test_time_between_processes_counts_for_large_data(size, is_moving):
     assert ("serialization-bound" in found(recording)) == is_moving
 
 
+@pytest.mark.parametrize(("size", "lost"), [(2e6, 1.2), (0.9e6, None)])
+def test_what_all_data_takes_between_processes_is_lost_to_it(size, lost):
+    """Also where no task had less data, from which it is seen what it takes without any."""
+    recording = moved(0.2, size, sent=0.19, tasks=6)
+    tasks = recording.tasks
+    columns = {name: tasks[name] for name in tasks.columns}
+    submitted = filled_table("tasks", {**columns, "submitted": np.arange(6) - 0.01})
+    finding = found(replace(recording, tasks=submitted)).get("serialization-bound")
+    assert (finding is not None) == (lost is not None)
+    if finding:
+        assert finding.seconds_lost == pytest.approx(lost, rel=0.05)
+
+
 def test_overhead_while_the_scheduler_pickles_is_the_time_of_that():
     recording = moved(0.2, sent=0.19)
     transfers = recording.transfers

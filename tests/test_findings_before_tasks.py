@@ -80,6 +80,46 @@ def test_an_import_belongs_to_the_line_that_imports(imports, is_advised):
     assert ("importtime" in finding.advice) == is_advised
 
 
+CONNECT = ("sync", "/opt/env/lib/python3.11/site-packages/distributed/utils.py", 425, 400)
+READ = ("read", "/home/someone/code/main.py", 8, 7)
+
+
+def of_a_cluster(joined, rows=()):
+    """A second before the computation, in which the workers of a cluster joined."""
+    recording = moved(run([Task(0, 1)]), 1.0)
+    workers = {
+        "worker": [f"worker-{n}" for n in range(len(joined))],
+        "address": [f"tcp://{n}" for n in range(len(joined))],
+        "computation": ["cluster"] * len(joined),
+        "joined": joined,
+    }
+    recording = replace(recording, workers=filled_table("workers", workers))
+    return sampled(recording, rows) if rows else recording
+
+
+@pytest.mark.parametrize(
+    ("joined", "line", "is_of_cluster"),
+    [
+        ([-0.6, -0.3], None, True),
+        ([-0.6], CONNECT, True),
+        # It joined soon, or before the recording, or the program did something else meanwhile.
+        ([-0.6], None, False),
+        ([-1.2], CONNECT, False),
+        ([-0.3], READ, False),
+    ],
+)
+def test_a_cluster_that_starts_takes_time_before_tasks(joined, line, is_of_cluster):
+    rows = [("before computations", [MAIN, line], 0.9)] if line else []
+    joined = [time + 0.1 * (line is CONNECT) for time in joined]
+    finding = found(of_a_cluster(joined, rows))["slow-start"]
+    assert ("Client(address)" in finding.advice) == is_of_cluster
+    assert ("in tasks" in finding.advice) != is_of_cluster
+    assert ("SamplingProfiler" in finding.advice) == (line is None)
+    joins = len([time for time in joined if time > -1])
+    workers = f"{joins} worker{'s' * (joins > 1)} of a cluster joined, the last one after"
+    assert (workers in finding.evidence) == (joins > 0)
+
+
 def prepared(graph, computing, computations=1):
     """A graph that took so long before its one task ran."""
     task = Task(graph, graph + computing)

@@ -27,7 +27,7 @@ STATE = """() => {
     const calls = [...data.left].map((_, i) => Object.fromEntries(
         Object.entries(data).map(([name, column]) => [name, column[i]])))
     const words = models.find((model) => model.data?.text != null).data.text
-    const status = models.find((model) => model.type == "Div").text
+    const {status: {text: status}} = drawn.flame_state.models
     const bars = models.find((model) => model.data?.either != null).data
     return {calls, words: [...words], status, bars,
             x: [graph.x_range.start, graph.x_range.end], y: [graph.y_range.start, graph.y_range.end]}

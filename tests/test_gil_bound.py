@@ -9,6 +9,7 @@ import pytest
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.simulation.schedulers import POOL_START
+from dask_diag.formatting import seconds
 
 from .tables import filled_table
 from .test_finding_thresholds import Task, found, run
@@ -108,3 +109,36 @@ def test_guesses_leave_out_what_other_programs_had(others, is_found):
     if finding:
         assert finding.kind == "at most"
         assert finding.seconds_lost <= (1 - others) / 2 + 1e-6
+
+
+def with_threads(recording, **cpu_of_kinds):
+    """The CPU seconds of threads, by kind."""
+    kinds = list(cpu_of_kinds)
+    groups = {
+        "computation": ["c"] * len(kinds),
+        "kind": kinds,
+        "name": kinds,
+        "threads": [1] * len(kinds),
+        "cpu_seconds": list(cpu_of_kinds.values()),
+    }
+    return replace(recording, threads=filled_table("threads", groups))
+
+
+# Two tasks at once use 40 s of CPU: 20 s of other tasks compete with each task.
+@pytest.mark.parametrize(("scheduler", "own"), [(0.0, 1.0), (5.0, 0.8), (20.0, 0.5), (80.0, 0.2)])
+def test_waits_for_the_schedulers_thread_are_not_those_for_tasks(scheduler, own):
+    recording = with_threads(waiting(0.5, 0.0, 0.5), tasks=40.0, scheduler=scheduler)
+    finding = found(recording).get("gil-bound")
+    assert (finding is not None) == (0.5 * own >= 0.15)
+    if finding:
+        assert finding.kind == "about"
+        assert finding.severity == ("high" if 0.5 * own >= 0.3 else "medium")
+        part = f"{seconds(40 * (1 - own))} of it for the scheduler's thread"
+        assert (part in finding.evidence) == (own < 1)
+
+
+def test_threads_of_a_library_that_hold_the_gil_are_part_of_the_tasks():
+    alone = with_threads(waiting(0.5, 0.0, 0.5), tasks=40.0, scheduler=80.0)
+    assert "gil-bound" not in found(alone)
+    beside = with_threads(waiting(0.5, 0.0, 0.5), tasks=40.0, scheduler=80.0, python=60.0)
+    assert "gil-bound" in found(beside)

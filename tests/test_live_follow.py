@@ -348,6 +348,27 @@ def test_without_a_list_of_locks_it_is_quiet_and_never_truncated(contents):
     assert (update.state, update.quiet) == (FollowState.GROWING, 100 + QUIET)
 
 
+def test_of_one_that_grows_the_list_of_locks_is_not_read():
+    asked = []
+
+    def is_locked(file):
+        asked.append(file)
+        return True
+
+    viewer = Viewer(is_locked=is_locked)
+    with Writer("run.diag") as writer:
+        for n in range(1, 6):
+            writer.append(example(n))
+            viewer.now += 0.8
+            assert viewer.poll().state == FollowState.GROWING
+        assert not asked
+        viewer.now += QUIET
+        viewer.poll()
+        assert asked
+    assert viewer.poll().state == FollowState.COMPLETE
+    assert len(asked) == 1
+
+
 def test_to_follow_takes_no_lock(monkeypatch):
     import fcntl
 

@@ -60,14 +60,14 @@ def no_viewer_left(tmp_path):
 def asked(address, path="data?w=100"):
     url, token = re.search(r"(http://\S+)/\?token=(\S+)", address).groups()
     request = urllib.request.Request(f"{url}/{path}", headers={"X-Dask-Diag-Token": token})
-    with urllib.request.urlopen(request, timeout=20) as response:
+    with urllib.request.urlopen(request, timeout=60) as response:
         return json.load(response)
 
 
 def page_of(address):
     """The report that a viewer serves."""
     url, token = re.search(r"(http://\S+)/\?token=(\S+)", address).groups()
-    with urllib.request.urlopen(f"{url}/report?token={token}", timeout=20) as response:
+    with urllib.request.urlopen(f"{url}/report?token={token}", timeout=60) as response:
         return response.read().decode()
 
 

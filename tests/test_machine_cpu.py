@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from dask_diag import Profiler, ResourceProfiler, combine, findings
-from dask_diag.capture.system import machine_cpu
+from dask_diag.capture.system import machine_cpu, usage
 from dask_diag.capture.system.machine_cpu import OthersCpu, cpu_of_others, used_since
+from dask_diag.capture.system.usage import UsageSoFar
 
 from .test_finding_thresholds import found, two_at_once, with_waits
 
@@ -72,7 +73,7 @@ def test_others_have_what_is_neither_idle_nor_own(machine):
     machine.passes(100.0)
     before = reader.read()
     machine.passes(10.0, own=4.0, others=7.0)
-    assert used_since(before, reader.read()) == pytest.approx(7.0)
+    assert used_since(before, reader.read()) == pytest.approx(0.7)
 
 
 def test_reading_takes_a_hundredth_of_the_time(machine):
@@ -91,6 +92,18 @@ def test_a_second_reading_that_is_too_soon_says_nothing(machine):
     assert np.isnan(used_since(before, reader.read()))
 
 
+def test_others_used_no_more_than_there_was_in_a_short_computation(machine, monkeypatch):
+    """What was read a moment before it is no part of it."""
+    monkeypatch.setattr(machine_cpu, "_others", OthersCpu())
+    monkeypatch.setattr(usage, "perf_counter", lambda: machine.now)
+    machine.passes(1.0)
+    cpu_of_others()
+    machine.passes(0.09, others=0.18)
+    before = UsageSoFar.now()
+    machine.passes(0.11, others=0.22)
+    assert before.until_now().others_cpu == pytest.approx(0.22)
+
+
 def test_counters_that_lag_are_no_negative_cpu(machine):
     reader = OthersCpu()
     machine.passes(1.0)
@@ -105,8 +118,11 @@ def test_what_cannot_be_read_is_not_known(machine, monkeypatch):
 
     monkeypatch.setattr(machine_cpu, "idle_seconds", refuse)
     machine.passes(1.0)
-    assert np.isnan(OthersCpu().read())
-    assert np.isnan(used_since(np.nan, np.nan))
+    reader = OthersCpu()
+    before = reader.read()
+    assert np.isnan(before.cpu)
+    machine.passes(1.0)
+    assert np.isnan(used_since(before, reader.read()))
 
 
 def test_other_systems_ask_psutil(monkeypatch):

@@ -28,11 +28,13 @@ from dask_diag import (
     visualize,
 )
 from dask_diag.builders.recording import memory_table
+from dask_diag.capture.cluster.recorder import ClusterRecorder
 from dask_diag.capture.system.memory_tree import MemoryTree
 from dask_diag.capture.system.processes import LinuxReader, PsutilReader
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.errors import MissingDependencyError
 from dask_diag.model.table import Table
+from dask_diag.profilers.memory_block import SampledSeries
 
 from .tables import filled_table
 
@@ -517,7 +519,8 @@ def sampler_by_hand(**series):
     for name, samples in series.items():
         sampler._measures[name] = "process"
         rows = [(moment, size, NAN, NAN, 1, 0) for moment, size in samples]
-        sampler._series[name] = array("d", [number for row in rows for number in row])
+        numbers = array("d", [number for row in rows for number in row])
+        sampler._series[name] = SampledSeries(numbers, ClusterRecorder(sampler._fault))
     return sampler
 
 

@@ -274,7 +274,7 @@ def test_samples_of_resources_may_be_taken_while_they_are_read(monkeypatch):
 def test_samples_of_memory_may_be_taken_while_they_are_read(monkeypatch):
     ms = MemorySampler()
     with ms.sample("a", interval=10):
-        (rows,) = ms._series.values()
+        ((rows, _),) = ms._series.values()
         monkeypatch.setattr(
             dask_diag.builders.recording,
             "np",

@@ -428,6 +428,17 @@ def test_hostile_text_is_text_everywhere(tmp_path):
     assert "    tail" in page.sections["code"]
 
 
+def test_versions_are_those_of_the_loaded_modules(monkeypatch):
+    """Also where another one is installed; the metadata of packages take long to read."""
+    monkeypatch.setattr(dask, "__version__", "1.2.3")
+    monkeypatch.setattr(environment_module.metadata, "version", lambda name: f"{name}?")
+    versions = {name: value for section, name, value in environment() if section == "versions"}
+    assert versions["dask"] == "1.2.3"
+    monkeypatch.delattr(dask, "__version__")
+    versions = {name: value for section, name, value in environment() if section == "versions"}
+    assert versions["dask"] == "dask?"
+
+
 def test_where_it_was_recorded_is_in_the_file_and_in_its_report(tmp_path):
     with record(tmp_path / "run.diag", interval=0.01):
         dask.threaded.get(GRAPH, ("c", 0))

@@ -11,12 +11,14 @@ from dask_diag.columns import FloatArray, IntArray
 from dask_diag.model.recording import Recording
 from dask_diag.schema import Activity
 
-__all__ = ["TRANSFERS", "Interval", "TransferTimes", "transfer_times"]
+__all__ = ["LARGE", "TRANSFERS", "Interval", "TransferTimes", "transfer_times"]
 
 Interval = tuple[FloatArray, FloatArray]
 """Starts and stops."""
 TRANSFERS = (Activity.SERIALIZE, Activity.DESERIALIZE)
 """The activities of transfers."""
+LARGE = 1e6
+"""Least bytes of a result or of inputs whose transfer between processes takes time."""
 
 
 @dataclass(frozen=True)

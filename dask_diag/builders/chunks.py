@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -11,9 +10,8 @@ from dask_diag.capture.run_id import run_id
 from dask_diag.capture.session import Session
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table, stack
-from dask_diag.model.tables import TABLES
 
-__all__ = ["ChunkBuilder", "Source", "Tables", "Taken", "without_rows"]
+__all__ = ["ChunkBuilder", "Source", "Tables", "Taken"]
 
 Tables = dict[str, Table]
 Taken = tuple[Tables, Tables]
@@ -46,6 +44,10 @@ class ChunkBuilder:
         self._sources = sources
         self._fields = fields
 
+    def first(self, environment: Table, notices: Sequence[str]) -> Recording:
+        """What a recording has before it starts: where it is made."""
+        return self._chunk({"environment": environment}, notices)
+
     def take(self, notices: Sequence[str]) -> tuple[Recording, Recording]:
         """What is new for good, and what holds only until the next chunk: what runs, is cached."""
         new, provisional = self._tables()
@@ -77,15 +79,3 @@ class ChunkBuilder:
             notices=tuple(dict.fromkeys(notices)),
             **{**tables, **self._fields},
         )
-
-
-def without_rows(recording: Recording) -> Recording:
-    """What a recording has before it starts: all columns, and where it is made."""
-    return replace(
-        recording,
-        **{
-            name: getattr(recording, name).rows(slice(0))
-            for name in TABLES
-            if name != "environment"
-        },
-    )

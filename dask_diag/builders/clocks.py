@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from dask_diag.columns import FloatArray
 
-__all__ = ["ClockReadings", "to_other_clock"]
+__all__ = ["ClockReadings", "microseconds", "to_other_clock"]
 
 ClockReadings = Sequence[Sequence[float]]
 """Of each comparison: its time, the offset to add to get the other clock's time, and its error."""
@@ -25,3 +25,12 @@ def to_other_clock(times: FloatArray, readings: ClockReadings) -> FloatArray:
         added = np.where(times > at[-1], offsets[-1] + drift * (times - at[-1]), added)
         added = np.where(times < at[0], offsets[0] + drift * (times - at[0]), added)
     return np.asarray(times + added)
+
+
+def microseconds(times: FloatArray, rounded: Callable[[FloatArray], FloatArray]) -> FloatArray:
+    """Times of a scheduler, which reads its clock once for all that a message brings.
+
+    To a microsecond they take half as much in a file: `rounded` down or up, so that what was before
+    or after stays so.
+    """
+    return np.asarray(rounded(times * 1e6) / 1e6)

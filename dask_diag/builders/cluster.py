@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from itertools import chain
 from time import perf_counter
 
 import numpy as np
@@ -47,6 +48,14 @@ class ClusterTables:
             },
         )
 
+    def without_tasks(self, logs: Sequence[ClusterLog], now: float) -> Tables:
+        """The computations and the workers."""
+        parts = (LogTables(log, self._events).take_computations(now) for log in logs)
+        return {
+            "computations": stack([*chain(*parts), tables.Computations.empty()]),
+            "workers": cluster_workers_table(logs),
+        }
+
     def take_all(self, logs: Sequence[ClusterLog], now: float) -> Tables:
         """Everything, new or not."""
         everything: Tables = merge_with(stack, *self.take(logs, 0, now))
@@ -66,7 +75,8 @@ def with_clusters(
 
     It has the tasks; or, if there are tables of something else that was sampled, these.
     """
-    made = ClusterTables().take_all(logs, perf_counter())
+    take = ClusterTables().take_all if sampled is None else ClusterTables().without_tasks
+    made = take(logs, perf_counter())
     computations = made["computations"]
     chosen = {name: made[name] for name in _OF_TASKS} if sampled is None else sampled
     on_clusters = Recording(

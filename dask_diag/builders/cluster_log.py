@@ -8,6 +8,7 @@ import numpy as np
 from toolz import merge_with
 
 from dask_diag.builders.chunks import Tables
+from dask_diag.builders.clocks import microseconds
 from dask_diag.builders.cluster_rows import metrics_of, others_of, transfers_of, waits_of
 from dask_diag.builders.cluster_tasks import RUN, tasks_of
 from dask_diag.builders.cluster_workers import Lanes, SeenEvents, worker_events_of
@@ -103,11 +104,13 @@ def _computations_of(
 ) -> tables.Computations:
     count = len(computations)
     start = np.array([each.start - log.offset for each in computations], float)
+    # As those of their tasks.
+    start = microseconds(start, np.floor)
     stop = [now if each.stop is None else each.stop - log.offset for each in computations]
     known: dict[str, Values] = {
         "computation": Categorical.of(each.name for each in computations),
         **dict.fromkeys(("called", "start", "prepared"), start),
-        "stop": np.array(stop, float),
+        "stop": microseconds(np.array(stop, float), np.ceil),
         "workers": np.array([each.workers for each in computations], np.int64),
         "scheduler_cpu": np.array([each.scheduler_cpu for each in computations], float),
         "span": Categorical.of(each.span for each in computations),

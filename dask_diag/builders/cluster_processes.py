@@ -20,7 +20,13 @@ from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.model import tables
 from dask_diag.model.table import Table, stack
 
-__all__ = ["RemoteProcesses", "with_places", "with_remote_processes"]
+__all__ = [
+    "RemoteProcesses",
+    "memory_at",
+    "rows_by_process",
+    "with_places",
+    "with_remote_processes",
+]
 
 _CLIENT = "client"
 _SCHEDULER = "scheduler"
@@ -128,12 +134,12 @@ def with_remote_processes(resources: Table, remote: Table, start: float) -> Tabl
         return resources
     cpu, memory = np.zeros(len(times)), np.zeros(len(times))
     lasted = np.diff(times, prepend=min(start, times[0]))
-    for rows in _rows_by_process(remote):
+    for rows in rows_by_process(remote):
         sampled = remote.rows(rows[np.argsort(remote["time"][rows], kind="stable")])
         used = _cpu_seconds_at(np.append(times - lasted, times), sampled)
         spent = used[len(times) :] - used[: len(times)]
         cpu += np.divide(100 * spent, lasted, out=np.zeros(len(times)), where=lasted > 0)
-        memory += _memory_at(times, sampled)
+        memory += memory_at(times, sampled)
     return Table(
         {
             **{name: resources[name] for name in resources.columns},
@@ -143,7 +149,8 @@ def with_remote_processes(resources: Table, remote: Table, start: float) -> Tabl
     )
 
 
-def _rows_by_process(processes: Table) -> list[IntArray]:
+def rows_by_process(processes: Table) -> list[IntArray]:
+    """The rows of each process, in the order of the table."""
     places = np.stack([processes["host"].codes.astype(np.int64), processes["pid"]])
     _, codes = np.unique(places, axis=1, return_inverse=True)
     codes = codes.reshape(-1)
@@ -157,7 +164,7 @@ def _cpu_seconds_at(times: FloatArray, sampled: Table) -> FloatArray:
     return np.asarray(np.interp(times, sampled["time"], np.cumsum(np.nan_to_num(seconds))))
 
 
-def _memory_at(times: FloatArray, sampled: Table) -> FloatArray:
+def memory_at(times: FloatArray, sampled: Table) -> FloatArray:
     """The bytes of a process as they were sampled last; 0 where it was not there."""
     index = np.searchsorted(sampled["time"], times, "right") - 1
     intervals = np.diff(sampled["time"])

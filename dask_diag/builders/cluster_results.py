@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dask_diag.builders.clocks import microseconds
 from dask_diag.builders.keys import keys_columns
 from dask_diag.capture.cluster.formats import RESULT
 from dask_diag.capture.cluster.log import Batch, ClusterLog
@@ -52,7 +53,7 @@ class ClusterResults:
                 "function": functions,
                 "computation": names[codes.reshape(-1)],
                 "metric": nbytes.copy() if self._in_bytes else np.ones(len(nbytes)),
-                "start": start - log.offset,
-                "stop": stop - log.offset,
+                "start": microseconds(start - log.offset, np.floor),
+                "stop": microseconds(stop - log.offset, np.ceil),
             }
         )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dask_diag.builders.clocks import to_other_clock
+from dask_diag.builders.clocks import microseconds, to_other_clock
 from dask_diag.builders.cluster_workers import Lanes, readings_of, worker_labels
 from dask_diag.builders.constants import constant
 from dask_diag.builders.keys import keys_columns
@@ -68,7 +68,8 @@ def _times_of(
     runs: Array, log: ClusterLog, workers: Sequence[int], codes: IntArray
 ) -> dict[str, Values]:
     """Times by this process's clock: no task starts before it was sent, or ends too late."""
-    submitted, collected = runs["submitted"] - log.offset, runs["collected"] - log.offset
+    submitted = microseconds(runs["submitted"] - log.offset, np.floor)
+    collected = microseconds(runs["collected"] - log.offset, np.ceil)
     start, stop, seceded = (runs[name].copy() for name in ("start", "stop", "seceded"))
     for code, worker in enumerate(workers):
         rows = np.flatnonzero((codes == code) & (runs["measured"] == 1))

@@ -18,7 +18,7 @@ from dask_diag.builders.tasks import moved, remember_functions, tasks_of, with_w
 from dask_diag.builders.threads import task_threads, threads_table
 from dask_diag.builders.workers import Workers, workers_table
 from dask_diag.capture.computation import Computation
-from dask_diag.capture.computation_reader import info_of
+from dask_diag.capture.computation_reader import collected_and_in_flight, info_of
 from dask_diag.capture.session import Session
 from dask_diag.capture.snapshot import ComputationInfo, ComputationSnapshot, TaskRows
 from dask_diag.capture.tasks.dependencies import Dependencies
@@ -166,7 +166,7 @@ class _TasksOfComputation:
         return part
 
     def _read(self, computation: Computation) -> _Part:
-        keys, in_flight = computation.collected_and_in_flight(self._keys, len(self._positions))
+        keys, in_flight = collected_and_in_flight(computation, self._keys, len(self._positions))
         if computation.sizer and len(computation.sizes) == len(self._positions) + len(keys) - 1:
             # The size of the last result is being measured: the next chunk has it.
             del keys[-1]

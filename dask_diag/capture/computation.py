@@ -22,11 +22,11 @@ from dask_diag.capture.running import running, start_running
 from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.span import current_span
 from dask_diag.capture.system.thread_usage import ThreadUsage
-from dask_diag.capture.system.usage import Usage
+from dask_diag.capture.system.usage import UsageSoFar
 from dask_diag.capture.tasks.dependencies import Dependencies
 from dask_diag.capture.tasks.failure import NO_FAILURE
 from dask_diag.capture.tasks.in_flight import InFlight, in_flight_of, outcome_of
-from dask_diag.capture.tasks.keys import function_of, keys_since
+from dask_diag.capture.tasks.keys import function_of
 from dask_diag.capture.tasks.planned import PlannedTasks
 from dask_diag.capture.tasks.remote_task import Measurement, RemoteWorker
 from dask_diag.capture.tasks.task_log import Metrics, Transfers, Waits
@@ -67,7 +67,7 @@ class Computation:
         ``time.perf_counter()``. What has not happened yet is None.
     planned : PlannedTasks or None
         The tasks that it was to run, from when the graph was in order to its end.
-    usage_before : Usage
+    usage_before : UsageSoFar
         What this process had used when the computation started.
     hooks : dict
         CPU seconds that hooks of profilers take for each task, by what they are for.
@@ -145,7 +145,7 @@ class Computation:
         self.pid = os.getpid()
         self.thread = get_ident()
         self.workers = int(scheduler_locals().get("num_workers") or 0)
-        self.usage_before = Usage.now()
+        self.usage_before = UsageSoFar.now()
         self.threads = ThreadUsage()
         self.hooks: dict[str, float] = {}
         self.done_at_end = (0, 0)
@@ -279,18 +279,6 @@ class Computation:
         threads = threads_of_tasks() if busy else {}
         tasks = (in_flight_of(wrapper, threads.get(id(wrapper), 0)) for wrapper in busy)
         return [task for task in tasks if task is not None]
-
-    def collected_and_in_flight(
-        self, keys: list[Hashable], row: int
-    ) -> tuple[list[Hashable], list[InFlight]]:
-        """Keys of the tasks that have a row, from one on; and those in flight: each task once.
-
-        `keys` is the list that was its own when the reader started to read.
-        """
-        count = len(keys)
-        in_flight = self.in_flight()
-        collected, recent = keys_since(keys, row, count)
-        return collected, [task for task in in_flight if task.key not in recent]
 
 
 def begin(dsk: Graph) -> Computation:

@@ -10,12 +10,12 @@ from dask_diag.capture.snapshot import NOTHING_LEFT, ComputationInfo, Computatio
 from dask_diag.capture.system.usage import Pool, Usage
 from dask_diag.capture.tasks.dependencies import Dependencies
 from dask_diag.capture.tasks.in_flight import InFlight
-from dask_diag.capture.tasks.keys import NamesOfPlainKeys
+from dask_diag.capture.tasks.keys import NamesOfPlainKeys, keys_since
 from dask_diag.capture.tasks.task_log import SpansOfTasks
 from dask_diag.capture.tasks.task_row import ROW
 from dask_diag.schema import Outcome
 
-__all__ = ["info_at_end", "info_of", "rows_of", "snapshot_of"]
+__all__ = ["collected_and_in_flight", "info_at_end", "info_of", "rows_of", "snapshot_of"]
 
 _NAN = float("nan")
 
@@ -23,12 +23,25 @@ _NAN = float("nan")
 def snapshot_of(computation: Computation) -> ComputationSnapshot:
     """What is known of it now."""
     if computation.finished is None:
-        keys, in_flight = computation.collected_and_in_flight(computation.keys, 0)
+        keys, in_flight = collected_and_in_flight(computation, computation.keys, 0)
         snapshot = ComputationSnapshot(
             info_of(computation), rows_of(computation, keys, in_flight, Dependencies())
         )
     # If it ended meanwhile, what was read may lack what was released.
     return computation.finished or snapshot
+
+
+def collected_and_in_flight(
+    computation: Computation, keys: list[Hashable], row: int
+) -> tuple[list[Hashable], list[InFlight]]:
+    """Keys of the tasks that have a row, from one on; and those in flight: each task once.
+
+    `keys` is the list that was its own when the reader started to read.
+    """
+    count = len(keys)
+    in_flight = computation.in_flight()
+    collected, recent = keys_since(keys, row, count)
+    return collected, [task for task in in_flight if task.key not in recent]
 
 
 def info_of(computation: Computation) -> ComputationInfo:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import os
 import threading
 
-from dask_diag.capture.tasks.metering import hear_distributed, listening, stop_hearing_distributed
+from dask_diag.capture.tasks.metering import (
+    hear_distributed,
+    idle_loops,
+    listening,
+    loops,
+    stop_hearing_distributed,
+)
 from dask_diag.capture.tasks.remote_task import Receiver, running
 
 __all__ = ["running", "start_listening", "start_running", "stop_listening", "stop_running"]
@@ -29,10 +35,20 @@ def stop_running(number: int) -> None:
     stop_listening(number)
 
 
-def start_listening(listener: object) -> None:
-    """From here on what tasks meter is recorded."""
+def start_listening(listener: object, loop: int | None = None) -> None:
+    """From here on what tasks meter is recorded.
+
+    Parameters
+    ----------
+    listener : object
+    loop : int, optional
+        The thread of the listener's event loop, if that runs only coroutines.
+    """
     with _lock:
         hear_distributed()
+        if loop is not None:
+            loops[listener] = loop
+            idle_loops.add(loop)
         listening.add(listener)
 
 
@@ -40,6 +56,9 @@ def stop_listening(listener: object) -> None:
     """Undo `start_listening`."""
     with _lock:
         listening.discard(listener)
+        loop = loops.pop(listener, None)
+        if loop is not None and loop not in loops.values():
+            idle_loops.discard(loop)
         if not listening:
             stop_hearing_distributed()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isnan
 from typing import TypedDict
 
 import numpy as np
@@ -14,7 +15,6 @@ from dask_diag.live.stream import Stream, stream_in_view
 from dask_diag.live.texts import duration, progress_lines, state_line
 from dask_diag.live.viewer import Viewer
 from dask_diag.schema import Activity
-from dask_diag.storage.follow import FollowState
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import lost
 from dask_diag.views.theme.colors import color_of_activity
@@ -106,8 +106,7 @@ def answer(
             (each.code, lost(each), shown(each.evidence, _LONGEST), shown(each.advice, _LONGEST))
             for each in findings.findings[:_MOST_FINDINGS]
         ],
-        "findings_note": shown(findings.problem, _LONGEST)
-        or ("" if model.state == FollowState.COMPLETE else "so far"),
+        "findings_note": shown(findings.note(viewer), _LONGEST),
         "notices": [shown(text, _LONGEST) for text in model.notices[:_MOST_NOTICES]],
     }
 
@@ -145,8 +144,11 @@ def _thinned(values: FloatArray, most: int, name: str) -> list[float | None]:
         values = np.fmax.reduceat(values, np.arange(0, len(values), each))
     # Digits that no pixel shows.
     digits = {"time": 3, "memory": -3}.get(name, 1)
+    rounded: list[float] = np.round(values, digits).tolist()
+    if not np.isnan(values).any():
+        return [*rounded]
     # JSON has no word for what is not known but null.
-    return [None if np.isnan(value) else float(value) for value in np.round(values, digits)]
+    return [None if isnan(value) else value for value in rounded]
 
 
 def _memory(model: LiveModel) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections import namedtuple
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from functools import partial
-from math import isfinite, isnan
+from math import isnan
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from dask.utils import funcname
 
@@ -26,25 +25,21 @@ from dask_diag.capture.tasks.task_info import TaskInfo
 from dask_diag.formatting import BYTES, percent
 from dask_diag.profilers.hook_cost import seconds_per_task
 from dask_diag.profilers.on_clusters import OnClusters
+from dask_diag.profilers.result_metric import CheckedMetric, ResultMetric, unit_of
 from dask_diag.validation import text
 
 if TYPE_CHECKING:
     from dask_diag.builders.cluster_results import ClusterResults
     from dask_diag.capture.cluster.formats import Wants
     from dask_diag.capture.cluster.log import ClusterLog
-    from dask_diag.columns import FloatArray
     from dask_diag.model.recording import Recording
     from dask_diag.model.table import Table
 
-__all__ = ["CacheData", "CacheProfiler", "ResultMetric"]
+__all__ = ["CacheData", "CacheProfiler"]
 
 CacheData = namedtuple("CacheData", ("key", "task", "metric", "cache_time", "free_time"))
 """A result that the scheduler cached, as `CacheProfiler.results` hold it."""
 
-ResultMetric = Callable[[Any], Any]
-"""The user's function that measures a result."""
-
-_NAN = float("nan")
 _NAMED = 3
 """Types of results that a notice names."""
 
@@ -97,14 +92,10 @@ class CacheProfiler(OnClusters):
                 f"{metric!r}; leave it out to count results"
             )
         self._results_by_computation: dict[int, CachedResults] = {}
-        self._metric_errors: dict[str, int] = {}
         super().__init__()
-        self._metric = metric
-        self._size_of = _quick_metric(metric)
-        # It never fails, and returns nothing but sizes.
-        self._measure = metric.size_of if isinstance(metric, ResultSizes) else self._checked_metric
+        self._sizes = _sizes_by(metric)
         self.metric_name = metric_name or ("count" if metric is None else str(funcname(metric)))
-        self.metric_unit = _unit_of(metric) if unit is None else text("unit", unit, BYTES)
+        self.metric_unit = unit_of(metric) if unit is None else text("unit", unit, BYTES)
 
     @property
     def _metric_name(self) -> str:
@@ -118,9 +109,10 @@ class CacheProfiler(OnClusters):
             running = {computation.number for computation in self.session.computations}
             for number in set(self._results_by_computation) - running:
                 del self._results_by_computation[number]
-            self._metric_errors = {}
-            if isinstance(self._metric, ResultSizes):
-                self._metric.unknown.clear()
+            if isinstance(self._sizes, CheckedMetric):
+                self._sizes.errors.clear()
+            elif self._sizes is not None:
+                self._sizes.unknown.clear()
 
     @property
     def recording(self) -> Recording:
@@ -146,7 +138,7 @@ class CacheProfiler(OnClusters):
 
     @property
     def _is_known_on_clusters(self) -> bool:
-        return self._metric is None or self.metric_unit == BYTES
+        return self._sizes is None or self.metric_unit == BYTES
 
     def _sampled_on_clusters(self, logs: Sequence[ClusterLog]) -> dict[str, Table]:
         return {"cached_results": self._cluster_results().take(logs)}
@@ -181,16 +173,17 @@ class CacheProfiler(OnClusters):
                 f"CacheProfiler: results on clusters are left out: {self.metric_name} is not "
                 "called there; a metric in bytes, or none, is known"
             )
+        errors = self._sizes.errors if isinstance(self._sizes, CheckedMetric) else {}
         return notices + [
             f"CacheProfiler: the metric failed on {count:,} result{'s' * (count != 1)} with "
             f"{error}, which {'counts' if count == 1 else 'count'} as NaN"
-            for error, count in tuple(self._metric_errors.items())
+            for error, count in tuple(errors.items())
         ]
 
     def _notices_of_unknown_sizes(self) -> list[str]:
-        if not isinstance(self._metric, ResultSizes) or not self._metric.unknown:
+        if not isinstance(self._sizes, ResultSizes) or not self._sizes.unknown:
             return []
-        unknown = dict(self._metric.unknown)
+        unknown = dict(self._sizes.unknown)
         count, total = sum(unknown.values()), sum(len(each) for _, each in self.cached_results())
         names = sorted(unknown, key=lambda name: -unknown[name])
         more = ", …" if len(names) > _NAMED else ""
@@ -201,7 +194,7 @@ class CacheProfiler(OnClusters):
         ]
 
     def _calibrate(self) -> None:
-        sized = isinstance(self._metric, ResultSizes)
+        sized = isinstance(self._sizes, ResultSizes)
         rehearse = partial(_rehearse_results, ResultSizes() if sized else None)
         name = "sized results" if sized else "results"
         self._hooks["results"] = seconds_per_task(name, rehearse)
@@ -221,10 +214,10 @@ class CacheProfiler(OnClusters):
         try:
             computation = state[STATE_KEY]
             cached_results = self._results_by_computation[computation.number]
-            if self._metric is None:
+            if self._sizes is None:
                 metric: float = 1
             else:
-                metric = self._measure(value)
+                metric = self._sizes.size_of(value)
                 if type(metric) is not int:
                     cached_results.integers = False
                 if computation.sizer is self:
@@ -237,20 +230,6 @@ class CacheProfiler(OnClusters):
                     cached_results.release(dependency, now)
         except Exception as error:
             self._fault("to record a result", error)
-
-    def _checked_metric(self, value: object) -> float:
-        try:
-            metric = self._size_of(value)  # type: ignore[misc]
-            if not isfinite(metric):
-                raise ValueError(f"expected a finite number, found {metric}")
-            if type(metric) is int:
-                return metric
-            size: float = metric.__index__() if hasattr(metric, "__index__") else float(metric)
-            return size
-        except Exception as error:
-            message = f"{type(error).__name__}: {error}"[:200]
-            self._metric_errors[message] = self._metric_errors.get(message, 0) + 1
-            return _NAN
 
     def _ended(self, computation: Computation, dsk: Graph) -> None:
         results = self._results_by_computation.get(computation.number)
@@ -282,6 +261,10 @@ def _rehearse_results(metric: ResultMetric | None) -> Callable[[int], None]:
     return work
 
 
+def _sizes_by(metric: ResultMetric | None) -> ResultSizes | CheckedMetric | None:
+    return metric if metric is None or isinstance(metric, ResultSizes) else CheckedMetric(metric)
+
+
 def _released_results(results: CachedResultsSnapshot) -> Iterator[CacheData]:
     from dask_diag.builders.keys import keys_columns
 
@@ -291,33 +274,3 @@ def _released_results(results: CachedResultsSnapshot) -> Iterator[CacheData]:
     for key, function, (metric, start, stop) in zip(keys, functions, rows, strict=True):
         size = int(metric) if results.integers and not isnan(metric) else metric
         yield CacheData(key, TaskInfo(key, function), size, start, stop)
-
-
-def _quick_metric(metric: ResultMetric | None) -> ResultMetric | None:
-    """The same metric; ``cachey.nbytes`` of an array takes longer than all else done for a task."""
-    nbytes: ResultMetric | None = getattr(sys.modules.get("cachey"), "nbytes", None)
-    return metric if nbytes is None or metric is not nbytes else partial(_nbytes, nbytes)
-
-
-def _nbytes(nbytes: ResultMetric, value: object) -> object:
-    kind = type(value)
-    if kind.__name__ == "ndarray" and kind.__module__ == "numpy":
-        array = cast("FloatArray", value)
-        # Of objects their sizes are estimated.
-        if array.dtype.kind != "O":
-            return array.nbytes
-    return nbytes(value)
-
-
-_MEASURE_BYTES = (("sys", "getsizeof"), ("dask.sizeof", "sizeof"), ("cachey", "nbytes"))
-
-
-def _unit_of(metric: ResultMetric | None) -> str:
-    """The unit of a metric that is known; a name like ``megabytes`` says nothing for sure."""
-    if isinstance(metric, ResultSizes):
-        return BYTES
-    for module, name in _MEASURE_BYTES:
-        # What was never imported cannot have been passed.
-        if metric is not None and metric is getattr(sys.modules.get(module), name, None):
-            return BYTES
-    return ""

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, ParamSpec
 
 from dask_diag.capture.result_sizes import ResultSizes
 from dask_diag.profilers.base import Diagnostic
-from dask_diag.profilers.cache import CacheProfiler, ResultMetric
+from dask_diag.profilers.cache import CacheProfiler
 from dask_diag.profilers.profiler import Profiler
 from dask_diag.profilers.resources import ResourceProfiler
+from dask_diag.profilers.result_metric import ResultMetric
 from dask_diag.profilers.sampling import SamplingProfiler
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class ProfilerGroup:
         self.cache = CacheProfiler(ResultSizes() if metric is None else metric, metric_name, unit)
         self.resources = ResourceProfiler(interval)
         self.stacks = SamplingProfiler()
+        self.tasks.share_clusters([self.cache, self.resources, self.stacks])
         self.profilers: tuple[Diagnostic, ...] = (
             self.tasks,
             self.cache,
@@ -92,6 +94,8 @@ class ProfilerGroup:
     def __exit__(self, *args: object) -> None:
         if self._tracer is not None:
             self._guarded(self._tracer.stop)
+        # While all are active, so that each has the last of what it wants.
+        self._guarded(self.tasks.leave_clusters)
         for profiler in reversed(self._entered):
             self._guarded(profiler.__exit__, *args)
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import threading
-from array import array
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from dask_diag.capture.session import Session
-from dask_diag.capture.system.memory_sampler import BlockSampler
+from dask_diag.profilers.memory_block import MemoryBlock, SampledSeries
 from dask_diag.validation import number
 
 if TYPE_CHECKING:
@@ -28,6 +25,8 @@ MEASURES = ("process", "rss", "pss", "uss")
 
 class MemorySampler:
     """Sample the memory of this process and all its descendants, in named parts of a program.
+
+    On a client of distributed: that of the workers and the scheduler, too.
 
     Parameters
     ----------
@@ -81,13 +80,15 @@ class MemorySampler:
         self.session = Session()
         self._lock = threading.Lock()
         self._measures: dict[str, str] = {}
-        self._series: dict[str, array[float]] = {}
+        self._series: dict[str, SampledSeries] = {}
         self._tracers: dict[str, AllocationTracer] = {}
 
     def sample(
         self, label: str | None = None, *, measure: str = "process", interval: float = 0.5
-    ) -> AbstractContextManager[str]:
+    ) -> MemoryBlock:
         """Sample in a ``with`` block; what it binds is the name of the series.
+
+        With a client whose event loop runs the program, use ``async with``.
 
         Parameters
         ----------
@@ -111,40 +112,11 @@ class MemorySampler:
             names = ", ".join(map(repr, MEASURES))
             raise ValueError(f"measure: expected one of {names}, found {measure!r}")
         interval = number("interval", interval, "seconds between samples", above=0)
-        return self._sampling(label, measure, interval)
+        entered = partial(self._add_series, label or "sample", measure)
+        traced = self._traced if self._trace else None
+        return MemoryBlock(interval, entered, self._left, self._fault, traced)
 
-    @contextmanager
-    def _sampling(self, label: str | None, measure: str, interval: float) -> Iterator[str]:
-        name, rows = self._new_series(label or "sample", measure)
-        series: BlockSampler | None = None
-        tracer = self._tracer(name, interval) if self._trace else None
-        try:
-            series = BlockSampler(rows, interval, partial(self._fault, "to sample memory"))
-        except Exception as error:
-            self._fault("to start sampling", error)
-        try:
-            yield name
-        finally:
-            if series is not None:
-                series.stop()
-            if tracer is not None:
-                tracer.stop()
-            self.session.stop = perf_counter()
-
-    def _tracer(self, name: str, interval: float) -> AllocationTracer | None:
-        """What traces the block, if it can be traced."""
-        from dask_diag.capture.system.allocations import AllocationTracer
-
-        try:
-            tracer = AllocationTracer(interval, partial(self._fault, "to trace allocations"))
-        except Exception as error:
-            self._fault("to trace allocations", error)
-            return None
-        with self._lock:
-            self._tracers[name] = tracer
-        return tracer
-
-    def _new_series(self, label: str, measure: str) -> tuple[str, array[float]]:
+    def _add_series(self, label: str, measure: str, series: SampledSeries) -> str:
         with self._lock:
             if self.session.start is None:
                 self.session.start = perf_counter()
@@ -153,8 +125,15 @@ class MemorySampler:
                 count += 1
                 name = f"{label} ({count})"
             self._measures[name] = measure
-            self._series[name] = array("d")
-            return name, self._series[name]
+            self._series[name] = series
+            return name
+
+    def _traced(self, name: str, tracer: AllocationTracer) -> None:
+        with self._lock:
+            self._tracers[name] = tracer
+
+    def _left(self) -> None:
+        self.session.stop = perf_counter()
 
     @property
     def samples(self) -> dict[str, list[tuple[float, float]]]:
@@ -175,15 +154,19 @@ class MemorySampler:
 
         with self._lock:
             # Copies: numpy lets other threads run while it reads, and what it reads cannot grow.
-            series = {name: rows[:] for name, rows in self._series.items()}
+            rows = {name: series.rows[:] for name, series in self._series.items()}
+            sampled = dict(self._series)
             tracers = dict(self._tracers)
+        memory = memory_table(rows)
+        logs = {name: log for name, series in sampled.items() if (log := series.logs())}
+        if logs:
+            from dask_diag.builders.cluster_memory import with_remote_memory
+
+            memory = with_remote_memory(memory, logs)
         allocated = {name: tracer.last for name, tracer in tracers.items()}
+        allocations = allocations_table(allocated, self._with_code)
         return build_recording(
-            self.session,
-            [],
-            self.notices(),
-            memory=memory_table(series),
-            allocations=allocations_table(allocated, self._with_code),
+            self.session, [], self.notices(), memory=memory, allocations=allocations
         )
 
     def to_pandas(self, *, align: bool = False) -> pandas.DataFrame:
@@ -234,11 +217,14 @@ class MemorySampler:
 
         return visualize(self, **kwargs)
 
-    def _fault(self, doing: str, error: Exception) -> None:
+    def _fault(self, doing: str, error: BaseException) -> None:
         """Note an error of the sampler itself for the summary; the user's program goes on."""
         text = f"MemorySampler failed {doing}: {type(error).__name__}: {error}"
         self.session.fault(text)
 
     def notices(self) -> list[str]:
         """What a reader must know besides the numbers."""
-        return list(self.session.faults)
+        with self._lock:
+            recorders = [series.clusters for series in self._series.values()]
+        texts = [text for each in recorders for log in each.logs for text in log.notices()]
+        return list(dict.fromkeys([*self.session.faults, *texts]))

@@ -29,7 +29,18 @@ class OnClusters(Diagnostic):
 
     def __init__(self) -> None:
         self.clusters = ClusterRecorder(self._fault, self._received)
+        self._joins = True
+        self._sharing: Sequence[OnClusters] = ()
         super().__init__()
+
+    def share_clusters(self, others: Sequence[OnClusters]) -> None:
+        """Join clusters for others, too, which are active while this diagnostic is.
+
+        They read what it pulls: all that any of them wants, and each row of it once.
+        """
+        self._sharing = others
+        for other in others:
+            other.clusters, other._joins = self.clusters, False
 
     def _wants(self) -> Wants:
         """What it collects on clusters."""
@@ -52,24 +63,35 @@ class OnClusters(Diagnostic):
     def clear(self) -> None:
         """Forget what was recorded, except of computations that are running now."""
         super().clear()
-        self.clusters.clear()
+        if self._joins:
+            self.clusters.clear()
 
     def notices(self) -> list[str]:
         """What a reader must know besides the numbers."""
-        return super().notices() + [text for log in self.clusters.logs for text in log.notices()]
+        logs = self.clusters.logs if self._joins else ()
+        return super().notices() + [text for log in logs for text in log.notices()]
 
     def _is_on_a_cluster(self) -> bool:
         return bool(self.clusters.logs)
 
     def _activate(self) -> None:
         super()._activate()
-        self._guarded("to join clusters", self._join_clusters)
+        if self._joins:
+            self._guarded("to join clusters", self._join_clusters)
 
     def _join_clusters(self) -> None:
-        self.clusters.start(self._wants())
+        wants = self._wants()
+        for other in self._sharing:
+            wants.update(other._wants())
+        self.clusters.start(wants)
+
+    def leave_clusters(self) -> None:
+        """Pull what is new, and leave, as it does when it is not active any more."""
+        self._guarded("to leave clusters", self.clusters.stop)
 
     def _deactivate(self) -> None:
-        self._guarded("to leave clusters", self.clusters.stop)
+        if self._joins:
+            self.leave_clusters()
         super()._deactivate()
 
     def _with_clusters(self, recording: Recording) -> Recording:

@@ -8,9 +8,9 @@ import sys
 import warnings
 from typing import TYPE_CHECKING
 
-from dask_diag.profilers.cache import ResultMetric
 from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
 from dask_diag.profilers.group import ProfilerGroup
+from dask_diag.profilers.result_metric import ResultMetric
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -9,9 +9,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from dask_diag.capture.system.own_threads import OwnThread
-from dask_diag.profilers.cache import ResultMetric
 from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
 from dask_diag.profilers.group import ProfilerGroup
+from dask_diag.profilers.result_metric import ResultMetric
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -107,7 +107,7 @@ class record(ProfilerGroup):  # noqa: N801
         self._writer: Writer
 
     def __enter__(self) -> Self:
-        from dask_diag.builders.chunks import without_rows
+        from dask_diag.builders.recording import environment_table
         from dask_diag.storage import Writer
 
         with ExitStack() as undo:
@@ -116,9 +116,10 @@ class record(ProfilerGroup):  # noqa: N801
                 undo.callback(self._writer.close)
                 super().__enter__()
                 undo.push(super().__exit__)
-                # A reader can open it at once, and finds the columns of tables that stay empty.
-                self._writer.append(without_rows(self.recording))
                 self._chunks = self._chunk_builder()
+                environment = environment_table(self._environment)
+                # A reader can open it at once.
+                self._writer.append(self._chunks.first(environment, self._notices_so_far()))
                 self._start_thread()
                 undo.callback(self._stop_thread)
                 super()._start_tracing()

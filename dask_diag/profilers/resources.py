@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from dask_diag.capture.cluster.formats import Wants
+    from dask_diag.capture.cluster.log import ClusterLog
     from dask_diag.model.recording import Recording
+    from dask_diag.model.table import Table
 
 __all__ = ["ResourceData", "ResourceProfiler"]
 
@@ -127,6 +129,10 @@ class ResourceProfiler(OnClusters):
 
     def _wants(self) -> Wants:
         return {"processes": self._dt}
+
+    def _sampled_on_clusters(self, logs: Sequence[ClusterLog]) -> dict[str, Table]:
+        # They are in the tables of samples, with those of this process.
+        return {}
 
     def close(self) -> None:
         """Stop sampling, whatever it was started for. It may be called at any time."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import partial
 from time import perf_counter
@@ -14,6 +13,7 @@ from dask_diag.capture.sampling.sampler import Subscription, sampler
 from dask_diag.formatting import seconds
 from dask_diag.profilers.on_clusters import OnClusters
 from dask_diag.profilers.sample_times import sample_times
+from dask_diag.profilers.stack_queries import StackQueries
 from dask_diag.profilers.task_diagnostic import TaskDiagnostic
 
 if TYPE_CHECKING:
@@ -23,12 +23,11 @@ if TYPE_CHECKING:
     from dask_diag.capture.sampling.caller_probe import CallerProbe
     from dask_diag.model.recording import Recording
     from dask_diag.model.table import Table
-    from dask_diag.views.text import Summary
 
 __all__ = ["SamplingProfiler"]
 
 
-class SamplingProfiler(OnClusters, TaskDiagnostic):
+class SamplingProfiler(StackQueries, OnClusters, TaskDiagnostic):
     """Profile the lines of code in which tasks spend their time, on local schedulers and clusters.
 
     Every `interval` one thread of each process samples the stacks of the threads that run a task,
@@ -119,119 +118,6 @@ class SamplingProfiler(OnClusters, TaskDiagnostic):
         stacks, now = ClusterStacks(self._cycle), perf_counter()
         stacks.take(logs)
         return stacks.tables(self.start_time or now, self.end_time or now)
-
-    def tree(
-        self,
-        start: float | None = None,
-        stop: float | None = None,
-        function: str | None = None,
-        key: object = None,
-        root: str | None = None,
-    ) -> Table:
-        """The calls that were sampled, as a tree.
-
-        Parameters
-        ----------
-        start, stop : float, optional
-            The range of time, in seconds of ``time.perf_counter()``.
-        function : str, optional
-            Only tasks of this function, which is the prefix of their keys.
-        key : object, optional
-            Only the task of this key, as it is or as text; ``""`` for tasks not tracked by key.
-        root : str, optional
-            Only samples of this root, one of `dask_diag.schema.ROOTS`; by default of all.
-
-        Returns
-        -------
-        Table
-            A row per node: see `dask_diag.analysis.call_tree.tree`.
-
-        Raises
-        ------
-        DiagnosticError
-            If no sample has that key or is of that function, there is no such root, or a time is
-            no number.
-        """
-        from dask_diag.analysis.call_tree import tree
-        from dask_diag.analysis.selection import Selection
-
-        return tree(self.recording, Selection(start, stop, function, key, root))
-
-    def summary(
-        self,
-        start: float | None = None,
-        stop: float | None = None,
-        function: str | None = None,
-        key: object = None,
-        root: str | None = None,
-    ) -> Summary:
-        """The ten lines that computed longest, and the three that waited longest.
-
-        Parameters
-        ----------
-        start, stop : float, optional
-            The range of time, in seconds of ``time.perf_counter()``.
-        function : str, optional
-            Only tasks of this function, which is the prefix of their keys.
-        key : object, optional
-            Only the task of this key, as it is or as text; ``""`` for tasks not tracked by key.
-        root : str, optional
-            Only samples of this root, one of `dask_diag.schema.ROOTS`; by default of ``tasks``.
-
-        Raises
-        ------
-        DiagnosticError
-            If no sample has that key or is of that function, there is no such root, or a time is
-            no number.
-
-        See Also
-        --------
-        dask_diag.summary : what several diagnostics measured over one block.
-        """
-        from dask_diag.analysis.selection import Selection
-        from dask_diag.views.plots.flame.summary import flame_summary
-
-        return flame_summary(self, selection=Selection(start, stop, function, key, root))
-
-    def export(
-        self,
-        filename: str | os.PathLike[str],
-        start: float | None = None,
-        stop: float | None = None,
-        function: str | None = None,
-        key: object = None,
-        *,
-        root: str | None = None,
-        overwrite: bool = False,
-    ) -> None:
-        """Write the stacks into a file that flame graph viewers open.
-
-        Parameters
-        ----------
-        filename : str or path
-            ``*.speedscope.json``, or ``*.collapsed`` or ``*.folded``, which says the format.
-        start, stop : float, optional
-            The range of time, in seconds of ``time.perf_counter()``.
-        function : str, optional
-            Only tasks of this function, which is the prefix of their keys.
-        key : object, optional
-            Only the task of this key, as it is or as text; ``""`` for tasks not tracked by key.
-        root : str, optional
-            Only samples of this root, one of `dask_diag.schema.ROOTS`; by default of all.
-        overwrite : bool, optional
-            Whether a file that is there may be replaced.
-
-        Raises
-        ------
-        DiagnosticError
-            If the ending says no known format, the folder does not exist, a file is there and may
-            not be replaced, or there are no such samples.
-        """
-        from dask_diag.analysis.selection import Selection
-        from dask_diag.views.exports.stacks import export_stacks
-
-        selection = Selection(start, stop, function, key, root)
-        export_stacks(self.recording, filename, selection, overwrite=overwrite)
 
     def clear(self) -> None:
         """Forget what was recorded, except of computations that are running now."""

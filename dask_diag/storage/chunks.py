@@ -80,7 +80,8 @@ def joined(chunks: Sequence[Chunk], notices: Sequence[str]) -> Recording:
         if expected and not isinstance(value, expected):
             raise ValueError(f"expected {name} to be {known[name].type}, found {value!r}")
     recording = Recording(**values)
-    return replace(recording, notices=(*recording.notices, *left_out, *notices))
+    added = (*left_out, *notices)
+    return replace(recording, notices=(*recording.notices, *added)) if added else recording
 
 
 _CHECKED: dict[str, type | tuple[type, ...]] = {

@@ -219,17 +219,22 @@ class Follower:
         end = self._end if self._last_entry is None else self._last_entry.stop
         if self._behind or _Status.of(os.fstat(file)) != self._status:
             return self._state
-        is_quiet, is_locked = now - self._changed >= QUIET, self._is_locked(file)
-        if _Status.of(os.fstat(file)) != self._status:
-            return self._state
         size = 0 if self._status is None else self._status.size
         if self._head and self._ends_with_its_directory(file, end):
             self._state = FollowState.COMPLETE
-        elif not size or is_locked or (is_locked is None and not is_quiet):
-            pass
-        elif self._head and zip_stream.ends_with_directory(_read_last(file, size)):
-            self._state = FollowState.DAMAGED
-        elif is_quiet and is_locked is not None:
+            return self._state
+        is_quiet = now - self._changed >= QUIET
+        is_closed = bool(self._head) and zip_stream.ends_with_directory(_read_last(file, size))
+        # The kernel's list of locks is long on a busy machine: one that grows needs none of it.
+        if not size or not (is_quiet or is_closed):
+            return self._state
+        is_locked = self._is_locked(file)
+        if is_locked or _Status.of(os.fstat(file)) != self._status:
+            return self._state
+        if is_closed:
+            if is_quiet or is_locked is not None:
+                self._state = FollowState.DAMAGED
+        elif is_locked is not None:
             self._state = FollowState.TRUNCATED
         return self._state
 
@@ -266,4 +271,4 @@ def _read(file: int, start: int, size: int) -> bytes:
 
 
 def _read_last(file: int, size: int) -> memoryview:
-    return memoryview(_read(file, max(0, size - _LONGEST_HEADER), _LONGEST_HEADER))
+    return memoryview(_read(file, max(0, size - zip_stream.END_SIZE), zip_stream.END_SIZE))

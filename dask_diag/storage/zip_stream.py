@@ -17,6 +17,7 @@ __all__ = [
     "ABOUT",
     "CHUNK",
     "CHUNK_HEADER_SIZE",
+    "END_SIZE",
     "FORMAT",
     "IN_DIRECTORY",
     "MAX_SIZE",
@@ -49,6 +50,8 @@ CHUNK_HEADER_SIZE = _HEADER.size + len(CHUNK) + 8
 """Bytes of a chunk before its content."""
 _DIRECTORY_ENTRY = Struct("<4s6H3I5H2I")
 _END = Struct("<4s4H2IH")
+END_SIZE = _END.size
+"""Bytes at the end of a file that say whether it was closed."""
 _END_64 = Struct("<4sQ2H2I4Q")
 _LOCATOR_64 = Struct("<4sIQI")
 _MAX_COUNT = 0xFFFF

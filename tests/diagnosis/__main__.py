@@ -31,6 +31,7 @@ def main() -> None:
         print(
             f"{program.name}: planted {program.code or 'nothing'}; found {found or 'nothing'}; "
             f"gain {one.gain:.2f} s; false {one.false or 'none'}; "
+            f"others used {max(one.busy):.0%}; "
             f"slower {[each.changed for each in one.advice if each.slower] or 'none'}",
             flush=True,
         )

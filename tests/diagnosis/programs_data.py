@@ -25,7 +25,7 @@ from tests.diagnosis.work import (
 )
 
 PROCESSES = {"scheduler": "processes", "num_workers": 2}
-ROWS = 1_200_000
+ROWS = 2_400_000
 LARGE = 4_000_000
 CACHED = 40
 """Arrays of 32 MB that a program's scheduler caches at once."""

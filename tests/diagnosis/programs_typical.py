@@ -77,7 +77,7 @@ def polling(_: None, remedied: bool) -> int:
 
 def uneven_partitions(_: None, remedied: bool) -> int:
     """One of the partitions is far larger, and comes last."""
-    sizes = [200_000] * 30 if remedied else [100_000] * 20 + [4_000_000]
+    sizes = [600_000] * 30 if remedied else [300_000] * 20 + [12_000_000]
     tasks = [delayed(slow_statistics)(delayed(np.ones)(size)) for size in sizes]
     return round(sum(dask.compute(*tasks)) / sum(sizes))
 
@@ -169,8 +169,9 @@ def healthy_groupby(frame: Any, remedied: bool) -> int:
 
 
 def healthy_mixed(_: None, remedied: bool) -> float:
-    sums = [delayed(slow_statistics)(delayed(np.ones)(400_000)) for _ in range(16)]
-    waits = [delayed(poll)(0.05) for _ in range(4)]
+    # Where waits are most of the time of tasks, two threads are too few.
+    sums = [delayed(slow_statistics)(delayed(np.ones)(800_000)) for _ in range(16)]
+    waits = [delayed(poll)(0.01) for _ in range(4)]
     return round(float(sum(dask.compute(*sums, *waits))), 3)
 
 
@@ -236,7 +237,8 @@ PROGRAMS = (
         other_programs,
         "io-bound",
         true=SLEEPING,
-        remedy={"num_workers": 8},
+        # As many as run 20 tasks in even rounds.
+        remedy={"num_workers": 10},
         remaining=SLEEPING | {"io-bound"},
     ),
     Program(

@@ -175,10 +175,15 @@ def quietest(program: Program, count: int, attempts: int) -> tuple[list[Run], li
 def examine(program: Program, repeats: int = REPEATS, attempts: int = ATTEMPTS) -> Outcome:
     """Record a program, take its findings, apply the remedy and what else is advised."""
     with tempfile.TemporaryDirectory() as folder:
-        found = _found(program, Path(folder, "faulty.diag"), False, attempts)
-        remaining = _found(program, Path(folder, "remedied.diag"), True, attempts)
+        found, busy = _found(program, Path(folder, "faulty.diag"), False, attempts)
+        remaining: list[Finding] = []
+        if program.code:
+            remaining, beside_remedied = _found(
+                program, Path(folder, "remedied.diag"), True, attempts
+            )
+            busy += beside_remedied
     if not repeats or not (program.code and program.gains):
-        return Outcome(program, found, remaining)
+        return Outcome(program, found, remaining, busy=busy)
     faulty, remedied = quietest(program, repeats, attempts)
     results = {repr(one.result) for one in (*faulty, *remedied)}
     assert len(results) == 1, f"{program.name}: the remedy changes the result: {results}"
@@ -190,19 +195,20 @@ def examine(program: Program, repeats: int = REPEATS, attempts: int = ATTEMPTS) 
         walls,
         [one.wall for one in remedied],
         list(_advised(program, found, statistics.median(walls), repeats)),
-        [one.busy for one in (*faulty, *remedied)],
+        [*busy, *(one.busy for one in (*faulty, *remedied))],
     )
 
 
-def _found(program: Program, path: Path, remedied: bool, attempts: int) -> list[Finding]:
-    if remedied and not program.code:
-        return []
+def _found(
+    program: Program, path: Path, remedied: bool, attempts: int
+) -> tuple[list[Finding], list[float]]:
+    """The findings of a run beside which little else ran, and what else did."""
     for _ in range(attempts):
         path.unlink(missing_ok=True)
         busy = run(program, remedied, path).busy
         if busy < QUIET or "neighbours" in program.name:
             break
-    return findings(load(path))
+    return findings(load(path)), [busy]
 
 
 def _advised(program: Program, found: list[Finding], wall: float, repeats: int) -> Iterator[Advice]:

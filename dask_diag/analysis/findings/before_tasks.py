@@ -19,6 +19,7 @@ from dask_diag.analysis.program_lines import (
 )
 from dask_diag.analysis.task_times import call_times, prepared_times
 from dask_diag.formatting import count, percent, seconds
+from dask_diag.model.recording import Recording
 from dask_diag.schema import Activity, Root
 
 __all__ = ["graph_preparation", "pool_startup", "slow_start"]
@@ -29,6 +30,8 @@ LONG_START = 0.5
 """Least seconds that pass before the first computation."""
 MOSTLY_IMPORTS = 0.5
 """Share of the sampled seconds from which on a slow start is said to be one of imports."""
+MOSTLY_CLUSTER = 0.5
+"""Share of the time from which on a slow start is said to be that of a cluster that starts."""
 MOST_LINES = 3
 """Lines that are named at most."""
 WORTH_REPORTING = 0.15
@@ -39,6 +42,8 @@ LONG_PREPARATION = 0.1
 """Least seconds in which graphs were prepared."""
 LONGER_THAN_IMPORTS = 0.5
 """The same where stacks were not sampled: dask imports modules when it is first called."""
+_DISTRIBUTED = "/distributed/"
+"""In the paths of the files of distributed."""
 
 
 def slow_start(analysis: Analysis) -> Finding | None:
@@ -53,26 +58,50 @@ def slow_start(analysis: Analysis) -> Finding | None:
     if not len(recording.computations) or took < max(SLOW_START * wall, LONG_START):
         return None
     lines = _lines(analysis, Root.BEFORE)
-    sampled = sum(line.seconds for line in lines)
-    importing = sum(line.importing for line in lines)
-    advice = (
-        "read and prepare data in tasks (dask.dataframe.read_parquet, dask.array.from_array, "
-        "dask.delayed), so that all workers take part in it"
-    )
-    if sampled and importing >= MOSTLY_IMPORTS * sampled:
-        advice = "import less, or where it is needed; python -X importtime shows what takes long"
-    elif not sampled:
-        advice = f"record with SamplingProfiler to see the lines that take the time; {advice}"
+    workers, joined_after = _workers_that_joined(recording, float(before["stop"].max()))
+    joined = (
+        f"; {count(workers)} worker{'s' * (workers > 1)} of a cluster joined, the last one after "
+        f"{seconds(joined_after)}"
+    ) * (workers > 0)
     return Finding(
         "slow-start",
         severity_of_share(took / wall),
         took,
         f"{seconds(took)} of {seconds(wall)} ({percent(took / wall)}) passed before the first "
-        f"computation{_named(lines)}",
-        advice,
+        f"computation{joined}{_named(lines)}",
+        _at_start(lines, workers > 0 and joined_after >= MOSTLY_CLUSTER * took),
         kind=AT_MOST,
         where=during(before["start"], before["stop"]),
     )
+
+
+def _at_start(lines: list[ProgramLine], waits_for_cluster: bool) -> str:
+    """What to do about a slow start; a cluster may have taken the time until it was there."""
+    sampled = sum(line.seconds for line in lines)
+    importing = sum(line.importing for line in lines)
+    starting = sum(line.seconds - line.importing for line in lines if _DISTRIBUTED in line.file)
+    advice = (
+        "read and prepare data in tasks (dask.dataframe.read_parquet, dask.array.from_array, "
+        "dask.delayed), so that all workers take part in it"
+    )
+    if sampled and importing >= MOSTLY_IMPORTS * sampled:
+        return "import less, or where it is needed; python -X importtime shows what takes long"
+    if waits_for_cluster and (not sampled or starting >= MOSTLY_CLUSTER * sampled):
+        advice = (
+            "keep one cluster for several programs (dask scheduler, dask worker), to which each "
+            "connects with Client(address)"
+        )
+    if not sampled:
+        return f"record with SamplingProfiler to see the lines that take the time; {advice}"
+    return advice
+
+
+def _workers_that_joined(recording: Recording, until: float) -> tuple[int, float]:
+    """How many workers of clusters joined in the recording, before a time, and the last's after."""
+    workers = recording.workers
+    joined = workers.joined[~workers.address.where("")]
+    joined = joined[(joined > recording.start) & (joined <= until)]
+    return len(joined), float(joined.max(initial=recording.start)) - recording.start
 
 
 def graph_preparation(analysis: Analysis) -> Finding | None:

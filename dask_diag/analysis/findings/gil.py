@@ -45,20 +45,38 @@ WORTH_PROCESSES = 0.25
 
 What they cost differs by about as much between machines and libraries.
 """
+_NOT_TASKS = frozenset({"scheduler", "dask_diag"})
+"""Kinds of threads that use the GIL and are no part of what tasks do."""
 MORE_PROCESSES = "Client(n_workers=..., threads_per_worker=1)"
 RELEASE = "use code that releases the GIL in these functions, as NumPy does on whole arrays"
 
 
 class _GilWaits(NamedTuple):
-    """Seconds that tasks waited for the GIL, and what of it waits for CPUs do not explain."""
+    """Seconds that tasks waited for the GIL, and why.
+
+    Attributes
+    ----------
+    waited : float
+    scheduler : float
+        Those in which the scheduler's thread, or one of the profilers, had it.
+    own : float
+        Those that neither this nor waits for CPUs explain: other tasks had it.
+    """
 
     waited: float
+    scheduler: float
     own: float
 
     @property
     def share(self) -> float:
-        """The share of the waits that the GIL itself explains."""
+        """The share of the waits that tasks themselves explain."""
         return self.own / self.waited if self.waited else 0.0
+
+    @property
+    def share_with_cpu(self) -> float:
+        """Of the waits for tasks, the share in which the one that had it also had a CPU."""
+        for_tasks = self.waited - self.scheduler
+        return self.own / for_tasks if for_tasks > 0 else 0.0
 
 
 def gil_bound(analysis: Analysis) -> Finding | None:
@@ -73,7 +91,7 @@ def gil_bound(analysis: Analysis) -> Finding | None:
     # Without recorded waits it is not known what else tasks waited for.
     remove = {Activity.GIL_WAIT if is_recorded else Activity.NONCPU: waits.share}
     saved = analysis.seconds_saved(remove=remove)
-    is_sure = is_recorded and waits.share >= OF_ITS_OWN
+    is_sure = is_recorded and waits.share_with_cpu >= OF_ITS_OWN
     return Finding(
         "gil-bound",
         severity_of_share(share) if is_sure else severity_of_guess(share),
@@ -95,10 +113,12 @@ def _evidence(analysis: Analysis, waits: _GilWaits) -> str:
             f"another lock or short sleeps look the same. {names}"
         )
     part = ""
-    if waits.share < 1 - WORTH_REPORTING:
-        part = (
-            f", {seconds(waits.waited - waits.own)} of it perhaps because threads that had it "
-            "waited for a CPU"
+    if waits.scheduler >= WORTH_REPORTING * waits.waited:
+        part = f", {seconds(waits.scheduler)} of it for the scheduler's thread"
+    if waits.share_with_cpu < 1 - WORTH_REPORTING:
+        without_cpu = waits.waited - waits.scheduler - waits.own
+        part += (
+            f", {seconds(without_cpu)} of it perhaps because threads that had it waited for a CPU"
         )
     return (
         f"Tasks waited {seconds(waits.waited)} for the GIL "
@@ -109,7 +129,7 @@ def _evidence(analysis: Analysis, waits: _GilWaits) -> str:
 def _advice(analysis: Analysis, waits: _GilWaits, remove: dict[str, float]) -> str:
     if not analysis.seconds_waited:
         return f"{FIND_OUT}; if it is the GIL, {_remedy(analysis, remove)}"
-    if waits.share < OF_ITS_OWN:
+    if waits.share_with_cpu < OF_ITS_OWN:
         return (
             "record again while CPUs are free, with no more workers than CPUs: tasks also waited "
             "for CPUs, and a thread that has the GIL and no CPU stops all others"
@@ -124,8 +144,24 @@ def _waits_for_gil(analysis: Analysis) -> _GilWaits:
     the time in which others wait for the GIL is a wait for that CPU.
     """
     waited = analysis.seconds_waited.get(Activity.GIL_WAIT, 0.0)
+    scheduler = waited * _share_of_scheduler(analysis)
     needed = analysis.cpu_in_tasks + analysis.seconds_waited.get(Activity.CPU_WAIT, 0.0)
-    return _GilWaits(waited, waited * analysis.cpu_in_tasks / needed if needed else waited)
+    with_cpu = analysis.cpu_in_tasks / needed if needed else 1.0
+    return _GilWaits(waited, scheduler, (waited - scheduler) * with_cpu)
+
+
+def _share_of_scheduler(analysis: Analysis) -> float:
+    """In what share of a task's waits for the GIL the scheduler or a profiler had it, about.
+
+    Divided in proportion to the CPU of the threads that a task competes with: these, and those of
+    the tasks that run beside it. Small tasks wait for the thread that hands them out.
+    """
+    apart = sum(group.cpu for group in analysis.thread_groups if group.kind in _NOT_TASKS)
+    beside = max(1.0 - 1.0 / analysis.at_once, 0.0) if analysis.at_once else 0.0
+    of_tasks = beside * analysis.cpu_in_tasks
+    # Python threads of libraries hold it for tasks.
+    of_tasks += sum(group.cpu for group in analysis.thread_groups if group.kind == "python")
+    return apart / (apart + of_tasks) if apart else 0.0
 
 
 def _remedy(analysis: Analysis, remove: dict[str, float]) -> str:
@@ -175,9 +211,9 @@ def _non_cpu_of_turns(analysis: Analysis) -> _GilWaits:
     used = analysis.cpu_in_tasks / analysis.busy_wall
     one_cpu = LEAST_OF_ONE_CPU <= used <= MOST_OF_ONE_CPU
     if analysis.cpus < 2 or not one_cpu or blocked < BLOCKS_A_SECOND * analysis.busy_wall:
-        return _GilWaits(0.0, 0.0)
+        return _GilWaits(0.0, 0.0, 0.0)
     waits = cpu_waits(analysis)
-    return _GilWaits(waits.waited, waits.waited - waits.others)
+    return _GilWaits(waits.waited, 0.0, waits.waited - waits.others)
 
 
 def _functions_that_wait(analysis: Analysis) -> list[str]:

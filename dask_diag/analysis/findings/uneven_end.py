@@ -96,8 +96,10 @@ def imbalance(analysis: Analysis) -> Finding | None:
     """Workers that stopped early, since the remaining tasks could not be divided evenly."""
     lost, busy = 0.0, (0.0, 0.0)
     ends: list[tuple[float, float]] = []
+    computations = analysis.recording.computations
+    of_clusters = set(computations.computation[computations.scheduler.where("distributed")])
     for occupancy in analysis.occupancies:
-        idle, end = _idle_in_uneven_end(occupancy)
+        idle, end = _idle_in_uneven_end(occupancy, occupancy.computation in of_clusters)
         if idle:
             ends.append(end)
         if idle / occupancy.workers > lost:
@@ -131,17 +133,20 @@ def _evener(analysis: Analysis, lost: float) -> tuple[float, str, str]:
     return lost, AT_MOST, f"{smaller}; chunksize=1 alone is not predicted to help"
 
 
-def _idle_in_uneven_end(occupancy: Occupancy) -> tuple[float, tuple[float, float]]:
+def _idle_in_uneven_end(
+    occupancy: Occupancy, on_cluster: bool
+) -> tuple[float, tuple[float, float]]:
     """Free worker-seconds, beside busy ones, after the last moment in which all were busy; when.
 
-    A worker may be free though tasks wait: in a batch that another process took. The time counts
+    A worker may be free though tasks wait: in a batch that another process took. On a cluster it is
+    overhead if its next task is on the way, and no matter of how tasks are divided. The time counts
     only if the tasks that ran in it had been ready when it started, or before: else it is the chain
     of tasks that keeps workers idle.
     """
     tasks = occupancy.tasks
     if occupancy.workers < 2 or np.isnan(tasks.worker_stop).all():
         return 0.0, (0.0, 0.0)
-    free = occupancy.workers - occupancy.busy
+    free = occupancy.idle if on_cluster else occupancy.workers - occupancy.busy
     full = np.flatnonzero(free == 0)
     end_start = occupancy.times[full[-1] + 1] if len(full) else occupancy.times[0]
     in_end = tasks.worker_stop > end_start

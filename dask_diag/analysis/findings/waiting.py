@@ -20,7 +20,7 @@ from dask_diag.analysis.findings.finding import (
 from dask_diag.analysis.findings.function_names import in_words, top_functions
 from dask_diag.analysis.findings.where import where_of_tasks
 from dask_diag.analysis.metering import seconds_metered_without_cpu
-from dask_diag.analysis.transfers import TRANSFERS, Interval, transfer_times
+from dask_diag.analysis.transfers import LARGE, TRANSFERS, Interval, transfer_times
 from dask_diag.columns import FloatArray
 from dask_diag.formatting import percent, seconds, size
 from dask_diag.schema import Activity
@@ -34,9 +34,6 @@ MOSTLY_WAITING = 0.4
 HARDLY_ANY_CPU = 0.15
 """Without recorded waits: largest CPU time of all threads but the scheduler's, as a share of the
 tasks' time. Tasks that compute get more than that even on a busy machine."""
-LARGE = 1e6
-"""Least bytes of a result or of inputs whose transfer between processes takes time."""
-
 MORE_WORKERS = 4
 """How many times the present workers are advised if tasks leave CPUs free."""
 

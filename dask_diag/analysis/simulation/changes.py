@@ -11,10 +11,11 @@ import numpy as np
 
 from dask_diag.analysis.metering import without_metered
 from dask_diag.analysis.simulation.calibration import QUICK
+from dask_diag.analysis.simulation.schedulers import COSTS
 from dask_diag.analysis.simulation.work import STEPS, Work
-from dask_diag.analysis.transfers import TRANSFERS
+from dask_diag.analysis.transfers import LARGE, TRANSFERS
 from dask_diag.analysis.waits import divided
-from dask_diag.columns import Categorical, FloatArray, IntArray
+from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording
 from dask_diag.schema import ACTIVITIES, Activity, Outcome
@@ -170,8 +171,28 @@ def without(work: Work, recording: Recording, remove: Collection[str]) -> Work:
             columns: dict[str, Any] = {part: seconds}
             work = replace(work, **columns)
     if len(transfers) and set(TRANSFERS) <= set(remove):
-        # Without data nothing is longer on its way than what is quickest.
-        wake = np.minimum(work.wake, np.quantile(work.wake, QUICK))
-        deliver = np.minimum(work.deliver, np.quantile(work.deliver, QUICK))
-        work = replace(work, wake=wake, deliver=deliver)
+        work = _without_data(work, recording)
     return work
+
+
+def _without_data(work: Work, recording: Recording) -> Work:
+    """The work, in which nothing is longer on its way than what is quickest without data.
+
+    Where all tasks have large data that was not recorded: it is what processes take elsewhere.
+    """
+    transfers, costs = recording.transfers, COSTS["processes"]
+    of_inputs = transfers.side.where("worker") == transfers.activity.where(Activity.DESERIALIZE)
+
+    def quickest(seconds: FloatArray, is_moved: BoolArray, usual: float) -> FloatArray:
+        largest = np.zeros(len(recording.tasks))
+        np.maximum.at(largest, transfers.task[is_moved], np.nan_to_num(transfers.bytes)[is_moved])
+        small = largest[work.rows] < LARGE
+        return np.minimum(seconds, np.quantile(seconds[small], QUICK) if small.any() else usual)
+
+    return replace(
+        work,
+        wake=quickest(work.wake, of_inputs, costs.wake),
+        submit=float(quickest(np.full(len(work), work.submit), of_inputs, costs.submit).min()),
+        deliver=quickest(work.deliver, ~of_inputs, costs.deliver),
+        notice=quickest(work.notice, ~of_inputs, costs.notice),
+    )

@@ -15,6 +15,7 @@ from dask_diag.capture.cluster.formats import NAME, SCHEDULER, Joined, Reply, Wa
 from dask_diag.capture.cluster.host import host_id, is_below_this_process
 from dask_diag.capture.cluster.log import ClusterLog
 from dask_diag.capture.cluster.shipping import BOOTSTRAP, Shipped, source_of_scheduler_plugin
+from dask_diag.capture.run_id import run_id
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -89,7 +90,9 @@ class ClusterSession:
         reading = await self._compare_clocks()
         self.log.offset, self.log.error = reading.offset, reading.error
         reply: Joined = await scheduler.dask_diag_attach(
-            session=self._id, client=self._client_id, wants=self._wants
+            session=self._id,
+            client=self._client_id,
+            wants={**self._wants, "program": run_id()},
         )
         log = self.log
         log.scheduler, log.address, log.pid = reply["scheduler"], reply["address"], reply["pid"]

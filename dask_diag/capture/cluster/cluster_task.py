@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from dask_diag.capture.cluster.formats import NAME, WORKER_ROW, Sampled
 from dask_diag.capture.dask_internals import GraphNode
 from dask_diag.capture.tasks.metered import Metered, Metric
-from dask_diag.capture.tasks.metering import ends_a_task, runs_a_task
+from dask_diag.capture.tasks.metering import ends_a_task, idle_loops, runs_a_task
 
 if TYPE_CHECKING:
     from distributed.worker_state_machine import TaskState
@@ -84,7 +84,8 @@ class ClusterTask(GraphNode):
         self.thread = get_ident()
         self.start = self.clock()
         if self.is_coroutine:
-            return _Steps(self, cast("Awaitable[object]", self.task(values)))
+            with _BusyLoop(self.thread):
+                return _Steps(self, cast("Awaitable[object]", self.task(values)))
         cpu = thread_time()
         self.cpu = cpu
         try:
@@ -104,7 +105,8 @@ class ClusterTask(GraphNode):
         while True:
             cpu = thread_time()
             try:
-                waits_for = resume(argument)
+                with _BusyLoop(self.thread):
+                    waits_for = resume(argument)
             except StopIteration as stopped:
                 self._stop(spent + thread_time() - cpu)
                 return stopped.value
@@ -182,6 +184,23 @@ class _Steps:
 
     def __await__(self) -> Generator[object, object, object]:
         return self._task.steps(self._coroutine)
+
+
+class _BusyLoop:
+    """While a step of a coroutine runs, what is metered on its event loop's thread is its."""
+
+    __slots__ = ("_thread", "_was_idle")
+
+    def __init__(self, thread: int) -> None:
+        self._thread = thread
+        self._was_idle = thread in idle_loops
+
+    def __enter__(self) -> None:
+        idle_loops.discard(self._thread)
+
+    def __exit__(self, *args: object) -> None:
+        if self._was_idle:
+            idle_loops.add(self._thread)
 
 
 ends_a_task.add(id(ClusterTask._stop.__code__))

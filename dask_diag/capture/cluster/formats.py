@@ -67,8 +67,12 @@ SENT_OUTCOMES = {name: code for code, name in enumerate(OUTCOMES)}
 
 
 class Wants(TypedDict, total=False):
-    """What a session collects: numbers are seconds between samples; of stacks, and of a cycle."""
+    """What a session collects: numbers are seconds between samples; of stacks, and of a cycle.
 
+    Sessions of one `program` record each the tasks of another client.
+    """
+
+    program: str
     tasks: bool
     results: bool
     waits: bool

@@ -249,11 +249,15 @@ _UNMEASURED = {
 
 def _not_known(wants: Wants) -> str:
     """What is not known of workers that do not measure."""
-    if wants.get("stacks"):
-        return "the stacks of their tasks are not known"
-    if wants.get("processes"):
-        return "their CPU and memory are not known"
-    return "of their tasks only distributed's own times are known" if wants.get("tasks") else ""
+    stacks = wants.get("stacks")
+    texts = {
+        # Who samples stacks alone, without what tasks waited for, shows no times.
+        "of their tasks only distributed's own times are known": wants.get("tasks")
+        and ("waits" in wants or not stacks),
+        "the stacks of their tasks are not known": stacks,
+        "their CPU and memory are not known": wants.get("processes"),
+    }
+    return "; ".join(text for text, is_wanted in texts.items() if is_wanted)
 
 
 def _batch_of(sent: SentBatch) -> Batch:

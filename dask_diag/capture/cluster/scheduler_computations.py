@@ -52,22 +52,31 @@ class ComputationCollector(WorkerCollector):
     def _count(self, task: Task, finish: str, now: float) -> None:
         """One more or less of the tasks of a computation has to be run."""
         computation, change = task.computation, 1 if finish in ACTIVE else -1
-        is_done = not computation.active and computation.stop != computation.start
-        if change > 0 and is_done and now - computation.stop > SAME_COMPUTATION_SECONDS:
+        if change > 0 and not computation.active:
+            computation = self._started(task, now)
+        computation.active += change
+        computation.stop = now
+        if computation.active <= 0:
+            computation.active = 0
+            computation.cpu = thread_time() - computation.cpu_at_start
+        threads = self.scheduler.total_nthreads
+        if threads != computation.workers:
+            computation.workers = max(computation.workers, threads)
+        if self.shows_progress:
+            self._count_done(task, finish)
+
+    def _started(self, task: Task, now: float) -> Computation:
+        """The computation of a task that is to be run, where none of it was to be."""
+        computation = task.computation
+        is_done = computation.stop != computation.start
+        if is_done and now - computation.stop > SAME_COMPUTATION_SECONDS:
             # Its result was lost, or is asked for again.
             computation = task.computation = self._computation_of(computation.client, "")
-        if change > 0 and not computation.active:
+        if not computation.active:
             computation.set_sessions(self._sessions_of(computation.client))
             for session in computation.sessions:
                 session.computations[computation.number] = computation
-        computation.active = max(0, computation.active + change)
-        computation.stop = now
-        if not computation.active:
-            computation.cpu = thread_time() - computation.cpu_at_start
-        threads = self.scheduler.total_nthreads
-        computation.workers = max(computation.workers, threads)
-        if self.shows_progress:
-            self._count_done(task, finish)
+        return computation
 
     def _count_done(self, task: Task, finish: str) -> None:
         """A task is to be run, or is not any more: its result may be there, or it has failed."""
@@ -97,6 +106,8 @@ class ComputationCollector(WorkerCollector):
         wanted = [session.wants for session in self.sessions.values()]
         self.shows_progress = any(each.get("progress") for each in wanted)
         self.records_results = any(each.get("results") for each in wanted)
+        # Tasks that one program records are those of another client to the next one.
+        self.is_shared = len({each.get("program") for each in wanted if each.get("tasks")}) > 1
         for computation in self.open.values():
             computation.set_sessions(self._sessions_of(computation.client))
             for session in computation.sessions if computation.active else ():

@@ -231,7 +231,9 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
                 del self.tasks[key]
             elif finish in QUEUES:
                 task.queued_at = now
-            self._moved(key, task, start in ACTIVE, finish, now)
+            was_active = start in ACTIVE
+            if self.records_results or was_active is not (finish in ACTIVE):
+                self._moved(key, task, was_active, finish, now)
         except Exception as error:
             self.fault("transition", error)
 

@@ -163,6 +163,11 @@ class End(NamedTuple):
     sampled: Sampled = NOT_SAMPLED
 
 
+RunDetails = tuple[str, Sequence[object], str, Sequence[tuple[str, float, int]], bytes]
+"""What most runs have not: the type of an exception, what was metered, the span, what was waited
+for, and stacks."""
+
+
 class Cached(NamedTuple):
     """A result in distributed memory. Its task may be in a later graph, too."""
 
@@ -231,7 +236,7 @@ class Session:
         """Start a batch."""
         self.ids, self.rows, self.depends_on = array("q"), bytearray(), array("q")
         self.keys: list[Hashable] = []
-        self.details: dict[int, tuple[object, ...]] = {}
+        self.details: dict[int, RunDetails] = {}
         self.transfers: list[tuple[object, ...]] = []
         self.others = array("d")
         self.processes: list[tuple[int, bytes]] = []
@@ -246,6 +251,33 @@ class Session:
             return False
         self.size += size
         return True
+
+    def add_run(
+        self,
+        number: int,
+        key: Hashable,
+        row: bytes,
+        depends_on: Sequence[int],
+        details: RunDetails | None,
+    ) -> None:
+        """Add a run of a task, with what it has of `details` that is wanted."""
+        size = len(row) + BYTES_PER_KEY + 8 * len(depends_on)
+        if details is not None:
+            error, metrics, span, waits, stacks = details
+            wants = self.wants
+            waits = waits if wants.get("waits") else ()
+            stacks = stacks if wants.get("stacks") else b""
+            size += len(stacks)
+        if not self.has_room(size):
+            self.dropped += 1
+            return
+        self.ids.append(number)
+        self.rows += row
+        self.keys.append(key)
+        if depends_on:
+            self.depends_on.extend(depends_on)
+        if details is not None:
+            self.details[number] = error, metrics, span, waits, stacks
 
     def seal(self) -> None:
         """What was collected is a batch, which is there until it is acknowledged."""

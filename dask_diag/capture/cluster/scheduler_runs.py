@@ -18,7 +18,6 @@ from dask_diag.capture.cluster.formats import (
 )
 from dask_diag.capture.cluster.scheduler_records import (
     ACTIVE,
-    BYTES_PER_KEY,
     CANCELLED,
     FAILED,
     NAN,
@@ -135,8 +134,9 @@ class RunCollector(ResultCollector):
         if outcome == OK:
             task.row = self.row
         computation = task.computation
+        if self.is_shared or not computation.recorders:
+            self._record_for_others(row, end, computation.recorders)
         if not computation.recorders:
-            self._record_for_others(row, end)
             return
         depends_on = self._rows_of_dependencies(key)
         # Spelled out, as all arguments of this are: to unpack tuples of them takes longer.
@@ -154,30 +154,20 @@ class RunCollector(ResultCollector):
             worker != task.worker,
             measured,
         )
+        # Most have nothing but their numbers.
+        has_details = error or metrics or waits or stacks or task.span != computation.span
+        details = (error, metrics, task.span, waits, stacks) if has_details else None
         for session in computation.recorders:
-            wants = session.wants
-            sampled: Sampled = (
-                waits if waits and wants.get("waits") else (),
-                stacks if stacks and wants.get("stacks") else b"",
-            )
-            size = len(packed) + BYTES_PER_KEY + 8 * len(depends_on) + len(sampled[1])
-            if not session.has_room(size):
-                session.dropped += 1
-                continue
-            session.ids.append(self.row)
-            session.rows += packed
-            session.keys.append(key)
-            if depends_on:
-                session.depends_on.extend(depends_on)
-            if error or metrics or task.span != computation.span or any(sampled):
-                session.details[self.row] = (error, metrics, task.span, *sampled)
+            session.add_run(self.row, key, packed, depends_on, details)
 
-    def _record_for_others(self, row: bytes, end: End) -> None:
-        """A task of a client that no one records: when its worker was busy, and nothing else."""
+    def _record_for_others(self, row: bytes, end: End, recorders: Sequence[Session]) -> None:
+        """A task that a program does not record: when its worker was busy, and nothing else."""
         start, stop, _, seceded, *_ = WORKER_ROW.unpack(row)
         stop = stop if isnan(seceded) else seceded
+        programs = {session.wants.get("program") for session in recorders}
         for session in self.sessions.values():
-            if not session.wants.get("tasks") or isnan(start):
+            is_known = session.wants.get("program") in programs
+            if is_known or not session.wants.get("tasks") or isnan(start + stop):
                 continue
             if session.has_room(3 * 8):
                 session.others.extend((self.numbers.get(end.worker, -1), start, stop))

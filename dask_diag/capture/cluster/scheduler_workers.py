@@ -86,7 +86,7 @@ class WorkerCollector:
         self.clients: dict[str, int] = {}
         self.faults: dict[str, int] = {}
         self.unattributed = 0
-        self.shows_progress = self.records_results = False
+        self.shows_progress = self.records_results = self.is_shared = False
         self.settings: dict[str, object] = {"number": 0}
         self.usage: ProcessUsage | None = None
 

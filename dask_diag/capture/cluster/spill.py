@@ -48,12 +48,13 @@ class SpillCounters:
         self._clock = clock
         self._asked_at = clock()
         self._before = dict(self._counters)
+        self._get = self._counters.get
+        self._writes, self._reads = self._get(_WRITES), self._get(_READS)
 
-    @property
     def have_changed(self) -> bool:
         """Whether there is something to say: this is asked several times for each task."""
-        now, before = self._counters, self._before
-        return now.get(_WRITES) != before.get(_WRITES) or now.get(_READS) != before.get(_READS)
+        get = self._get
+        return get(_WRITES) != self._writes or get(_READS) != self._reads
 
     def changes(self, read_until: float) -> list[Spill]:
         """What went to disk or came back since the last time.
@@ -76,6 +77,7 @@ class SpillCounters:
                 start = max(stop - seconds, min(self._asked_at, stop))
                 spills.append(Spill(event, start, stop, moved))
         self._asked_at, self._before = now, dict(self._counters)
+        self._writes, self._reads = self._get(_WRITES), self._get(_READS)
         return spills
 
     def _since(self, label: tuple[str, str]) -> float:

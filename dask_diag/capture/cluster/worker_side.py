@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Hashable, Iterator
 from inspect import unwrap
 from math import inf
+from threading import get_ident
 from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
@@ -42,8 +43,8 @@ _SECONDS_TO_SEND = 0.05
 _MESSAGES_AT_ONCE = 500
 _DEFAULT: dict[str, str] = {}
 Message = tuple[object, ...]
-_WAITING = ("ready", "constrained", "waiting")
-_RUNNING = ("executing", "long-running", "cancelled", "resumed")
+_WAITING = frozenset(("ready", "constrained", "waiting"))
+_RUNNING = frozenset(("executing", "long-running", "cancelled", "resumed"))
 
 
 def clock_of(worker: object) -> Callable[[], float]:
@@ -85,7 +86,7 @@ class WorkerSide:
     async def start(self, version: str) -> None:
         """Compare the clocks, say who this is, and start to measure."""
         runs_around_tasks.update(_codes_around_tasks(self._worker))
-        start_listening(self)
+        start_listening(self, get_ident())
         self._worker.handlers[_FLUSH] = self.flush
         self._worker.handlers[_SETTINGS] = self.change_settings
         reading, same_host = await self._compare(_PINGS_AT_START)
@@ -125,7 +126,7 @@ class WorkerSide:
     def transition(self, key: Hashable, start: str, finish: str, **kwargs: object) -> None:
         """What the worker reports of each change of a task's state."""
         try:
-            if self._spills.have_changed:
+            if self._spills.have_changed():
                 self._log_spills(key)
             if start in _RUNNING:
                 # The scheduler may forget what was moved here as soon as this task is done.

@@ -10,17 +10,24 @@ import os
 import sys
 from functools import cache
 from time import perf_counter, process_time, thread_time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from dask_diag.capture.system.processes import ProcessReader
 
-__all__ = ["OthersCpu", "cpu_of_others", "used_since"]
+__all__ = ["OthersCpu", "Reading", "cpu_of_others", "used_since"]
 
 _NAN = float("nan")
 _SHARE_OF_TIME = 0.01
 _SHORTEST = 0.05
 """Seconds between two readings, at least: the kernel counts in steps of ten milliseconds."""
+
+
+class Reading(NamedTuple):
+    """CPU seconds of other programs up to a moment; NaN if they are not known."""
+
+    time: float
+    cpu: float
 
 
 class OthersCpu:
@@ -31,39 +38,41 @@ class OthersCpu:
 
     def __init__(self) -> None:
         self._pid = 0
-        self._time = self._cost = 0.0
-        self._last = _NAN
+        self._cost = 0.0
+        self._last = Reading(0.0, _NAN)
 
-    def read(self) -> float:
-        """CPU seconds up to now; or up to a moment ago, if that was read then; NaN if unknown."""
+    def read(self) -> Reading:
+        """CPU seconds up to now; or up to a moment ago, if that was read then."""
         start, pid = perf_counter(), os.getpid()
         pause = max(_SHORTEST, self._cost / _SHARE_OF_TIME)
-        if pid == self._pid and start - self._time < pause:
+        if pid == self._pid and start - self._last.time < pause:
             return self._last
         cpu = thread_time()
         try:
             cpus, idle = idle_seconds()
-            self._last = cpus * perf_counter() - idle - own_seconds()
+            self._last = Reading(start, cpus * perf_counter() - idle - own_seconds())
         except Exception:
             # A /proc that has no such files, or that this process may not read.
-            self._last = _NAN
-        self._pid, self._time, self._cost = pid, start, thread_time() - cpu
+            self._last = Reading(start, _NAN)
+        self._pid, self._cost = pid, thread_time() - cpu
         return self._last
 
 
 _others = OthersCpu()
 
 
-def cpu_of_others() -> float:
+def cpu_of_others() -> Reading:
     """CPU seconds of other programs; see `OthersCpu`."""
     return _others.read()
 
 
-def used_since(before: float, now: float) -> float:
-    """CPU seconds between two readings; NaN if the second one was too soon after the first."""
+def used_since(before: Reading, now: Reading) -> float:
+    """How many CPUs others used on average between two readings; NaN if they are one reading."""
+    lasted, used = now.time - before.time, now.cpu - before.cpu
+    if not lasted:
+        return _NAN
     # The kernel counts in steps: what others used can seem to be less than nothing.
-    used = now - before
-    return _NAN if used == 0 else 0.0 if used < 0 else used
+    return 0.0 if used < 0 else used / lasted
 
 
 def idle_seconds() -> tuple[int, float]:

@@ -74,7 +74,7 @@ class ResourceSampler:
         self._pid = os.getpid()
         self._cpu = 0.0
         self._cpu_of = self._tree.cpu_of
-        self._others, self._others_at = cpu_of_others(), self._last
+        self._others = cpu_of_others()
         self._keep(self._last, self._tree.memory_of, {})
         self._thread = PeriodicThread("resources", dt, self._sample, failed, _FIRST_SAMPLE_AFTER)
 
@@ -85,7 +85,7 @@ class ResourceSampler:
     def _sample(self, due: float) -> None:
         usage = self._tree.read()
         cpu = 100 * (usage.cpu - self._cpu) / (usage.time - self._last)
-        others = self._cpu_of_others(usage.time)
+        others = self._cpu_of_others()
         self._rows.samples.extend(
             (usage.time, cpu, *usage[1:3], *usage[4:], usage.time - due, others)
         )
@@ -97,14 +97,10 @@ class ResourceSampler:
         self._cpu, self._last = usage.cpu, usage.time
         self._keep(usage.time, self._tree.memory_of, cpu_of)
 
-    def _cpu_of_others(self, now: float) -> float:
+    def _cpu_of_others(self) -> float:
         """Per cent of one core, since it was last known; NaN if it is too soon."""
-        others, last = cpu_of_others(), self._others
-        if others == last:
-            return float("nan")
-        percent = 100 * used_since(last, others) / (now - self._others_at)
-        self._others, self._others_at = others, now
-        return percent
+        before, self._others = self._others, cpu_of_others()
+        return 100 * used_since(before, self._others)
 
     def note(self) -> float:
         """Note the memory of each process on the calling thread, and return when to do so again."""

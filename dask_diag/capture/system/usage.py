@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from time import process_time, thread_time
+from time import perf_counter, process_time, thread_time
 from typing import NamedTuple
 
-from dask_diag.capture.system.machine_cpu import cpu_of_others, used_since
+from dask_diag.capture.system.machine_cpu import Reading, cpu_of_others, used_since
 
 try:
     import resource
 except ImportError:
     resource = None  # type: ignore[assignment]
 
-__all__ = ["Pool", "Usage", "processors", "thread_pools"]
+__all__ = ["Pool", "Usage", "UsageSoFar", "processors", "thread_pools"]
 
 _NAN = float("nan")
 
@@ -32,18 +32,42 @@ class Usage(NamedTuple):
     involuntary: float
     others_cpu: float
 
+
+class UsageSoFar(NamedTuple):
+    """What had been used at a moment."""
+
+    time: float
+    process_cpu: float
+    thread_cpu: float
+    voluntary: float
+    involuntary: float
+    others: Reading
+
     @classmethod
-    def now(cls) -> Usage:
+    def now(cls) -> UsageSoFar:
         """What has been used so far."""
         used = resource.getrusage(resource.RUSAGE_SELF) if resource else None
         voluntary, involuntary = (used.ru_nvcsw, used.ru_nivcsw) if used else (_NAN, _NAN)
-        return cls(process_time(), thread_time(), voluntary, involuntary, cpu_of_others())
+        return cls(
+            perf_counter(),
+            process_time(),
+            thread_time(),
+            voluntary,
+            involuntary,
+            cpu_of_others(),
+        )
 
     def until_now(self) -> Usage:
         """What has been used since; to be called on the same thread."""
-        now = Usage.now()
-        used = Usage(*(after - before for after, before in zip(now, self, strict=True)))
-        return used._replace(others_cpu=used_since(self.others_cpu, now.others_cpu))
+        now = UsageSoFar.now()
+        return Usage(
+            now.process_cpu - self.process_cpu,
+            now.thread_cpu - self.thread_cpu,
+            now.voluntary - self.voluntary,
+            now.involuntary - self.involuntary,
+            # The CPU of others is not read at the same moments as the time.
+            used_since(self.others, now.others) * (now.time - self.time),
+        )
 
 
 class Pool(NamedTuple):

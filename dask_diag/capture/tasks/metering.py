@@ -22,7 +22,9 @@ __all__ = [
     "context_meter",
     "ends_a_task",
     "hear_distributed",
+    "idle_loops",
     "listening",
+    "loops",
     "runs_a_task",
     "runs_around_tasks",
     "stop_hearing_distributed",
@@ -49,6 +51,16 @@ runs_around_tasks: set[int] = set()
 """The ``id()`` of the code of functions that tasks are called by: a stack need not be read further.
 
 A worker of distributed meters several times for each task, from deep inside its event loop.
+"""
+
+loops: dict[object, int] = {}
+"""The threads of the event loops of those that listen for a worker: these run tasks elsewhere."""
+
+idle_loops: set[int] = set()
+"""Those of these threads on which no step of a measured coroutine runs now.
+
+There is no task on their stacks, which are long, and from which a worker meters several times for
+each task.
 """
 
 
@@ -224,6 +236,9 @@ def _the_meter() -> ContextMeter:
 
 def _hear(label: Hashable, value: float, unit: str) -> None:
     """Record what was given to distributed's meter in a measured task."""
+    # A local computation may run its tasks on any thread.
+    if get_ident() in idle_loops and len(loops) == len(listening):
+        return
     task = _current_task()
     if task is not None:
         _metered_of(task).add(label, value, unit)

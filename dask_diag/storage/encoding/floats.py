@@ -27,8 +27,8 @@ from dask_diag.storage.encoding.integers import (
 
 __all__ = ["decode_floats", "encode_floats"]
 
-SCALES = (1, 1_000_000_000)
-"""Of whole numbers, and of whole nanoseconds."""
+SCALES = (1, 1_000_000, 1_000_000_000)
+"""Of whole numbers, of whole microseconds, and of whole nanoseconds."""
 
 _LARGEST_COUNT = 2.0**62
 _SOURCES = 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 from bokeh.models import BoxAnnotation, Plot
@@ -17,6 +18,7 @@ from dask_diag.formatting import BYTES
 from dask_diag.views.drawings import plot_of
 from dask_diag.views.plots.cpu import plot_cpu
 from dask_diag.views.plots.figures import Options, time_range
+from dask_diag.views.plots.flame.timeline import TIMELINE
 from dask_diag.views.plots.layers import Layer
 from dask_diag.views.plots.process_memory import ProcessMemory, plot_process_memory
 from dask_diag.views.plots.time_axis import BORDERS, TimeAxis, overview
@@ -65,11 +67,13 @@ class Figures:
         return Figure(name, plot, f"Plot of {name} over time")
 
     def flame(self) -> Figure | None:
-        """The flame graph, which has its own axis."""
-        options = Options()
-        options.colors = self.colors
-        plot = plot_of("flame", self._analysis.recording, options)
-        return None if plot is None else Figure("flame", plot, "Calls, as wide as their time")
+        """The flame graph, which counts what the page's time axis shows."""
+        options = self._options(toolbar_location="right")
+        panel = plot_of("flame", self._analysis.recording, options)
+        if panel is None:
+            return None
+        self._join(cast("figure", panel.select_one({"name": TIMELINE})))
+        return Figure("flame", panel, "Calls, as wide as their time")
 
     @cached_property
     def layers(self) -> list[Layer]:

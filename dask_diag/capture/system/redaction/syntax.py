@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -26,6 +26,7 @@ from dask_diag.capture.system.redaction.expressions import (
     text_of,
     values_in,
 )
+from dask_diag.capture.system.redaction.names import NamesOfSecrets
 from dask_diag.capture.system.redaction.text import is_secret_name, looks_secret
 
 __all__ = ["secret_literals"]
@@ -38,11 +39,6 @@ _VALUES_OF_OPTIONS = frozenset({"const", "default", "initial", "value"})
 _LABELS_OF_NAMES = ("name", "key", "field", "header", "option", "variable", "parameter", "dest")
 _MOST_ROUNDS = 20
 
-Scope = tuple[tuple[int, int], ...]
-"""The functions, each within the one before, by where they begin."""
-Alias = tuple[str, Scope]
-"""A name that is used for a secret, and where."""
-
 
 def secret_literals(tree: ast.AST) -> list[ast.expr]:
     """The string literals of a program that may be secret; a formatted string is one literal.
@@ -52,23 +48,21 @@ def secret_literals(tree: ast.AST) -> list[ast.expr]:
     RecursionError
         If the program is nested too deeply.
     """
-    aliases: set[Alias] = set()
+    names = NamesOfSecrets()
     for _ in range(_MOST_ROUNDS):
-        finder = _Finder(aliases)
+        finder, count = _Finder(names), len(names)
         finder.visit(tree)
-        if finder.aliases == aliases:
+        if len(names) == count:
             break
-        aliases = finder.aliases
     return finder.literals
 
 
 class _Finder(ast.NodeVisitor):
-    """Collects literals in `literals`, and in `aliases` names whose values are secret."""
+    """Collects literals in `literals`, and in `names` those whose values are secret."""
 
-    def __init__(self, aliases: Iterable[Alias]) -> None:
+    def __init__(self, names: NamesOfSecrets) -> None:
         self.literals: list[ast.expr] = []
-        self.aliases = set(aliases)
-        self._scope: Scope = ()
+        self.names = names
 
     # Names that are given a value.
 
@@ -105,7 +99,7 @@ class _Finder(ast.NodeVisitor):
             *zip(node.kwonlyargs, node.kw_defaults, strict=True),
         ]
         for argument, default in defaults:
-            named = is_secret_name(argument.arg) or self._is_alias(argument.arg)
+            named = is_secret_name(argument.arg) or argument.arg in self.names
             if default is not None and named:
                 self._hide(default)
         self.generic_visit(node)
@@ -133,7 +127,7 @@ class _Finder(ast.NodeVisitor):
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
         if not isinstance(target, (ast.Tuple, ast.List)):
-            alias = self._is_alias(base_name(target))
+            alias = base_name(target) in self.names
             if alias or is_secret(target):
                 self._hide(value, aliases=alias or is_secret(target, key_too=False))
             return
@@ -217,7 +211,7 @@ class _Finder(ast.NodeVisitor):
             return is_secret(func, key_too=False) or bool(_SIGNS_IN.search(func.id))
         if not isinstance(func, ast.Attribute):
             return False
-        if func.attr in _CHANGES and self._is_alias(base_name(func.value)):
+        if func.attr in _CHANGES and base_name(func.value) in self.names:
             return True
         if func.attr == "format" and looks_secret(text_of(func.value) or ""):
             return True
@@ -243,9 +237,8 @@ class _Finder(ast.NodeVisitor):
             for inner in ast.walk(node):
                 if isinstance(inner, (ast.Return, ast.Yield)) and inner.value is not None:
                     self._hide(inner.value, aliases=False)
-        outer, self._scope = self._scope, (*self._scope, (node.lineno, node.col_offset))
-        self.generic_visit(node)
-        self._scope = outer
+        with self.names.of_function(node):
+            self.generic_visit(node)
 
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
 
@@ -279,11 +272,6 @@ class _Finder(ast.NodeVisitor):
         for operand in operands(node):
             self.visit(operand)
 
-    def _is_alias(self, name: str) -> bool:
-        """Whether this function, or one within it, uses a name for a secret."""
-        depth = len(self._scope)
-        return any(name == other and scope[:depth] == self._scope for other, scope in self.aliases)
-
     def _hide(self, node: ast.AST, aliases: bool = True) -> None:
         """Collect the texts of an expression; names of values, too, if they are its `aliases`."""
         if isinstance(node, ast.Constant):
@@ -292,7 +280,7 @@ class _Finder(ast.NodeVisitor):
             return
         if isinstance(node, ast.Name):
             if aliases:
-                self.aliases.add((node.id, self._scope))
+                self.names.add(node.id)
             return
         before = len(self.literals)
         for child, may_be_alias in values_in(node):

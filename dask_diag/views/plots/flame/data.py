@@ -8,26 +8,76 @@ from dask_diag.analysis.call_tree import NOT_SAMPLED, are_functions
 from dask_diag.analysis.grouping import distinct_pairs
 from dask_diag.analysis.sample_measures import MEASURES, measures, seconds_over_time
 from dask_diag.analysis.source_paths import package_of, short_path
-from dask_diag.columns import Array, BoolArray
+from dask_diag.columns import Array, BoolArray, IntArray
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.model.tables import Samples
 from dask_diag.schema import ROOTS, Root
 from dask_diag.views.escaping import shown
 from dask_diag.views.plots.figures import Options
 from dask_diag.views.theme.colors import pale_color_of, text_color_on
 
-__all__ = ["cells_of", "columns_of", "is_missing", "spans_of", "texts_of"]
+__all__ = ["cells_of", "columns_of", "is_missing", "small", "spans_of", "structure_of", "texts_of"]
 
 _NAME = 100
+_MOST_KEYS = 2000
+"""Of tasks that can be chosen, so that pages stay small."""
 _GREY = "#d4d4d4"
 
 
 def columns_of(nodes: Table) -> dict[str, Array]:
     """What the page needs of each node, in types that browsers have."""
+    numbers: dict[str, Array] = {
+        **{name: nodes[name] for name in ("parent", "depth", "end", "first_line")},
+        **{name: nodes[name].codes for name in ("name", "file")},
+        "color": _color_codes(nodes),
+    }
     return {
-        **{name: nodes[name].astype(np.int32) for name in ("parent", "depth", "end", "first_line")},
-        **{name: nodes[name].codes.astype(np.int32) for name in ("name", "file")},
-        "color": _color_codes(nodes).astype(np.int32),
+        **{name: small(column) for name, column in numbers.items()},
+        **structure_of(nodes),
+    }
+
+
+def boxes_of(folded: Table) -> dict[str, Array]:
+    """What the page needs of a folded tree: its nodes that represent several functions."""
+    columns = {
+        "node": np.arange(len(folded)),
+        "name": folded["name"].codes,
+        "color": _color_codes(folded),
+        "frames": folded["frames"],
+    }
+    is_box = folded["frames"] > 1
+    return {name: small(column[is_box]) for name, column in columns.items()}
+
+
+def small(values: Array) -> Array:
+    """Whole numbers in the smallest type that browsers have for all of them."""
+    integers = values.astype(np.int64)
+    fits = [
+        kind
+        for kind in (np.uint8, np.uint16, np.int32)
+        if integers.min(initial=0) >= np.iinfo(kind).min
+        and integers.max(initial=0) <= np.iinfo(kind).max
+    ]
+    return integers.astype(fits[0])
+
+
+def structure_of(nodes: Table) -> dict[str, Array]:
+    """Which nodes are functions of tasks, which were not sampled, and which are alike.
+
+    ``kind`` is the same number for all calls of one function.
+    """
+    is_function = are_functions(nodes)
+    columns = [nodes["name"].codes, nodes["file"].codes, nodes["first_line"], is_function]
+    # A root, and a function of tasks, may be called like a function that was sampled.
+    columns.append(np.where(nodes["depth"] < 2, nodes["depth"], 2))
+    values = np.stack([np.asarray(column, dtype=np.int64) for column in columns], axis=1)
+    _, kind = np.unique(values, axis=0, return_inverse=True)
+    return {
+        "kind": small(kind.reshape(-1)),
+        "is_function": small(is_function),
+        "missing": small(is_missing(nodes)),
+        "frames": np.ones(len(nodes), dtype=np.uint8),
     }
 
 
@@ -72,17 +122,36 @@ def texts_of(nodes: Table, options: Options) -> dict[str, list[str] | dict[str, 
 
 def cells_of(
     recording: Recording, node_of_sample: Array
-) -> tuple[tuple[Array, Array], dict[str, Array]]:
-    """The bounds of each cycle, and what each node had in it."""
+) -> tuple[tuple[Array, Array], dict[str, Array], list[str]]:
+    """The bounds of each cycle; what each node had in it, by task; and the keys of the tasks.
+
+    The column ``key`` is a position among the keys, from 1 on: those with most time are in the
+    page, and 0 is all other tasks.
+    """
     samples = recording.samples
     seen = node_of_sample >= 0
     starts, stops, cycle = distinct_pairs(samples["start"][seen], samples["stop"][seen])
+    of_key, keys = _longest_keys(samples.rows(seen))
     in_cycle, nodes, cell = distinct_pairs(cycle, node_of_sample[seen])
-    sums = np.zeros((len(nodes), len(MEASURES)))
-    np.add.at(sums, cell, measures(samples, np.ones(len(samples)))[seen])
+    of_cell, key, part = distinct_pairs(cell, of_key)
+    sums = np.zeros((len(key), len(MEASURES)))
+    np.add.at(sums, part, measures(samples, np.ones(len(samples)))[seen])
     numbers = {name: sums[:, n].astype(np.float32) for n, name in enumerate(MEASURES)}
-    indices = {"cycle": in_cycle.astype(np.int32), "node": nodes.astype(np.int32)}
-    return (starts, stops), {**indices, **numbers}
+    indices = {"cycle": in_cycle[of_cell], "node": nodes[of_cell], "key": key}
+    columns = {name: small(column) for name, column in indices.items()}
+    return (starts, stops), {**columns, **numbers}, keys
+
+
+def _longest_keys(samples: Samples) -> tuple[IntArray, list[str]]:
+    """For each sample the number of its key, and the keys by number; 0 is all others."""
+    column = samples.key
+    seconds = np.zeros(len(column.values))
+    np.add.at(seconds, column.codes, samples.seconds)
+    chosen = [code for code in np.argsort(-seconds, kind="stable") if column.values[code]]
+    longest = [code for code in chosen if seconds[code] > 0][:_MOST_KEYS]
+    number = np.zeros(len(column.values), dtype=np.int64)
+    number[longest] = np.arange(len(longest)) + 1
+    return number[column.codes], [shown(column.values[code], _NAME) for code in longest]
 
 
 def spans_of(recording: Recording, nodes: Table, begin: float) -> dict[str, Array]:

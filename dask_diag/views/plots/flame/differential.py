@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import numpy as np
-from bokeh.layouts import column
-from bokeh.models import BoxAnnotation, ColumnDataSource, LayoutDOM
+from bokeh.models import ColumnDataSource, LayoutDOM
 from bokeh.plotting import figure
 
 from dask_diag.analysis.compare_stacks import merged_tree
+from dask_diag.analysis.folded_tree import folded_tree
 from dask_diag.analysis.source_paths import short_path
-from dask_diag.columns import FloatArray, Values
+from dask_diag.columns import Array, FloatArray, Values
 from dask_diag.formatting import seconds
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.schema import ROOTS
 from dask_diag.views.escaping import shown
 from dask_diag.views.plots.figures import Options
-from dask_diag.views.plots.flame.graph import controls_of, graph_of, listen, row_of_controls
+from dask_diag.views.plots.flame.calls_figure import calls_figure
+from dask_diag.views.plots.flame.controls import controls_of, listen, panel_of
+from dask_diag.views.plots.flame.data import small, structure_of
+from dask_diag.views.plots.flame.timeline import empty_source
 from dask_diag.views.theme.colors import text_color_on
 
 __all__ = ["differential_panel"]
 
 _MODES = ["Both", "Before", "After"]
 _WORDS = [" before and after", " before", " after"]
+_ORDERS = ["function", "sandwich"]
 _NAME = 100
 _LESS, _SAME, _MORE = (33, 102, 172), (212, 212, 212), (178, 24, 43)
 """Blue, grey, and red, as channels."""
@@ -33,58 +37,71 @@ _STEPS = 5
 def differential_panel(before: Recording, after: Recording, options: Options) -> LayoutDOM:
     """A flame graph of the calls of both, with widgets to choose, search and show one alone."""
     nodes = merged_tree(before, after)
-    texts = _texts_of(nodes)
+    folded, folded_node = folded_tree(nodes)
     both = Table({**_columns(nodes), "total_wall": nodes["total_before"] + nodes["total_after"]})
-    graph, drawn, words = graph_of(both, options)
+    graph, drawing = calls_figure(both, options)
     # The script of flame graphs has one; here there is no common time.
     timeline = figure(visible=False, width=10, height=10, x_range=(0, 1), y_range=(0, 1))
     timeline.scatter([], [])
-    controls = controls_of(both, options, _MODES)
+    controls = controls_of(both, options, _MODES, _ORDERS)
     models: dict[str, object] = {
-        "nodes": ColumnDataSource(_numbers(nodes)),
+        "nodes": ColumnDataSource({**_numbers(nodes), "folded": small(folded_node)}),
+        "boxes": ColumnDataSource(_boxes(folded, first_name=len(nodes))),
         "cycles": ColumnDataSource({"start": np.zeros(1), "stop": np.ones(1)}),
-        "cells": ColumnDataSource(
-            {
-                "cycle": np.zeros(len(nodes), dtype=np.int32),
-                "node": np.arange(len(nodes), dtype=np.int32),
-                "wall": (nodes["before"] + nodes["after"]).astype(np.float32),
-                "cpu": nodes["before"].astype(np.float32),
-                "waiting": nodes["after"].astype(np.float32),
-                "count": nodes["count"].astype(np.float32),
-            }
-        ),
-        "texts": texts,
-        "missing": [],
-        "graph": graph,
-        "drawn": drawn,
-        "words": words,
-        "timeline": timeline,
-        "spans": ColumnDataSource(
-            {name: [] for name in ("left", "right", "node", "cpu", "waiting", "unknown")}
-        ),
-        "bars": ColumnDataSource({name: [] for name in ("left", "right", "cpu", "waiting")}),
-        "box": BoxAnnotation(visible=False),
+        "cells": ColumnDataSource(_cells(nodes)),
+        "texts": _texts_of(nodes, folded),
+        "spans": empty_source("left right node cpu waiting unknown"),
+        "bars": empty_source("left right cpu waiting either"),
         "measured": _WORDS,
-        **controls,
+        "orders": _ORDERS,
+        "resolution": 0.0,
+        **drawing,
     }
     listen(models, graph, timeline, controls)
-    return column(row_of_controls(controls), controls["status"], graph, timeline, spacing=2)
+    return panel_of(controls, graph, timeline)
 
 
 def _columns(nodes: Table) -> dict[str, Values]:
     return {name: nodes[name] for name in ("parent", "depth", "end", "name", "file", "first_line")}
 
 
-def _numbers(nodes: Table) -> dict[str, object]:
+def _cells(nodes: Table) -> dict[str, Array]:
+    """The seconds of both sides, by the names of what the script can show."""
+    return {
+        "cycle": np.zeros(len(nodes), dtype=np.int32),
+        "node": np.arange(len(nodes), dtype=np.int32),
+        "key": np.zeros(len(nodes), dtype=np.int32),
+        "wall": (nodes["before"] + nodes["after"]).astype(np.float32),
+        "cpu": nodes["before"].astype(np.float32),
+        "waiting": nodes["after"].astype(np.float32),
+        "count": nodes["count"].astype(np.float32),
+    }
+
+
+def _numbers(nodes: Table) -> dict[str, Array]:
+    """Columns for the page, in which each node has a name of its own."""
     integers = {
-        name: nodes[name].astype(np.int32) for name in ("parent", "depth", "end", "first_line")
+        **{name: nodes[name] for name in ("parent", "depth", "end", "first_line")},
+        "name": np.arange(len(nodes)),
+        "file": nodes["file"].codes,
+        "color": _color_codes(nodes),
+        "line": np.zeros(len(nodes)),
     }
     return {
-        **integers,
-        "name": np.arange(len(nodes), dtype=np.int32),
-        "file": nodes["file"].codes.astype(np.int32),
-        "color": _color_codes(nodes).astype(np.int32),
+        **{name: small(column) for name, column in integers.items()},
+        **structure_of(nodes),
     }
+
+
+def _boxes(folded: Table, first_name: int) -> dict[str, Array]:
+    """All nodes of the folded tree, as each changed by something else: names from that one on."""
+    columns = {
+        "node": np.arange(len(folded)),
+        "name": first_name + np.arange(len(folded)),
+        "color": _color_codes(folded),
+        "frames": folded["frames"],
+    }
+    return {name: small(column) for name, column in columns.items()}
 
 
 def _color_codes(nodes: Table) -> FloatArray:
@@ -95,9 +112,9 @@ def _color_codes(nodes: Table) -> FloatArray:
     return np.asarray(np.round(_STEPS * change) + _STEPS)
 
 
-def _texts_of(nodes: Table) -> dict[str, object]:
+def _texts_of(nodes: Table, folded: Table) -> dict[str, object]:
     colors = [_mixed(step / _STEPS) for step in range(-_STEPS, _STEPS + 1)]
-    names = [_name_of(row) for row in nodes.to_dicts()]
+    names = [_name_of(row) for row in (*nodes.to_dicts(), *folded.to_dicts())]
     return {
         "names": names,
         "files": [shown(short_path(file), _NAME) for file in nodes["file"].values],

@@ -9,37 +9,37 @@ const PADDING_OF_LABELS = 7
 const NARROW_CALLS = "#e9e9e9"
 const ON_MATCH = "#ffffff"
 
-// Lays out the calls below `base` between x0 and x1.
+// Lays out a view between x0 and x1.
 //
-// `graph` has the tree, its sums and its texts, what is searched for and the node at the top;
-// `view` the bounds, pixels a second (`scale`), how wide a text is, and the colour of pale labels.
+// `graph` has the tree, its texts, the view and what is searched for; `shown` the bounds, pixels a
+// second (`scale`), how wide a text is, and the colour of pale labels.
 // Calls too narrow to be drawn are one rectangle beside their siblings.
-export function layout_of(graph, view) {
-    const {tree, sums: {total, left}, base} = graph
+export function layout_of(graph, shown) {
+    const {top, parent: above, end, row, total, left} = graph.view
     const layout = {quads: empty_quads(), labels: empty_labels(), deepest: 0}
-    const narrowest = PIXELS_WORTH_DRAWING / view.scale
+    const narrowest = PIXELS_WORTH_DRAWING / shown.scale
     let narrow = null
     const finish_narrow = () => {
         if (narrow !== null && narrow.to - narrow.from >= narrowest)
-            add_narrow(layout.quads, narrow, total[base])
+            add_narrow(layout.quads, narrow, total[top])
         narrow = null
     }
-    for (let i = base; i < tree.end[base];) {
-        const row = tree.depth[i] - tree.depth[base], to = left[i] + total[i]
-        if (total[i] <= 0 || to <= view.x0 || left[i] >= view.x1) {
-            i = tree.end[i]
+    for (let i = top; i < end[top];) {
+        const to = left[i] + total[i]
+        if (total[i] <= 0 || to <= shown.x0 || left[i] >= shown.x1) {
+            i = end[i]
         } else if (total[i] < narrowest) {
-            if (narrow?.parent !== tree.parent[i]) {
+            if (narrow?.above !== above[i] || narrow.row !== row[i]) {
                 finish_narrow()
-                narrow = {parent: tree.parent[i], row, from: left[i], calls: 0}
+                narrow = {above: above[i], row: row[i], from: left[i], calls: 0}
             }
             narrow.to = to
-            narrow.calls += tree.end[i] - i
-            i = tree.end[i]
+            narrow.calls += end[i] - i
+            i = end[i]
         } else {
             finish_narrow()
-            add_node(layout, graph, view, i, row)
-            layout.deepest = Math.max(layout.deepest, row)
+            add_rectangle(layout, graph, shown, i)
+            layout.deepest = Math.max(layout.deepest, row[i])
             i++
         }
     }
@@ -49,7 +49,7 @@ export function layout_of(graph, view) {
 
 function empty_quads() {
     return {left: [], right: [], top: [], bottom: [], fill: [], alpha: [],
-            name: [], location: [], own: [], total: []}
+            name: [], location: [], line: [], own: [], total: []}
 }
 
 function empty_labels() {
@@ -64,30 +64,49 @@ function add_narrow(quads, {from, to, row, calls}, all) {
     append(quads, {
         left: from, right: to, top: row, bottom: row + 1, fill: NARROW_CALLS, alpha: 1,
         name: `${count(calls)} calls`, location: "too narrow to be drawn: click their caller to see them",
-        own: "", total: with_share(to - from, all),
+        line: "", own: "", total: with_share(to - from, all),
     })
 }
 
-function add_node(layout, graph, view, i, row) {
-    const {tree, texts, matches, base, sums: {own, total, left}} = graph
-    const is_match = matches !== null && matches[i] === 1
+function add_rectangle(layout, graph, shown, i) {
+    const {tree, texts, matches, view} = graph, {row, left, total} = view
+    const node = view.node[i]
+    const is_match = matches !== null && matches[node] === 1
     const is_pale = matches !== null && !is_match
     const right = left[i] + total[i]
-    const of_caller = i === base ? ""
-        : ` (${share_of(total[i], total[tree.parent[i]])} of caller)`
     append(layout.quads, {
-        left: left[i], right, top: row, bottom: row + 1,
-        fill: is_match ? MATCH : texts.colors[tree.color[i]], alpha: is_pale ? 0.3 : 1,
-        name: texts.names[tree.name[i]], location: location_text(tree, texts, i),
-        own: with_share(own[i], total[base]), total: with_share(total[i], total[base]) + of_caller,
+        left: left[i], right, top: row[i], bottom: row[i] + 1,
+        fill: is_match ? MATCH : texts.colors[tree.color[node]], alpha: is_pale ? 0.3 : 1,
+        ...description_of(graph, i),
     })
-    const from = Math.max(left[i], view.x0), to = Math.min(right, view.x1)
-    const pixels = (to - from) * view.scale
+    const from = Math.max(left[i], shown.x0), to = Math.min(right, shown.x1)
+    const pixels = (to - from) * shown.scale
     const text = pixels < PIXELS_WORTH_A_LABEL ? ""
-        : label_of(tree, texts, i, pixels - PADDING_OF_LABELS, view.width_of_text)
+        : label_of(tree, texts, node, pixels - PADDING_OF_LABELS, shown.width_of_text)
     if (text === "") return
-    const color = is_match ? ON_MATCH : is_pale ? view.pale : texts.text_colors[tree.color[i]]
-    append(layout.labels, {x: from, y: row + 0.5, text, color, alpha: 1})
+    const color = is_match ? ON_MATCH : is_pale ? shown.pale : texts.text_colors[tree.color[node]]
+    append(layout.labels, {x: from, y: row[i] + 0.5, text, color, alpha: 1})
+}
+
+// What is said of a rectangle: in its tooltip, and of the one that the keyboard is at.
+export function description_of({tree, texts, view}, i) {
+    const {top, own, total} = view, node = view.node[i]
+    const all = total[top]
+    return {
+        name: texts.names[tree.name[node]], location: location_text(tree, texts, node),
+        line: line_text(tree.line[node]),
+        own: Number.isNaN(own[i]) ? "" : with_share(own[i], all),
+        total: with_share(total[i], all) + (i === top ? "" : share_text(view, i)),
+    }
+}
+
+function line_text(line) {
+    return line > 0 ? `most time at line ${line}` : ""
+}
+
+function share_text({parent: above, row, top, total}, i) {
+    if (row[i] < 0) return above[i] === top ? "" : ` (${share_of(total[i], total[above[i]])} of callee)`
+    return ` (${share_of(total[i], total[above[i]])} of caller)`
 }
 
 function with_share(part, all) {
@@ -98,26 +117,24 @@ export function share_of(part, all) {
     return percent(all > 0 ? part / all : 0)
 }
 
-function location_text(tree, texts, i) {
-    if (tree.depth[i] === 0) return "everything that was sampled"
-    if (tree.depth[i] === 1) return texts.roots[texts.names[tree.name[i]]]
-    if (is_function(tree, texts, i)) return "tasks of this function"
-    return location_of(tree, texts, i) || "no source"
+function location_text(tree, texts, node) {
+    if (tree.depth[node] === 0) return "everything that was sampled"
+    if (tree.depth[node] === 1) return texts.roots[texts.names[tree.name[node]]]
+    if (tree.is_function[node]) return "tasks of this function"
+    if (tree.frames[node] > 1) return "functions of a library, folded"
+    return location_of(tree, texts, node) || "no source"
 }
 
-function is_function(tree, texts, i) {
-    return tree.depth[i] === 2 && texts.names[tree.name[tree.parent[i]]] === "tasks"
-}
-
-function location_of(tree, texts, i) {
-    const file = texts.files[tree.file[i]]
-    return tree.first_line[i] > 0 ? `${file}:${tree.first_line[i]}` : file
+export function location_of(tree, texts, node) {
+    if (tree.frames[node] > 1) return ""
+    const file = texts.files[tree.file[node]]
+    return tree.first_line[node] > 0 ? `${file}:${tree.first_line[node]}` : file
 }
 
 // The name of a call with its location, if that fits; else as much of the name as does.
-function label_of(tree, texts, i, pixels, width_of_text) {
-    const name = texts.names[tree.name[i]]
-    const location = location_of(tree, texts, i)
+function label_of(tree, texts, node, pixels, width_of_text) {
+    const name = texts.names[tree.name[node]]
+    const location = location_of(tree, texts, node)
     const label = location ? `${name}  (${location})` : name
     return width_of_text(label) <= pixels ? label : fitted(name, pixels, width_of_text)
 }

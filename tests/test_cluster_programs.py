@@ -1,0 +1,87 @@
+"""Two programs, each in a process of its own, that record what they run on one cluster."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytest.importorskip("distributed")
+
+from distributed import Client, LocalCluster
+
+from dask_diag import Profiler
+from dask_diag.analysis.activities import seconds_by_activity
+from dask_diag.capture.cluster.log import ClusterLog
+
+from .clusters import assert_adds_up
+
+OTHER = """
+import json, sys, time
+from distributed import Client
+from dask_diag import Profiler
+
+with Client(sys.argv[1]) as client, Profiler() as prof:
+    print("recording", flush=True)
+    sys.stdin.readline()
+    client.submit(time.sleep, 0.6, key="of-the-other").result()
+recording = prof.recording
+print(json.dumps({
+    "keys": recording.tasks.key.tolist(),
+    "others": (recording.other_tasks.stop - recording.other_tasks.start).tolist(),
+    "notices": recording.notices,
+}))
+"""
+
+
+def test_each_program_has_its_own_tasks_and_the_times_of_the_others(monkeypatch):
+    replies = []
+    receive = ClusterLog.receive
+
+    def note(log, reply):
+        replies.append(repr(reply))
+        receive(log, reply)
+
+    monkeypatch.setattr(ClusterLog, "receive", note)
+    with (
+        LocalCluster(
+            n_workers=1,
+            threads_per_worker=2,
+            processes=False,
+            protocol="tcp",
+            dashboard_address=None,
+        ) as local,
+        Client(local) as client,
+    ):
+        plugins = local.scheduler.plugins
+        with Profiler() as prof:
+            command = [sys.executable, "-c", OTHER, local.scheduler_address]
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            with subprocess.Popen(command, **pipes) as other:
+                assert other.stdout.readline() == "recording\n"
+                futures = client.map(time.sleep, [0.05 + n / 1e6 for n in range(12)], key="mine")
+                output, _ = other.communicate("go\n", timeout=60)
+                client.gather(futures)
+            assert other.returncode == 0
+            # The last session takes the plugins with it, and this is still one.
+            assert "dask_diag" in plugins
+            client.submit(time.sleep, 0.01, key="mine-later").result()
+        assert "dask_diag" not in plugins
+    theirs, recording = json.loads(output), prof.recording
+    assert theirs["keys"] == ["of-the-other"]
+    assert len(recording.tasks) == 13
+    assert all(key.startswith("mine") for key in recording.tasks.key.tolist())
+    (seconds,) = (recording.other_tasks.stop - recording.other_tasks.start).tolist()
+    assert 0.6 <= seconds < 0.9
+    assert theirs["others"]
+    assert all(0.05 <= took < 0.3 for took in theirs["others"])
+    assert theirs["notices"] == []
+    assert recording.notices == ()
+    assert any("mine" in reply for reply in replies)
+    assert not any("of-the-other" in reply for reply in replies)
+    shared = recording.computations.stop[0] - recording.other_tasks.start[0]
+    assert 0.1 < seconds_by_activity(recording)["other"] <= shared + 0.01
+    assert_adds_up(recording)
