@@ -25,19 +25,22 @@ from dask_diag.capture.cluster.scheduler_plugin import DaskDiagSchedulerPlugin
 from .recordings import NOTHING
 
 NAN = float("nan")
-ADDRESS = "tcp://there"
 THREAD = 123_456_789
 
 
 class Driver:
     """Calls a plugin as a scheduler does for tasks that do nothing, and pulls for a client."""
 
-    def __init__(self):
-        self.workers = {ADDRESS: SimpleNamespace(name="0", host="h", nthreads=2, address=ADDRESS)}
+    def __init__(self, workers=1):
+        self.addresses = [f"tcp://{number}" for number in range(workers)]
+        self.workers = {
+            address: SimpleNamespace(name=address, host="h", nthreads=2, address=address)
+            for address in self.addresses
+        }
         self.scheduler = SimpleNamespace(
             id="Scheduler-1",
             address="tcp://here",
-            total_nthreads=2,
+            total_nthreads=2 * workers,
             tasks={},
             workers=self.workers,
             handlers={},
@@ -53,10 +56,11 @@ class Driver:
         """Submit tasks, have them done one after the other, and forget them."""
         plugin, tasks = self.plugin, self.scheduler.tasks
         keys = [f"no_op-{number}" for number in range(first, first + count)]
-        for key in keys:
+        of_keys = [self.addresses[n % len(self.addresses)] for n in range(first, first + count)]
+        for key, address in zip(keys, of_keys, strict=True):
             tasks[key] = SimpleNamespace(
                 key=key,
-                processing_on=self.workers[ADDRESS],
+                processing_on=self.workers[address],
                 metadata=None,
                 run_id=7,
                 dependencies=(),
@@ -73,7 +77,7 @@ class Driver:
                 "processing",
                 "memory",
                 stimulus_id=key,
-                worker=ADDRESS,
+                worker=of_keys[number - first],
                 nbytes=number,
                 startstops=(),
             )
