@@ -15,12 +15,16 @@ import pytest
 
 pytest.importorskip("distributed")
 
+from dask_diag.builders.clocks import microseconds
 from dask_diag.builders.cluster import with_clusters
 from dask_diag.builders.cluster_tasks import RUN
 from dask_diag.capture.cluster import scheduler_records
 from dask_diag.capture.cluster.formats import WORKER_ROW
 from dask_diag.capture.cluster.log import ClusterLog
 from dask_diag.capture.cluster.scheduler_plugin import DaskDiagSchedulerPlugin
+from dask_diag.model.table import Table
+from dask_diag.storage.blocks import ByteWriter
+from dask_diag.storage.encoding import encode_table
 
 from .recordings import NOTHING
 
@@ -142,6 +146,19 @@ def test_times_of_the_scheduler_are_whole_microseconds_and_no_earlier_or_later_t
         moved = direction * (times - was)
         assert (moved > -1e-11).all()
         assert (moved < 1e-6 + 1e-11).all()
+
+
+def test_the_tasks_of_a_queue_take_few_bytes_for_how_long_they_were_in_it():
+    rng = np.random.default_rng(1)
+    submitted = np.cumsum(rng.integers(0, 10**6, 1_000)) / 1e9 + 50_000
+    sent = microseconds(submitted, np.floor)
+    queued = microseconds(submitted - 50_000.000123456, np.rint)
+    sizes = []
+    for columns in ({"submitted": sent}, {"submitted": sent, "queued": queued}):
+        out = ByteWriter()
+        encode_table(Table(columns), out)
+        sizes.append(len(out.getvalue(b"", 1)))
+    assert (sizes[1] - sizes[0]) / 1_000 < 0.5
 
 
 @pytest.mark.once

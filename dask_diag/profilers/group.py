@@ -116,6 +116,19 @@ class ProfilerGroup:
         """The last snapshot of allocations, if they are traced."""
         return None if self._tracer is None else self._tracer.last
 
+    async def __aenter__(self) -> Self:
+        """Enter on the event loop of an asynchronous client."""
+        self.__enter__()
+        await self.tasks.clusters.joined()
+        return self
+
+    async def __aexit__(self, *args: object) -> None:
+        """Wait until all is pulled from clusters, and leave."""
+        try:
+            await self.tasks.clusters.finish()
+        finally:
+            self.__exit__(*args)
+
     def _enter(self, profiler: Diagnostic) -> None:
         profiler.__enter__()
         self._entered.append(profiler)
