@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from bokeh.models import RadioButtonGroup
 
 from dask_diag.analysis.call_tree import tree, tree_and_nodes
 from dask_diag.analysis.folded_tree import STANDARD_LIBRARY, folded_tree, library_of
 from dask_diag.analysis.function_lines import lines_of_nodes
 from dask_diag.schema import Root
+from dask_diag.views.plots.figures import Options
 from dask_diag.views.plots.flame.data import boxes_of, cells_of, columns_of
+from dask_diag.views.plots.flame.differential import differential_panel
+from dask_diag.views.plots.flame.graph import flame_panel
 
 from .javascript import needs_node, run_javascript
 from .stacks import CORE, LEAF, MAIN, known_stacks, recording_of_stacks
@@ -334,3 +338,14 @@ def test_arrow_keys_walk_from_call_to_call():
     assert walk(sandwich, 0, "Up", "Right") == "quick"
     assert walk(sandwich, 0, "Up", "Up", "Down", "Down") == "shared"
     assert walk(sandwich, 0, "Down") == "shared"
+
+
+def test_a_comparison_has_the_one_view_in_which_each_call_has_its_own_change():
+    panel = differential_panel(called_from_two(), libraries(), Options())
+    order, mode = panel.select({"type": RadioButtonGroup})
+    if order.labels[0] == "Both":
+        order, mode = mode, order
+    assert (order.labels, order.visible) == (["By function"], False)
+    assert (mode.labels, mode.visible) == (["Both", "Before", "After"], True)
+    everything = flame_panel(called_from_two(), Options()).select({"type": RadioButtonGroup})
+    assert all(group.visible and len(group.labels) == 3 for group in everything)

@@ -26,7 +26,8 @@ __all__ = ["differential_panel"]
 
 _MODES = ["Both", "Before", "After"]
 _WORDS = [" before and after", " before", " after"]
-_ORDERS = ["function", "sandwich"]
+_ORDERS = ["function"]
+"""Merged callers would have the change of only one of them in their names and colours."""
 _NAME = 100
 _LESS, _SAME, _MORE = (33, 102, 172), (212, 212, 212), (178, 24, 43)
 """Blue, grey, and red, as channels."""
