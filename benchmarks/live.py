@@ -1,9 +1,11 @@
-"""What a live view costs: ``python -m benchmarks.live [SECONDS] [PAIRS]``.
+"""What a live view costs: ``python -m benchmarks.live [SECONDS] [PAIRS] [MINUTES]``.
 
 A fixed amount of numpy work on two threads, recorded, is timed alone, with a viewer and no page,
-with a visible page in Chromium, and with a hidden one; beside it the same work on distributed's
-``LocalCluster(processes=False)`` with its dashboard open, recorded by nothing. All take turns. The
-ratios are of each turn's wall time to that of the same turn alone. Wants a quiet machine.
+with a visible page in Chromium, with one that shows all time, and with a hidden one; in every third
+turn beside it the same work on distributed's ``LocalCluster(processes=False)`` with its dashboard
+open, recorded by nothing. All take turns. The ratios are of each turn's wall time to that of the
+same turn alone; the viewer's CPU is of its process while the work ran. No turn starts that would
+not end within MINUTES. Wants a quiet machine.
 """
 
 from __future__ import annotations
@@ -16,12 +18,26 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
+from typing import NamedTuple
 
 import numpy as np
+import psutil
 from playwright.sync_api import Browser, sync_playwright
 
-BARS = {"a viewer": 1.01, "a visible page": 1.02, "a hidden page": 1.005, "LocalCluster": None}
+BARS = {
+    "a viewer": 1.01,
+    "a visible page": 1.02,
+    "a page of all time": 1.02,
+    "a hidden page": 1.005,
+    "LocalCluster": None,
+}
+MOST_CPU = 0.01
+"""Of a core, that a viewer may take."""
+TURNS_OF_CLUSTER = 3
+"""A turn of so many has LocalCluster in it: its figure needs not be as exact."""
 WORK = """
 import sys, time, contextlib
 import dask, numpy as np
@@ -54,27 +70,63 @@ with block:
 """
 
 
-def main(seconds: float = 20.0, pairs: int = 10) -> None:
+@dataclass
+class Viewer:
+    """The process of a viewer, and the CPU time that it took while the work ran."""
+
+    url: str
+    pid: int
+
+    def cpu(self) -> float:
+        """Seconds so far."""
+        times = psutil.Process(self.pid).cpu_times()
+        return times.user + times.system
+
+
+class Turn(NamedTuple):
+    """The wall seconds of the work, and the viewer's share of a core meanwhile."""
+
+    wall: float
+    share: float | None
+
+
+def main(seconds: float = 10.0, pairs: int = 10, minutes: float = 11.5) -> None:
     """Time all in turns, and print the median of the ratios with their quartiles."""
-    walls: dict[str, list[float]] = {name: [] for name in ("alone", *BARS)}
+    started, longest = monotonic(), 0.0
+    turns: list[dict[str, Turn]] = []
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
         chromium = shutil.which("chromium") or shutil.which("google-chrome")
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        for _ in range(pairs):
-            for name, taken in walls.items():
-                taken.append(wall_of(name, seconds, Path(folder) / "run.diag", browser))
+        while len(turns) < pairs and monotonic() - started + longest < 60 * minutes:
+            began = monotonic()
+            names = ["alone", *BARS]
+            if len(turns) % TURNS_OF_CLUSTER:
+                names.remove("LocalCluster")
+            path = Path(folder) / "run.diag"
+            turns.append({name: turn_of(name, seconds, path, browser) for name in names})
+            longest = max(longest, monotonic() - began)
         browser.close()
-    print(f"{pairs} turns of {seconds:g} s of work; wall alone {np.median(walls['alone']):.2f} s")
-    print(f"{'with':<16}{'median':>8}{'quartiles':>16}{'bar':>8}")
+    print_turns(turns)
+
+
+def print_turns(turns: list[dict[str, Turn]]) -> None:
+    """The ratios beside their bars."""
+    alone = np.array([turn["alone"].wall for turn in turns])
+    print(f"{len(turns)} turns; wall alone {np.median(alone):.2f} s")
+    print(f"{'with':<20}{'turns':>6}{'median':>8}{'quartiles':>16}{'bar':>7}{'CPU':>8}{'bar':>7}")
     for name, bar in BARS.items():
-        ratios = np.array(walls[name]) / np.array(walls["alone"])
+        ratios = [turn[name].wall / turn["alone"].wall for turn in turns if name in turn]
+        shares = [turn[name].share for turn in turns if name in turn]
         low, median, high = np.percentile(ratios, [25, 50, 75])
         limit = f"{bar:.3f}" if bar else ""
-        print(f"{name:<16}{median:>8.3f}{f'{low:.3f} to {high:.3f}':>16}{limit:>8}")
+        line = f"{name:<20}{len(ratios):>6}{median:>8.3f}{f'{low:.3f} to {high:.3f}':>16}{limit:>7}"
+        if None not in shares:
+            line += f"{np.median(np.array(shares, float)):>8.2%}{MOST_CPU:>7.0%}"
+        print(line)
 
 
-def wall_of(name: str, seconds: float, path: Path, browser: Browser) -> float:
-    """The wall seconds of the work, with this beside it."""
+def turn_of(name: str, seconds: float, path: Path, browser: Browser) -> Turn:
+    """The work, with this beside it."""
     command = [sys.executable, "-c", WORK, str(seconds), str(path), name]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -82,12 +134,14 @@ def wall_of(name: str, seconds: float, path: Path, browser: Browser) -> float:
         assert child.stdin is not None
         assert child.stdout is not None
         address = child.stdout.readline().strip()
-        with BESIDE[name](address, path, browser):
+        with BESIDE[name](address, path, browser) as viewer:
+            before = viewer.cpu() if viewer else 0.0
             child.stdin.write("go\n")
             child.stdin.flush()
             # The browser's own loop must go on meanwhile.
             wall = float(_line_of(child, browser))
-    return wall
+            share = (viewer.cpu() - before) / wall if viewer else None
+    return Turn(wall, share)
 
 
 def _line_of(child: subprocess.Popen[str], browser: Browser) -> str:
@@ -107,36 +161,42 @@ def _alone(address: str, path: Path, browser: Browser) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _viewer(address: str, path: Path, browser: Browser) -> Iterator[str]:
+def _viewer(address: str, path: Path, browser: Browser) -> Iterator[Viewer]:
     command = [sys.executable, "-m", "dask_diag", "live", "--no-browser", str(path)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as viewer:
-        assert viewer.stdout is not None
-        found = re.search(r"http://\S+", viewer.stdout.readline())
+    ) as process:
+        assert process.stdout is not None
+        found = re.search(r"http://\S+", process.stdout.readline())
         assert found
         try:
-            yield found[0]
+            yield Viewer(found[0], process.pid)
         finally:
-            viewer.terminate()
+            process.terminate()
 
 
 @contextlib.contextmanager
-def _page(address: str, path: Path, browser: Browser, hidden: bool = False) -> Iterator[None]:
-    with _viewer(address, path, browser) as url, _open(browser, url) as page:
-        if hidden:
-            page.evaluate(
-                "() => { Object.defineProperty(document, 'hidden', {value: true});"
-                " Object.defineProperty(document, 'visibilityState', {value: 'hidden'});"
-                " document.dispatchEvent(new Event('visibilitychange')) }"
-            )
-        yield
+def _visible_page(address: str, path: Path, browser: Browser) -> Iterator[Viewer]:
+    with _viewer(address, path, browser) as viewer, _open(browser, viewer.url):
+        yield viewer
 
 
 @contextlib.contextmanager
-def _hidden_page(address: str, path: Path, browser: Browser) -> Iterator[None]:
-    with _page(address, path, browser, hidden=True):
-        yield
+def _page_of_all_time(address: str, path: Path, browser: Browser) -> Iterator[Viewer]:
+    with _viewer(address, path, browser) as viewer, _open(browser, viewer.url) as page:
+        page.click("#everything")
+        yield viewer
+
+
+@contextlib.contextmanager
+def _hidden_page(address: str, path: Path, browser: Browser) -> Iterator[Viewer]:
+    with _viewer(address, path, browser) as viewer, _open(browser, viewer.url) as page:
+        page.evaluate(
+            "() => { Object.defineProperty(document, 'hidden', {value: true});"
+            " Object.defineProperty(document, 'visibilityState', {value: 'hidden'});"
+            " document.dispatchEvent(new Event('visibilitychange')) }"
+        )
+        yield viewer
 
 
 @contextlib.contextmanager
@@ -156,14 +216,16 @@ def _open(browser: Browser, address: str):
         page.close()
 
 
-BESIDE: dict[str, Callable[[str, Path, Browser], contextlib.AbstractContextManager[object]]] = {
+Beside = Callable[[str, Path, Browser], contextlib.AbstractContextManager[Viewer | None]]
+BESIDE: dict[str, Beside] = {
     "alone": _alone,
     "a viewer": _viewer,
-    "a visible page": _page,
+    "a visible page": _visible_page,
+    "a page of all time": _page_of_all_time,
     "a hidden page": _hidden_page,
     "LocalCluster": _dashboard,
 }
 
 
 if __name__ == "__main__":
-    main(*(kind(value) for kind, value in zip((float, int), sys.argv[1:], strict=False)))
+    main(*(kind(value) for kind, value in zip((float, int, float), sys.argv[1:], strict=False)))

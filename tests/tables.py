@@ -1,5 +1,7 @@
 """Tables of recordings that are written by hand: what a test does not name is not known."""
 
+from functools import lru_cache
+
 import numpy as np
 
 from dask_diag.columns import Categorical, PrefixStrings
@@ -21,7 +23,13 @@ def _column(kind, values, rows):
     if kind == "integer":
         return np.zeros(rows, np.int64) if values is None else np.asarray(values, np.int64)
     if values is None:
-        values = [""] * rows
+        return _no_texts(kind, rows)
     if isinstance(values, (Categorical, PrefixStrings)):
         return values
     return (PrefixStrings if kind == "text" else Categorical).of(values)
+
+
+@lru_cache(maxsize=32)
+def _no_texts(kind, rows):
+    """They are most of a table that is written by hand, and cannot be changed."""
+    return (PrefixStrings if kind == "text" else Categorical).of([""] * rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from pathlib import Path
 
 import dask
 import pytest
@@ -24,7 +25,7 @@ from distributed import span as distributed_span
 from distributed.metrics import context_meter as meter_of_distributed
 
 import dask_diag
-from dask_diag import Profiler, context_meter, load, record
+from dask_diag import Profiler, context_meter, load, performance_report, record
 from dask_diag.analysis.activities import activities, seconds_by_activity
 
 from .clusters import assert_adds_up, cluster, rows, spin, spin_in_steps
@@ -518,6 +519,7 @@ def test_views_show_what_ran():
     assert "worker-0" in " ".join(activities(prof.recording, by="worker")["worker"].tolist())
 
 
+@pytest.mark.leaves_files
 def test_asynchronous_clients():
     async def main():
         async with (
@@ -528,10 +530,18 @@ def test_asynchronous_clients():
         ):
             async with Profiler() as prof:
                 await client.submit(spin, 0.01)
-            return prof
+            async with record("run.diag") as recorded:
+                await client.submit(spin, 0.02)
+            async with performance_report("page.html") as page:
+                await client.submit(spin, 0.03)
+            assert "dask_diag" not in local.scheduler.plugins
+        return prof, recorded, page
 
-    prof = asyncio.run(main())
-    assert len(rows(prof.recording, "spin")) == 1
+    for block in asyncio.run(main()):
+        assert len(rows(block.recording, "spin")) == 1
+        assert not block.recording.notices
+    assert len(rows(load("run.diag"), "spin")) == 1
+    assert "spin" in Path("page.html").read_text()
 
 
 def test_the_scheduler_remembers_nothing_that_was_pulled_and_forgotten():

@@ -55,6 +55,18 @@ def test_the_scheduler_calls_few_functions_for_a_task():
     assert not driver.plugin.faults
 
 
+def test_with_more_workers_a_task_costs_the_scheduler_no_more():
+    calls = {}
+    for workers in (2, 16, 64):
+        driver = Driver(workers)
+        driver.run(0, TASKS)
+        calls[workers] = calls_of(driver.run, TASKS, TASKS)
+        driver.pull()
+        tasks = driver.recording().tasks
+        assert len(set(tasks.worker.tolist())) == workers
+    assert calls[2] == calls[16] == calls[64] > 0
+
+
 class Results(dict):
     """A worker's results in its memory, which counts what it reads and writes."""
 

@@ -15,29 +15,36 @@ import pytest
 
 pytest.importorskip("distributed")
 
+from dask_diag.builders.clocks import microseconds
 from dask_diag.builders.cluster import with_clusters
 from dask_diag.builders.cluster_tasks import RUN
 from dask_diag.capture.cluster import scheduler_records
 from dask_diag.capture.cluster.formats import WORKER_ROW
 from dask_diag.capture.cluster.log import ClusterLog
 from dask_diag.capture.cluster.scheduler_plugin import DaskDiagSchedulerPlugin
+from dask_diag.model.table import Table
+from dask_diag.storage.blocks import ByteWriter
+from dask_diag.storage.encoding import encode_table
 
 from .recordings import NOTHING
 
 NAN = float("nan")
-ADDRESS = "tcp://there"
 THREAD = 123_456_789
 
 
 class Driver:
     """Calls a plugin as a scheduler does for tasks that do nothing, and pulls for a client."""
 
-    def __init__(self):
-        self.workers = {ADDRESS: SimpleNamespace(name="0", host="h", nthreads=2, address=ADDRESS)}
+    def __init__(self, workers=1):
+        self.addresses = [f"tcp://{number}" for number in range(workers)]
+        self.workers = {
+            address: SimpleNamespace(name=address, host="h", nthreads=2, address=address)
+            for address in self.addresses
+        }
         self.scheduler = SimpleNamespace(
             id="Scheduler-1",
             address="tcp://here",
-            total_nthreads=2,
+            total_nthreads=2 * workers,
             tasks={},
             workers=self.workers,
             handlers={},
@@ -53,10 +60,11 @@ class Driver:
         """Submit tasks, have them done one after the other, and forget them."""
         plugin, tasks = self.plugin, self.scheduler.tasks
         keys = [f"no_op-{number}" for number in range(first, first + count)]
-        for key in keys:
+        of_keys = [self.addresses[n % len(self.addresses)] for n in range(first, first + count)]
+        for key, address in zip(keys, of_keys, strict=True):
             tasks[key] = SimpleNamespace(
                 key=key,
-                processing_on=self.workers[ADDRESS],
+                processing_on=self.workers[address],
                 metadata=None,
                 run_id=7,
                 dependencies=(),
@@ -73,7 +81,7 @@ class Driver:
                 "processing",
                 "memory",
                 stimulus_id=key,
-                worker=ADDRESS,
+                worker=of_keys[number - first],
                 nbytes=number,
                 startstops=(),
             )
@@ -138,6 +146,19 @@ def test_times_of_the_scheduler_are_whole_microseconds_and_no_earlier_or_later_t
         moved = direction * (times - was)
         assert (moved > -1e-11).all()
         assert (moved < 1e-6 + 1e-11).all()
+
+
+def test_the_tasks_of_a_queue_take_few_bytes_for_how_long_they_were_in_it():
+    rng = np.random.default_rng(1)
+    submitted = np.cumsum(rng.integers(0, 10**6, 1_000)) / 1e9 + 50_000
+    sent = microseconds(submitted, np.floor)
+    queued = microseconds(submitted - 50_000.000123456, np.rint)
+    sizes = []
+    for columns in ({"submitted": sent}, {"submitted": sent, "queued": queued}):
+        out = ByteWriter()
+        encode_table(Table(columns), out)
+        sizes.append(len(out.getvalue(b"", 1)))
+    assert (sizes[1] - sizes[0]) / 1_000 < 0.5
 
 
 @pytest.mark.once

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from bokeh.models import RadioButtonGroup
 
 from dask_diag.analysis.call_tree import tree, tree_and_nodes
 from dask_diag.analysis.folded_tree import STANDARD_LIBRARY, folded_tree, library_of
+from dask_diag.analysis.function_lines import lines_of_nodes
 from dask_diag.schema import Root
-from dask_diag.views.plots.flame.data import cells_of, columns_of
+from dask_diag.views.plots.figures import Options
+from dask_diag.views.plots.flame.data import boxes_of, cells_of, columns_of
+from dask_diag.views.plots.flame.differential import differential_panel
+from dask_diag.views.plots.flame.graph import flame_panel
 
 from .javascript import needs_node, run_javascript
 from .stacks import CORE, LEAF, MAIN, known_stacks, recording_of_stacks
@@ -44,7 +49,10 @@ class Page:
         (starts, stops), self.cells, self.keys = cells_of(recording, of_sample)
         self.cycles = {"start": starts, "stop": stops}
         self.nodes, self.node_of = folded_tree(nodes) if fold else (nodes, None)
-        self.tree = columns_of(self.nodes)
+        self.tree = columns_of(nodes)
+        if fold:
+            self.tree |= {"folded": self.node_of, "line": np.zeros(len(nodes))}
+            self.tree = run("folded.js", "folded_tree", self.tree, boxes_of(self.nodes))
 
     def weights(self, within=None):
         return run("tree.js", "shares_of", self.cycles, within)
@@ -99,6 +107,19 @@ def test_a_call_that_was_left_and_made_again_stands_twice_in_time_order():
     )
     calls = [call for call in Page(recording).in_time_order() if call[0] == 3]
     assert calls == [(3, "slow", 0, 0.5), (3, "quick", 0.5, 1.0), (3, "slow", 1.0, 1.5)]
+
+
+@needs_node
+def test_calls_that_go_on_from_one_cycle_to_the_next_are_one():
+    both = [((n, n + 1.0), "f", [call], 0.5, 0.5) for n in range(4) for call in (SLOW, QUICK)]
+    calls = [call for call in Page(recording_of_stacks(both)).in_time_order() if call[0] == 3]
+    assert calls == [
+        (3, "slow", 0.0, 0.5),
+        (3, "quick", 0.5, 1.5),
+        (3, "slow", 1.5, 2.5),
+        (3, "quick", 2.5, 3.5),
+        (3, "slow", 3.5, 4.0),
+    ]
 
 
 @needs_node
@@ -218,6 +239,15 @@ def test_libraries_are_folded_and_the_program_is_not():
     assert len(folded) == len(tree(libraries()))
 
 
+@needs_node
+def test_the_page_folds_as_the_analysis_does():
+    page = Page(libraries(), fold=True)
+    expected = columns_of(page.nodes)
+    for name in ("parent", "depth", "end", "name", "file", "first_line", "color", "missing"):
+        assert page.tree[name] == expected[name].tolist(), name
+    assert page.tree["frames"] == page.nodes["frames"].tolist()
+
+
 @pytest.mark.parametrize("recording", [known_stacks(), libraries(), called_from_two()])
 def test_a_folded_tree_adds_up_to_the_unfolded_one(recording):
     nodes = tree(recording)
@@ -261,6 +291,29 @@ def test_cells_have_the_keys_of_tasks_with_most_time():
     assert by_key == {0: 4.0, 1: 2.0, 2: 1.5}
 
 
+def test_each_function_has_the_line_with_most_of_its_time():
+    later = (*SLOW[:2], 15, SLOW[3])
+    rows = [
+        ((0.0, 1.0), "f", [MAIN, SLOW], 1.0, 0.0),
+        ((0.0, 1.0), "f", [MAIN, later, SHARED], 2.0, 0.0),
+        ((0.0, 1.0), "f", None, 4.0, 0.0),
+    ]
+    recording = recording_of_stacks(rows)
+    nodes = tree(recording)
+    lines = dict(
+        zip(nodes["name"].tolist(), lines_of_nodes(recording, nodes).tolist(), strict=True)
+    )
+    assert lines == {
+        "all": 0,
+        "tasks": 0,
+        "f": 0,
+        "(not sampled)": 0,
+        "main": 5,
+        "slow": 15,
+        "shared": 32,
+    }
+
+
 @needs_node
 def test_arrow_keys_walk_from_call_to_call():
     page = Page(called_from_two())
@@ -285,3 +338,14 @@ def test_arrow_keys_walk_from_call_to_call():
     assert walk(sandwich, 0, "Up", "Right") == "quick"
     assert walk(sandwich, 0, "Up", "Up", "Down", "Down") == "shared"
     assert walk(sandwich, 0, "Down") == "shared"
+
+
+def test_a_comparison_has_the_one_view_in_which_each_call_has_its_own_change():
+    panel = differential_panel(called_from_two(), libraries(), Options())
+    order, mode = panel.select({"type": RadioButtonGroup})
+    if order.labels[0] == "Both":
+        order, mode = mode, order
+    assert (order.labels, order.visible) == (["By function"], False)
+    assert (mode.labels, mode.visible) == (["Both", "Before", "After"], True)
+    everything = flame_panel(called_from_two(), Options()).select({"type": RadioButtonGroup})
+    assert all(group.visible and len(group.labels) == 3 for group in everything)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -9,12 +11,14 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from benchmarks.made_up import many_tasks
 from dask_diag.storage.writing import Writer
 
 from .live_chunks import HOSTILE, chunk, provisional
-from .recordings import example
+from .recordings import NOTHING, example
 from .test_browser import browser, frames, is_a_problem  # noqa: F401
 from .test_live_server import Running
 
@@ -133,6 +137,53 @@ def test_many_tasks_are_pixels_and_quick_to_zoom(opened):
         began = time.monotonic()
         assert server.answer("x0=0&x1=0.9&w=1100")
         assert time.monotonic() - began < 5
+
+
+ZOOMED = """async (key) => {
+    const models = ["live_tasks", "live_cells"].map((n) => Bokeh.documents[0].get_model_by_name(n))
+    const began = performance.now()
+    const drawn = new Promise((resolve) => models.map((m) => m.properties.data.change.connect(resolve)))
+    document.dispatchEvent(new KeyboardEvent("keydown", {key}))
+    await drawn
+    await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)))
+    return performance.now() - began
+}"""
+SIZES = """() => performance.getEntriesByType("resource")
+    .filter((each) => each.name.includes("data?")).map((each) => each.encodedBodySize)"""
+
+
+def peak_memory(pid):
+    """Bytes."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return 1024 * int(re.search(r"VmHWM:\s+(\d+)", status)[1])
+
+
+@pytest.mark.truth
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux")
+def test_a_million_tasks_are_zoomed_in_300_ms_with_50_kb_and_350_mb(browser, retried):  # noqa: F811
+    tasks, each = many_tasks(1_000_000).tasks, 10_000
+    with Writer("run.diag") as writer:
+        for first in range(0, len(tasks), each):
+            rows = tasks.rows(slice(first, first + each))
+            writer.append(replace(NOTHING, stop=float(rows.stop.max()), tasks=rows))
+    command = [sys.executable, "-m", "dask_diag", "live", "--no-browser", "run.diag"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as viewer:
+        page = browser.new_page()
+        try:
+            page.goto(re.search(r"http://\S+", viewer.stderr.readline())[0])
+            page.wait_for_function("() => document.body.textContent.includes('complete')")
+
+            def measure():
+                took = [page.evaluate(ZOOMED, key) for key in ("0", *"++++++", "0")]
+                assert np.median(took) <= 300, took
+
+            retried(measure)
+            sizes = page.evaluate(SIZES)
+            assert 0 < max(sizes) <= 50_000
+            assert peak_memory(viewer.pid) <= 350e6
+        finally:
+            page.close()
+            viewer.terminate()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from dask_diag import load, record
 from dask_diag.analysis.functions import by_function
+from dask_diag.live import findings_so_far
 from dask_diag.live.arrays import Growing, TaskArrays
 from dask_diag.live.findings_so_far import FindingsSoFar
 from dask_diag.live.model import FunctionSums, LiveModel
@@ -309,13 +310,28 @@ def test_findings_are_made_rarely_and_once_at_the_end():
         findings.refresh(viewer)
         findings._thread.join()
         now[0] += 0.8
-    # Three thousandths of a core: of 48 s, three times 60 ms.
-    assert len(made) == 3
+    # Two thousandths of a core: of 48 s, the first and one more of 60 ms.
+    assert len(made) == 2
     count = len(made)
     viewer.is_over = True
     for _ in range(3):
         findings.finish(viewer)
     assert len(made) == count + 1
+
+
+def test_findings_of_very_many_tasks_are_left_to_the_report_and_to_the_end_of_top(monkeypatch):
+    monkeypatch.setattr(findings_so_far, "MOST_TASKS", 5)
+    made = []
+    model = LiveModel()
+    viewer = Shown(model)
+    viewer.is_over = True
+    findings = FindingsSoFar("run.diag", lambda path: made.append(path) or [])
+    model.apply(update(replace(NOTHING, tasks=tasks(count=6))))
+    findings.refresh(viewer)
+    assert not made
+    assert findings.note(viewer) == "of more than 5 tasks they are in the report, at the end"
+    findings.finish(viewer)
+    assert made == ["run.diag"]
 
 
 def test_findings_that_cannot_be_made_are_no_error():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import gzip
 import http.client
 import json
@@ -24,6 +25,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.made_up import many_tasks
 from dask_diag import load, save
 from dask_diag.analysis.functions import by_function
 from dask_diag.cli import main
@@ -40,6 +42,7 @@ from dask_diag.live.server import LiveServer, bind
 from dask_diag.live.stream import MOST_RECTANGLES, NOTHING, binned, stream_in_view
 from dask_diag.storage.writing import Writer
 
+from .javascript import needs_node, run_javascript
 from .recordings import chunks_of_example, example
 from .test_live_model import busy_model
 
@@ -428,6 +431,49 @@ def test_a_pixel_has_the_function_with_most_time_there(tasks):
             assert dominant[pixel] == NOTHING
         else:
             assert cover[dominant[pixel], pixel] == pytest.approx(cover[:, pixel].max(), abs=1e-6)
+
+
+SAVED_ROWS = 16
+"""Of a lane's image in a saved page."""
+
+
+@needs_node
+@pytest.mark.parametrize("view", [(0.0, 1.5), (0.4, 1.1)])
+def test_pixels_are_as_high_and_of_the_function_that_the_saved_page_has_there(view):
+    width, (start, stop) = 300, view
+    tasks = many_tasks(10_000, workers=4).tasks
+    model = LiveModel()
+    model.tasks.extend(tasks)
+    stream = stream_in_view(model, start, stop, width, most_rectangles=-1)
+    shape = (len(stream["lanes"]), width)
+    cells, busy = (
+        np.frombuffer(base64.b64decode(stream[name]), np.uint8).reshape(shape)
+        for name in ("cells", "busy")
+    )
+    names = [name for name, _ in stream["functions"]]
+    for lane, worker in enumerate(stream["lanes"]):
+        own = tasks.rows(np.flatnonzero(tasks.worker.where(worker)))
+        columns = {"start": own.start, "stop": own.stop, "cpu": own.stop - own.start}
+        codes = [names.index(name) if name in names else 0 for name in own.function.tolist()]
+        given = [
+            {**columns, "function": codes},
+            [[0, len(own)]],
+            start,
+            (stop - start) / width,
+            width,
+            [f"#{code + 1:06x}" for code in range(len(names))],
+        ]
+        ((image,),) = run_javascript("plots/tasks/binned.js", "images_of", given)
+        # The colour is the function; as numbers the colours have their blue in the third byte.
+        drawn = np.array(image, np.int64).reshape(SAVED_ROWS, width) >> 16 & 0xFF
+        height = (drawn > 0).sum(axis=0)
+        assert height == pytest.approx(busy[lane] / 255 * SAVED_ROWS, abs=1)
+        assert height.max() > SAVED_ROWS // 2
+        rows = np.array([(drawn == code + 1).sum(axis=0) for code in range(len(names))])
+        second, first = np.sort(rows, axis=0)[-2:]
+        clear = first - second > 2
+        assert clear.sum() > 20
+        assert (rows.argmax(axis=0) == cells[lane])[clear].all()
 
 
 def test_few_tasks_are_rectangles_and_many_are_pixels():

@@ -57,7 +57,7 @@ def tasks_of(batch: Batch, log: ClusterLog, lanes: Lanes) -> Table:
         "attempt": runs["attempt"].astype(np.int64),
         "host": Categorical(codes, hosts),
         "nbytes": np.where(ok, runs["nbytes"], np.nan),
-        "queued": np.round(runs["queued"], 9),
+        "queued": microseconds(runs["queued"], np.rint),
         "stolen": runs["stolen"].astype(np.int64),
         "client": Categorical(runs["client"], log.clients),
     }

@@ -15,7 +15,6 @@ from dask_diag.live.stream import Stream, stream_in_view
 from dask_diag.live.texts import duration, progress_lines, state_line
 from dask_diag.live.viewer import Viewer
 from dask_diag.schema import Activity
-from dask_diag.storage.follow import FollowState
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import lost
 from dask_diag.views.theme.colors import color_of_activity
@@ -107,8 +106,7 @@ def answer(
             (each.code, lost(each), shown(each.evidence, _LONGEST), shown(each.advice, _LONGEST))
             for each in findings.findings[:_MOST_FINDINGS]
         ],
-        "findings_note": shown(findings.problem, _LONGEST)
-        or ("" if model.state == FollowState.COMPLETE else "so far"),
+        "findings_note": shown(findings.note(viewer), _LONGEST),
         "notices": [shown(text, _LONGEST) for text in model.notices[:_MOST_NOTICES]],
     }
 

@@ -8,14 +8,16 @@ from pathlib import Path
 from time import monotonic, thread_time
 
 from dask_diag.analysis.findings import Finding, findings
+from dask_diag.formatting import count
 from dask_diag.live.viewer import Viewer
 from dask_diag.storage import load
+from dask_diag.storage.follow import FollowState
 
 __all__ = ["MOST_TASKS", "FindingsSoFar"]
 
 MOST_TASKS = 100_000
-"""Of more tasks, findings are made when the recording is complete."""
-_SHARE = 0.003
+"""Findings of more tasks take a whole recording's memory: a page leaves them to the report."""
+_SHARE = 0.002
 """Of a core, that they may take: what follows the file takes a few times as much."""
 _SHORTEST_PAUSE = 4.0
 
@@ -66,21 +68,33 @@ class FindingsSoFar:
         is_running = self._thread is not None and self._thread.is_alive()
         if is_running or self._is_final or not model.recorded or self._clock() < self._next:
             return
-        if model.recorded > MOST_TASKS and not viewer.is_over:
+        if model.recorded > MOST_TASKS:
             return
         self._is_final = viewer.is_over
+        self._start()
+
+    def _start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="findings", daemon=True)
         self._thread.start()
 
     def finish(self, viewer: Viewer) -> list[Finding]:
-        """Those of a recording that is over."""
+        """Those of a recording that is over, however many tasks it has."""
         if self._thread is not None:
             self._thread.join()
-        self._next = 0.0
-        self.refresh(viewer)
+        if viewer.model.recorded and not self._is_final:
+            self._is_final = viewer.is_over
+            self._start()
         if self._thread is not None:
             self._thread.join()
         return self.findings
+
+    def note(self, viewer: Viewer) -> str:
+        """What is to be known about them; nothing if they are all there are."""
+        if self.problem:
+            return self.problem
+        if viewer.model.recorded > MOST_TASKS:
+            return f"of more than {count(MOST_TASKS)} tasks they are in the report, at the end"
+        return "" if viewer.model.state == FollowState.COMPLETE else "so far"
 
     def _run(self) -> None:
         start = self._cpu_time()

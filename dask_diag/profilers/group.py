@@ -86,6 +86,19 @@ class ProfilerGroup:
         for profiler in reversed(self._entered):
             self._guarded(profiler.__exit__, *args)
 
+    async def __aenter__(self) -> Self:
+        """Enter on the event loop of an asynchronous client."""
+        self.__enter__()
+        await self.tasks.clusters.joined()
+        return self
+
+    async def __aexit__(self, *args: object) -> None:
+        """Wait until all is pulled from clusters, and leave."""
+        try:
+            await self.tasks.clusters.finish()
+        finally:
+            self.__exit__(*args)
+
     def _enter(self, profiler: Diagnostic) -> None:
         profiler.__enter__()
         self._entered.append(profiler)

@@ -119,10 +119,7 @@ def decode_integers(
 ) -> IntArray:
     """The integers that `encode_integers` encoded."""
     group, base, rows = done.integers[kind], spec["base"], done.rows
-    planes = [np.frombuffer(source.take(rows, plain), np.uint8) for plain in spec["planes"]]
-    cells = np.zeros((len(planes[0]), 8), np.uint8)
-    for place, plane in enumerate(planes):
-        cells[:, place] = plane
+    cells = _cells(spec["planes"], rows, source)
     values = cells.view("<i8").reshape(rows).astype(np.int64, copy=False)
     values += np.int64(spec["least"])
     if base == STEP:
@@ -132,6 +129,22 @@ def decode_integers(
         values += group[base.removeprefix(COLUMN)]
     group[name] = values
     return values
+
+
+def _cells(planes: list[bool], rows: int, source: ByteReader) -> Array:
+    """The eight bytes of each row; `planes` says of each of the lowest whether it is plain."""
+    if not planes:
+        raise ValueError("expected at least one plane")
+    if any(planes):
+        parts = [np.frombuffer(source.take(rows, plain), np.uint8) for plain in planes]
+        block = np.array(parts)
+    else:
+        # One after the other: a live view reads many short columns.
+        block = np.frombuffer(source.take(rows * len(planes)), np.uint8)
+        block = block.reshape(len(planes), rows)
+    cells = np.zeros((rows, 8), np.uint8)
+    cells[:, : len(planes)] = block.T
+    return cells
 
 
 def _base(name: str, values: IntArray, kind: Kind, done: ColumnsDone) -> str:

@@ -27,12 +27,6 @@ export class Figures {
         return Math.min(MOST_COLUMNS, Math.max(FEWEST_COLUMNS, width || 0))
     }
 
-    // Seconds.
-    pixel() {
-        const [from, to] = this.in_view()
-        return (to - from) / this.columns()
-    }
-
     // Calls back when the reader has moved the view, and not when an answer has.
     when_moved(moved) {
         this.view.change.connect(() => {

@@ -8,8 +8,7 @@ import {show_answer, show_lost} from "./tables.js"
 const SHORTEST_PERIOD = 800         // milliseconds: the recording is written as often
 const SHARE_OF_TIME = 50            // of which the page works one part at most
 const SHARE_OF_SERVER = 200         // and its server, of the CPU time of a core
-const LONGEST_PERIOD = 2400         // of a picture that hardly changes, milliseconds
-const PIXELS = 2                    // of time, after which a picture of long time has changed
+const PERIOD_OF_LONG_TIME = 1600    // of all time, or what was zoomed to, less changes in a picture
 const WAIT_FOR_BOKEH = 20
 const WAIT_FOR_MORE_ZOOM = 60
 const MOST_FAILURES = 3
@@ -84,8 +83,8 @@ class Live {
             show_answer(answer)
             const took = performance.now() - began
             const servers = SHARE_OF_SERVER * 1000 * answer.took
-            const picture = Math.min(LONGEST_PERIOD, 1000 * PIXELS * this.figures.pixel())
-            this.wait_for_next(Math.max(SHORTEST_PERIOD, SHARE_OF_TIME * took, servers, picture))
+            const shortest = this.mode === "follow" ? SHORTEST_PERIOD : PERIOD_OF_LONG_TIME
+            this.wait_for_next(Math.max(shortest, SHARE_OF_TIME * took, servers))
         } catch (error) {
             if (this.request === request) this.fail(error)
         }

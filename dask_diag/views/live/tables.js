@@ -64,7 +64,7 @@ function show_workers(parts) {
     show_key("workers", parts.map(([text, time, , color]) => [`${text} (${time})`, color]))
 }
 
-function show_findings({findings, findings_note}) {
+function show_findings({findings, findings_note, over}) {
     set("findings-note", findings_note)
     const articles = findings.map(([code, cost, evidence, advice]) => {
         const article = element("article", "")
@@ -73,7 +73,7 @@ function show_findings({findings, findings_note}) {
                        element("p", `To do: ${advice}`))
         return article
     })
-    fill("findings", articles.length ? articles : [element("p", "None yet.")])
+    fill("findings", articles.length ? articles : [element("p", over ? "None here." : "None yet.")])
 }
 
 function show_key(id, items) {

@@ -163,7 +163,14 @@ def flame(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     if plot is None:
         yield not_there("stack samples", "SamplingProfiler")
         return
-    yield Text(["Functions of tasks at the top, below each what it called, as wide as it took."])
+    yield Text(
+        [
+            "By function: each call below its caller, as wide as it took. Time order: calls from "
+            "left to right as they were made. Sandwich: all callers of one function above it, and "
+            "what it called below. Click a call to zoom; what is counted is the time that the "
+            "plots above show."
+        ]
+    )
     yield plot
     heading, columns, rows, notes = flame_summary_parts(recording)
     yield Fold(

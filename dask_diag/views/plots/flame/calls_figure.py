@@ -23,7 +23,7 @@ _TOOLTIP = [
     ("where", "@location"),
     ("total", "@total"),
     ("self", "@own"),
-    ("line", "@source"),
+    ("line", "@line"),
 ]
 
 
@@ -37,7 +37,7 @@ def calls_figure(nodes: Table, options: Options) -> tuple[figure, dict[str, obje
     options : Options
     """
     plot = _empty_figure(nodes, options)
-    drawn = empty_source("left right top bottom fill alpha name location source own total")
+    drawn = empty_source("left right top bottom fill alpha name location line own total")
     words = empty_source("x y text color alpha")
     rectangles = plot.quad(
         left="left",
@@ -76,7 +76,10 @@ def _empty_figure(nodes: Table, options: Options) -> figure:
     rows = int(np.clip(_rows_worth_showing(nodes) + 1, _FEWEST_ROWS, _MOST_ROWS))
     deepest = int(nodes["depth"].max()) + 1
     # Its horizontal axis has seconds of calls, and never the page's time.
-    own = Options(**{name: value for name, value in options.figure.items() if name != "x_range"})
+    of_time_axis = {"x_range", "min_border_left", "min_border_right"}
+    own = Options(
+        **{key: value for key, value in options.figure.items() if key not in of_time_axis}
+    )
     plot = new_figure(
         own,
         1.0,

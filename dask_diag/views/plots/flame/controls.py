@@ -87,7 +87,12 @@ def controls_of(
         for n in np.flatnonzero(is_choice).tolist()
     ]
     return Controls(
-        order=RadioButtonGroup(labels=[ORDERS[order] for order in orders], active=0, width=270),
+        order=RadioButtonGroup(
+            labels=[ORDERS[order] for order in orders],
+            active=0,
+            width=270,
+            visible=len(orders) > 1,
+        ),
         mode=RadioButtonGroup(labels=list(modes), active=0, width=230),
         folding=Toggle(label="Fold libraries", width=120),
         choice=Select(value="0", options=[("0", "all"), *names], width=260),

@@ -38,6 +38,18 @@ def columns_of(nodes: Table) -> dict[str, Array]:
     }
 
 
+def boxes_of(folded: Table) -> dict[str, Array]:
+    """What the page needs of a folded tree: its nodes that represent several functions."""
+    columns = {
+        "node": np.arange(len(folded)),
+        "name": folded["name"].codes,
+        "color": _color_codes(folded),
+        "frames": folded["frames"],
+    }
+    is_box = folded["frames"] > 1
+    return {name: small(column[is_box]) for name, column in columns.items()}
+
+
 def small(values: Array) -> Array:
     """Whole numbers in the smallest type that browsers have for all of them."""
     integers = values.astype(np.int64)
@@ -65,14 +77,8 @@ def structure_of(nodes: Table) -> dict[str, Array]:
         "kind": small(kind.reshape(-1)),
         "is_function": small(is_function),
         "missing": small(is_missing(nodes)),
-        "frames": small(_frames_of(nodes)),
+        "frames": np.ones(len(nodes), dtype=np.uint8),
     }
-
-
-def _frames_of(nodes: Table) -> IntArray:
-    """How many functions each node represents: one, unless libraries are folded."""
-    folded = "frames" in nodes.columns
-    return np.asarray(nodes["frames"] if folded else np.ones(len(nodes), dtype=np.int64))
 
 
 def _color_codes(nodes: Table) -> Array:

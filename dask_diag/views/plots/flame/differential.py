@@ -26,7 +26,8 @@ __all__ = ["differential_panel"]
 
 _MODES = ["Both", "Before", "After"]
 _WORDS = [" before and after", " before", " after"]
-_ORDERS = ["function", "sandwich"]
+_ORDERS = ["function"]
+"""Merged callers would have the change of only one of them in their names and colours."""
 _NAME = 100
 _LESS, _SAME, _MORE = (33, 102, 172), (212, 212, 212), (178, 24, 43)
 """Blue, grey, and red, as channels."""
@@ -46,7 +47,7 @@ def differential_panel(before: Recording, after: Recording, options: Options) ->
     controls = controls_of(both, options, _MODES, _ORDERS)
     models: dict[str, object] = {
         "nodes": ColumnDataSource({**_numbers(nodes), "folded": small(folded_node)}),
-        "folded": ColumnDataSource(_numbers(folded, first_name=len(nodes))),
+        "boxes": ColumnDataSource(_boxes(folded, first_name=len(nodes))),
         "cycles": ColumnDataSource({"start": np.zeros(1), "stop": np.ones(1)}),
         "cells": ColumnDataSource(_cells(nodes)),
         "texts": _texts_of(nodes, folded),
@@ -78,19 +79,30 @@ def _cells(nodes: Table) -> dict[str, Array]:
     }
 
 
-def _numbers(nodes: Table, first_name: int = 0) -> dict[str, Array]:
-    """Columns for the page, in which each node has a name of its own, from `first_name` on."""
+def _numbers(nodes: Table) -> dict[str, Array]:
+    """Columns for the page, in which each node has a name of its own."""
     integers = {
         **{name: nodes[name] for name in ("parent", "depth", "end", "first_line")},
-        "name": first_name + np.arange(len(nodes)),
+        "name": np.arange(len(nodes)),
         "file": nodes["file"].codes,
         "color": _color_codes(nodes),
-        "source": np.zeros(len(nodes)),
+        "line": np.zeros(len(nodes)),
     }
     return {
         **{name: small(column) for name, column in integers.items()},
         **structure_of(nodes),
     }
+
+
+def _boxes(folded: Table, first_name: int) -> dict[str, Array]:
+    """All nodes of the folded tree, as each changed by something else: names from that one on."""
+    columns = {
+        "node": np.arange(len(folded)),
+        "name": first_name + np.arange(len(folded)),
+        "color": _color_codes(folded),
+        "frames": folded["frames"],
+    }
+    return {name: small(column) for name, column in columns.items()}
 
 
 def _color_codes(nodes: Table) -> FloatArray:
@@ -110,7 +122,6 @@ def _texts_of(nodes: Table, folded: Table) -> dict[str, object]:
         "colors": colors,
         "text_colors": [text_color_on(color) for color in colors],
         "roots": dict(ROOTS),
-        "sources": [""],
     }
 
 

@@ -75,7 +75,7 @@ export class GraphDrawing {
         const deepest = row.reduce((most, depth) => Math.max(most, depth), 0)
         const above = first_row < 0 ? Math.floor(SHARE_OF_CALLERS * rows) : ROWS_SHOWN_ABOVE
         const is_near = row[focus] - first_row <= (first_row < 0 ? above : rows / 2 - 1)
-        const top = is_near ? first_row : row[focus] - above
+        const top = is_near || deepest - first_row < rows ? first_row : row[focus] - above
         graph.x_range.setv({start: left[focus], end: left[focus] + (total[focus] || 1)})
         graph.y_range.setv({bounds: [first_row, Math.max(first_row + rows, deepest + 2)]})
         graph.y_range.setv({end: top, start: top + rows})
@@ -131,18 +131,15 @@ export class GraphDrawing {
     }
 }
 
-function detail_text({name, location, source, own, total}) {
+function detail_text({name, location, line, own, total}) {
     const box = document.createElement("div")
-    const line = (text, tag) => {
+    const add = (text, tag) => {
         const element = document.createElement(tag)
         element.textContent = text
         box.append(element)
     }
-    line(name, "b")
-    line(` · ${location} · ${total}${own ? ` · self ${own}` : ""}`, "span")
-    if (source) {
-        box.append(document.createElement("br"))
-        line(source, "code")
-    }
+    const parts = [location, line, total, own && `self ${own}`]
+    add(name, "b")
+    add(parts.filter(Boolean).map((part) => ` · ${part}`).join(""), "span")
     return box.innerHTML
 }

@@ -4,6 +4,7 @@
 // of the class below, which hangs at the source of the rectangles.
 
 import {GraphDrawing} from "./drawing.js"
+import {folded_tree} from "./folded.js"
 import {next_rectangle} from "./keyboard.js"
 import {functions_below, same_function_below, sandwich_of} from "./sandwich.js"
 import {in_time_order} from "./time_order.js"
@@ -119,10 +120,11 @@ class FlameGraph {
 
     // Between the tree of all calls and that in which those of libraries are folded.
     fold() {
-        const {nodes: {data: nodes}, folded, choice, folding} = this.models
+        const {nodes: {data: nodes}, boxes, choice, folding} = this.models
         const {active} = folding
         this.chosen = active ? nodes.folded[this.chosen] ?? -1 : nodes.folded.indexOf(this.chosen)
-        this.tree = active ? folded.data : nodes
+        this.folded ??= folded_tree(nodes, boxes.data)
+        this.tree = active ? this.folded : nodes
         this.node_of = active ? nodes.folded : null
         this.base = this.node_in_tree(Number(choice.value))
         this.find()
@@ -236,7 +238,7 @@ class FlameGraph {
         if (this.order === "function") return by_function(tree, own, base)
         const functions = functions_below(tree, own, totals, base)
         this.chosen = same_function_below(tree, base, this.chosen)
-        if (this.chosen <= base) this.chosen = hottest_call(tree, functions, base)
+        if (this.chosen <= base) this.chosen = hottest_call(tree, own, totals, base)
         this.drawing.offer_functions(functions)
         return sandwich_of(tree, own, totals, base, this.chosen)
     }
@@ -249,9 +251,13 @@ class FlameGraph {
     }
 }
 
-// The function that a sandwich is of at first: the call with most self time.
-function hottest_call(tree, functions, base) {
-    const calls = functions.filter(({node}) => tree.depth[node] > 1 && !tree.is_function[node])
+// The function that a sandwich is of at first: the call with most self time, of tasks if they ran.
+function hottest_call(tree, own, total, base) {
+    const function_of_tasks = tree.is_function.indexOf(1)
+    const is_all = tree.depth[base] === 0 && function_of_tasks >= 0
+    const top = is_all ? tree.parent[function_of_tasks] : base
+    const calls = functions_below(tree, own, total, top)
+        .filter(({node}) => tree.depth[node] > 1 && !tree.is_function[node])
     return calls.reduce((best, call) => call.own > best.own ? call : best,
         {node: calls[0]?.node ?? base, own: 0}).node
 }

@@ -12,15 +12,13 @@ from bokeh.models import ColumnDataSource, Div, LayoutDOM
 
 from dask_diag.analysis.call_tree import tree_and_nodes
 from dask_diag.analysis.folded_tree import folded_tree
-from dask_diag.columns import Array, Categorical
+from dask_diag.analysis.function_lines import lines_of_nodes
 from dask_diag.formatting import percent
 from dask_diag.model.recording import Recording
-from dask_diag.model.table import Table
 from dask_diag.views.plots.figures import Options
 from dask_diag.views.plots.flame.calls_figure import calls_figure
 from dask_diag.views.plots.flame.controls import ORDERS, controls_of, listen, panel_of
-from dask_diag.views.plots.flame.data import cells_of, columns_of, small, texts_of
-from dask_diag.views.plots.flame.source_lines import source_lines, texts_of_nodes
+from dask_diag.views.plots.flame.data import boxes_of, cells_of, columns_of, small, texts_of
 from dask_diag.views.plots.flame.timeline import timeline_of
 from dask_diag.views.text import counted
 
@@ -54,16 +52,19 @@ def flame_panel(recording: Recording, options: Options, origin: float | None = N
     timeline, spans, bars = timeline_of(recording, nodes, begin, options)
     (starts, stops), cells, keys = cells_of(recording, node_of_sample)
     controls = controls_of(nodes, options, _MODES, keys=keys)
-    sources, (of_nodes, of_folded) = _sources(recording, [nodes, folded])
     models: dict[str, object] = {
         "nodes": ColumnDataSource(
-            {**columns_of(nodes), "source": of_nodes, "folded": small(folded_node)}
+            {
+                **columns_of(nodes),
+                "line": small(lines_of_nodes(recording, nodes)),
+                "folded": small(folded_node),
+            }
         ),
-        "folded": ColumnDataSource({**columns_of(folded), "source": of_folded}),
+        "boxes": ColumnDataSource(boxes_of(folded)),
         "cycles": ColumnDataSource({"start": starts - begin, "stop": stops - begin}),
         "cells": ColumnDataSource(cells),
         # The folded tree has all names of the other one, by the same codes, and more.
-        "texts": {**texts_of(folded, options), "sources": sources},
+        "texts": texts_of(folded, options),
         "spans": spans,
         "bars": bars,
         "measured": _WORDS,
@@ -73,16 +74,6 @@ def flame_panel(recording: Recording, options: Options, origin: float | None = N
     }
     listen(models, graph, timeline, controls)
     return panel_of(controls, graph, timeline, warnings=_warning(float(nodes["total_count"][0])))
-
-
-def _sources(recording: Recording, trees: list[Table]) -> tuple[list[str], list[Array]]:
-    """Texts of source lines, and for the nodes of each tree their codes among them."""
-    lines = source_lines(recording)
-    texts = [texts_of_nodes(nodes, lines) for nodes in trees]
-    column = Categorical.of(["", *(text for of_tree in texts for text in of_tree)])
-    edges = np.cumsum([1, *map(len, texts)])
-    codes = np.split(small(column.codes), edges[:-1])[1:]
-    return list(column.values), codes
 
 
 def _warning(samples: float) -> list[Div]:

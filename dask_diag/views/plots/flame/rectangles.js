@@ -49,7 +49,7 @@ export function layout_of(graph, shown) {
 
 function empty_quads() {
     return {left: [], right: [], top: [], bottom: [], fill: [], alpha: [],
-            name: [], location: [], source: [], own: [], total: []}
+            name: [], location: [], line: [], own: [], total: []}
 }
 
 function empty_labels() {
@@ -64,7 +64,7 @@ function add_narrow(quads, {from, to, row, calls}, all) {
     append(quads, {
         left: from, right: to, top: row, bottom: row + 1, fill: NARROW_CALLS, alpha: 1,
         name: `${count(calls)} calls`, location: "too narrow to be drawn: click their caller to see them",
-        source: "", own: "", total: with_share(to - from, all),
+        line: "", own: "", total: with_share(to - from, all),
     })
 }
 
@@ -94,14 +94,14 @@ export function description_of({tree, texts, view}, i) {
     const all = total[top]
     return {
         name: texts.names[tree.name[node]], location: location_text(tree, texts, node),
-        source: source_text(texts.sources[tree.source[node]]),
+        line: line_text(tree.line[node]),
         own: Number.isNaN(own[i]) ? "" : with_share(own[i], all),
         total: with_share(total[i], all) + (i === top ? "" : share_text(view, i)),
     }
 }
 
-function source_text(line) {
-    return line === "" ? "" : `most time at line ${line}`
+function line_text(line) {
+    return line > 0 ? `most time at line ${line}` : ""
 }
 
 function share_text({parent: above, row, top, total}, i) {

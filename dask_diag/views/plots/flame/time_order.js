@@ -1,7 +1,8 @@
 // The view of calls in the order of time.
 //
-// Samples are counted by cycle: of calls within one cycle the order is not recorded, and they stand
-// in that of the tree. Where a cycle begins with the calls with which the last one ended, these go on.
+// Samples are counted by cycle: of calls within one cycle the order is not recorded. They have that
+// of the tree in one cycle and the reverse in the next one, which so begins with the calls with which
+// the last one ended: these go on, and are one rectangle.
 
 import {is_below} from "./tree.js"
 
@@ -32,7 +33,7 @@ export function in_time_order(tree, cells, weights, measure, base, node_of = nul
     return {top: 0, first_row: 0, ...rows, total}
 }
 
-// The cells that count, in order of their cycles, and in each in the order of the tree.
+// The cells that count, in order of their cycles.
 function pieces_of(tree, cells, weights, measure, base, node_of) {
     const pieces = []
     for (let i = 0; i < cells.node.length; i++) {
@@ -40,7 +41,8 @@ function pieces_of(tree, cells, weights, measure, base, node_of) {
         const seconds = weights[i] * Math.max(0, cells[measure][i])
         if (seconds > 0 && is_below(tree, node, base)) pieces.push({cycle: cells.cycle[i], node, seconds})
     }
-    return pieces.sort((a, b) => a.cycle - b.cycle || a.node - b.node)
+    return pieces.sort((a, b) => a.cycle - b.cycle
+        || (a.cycle % 2 === 0 ? a.node - b.node : b.node - a.node))
 }
 
 function path_to(tree, node, base) {
