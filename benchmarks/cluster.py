@@ -54,6 +54,8 @@ def cluster(workers: int, processes: bool) -> Iterator[Client]:
             processes=processes,
             protocol=None if processes else "inproc",
             dashboard_address=None,
+            # Workers of one process each see the memory of all: with their share they would pause.
+            memory_limit="auto" if processes else 1.0,
         ) as local,
         Client(local) as client,
     ):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
 
-IDLE = "window.Bokeh && Bokeh.documents.length > 0 && Bokeh.documents[0].is_idle"
+DRAWN = "document.documentElement.dataset.figures === 'drawn'"
 PARTS = (
     "h1",
     "header p",
@@ -36,7 +36,7 @@ def main(page_file: str, picture: str, numbers: bool) -> None:
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1052 if numbers else 1020, "height": 1420})
         page.goto(Path(page_file).resolve().as_uri())
-        page.wait_for_function(IDLE)
+        page.wait_for_function(DRAWN)
         page.wait_for_timeout(1000)
         if numbers:
             mark_parts(page)

@@ -12,7 +12,7 @@ from dask_diag import performance_report, visualize
 from dask_diag.views.comparison.page import comparison_page
 
 from .stacks import known_stacks
-from .test_browser import IDLE, browser  # noqa: F401
+from .test_browser import DRAWN, browser  # noqa: F401
 from .test_compare import recording
 from .test_report import GRAPH
 
@@ -52,7 +52,7 @@ def violations(page):
 def test_a_page_has_no_violation(browser, pages, name, scheme):  # noqa: F811
     page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme=scheme)
     page.goto((pages / f"{name}.html").as_uri())
-    page.wait_for_function(IDLE, timeout=60_000)
+    page.wait_for_function(DRAWN, timeout=60_000)
     page.wait_for_timeout(300)
     assert violations(page) == []
     page.close()
@@ -61,7 +61,7 @@ def test_a_page_has_no_violation(browser, pages, name, scheme):  # noqa: F811
 def test_a_violation_is_found(browser, pages):  # noqa: F811
     page = browser.new_page()
     page.goto((pages / "report.html").as_uri())
-    page.wait_for_function(IDLE, timeout=60_000)
+    page.wait_for_function(DRAWN, timeout=60_000)
     page.wait_for_timeout(300)
     page.evaluate("document.querySelector('main').append(document.createElement('input'))")
     assert [rule for rule, _ in violations(page)] == ["label"]

@@ -13,7 +13,8 @@ from dask_diag.views.plots.activities.bars import numbers_of
 
 from .javascript import needs_node
 from .test_activity_pictures import SEVERAL, laid_out
-from .test_browser import IDLE, browser, colours, frames, opened, tooltip  # noqa: F401
+from .test_browser import DRAWN as PAGE_DRAWN
+from .test_browser import browser, colours, frames, opened, tooltip  # noqa: F401
 from .test_views import HOSTILE, hostile_diagnostics, recording_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
@@ -56,17 +57,17 @@ def panel(opened, source):  # noqa: F811
 
 def choose_unit(page, name):
     page.locator("select").select_option(label=name)
-    page.wait_for_function(IDLE)
+    page.wait_for_function(PAGE_DRAWN)
 
 
 def search(page, text):
     page.locator("input[type=text]").fill(text)
-    page.wait_for_function(IDLE)
+    page.wait_for_function(PAGE_DRAWN)
 
 
 def click(page, title):
     assert page.evaluate(CLICK, title)
-    page.wait_for_function(IDLE)
+    page.wait_for_function(PAGE_DRAWN)
 
 
 def values(picture):
@@ -229,7 +230,7 @@ def test_hostile_text_stays_text(opened):  # noqa: F811
         page = panel(opened, source)
         for place in range(len(page.locator("select option").all())):
             page.locator("select").select_option(index=place)
-            page.wait_for_function(IDLE)
+            page.wait_for_function(PAGE_DRAWN)
         for box in frames(page):
             for fraction in range(1, 12):
                 page.mouse.move(

@@ -24,7 +24,7 @@ if CHROMIUM is None:
     pytest.skip("no Chromium is installed (apt-get install chromium)", allow_module_level=True)
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
-IDLE = "window.Bokeh && Bokeh.documents.length > 0 && Bokeh.documents[0].is_idle"
+DRAWN = "document.documentElement.dataset.figures === 'drawn'"
 OVER_TIME = ["tasks", "resources", "cache"]
 OF_OLD_BOKEH = "Canvas2D: Multiple readback"
 """What Chromium advises bokeh 3.4 to do, which later ones do."""
@@ -77,7 +77,7 @@ def opened(browser, tmp_path):
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("request", lambda r: r.url.startswith("file:") or problems.append(r.url))
         page.goto(path.as_uri())
-        page.wait_for_function(IDLE, timeout=60_000)
+        page.wait_for_function(DRAWN, timeout=60_000)
         return page
 
     yield open_page
@@ -149,7 +149,7 @@ def test_zooming_one_zooms_all(opened):
     for _ in range(3):
         page.mouse.wheel(0, -300)
         time.sleep(0.1)
-    page.wait_for_function(IDLE)
+    page.wait_for_function(DRAWN)
     after = ranges(page)
     assert len({tuple(bounds) for bounds in after}) == 1
     assert after[0] != before[0]

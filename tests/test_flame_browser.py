@@ -11,7 +11,7 @@ from dask_diag.schema import Root
 
 from . import test_browser
 from .stacks import CORE, LEAF, MAIN, known_stacks, recording_of_stacks
-from .test_browser import IDLE, colours, frames, tooltip
+from .test_browser import DRAWN, colours, frames, tooltip
 from .test_flame import hostile_stacks, many_stacks
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
@@ -39,7 +39,7 @@ class Flame:
 
     def __init__(self, page):
         self.page = page
-        page.wait_for_function(f"{IDLE} && ({STATE})().calls.length > 0", timeout=20_000)
+        page.wait_for_function(f"{DRAWN} && ({STATE})().calls.length > 0", timeout=20_000)
 
     @property
     def state(self):

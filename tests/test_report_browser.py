@@ -13,7 +13,7 @@ from benchmarks.made_up import many_tasks
 from dask_diag import performance_report, report
 
 from .stacks import known_stacks
-from .test_browser import IDLE, browser, is_a_problem  # noqa: F401
+from .test_browser import DRAWN, browser, is_a_problem  # noqa: F401
 from .test_report import ALL, GRAPH, hostile_recording
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
@@ -50,7 +50,7 @@ def opened(browser, pages):  # noqa: F811
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("request", lambda r: r.url.startswith(("file:", "data:")) or problems.append(r.url))
         page.goto((pages / f"{name}.html").as_uri())
-        page.wait_for_function(IDLE, timeout=60_000)
+        page.wait_for_function(DRAWN, timeout=60_000)
         page.wait_for_timeout(200)
         return page
 
@@ -336,7 +336,7 @@ def test_on_a_phone_a_swipe_scrolls_the_page_and_a_tap_shows_the_detail(browser,
     )
     page = context.new_page()
     page.goto((pages / "many.html").as_uri())
-    page.wait_for_function(IDLE, timeout=60_000)
+    page.wait_for_function(DRAWN, timeout=60_000)
     plot = page.locator('[aria-label="Plot of what the workers did over time"]')
     plot.scroll_into_view_if_needed()
     page.wait_for_timeout(300)
@@ -380,3 +380,40 @@ def test_the_wheel_scrolls_the_page_and_zooms_with_ctrl(opened):
     page.keyboard.up("Control")
     start, end = page.evaluate(SHOWN)
     assert whole[0] <= start < end <= whole[1]
+
+
+ON_THE_WAY = """(() => {
+    window.seen = {}
+    const look = () => {
+        const views = window.Bokeh?.index ? Object.values(Bokeh.index) : []
+        if (views.find((view) => view.model.name === "workers")?.has_finished()) {
+            window.seen.drawn ??= views.map((view) => view.model.name)
+            window.seen.at ??= performance.now()
+        }
+        const title = document.getElementById("environment-title")
+        if (title) window.seen.place ??= title.getBoundingClientRect().top
+        requestAnimationFrame(look)
+    }
+    look()
+})()"""
+
+
+def test_the_first_screen_does_not_wait_for_the_sections_below(browser, pages):  # noqa: F811
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.add_init_script(ON_THE_WAY)
+    page.goto((pages / "real.html").as_uri())
+    page.wait_for_function(DRAWN, timeout=60_000)
+    seen = page.evaluate("window.seen")
+    in_the_end = page.evaluate("Object.values(Bokeh.index).map((view) => view.model.name)")
+    assert {"overview", "workers"} <= set(seen["drawn"])
+    assert {"activities", "cache", "flame"} <= set(in_the_end) - set(seen["drawn"])
+    painted = page.evaluate(
+        "performance.getEntriesByName('first-contentful-paint').map((entry) => entry.startTime)"
+    )
+    assert painted[0] < seen["at"]
+    # The page has space for what is not drawn yet.
+    place = page.evaluate(
+        "document.getElementById('environment-title').getBoundingClientRect().top"
+    )
+    assert abs(place - seen["place"]) < 40
+    page.close()

@@ -15,7 +15,7 @@ from benchmarks.made_up import many_tasks
 from dask_diag import ResourceProfiler, report, visualize
 
 from .stacks import known_stacks
-from .test_browser import IDLE, browser, is_a_problem, sum_of_blocks  # noqa: F401
+from .test_browser import DRAWN, browser, is_a_problem, sum_of_blocks  # noqa: F401
 from .test_views import recording_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
@@ -37,7 +37,7 @@ def opened(browser, tmp_path):  # noqa: F811
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("request", lambda r: r.url.startswith(("file:", "data:")) or problems.append(r.url))
         page.goto(path.as_uri())
-        page.wait_for_function(IDLE, timeout=60_000)
+        page.wait_for_function(DRAWN, timeout=60_000)
         page.wait_for_timeout(400)
         return page
 

@@ -20,7 +20,7 @@ SHOWN = ("qr", "climatology", "groupby", "images", "word_count")
 WIDE, PHONE = (1280, 800), (390, 800)
 HEIGHT = 300
 """Pixels of a picture on the sheet."""
-IDLE = "window.Bokeh && Bokeh.documents.length > 0 && Bokeh.documents[0].is_idle"
+DRAWN = "document.documentElement.dataset.figures === 'drawn'"
 
 
 def write_contact_sheet(stories: Sequence[Story]) -> None:
@@ -45,7 +45,7 @@ def _pictures(browser: Browser, folder: Path, story: Story) -> Iterator[bytes]:
                 viewport={"width": width, "height": height}, color_scheme=scheme
             )
             page.goto(path.as_uri())
-            page.wait_for_function(IDLE)
+            page.wait_for_function(DRAWN)
             page.wait_for_timeout(500)
             yield page.screenshot()
             page.close()

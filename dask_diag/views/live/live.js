@@ -16,7 +16,7 @@ const ALL_TIME = 1e9
 const ZOOM = 2
 
 export function start() {
-    if (!window.Bokeh || Bokeh.documents.length === 0) setTimeout(start, WAIT_FOR_BOKEH)
+    if (document.documentElement.dataset.figures !== "drawn") setTimeout(start, WAIT_FOR_BOKEH)
     else new Live(new Figures(Bokeh.documents[0])).begin()
 }
 

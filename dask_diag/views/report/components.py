@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from bokeh.models import LayoutDOM
+from bokeh.models import Column, GridPlot, LayoutDOM, Row
 
 from dask_diag.formatting import count
 from dask_diag.views.escaping import shown
@@ -24,12 +24,15 @@ __all__ = [
     "Text",
     "WallBar",
     "WallPart",
+    "height_of",
     "not_there",
     "of_first",
     "safe",
 ]
 
 _LONGEST = 120
+_LINE = 45
+"""Pixels of a widget or a line of text, which do not say how high they are."""
 
 
 def safe(text: object, limit: int = _LONGEST) -> str:
@@ -121,6 +124,11 @@ class Figure(Part):
     description: str
     kind: ClassVar[str] = "figure"
 
+    @property
+    def height(self) -> int:
+        """Pixels that the page reserves for it, before it is drawn."""
+        return height_of(self.model)
+
 
 @dataclass(frozen=True)
 class Code(Part):
@@ -160,6 +168,21 @@ class Fold(Part):
     title: str
     parts: Sequence[Part]
     kind: ClassVar[str] = "fold"
+
+
+def height_of(model: LayoutDOM) -> int:
+    """About how many pixels a model is high."""
+    if not model.visible:
+        return 0
+    if isinstance(model, GridPlot):
+        rows: dict[int, int] = {}
+        for child, row, *_ in model.children:
+            rows[row] = max(rows.get(row, 0), height_of(child))
+        return sum(rows.values())
+    if isinstance(model, (Column, Row)):
+        heights = [height_of(child) for child in model.children if isinstance(child, LayoutDOM)]
+        return sum(heights) if isinstance(model, Column) else max(heights, default=0)
+    return int(model.height or _LINE)
 
 
 def not_there(what: str, profiler: str) -> Text:

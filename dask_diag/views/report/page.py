@@ -133,7 +133,6 @@ def rendered(
         "head": page_head,
         "style": text_of("theme/head.css") + text_of("report/report.css"),
         "marks": script("report/findings.js", "start", json.dumps(WORKERS)),
-        "figures": bool(figures),
     }
     if not figures:
         return template(_FRAME).render({**look_of_figures(), "title": title, **variables})

@@ -10,10 +10,9 @@ const MARGIN_OF_A_LEGEND = 8
 const original = new Map()          // of each model the attributes that it was made with
 const wrapped_rows = new Set()
 
-export function fit() {
-    for (const element of document.querySelectorAll(".figure [data-root-id]")) {
+export function fit(roots) {
+    for (const {element, model: root} of roots) {
         const available = Math.floor(element.parentElement.clientWidth)
-        const root = Bokeh.documents[0].get_model_by_id(element.dataset.rootId)
         const models = root.references()
         for (const model of models)
             if (available > 0 && "sizing_mode" in model.properties && model.sizing_mode === null)

@@ -3,17 +3,13 @@
 
 import {moved} from "./keys.js"
 
-const WAIT_FOR_BOKEH = 50           // milliseconds
 const FARTHEST_TAP = 10             // pixels between the start and the end of a touch
 const KEYS = "+ - 0 Escape ArrowLeft ArrowRight"
 
-export function make_interactive() {
-    if (!Bokeh.documents.every((document) => document.is_idle)) {
-        setTimeout(make_interactive, WAIT_FOR_BOKEH)
-        return
-    }
-    name_choices(Object.values(Bokeh.index))
-    for (const view of views_of_figures(Object.values(Bokeh.index))) {
+// Of a root, once it is drawn.
+export function make_interactive(root_view) {
+    name_choices([root_view])
+    for (const view of views_of_figures([root_view])) {
         const surface = view.canvas_view?.events_el
         if (surface === undefined) continue
         describe(surface, view.model)

@@ -1,9 +1,9 @@
 // Figures in the colours of the page, whether that is light or dark.
 
+import {decoded, draw} from "./embed.js"
 import {fit} from "./fit_width.js"
 import {make_interactive} from "./interaction.js"
 
-const WAIT_FOR_BOKEH = 20           // milliseconds
 const DARK = "(prefers-color-scheme: dark)"
 // Colours that figures are made with, and the variable that has its like in the page's theme.
 const VARIABLES = new Map([["white", "--background"], ["#444444", "--muted"],
@@ -11,30 +11,27 @@ const VARIABLES = new Map([["white", "--background"], ["#444444", "--muted"],
 const TEXTS_AND_LINES = ["axis_label_text_color", "major_label_text_color", "axis_line_color",
                          "major_tick_line_color", "minor_tick_line_color", "label_text_color"]
 
-export function start({widgets, fitted}) {
-    if (!window.Bokeh || Bokeh.documents.length === 0) {
-        setTimeout(() => start({widgets, fitted}), WAIT_FOR_BOKEH)
-        return
-    }
-    const models = models_of_figures()
+export async function start({widgets, fitted}) {
+    const figures = await decoded()
     // Of glyphs and labels the variable of the colour that they were made with.
     const variables = {line_color: new Map(), text_color: new Map()}
-    style_widgets(models, widgets)
-    paint(variables)
-    window.matchMedia(DARK).addEventListener("change", () => paint(variables))
-    make_interactive()
-    if (!fitted) return
-    fit()
-    window.addEventListener("resize", fit)
-    // What is folded has no width.
-    document.addEventListener("toggle", fit, true)
+    style_widgets(models_of(figures), widgets)
+    paint(figures, variables)
+    window.matchMedia(DARK).addEventListener("change", () => paint(figures, variables))
+    if (fitted) fit_always(figures)
+    await draw(figures, make_interactive)
 }
 
-function models_of_figures() {
-    const roots = [...document.querySelectorAll(".figure [data-root-id]")]
-    const references = roots.map((element) =>
-        Bokeh.documents[0].get_model_by_id(element.dataset.rootId).references())
-    return new Set(references.flatMap((models) => [...models]))
+function fit_always({roots}) {
+    const fit_all = () => fit(roots)
+    fit_all()
+    window.addEventListener("resize", fit_all)
+    // What is folded has no width.
+    document.addEventListener("toggle", fit_all, true)
+}
+
+function models_of({roots}) {
+    return new Set(roots.flatMap(({model}) => [...model.references()]))
 }
 
 function style_widgets(models, style) {
@@ -43,10 +40,10 @@ function style_widgets(models, style) {
             model.stylesheets = [...model.stylesheets, style]
 }
 
-function paint(variables) {
+function paint(figures, variables) {
     const style = getComputedStyle(document.documentElement)
     const color = (variable) => style.getPropertyValue(variable).trim()
-    for (const model of models_of_figures()) {
+    for (const model of models_of(figures)) {
         const has = (property) => property in model.properties && model[property] !== null
         for (const property of TEXTS_AND_LINES)
             if (has(property)) model[property] = color("--foreground")
