@@ -1,20 +1,25 @@
-"""Take pictures of a live view: ``python docs/live_screenshot.py PAGE_PICTURE TOP_PICTURE``."""
+"""Take pictures of a run: ``python docs/live_screenshot.py PAGE_PNG TOP_SVG RUN_SVG``."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
-from rich.console import Console
+from rich.console import RenderableType
+from terminal_pictures import SECONDS_A_FRAME, frames_of, moving_picture
 
 from dask_diag.live.screen import screen
 from dask_diag.live.viewer import Viewer
 
+RUN = [sys.executable, "-m", "dask_diag", "run"]
 PROGRAM = """
 import time
 import dask
@@ -44,22 +49,37 @@ SHOWN_AT = 40
 WIDTH, HEIGHT = 80, 22
 
 
-def main(page_picture: str, top_picture: str) -> None:
-    """Run a program, and look at it while it runs."""
+def main(page_picture: str, top_picture: str, run_picture: str) -> None:
+    """Run a program, and look at it while it runs: as a page, in a terminal, and as its output."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.diag"
-        command = [sys.executable, "-m", "dask_diag", "run", "--live", "--no-browser"]
-        process = subprocess.Popen(
-            [*command, "-o", str(path), "-c", PROGRAM], stderr=subprocess.PIPE, text=True
-        )
-        try:
-            _look(process, path, page_picture, top_picture)
-        finally:
-            process.kill()
-            process.communicate()
+        with _running(path, "--live", "--no-browser") as process:
+            _take_page(process, page_picture)
+        with _running(path):
+            frames = _frames(path)
+        Path(top_picture).write_text(moving_picture(frames, "dask-diag top run.diag", WIDTH))
+        program = Path(folder) / "program.py"
+        program.write_text(PROGRAM)
+        command = [*RUN, "--force", "-o", str(path), str(program)]
+        frames = frames_of(command, "dask-diag run program.py", WIDTH)
+        Path(run_picture).write_text(moving_picture(frames, "dask-diag run program.py", WIDTH))
 
 
-def _look(process: subprocess.Popen[str], path: Path, page_picture: str, top_picture: str) -> None:
+@contextlib.contextmanager
+def _running(path: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """Meanwhile the program runs and is recorded."""
+    command = [*RUN, *options, "--force", "-o", str(path), "-c", PROGRAM]
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _take_page(process: subprocess.Popen[str], page_picture: str) -> None:
     assert process.stderr is not None
     found = re.search(r"http://\S+", process.stderr.readline())
     assert found is not None
@@ -75,14 +95,16 @@ def _look(process: subprocess.Popen[str], path: Path, page_picture: str, top_pic
         )
         page.screenshot(path=page_picture)
         browser.close()
-    viewer = Viewer(path)
-    viewer.poll()
-    with open("/dev/null", "w", encoding="utf-8") as nothing:
-        console = Console(file=nothing, width=WIDTH, record=True, highlight=False)
-        console.print(screen(viewer, WIDTH, HEIGHT))
-    picture = console.export_svg(title="dask-diag top run.diag")
-    # Fonts of the network, which a picture in a page does not load.
-    Path(top_picture).write_text(re.sub(r"@font-face \{.*?\}", "", picture, flags=re.DOTALL))
+
+
+def _frames(path: Path) -> list[RenderableType]:
+    """What ``dask-diag top`` shows until the run ends."""
+    viewer, frames = Viewer(path), []
+    while not viewer.is_over:
+        viewer.poll()
+        frames.append(screen(viewer, WIDTH, HEIGHT))
+        time.sleep(SECONDS_A_FRAME)
+    return frames
 
 
 if __name__ == "__main__":

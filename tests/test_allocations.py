@@ -24,7 +24,7 @@ from dask_diag import (
     report,
     save,
 )
-from dask_diag.capture.system import allocation_lines
+from dask_diag.capture.system import allocation_lines, allocations
 from dask_diag.capture.system.allocation_lines import OWN, OWN_OF_DASK, AllocatedLine, LineSums
 
 pytestmark = [pytest.mark.once, pytest.mark.leaves_files]
@@ -123,6 +123,21 @@ def test_many_small_blocks_are_estimated(monkeypatch):
     row = by_function(sampled(run).recording)["small"]
     assert row["blocks"] == pytest.approx(300_000, rel=0.05)
     assert row["bytes"] == pytest.approx(300_000 * (sys.getsizeof(object()) + 8), rel=0.2)
+
+
+def test_the_end_is_looked_at_however_soon_after_a_snapshot(monkeypatch):
+    # After the first snapshot there is no time for another one.
+    monkeypatch.setattr(allocations, "_SHARE_OF_TIME", 1e-9)
+    kept = []
+
+    def run():
+        kept.append(twenty())
+        time.sleep(0.2)
+        kept.append(fifty())
+
+    rows = by_function(sampled(run).recording)
+    assert rows["fifty"]["bytes"] == pytest.approx(50 * MB, rel=0.01)
+    assert rows["twenty"]["bytes"] == pytest.approx(20 * MB, rel=0.02)
 
 
 def test_what_was_released_before_the_peak_is_not_in_it():

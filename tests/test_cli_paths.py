@@ -18,13 +18,13 @@ from click.testing import CliRunner
 import dask_diag
 from dask_diag.atomic_files import MANIFEST
 from dask_diag.cli import main, run
+from dask_diag.cli.paths import distinct_names
 from dask_diag.cli.runner import Program
 from tests.test_cli_run import diag
 
 pytestmark = [
     pytest.mark.once,
     pytest.mark.leaves_files,
-    pytest.mark.once,
     pytest.mark.skipif(sys.platform == "win32", reason="names and modes are those of POSIX"),
 ]
 
@@ -345,3 +345,18 @@ def test_a_folder_that_was_removed_while_one_is_in_it():
             assert "No such file" in line
     finally:
         os.chdir(home)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("/runs/monday/before.diag", "after.diag", ("before.diag", "after.diag")),
+        ("a/run.diag", "b/run.diag", ("a/run.diag", "b/run.diag")),
+        ("/x/a/run.diag", "/y/a/run.diag", ("x/a/run.diag", "y/a/run.diag")),
+        ("run.diag", "old/run.diag", ("run.diag", "old/run.diag")),
+        ("run.diag", "run.diag", ("run.diag", "run.diag")),
+        ("", "", ("", "")),
+    ],
+)
+def test_names_of_two_files_are_no_longer_than_they_must_be(one, other, expected):
+    assert distinct_names(one, other) == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -123,7 +124,8 @@ def test_limits_fail_tests_with_the_summary(session):
     assert "above max_memory=100 MB" in text
     assert "dask_diag: it has the finding failed-tasks" in text
     assert "KeyError: 'own'" in text
-    assert text.count("dask_diag: ") == 3
+    # Once each; elsewhere pytest's own summary may repeat it.
+    assert len(re.findall(r"(?m)^dask_diag: ", text)) == 3
     # The summary.
     assert " in 1 computation: 1 task on 1 worker" in text
     assert not Path("dask-diag").exists()

@@ -292,6 +292,41 @@ SHOWN = """() => {
 }"""
 
 
+AXIS = "Bokeh.documents[0].get_model_by_name('time axis')"
+
+
+def test_the_address_of_a_page_names_the_time_that_is_shown(opened, pages):
+    page = opened("many")
+    end = page.evaluate(f"{AXIS}.bounds[1]")
+    shown = f"() => {{ const a = {AXIS}; return [a.start, a.end] }}"
+    assert "#" not in page.url
+    page.evaluate(f"{AXIS}.setv({{start: {end / 4}, end: {end / 2}}})")
+    page.wait_for_url("**#time=*")
+    address = page.url
+    page.evaluate(f"{AXIS}.setv({{start: 0, end: {end / 8}}})")
+    page.wait_for_function("before => location.href !== before", arg=address)
+    page.go_back()
+    assert page.evaluate(shown) == pytest.approx([end / 4, end / 2])
+    page.go_back()
+    assert page.evaluate(shown) == [0, end]
+    # A section of the page says nothing of time.
+    page.evaluate(f"{AXIS}.setv({{start: 0, end: {end / 8}}})")
+    page.evaluate("() => { location.hash = 'flame' }")
+    assert page.evaluate(shown) == [0, end / 8]
+
+    other = page.context.new_page()
+    for part, expected in {
+        address.partition("#")[2]: [end / 4, end / 2],
+        f"time={end / 2}..1e9": [end / 2, end],
+        "time=3..2": [0, end],
+        "time=x..": [0, end],
+    }.items():
+        other.goto("about:blank")
+        other.goto(f"{(pages / 'many.html').as_uri()}#{part}")
+        other.wait_for_function(DRAWN)
+        assert other.evaluate(shown) == pytest.approx(expected), part
+
+
 def test_keys_move_the_time_axis_of_the_plot_that_has_the_focus(opened):
     page = opened("many")
     whole = page.evaluate(SHOWN)

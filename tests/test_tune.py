@@ -207,8 +207,8 @@ def test_more_workers_win_where_tasks_sleep():
     options = ["--only", "--workers", "12", "--html", "page.html", "--budget", "50s"]
     done = diag("tune", *options, write(SLEEPS), "ä b")
     assert (done.returncode, done.stderr) == (0, "page: page.html\n")
-    # 12 were asked for; what findings advise is tried, too.
-    assert re.match("(12|24|48) workers: ", done.stdout)
+    # 12 were asked for; what findings advise is tried, too, and may be as quick.
+    assert int(re.match(r"(\d+) workers: ", done.stdout)[1]) >= 12
     assert "export DASK_NUM_WORKERS=" in done.stdout
     assert " as it is " in done.stdout
     page = Path("page.html").read_text()

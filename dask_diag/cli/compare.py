@@ -9,7 +9,7 @@ import click
 
 from dask_diag.cli.many_values import ManyValues, expanded
 from dask_diag.cli.output import Failure, one_line, print_message, print_result
-from dask_diag.cli.paths import FilePath, check_page
+from dask_diag.cli.paths import FilePath, check_page, distinct_names
 
 if TYPE_CHECKING:
     from dask_diag.model.recording import Recording
@@ -124,7 +124,7 @@ def _compare_tasks(before: str, after: str, page: str | None, above: float | Non
     if page is not None:
         from dask_diag.views.comparison.page import comparison_page
 
-        write_text(page, comparison_page(*recordings, (before, after)))
+        write_text(page, comparison_page(*recordings, distinct_names(before, after)))
     _check_complete((before, after), recordings, above is not None)
     return [] if above is None else comparison.regressions(above)
 

@@ -10,7 +10,7 @@ import click
 
 from dask_diag.cli.output import Failure, one_line
 
-__all__ = ["FilePath", "beside", "check_free", "check_page", "reason"]
+__all__ = ["FilePath", "beside", "check_free", "check_page", "distinct_names", "reason"]
 
 
 class FilePath(click.Path):
@@ -83,6 +83,16 @@ def check_page(path: str | None, force: bool, *others: str | None) -> None:
     check_free(path, force, *others)
     if path is not None:
         check_writable(Path(path))
+
+
+def distinct_names(one: str, other: str) -> tuple[str, str]:
+    """The shortest ends of two paths that differ: names of files, with their folders if need be."""
+    parts = [Path(path).parts for path in (one, other)]
+    for count in range(1, max(map(len, parts)) + 1):
+        first, second = (os.path.join(*part[-count:]) for part in parts)
+        if first != second:
+            return first, second
+    return one, other
 
 
 def reason(error: Exception) -> str:

@@ -81,7 +81,7 @@ def measured(command: str, folder: Path) -> tuple[float, float]:
     _, status, usage = os.wait4(process.pid, 0)
     wall = time.perf_counter() - start
     if status:
-        raise RuntimeError(f"{command} ended with status {status}")
+        raise RuntimeError(f"{command} ended with status {os.waitstatus_to_exitcode(status)}")
     return wall, peak_of(usage)
 
 

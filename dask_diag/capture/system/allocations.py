@@ -10,6 +10,7 @@ import os
 import threading
 import tracemalloc
 from collections.abc import Callable
+from math import inf
 from time import perf_counter, thread_time
 from typing import NamedTuple
 
@@ -66,6 +67,7 @@ class AllocationTracer:
 
     def __init__(self, interval: float, failed: Callable[[Exception], object]) -> None:
         self._reader = process_reader()
+        self._failed = failed
         self._sums = LineSums()
         self._last: Allocations | None = None
         _tracing.start()
@@ -84,9 +86,13 @@ class AllocationTracer:
 
     def stop(self) -> None:
         """Check a last time, and stop tracing, if it was not traced before."""
-        # The last check does not wait.
-        self._pause = 0.0
         self._thread.stop()
+        try:
+            # It waits for nothing any more, neither for its share of time nor for a rise to end.
+            self._pause, self._before = 0.0, inf
+            self._check(perf_counter())
+        except Exception as error:
+            self._failed(error)
         _tracing.stop()
 
     @property

@@ -38,6 +38,8 @@ class TimeAxis:
 
     def __init__(self, shown: Range1d) -> None:
         self.range = shown
+        # The page's address has what the range of this name shows.
+        shown.name = "time axis"
         self._crosshair = Span(
             dimension="height", line_color="#888888", line_width=1, line_dash="dotted"
         )

@@ -3,6 +3,7 @@
 import {decoded, draw} from "./embed.js"
 import {fit} from "./fit_width.js"
 import {make_interactive} from "./interaction.js"
+import {keep_in_address} from "./range_in_address.js"
 
 const DARK = "(prefers-color-scheme: dark)"
 // Colours that figures are made with, and the variable that has its like in the page's theme.
@@ -19,6 +20,8 @@ export async function start({widgets, fitted}) {
     paint(figures, variables)
     window.matchMedia(DARK).addEventListener("change", () => paint(figures, variables))
     if (fitted) fit_always(figures)
+    const axis = [...models_of(figures)].find((model) => model.name === "time axis")
+    if (axis !== undefined) keep_in_address(axis)
     await draw(figures, make_interactive)
 }
 

@@ -1,0 +1,98 @@
+"""Pictures of a terminal: SVG files that move, made of what was on it at some times."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import select
+import subprocess
+import time
+from collections.abc import Sequence
+
+from rich.ansi import AnsiDecoder
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+SECONDS_A_FRAME = 1.2
+SECONDS_OF_THE_LAST = 5.0
+
+
+def picture(content: RenderableType, title: str, width: int, number: int = 0) -> str:
+    """An SVG of a terminal that shows something."""
+    console = Console(file=io.StringIO(), width=width, record=True, highlight=False)
+    console.print(content)
+    svg = console.export_svg(title=title, unique_id=f"frame{number}")
+    # Fonts of the network, which a picture in a page does not load.
+    return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
+
+
+def moving_picture(frames: Sequence[RenderableType], title: str, width: int) -> str:
+    """An SVG that shows frames in turn, the last one longest; who wants no motion sees that one."""
+    pictures = [picture(frame, title, width, number) for number, frame in enumerate(frames)]
+    boxes = [re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', each) for each in pictures]
+    size = [max(float(box[axis]) for box in boxes if box) for axis in (1, 2)]
+    total = SECONDS_A_FRAME * (len(frames) - 1) + SECONDS_OF_THE_LAST
+    parts = [_style(len(frames), total)]
+    parts += [f'<g class="frame" id="shown{n}">{svg}</g>' for n, svg in enumerate(pictures)]
+    return (
+        f'<svg viewBox="0 0 {size[0]} {size[1]}" xmlns="http://www.w3.org/2000/svg">'
+        + "\n".join(parts)
+        + "</svg>\n"
+    )
+
+
+def _style(count: int, total: float) -> str:
+    rules = [".frame { visibility: hidden }"]
+    for number in range(count):
+        start = 100 * SECONDS_A_FRAME * number / total
+        stop = 100 * SECONDS_A_FRAME * (number + 1) / total if number < count - 1 else 100
+        rules += [
+            f"@keyframes at{number} {{ 0%, 100% {{ visibility: hidden }} "
+            f"{start:.2f}% {{ visibility: visible }} {stop:.2f}% {{ visibility: hidden }} }}",
+            f"#shown{number} {{ animation: at{number} {total:g}s step-end infinite }}",
+        ]
+    rules += [
+        "@media (prefers-reduced-motion: reduce) { .frame { animation: none !important } "
+        f"#shown{count - 1} {{ visibility: visible }} }}"
+    ]
+    return f"<style>{' '.join(rules)}</style>"
+
+
+def frames_of(command: Sequence[str], shown: str, width: int) -> list[RenderableType]:
+    """What a command shows on a terminal: at each `SECONDS_A_FRAME`, and in the end.
+
+    Parameters
+    ----------
+    command : sequence of str
+    shown : str
+        What a user would have typed.
+    width : int
+        Columns of the terminal.
+    """
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "COLUMNS": str(width), "TERM": "xterm-256color"}
+    process = subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, close_fds=True
+    )
+    os.close(theirs)
+    output, texts, due = "", [], time.monotonic() + SECONDS_A_FRAME
+    while process.poll() is None or select.select([ours], [], [], 0)[0]:
+        if select.select([ours], [], [], 0.05)[0]:
+            try:
+                output += os.read(ours, 65_536).decode(errors="replace")
+            except OSError:
+                break
+        if time.monotonic() >= due:
+            due += SECONDS_A_FRAME
+            texts.append(output)
+    os.close(ours)
+    return [_screen(shown, text) for text in [*dict.fromkeys(texts), output]]
+
+
+def _screen(typed: str, output: str) -> RenderableType:
+    """What a terminal shows after an output that overwrites its last line only."""
+    lines = [re.sub(r".*(?:\r|\x1b\[2K)(?=.)", "", line) for line in output.split("\n")]
+    text = "\n".join(re.sub(r"\x1b\[\??\d*[A-KSThl]|\r", "", line) for line in lines)
+    return Group(Text(f"$ {typed}"), *AnsiDecoder().decode(text))

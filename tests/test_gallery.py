@@ -1,0 +1,96 @@
+"""The command behind the stories: what it measures and what it writes, with short programs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("resource")
+pytest.importorskip("playwright")
+
+from dask_diag import load
+from docs.gallery import __main__ as gallery
+from docs.gallery import pages
+from docs.gallery.pages import Measured
+from docs.gallery.stories import STORIES
+
+pytestmark = [pytest.mark.once, pytest.mark.leaves_files]
+
+QR, MEMORY = (next(s for s in STORIES if s.name == name) for name in ("qr", "memory"))
+
+
+def script(text):
+    Path("program.py").write_text(text)
+    return "python program.py"
+
+
+def test_a_run_takes_its_time_and_memory_and_has_the_variables_before_it():
+    command = script(
+        "import os, sys, time\n"
+        "kept = bytearray(b'.') * 150_000_000\n"
+        "time.sleep(float(os.environ['SLEEP']))\n"
+        "assert sys.argv[1:] == ['--days', '3']\n"
+    )
+    start = time.perf_counter()
+    wall, peak = gallery.measured(f"SLEEP=0.3 {command} --days 3", Path.cwd())
+    assert 0.3 < wall <= time.perf_counter() - start
+    assert 150e6 < peak < 250e6
+    assert "SLEEP" not in os.environ
+
+
+def test_a_program_that_fails_is_an_error():
+    with pytest.raises(RuntimeError, match=r"python program\.py ended with status 3"):
+        gallery.measured(script("raise SystemExit(3)"), Path.cwd())
+
+
+def test_a_recording_has_no_folder_of_this_machine():
+    command = script(
+        "import dask, time\n"
+        "def work(n):\n"
+        "    time.sleep(0.2)\n"
+        "dask.delayed(work)(1).compute(scheduler='threads')\n"
+    )
+    target = Path.cwd() / "story.diag"
+    gallery.recorded(command, Path.cwd(), target)
+    files = load(target).frames.file.values
+    assert "program.py" in files
+    assert not [name for name in files if name.startswith(("/", sys.prefix))]
+    assert sorted(path.name for path in Path.cwd().iterdir()) == ["program.py", "story.diag"]
+
+
+@pytest.mark.parametrize(
+    ("story", "shown"),
+    [(QR, ("2.00 s", "1.00 s", "9.00 s")), (MEMORY, ("200 MB", "100 MB", "300 MB"))],
+)
+def test_what_is_shown_is_the_median_and_the_extremes(story, shown):
+    runs = [(1.0, 300e6), (9.0, 200e6), (2.0, 100e6)]
+    assert Measured.of(story, runs).texts == shown
+
+
+def test_a_page_has_both_commands_the_gain_and_the_summary(monkeypatch, tmp_path):
+    for name in ("qr.diag", "qr_after.diag"):
+        (tmp_path / name).symlink_to(pages.PAGES / name)
+    monkeypatch.setattr(pages, "PAGES", tmp_path)
+    before = Measured.of(QR, [(3.0, 0.0), (4.0, 0.0), (5.0, 0.0)])
+    after = Measured.of(QR, [(2.0, 0.0)])
+    pages.write_page(QR, before, after)
+    text = (tmp_path / "qr.rst").read_text()
+    assert "The program is 2.0 times as fast" in text
+    assert f"    {QR.before}\n" in text
+    assert f"    {QR.after}\n" in text
+    assert "thread-oversubscription" in text
+    assert "before  4.00 s  3.00 s  5.00 s" in text
+
+
+def test_every_story_has_its_script_recordings_page_and_finding():
+    root = Path(pages.__file__).parents[2]
+    for story in STORIES:
+        assert (root / "examples" / story.script).is_file()
+        assert (root / "docs" / "findings" / f"{story.code}.rst").is_file()
+        assert (pages.PAGES / f"{story.name}.rst").is_file()
+        for name in (story.name, f"{story.name}_after"):
+            assert len(load(pages.PAGES / f"{name}.diag").tasks)
