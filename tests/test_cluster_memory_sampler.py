@@ -42,9 +42,23 @@ def rise(samples):
     return max(sizes) - sizes[0]
 
 
+def said_by_workers(client):
+    """The workers' memory, as the scheduler knows it."""
+    return client.run_on_scheduler(
+        lambda dask_scheduler: sum(
+            worker.metrics["memory"] for worker in dask_scheduler.workers.values()
+        )
+    )
+
+
 def test_workers_that_others_started_are_added():
     with cluster_of_others() as client:
         client.submit(filled, 8).result()
+        # Distributed's sampler has what workers last said of themselves.
+        deadline = time.monotonic() + 20
+        while said_by_workers(client) < 0.98 * sum(client.run(resident).values()):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
         ms, theirs = MemorySampler(), DistributedMemorySampler()
         with theirs.sample("held", interval=0.1), ms.sample("held", interval=0.1) as name:
             futures = client.map(filled, [SIZE, SIZE + 8])

@@ -107,6 +107,7 @@ import os, sys, time, dask
 print("out")
 print(dask.delayed(sum)([1, 2]).compute(scheduler="threads"))
 if "wait" in sys.argv:
+    open("printed", "w").close()
     time.sleep(100)
 sys.exit(7)
 """
@@ -168,6 +169,9 @@ def test_a_viewer_that_is_killed_or_stopped_changes_nothing(harm):
         size = os.path.getsize("run.diag")
         deadline = time.monotonic() + 20
         while os.path.getsize("run.diag") == size:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        while not Path("printed").exists():
             assert time.monotonic() < deadline
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)

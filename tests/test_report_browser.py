@@ -314,7 +314,7 @@ def test_the_address_of_a_page_names_the_time_that_is_shown(opened, pages):
     page.evaluate("() => { location.hash = 'flame' }")
     assert page.evaluate(shown) == [0, end / 8]
 
-    other = page.context.new_page()
+    other = opened("many")
     for part, expected in {
         address.partition("#")[2]: [end / 4, end / 2],
         f"time={end / 2}..1e9": [end / 2, end],
