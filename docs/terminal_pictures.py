@@ -25,7 +25,9 @@ def picture(content: RenderableType, title: str, width: int, number: int = 0) ->
     console.print(content)
     svg = console.export_svg(title=title, unique_id=f"frame{number}")
     # Fonts of the network, which a picture in a page does not load.
-    return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
+    # Where another picture has more lines, this one is at its top.
+    return svg.replace("<svg ", '<svg preserveAspectRatio="xMinYMin meet" ', 1)
 
 
 def moving_picture(frames: Sequence[RenderableType], title: str, width: int) -> str:
@@ -71,23 +73,28 @@ def frames_of(command: Sequence[str], shown: str, width: int) -> list[Renderable
     width : int
         Columns of the terminal.
     """
-    ours, theirs = pty.openpty()
+    terminal, side_of_program = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(width), "TERM": "xterm-256color"}
     process = subprocess.Popen(
-        command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, close_fds=True
+        command,
+        stdin=side_of_program,
+        stdout=side_of_program,
+        stderr=side_of_program,
+        env=environment,
+        close_fds=True,
     )
-    os.close(theirs)
+    os.close(side_of_program)
     output, texts, due = "", [], time.monotonic() + SECONDS_A_FRAME
-    while process.poll() is None or select.select([ours], [], [], 0)[0]:
-        if select.select([ours], [], [], 0.05)[0]:
+    while process.poll() is None or select.select([terminal], [], [], 0)[0]:
+        if select.select([terminal], [], [], 0.05)[0]:
             try:
-                output += os.read(ours, 65_536).decode(errors="replace")
+                output += os.read(terminal, 65_536).decode(errors="replace")
             except OSError:
                 break
         if time.monotonic() >= due:
             due += SECONDS_A_FRAME
             texts.append(output)
-    os.close(ours)
+    os.close(terminal)
     return [_screen(shown, text) for text in [*dict.fromkeys(texts), output]]
 
 

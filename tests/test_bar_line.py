@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dask_diag.profilers.bar_line import Bar, bar_line
+from dask_diag.profilers.bar_line import Bar, bar_line, fitted
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,19 @@ def test_at_its_end_it_is_dasks():
     drawn, percent, seconds = line.split(" | ")
     assert (drawn, percent) == ("[##########]", "100% Completed")
     assert seconds.endswith("s (74% cpu)")
+
+
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        (53, "[#####     ] 50% | 20/40 | 8.00 s, about 8.00 s left"),
+        (52, "[####     ] 50% | 20/40 | 8.00 s, about 8.00 s left"),
+        (43, "[] 50% | 20/40 | 8.00 s, about 8.00 s left"),
+        (20, "[] 50% | 20/40 | 8."),
+    ],
+)
+def test_it_fits_into_one_line_of_a_terminal(columns, line):
+    bar = Bar(20, 40, 8.0, None)
+    text = fitted(lambda width: bar_line(bar, width, has_ended=False), 10, columns)
+    assert text == line
+    assert len(text) < columns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import sys
 import threading
@@ -47,6 +48,26 @@ def test_a_terminal_gets_one_line_drawn_over():
     assert lines[-1].startswith("[##########] | 100% Completed | ")
     shares = [line.count("#") for line in lines if line]
     assert shares == sorted(shares)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
+def test_a_line_is_no_longer_than_the_terminal(monkeypatch):
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    monkeypatch.delenv("COLUMNS", raising=False)
+    reader, writer = pty.openpty()
+    with os.fdopen(reader, "rb", 0) as screen, os.fdopen(writer, "w") as out:
+        fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 50, 0, 0))
+        with ProgressBar(dt=0.01, out=out, width=40):
+            dask.local.get_sync(*steps(10))
+        text = screen.read(65_536).decode()
+    lines = text.strip().split("\r")
+    assert len(lines) > 4
+    assert max(map(len, lines)) < 50
+    assert "100% Completed" in lines[-1]
 
 
 def test_anything_else_gets_whole_lines_and_not_many():

@@ -86,6 +86,8 @@ def test_a_location_names_times_and_workers_if_they_are_few():
         "0 s to 100 ms, 1.00 s to 1.20 s; on thread-0, thread-1"
     )
     assert location(replace(finding, where=Where()), 10.0) == ""
+    short = Where(intervals=((11.0, 12.0), (22.0, 22.0001)))
+    assert location(replace(finding, where=short), 10.0) == "1.00 s to 2.00 s"
 
 
 def test_seconds_saved_are_the_difference_of_two_simulations():

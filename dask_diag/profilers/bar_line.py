@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from dask.utils import format_time
 
 from dask_diag.formatting import seconds
 
-__all__ = ["Bar", "bar_line"]
+__all__ = ["Bar", "bar_line", "fitted"]
 
 _LEAST_DONE = 0.05
 """Share of the tasks below which nothing is said of the time that is left."""
@@ -52,6 +53,17 @@ def bar_line(bar: Bar, width: int, has_ended: bool) -> str:
         f"{drawn} {percent} | {bar.done:,}/{bar.total:,} | "
         f"{seconds(bar.elapsed)}{_time_left(bar)}{cpu}"
     )
+
+
+def fitted(line: Callable[[int], str], width: int, columns: int) -> str:
+    """The line with a bar of this width, or of less where a terminal has too few columns for it.
+
+    What is drawn over must not take two lines of the terminal.
+    """
+    text = line(width)
+    if len(text) < columns:
+        return text
+    return line(max(0, width - (len(text) - columns + 1)))[: columns - 1]
 
 
 def _time_left(bar: Bar) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.dask_internals import Graph
-from dask_diag.profilers.bar_line import Bar, bar_line
+from dask_diag.profilers.bar_line import Bar, bar_line, fitted
 from dask_diag.profilers.cluster_bars import ClusterBars, ClusterProgress
 from dask_diag.profilers.cpu_share import CpuShare
 from dask_diag.profilers.on_clusters import OnClusters
@@ -273,5 +273,9 @@ class ProgressBar(OnClusters, TaskDiagnostic):
         return self._line(name, progress.bar, progress.ending is not None)
 
     def _line(self, name: str, bar: Bar, has_ended: bool = False) -> str:
-        line = bar_line(bar, self._width, has_ended)
-        return " ".join(filter(None, (self._label, line, name)))
+        def line(width: int) -> str:
+            parts = self._label, bar_line(bar, width, has_ended), name
+            return " ".join(filter(None, parts))
+
+        columns = self._output.columns()
+        return line(self._width) if columns is None else fitted(line, self._width, columns)

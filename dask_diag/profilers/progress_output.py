@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -45,6 +46,20 @@ class ProgressOutput:
             return bool(stream is not None and stream.isatty())
         except Exception:
             return False
+
+    def columns(self) -> int | None:
+        """Of the terminal; None if it is none, or has no known size."""
+        stream = self._stream()
+        if stream is None or self._in_notebook() or not self.is_in_place():
+            return None
+        try:
+            return int(os.environ["COLUMNS"])
+        except (KeyError, ValueError):
+            pass
+        try:
+            return os.get_terminal_size(stream.fileno()).columns or None
+        except (OSError, ValueError, AttributeError):
+            return None
 
     def write(self, line: str, final: bool = False) -> None:
         """Write a line; a final one stays."""

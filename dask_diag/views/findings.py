@@ -36,7 +36,9 @@ def location(finding: Finding, start: float) -> str:
         When recording started: times are shown from then on.
     """
     where = finding.where
-    times = [f"{_time(a - start)} to {_time(b - start)}" for a, b in where.intervals]
+    bounds = [(_time(a - start), _time(b - start)) for a, b in where.intervals]
+    # What begins and ends at the same time, as far as it is shown, says nothing.
+    times = [f"{first} to {last}" for first, last in bounds if first != last]
     parts = [", ".join(times)] if 0 < len(times) <= _INTERVALS_SHOWN else []
     if 0 < len(where.workers) <= _WORKERS_SHOWN:
         parts.append(f"on {', '.join(map(shown, where.workers))}")
