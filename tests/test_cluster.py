@@ -442,12 +442,14 @@ def test_time_of_another_recorded_client_is_other():
         Client(one.cluster, set_as_default=False) as two,
         Profiler() as prof,
     ):
-        slept = two.submit(time.sleep, 0.3)
-        one.submit(spin, 0.1).result()
-        slept.result()
+        waiting = two.submit(waits, 1)
+        assert STARTED.wait(10)
+        one.submit(time.sleep, 0.2).result()
+        GO_ON.set()
+        waiting.result()
     recording = prof.recording
-    # Of the time in which both ran, each has one thread and sees the other on the other one.
-    assert seconds_by_activity(recording)["other"] > 0.15
+    # In the time in which both ran, each has one thread and sees the other on the other one.
+    assert seconds_by_activity(recording)["other"] > 2 * 0.19
     assert_adds_up(recording)
 
 

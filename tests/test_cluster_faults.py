@@ -38,6 +38,7 @@ from dask_diag.capture.cluster import (
     cluster_session,
     scheduler_plugin,
     scheduler_records,
+    scheduler_sessions,
     worker_side,
 )
 from dask_diag.capture.cluster.clock import compare_clocks
@@ -442,7 +443,7 @@ def test_a_reply_that_is_lost_comes_again(monkeypatch):
 
 
 def test_what_is_not_pulled_is_dropped_and_counted(monkeypatch):
-    monkeypatch.setattr(scheduler_records, "LIMIT_BYTES", 3_000)
+    monkeypatch.setattr(scheduler_sessions, "LIMIT_BYTES", 3_000)
     monkeypatch.setattr(
         cluster_session,
         "source_of_scheduler_plugin",

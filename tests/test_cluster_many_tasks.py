@@ -18,7 +18,7 @@ pytest.importorskip("distributed")
 from dask_diag.builders.clocks import microseconds
 from dask_diag.builders.cluster import with_clusters
 from dask_diag.builders.cluster_tasks import RUN
-from dask_diag.capture.cluster import scheduler_records
+from dask_diag.capture.cluster import scheduler_records, scheduler_sessions
 from dask_diag.capture.cluster.formats import WORKER_ROW
 from dask_diag.capture.cluster.log import ClusterLog
 from dask_diag.capture.cluster.scheduler_plugin import DaskDiagSchedulerPlugin
@@ -165,9 +165,9 @@ def test_the_tasks_of_a_queue_take_few_bytes_for_how_long_they_were_in_it():
 @pytest.mark.truth
 def test_a_client_that_does_not_pull_costs_64_mb_and_no_more():
     driver, at_once = Driver(), 50_000
-    limit = scheduler_records.LIMIT_BYTES
+    limit = scheduler_sessions.LIMIT_BYTES
     per_task = WORKER_ROW.size + struct.calcsize(scheduler_records.RUN.format)
-    fits = limit // (per_task + scheduler_records.BYTES_PER_KEY)
+    fits = limit // (per_task + scheduler_sessions.BYTES_PER_KEY)
     count = (fits // at_once + 1) * at_once
     for first in range(0, count, at_once):
         driver.run(first, at_once)

@@ -37,7 +37,7 @@ def location(finding: Finding, start: float) -> str:
     """
     where = finding.where
     bounds = [(_time(a - start), _time(b - start)) for a, b in where.intervals]
-    # What begins and ends at the same time, as far as it is shown, says nothing.
+    # Two equal texts say nothing.
     times = [f"{first} to {last}" for first, last in bounds if first != last]
     parts = [", ".join(times)] if 0 < len(times) <= _INTERVALS_SHOWN else []
     if 0 < len(where.workers) <= _WORKERS_SHOWN:

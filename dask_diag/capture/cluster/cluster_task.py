@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Hashable
+import sys
+from collections.abc import Awaitable, Callable, Generator, Hashable, Iterator
+from inspect import unwrap
 from threading import get_ident
 from time import clock_gettime, thread_time
 from typing import TYPE_CHECKING, cast
@@ -13,9 +15,10 @@ from dask_diag.capture.tasks.metered import Metered, Metric
 from dask_diag.capture.tasks.metering import ends_a_task, idle_loops, runs_a_task
 
 if TYPE_CHECKING:
+    from distributed.worker import Worker
     from distributed.worker_state_machine import TaskState
 
-__all__ = ["ClusterTask"]
+__all__ = ["ClusterTask", "codes_around_tasks"]
 
 _NAN = float("nan")
 
@@ -219,3 +222,13 @@ def _cpu_of(thread: int) -> float:
         return clock_gettime(pthread_getcpuclockid(thread))
     except (ImportError, OSError):
         return _NAN
+
+
+def codes_around_tasks(worker: Worker) -> Iterator[int]:
+    """The ``id()`` of the code of functions of distributed that call tasks, and meter beside."""
+    module = sys.modules.get("distributed.worker")
+    names = ("_run_task", "_run_task_simple", "_run_task_async")
+    for function in (type(worker).execute, *(getattr(module, name, None) for name in names)):
+        code = getattr(unwrap(function), "__code__", None)
+        if code is not None:
+            yield id(code)

@@ -8,12 +8,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 from time import thread_time
 
-from dask_diag.capture.cluster.scheduler_records import (
-    ACTIVE,
-    Computation,
-    Session,
-    Task,
-)
+from dask_diag.capture.cluster.scheduler_records import ACTIVE
+from dask_diag.capture.cluster.scheduler_sessions import Computation, Session
+from dask_diag.capture.cluster.scheduler_tasks import Task
 from dask_diag.capture.cluster.scheduler_workers import WorkerCollector
 
 __all__ = ["ComputationCollector"]

@@ -24,13 +24,13 @@ from dask_diag.capture.cluster.host import host_id
 from dask_diag.capture.cluster.scheduler_records import (
     ACTIVE,
     QUEUES,
-    Session,
-    Task,
     Transition,
     reason_of,
     span_name,
 )
 from dask_diag.capture.cluster.scheduler_runs import RunCollector
+from dask_diag.capture.cluster.scheduler_sessions import Session
+from dask_diag.capture.cluster.scheduler_tasks import Task
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler

@@ -1,16 +1,13 @@
-"""What the scheduler's side of capture has of computations, workers, tasks, and of each client.
+"""What the scheduler's side of capture has of workers and of runs of tasks.
 
-An object per task lives only as long as the scheduler's own. This module is shipped: see
-`scheduler_plugin`.
+This module is shipped: see `scheduler_plugin`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import struct
-from array import array
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from time import perf_counter, thread_time
+from collections.abc import Iterable, Mapping, Sequence
+from time import perf_counter
 from typing import NamedTuple, TypedDict
 
 from distributed.metrics import time
@@ -18,15 +15,12 @@ from distributed.metrics import time
 from dask_diag.capture.cluster.formats import (
     WORKER_ROW,
     Sampled,
-    Wants,
 )
 
 __all__ = [
     "ACTIVE",
-    "BYTES_PER_KEY",
     "CANCELLED",
     "FAILED",
-    "LIMIT_BYTES",
     "NAN",
     "NOT_SAMPLED",
     "NOT_STARTED",
@@ -38,13 +32,9 @@ __all__ = [
     "RUN_ID",
     "RUN_ID_AT",
     "UNFINISHED",
-    "Batch",
-    "Cached",
-    "Computation",
     "End",
     "Interval",
-    "Session",
-    "Task",
+    "RunDetails",
     "Transition",
     "Worker",
     "reason_of",
@@ -52,9 +42,6 @@ __all__ = [
     "unmeasured_row",
 ]
 
-LIMIT_BYTES = 64_000_000
-"""What is collected for one client at most, until it pulls."""
-BYTES_PER_KEY = 100
 RUN_ID = struct.Struct("<q")
 RUN_ID_AT = WORKER_ROW.size - RUN_ID.size
 RUN = struct.Struct("<dddd" + "iiiii" + "BBB")
@@ -65,45 +52,6 @@ ACTIVE = frozenset(("waiting", "processing", "queued", "no-worker"))
 PAUSED = "paused"
 QUEUES = frozenset(("queued", "no-worker"))
 NAN = float("nan")
-
-
-class Computation:
-    """The graphs of one client, from when it had nothing to do until then again.
-
-    `recorders` are those of its `sessions` that want rows of tasks. Of its `total` tasks those are
-    `done` whose result is there; `seconds` and `cpu_of_tasks` are what these took.
-    """
-
-    __slots__ = (
-        *("active", "client", "cpu", "cpu_at_start", "cpu_of_tasks", "done", "failed"),
-        *("name", "number", "recorders", "seconds", "sessions", "span"),
-        *("start", "stop", "total", "workers"),
-    )
-
-    def __init__(self, number: int, name: str, client: str, span: str) -> None:
-        self.set_sessions([])
-        self.number, self.name, self.client, self.span = number, name, client, span
-        self.start = self.stop = perf_counter()
-        # Of the thread of the scheduler's event loop, on which all of this runs.
-        self.cpu_at_start, self.cpu = thread_time(), 0.0
-        self.active = 0
-        self.workers = 0
-        self.total = self.done = self.failed = 0
-        self.seconds = self.cpu_of_tasks = 0.0
-
-    def set_sessions(self, sessions: list[Session]) -> None:
-        """Those of its client."""
-        self.sessions = sessions
-        self.recorders = [session for session in sessions if session.wants.get("tasks")]
-
-    def described(self) -> tuple[object, ...]:
-        """What clients are sent."""
-        stop = None if self.active else self.stop
-        cpu = thread_time() - self.cpu_at_start if self.active else self.cpu
-        return (
-            *(self.number, self.name, self.client, self.span, self.start, stop, self.workers, cpu),
-            *(self.total, self.done, self.failed, self.seconds, self.cpu_of_tasks),
-        )
 
 
 class Worker:
@@ -166,148 +114,6 @@ class End(NamedTuple):
 RunDetails = tuple[str, Sequence[object], str, Sequence[tuple[str, float, int]], bytes]
 """What most runs have not: the type of an exception, what was metered, the span, what was waited
 for, and stacks."""
-
-
-class Cached(NamedTuple):
-    """A result in distributed memory. Its task may be in a later graph, too."""
-
-    computation: Computation
-    nbytes: float
-    start: float
-
-
-class Task:
-    """What is known of a task beside what the scheduler knows, and of its current run."""
-
-    __slots__ = (
-        *("attempt", "cached", "computation", "counted_in", "is_done", "is_out"),
-        *("queued", "queued_at"),
-        *("row", "sent", "span", "worker"),
-    )
-
-    def __init__(self, computation: Computation) -> None:
-        self.computation = computation
-        self.attempt = 0
-        self.queued = 0.0
-        self.queued_at: float | None = None
-        self.row = -1
-        self.sent = 0.0
-        self.worker = ""
-        self.is_out = False
-        self.cached: Cached | None = None
-        self.counted_in: Computation | None = None
-        self.is_done = False
-        self.span = computation.span
-
-    def copy(self) -> Task:
-        """The same, of a run that no one waits for, while the task may be run again."""
-        copy = Task(self.computation)
-        for name in self.__slots__:
-            setattr(copy, name, getattr(self, name))
-        return copy
-
-
-class Batch(NamedTuple):
-    """What was collected up to a pull."""
-
-    number: int
-    size: int
-    content: dict[str, object]
-
-
-class Session:
-    """What was collected for one client and not yet pulled."""
-
-    def __init__(self, client: str, wants: Wants) -> None:
-        self.client = client
-        self.wants = wants
-        self.news = asyncio.Event()
-        self.start = perf_counter()
-        self.number = 0
-        self.sealed: list[Batch] = []
-        self.sealed_size = 0
-        self.dropped = 0
-        self.unmeasured: dict[str, int] = {}
-        self.computations: dict[int, Computation] = {}
-        self.workers: dict[int, Worker] = {}
-        self.clear()
-
-    def clear(self) -> None:
-        """Start a batch."""
-        self.ids, self.rows, self.depends_on = array("q"), bytearray(), array("q")
-        self.keys: list[Hashable] = []
-        self.details: dict[int, RunDetails] = {}
-        self.transfers: list[tuple[object, ...]] = []
-        self.others = array("d")
-        self.processes: list[tuple[int, bytes]] = []
-        self.result_keys: list[Hashable] = []
-        self.results = bytearray()
-        self.events: list[tuple[object, ...]] = []
-        self.size = 0
-
-    def has_room(self, size: int) -> bool:
-        """Whether so many bytes fit in; they do not if the client does not pull."""
-        if self.size + self.sealed_size + size > LIMIT_BYTES:
-            return False
-        self.size += size
-        return True
-
-    def add_run(
-        self,
-        number: int,
-        key: Hashable,
-        row: bytes,
-        depends_on: Sequence[int],
-        details: RunDetails | None,
-    ) -> None:
-        """Add a run of a task, with what it has of `details` that is wanted."""
-        size = len(row) + BYTES_PER_KEY + 8 * len(depends_on)
-        if details is not None:
-            error, metrics, span, waits, stacks = details
-            wants = self.wants
-            waits = waits if wants.get("waits") else ()
-            stacks = stacks if wants.get("stacks") else b""
-            size += len(stacks)
-        if not self.has_room(size):
-            self.dropped += 1
-            return
-        self.ids.append(number)
-        self.rows += row
-        self.keys.append(key)
-        if depends_on:
-            self.depends_on.extend(depends_on)
-        if details is not None:
-            self.details[number] = error, metrics, span, waits, stacks
-
-    def seal(self) -> None:
-        """What was collected is a batch, which is there until it is acknowledged."""
-        self.number += 1
-        content = {
-            "ids": self.ids.tobytes(),
-            "rows": bytes(self.rows),
-            "keys": self.keys,
-            "depends_on": self.depends_on.tobytes(),
-            "details": list(self.details.items()),
-            "transfers": self.transfers,
-            "others": self.others.tobytes(),
-            "processes": self.processes,
-            "result_keys": self.result_keys,
-            "results": bytes(self.results),
-            "events": self.events,
-            "computations": [each.described() for each in self.computations.values()],
-            "workers": [worker.described() for worker in self.workers.values()],
-        }
-        self.sealed.append(Batch(self.number, self.size, {"number": self.number, **content}))
-        self.sealed_size += self.size
-        self.workers = {}
-        # What still runs will have another stop.
-        self.computations = {n: each for n, each in self.computations.items() if each.active}
-        self.clear()
-
-    def acknowledge(self, number: int) -> None:
-        """Forget the batches that the client has."""
-        self.sealed = [batch for batch in self.sealed if batch.number > number]
-        self.sealed_size = sum(batch.size for batch in self.sealed)
 
 
 NOT_STARTED = WORKER_ROW.pack(NAN, NAN, NAN, NAN, NAN, 0, 0)

@@ -10,13 +10,9 @@ from time import perf_counter
 
 from dask_diag.capture.cluster.formats import RESULT
 from dask_diag.capture.cluster.scheduler_computations import ComputationCollector
-from dask_diag.capture.cluster.scheduler_records import (
-    ACTIVE,
-    BYTES_PER_KEY,
-    Cached,
-    Session,
-    Task,
-)
+from dask_diag.capture.cluster.scheduler_records import ACTIVE
+from dask_diag.capture.cluster.scheduler_sessions import BYTES_PER_KEY, Session
+from dask_diag.capture.cluster.scheduler_tasks import Cached, Task
 
 __all__ = ["ResultCollector"]
 

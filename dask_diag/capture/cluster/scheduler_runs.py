@@ -29,12 +29,12 @@ from dask_diag.capture.cluster.scheduler_records import (
     RUN_ID_AT,
     UNFINISHED,
     End,
-    Session,
-    Task,
     Transition,
     unmeasured_row,
 )
 from dask_diag.capture.cluster.scheduler_results import ResultCollector
+from dask_diag.capture.cluster.scheduler_sessions import Session
+from dask_diag.capture.cluster.scheduler_tasks import Task
 
 __all__ = ["RunCollector"]
 

@@ -19,15 +19,9 @@ from dask_diag.capture.cluster.formats import (
     SCHEDULER,
     Sampled,
 )
-from dask_diag.capture.cluster.scheduler_records import (
-    BYTES_PER_KEY,
-    NAN,
-    PAUSED,
-    Computation,
-    Session,
-    Task,
-    Worker,
-)
+from dask_diag.capture.cluster.scheduler_records import NAN, PAUSED, Worker
+from dask_diag.capture.cluster.scheduler_sessions import BYTES_PER_KEY, Computation, Session
+from dask_diag.capture.cluster.scheduler_tasks import Task
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler

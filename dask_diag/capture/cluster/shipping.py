@@ -11,7 +11,7 @@ from pathlib import Path
 __all__ = ["SHIPPED", "Shipped", "source_of_scheduler_plugin"]
 
 SHIPPED = (
-    *("formats", "host", "scheduler_records"),
+    *("formats", "host", "scheduler_records", "scheduler_sessions", "scheduler_tasks"),
     *(
         "scheduler_workers",
         "scheduler_computations",

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
-from collections.abc import Callable, Hashable, Iterator
-from inspect import unwrap
+from collections.abc import Callable, Hashable
 from math import inf
 from threading import get_ident
 from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
 from dask_diag.capture.cluster.clock import ClockReading, compare_clocks
-from dask_diag.capture.cluster.cluster_task import ClusterTask
+from dask_diag.capture.cluster.cluster_task import ClusterTask, codes_around_tasks
 from dask_diag.capture.cluster.formats import NAME, SENT_OUTCOMES, Facts, Settings
 from dask_diag.capture.cluster.host import host_id
 from dask_diag.capture.cluster.probed_task import ProbedClusterTask
@@ -52,16 +50,6 @@ def clock_of(worker: object) -> Callable[[], float]:
     return perf_counter
 
 
-def _codes_around_tasks(worker: Worker) -> Iterator[int]:
-    """The ``id()`` of the code of functions of distributed that call tasks, and meter beside."""
-    module = sys.modules.get("distributed.worker")
-    names = ("_run_task", "_run_task_simple", "_run_task_async")
-    for function in (type(worker).execute, *(getattr(module, name, None) for name in names)):
-        code = getattr(unwrap(function), "__code__", None)
-        if code is not None:
-            yield id(code)
-
-
 class WorkerSide:
     """Measures the tasks of one worker.
 
@@ -85,7 +73,7 @@ class WorkerSide:
 
     async def start(self, version: str) -> None:
         """Compare the clocks, say who this is, and start to measure."""
-        runs_around_tasks.update(_codes_around_tasks(self._worker))
+        runs_around_tasks.update(codes_around_tasks(self._worker))
         start_listening(self, get_ident())
         self._worker.handlers[_FLUSH] = self.flush
         self._worker.handlers[_SETTINGS] = self.change_settings

@@ -1,0 +1,163 @@
+"""What the scheduler's side of capture has for each client: its computations, and what it pulls.
+
+This module is shipped: see `scheduler_plugin`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import Hashable, Sequence
+from time import perf_counter, thread_time
+from typing import NamedTuple
+
+from dask_diag.capture.cluster.formats import Wants
+from dask_diag.capture.cluster.scheduler_records import RunDetails, Worker
+
+__all__ = ["BYTES_PER_KEY", "LIMIT_BYTES", "Batch", "Computation", "Session"]
+
+LIMIT_BYTES = 64_000_000
+"""What is collected for one client at most, until it pulls."""
+BYTES_PER_KEY = 100
+
+
+class Computation:
+    """The graphs of one client, from when it had nothing to do until then again.
+
+    `recorders` are those of its `sessions` that want rows of tasks. Of its `total` tasks those are
+    `done` whose result is there; `seconds` and `cpu_of_tasks` are what these took.
+    """
+
+    __slots__ = (
+        *("active", "client", "cpu", "cpu_at_start", "cpu_of_tasks", "done", "failed"),
+        *("name", "number", "recorders", "seconds", "sessions", "span"),
+        *("start", "stop", "total", "workers"),
+    )
+
+    def __init__(self, number: int, name: str, client: str, span: str) -> None:
+        self.set_sessions([])
+        self.number, self.name, self.client, self.span = number, name, client, span
+        self.start = self.stop = perf_counter()
+        # Of the thread of the scheduler's event loop, on which all of this runs.
+        self.cpu_at_start, self.cpu = thread_time(), 0.0
+        self.active = 0
+        self.workers = 0
+        self.total = self.done = self.failed = 0
+        self.seconds = self.cpu_of_tasks = 0.0
+
+    def set_sessions(self, sessions: list[Session]) -> None:
+        """Those of its client."""
+        self.sessions = sessions
+        self.recorders = [session for session in sessions if session.wants.get("tasks")]
+
+    def described(self) -> tuple[object, ...]:
+        """What clients are sent."""
+        stop = None if self.active else self.stop
+        cpu = thread_time() - self.cpu_at_start if self.active else self.cpu
+        return (
+            *(self.number, self.name, self.client, self.span, self.start, stop, self.workers, cpu),
+            *(self.total, self.done, self.failed, self.seconds, self.cpu_of_tasks),
+        )
+
+
+class Batch(NamedTuple):
+    """What was collected up to a pull."""
+
+    number: int
+    size: int
+    content: dict[str, object]
+
+
+class Session:
+    """What was collected for one client and not yet pulled."""
+
+    def __init__(self, client: str, wants: Wants) -> None:
+        self.client = client
+        self.wants = wants
+        self.news = asyncio.Event()
+        self.start = perf_counter()
+        self.number = 0
+        self.sealed: list[Batch] = []
+        self.sealed_size = 0
+        self.dropped = 0
+        self.unmeasured: dict[str, int] = {}
+        self.computations: dict[int, Computation] = {}
+        self.workers: dict[int, Worker] = {}
+        self.clear()
+
+    def clear(self) -> None:
+        """Start a batch."""
+        self.ids, self.rows, self.depends_on = array("q"), bytearray(), array("q")
+        self.keys: list[Hashable] = []
+        self.details: dict[int, RunDetails] = {}
+        self.transfers: list[tuple[object, ...]] = []
+        self.others = array("d")
+        self.processes: list[tuple[int, bytes]] = []
+        self.result_keys: list[Hashable] = []
+        self.results = bytearray()
+        self.events: list[tuple[object, ...]] = []
+        self.size = 0
+
+    def has_room(self, size: int) -> bool:
+        """Whether so many bytes fit in; they do not if the client does not pull."""
+        if self.size + self.sealed_size + size > LIMIT_BYTES:
+            return False
+        self.size += size
+        return True
+
+    def add_run(
+        self,
+        number: int,
+        key: Hashable,
+        row: bytes,
+        depends_on: Sequence[int],
+        details: RunDetails | None,
+    ) -> None:
+        """Add a run of a task, with what it has of `details` that is wanted."""
+        size = len(row) + BYTES_PER_KEY + 8 * len(depends_on)
+        if details is not None:
+            error, metrics, span, waits, stacks = details
+            wants = self.wants
+            waits = waits if wants.get("waits") else ()
+            stacks = stacks if wants.get("stacks") else b""
+            size += len(stacks)
+        if not self.has_room(size):
+            self.dropped += 1
+            return
+        self.ids.append(number)
+        self.rows += row
+        self.keys.append(key)
+        if depends_on:
+            self.depends_on.extend(depends_on)
+        if details is not None:
+            self.details[number] = error, metrics, span, waits, stacks
+
+    def seal(self) -> None:
+        """What was collected is a batch, which is there until it is acknowledged."""
+        self.number += 1
+        content = {
+            "ids": self.ids.tobytes(),
+            "rows": bytes(self.rows),
+            "keys": self.keys,
+            "depends_on": self.depends_on.tobytes(),
+            "details": list(self.details.items()),
+            "transfers": self.transfers,
+            "others": self.others.tobytes(),
+            "processes": self.processes,
+            "result_keys": self.result_keys,
+            "results": bytes(self.results),
+            "events": self.events,
+            "computations": [each.described() for each in self.computations.values()],
+            "workers": [worker.described() for worker in self.workers.values()],
+        }
+        self.sealed.append(Batch(self.number, self.size, {"number": self.number, **content}))
+        self.sealed_size += self.size
+        self.workers = {}
+        # What still runs will have another stop.
+        self.computations = {n: each for n, each in self.computations.items() if each.active}
+        self.clear()
+
+    def acknowledge(self, number: int) -> None:
+        """Forget the batches that the client has."""
+        self.sealed = [batch for batch in self.sealed if batch.number > number]
+        self.sealed_size = sum(batch.size for batch in self.sealed)
