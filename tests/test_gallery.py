@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("resource")
 pytest.importorskip("playwright")
 
 from dask_diag import load
@@ -18,7 +17,11 @@ from docs.gallery import pages
 from docs.gallery.pages import Measured
 from docs.gallery.stories import STORIES
 
-pytestmark = [pytest.mark.once, pytest.mark.leaves_files]
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.leaves_files,
+    pytest.mark.skipif(sys.platform == "win32", reason="wait4 is of POSIX"),
+]
 
 QR, MEMORY = (next(s for s in STORIES if s.name == name) for name in ("qr", "memory"))
 

@@ -132,7 +132,11 @@ def test_run_ends_as_the_program_does_and_its_streams_with_it():
     assert (process.returncode, out) == (7, "out\n3\n")
     assert len(viewers_of("run.diag")) == 1
     assert err.count("live: http://127.0.0.1:") == 1
-    assert asked(err)["functions"]
+    deadline = time.monotonic() + 20
+    while (answer := asked(err))["kind"] != "complete":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert answer["functions"]
 
 
 def test_a_viewer_of_a_killed_program_says_so_and_is_no_orphan():

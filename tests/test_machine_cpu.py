@@ -262,3 +262,12 @@ def test_tasks_of_which_nothing_is_known_have_no_such_finding():
     recording = busy(1.0, 0.4)
     unknown = replace(recording, tasks=recording.tasks.rows(slice(0)))
     assert "busy-machine" not in found(unknown)
+
+
+def test_waits_of_a_computation_that_hardly_had_tasks_are_nothing():
+    recording = busy(1.0, 0.4)
+    columns = {name: recording.computations[name] for name in recording.computations.columns}
+    columns["stop"] = columns["stop"] + 100
+    columns["others_cpu"] = columns["others_cpu"] + 100
+    longer = replace(recording, computations=type(recording.computations)(columns))
+    assert "busy-machine" not in found(longer)

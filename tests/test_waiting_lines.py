@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dask_diag import summary
-from dask_diag.analysis.waiting_lines import computing_lines, is_standard_library, waiting_lines
+from dask_diag.analysis.source_paths import is_standard_library
+from dask_diag.analysis.waiting_lines import computing_lines, waiting_lines
 from dask_diag.views.plots.flame.summary import flame_summary
 
 from .stacks import recording_of_stacks

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from dask_diag.analysis.call_tree import NOT_SAMPLED, are_functions
-from dask_diag.analysis.source_paths import package_of, short_path
+from dask_diag.analysis.source_paths import is_standard_library, package_of, short_path
 from dask_diag.analysis.tree_arrays import depths, preorder, sums_below
-from dask_diag.analysis.waiting_lines import is_standard_library
 from dask_diag.columns import Categorical, IntArray
 from dask_diag.model.table import Table
 

@@ -12,17 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.source_paths import short_path
+from dask_diag.analysis.source_paths import is_standard_library, short_path
 from dask_diag.columns import BoolArray, FloatArray
 from dask_diag.model.recording import Recording
 
 __all__ = ["OWN_CALLS", "ProgramLine", "program_lines", "seconds_of_profilers"]
 
-_STANDARD_LIBRARY = re.compile(
-    r"^$|^<frozen |^<string>$|/lib(64)?/python3[.\w]*/(?!site-packages/|dist-packages/)"
-    r"|/python3?\d*/lib/(?!site-packages/)",
-    re.IGNORECASE,
-)
 _IMPORT_SYSTEM = re.compile(r"^<frozen importlib|/importlib/_bootstrap")
 OWN_CALLS = "(dask_diag)"
 """The line of a stack that represents this package's own calls."""
@@ -84,7 +79,7 @@ def seconds_of_profilers(recording: Recording, chosen: BoolArray) -> float:
 def _frames_of_nodes(recording: Recording) -> tuple[np.ndarray, np.ndarray]:
     """Of each node of the call tree its line of the program, and whether that line imports."""
     files = recording.frames.file
-    of_library = np.array([bool(_STANDARD_LIBRARY.search(_posix(file))) for file in files.values])
+    of_library = np.array([is_standard_library(file) for file in files.values], dtype=bool)
     of_imports = np.array([bool(_IMPORT_SYSTEM.search(_posix(file))) for file in files.values])
     tree = recording.call_tree
     frame = np.full(len(tree), _OUTSIDE, np.int64)

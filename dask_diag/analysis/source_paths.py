@@ -5,12 +5,22 @@ from __future__ import annotations
 import os
 import re
 
-__all__ = ["package_of", "short_path"]
+__all__ = ["is_standard_library", "package_of", "short_path"]
 
 _LIBRARY = re.compile(
     r"(?<=/)(?:site-packages|dist-packages|lib(?:64)?/python3[.\w]*)/", re.IGNORECASE
 )
 _HOME = re.compile(r"(?:/home/[^/]+|/Users/[^/]+|/root|[A-Za-z]:/Users/[^/]+)(?=/)")
+_STANDARD_LIBRARY = re.compile(
+    r"^<frozen |(?:/lib(?:64)?/python3[.\w]*|/python3?\d*/lib|^[a-z]:/.*/lib)/"
+    r"(?!.*(?:site|dist)-packages/)",
+    re.IGNORECASE,
+)
+
+
+def is_standard_library(file: str) -> bool:
+    """Whether a source file belongs to Python; functions without a file do, too."""
+    return not file or bool(_STANDARD_LIBRARY.search(file.replace("\\", "/")))
 
 
 def short_path(file: str) -> str:

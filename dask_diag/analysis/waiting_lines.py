@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from dask_diag.analysis.call_tree import hottest_lines
 from dask_diag.analysis.sample_measures import measures
 from dask_diag.analysis.selection import ALL_SAMPLES, Selection
+from dask_diag.analysis.source_paths import is_standard_library
 from dask_diag.columns import BoolArray, Categorical, IntArray
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 
-__all__ = ["computing_lines", "is_standard_library", "waiting_lines"]
+__all__ = ["computing_lines", "waiting_lines"]
 
-_STANDARD_LIBRARY = re.compile(
-    r"(?:/lib(?:64)?/python3[.\w]*|^[A-Za-z]:/.*/Lib)/(?!.*(?:site|dist)-packages/)|^<frozen"
-)
 _WAITING = 2
 _ROUNDING = 1e-9
-
-
-def is_standard_library(file: str) -> bool:
-    """Whether a source file belongs to Python; functions without a file do, too."""
-    return not file or bool(_STANDARD_LIBRARY.search(file.replace("\\", "/")))
 
 
 def computing_lines(

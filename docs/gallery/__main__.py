@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +24,15 @@ from docs.gallery.stories import STORIES, Story
 
 ROOT = Path(__file__).parents[2]
 PAIRS = 5
+_MEASURE = """
+import json, os, subprocess, sys, time
+start = time.perf_counter()
+process = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
+_, status, usage = os.wait4(process.pid, 0)
+wall = time.perf_counter() - start
+print(json.dumps([os.waitstatus_to_exitcode(status), wall, usage.ru_maxrss]))
+"""
+"""Run by a process of its own, which is small: a process starts with the peak of its parent."""
 # Where modules are, the innermost first, for which their packages are named alone.
 FOLDERS = sorted(
     {
@@ -74,20 +82,18 @@ def folder_of(story: Story) -> Iterator[Path]:
 def measured(command: str, folder: Path) -> tuple[float, float]:
     """Wall seconds and peak memory, in bytes, of one run without a profiler."""
     words, variables = parsed(command)
-    start = time.perf_counter()
-    process = subprocess.Popen(
-        [sys.executable, *words], cwd=folder, env=variables, stdout=subprocess.DEVNULL
+    process = subprocess.run(
+        [sys.executable, "-S", "-c", _MEASURE, sys.executable, *words],
+        cwd=folder,
+        env=variables,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
     )
-    _, status, usage = os.wait4(process.pid, 0)
-    wall = time.perf_counter() - start
+    status, wall, peak = json.loads(process.stdout)
     if status:
-        raise RuntimeError(f"{command} ended with status {os.waitstatus_to_exitcode(status)}")
-    return wall, peak_of(usage)
-
-
-def peak_of(usage: resource.struct_rusage) -> float:
-    """The peak memory of a process that ended, in bytes."""
-    return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        raise RuntimeError(f"{command} ended with status {status}")
+    return wall, peak * (1 if sys.platform == "darwin" else 1024)
 
 
 def recorded(command: str, folder: Path, target: Path) -> None:

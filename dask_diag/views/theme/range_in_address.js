@@ -3,7 +3,7 @@
 
 const SETTLED = 400                 // milliseconds without a change
 const PATTERN = /^#time=([^.]*(?:\.[^.]+)?)\.\.(.+)$/
-const DIGITS = 9
+const STEPS = 1e6                   // of a second
 
 // The range of an address, within the bounds; null if it names none that can be shown.
 export function range_of(hash, [lowest, highest]) {
@@ -15,7 +15,11 @@ export function range_of(hash, [lowest, highest]) {
 
 export function hash_of({start, end, bounds: [lowest, highest]}) {
     if (start <= lowest && end >= highest) return ""
-    return `#time=${Number(start.toPrecision(DIGITS))}..${Number(end.toPrecision(DIGITS))}`
+    return `#time=${rounded(start)}..${rounded(end)}`
+}
+
+function rounded(time) {
+    return Math.round(time * STEPS) / STEPS
 }
 
 // Shows what the address says, and keeps both the same from then on.
