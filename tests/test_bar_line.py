@@ -39,7 +39,6 @@ def test_at_its_end_it_is_dasks():
         (53, "[#####     ] 50% | 20/40 | 8.00 s, about 8.00 s left"),
         (52, "[####     ] 50% | 20/40 | 8.00 s, about 8.00 s left"),
         (43, "[] 50% | 20/40 | 8.00 s, about 8.00 s left"),
-        (20, "[] 50% | 20/40 | 8."),
     ],
 )
 def test_it_fits_into_one_line_of_a_terminal(columns, line):

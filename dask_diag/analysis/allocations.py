@@ -29,8 +29,8 @@ def peak_allocations(recording: Recording, by: str = "function") -> Table:
     -------
     Table
         ``label`` (the block; empty of a whole recording), ``function``, ``file``; by line also
-        ``line`` and ``code``; ``bytes``, ``blocks``, and ``near``: the memory of the process when
-        this was read, as a share of its peak.
+        ``line`` and ``code``; ``bytes``, ``blocks``, and ``near``: what was in use when this was
+        read, as a share of the peak of what is traced.
 
     Raises
     ------
@@ -67,7 +67,7 @@ class PeakSnapshot(NamedTuple):
 
     @property
     def near(self) -> float:
-        """The memory then as a share of the peak."""
+        """What was in use then as a share of the peak."""
         return self.memory / self.peak
 
 

@@ -56,14 +56,9 @@ def bar_line(bar: Bar, width: int, has_ended: bool) -> str:
 
 
 def fitted(line: Callable[[int], str], width: int, columns: int) -> str:
-    """The line with a bar of this width, or of less where a terminal has too few columns for it.
-
-    What is drawn over must not take two lines of the terminal.
-    """
-    text = line(width)
-    if len(text) < columns:
-        return text
-    return line(max(0, width - (len(text) - columns + 1)))[: columns - 1]
+    """The line with a bar of this width, or of less where a terminal has too few columns for it."""
+    surplus = len(line(width)) - columns + 1
+    return line(max(0, width - max(0, surplus)))
 
 
 def _time_left(bar: Bar) -> str:

@@ -191,8 +191,8 @@ class ProgressBar(OnClusters, TaskDiagnostic):
                 if self._users_bar is not None:
                     self._users_bar.show(computation.number, state, "failed" if failed else "")
                     return
-                line = self._line(bar.name, state, has_ended=True)
-                self._output.write(line + (" failed" if failed else ""), final=True)
+                name = f"{bar.name} failed".strip() if failed else bar.name
+                self._output.write(self._line(name, state, has_ended=True), final=True)
 
     def _redraw(self) -> None:
         with self._lock:
@@ -210,8 +210,9 @@ class ProgressBar(OnClusters, TaskDiagnostic):
             return
         if self._output.is_in_place():
             if now - bar.computation.start > self._minimum:
-                more = f" +{len(bars) - 1} more" if len(bars) > 1 else ""
-                self._output.write(self._line(bar.name, bar.state(now)) + more)
+                more = f"+{len(bars) - 1} more" if len(bars) > 1 else ""
+                name = " ".join(filter(None, (bar.name, more)))
+                self._output.write(self._line(name, bar.state(now)))
             return
         for bar in bars:
             state = bar.state(now)

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TextIO
 
 __all__ = ["ProgressOutput"]
@@ -52,14 +53,11 @@ class ProgressOutput:
         stream = self._stream()
         if stream is None or self._in_notebook() or not self.is_in_place():
             return None
-        try:
-            return int(os.environ["COLUMNS"])
-        except (KeyError, ValueError):
-            pass
-        try:
+        with suppress(KeyError, ValueError):
+            return int(os.environ["COLUMNS"]) or None
+        with suppress(OSError, ValueError, AttributeError):
             return os.get_terminal_size(stream.fileno()).columns or None
-        except (OSError, ValueError, AttributeError):
-            return None
+        return None
 
     def write(self, line: str, final: bool = False) -> None:
         """Write a line; a final one stays."""
@@ -72,6 +70,9 @@ class ProgressOutput:
                     self._display(line, final)
                     return
                 if self.is_in_place():
+                    columns = None if final else self.columns()
+                    # What is drawn over must not take two lines of the terminal.
+                    line = line if columns is None else line[: max(1, columns - 1)]
                     line, self._drawn = f"\r{line:<{self._drawn}}", len(line)
                 if final:
                     line, self._drawn = line + "\n", 0

@@ -82,8 +82,8 @@ class Allocations(Schema):
     code = column.category("The line's code, where it is recorded; what looks secret is masked.")
     bytes = column.number("bytes", "Size of its blocks that were in use.")
     blocks = column.integer("How many blocks; of more than 100,000 below 4 kB an estimate.")
-    memory = column.number("bytes", "Resident memory of the process then, without the traces.")
-    peak = column.number("bytes", "The most resident memory that was seen, without the traces.")
+    memory = column.number("bytes", "What was in use then, of all that is traced.")
+    peak = column.number("bytes", "The most of it that was in use; snapshots count, too.")
 
 
 class Pools(Schema):

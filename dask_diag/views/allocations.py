@@ -48,6 +48,6 @@ def allocation_place(row: Record) -> str:
 def nearness(snapshot: PeakSnapshot) -> str:
     """How near the peak a snapshot was taken, and how much of the memory was traced."""
     return (
-        f"{size(snapshot.traced)} traced, at {percent(snapshot.near)} of the peak of "
-        f"{size(snapshot.peak)}"
+        f"{size(snapshot.traced)} traced, at least {percent(snapshot.near)} of the peak of what is "
+        "traced"
     )

@@ -1,12 +1,12 @@
-"""Who allocated the memory that this process has at its peak, as tracemalloc knows it.
+"""Who allocated the memory that is in use at its peak, as tracemalloc knows it.
 
 tracemalloc is the standard library's. It traces what was allocated while it was on, by Python and
-by numpy, and slows down Python meanwhile: docs/numbers.rst has by how much.
+by numpy, and slows down Python meanwhile: docs/numbers.rst has by how much. The peak is that of the
+blocks in use: the memory of the process also has what was released and is retained, and the traces.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 import tracemalloc
 from collections.abc import Callable
@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from dask_diag.capture.system.allocation_lines import AllocatedLine, LineSums
 from dask_diag.capture.system.periodic import PeriodicThread
-from dask_diag.capture.system.processes import process_reader
 
 __all__ = ["AllocationTracer", "Allocations"]
 
@@ -28,9 +27,10 @@ _STEP = 0.01
 _LARGE_STEP = 100e6
 _LARGE_SHARE = 0.1
 """By how much memory that does not stop to rise is higher at the next snapshot."""
-_NEAR = 0.95
 _SHARE_OF_TIME = 0.1
 """Of the time that may go into snapshots: one of many small blocks takes seconds."""
+_MUCH_MORE = 1.25
+"""Times what was in use at the last snapshot, from which on the next one does not wait."""
 
 
 class Allocations(NamedTuple):
@@ -40,7 +40,8 @@ class Allocations(NamedTuple):
     ----------
     time : float
     memory, peak : float
-        Bytes of this process then, and the most that it had up to now; without tracemalloc's own.
+        Bytes in use then, and the most that were in use since tracing started, of what is traced.
+        Snapshots take memory themselves, which counts in the peak.
     lines : dict
         Bytes and blocks by line.
     """
@@ -52,10 +53,11 @@ class Allocations(NamedTuple):
 
 
 class AllocationTracer:
-    """Takes a snapshot of allocations whenever the memory of this process is higher than before.
+    """Takes a snapshot of allocations whenever more memory is in use than before.
 
-    So the last one is near the peak. Snapshots have at most a tenth of the time: where they take
-    long, the peak may come between two.
+    So the last one is near the peak. Snapshots have at most a tenth of the time, but for those of a
+    quarter more than at the last one, of which there are few: where they take long, a peak that is
+    a little higher may come between two.
 
     Parameters
     ----------
@@ -66,18 +68,17 @@ class AllocationTracer:
     """
 
     def __init__(self, interval: float, failed: Callable[[Exception], object]) -> None:
-        self._reader = process_reader()
         self._failed = failed
         self._sums = LineSums()
         self._last: Allocations | None = None
         _tracing.start()
         try:
-            self._first = self._peak = self._memory()
-            self._before = self._first
+            self._first, self._peak = tracemalloc.get_traced_memory()
+            self._before: float = self._first
             self._next = self._first + _SMALLEST_STEP
             self._next_if_rising = self._first + _LARGE_STEP
-            self._next_traced = tracemalloc.get_traced_memory()[0] + _SMALLEST_STEP
             self._pause = 0.0
+            self._much_more = inf
             interval = min(interval, _LONGEST_INTERVAL)
             self._thread = PeriodicThread("allocations", interval, self._check, failed, interval)
         except Exception:
@@ -101,40 +102,30 @@ class AllocationTracer:
         last = self._last
         return None if last is None else last._replace(peak=self._peak)
 
-    def _memory(self) -> float:
-        """Bytes of this process, without those of the traces."""
-        return self._reader.resident(os.getpid()) - tracemalloc.get_tracemalloc_memory()
-
     def _check(self, due: float) -> None:
-        memory = self._memory()
-        self._peak = max(self._peak, memory)
+        if not tracemalloc.is_tracing():
+            return
+        memory, self._peak = tracemalloc.get_traced_memory()
         rises = memory >= self._before + _SMALLEST_STEP
         self._before = memory
-        if not tracemalloc.is_tracing() or perf_counter() < self._pause:
+        if perf_counter() < self._pause and memory < self._much_more:
             return
         if self._is_higher(memory, rises):
             self._read(memory)
 
     def _is_higher(self, memory: float, rises: bool) -> bool:
         """Whether there is enough more than at the last snapshot."""
-        if rises:
-            # It is soon higher: a snapshot now would only delay the next one.
-            return memory >= self._next_if_rising
-        # What was released, by snapshots for one, is used again before the process grows.
-        traced = tracemalloc.get_traced_memory()[0]
-        return memory >= self._next or (
-            traced >= self._next_traced and memory >= _NEAR * self._peak
-        )
+        # While it rises it is soon higher: a snapshot now would only delay the next one.
+        return memory >= (self._next_if_rising if rises else self._next)
 
     def _read(self, memory: float) -> None:
         start, cpu = perf_counter(), thread_time()
         lines = self._sums.read(tracemalloc.take_snapshot())
         self._last = Allocations(start, memory, self._peak, lines)
         grown = memory - self._first
-        traced = sum(size for size, _ in lines.values())
         self._next = memory + max(_SMALLEST_STEP, _STEP * grown)
         self._next_if_rising = memory + max(_LARGE_STEP, _LARGE_SHARE * grown)
-        self._next_traced = traced + max(_SMALLEST_STEP, _STEP * traced)
+        self._much_more = _MUCH_MORE * memory
         self._pause = perf_counter() + (thread_time() - cpu) / _SHARE_OF_TIME
 
 

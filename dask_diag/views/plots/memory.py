@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from bokeh.models import ColumnDataSource, GlyphRenderer, LegendItem, Range1d
 from bokeh.plotting import figure
 
@@ -37,7 +38,7 @@ Snapshot = tuple[str, float, float, str]
 def plot_memory(recording: Recording, origin: float, duration: float, options: Options) -> figure:
     """Draw MB of each series as a line, over the time of the recording."""
     series = [(name, times - origin, sizes / 1e6) for name, times, sizes in series_of(recording)]
-    snapshots = _snapshots(recording, {name: origin for name, _, _ in series})
+    snapshots = _snapshots(recording, series, {name: origin for name, _, _ in series})
     return _figure(series, snapshots, duration, options)
 
 
@@ -57,17 +58,20 @@ def figure_of_series(
     if not SIZES & options.figure.keys():
         # It is shown by itself, in pages that are not fitted to the window otherwise.
         options.figure |= {"sizing_mode": "stretch_width", "max_width": 1000}
-    return _figure(series, _snapshots(recording, starts), duration or 1.0, options)
+    return _figure(series, _snapshots(recording, series, starts), duration or 1.0, options)
 
 
-def _snapshots(recording: Recording, starts: Mapping[str, float]) -> list[Snapshot]:
-    """When allocations were read, from the start of their series, and the largest of them."""
+def _snapshots(
+    recording: Recording, series: Sequence[Series], starts: Mapping[str, float]
+) -> list[Snapshot]:
+    """When allocations were read, on the line of their series, and the largest of them."""
     rows = peak_allocations(recording).to_dicts()
+    lines = {name: (times, sizes) for name, times, sizes in series}
     return [
         (
             snapshot.label,
             snapshot.time - starts[snapshot.label],
-            snapshot.memory / 1e6,
+            float(np.interp(snapshot.time - starts[snapshot.label], *lines[snapshot.label])),
             ", ".join(
                 f"{size(row['bytes'])} {row['function'] or 'unknown'}"
                 for row in rows
@@ -75,7 +79,7 @@ def _snapshots(recording: Recording, starts: Mapping[str, float]) -> list[Snapsh
             ),
         )
         for snapshot in peak_snapshots(recording)
-        if snapshot.label in starts
+        if len(lines.get(snapshot.label, ((),))[0])
     ]
 
 
