@@ -175,6 +175,8 @@ def test_a_peak_that_no_snapshot_saw_is_known(monkeypatch):
     assert "fifty" not in rows
     assert rows["twenty"]["bytes"] == pytest.approx(20 * MB, rel=0.01)
     assert rows["twenty"]["near"] == pytest.approx(20 / 70, rel=0.05)
+    text = " ".join(sampler.summary().split())
+    assert re.search(r"Allocated at (2[789]|30)% of peak in block 20.0 MB twenty", text)
 
 
 def test_memory_that_the_process_retains_is_not_in_use():
@@ -302,7 +304,7 @@ def test_the_plot_marks_the_snapshot(sampler):
 
 def test_the_report_has_a_table_and_lines(sampler, tmp_path):
     page = report(sampler.recording, tmp_path / "page.html").read_text()
-    assert "Allocated at the peak in block" in page
+    assert "Allocated at peak in block" in page
     assert "return np.ones(50 * MB // 8)" in page
     assert "tracemalloc was on" in page
 

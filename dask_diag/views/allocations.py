@@ -11,11 +11,13 @@ from dask_diag.model.recording import Recording
 from dask_diag.views.escaping import shown
 from dask_diag.views.text import Record
 
-__all__ = ["TRACING_COST", "allocation_lines", "allocation_place", "nearness"]
+__all__ = ["TRACING_COST", "allocation_lines", "allocation_place", "nearness", "point_of"]
 
 TRACING_COST = "tracemalloc was on: code that makes many small objects ran 2 to 12 times slower"
 _SHOWN = 3
 _SMALLEST_SHARE = 0.01
+_AT_PEAK = 0.9
+"""Share of the peak from which on a snapshot is said to be of it."""
 
 
 def allocation_lines(recording: Recording) -> Iterator[tuple[str, str]]:
@@ -31,11 +33,16 @@ def allocation_lines(recording: Recording) -> Iterator[tuple[str, str]]:
         block = f" in {shown(snapshot.label, 24)}" if snapshot.label else ""
         more = ", …" if len(largest) > _SHOWN else ""
         yield (
-            f"Allocated at peak{block}",
+            f"Allocated at {point_of(snapshot)}{block}",
             f"{', '.join(largest[:_SHOWN])}{more}; {nearness(snapshot)}",
         )
     if snapshots:
         yield "Tracing", TRACING_COST
+
+
+def point_of(snapshot: PeakSnapshot) -> str:
+    """The peak, or what share of it a snapshot was taken at, at least."""
+    return "peak" if snapshot.near >= _AT_PEAK else f"{percent(snapshot.near)} of peak"
 
 
 def allocation_place(row: Record) -> str:

@@ -10,7 +10,7 @@ from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.source_paths import short_path
 from dask_diag.formatting import count, size
 from dask_diag.model.recording import Recording
-from dask_diag.views.allocations import TRACING_COST, nearness
+from dask_diag.views.allocations import TRACING_COST, nearness, point_of
 from dask_diag.views.plots.cache import measured
 from dask_diag.views.plots.cpu import LIMIT, layers_of_cpu
 from dask_diag.views.plots.flame.summary import flame_summary_parts
@@ -148,7 +148,7 @@ def allocated(recording: Recording) -> Iterator[Part]:
         block = f" in {safe(snapshot.label, 40)}" if snapshot.label else ""
         of_block = [row for row in functions if row["label"] == snapshot.label]
         yield Grid(
-            f"Allocated at the peak{block}" + of_first(len(of_block), _FUNCTIONS),
+            f"Allocated at {point_of(snapshot)}{block}" + of_first(len(of_block), _FUNCTIONS),
             ("function", "file", "bytes", "blocks"),
             [
                 (safe(row["function"], 60), _file(row), size(row["bytes"]), count(row["blocks"]))
