@@ -25,6 +25,7 @@ from dask_diag import (
     report,
     save,
 )
+from dask_diag.analysis.memory_series import series_of
 from dask_diag.capture.system import allocation_lines, allocations
 from dask_diag.capture.system.allocation_lines import OWN, OWN_OF_DASK, AllocatedLine, LineSums
 
@@ -297,9 +298,10 @@ def test_the_plot_marks_the_snapshot(sampler):
     figure = sampler.plot()
     (diamond,) = [r for r in figure.renderers if getattr(r.glyph, "marker", "") == "diamond"]
     assert "50.0 MB fifty, 20.0 MB twenty" in diamond.name
-    memory = sampler.recording.memory
-    (y,) = diamond.data_source.data["memory"]
-    assert memory.rss.min() / 1e6 <= y <= memory.rss.max() / 1e6
+    ((_, times, sizes),) = series_of(sampler.recording)
+    (at,), (y,) = (diamond.data_source.data[name] for name in ("time", "memory"))
+    # On the line of the series.
+    assert y == pytest.approx(np.interp(at, times - sampler.recording.start, sizes / 1e6))
 
 
 def test_the_report_has_a_table_and_lines(sampler, tmp_path):

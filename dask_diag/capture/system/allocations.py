@@ -89,8 +89,10 @@ class AllocationTracer:
         """Check a last time, and stop tracing, if it was not traced before."""
         self._thread.stop()
         try:
-            # It waits for nothing any more, neither for its share of time nor for a rise to end.
+            # It waits for nothing any more: its share of time, the end of a rise, a step of bytes.
             self._pause, self._before = 0.0, inf
+            if self._last is not None:
+                self._next = min(self._next, (1 + _STEP) * self._last.memory)
             self._check(perf_counter())
         except Exception as error:
             self._failed(error)
