@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import dask.config
 
+from dask_diag.capture.cluster.worker_names import WorkerNames
+
 if TYPE_CHECKING:
     from distributed import Client
 
@@ -47,6 +49,7 @@ class ClusterRecorder:
         self._fault = fault
         self._received = received
         self._sessions: list[ClusterSession] = []
+        self._names = WorkerNames()
 
     def start(self, wants: Wants) -> None:
         """Join the clients that are open, and those to come, to collect what is wanted."""
@@ -142,7 +145,7 @@ class ClusterRecorder:
             # Its event loop takes half of the import of this package, and most have no client.
             from dask_diag.capture.cluster.cluster_session import ClusterSession
 
-            session = ClusterSession(client, self._wants, self._fault, self._receive)
+            session = ClusterSession(client, self._wants, self._fault, self._receive, self._names)
             self._sessions.append(session)
             return session
 
