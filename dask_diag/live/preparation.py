@@ -29,7 +29,11 @@ class Preparation(NamedTuple):
 
     def plus(self, other: Preparation) -> Preparation:
         """Of these and others."""
-        return Preparation(*(a + b for a, b in zip(self, other, strict=True)))
+        return Preparation(
+            self.graph + other.graph,
+            self.ordering + other.ordering,
+            self.computations + other.computations,
+        )
 
 
 def preparation_of(computations: Computations, still_ordered: Collection[str] = ()) -> Preparation:
