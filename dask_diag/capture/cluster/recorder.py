@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 
 import dask.config
 
-from dask_diag.capture.cluster.worker_names import WorkerNames
-
 if TYPE_CHECKING:
     from distributed import Client
 
     from dask_diag.capture.cluster.cluster_session import ClusterSession, Fault
     from dask_diag.capture.cluster.formats import Wants
     from dask_diag.capture.cluster.log import ClusterLog
+    from dask_diag.capture.cluster.worker_names import WorkerNames
 
 __all__ = ["ClusterRecorder", "active_recorders", "is_of_a_worker"]
 
@@ -49,7 +48,7 @@ class ClusterRecorder:
         self._fault = fault
         self._received = received
         self._sessions: list[ClusterSession] = []
-        self._names = WorkerNames()
+        self._names: WorkerNames | None = None
 
     def start(self, wants: Wants) -> None:
         """Join the clients that are open, and those to come, to collect what is wanted."""
