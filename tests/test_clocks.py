@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from dask_diag.builders.clocks import to_other_clock
+from dask_diag.builders.clocks import bounds_in_microseconds, to_other_clock
 
 
 def moved(times, readings):
@@ -44,3 +46,29 @@ def test_comparisons_may_be_given_in_any_order():
 def test_two_comparisons_at_once_before_another_hide_no_drift():
     readings = [(5.0, 2.0, 0.1), (5.0, 2.0, 0.2), (15.0, 4.0, 0.1)]
     assert moved([0.0, 25.0], readings) == pytest.approx([1.0, 6.0])
+
+
+nanoseconds = st.integers(0, 10**15)
+durations = st.integers(0, 10**10)
+
+
+@given(st.lists(st.tuples(nanoseconds, durations), min_size=1, max_size=50))
+def test_in_microseconds_durations_are_rounded_once_and_no_bound_is_crossed(spans):
+    first, lasted = np.array(spans).T
+    start, stop = first / 1e9, (first + lasted) / 1e9
+    started, stopped = bounds_in_microseconds(start, stop)
+    for times in (started, stopped):
+        assert (np.rint(times * 1e6) / 1e6 == times).all()
+    # A float of ten digits has a rounding error of its own.
+    error = 1e-6 * 0.5 + np.spacing(stop) * 2
+    assert (np.abs((stopped - started) - (stop - start)) <= error).all()
+    # The whole microseconds before and after, which are those of submission and collection.
+    assert (started >= np.floor(first / 1e3) / 1e6 - 1e-6 - np.spacing(stop)).all()
+    assert (started <= start + np.spacing(stop)).all()
+    assert (stopped <= np.ceil((first + lasted) / 1e3) / 1e6 + np.spacing(stop)).all()
+
+
+def test_what_is_not_known_stays_so_in_microseconds():
+    started, stopped = bounds_in_microseconds(np.array([np.nan, 1.0]), np.array([2.0, np.nan]))
+    assert np.isnan(started).tolist() == [True, False]
+    assert np.isnan(stopped).all()

@@ -17,12 +17,15 @@ pytest.importorskip("distributed")
 
 from dask_diag.builders.clocks import microseconds
 from dask_diag.builders.cluster import with_clusters
-from dask_diag.builders.cluster_tasks import RUN
+from dask_diag.builders.cluster_tasks import RUN, tasks_of
+from dask_diag.builders.cluster_workers import Lanes
 from dask_diag.capture.cluster import scheduler_records, scheduler_sessions
 from dask_diag.capture.cluster.formats import WORKER_ROW
-from dask_diag.capture.cluster.log import ClusterLog
+from dask_diag.capture.cluster.log import Batch, ClusterLog
 from dask_diag.capture.cluster.scheduler_plugin import DaskDiagSchedulerPlugin
+from dask_diag.capture.tasks.keys import Keys
 from dask_diag.model.table import Table
+from dask_diag.model.tables import Tasks
 from dask_diag.storage.blocks import ByteWriter
 from dask_diag.storage.encoding import encode_table
 
@@ -146,6 +149,51 @@ def test_times_of_the_scheduler_are_whole_microseconds_and_no_earlier_or_later_t
         moved = direction * (times - was)
         assert (moved > -1e-11).all()
         assert (moved < 1e-6 + 1e-11).all()
+
+
+def test_times_of_workers_are_whole_microseconds_in_the_time_that_the_scheduler_saw():
+    rng = np.random.default_rng(3)
+    runs = np.zeros(5_000, RUN)
+    runs["submitted"] = np.cumsum(rng.integers(1, 10**6, len(runs))) / 1e9 + 50_000
+    # Of many, the whole time between being sent and being known to be done; some by a clock that
+    # is wrong by more than that.
+    lasted = rng.integers(0, 3_000, len(runs)) / 1e9
+    runs["collected"] = runs["submitted"] + lasted + rng.integers(0, 2, len(runs)) * 5e-6
+    runs["start"] = runs["submitted"] + rng.integers(-1, 2, len(runs)) * 2e-6
+    runs["stop"] = runs["start"] + lasted
+    runs["cpu"] = lasted * rng.random(len(runs))
+    runs["seceded"] = np.where(rng.random(len(runs)) < 0.5, runs["start"] + lasted / 2, np.nan)
+    runs["start"][:100] = runs["stop"][:100] = runs["cpu"][:100] = np.nan
+    batch = Batch(
+        np.arange(len(runs)).tobytes(),
+        runs.tobytes(),
+        Keys(list(range(len(runs)))),
+        b"",
+        {},
+        (),
+        b"",
+        (),
+        Keys([]),
+        b"",
+        (),
+    )
+    tasks = Tasks.of(tasks_of(batch, ClusterLog({"tasks": True}), Lanes()))
+    for times in (tasks.start, tasks.stop, tasks.seceded, tasks.thread_cpu):
+        known = times[~np.isnan(times)]
+        assert len(known)
+        assert (np.rint(known * 1e6) / 1e6 == known).all()
+    assert np.isnan(tasks.start[:100]).all()
+    assert np.isnan(tasks.stop[:100]).all()
+    assert np.isnan(tasks.thread_noncpu[:100]).all()
+    ran = tasks.rows(slice(100, None))
+    assert (ran.submitted <= ran.start).all()
+    assert (ran.start <= ran.stop).all()
+    assert (ran.stop <= ran.collected).all()
+    assert not (ran.seceded < ran.start).any()
+    assert not (ran.seceded > ran.stop).any()
+    assert (ran.thread_noncpu > -1e-9).all()
+    assert np.abs((ran.stop - ran.start) - lasted[100:]).max() < 0.51e-6
+    assert abs((ran.stop - ran.start).sum() - lasted[100:].sum()) < 1e-4
 
 
 def test_the_tasks_of_a_queue_take_few_bytes_for_how_long_they_were_in_it():

@@ -191,7 +191,7 @@ def test_the_table_of_workers(made):
 
 def test_hostile_names_are_escaped_in_the_page(made, tmp_path):
     hostile = with_columns(made, "workers", host=["<script>alert(1)</script>", "one", "one"])
-    page = report(hostile, filename=tmp_path / "page.html").read_text()
+    page = report(hostile, path=tmp_path / "page.html").read_text()
     (tmp_path / "page.html").unlink()
     assert "<script>alert(1)" not in page
     assert "&lt;script&gt;alert(1)" in page

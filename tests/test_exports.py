@@ -589,7 +589,7 @@ def test_what_is_no_path_is_reported(recording, path):
     found = type(path).__name__
     with pytest.raises(DiagnosticError, match=f"^path: expected a path, found {found}$"):
         export(recording, path)
-    with pytest.raises(DiagnosticError, match=f"^filename: expected a path, found {found}$"):
+    with pytest.raises(DiagnosticError, match=f"^path: expected a path, found {found}$"):
         export_stacks(known_stacks(), path)
 
 

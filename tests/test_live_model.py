@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from dataclasses import replace
 
 import dask
@@ -18,9 +19,17 @@ from dask_diag.live import findings_so_far
 from dask_diag.live.arrays import Growing, TaskArrays
 from dask_diag.live.findings_so_far import FindingsSoFar
 from dask_diag.live.model import FunctionSums, LiveModel
+from dask_diag.live.picture import picture
 from dask_diag.live.progress import ComputationProgress, Progress, seconds_left
 from dask_diag.live.screen import screen, sparkline
-from dask_diag.live.texts import about, duration, percent_done, progress_lines, state_line
+from dask_diag.live.texts import (
+    about,
+    duration,
+    percent_done,
+    preparation_line,
+    progress_lines,
+    state_line,
+)
 from dask_diag.live.viewer import Viewer
 from dask_diag.storage.chunks import Chunk
 from dask_diag.storage.follow import FollowState, Update
@@ -110,7 +119,7 @@ def test_of_a_file_that_is_gone_the_last_state_is_shown_on():
     model.apply(update(replace(NOTHING, tasks=tasks()), provisional=running(total=9, finished=3)))
     model.apply(Update(False, [], None, FollowState.WAITING))
     assert model.recorded == 10
-    assert state_line(model, "run.diag", 0.0) == "run.diag is gone"
+    assert state_line(model, "run.diag", 0.0) == "waiting: run.diag is gone"
     assert model.progress.running["c"].finished == 3
 
 
@@ -193,6 +202,7 @@ def test_what_dask_does_before_the_first_task_is_said():
     model = LiveModel()
     graph = replace(NOTHING, progress=progress_of(computation="", phase="graph", since=10.0))
     model.apply(update(NOTHING, provisional=graph))
+    assert progress_lines(model, 11.3) == ["dask makes a graph, 1.3 s so far"]
     assert progress_lines(model, 22.5) == ["dask makes a graph, 12 s so far"]
     ordering = running(phase="ordering", since=20.0, total=950_669)
     model.apply(update(provisional=ordering))
@@ -200,6 +210,48 @@ def test_what_dask_does_before_the_first_task_is_said():
     assert state_line(model, "x", 75.5) == "preparing for 1 min 15 s"
     model.apply(update(provisional=running(total=34_338, finished=12_204, since=70.0)))
     assert progress_lines(model, 75.0) == ["12,204 of 34,338 tasks, 35%"]
+
+
+def test_a_program_that_has_not_come_to_dask_is_said_to():
+    model = LiveModel()
+    model.apply(update(NOTHING))
+    assert progress_lines(model, 2.0) == ["no computation has started yet"]
+
+
+def computation(name, called, start, prepared, stop):
+    times = {"called": [called], "start": [start], "prepared": [prepared], "stop": [stop]}
+    return filled_table("computations", {"computation": [name], **times})
+
+
+def test_the_seconds_before_the_first_task_are_named_as_long_as_the_recording_is_shown():
+    model = LiveModel()
+    ordering = replace(
+        running(phase="ordering", since=20.0, total=9),
+        computations=computation("c", 2.5, 20.0, 27.0, 27.0),
+    )
+    model.apply(update(NOTHING, provisional=ordering))
+    # What the computation does now, and since when, is in the line above.
+    assert preparation_line(model) == "before the first task: making the graph 17.5 s"
+    tasks_run = replace(running(total=9), computations=computation("c", 2.5, 20.0, 28.0, 29.0))
+    model.apply(update(provisional=tasks_run))
+    first = "before the first task: making the graph 17.5 s, ordering 8.00 s"
+    assert preparation_line(model) == first
+    ended = replace(NOTHING, computations=computation("c", 2.5, 20.0, 28.0, 40.0))
+    model.apply(update(ended))
+    assert preparation_line(model) == first
+    second = replace(NOTHING, computations=computation("d", 50.0, 51.0, 53.0, 60.0))
+    model.apply(update(second, state=FollowState.COMPLETE))
+    text = "before the first tasks of 2 computations: making graphs 18.5 s, ordering 10.0 s"
+    assert preparation_line(model) == text
+    assert text in "\n".join(drawn(Shown(model)))
+    assert text in picture(Shown(model))
+
+
+def test_seconds_before_the_first_task_that_nobody_would_notice_are_not_named():
+    model = LiveModel()
+    quick = replace(NOTHING, computations=computation("c", 2.5, 2.54, 2.58, 40.0))
+    model.apply(update(quick))
+    assert preparation_line(model) == ""
 
 
 def test_a_writer_that_is_quiet_is_said_to_be():
@@ -317,6 +369,76 @@ def test_findings_are_made_rarely_and_once_at_the_end():
     for _ in range(3):
         findings.finish(viewer)
     assert len(made) == count + 1
+
+
+def test_findings_of_a_recording_that_is_over_are_those_of_all_of_it_at_once():
+    made = []
+    model = LiveModel()
+    viewer = Shown(model)
+    findings = FindingsSoFar("run.diag", lambda path: made.append(path) or [], lambda: 0.0)
+    viewer.is_over = False
+    model.apply(update(replace(NOTHING, tasks=tasks())))
+    findings.refresh(viewer)
+    findings._thread.join()
+    assert findings.note(viewer) == "so far"
+    # The recording ends a moment later, when the next ones would not be due for long.
+    viewer.is_over = True
+    model.apply(update(state=FollowState.COMPLETE))
+    assert findings.note(viewer) == "so far"
+    for _ in range(3):
+        findings.refresh(viewer)
+        findings._thread.join()
+    assert len(made) == 2
+    assert findings.note(viewer) == ""
+
+
+def test_findings_of_another_recording_do_not_stay_when_it_is_replaced():
+    texts, release = iter(["old", "slow old", "new"]), threading.Event()
+
+    def make(path):
+        text = next(texts)
+        assert text != "slow old" or release.wait(20)
+        return [text]
+
+    model = LiveModel()
+    viewer = Shown(model)
+    viewer.is_over = True
+    findings = FindingsSoFar("run.diag", make)
+    model.apply(update(replace(NOTHING, tasks=tasks()), fresh=True, state=FollowState.COMPLETE))
+    findings.refresh(viewer)
+    findings._thread.join()
+    assert findings.findings == ["old"]
+    revision = findings.revision
+    # Replaced by rename, complete as well; and again, while its findings are made.
+    for expected in ([], []):
+        model.apply(update(replace(NOTHING, tasks=tasks()), fresh=True, state=FollowState.COMPLETE))
+        findings.refresh(viewer)
+        assert findings.findings == expected
+        assert findings.note(viewer) == "so far"
+    assert findings.revision > revision
+    release.set()
+    findings._thread.join()
+    assert findings.findings == []
+    findings.refresh(viewer)
+    findings._thread.join()
+    assert findings.findings == ["new"]
+    assert findings.note(viewer) == ""
+
+
+def test_a_complete_recording_without_a_task_has_findings_too():
+    model = LiveModel()
+    viewer = Shown(model)
+    viewer.is_over = False
+    findings = FindingsSoFar("run.diag", lambda path: ["no computation"])
+    model.apply(update(NOTHING))
+    findings.refresh(viewer)
+    assert findings.findings == []
+    viewer.is_over = True
+    model.apply(update(state=FollowState.COMPLETE))
+    findings.refresh(viewer)
+    findings._thread.join()
+    assert findings.findings == ["no computation"]
+    assert findings.note(viewer) == ""
 
 
 def test_findings_of_very_many_tasks_are_left_to_the_report_and_to_the_end_of_top(monkeypatch):

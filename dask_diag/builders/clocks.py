@@ -8,7 +8,7 @@ import numpy as np
 
 from dask_diag.columns import FloatArray
 
-__all__ = ["ClockReadings", "microseconds", "to_other_clock"]
+__all__ = ["ClockReadings", "bounds_in_microseconds", "microseconds", "to_other_clock"]
 
 ClockReadings = Sequence[Sequence[float]]
 """Of each comparison: its time, the offset to add to get the other clock's time, and its error."""
@@ -34,3 +34,14 @@ def microseconds(times: FloatArray, rounded: Callable[[FloatArray], FloatArray])
     or after stays so.
     """
     return np.asarray(rounded(times * 1e6) / 1e6)
+
+
+def bounds_in_microseconds(start: FloatArray, stop: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """When workers of a cluster started and stopped something, in whole microseconds.
+
+    To read the two clocks of a task takes about one: what is less is noise, which would be more
+    than a byte of each time in a file. How long it took is rounded once, and not each of its ends,
+    so that sums of many are right. What lies between whole microseconds stays between them.
+    """
+    first = microseconds(start, np.floor)
+    return first, microseconds(first + microseconds(stop - start, np.rint), np.rint)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from dask_diag.builders.clocks import to_other_clock
+from dask_diag.builders.clocks import bounds_in_microseconds, to_other_clock
 from dask_diag.builders.cluster_tasks import distinct_of
 from dask_diag.builders.cluster_workers import readings_of, worker_labels
 from dask_diag.builders.constants import constant
@@ -66,13 +66,14 @@ def transfers_of(batch: Batch, log: ClusterLog, positions_of: Positions) -> Tabl
             for time, worker in zip(times, destinations, strict=True)
         ]
         bounds.append(np.array(times_here, float)[known] - log.offset)
+    start, stop = bounds_in_microseconds(*bounds)
     return Table(
         {
             "task": positions[known],
             "activity": constant(Activity.TRANSFER, count),
             "side": constant("network", count),
-            "start": bounds[0],
-            "stop": bounds[1],
+            "start": start,
+            "stop": stop,
             "bytes": np.array(sizes, float)[known],
             "source": Categorical.of([names.get(w, "") for w in sources])[known],
             "destination": Categorical.of([names.get(w, "") for w in destinations])[known],

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dask_diag.builders.clocks import microseconds, to_other_clock
+from dask_diag.builders.clocks import bounds_in_microseconds, microseconds, to_other_clock
 from dask_diag.builders.cluster_workers import Lanes, readings_of, worker_labels
 from dask_diag.builders.constants import constant
 from dask_diag.builders.keys import keys_columns
@@ -81,9 +81,12 @@ def _times_of(
     early = np.fmax(submitted - start, 0)
     late = np.fmax(stop + early - collected, 0)
     start, stop = np.fmax(start + early - late, submitted), stop + early - late
-    seceded = seceded + early - late
-    # Clocks count nanoseconds: what is less is the rounding of a difference.
-    cpu = np.round(runs["cpu"], 9)
+    started, stopped = bounds_in_microseconds(start, stop)
+    # Rounding may be off by the last bit of a float.
+    start = np.fmax(started, submitted)
+    stop = np.where(stopped > collected, collected, stopped)
+    seceded = microseconds(seceded + early - late, np.floor)
+    cpu = microseconds(runs["cpu"], np.rint)
     return {
         "start": np.where(np.isnan(runs["start"]), np.nan, start),
         "stop": stop,
@@ -91,8 +94,8 @@ def _times_of(
         "thread_noncpu": stop - start - cpu,
         "submitted": submitted,
         "collected": collected,
-        "seceded": seceded,
-        "seceded_cpu": np.round(runs["seceded_cpu"], 9),
+        "seceded": np.where(seceded > stop, stop, seceded),
+        "seceded_cpu": microseconds(runs["seceded_cpu"], np.rint),
     }
 
 

@@ -135,13 +135,16 @@ def _compare_runs(
     from dask_diag.analysis.compare_runs import compare_runs
     from dask_diag.atomic_files import write_text
     from dask_diag.storage import load
-    from dask_diag.views.compare_runs import run_comparison_page, run_comparison_summary
+    from dask_diag.views.compare_runs import run_comparison_summary, run_comparison_title
 
     before, after = ([load(path) for path in side] for side in sides)
     comparison = compare_runs(before, after)
-    print_result(run_comparison_summary(comparison))
+    summary = run_comparison_summary(comparison)
+    print_result(summary)
     if page is not None:
-        write_text(page, run_comparison_page(comparison))
+        from dask_diag.views.summary_page import summary_page
+
+        write_text(page, summary_page(summary, run_comparison_title(comparison)))
     _check_complete([*sides[0], *sides[1]], [*before, *after], above is not None)
     return [] if above is None else comparison.regressions(above)
 

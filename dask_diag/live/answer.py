@@ -12,7 +12,7 @@ from dask_diag.formatting import count, percent, seconds, size
 from dask_diag.live.findings_so_far import FindingsSoFar
 from dask_diag.live.model import LiveModel
 from dask_diag.live.stream import Stream, stream_in_view
-from dask_diag.live.texts import duration, progress_lines, state_line
+from dask_diag.live.texts import duration, preparation_line, progress_lines, state_parts
 from dask_diag.live.viewer import Viewer
 from dask_diag.schema import Activity
 from dask_diag.views.escaping import shown
@@ -35,8 +35,10 @@ class Answer(TypedDict):
     revision: int
     kind: str
     over: bool
+    word: str
     state: str
     lines: list[str]
+    preparation: str
     share: float | None
     now: float
     view: tuple[float, float]
@@ -79,13 +81,16 @@ def answer(
     start, stop = _clipped(view, now)
     limits = {"cpu": 100.0 * model.machine.cpus, "memory": model.machine.memory}
     functions = _functions(model)
+    word, state = state_parts(model, shown(viewer.name), viewer.now)
     shares = [each.share for each in model.progress.running.values() if each.total]
     return {
         "revision": revision,
         "kind": model.state,
         "over": viewer.is_over,
-        "state": state_line(model, shown(viewer.name), viewer.now),
-        "lines": progress_lines(model, viewer.now)[:4],
+        "word": word,
+        "state": state,
+        "lines": progress_lines(model, viewer.now)[:4] or [shown(viewer.name)],
+        "preparation": preparation_line(model),
         "share": shares[0] if shares else None,
         "now": now,
         "view": (start, stop),

@@ -58,22 +58,34 @@ class FindingsSoFar:
         self._cpu_time = cpu_time
         self._next = 0.0
         self._is_final = False
+        self._are_final = False
+        self._generation = 0
         self._thread: threading.Thread | None = None
 
     def refresh(self, viewer: Viewer) -> None:
         """Start to make them again, if it is time to."""
         model = viewer.model
+        if model.generation != self._generation:
+            self._forget(model.generation)
         if not viewer.is_over:
             self._is_final = False
         is_running = self._thread is not None and self._thread.is_alive()
-        if is_running or self._is_final or not model.recorded or self._clock() < self._next:
+        has_some = model.recorded or viewer.is_over
+        if is_running or self._is_final or not has_some or model.recorded > MOST_TASKS:
             return
-        if model.recorded > MOST_TASKS:
-            return
-        self._is_final = viewer.is_over
-        self._start()
+        # Those of a recording that is over are the last: they are not put off.
+        if self._clock() >= self._next or viewer.is_over:
+            self._start(viewer)
 
-    def _start(self) -> None:
+    def _forget(self, generation: int) -> None:
+        """Of another recording, none is shown."""
+        self._generation = generation
+        self.findings, self.problem, self._next = [], "", 0.0
+        self._is_final = self._are_final = False
+        self.revision += 1
+
+    def _start(self, viewer: Viewer) -> None:
+        self._is_final = viewer.is_over
         self._thread = threading.Thread(target=self._run, name="findings", daemon=True)
         self._thread.start()
 
@@ -81,9 +93,8 @@ class FindingsSoFar:
         """Those of a recording that is over, however many tasks it has."""
         if self._thread is not None:
             self._thread.join()
-        if viewer.model.recorded and not self._is_final:
-            self._is_final = viewer.is_over
-            self._start()
+        if viewer.model.has_rows and not self._is_final:
+            self._start(viewer)
         if self._thread is not None:
             self._thread.join()
         return self.findings
@@ -94,16 +105,22 @@ class FindingsSoFar:
             return self.problem
         if viewer.model.recorded > MOST_TASKS:
             return f"of more than {count(MOST_TASKS)} tasks they are in the report, at the end"
-        return "" if viewer.model.state == FollowState.COMPLETE else "so far"
+        is_all = viewer.model.state == FollowState.COMPLETE and self._are_final
+        return "" if is_all else "so far"
 
     def _run(self) -> None:
-        start = self._cpu_time()
+        start, generation, are_final = self._cpu_time(), self._generation, self._is_final
+        made: list[Finding] = []
+        problem = ""
         try:
-            self.findings = self._make(self._path)
-            self.problem = ""
+            made = self._make(self._path)
         except Exception as error:
             # The file may be replaced or damaged just then.
-            self.problem = f"could not be made: {error}"
+            problem = f"could not be made: {error}"
+        if generation != self._generation:
+            return
+        self.findings, self.problem = (self.findings if problem else made), problem
+        self._are_final = are_final
         self.revision += 1
         took = self._cpu_time() - start
         self._next = self._clock() + max(_SHORTEST_PAUSE, took / _SHARE)

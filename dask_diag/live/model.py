@@ -14,9 +14,10 @@ import numpy as np
 
 from dask_diag.columns import FloatArray
 from dask_diag.live.arrays import Growing, TaskArrays
+from dask_diag.live.preparation import Preparation, preparation_of
 from dask_diag.live.progress import Progress
 from dask_diag.model.recording import Recording
-from dask_diag.schema import Outcome
+from dask_diag.schema import Outcome, ProgressPhase
 from dask_diag.storage.chunks import Chunk, joined
 from dask_diag.storage.follow import FollowState, Update
 from dask_diag.views.theme.colors import FunctionColors
@@ -70,6 +71,8 @@ class LiveModel:
         One of `FollowState`.
     start, stop, epoch : float
         As a `Recording` has them; `stop` is when the file was written last.
+    generation : int
+        It grows with each recording that takes the place of another.
     """
 
     def __init__(self) -> None:
@@ -77,6 +80,7 @@ class LiveModel:
         self.problem = ""
         self.quiet = 0.0
         self.revision = 0
+        self.generation = 0
         self._forget()
 
     def _forget(self) -> None:
@@ -92,6 +96,7 @@ class LiveModel:
         self.machine = Machine(0, 0.0)
         self._resources = {name: Growing("f8") for name in RESOURCES}
         self._ended_worker_seconds = self._live_worker_seconds = 0.0
+        self._ended_preparation = self._live_preparation = Preparation()
         self.has_rows = False
         self._shown: Chunk | None = None
 
@@ -101,6 +106,7 @@ class LiveModel:
         changed |= update.fresh or bool(update.chunks) or update.provisional is not self._shown
         self.state, self.problem, self.quiet = update.state, update.problem, update.quiet
         if update.fresh:
+            self.generation += 1
             self._forget()
         for chunk in update.chunks:
             self._add(joined([chunk], []))
@@ -119,6 +125,7 @@ class LiveModel:
         for name in RESOURCES:
             self._resources[name].extend(chunk.resources[name])
         self._ended_worker_seconds += _worker_seconds(chunk)
+        self._ended_preparation = self._ended_preparation.plus(preparation_of(chunk.computations))
         if len(chunk.environment):
             self.machine = _machine_of(chunk)
 
@@ -155,16 +162,25 @@ class LiveModel:
         if provisional is None:
             self.progress.running, self.running = {}, []
             self.cached_bytes = self._live_worker_seconds = 0.0
+            self._live_preparation = Preparation()
             return
         now = joined([provisional], [])
         self.progress.show(now)
         self.running = _running_tasks(now)
         self.cached_bytes = float(np.nansum(now.cached_results.metric))
         self._live_worker_seconds = _worker_seconds(now)
+        progress = self.progress.running.items()
+        ordered = {name for name, each in progress if each.phase == ProgressPhase.ORDERING}
+        self._live_preparation = preparation_of(now.computations, ordered)
 
     def resources(self, name: str) -> FloatArray:
         """A column of the samples of resources."""
         return self._resources[name].values
+
+    @property
+    def preparation(self) -> Preparation:
+        """What went before the first task of each computation so far."""
+        return self._ended_preparation.plus(self._live_preparation)
 
     def worker_time(self) -> WorkerTime:
         """What workers did while tasks could run, in worker-seconds."""

@@ -9,7 +9,7 @@ from itertools import groupby
 
 from dask_diag.live.answer import FOLLOWED
 from dask_diag.live.stream import NOTHING, Stream, stream_in_view
-from dask_diag.live.texts import duration, progress_lines, state_line
+from dask_diag.live.texts import duration, preparation_line, progress_lines, state_line
 from dask_diag.live.viewer import Viewer
 from dask_diag.views.escaping import shown
 
@@ -26,6 +26,8 @@ def picture(viewer: Viewer) -> str:
     lines = [escape(shown(line, 120)) for line in progress_lines(model, now)[:2]]
     parts = [f"<div><b>{'<br>'.join(lines)}</b></div>" if lines else ""]
     parts.append(f"<div>{escape(state_line(model, shown(viewer.name), now))}</div>")
+    if preparation := preparation_line(model):
+        parts.append(f"<div>{escape(preparation)}</div>")
     shares = [each.share for each in model.progress.running.values() if each.total]
     if shares:
         parts.append(_bar(shares[0]))

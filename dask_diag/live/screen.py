@@ -13,7 +13,7 @@ from rich.text import Text
 from dask_diag.columns import FloatArray
 from dask_diag.formatting import count, percent, seconds, size
 from dask_diag.live.model import LiveModel, RunningTask
-from dask_diag.live.texts import duration, progress_lines, state_line
+from dask_diag.live.texts import duration, preparation_line, progress_lines, state_line
 from dask_diag.live.viewer import Viewer
 from dask_diag.storage.follow import FollowState
 from dask_diag.views.escaping import shown
@@ -51,6 +51,8 @@ def screen(viewer: Viewer, width: int, height: int, notice: str = "") -> Rendera
         )
     ]
     lines += [_progress(line, model, width) for line in progress_lines(model, now)[:2]]
+    if preparation := preparation_line(model):
+        lines.append(Text(preparation, no_wrap=True, overflow="ellipsis"))
     if model.has_rows:
         lines += [*_resources(model, width), _worker_time(model, width)]
         room = height - len(lines) - 2 - bool(notice)

@@ -10,10 +10,21 @@ from dask_diag.live.progress import ComputationProgress, seconds_left
 from dask_diag.schema import ProgressPhase
 from dask_diag.storage.follow import FollowState
 
-__all__ = ["about", "duration", "percent_done", "progress_lines", "state_line"]
+__all__ = [
+    "about",
+    "duration",
+    "percent_done",
+    "preparation_line",
+    "progress_lines",
+    "state_line",
+    "state_parts",
+]
 
 _QUIET = 5.0
 """Seconds without anything written from which on it is said."""
+_NOTICED = 0.05
+"""Seconds before the first task below which nobody asks what they were."""
+_PREPOSITIONS = ("for ", "after ")
 
 
 def duration(value: float) -> str:
@@ -24,6 +35,11 @@ def duration(value: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+
+
+def _to_a_digit(value: float) -> str:
+    """Of a few seconds, tenths: a second is the first thing that a reader waits for."""
+    return f"{max(0.0, value):.1f} s" if value < 9.95 else duration(value)
 
 
 def about(value: float) -> str:
@@ -43,7 +59,14 @@ def percent_done(progress: ComputationProgress) -> str:
 
 
 def state_line(model: LiveModel, name: str, now: float) -> str:
-    """What the recording is, and since when.
+    """What the recording is, and since when, in one line."""
+    word, rest = state_parts(model, name, now)
+    between = " " if rest.startswith(_PREPOSITIONS) else ": "
+    return f"{word}{between}{rest}"
+
+
+def state_parts(model: LiveModel, name: str, now: float) -> tuple[str, str]:
+    """What the recording is, in a word; and since when.
 
     Parameters
     ----------
@@ -53,19 +76,19 @@ def state_line(model: LiveModel, name: str, now: float) -> str:
     now : float
         In the recording's seconds.
     """
-    lasted = duration(now - model.start)
+    lasted = seconds(model.stop - model.start)
     if model.state == FollowState.WAITING:
-        return f"waiting for {name}" if not model.has_rows else f"{name} is gone"
+        return "waiting", f"{name} is gone" if model.has_rows else f"for {name}"
     if model.state == FollowState.NOT_A_RECORDING:
-        return f"not a recording: {model.problem}"
+        return "not a recording", model.problem
     if model.state == FollowState.COMPLETE:
-        return f"complete: {seconds(model.stop - model.start)}"
+        return "complete", lasted
     if model.state == FollowState.DAMAGED:
-        return "damaged: the file has changed since it was closed"
+        return "damaged", "the file has changed since it was closed"
     if model.state == FollowState.TRUNCATED:
-        return f"truncated after {seconds(model.stop - model.start)}: its program ended early"
+        return "truncated", f"after {lasted}: its program ended early"
     quiet = f", nothing written for {duration(model.quiet)}" if model.quiet >= _QUIET else ""
-    return f"{_activity(model)} for {lasted}{quiet}"
+    return _activity(model), f"for {duration(now - model.start)}{quiet}"
 
 
 def _activity(model: LiveModel) -> str:
@@ -86,13 +109,27 @@ def progress_lines(model: LiveModel, now: float) -> list[str]:
         done += f", {count(model.failed)} failed"
     if model.state == FollowState.GROWING:
         return [
-            f"no computation runs now; {count(ended)} ended, {done}" if ended else "no task yet"
+            f"no computation runs now; {count(ended)} ended, {done}"
+            if ended
+            else "no computation has started yet"
         ]
     return [f"{done} of {count(ended)} computation{'s' * (ended != 1)}"]
 
 
+def preparation_line(model: LiveModel) -> str:
+    """What dask did before the first task; nothing if that was quick."""
+    graph, ordering, computations = model.preparation
+    several = computations > 1
+    parts = ((f"making {'graphs' if several else 'the graph'}", graph), ("ordering", ordering))
+    named = [f"{what} {seconds(took)}" for what, took in parts if took >= _NOTICED]
+    if not named:
+        return ""
+    whose = f"tasks of {count(computations)} computations" if several else "task"
+    return f"before the first {whose}: {', '.join(named)}"
+
+
 def _progress_line(progress: ComputationProgress, now: float) -> str:
-    so_far = f"{duration(now - progress.since)} so far"
+    so_far = f"{_to_a_digit(now - progress.since)} so far"
     if progress.phase == ProgressPhase.GRAPH:
         return f"dask makes a graph, {so_far}"
     if progress.phase == ProgressPhase.ORDERING:

@@ -66,20 +66,8 @@ class StackQueries(Diagnostic):
 
         Parameters
         ----------
-        start, stop : float, optional
-            The range of time, in seconds of ``time.perf_counter()``.
-        function : str, optional
-            Only tasks of this function, which is the prefix of their keys.
-        key : object, optional
-            Only the task of this key, as it is or as text; ``""`` for tasks not tracked by key.
-        root : str, optional
-            Only samples of this root, one of `dask_diag.schema.ROOTS`; by default of ``tasks``.
-
-        Raises
-        ------
-        DiagnosticError
-            If no sample has that key or is of that function, there is no such root, or a time is
-            no number.
+        start, stop, function, key, root : optional
+            Which samples, as in `tree`; the root is by default ``tasks``.
 
         See Also
         --------
@@ -92,7 +80,7 @@ class StackQueries(Diagnostic):
 
     def export(
         self,
-        filename: str | os.PathLike[str],
+        path: str | os.PathLike[str],
         start: float | None = None,
         stop: float | None = None,
         function: str | None = None,
@@ -105,16 +93,10 @@ class StackQueries(Diagnostic):
 
         Parameters
         ----------
-        filename : str or path
+        path : str or path
             ``*.speedscope.json``, or ``*.collapsed`` or ``*.folded``, which says the format.
-        start, stop : float, optional
-            The range of time, in seconds of ``time.perf_counter()``.
-        function : str, optional
-            Only tasks of this function, which is the prefix of their keys.
-        key : object, optional
-            Only the task of this key, as it is or as text; ``""`` for tasks not tracked by key.
-        root : str, optional
-            Only samples of this root, one of `dask_diag.schema.ROOTS`; by default of all.
+        start, stop, function, key, root : optional
+            Which samples, as in `tree`.
         overwrite : bool, optional
             Whether a file that is there may be replaced.
 
@@ -128,4 +110,4 @@ class StackQueries(Diagnostic):
         from dask_diag.views.exports.stacks import export_stacks
 
         selection = Selection(start, stop, function, key, root)
-        export_stacks(self.recording, filename, selection, overwrite=overwrite)
+        export_stacks(self.recording, path, selection, overwrite=overwrite)

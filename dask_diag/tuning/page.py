@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from dask_diag.formatting import seconds
 from dask_diag.tuning.rows import Row
-from dask_diag.views.compare import page_of_summary
 from dask_diag.views.escaping import shown
+from dask_diag.views.summary_page import summary_page
 from dask_diag.views.text import Summary
 
 __all__ = ["tune_page"]
@@ -19,7 +19,7 @@ _WIDTH, _ROW, _NAMES, _RIGHT = 900, 26, 260, 60
 def tune_page(rows: Sequence[Row], summary: Summary, title: str) -> str:
     """A page that needs no network."""
     body = f"{summary._repr_html_()}<h2>Runs</h2>{_chart(rows)}"
-    return page_of_summary(Summary(summary, body), title, "Settings tried")
+    return summary_page(Summary(summary, body), title, "Settings tried")
 
 
 def _chart(tried: Sequence[Row]) -> str:

@@ -10,7 +10,6 @@ from dask_diag.analysis.findings import Finding
 from dask_diag.columns import Categorical
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
-from dask_diag.tuning.page import tune_page
 from dask_diag.tuning.rows import Row, best_of
 from dask_diag.tuning.settings import Setting
 from dask_diag.tuning.summary import tune_summary
@@ -79,6 +78,8 @@ class TuneResult:
 
     def page(self, title: str = "Settings tried") -> str:
         """The same, and each run, as a page of HTML that needs no network."""
+        from dask_diag.tuning.page import tune_page
+
         return tune_page(self.rows, self.summary(), title)
 
     def _repr_html_(self) -> str:

@@ -1,8 +1,7 @@
-"""A comparison of two recordings: a table for a terminal, and a page of its own."""
+"""A comparison of two recordings: a table for a terminal."""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from math import isnan
@@ -19,7 +18,6 @@ __all__ = [
     "comparison_notes",
     "comparison_rows",
     "comparison_summary",
-    "page_of_summary",
 ]
 
 _FUNCTIONS_SHOWN = 30
@@ -142,54 +140,3 @@ def _peaks(
     if of_functions:
         of_functions[0] = during + of_functions[0]
     yield "; ".join([peak, *of_functions])
-
-
-_PAGE = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-:root {{ color-scheme: light dark; }}
-body {{ font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 60em; padding: 0 1em; }}
-div {{ overflow-x: auto; }} p, li {{ overflow-wrap: anywhere; }}
-table {{ border-collapse: collapse; width: 100%; }}
-th, td {{ padding: .25em .7em; border-bottom: 1px solid #8884; white-space: nowrap; }}
-th:first-child {{ min-width: 8em; }}
-td:first-child {{ white-space: normal; overflow-wrap: anywhere; }}
-td {{ font-variant-numeric: tabular-nums; }}
-tbody tr:last-child {{ font-weight: 600; }}
-tr.slower td:last-child {{ color: #c0392b; font-weight: 600; }}
-tr.faster td:last-child {{ color: #1e8449; font-weight: 600; }}
-@media (max-width: 40em) {{ body {{ font-size: 12px; margin: 1em auto; }}
-  th, td {{ padding: .25em .2em; }} th:first-child {{ min-width: 4em; }}
-  th, td {{ white-space: normal; }} td:nth-child(3), td:nth-child(4) {{ white-space: nowrap; }}
-  p, li {{ font-size: 13px; }} }}
-@media (prefers-color-scheme: dark) {{
-  tr.slower td:last-child {{ color: #ff8a78; }} tr.faster td:last-child {{ color: #6fd193; }}
-}}
-</style></head><body><h1>{heading}</h1>{body}</body></html>
-"""
-
-
-def page_of_summary(summary: Summary, title: str, heading: str = "Comparison") -> str:
-    """A page with a table of verdicts, which needs no network."""
-    body = summary._repr_html_()
-    # Only the table may be wider than a small screen; the keyboard scrolls what has the focus.
-    scroller = '<div role="region" aria-label="Functions" tabindex="0"><table>'
-    body = (
-        body.replace("→", "→<wbr>")
-        .replace("<table>", scroller)
-        .replace("</table>", "</table></div>")
-    )
-    for verdict in ("slower", "faster"):
-        body = _marked(body, verdict)
-    return _PAGE.format(title=html.escape(title), heading=html.escape(heading), body=body)
-
-
-def _marked(body: str, verdict: str) -> str:
-    """Mark the rows that end with a verdict, so that the page's style can colour them."""
-    rows = body.split("<tr>")
-    ends = f">{verdict}</td></tr>"
-    return rows[0] + "".join(
-        (f'<tr class="{verdict}">' if ends in row else "<tr>") + row for row in rows[1:]
-    )

@@ -1,4 +1,4 @@
-"""Several runs compared with several: a table for a terminal, and a page of its own."""
+"""Several runs compared with several: a table for a terminal, and what names its page."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from toolz import groupby
 
 from dask_diag.analysis.compare_runs import COMPUTING, WALL, RunComparison
 from dask_diag.formatting import percent, seconds
-from dask_diag.views.compare import change_text, page_of_summary
+from dask_diag.views.compare import change_text
 from dask_diag.views.escaping import shown
 from dask_diag.views.text import Record, Summary, counted, table_summary
 
-__all__ = ["run_comparison_page", "run_comparison_summary"]
+__all__ = ["run_comparison_summary", "run_comparison_title"]
 
 _SHOWN = 20
 """Functions; of activities all are, since there are few."""
@@ -41,11 +41,10 @@ def run_comparison_summary(comparison: RunComparison) -> Summary:
     return table_summary(headline, _HEADINGS, lines, list(_notes(len(functions), wall)))
 
 
-def run_comparison_page(comparison: RunComparison) -> str:
-    """The same as a page that needs no network."""
+def run_comparison_title(comparison: RunComparison) -> str:
+    """What the window of its page is called."""
     before, after = comparison.runs
-    title = f"{counted(before, 'run')} → {counted(after, 'run')}"
-    return page_of_summary(run_comparison_summary(comparison), title)
+    return f"{counted(before, 'run')} → {counted(after, 'run')}"
 
 
 def _verdict(row: Record) -> str:

@@ -27,7 +27,7 @@ _LONGEST = 400
 
 def export_stacks(
     recording: Recording,
-    filename: str | os.PathLike[str],
+    path: str | os.PathLike[str],
     selection: Selection = ALL_SAMPLES,
     *,
     overwrite: bool = False,
@@ -37,7 +37,7 @@ def export_stacks(
     Parameters
     ----------
     recording : Recording
-    filename : str or path
+    path : str or path
         ``*.speedscope.json`` for speedscope: a profile for each function of tasks and each other
         root, weighted by seconds. ``*.collapsed`` or ``*.folded`` for lines of
         ``root;function;caller;callee weight``, weighted by whole microseconds.
@@ -51,11 +51,11 @@ def export_stacks(
         If the ending says no known format, the folder does not exist, a file is there and may not
         be replaced, or there are no such samples.
     """
-    path = as_path(filename, "filename")
-    written_as = _format_of(path)
-    with atomic_file(path, overwrite=overwrite) as temporary, open_text(temporary) as stream:
+    target = as_path(path, "path")
+    written_as = _format_of(target)
+    with atomic_file(target, overwrite=overwrite) as temporary, open_text(temporary) as stream:
         nodes, weights = _weighted(recording, selection)
-        stream.write(written_as(nodes, weights, path.name))
+        stream.write(written_as(nodes, weights, target.name))
 
 
 def stacks_text(recording: Recording, kind: str) -> str:
@@ -69,7 +69,7 @@ def _format_of(path: Path) -> Callable[[Table, list[tuple[int, float]], str], st
         if path.name.endswith(ending):
             return written_as
     raise DiagnosticError(
-        f"filename: expected one that ends in {', '.join(list(_FORMATS)[:-1])} or "
+        f"path: expected one that ends in {', '.join(list(_FORMATS)[:-1])} or "
         f"{list(_FORMATS)[-1]}, which says the format, found {str(path)!r}"
     )
 

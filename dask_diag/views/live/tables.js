@@ -2,8 +2,6 @@
 
 import {count, seconds} from "../formatting.js"
 
-const KINDS = {"waiting": "waiting", "growing": "running", "complete": "complete",
-               "truncated": "truncated", "damaged": "damaged", "not a recording": "no recording"}
 const MOST_IN_LEGEND = 24
 
 export function show_answer(answer) {
@@ -33,16 +31,16 @@ export function show_lost(error) {
     notice.hidden = false
 }
 
-function show_state({kind, state, lines, over}) {
-    const word = document.getElementById("kind")
-    word.textContent = KINDS[kind] ?? kind
-    word.className = `kind ${kind.replaceAll(" ", "-")}`
+function show_state({kind, word, state, lines, preparation, over}) {
+    set("kind", word)
+    document.getElementById("kind").className = `kind ${kind.replaceAll(" ", "-")}`
     set("state-text", state)
-    set("progress", lines[0] ?? state)
+    set("progress", lines[0])
     set("more-progress", lines.slice(1).join("; "))
+    set("preparation", preparation)
     document.getElementById("report-link").hidden = !over
     document.getElementById("lost-viewer").hidden = true
-    document.title = lines[0] ?? state
+    document.title = `${word}: ${lines[0]}`
 }
 
 function show_share({share}) {

@@ -22,7 +22,7 @@ from dask_diag.views.report.figures import WORKERS, Figures
 from dask_diag.views.report.header import Head, head, when
 from dask_diag.views.report.sections import SECTIONS
 from dask_diag.views.sources import Sources, recording_of
-from dask_diag.views.theme.page import look_of_figures, page_of, script, template
+from dask_diag.views.theme.page import page_of, page_without_figures, script
 
 __all__ = ["MadeSection", "made_section", "rendered", "report", "report_page", "write_report"]
 
@@ -55,7 +55,7 @@ class MadeSection:
 
 def report(
     profilers: Sources,
-    filename: str | os.PathLike[str] = "dask-report.html",
+    path: str | os.PathLike[str] = "dask-report.html",
     mode: str | None = None,
 ) -> Path:
     """Write a page that shows findings first, and then everything that was measured.
@@ -64,7 +64,7 @@ def report(
     ----------
     profilers : diagnostic, Recording, or a list of them
         Several are combined, as recordings of the same block.
-    filename : str or path, optional
+    path : str or path, optional
         The page to write. A file of that name is replaced.
     mode : str, optional
         ``"inline"``, the default, puts bokeh's own code into the page; ``"cdn"`` makes a small page
@@ -84,9 +84,9 @@ def report(
     -----
     A section that cannot be made is a message in the page, and the others are as they would be.
     """
-    path = as_path(filename, "filename")
-    check_target(path, overwrite=True)
-    return write_report(Analysis(recording_of(profilers)), path, mode)
+    target = as_path(path, "path")
+    check_target(target, overwrite=True)
+    return write_report(Analysis(recording_of(profilers)), target, mode)
 
 
 def write_report(analysis: Analysis, path: Path, mode: str | None = None) -> Path:
@@ -135,7 +135,7 @@ def rendered(
         "marks": script("report/findings.js", "start", json.dumps(WORKERS)),
     }
     if not figures:
-        return template(_FRAME).render({**look_of_figures(), "title": title, **variables})
+        return page_without_figures(_FRAME, title, **variables)
     for figure in figures:
         figure.model.name = figure.name
     models = [figure.model for figure in figures]

@@ -1,4 +1,4 @@
-"""Figures in a page: in its colours, light or dark, and no wider than the window."""
+"""Pages in their colours, light or dark, with figures no wider than the window, or without."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jinja2 import Environment, FunctionLoader, Template
 
 from dask_diag.views.assets import call, text_of
 
-__all__ = ["look_of_figures", "page_of", "script", "template"]
+__all__ = ["page_of", "page_without_figures", "script"]
 
 _BACKGROUNDS = {"background_fill_color", "border_fill_color"}
 _WHITE = "#ffffff"
@@ -48,11 +48,16 @@ def page_of(
             models,
             resources,
             title=title,
-            template=template(frame),
-            template_variables={**look_of_figures(fitted), **variables},
+            template=_template(frame),
+            template_variables={**_look(fitted), **variables},
             suppress_callback_warning=True,
         )
     return page
+
+
+def page_without_figures(frame: str, title: str, **variables: object) -> str:
+    """A page of text and tables, in the frame that those with figures have."""
+    return _template(frame).render({**_look(), "title": title, **variables})
 
 
 @contextmanager
@@ -79,7 +84,7 @@ def _without_background(models: Sequence[LayoutDOM]) -> Iterator[None]:
                 delattr(model, name)
 
 
-def look_of_figures(fitted: bool = True) -> dict[str, str]:
+def _look(fitted: bool = True) -> dict[str, str]:
     """What templates need: ``theme``, a style of the page, and ``scheme``, a script at its end."""
     settings = {"widgets": text_of("theme/widgets.css"), "fitted": fitted}
     return {
@@ -93,7 +98,7 @@ def script(module: str, function: str, arguments: str) -> str:
     return f"(function () {{\n{call(module, function, arguments)}\n}})()"
 
 
-def template(name: str) -> Template:
+def _template(name: str) -> Template:
     """The template in such a file; it escapes what it is given."""
     environment = Environment(autoescape=True, loader=FunctionLoader(text_of), trim_blocks=True)
     return environment.get_template(name)
