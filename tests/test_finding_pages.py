@@ -74,6 +74,8 @@ def test_a_page_lists_the_thresholds_of_its_finding(code):
 def test_the_index_lists_those_that_findings_share():
     expected = {
         "LONG_ENOUGH": findings.LONG_ENOUGH,
+        "NOTICED": findings.NOTICED,
+        "NOTICED_SECONDS": findings.NOTICED_SECONDS,
         "HIGH": finding.HIGH,
         "MEDIUM": finding.MEDIUM,
         "WORTH_GAINING": advice.WORTH_GAINING,

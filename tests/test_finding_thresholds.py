@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from dask_diag import Recording, findings
+from dask_diag.analysis import findings as rules
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.cpu_accounting import cpu_outside_tasks
+from dask_diag.analysis.findings import Finding
 from dask_diag.analysis.findings.function_names import top_functions
 from dask_diag.formatting import seconds
 
@@ -625,7 +627,7 @@ def test_threads_are_advised_where_they_are_predicted_to_help():
 
 
 def test_threads_are_not_advised_where_cpus_bound_them():
-    advice = found(moved_by_two(0.2, 0.8, cpus=1))["serialization-bound"].advice
+    advice = found(moved_by_two(0.2, 0.48, cpus=1))["serialization-bound"].advice
     assert "scheduler='threads' is not predicted to help" in advice
 
 
@@ -986,12 +988,36 @@ def test_memory_that_is_given_back_is_no_growth():
     ],
 )
 def test_late_samples(delays, severity):
-    columns = {"time": np.arange(10.0), "delay": delays}
-    recording = replace(two_at_once(), resources=filled_table("resources", columns))
+    columns = {"time": np.arange(10) + 0.5, "delay": delays}
+    recording = replace(two_at_once(10.0, 10.0), resources=filled_table("resources", columns))
     finding = found(recording).get("late-samples")
     assert (finding and finding.severity) == severity
     if finding:
         assert "by up to 260 ms" in finding.evidence
+
+
+@pytest.mark.parametrize(("due", "stop", "is_found"), [(0.8, 1.1, True), (1.1, 1.4, False)])
+def test_a_sample_is_late_for_tasks_that_ran_meanwhile(due, stop, is_found):
+    columns = {"time": [0.5, stop], "delay": [0.0, stop - due]}
+    recording = replace(two_at_once(), resources=filled_table("resources", columns))
+    assert ("late-samples" in found(recording)) == is_found
+
+
+@pytest.mark.parametrize(
+    ("wall", "lost", "is_noticed"),
+    [
+        (10.0, 0.099, False),
+        (10.0, 0.101, True),
+        (0.2, 0.0049, False),
+        (0.2, 0.0051, True),
+        (10.0, NAN, True),
+    ],
+)
+def test_what_lost_next_to_nothing_is_not_reported(monkeypatch, wall, lost, is_noticed):
+    finding = Finding("gil-bound", "low", lost, "", "", kind="about")
+    monkeypatch.setattr(rules, "RULES_ON_TIME", (lambda _: finding,))
+    monkeypatch.setattr(rules, "RULES_ON_STATE", ())
+    assert findings(run([Task(0, wall)])) == [finding] * is_noticed
 
 
 def test_failed_tasks_come_first_however_short():

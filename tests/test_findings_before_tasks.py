@@ -72,7 +72,7 @@ def test_a_slow_start_names_the_line_outside_the_standard_library():
 def test_an_import_belongs_to_the_line_that_imports(imports, is_advised):
     rows = [
         ("before computations", [MAIN, BOOTSTRAP, MODULE, BUILT_IN], imports),
-        ("before computations", [CORE], 0.8 - imports),
+        ("before computations", [READ], 0.8 - imports),
     ]
     finding = found(sampled(moved(run([Task(0, 1)]), 1.0), rows))["slow-start"]
     assert "main (~/code/main.py:5)" in finding.evidence
@@ -80,8 +80,43 @@ def test_an_import_belongs_to_the_line_that_imports(imports, is_advised):
     assert ("importtime" in finding.advice) == is_advised
 
 
-CONNECT = ("sync", "/opt/env/lib/python3.11/site-packages/distributed/utils.py", 425, 400)
 READ = ("read", "/home/someone/code/main.py", 8, 7)
+ORDER = ("order", "/opt/env/lib/python3.11/site-packages/dask/order.py", 7, 5)
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "is_found"),
+    [
+        ([MAIN], 0.29, False),
+        ([MAIN], 0.31, True),
+        # Imports take as long for more data, and graphs are another finding's.
+        ([MAIN, BOOTSTRAP, MODULE], 0.31, False),
+        ([MAIN, CORE], 0.31, False),
+        ([MAIN, CORE], 0.9, False),
+    ],
+)
+def test_lines_that_read_may_be_found_sooner_than_imports(path, before, is_found):
+    rows = [("before computations", path, before)]
+    recording = sampled(moved(run([Task(0, 0.4)]), before), rows)
+    assert ("slow-start" in found(recording)) == is_found
+
+
+def test_making_a_graph_before_the_call_is_preparation():
+    rows = [
+        ("before computations", [MAIN, CORE, LEAF], 0.5),
+        ("before computations", [MAIN, ORDER, BOOTSTRAP, MODULE], 0.3),
+        ("between computations", [MAIN, CORE], 0.1),
+        ("graph", [MAIN, ORDER], 0.2),
+    ]
+    codes = found(sampled(moved(prepared(0.2, 1.0), 0.8), rows))
+    finding = codes["graph-preparation"]
+    assert "slow-start" not in codes
+    assert finding.seconds_lost == pytest.approx(0.8)
+    assert "took 800 ms of 1.80 s" in finding.evidence
+    assert "Array.sum (dask/array/core.py:120) 75%" in finding.evidence
+
+
+CONNECT = ("sync", "/opt/env/lib/python3.11/site-packages/distributed/utils.py", 425, 400)
 
 
 def of_a_cluster(joined, rows=()):
@@ -124,9 +159,6 @@ def prepared(graph, computing, computations=1):
     """A graph that took so long before its one task ran."""
     task = Task(graph, graph + computing)
     return run([task], called=0.0, prepared=graph)
-
-
-ORDER = ("order", "/opt/env/lib/python3.11/site-packages/dask/order.py", 7, 5)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.findings.gil import gil_bound
 from dask_diag.analysis.simulation.schedulers import POOL_START
 from dask_diag.formatting import seconds
 
@@ -83,8 +84,10 @@ def test_processes_have_only_the_cpus_that_other_programs_leave():
     assert idle.seconds_lost == pytest.approx(20)
     busy = found(waiting(0.5, 0.0, 0.5, others_cpu=20.0))["gil-bound"]
     assert busy.seconds_lost == pytest.approx(40 / 3)
-    full = found(waiting(0.5, 0.0, 0.5, others_cpu=40.0))["gil-bound"]
+    without_cpus = waiting(0.5, 0.0, 0.5, others_cpu=40.0)
+    full = gil_bound(Analysis(without_cpus))
     assert full.seconds_lost == pytest.approx(0, abs=1e-3)
+    assert "gil-bound" not in found(without_cpus)
     assert "worker processes do not help" in full.advice
 
 
@@ -139,6 +142,6 @@ def test_waits_for_the_schedulers_thread_are_not_those_for_tasks(scheduler, own)
 
 def test_threads_of_a_library_that_hold_the_gil_are_part_of_the_tasks():
     alone = with_threads(waiting(0.5, 0.0, 0.5), tasks=40.0, scheduler=80.0)
-    assert "gil-bound" not in found(alone)
+    assert gil_bound(Analysis(alone)) is None
     beside = with_threads(waiting(0.5, 0.0, 0.5), tasks=40.0, scheduler=80.0, python=60.0)
-    assert "gil-bound" in found(beside)
+    assert gil_bound(Analysis(beside)) is not None

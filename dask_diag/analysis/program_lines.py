@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.source_paths import is_standard_library, short_path
+from dask_diag.analysis.source_paths import is_standard_library, package_of, short_path
 from dask_diag.columns import BoolArray, FloatArray
 from dask_diag.model.recording import Recording
 
-__all__ = ["OWN_CALLS", "ProgramLine", "program_lines", "seconds_of_profilers"]
+__all__ = ["OWN_CALLS", "ProgramLine", "builds_graphs", "program_lines", "seconds_of_profilers"]
 
 _IMPORT_SYSTEM = re.compile(r"^<frozen importlib|/importlib/_bootstrap")
 OWN_CALLS = "(dask_diag)"
@@ -74,6 +74,29 @@ def seconds_of_profilers(recording: Recording, chosen: BoolArray) -> float:
     rows = samples.rows(chosen & (samples.node >= 0))
     is_own = frames.name.where(OWN_CALLS)[recording.call_tree.frame]
     return float(rows.seconds[is_own[rows.node]].sum())
+
+
+def builds_graphs(recording: Recording) -> BoolArray:
+    """Which samples are of dask's own code, or of what it called, and not of an import.
+
+    Outside computations that is code that makes graphs: calls of collections and of delayed
+    functions.
+    """
+    tree, samples = recording.call_tree, recording.samples
+    _, importing = _frames_of_nodes(recording)
+    files = recording.frames.file
+    is_dasks = np.array([package_of(short_path(file)) == "dask" for file in files.values], bool)
+    in_dask = np.zeros(len(tree), bool)
+    # A node comes after its caller.
+    for node, (parent, row) in enumerate(
+        zip(tree.parent.tolist(), tree.frame.tolist(), strict=True)
+    ):
+        in_dask[node] = is_dasks[files.codes[row]] or (parent >= 0 and in_dask[parent])
+    has_stack = samples.node >= 0
+    chosen = np.zeros(len(samples), bool)
+    nodes = samples.node[has_stack]
+    chosen[has_stack] = in_dask[nodes] & ~importing[nodes]
+    return chosen
 
 
 def _frames_of_nodes(recording: Recording) -> tuple[np.ndarray, np.ndarray]:

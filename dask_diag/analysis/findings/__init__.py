@@ -44,6 +44,12 @@ __all__ = [
 
 LONG_ENOUGH = 0.1
 """Seconds of all computations below which time is not worth a finding."""
+NOTICED = 0.01
+"""Least share of the wall time of computations that a finding has lost: less is noise."""
+NOTICED_SECONDS = 0.005
+"""Least seconds of it."""
+WITHOUT_TIME = frozenset({"failed-tasks", "worker-lost"})
+"""What matters whatever time it took: a result is missing, or was computed twice."""
 
 Rule = Callable[[Analysis], Finding | None]
 
@@ -106,5 +112,12 @@ def find(analysis: Analysis) -> list[Finding]:
     rules = RULES_ON_STATE
     if len(analysis.recording.tasks) and analysis.wall >= LONG_ENOUGH:
         rules += RULES_ON_TIME
-    results = [rule(analysis) for rule in rules]
-    return sorted((one for one in results if one is not None), key=lambda one: one.rank)
+    results = (rule(analysis) for rule in rules)
+    noticed = (one for one in results if one is not None and _is_noticed(one, analysis.wall))
+    return sorted(noticed, key=lambda one: one.rank)
+
+
+def _is_noticed(finding: Finding, wall: float) -> bool:
+    """Whether it lost more than nothing; a finding that does not state seconds is."""
+    least = max(NOTICED * wall, NOTICED_SECONDS)
+    return finding.code in WITHOUT_TIME or not finding.seconds_lost < least

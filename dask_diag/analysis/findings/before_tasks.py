@@ -14,10 +14,12 @@ from dask_diag.analysis.findings.where import NOWHERE, during
 from dask_diag.analysis.phases import phase_intervals
 from dask_diag.analysis.program_lines import (
     ProgramLine,
+    builds_graphs,
     program_lines,
     seconds_of_profilers,
 )
 from dask_diag.analysis.task_times import call_times, prepared_times
+from dask_diag.columns import BoolArray
 from dask_diag.formatting import count, percent, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.schema import Activity, Root
@@ -28,6 +30,8 @@ SLOW_START = 0.3
 """Least share of the recorded time that passes before the first computation."""
 LONG_START = 0.5
 """Least seconds that pass before the first computation."""
+LONG_READING = 0.3
+"""The same of lines that do not import: they take longer with more data, imports do not."""
 MOSTLY_IMPORTS = 0.5
 """Share of the sampled seconds from which on a slow start is said to be one of imports."""
 MOSTLY_CLUSTER = 0.5
@@ -51,13 +55,17 @@ def slow_start(analysis: Analysis) -> Finding | None:
     recording = analysis.recording
     table = phase_intervals(recording)
     before = table.rows(table["phase"].where("before"))
-    # Profilers that start are no part of the program.
-    own = seconds_of_profilers(recording, recording.samples.root.where(Root.BEFORE))
-    took = float((before["stop"] - before["start"]).sum()) - own
+    is_before = recording.samples.root.where(Root.BEFORE)
+    builds = is_before & builds_graphs(recording)
+    # Profilers that start are no part of the program, and graphs are another finding's.
+    own = seconds_of_profilers(recording, is_before)
+    took = float((before["stop"] - before["start"]).sum()) - own - _seconds(recording, builds)
     wall = recording.stop - recording.start - own
-    if not len(recording.computations) or took < max(SLOW_START * wall, LONG_START):
+    if not len(recording.computations) or took < SLOW_START * wall:
         return None
-    lines = _lines(analysis, Root.BEFORE)
+    lines = _lines(recording, is_before & ~builds)
+    if took < LONG_START and sum(line.seconds - line.importing for line in lines) < LONG_READING:
+        return None
     workers, joined_after = _workers_that_joined(recording, float(before["stop"].max()))
     joined = (
         f"; {count(workers)} worker{'s' * (workers > 1)} of a cluster joined, the last one after "
@@ -106,16 +114,21 @@ def _workers_that_joined(recording: Recording, until: float) -> tuple[int, float
 
 def graph_preparation(analysis: Analysis) -> Finding | None:
     """Graphs that take long to be made, optimized and put in order."""
-    computations = analysis.recording.computations
+    recording, computations = analysis.recording, analysis.recording.computations
     called, prepared = call_times(computations), prepared_times(computations)
-    lines = _lines(analysis, Root.GRAPH)
+    in_calls = recording.samples.root.where(Root.GRAPH)
+    outside = recording.samples.root.is_in((Root.BEFORE, Root.BETWEEN)) & builds_graphs(recording)
+    lines = _lines(recording, in_calls)
     # Imports are done once, whatever the graph.
     took = float((prepared - called).sum()) - sum(line.importing for line in lines)
-    if took < (LONG_PREPARATION if lines else LONGER_THAN_IMPORTS):
+    built = _seconds(recording, outside)
+    if took + built < (LONG_PREPARATION if lines else LONGER_THAN_IMPORTS):
         return None
-    lost = float(np.fmin(took, analysis.seconds_saved(remove={Activity.GRAPH})))
-    if lost < SLOW_PREPARATION * analysis.wall:
+    lost = built + float(np.fmin(took, analysis.seconds_saved(remove={Activity.GRAPH})))
+    wall = built + analysis.wall
+    if lost < SLOW_PREPARATION * wall:
         return None
+    lines = _lines(recording, in_calls | outside)
     number, tasks = len(computations), len(analysis.recording.tasks)
     several = f" of {count(number)} computations" if number > 1 else ""
     together = (
@@ -126,15 +139,18 @@ def graph_preparation(analysis: Analysis) -> Finding | None:
     )
     return Finding(
         "graph-preparation",
-        severity_of_share(lost / analysis.wall),
+        severity_of_share(lost / wall),
         lost,
         f"Making, optimizing and ordering the graph{'s' * (number > 1)}{several} took "
-        f"{seconds(took)} of {seconds(analysis.wall)} ({count(tasks)} tasks ran)"
+        f"{seconds(took + built)} of {seconds(wall)} ({count(tasks)} tasks ran)"
         f"{_named([line for line in lines if not line.importing])}",
         f"{together}make fewer and larger chunks; select data before other steps; keep what is "
         "used again with persist()",
         kind=AT_MOST,
-        where=during(called, prepared),
+        where=during(
+            np.append(called, recording.samples.start[outside]),
+            np.append(prepared, recording.samples.stop[outside]),
+        ),
     )
 
 
@@ -183,10 +199,14 @@ def _instead_of_starting(analysis: Analysis, lost: float) -> str:
     )
 
 
-def _lines(analysis: Analysis, root: str) -> list[ProgramLine]:
-    """Lines of the program that have most of the time of a root."""
-    samples = analysis.recording.samples
-    return program_lines(analysis.recording, samples.seconds * samples.root.where(root))
+def _seconds(recording: Recording, chosen: BoolArray) -> float:
+    """What some samples represent."""
+    return float(recording.samples.seconds[chosen].sum())
+
+
+def _lines(recording: Recording, chosen: BoolArray) -> list[ProgramLine]:
+    """Lines of the program that have most of the time of some samples."""
+    return program_lines(recording, recording.samples.seconds * chosen)
 
 
 def _named(lines: list[ProgramLine]) -> str:

@@ -21,9 +21,6 @@ OTHERS = 0.1
 """Least share of the CPUs that other programs used."""
 WAITED_FOR_OTHERS = 0.075
 """Least share of the tasks' time that they waited for CPUs which other programs used."""
-NOTICED = 0.01
-"""Least share of the wall time of computations that tasks waited so: they may have had little to
-do."""
 NO_CPU_LEFT = 0.85
 """Without recorded waits: least share of the CPUs that was used, by whomever."""
 
@@ -42,7 +39,7 @@ def busy_machine(analysis: Analysis) -> Finding | None:
             return None
         waited_for = "were off-CPU for {}, perhaps waiting for"
     share = waits.others / analysis.in_tasks if analysis.in_tasks else 0.0
-    if share < WAITED_FOR_OTHERS or waits.others < NOTICED * analysis.wall:
+    if share < WAITED_FOR_OTHERS:
         return None
     severity = severity_of_share(share) if analysis.seconds_waited else severity_of_guess(share)
     saved, kind = seconds_saved_without(analysis, waits.others, waits.waited, idle_machine=True)

@@ -9,7 +9,10 @@ from dask_diag.analysis.findings.finding import MEASURED, Finding, severity_of_s
 from dask_diag.analysis.findings.function_names import in_words, top_functions
 from dask_diag.analysis.findings.where import NOWHERE, during, where_of_tasks
 from dask_diag.analysis.source_paths import short_path
+from dask_diag.analysis.task_times import call_times
+from dask_diag.columns import BoolArray, FloatArray
 from dask_diag.formatting import count, seconds
+from dask_diag.model.recording import Recording
 from dask_diag.model.tables import Tasks
 from dask_diag.schema import Outcome
 
@@ -95,18 +98,29 @@ def late_samples(analysis: Analysis) -> Finding | None:
     if not len(samples):
         return None
     delay = np.nan_to_num(samples.delay)
-    delayed = delay > LATE
+    delayed = (delay > LATE) & _while_computing(analysis.recording, samples.time - delay, delay)
     if not delayed.any():
         return None
+    longest = float(delay[delayed].max())
     return Finding(
         "late-samples",
         severity_of_share(float(delayed.mean()) / 2),
         float("nan"),
         f"{count(delayed.sum())} of {count(len(samples))} resource samples were late, by up to "
-        f"{seconds(delay.max())}. A task held the GIL, or the machine was overloaded; peaks "
+        f"{seconds(longest)}. A task held the GIL, or the machine was overloaded; peaks "
         "between samples are missing",
         "do not rely on memory and CPU between late samples; find the tasks that ran then in the "
         "task plot: code that holds the GIL that long stops all other threads, too",
         kind=MEASURED,
         where=during((samples.time - delay)[delayed], samples.time[delayed]),
     )
+
+
+def _while_computing(recording: Recording, due: FloatArray, delay: FloatArray) -> BoolArray:
+    """Which of these intervals overlap any computation; all of them if none was recorded."""
+    if not len(recording.computations):
+        return np.ones(len(due), bool)
+    starts = np.sort(call_times(recording.computations))
+    stops = np.sort(recording.computations.stop)
+    started = np.searchsorted(starts, due + delay)
+    return np.asarray(started > np.searchsorted(stops, due, "right"))
