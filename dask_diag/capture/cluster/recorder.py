@@ -143,7 +143,10 @@ class ClusterRecorder:
                 return None
             # Its event loop takes half of the import of this package, and most have no client.
             from dask_diag.capture.cluster.cluster_session import ClusterSession
+            from dask_diag.capture.cluster.worker_names import WorkerNames
 
+            if self._names is None:
+                self._names = WorkerNames()
             session = ClusterSession(client, self._wants, self._fault, self._receive, self._names)
             self._sessions.append(session)
             return session
