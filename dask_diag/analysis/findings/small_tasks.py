@@ -26,7 +26,7 @@ OF_LONGER_TASKS = 200e-6
 """Least seconds of overhead of a longer task: threads fall asleep meanwhile, and must be woken."""
 SHORT = 0.02
 """Largest mean seconds of tasks that are too small."""
-FEWEST_TASKS = 50
+FEWEST_TASKS = 100
 """Least number of tasks that are too small."""
 CHUNKS_A_WORKER = 3
 """Chunks that the advised size leaves for each worker, at least."""
