@@ -541,11 +541,22 @@ def test_the_hottest_line_is_of_the_time_in_which_the_straggler_ran():
 )
 def test_imbalance_is_idle_time_at_the_end(idle, severity):
     # Of one second two workers could have shared what one of them does alone at the end.
-    tasks = [Task(0, 0.5), Task(0.5, 1.0), Task(0, 1 - idle, worker=1)]
+    tasks = [Task(0, 0.38), Task(0.38, 1.0), Task(0, 1 - idle, worker=1)]
     finding = found(run(tasks)).get("imbalance")
     assert (finding and finding.severity) == severity
     if finding:
         assert finding.seconds_lost == pytest.approx(idle / 2)
+
+
+@pytest.mark.parametrize(("scheduler", "is_uneven"), [("threads", False), ("processes", True)])
+def test_a_thread_that_waits_for_the_scheduler_is_no_imbalance(scheduler, is_uneven):
+    """All tasks were ready at once, and thread 1 could have had any: the scheduler was slow.
+
+    A process may have had them all in one batch.
+    """
+    tasks = [Task(0, 0.1, worker=1), *(Task(n / 10, (n + 1) / 10) for n in range(10))]
+    recording = run(tasks, scheduler=scheduler)
+    assert ("imbalance" in found(recording)) == is_uneven
 
 
 @pytest.mark.parametrize(("ready", "is_uneven"), [(0.44, True), (0.46, False)])
