@@ -105,15 +105,18 @@ def test_making_a_graph_before_the_call_is_preparation():
     rows = [
         ("before computations", [MAIN, CORE, LEAF], 0.5),
         ("before computations", [MAIN, ORDER, BOOTSTRAP, MODULE], 0.3),
+        # It may have collected results.
         ("between computations", [MAIN, CORE], 0.1),
         ("graph", [MAIN, ORDER], 0.2),
     ]
     codes = found(sampled(moved(prepared(0.2, 1.0), 0.8), rows))
     finding = codes["graph-preparation"]
     assert "slow-start" not in codes
-    assert finding.seconds_lost == pytest.approx(0.8)
-    assert "took 800 ms of 1.80 s" in finding.evidence
-    assert "Array.sum (dask/array/core.py:120) 75%" in finding.evidence
+    assert finding.seconds_lost == pytest.approx(0.7)
+    assert "took 700 ms of 1.70 s" in finding.evidence
+    assert "Array.sum (dask/array/core.py:120) 71%" in finding.evidence
+    # Samples are of cycles, which may end later.
+    assert finding.where.intervals == ((-9.0, 0.2),)
 
 
 CONNECT = ("sync", "/opt/env/lib/python3.11/site-packages/distributed/utils.py", 425, 400)

@@ -117,18 +117,19 @@ def graph_preparation(analysis: Analysis) -> Finding | None:
     recording, computations = analysis.recording, analysis.recording.computations
     called, prepared = call_times(computations), prepared_times(computations)
     in_calls = recording.samples.root.where(Root.GRAPH)
-    outside = recording.samples.root.is_in((Root.BEFORE, Root.BETWEEN)) & builds_graphs(recording)
+    # What dask does after a computation may be to collect its results.
+    before = recording.samples.root.where(Root.BEFORE) & builds_graphs(recording)
     lines = _lines(recording, in_calls)
     # Imports are done once, whatever the graph.
     took = float((prepared - called).sum()) - sum(line.importing for line in lines)
-    built = _seconds(recording, outside)
+    built = _seconds(recording, before)
     if took + built < (LONG_PREPARATION if lines else LONGER_THAN_IMPORTS):
         return None
     lost = built + float(np.fmin(took, analysis.seconds_saved(remove={Activity.GRAPH})))
     wall = built + analysis.wall
     if lost < SLOW_PREPARATION * wall:
         return None
-    lines = _lines(recording, in_calls | outside)
+    lines = _lines(recording, in_calls | before)
     number, tasks = len(computations), len(analysis.recording.tasks)
     several = f" of {count(number)} computations" if number > 1 else ""
     together = (
@@ -148,8 +149,8 @@ def graph_preparation(analysis: Analysis) -> Finding | None:
         "used again with persist()",
         kind=AT_MOST,
         where=during(
-            np.append(called, recording.samples.start[outside]),
-            np.append(prepared, recording.samples.stop[outside]),
+            np.append(called, recording.samples.start[before]),
+            np.append(prepared, np.fmin(recording.samples.stop[before], called.min())),
         ),
     )
 
