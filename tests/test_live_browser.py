@@ -21,6 +21,7 @@ from .live_chunks import HOSTILE, chunk, provisional
 from .recordings import NOTHING, example
 from .test_browser import browser, frames, is_a_problem  # noqa: F401
 from .test_live_server import Running
+from .viewers import report_at
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
 
@@ -170,7 +171,8 @@ def test_a_million_tasks_are_zoomed_in_300_ms_with_50_kb_and_350_mb(browser, ret
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as viewer:
         page = browser.new_page()
         try:
-            page.goto(re.search(r"http://\S+", viewer.stderr.readline())[0])
+            address = viewer.stderr.readline()
+            page.goto(re.search(r"http://\S+", address)[0])
             page.wait_for_function("() => document.body.textContent.includes('complete')")
 
             def measure():
@@ -180,6 +182,8 @@ def test_a_million_tasks_are_zoomed_in_300_ms_with_50_kb_and_350_mb(browser, ret
             retried(measure)
             sizes = page.evaluate(SIZES)
             assert 0 < max(sizes) <= 50_000
+            # The report takes more than that, in a process of its own.
+            assert "1,000,000 tasks" in report_at(address)
             assert peak_memory(viewer.pid) <= 350e6
         finally:
             page.close()

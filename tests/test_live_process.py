@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import dask
@@ -22,6 +18,8 @@ from dask_diag import load, record
 from dask_diag.cli import main
 from dask_diag.profilers.live_viewer import LiveViewer
 from dask_diag.storage.follow import Follower, FollowState
+
+from .viewers import asked
 
 pytestmark = [
     pytest.mark.leaves_files,
@@ -57,20 +55,6 @@ def no_viewer_left(tmp_path):
     end_viewers(tmp_path / "run.diag")
 
 
-def asked(address, path="data?w=100"):
-    url, token = re.search(r"(http://\S+)/\?token=(\S+)", address).groups()
-    request = urllib.request.Request(f"{url}/{path}", headers={"X-Dask-Diag-Token": token})
-    with urllib.request.urlopen(request, timeout=60) as response:
-        return json.load(response)
-
-
-def page_of(address):
-    """The report that a viewer serves."""
-    url, token = re.search(r"(http://\S+)/\?token=(\S+)", address).groups()
-    with urllib.request.urlopen(f"{url}/report?token={token}", timeout=60) as response:
-        return response.read().decode()
-
-
 def test_a_recording_starts_its_viewer(capfd):
     with record("run.diag", live=True) as run:
         dask.compute(*[dask.delayed(sum)([n, 1]) for n in range(20)], scheduler="threads")
@@ -87,7 +71,12 @@ def test_a_recording_starts_its_viewer(capfd):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert answer["functions"][0][2] == "20"
-    assert len(load("run.diag").tasks) == 20
+    recording = load("run.diag")
+    assert len(recording.tasks) == 20
+    token = re.search(r"token=(\S+)", run.viewer.addresses)[1]
+    tables = [table.to_dicts() for table in recording.tables().values()]
+    assert "processors" in repr(tables)
+    assert token not in repr([tables, recording.notices])
 
 
 def test_a_viewer_that_cannot_start_is_a_line_and_nothing_else(monkeypatch, capfd):
@@ -113,9 +102,12 @@ sys.exit(7)
 """
 
 
-def run_live(*arguments, **settings):
+LIVE = ("--live", "--no-browser")
+
+
+def run_live(*arguments, options=LIVE, **settings):
     Path("script.py").write_text(SCRIPT)
-    command = [sys.executable, "-m", "dask_diag", "run", "--live", "--no-browser", "-o", "run.diag"]
+    command = [sys.executable, "-m", "dask_diag", "run", *options, "-o", "run.diag"]
     return subprocess.Popen(
         [*command, "script.py", *arguments],
         stdout=subprocess.PIPE,
@@ -243,32 +235,3 @@ def test_a_viewer_of_a_path_with_a_leading_dash_is_of_that_file():
     viewer.wait_for_address(20)
     assert "live: http" in viewer.addresses
     end_viewers("-x.diag")
-
-
-def on_a_full_disk():
-    """In a child before it becomes a program: no file that it writes may have a byte."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
-
-
-def test_a_viewer_whose_disk_is_full_still_answers():
-    with record("run.diag"):
-        dask.delayed(int)(1).compute(scheduler="sync")
-    before = Path("run.diag").read_bytes()
-    command = [sys.executable, "-m", "dask_diag", "live", "--no-browser", "run.diag"]
-    viewer = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        preexec_fn=on_a_full_disk,
-    )
-    try:
-        line = viewer.stdout.readline()
-        assert asked(line)["kind"] == FollowState.COMPLETE
-        assert "<h1>" in page_of(line)
-        viewer.send_signal(signal.SIGINT)
-        assert "Traceback" not in viewer.communicate(timeout=30)[0]
-    finally:
-        viewer.kill()
-        viewer.communicate()
-    assert Path("run.diag").read_bytes() == before

@@ -29,7 +29,7 @@ from benchmarks.made_up import many_tasks
 from dask_diag import load, save
 from dask_diag.analysis.functions import by_function
 from dask_diag.cli import main
-from dask_diag.live import command, server
+from dask_diag.live import command, report_process, server
 from dask_diag.live.model import LiveModel
 from dask_diag.live.security import (
     HEADERS,
@@ -80,7 +80,7 @@ class Running:
     def ask(self, path, method="GET", **headers):
         """Status, headers and body; the address of this machine unless `Host` says otherwise."""
         port = self.server.port
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         try:
             connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
             for name, value in {"Host": f"127.0.0.1:{port}", **headers}.items():
@@ -305,13 +305,129 @@ def test_a_question_waits_for_news():
 
 
 def test_ten_pages_may_be_open(running):
+    assert len(answers_of(running.answer, 10)) == 10
+
+
+def test_ten_pages_that_wait_get_what_is_new():
+    with Writer("run.diag") as writer, Running() as running:
+        first, second, *_ = chunks_of_example()
+        writer.append(first)
+        when(lambda: running.answer()["functions"])
+        query = f"w=800&r={running.server.revision}"
+        threading.Timer(0.5, writer.append, [second]).start()
+        answers = answers_of(lambda: running.answer(query), 10)
+        assert len({answer["revision"] for answer in answers}) == 1
+        assert f"r={answers[0]['revision']}" not in query
+
+
+def answers_of(question, count):
+    """What threads that ask at the same time get."""
     answers = []
-    threads = [threading.Thread(target=lambda: answers.append(running.answer())) for _ in range(10)]
+    threads = [threading.Thread(target=lambda: answers.append(question())) for _ in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(answers) == 10
+    return answers
+
+
+def test_reports_are_made_by_other_processes_one_at_a_time(running, monkeypatch):
+    started, most = [], []
+    real = subprocess.Popen
+
+    def popen(*args, **kwargs):
+        started.append(real([sys.executable, "-Sc", "print('page')"], **kwargs))
+        most.append(sum(process.poll() is None for process in started))
+        return started[-1]
+
+    monkeypatch.setattr(report_process.subprocess, "Popen", popen)
+    answers = answers_of(lambda: running.ask(addresses(running)[1]), 3)
+    assert [status for status, _, _ in answers] == [200] * 3
+    assert max(most) == 1
+    assert len(started) == 3
+    assert {body for _, _, body in answers} == {b"page\n"}
+
+
+SLEEP = [sys.executable, "-Sc", "import time; time.sleep(100)"]
+
+
+@pytest.fixture
+def slow_reports(monkeypatch):
+    """The processes that are started for reports, which take long."""
+    real, started = subprocess.Popen, []
+
+    def popen(command, **settings):
+        started.append(real(SLEEP, **settings))
+        return started[-1]
+
+    monkeypatch.setattr(report_process.subprocess, "Popen", popen)
+    return started
+
+
+def when(condition):
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def ask_and_leave(running, path):
+    """A page that is closed before the answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", running.server.port)
+    connection.request("GET", path)
+    return connection
+
+
+def test_a_report_that_nobody_waits_for_is_given_up(slow_reports):
+    save(example(3), "run.diag")
+    with Running() as running:
+        connection = ask_and_leave(running, addresses(running)[1])
+        when(lambda: slow_reports)
+        connection.close()
+        when(lambda: slow_reports[0].poll() is not None)
+        when(lambda: not running.server._making_report.locked())
+        assert running.data()[0] == 200
+
+
+def test_a_viewer_that_ends_leaves_no_report_and_no_message(slow_reports, caplog, capfd):
+    save(example(3), "run.diag")
+    with Running() as running:
+        connections = [
+            ask_and_leave(running, addresses(running)[1]),
+            ask_and_leave(running, addresses(running)[0]),
+        ]
+        when(lambda: slow_reports)
+    assert slow_reports[0].poll() is not None
+    for connection in connections:
+        connection.close()
+    assert "Traceback" not in caplog.text + capfd.readouterr().err
+
+
+def test_a_viewer_does_not_end_while_it_makes_a_report(slow_reports):
+    save(example(3), "run.diag")
+    clock = Clock()
+    with Running(clock=clock) as running:
+        connection = ask_and_leave(running, addresses(running)[1])
+        when(lambda: slow_reports)
+        clock.now += 1000
+        assert not running.server.is_idle()
+        slow_reports[0].kill()
+        # It could not be made.
+        assert connection.getresponse().status == 404
+        connection.close()
+        when(lambda: not running.server._making_report.locked())
+        assert not running.server.is_idle()
+        clock.now += 61
+        assert running.server.is_idle()
+
+
+def test_there_is_no_report_of_a_file_that_was_replaced_by_something_else():
+    save(example(3), "run.diag")
+    with Running() as running:
+        when(lambda: running.server.viewer.is_over)
+        Path("run.diag").write_text("something else")
+        status, _, body = running.ask(addresses(running)[1])
+        assert (status, body) == (404, b"")
 
 
 class Clock:

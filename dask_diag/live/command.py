@@ -55,10 +55,16 @@ async def _serve(
     loop = asyncio.get_running_loop()
     with contextlib.suppress(NotImplementedError):
         loop.add_signal_handler(signal.SIGTERM, server.stopped.set)
-    report("\n".join(addresses(server, os.environ)))
+    lines, file = addresses(server, os.environ), None
     with contextlib.ExitStack() as stack:
         if opens_browser and has_display(os.environ):
-            file = stack.enter_context(_redirect(server.url))
+            try:
+                file = stack.enter_context(_redirect(server.url))
+            except OSError as error:
+                # A full disk is no reason not to show the run.
+                lines.append(f"open the address yourself: {error.strerror or error}")
+        report("\n".join(lines))
+        if file is not None:
             loop.run_in_executor(None, webbrowser.open, file.as_uri())
         await server.serve()
 

@@ -19,11 +19,11 @@ import tornado.ioloop
 import tornado.netutil
 import tornado.web
 
-from dask_diag.analysis.analysis import Analysis
 from dask_diag.errors import DiagnosticError
 from dask_diag.live.answer import answer
 from dask_diag.live.findings_so_far import FindingsSoFar
 from dask_diag.live.picture import picture
+from dask_diag.live.report_process import made_report
 from dask_diag.live.security import (
     HEADERS,
     TOKEN_HEADER,
@@ -33,10 +33,8 @@ from dask_diag.live.security import (
     view_of,
 )
 from dask_diag.live.viewer import PERIOD, Viewer
-from dask_diag.storage import load
 from dask_diag.storage.follow import FollowState
 from dask_diag.views.live.page import live_page
-from dask_diag.views.report.page import report_page
 
 if TYPE_CHECKING:
     import socket
@@ -101,6 +99,7 @@ class LiveServer:
         self.hosts = allowed_hosts(self.port)
         self.news = asyncio.Condition()
         self.stopped = asyncio.Event()
+        self._making_report = asyncio.Lock()
         self._sockets = sockets
         self._waits = waits
         self._clock = clock
@@ -119,6 +118,11 @@ class LiveServer:
     def note_question(self) -> None:
         """A page is open."""
         self._asked = self._clock()
+
+    async def make_report(self) -> bytes | None:
+        """The page of the report; one at a time, as each takes much memory."""
+        async with self._making_report:
+            return await made_report(self.path)
 
     async def serve(self) -> None:
         """Answer until it is stopped, or nobody has asked for long and nothing more is to come."""
@@ -153,7 +157,8 @@ class LiveServer:
         more = self.viewer.is_growing or (
             self._waits and self.viewer.model.state == FollowState.WAITING
         )
-        return not more and self._clock() - self._asked >= IDLE
+        is_busy = more or self._making_report.locked()
+        return not is_busy and self._clock() - self._asked >= IDLE
 
     async def wait_for_news(self, revision: int) -> None:
         """Until there is something newer than that, but not for long."""
@@ -273,19 +278,23 @@ class _Picture(_Handler):
 
 
 class _Report(_Handler):
+    _making: asyncio.Future[bytes | None] | None = None
+
+    def on_connection_close(self) -> None:
+        """Nobody waits for the page."""
+        if self._making is not None:
+            self._making.cancel()
+
     async def get(self) -> None:
-        if not self.server.viewer.is_over:
-            self.set_status(404)
-            return
-        loop = asyncio.get_running_loop()
-        try:
-            page = await loop.run_in_executor(None, _report_of, self.server.path)
-        except DiagnosticError:
-            self.set_status(404)
-            return
+        page = None
+        if self.server.viewer.is_over:
+            self._making = asyncio.ensure_future(self.server.make_report())
+            await asyncio.wait([self._making])
+            if self._making.cancelled():
+                return
+            page = self._making.result()
         self.server.note_question()
-        self.finish(page)
-
-
-def _report_of(path: Path) -> str:
-    return report_page(Analysis(load(path)))
+        if page is None:
+            self.set_status(404)
+        else:
+            self.finish(page)
