@@ -14,7 +14,7 @@ from dask_diag.analysis.findings.where import NOWHERE, during
 from dask_diag.analysis.phases import phase_intervals
 from dask_diag.analysis.program_lines import (
     ProgramLine,
-    builds_graphs,
+    graphs_made_before,
     program_lines,
     seconds_of_profilers,
 )
@@ -56,7 +56,7 @@ def slow_start(analysis: Analysis) -> Finding | None:
     table = phase_intervals(recording)
     before = table.rows(table["phase"].where("before"))
     is_before = recording.samples.root.where(Root.BEFORE)
-    builds = is_before & builds_graphs(recording)
+    builds = graphs_made_before(recording)
     # Profilers that start are no part of the program, and graphs are another finding's.
     own = seconds_of_profilers(recording, is_before)
     took = float((before["stop"] - before["start"]).sum()) - own - _seconds(recording, builds)
@@ -117,8 +117,7 @@ def graph_preparation(analysis: Analysis) -> Finding | None:
     recording, computations = analysis.recording, analysis.recording.computations
     called, prepared = call_times(computations), prepared_times(computations)
     in_calls = recording.samples.root.where(Root.GRAPH)
-    # What dask does after a computation may be to collect its results.
-    before = recording.samples.root.where(Root.BEFORE) & builds_graphs(recording)
+    before = graphs_made_before(recording)
     lines = _lines(recording, in_calls)
     # Imports are done once, whatever the graph.
     took = float((prepared - called).sum()) - sum(line.importing for line in lines)

@@ -140,8 +140,8 @@ def _idle_in_uneven_end(
 
     A process may be free though tasks wait: in a batch that another one took. Elsewhere it is
     overhead if a worker's next task is on the way, and no matter of how tasks are divided. The time
-    counts only if the tasks that ran in it had been ready when it started, or before: else it is the chain
-    of tasks that keeps workers idle.
+    counts only if the tasks that ran in it had been ready when it started, or before: else it is
+    the chain of tasks that keeps workers idle.
     """
     tasks = occupancy.tasks
     if occupancy.workers < 2 or np.isnan(tasks.worker_stop).all():
