@@ -110,7 +110,7 @@ class RecentTasks:
 
 
 class _Part:
-    """The tasks of one chunk, as far as results refer to them."""
+    """What results refer to of the tasks of one chunk."""
 
     def __init__(self, tasks: Table) -> None:
         count = len(tasks)
