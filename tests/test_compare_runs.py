@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from toolz import merge_with
 
 from dask_diag import save
-from dask_diag.analysis.compare_runs import compare_runs
+from dask_diag.analysis.compare_runs import compare_measures, compare_runs, measures_of
 from dask_diag.analysis.statistics import Variation, half_width_of_means
 from dask_diag.cli import main
 from dask_diag.columns import Categorical, PrefixStrings
@@ -71,6 +72,22 @@ def several(count, rng, noise=0.03, slower=1.0, **kwargs):
     return [run(WORK, slower * rng.lognormal(0.0, noise), **kwargs) for _ in range(count)]
 
 
+def times(factor, measures):
+    return {kind: {name: factor * s for name, s in of.items()} for kind, of in measures.items()}
+
+
+def plus(one, other):
+    return {kind: merge_with(sum, of, other[kind]) for kind, of in one.items()}
+
+
+def measured(count, rng, noise=0.03, slower=1.0):
+    """What is measured of `several`, of whose tasks all take so many times as long."""
+    return [times(slower * rng.lognormal(0.0, noise), MEASURES_OF_WORK) for _ in range(count)]
+
+
+MEASURES_OF_WORK = measures_of(run(WORK))
+
+
 def rows_of(comparison):
     return {(row["kind"], row["name"]): row for row in comparison.changes.to_dicts()}
 
@@ -118,11 +135,10 @@ def test_a_slowdown_outside_computations_is_one_of_the_wall_alone():
     assert rows_of(comparison)["phase", "after"]["verdict"] == "added"
 
 
-def preparing(seconds, rng, noise=0.03):
-    """A run of ten seconds of tasks, whose graph takes these seconds."""
-    one = run({"f": [10.0 * rng.lognormal(0.0, noise)]})
+def prepared(tasks, took):
+    """A run of so many seconds of tasks, whose graph took these seconds."""
+    one = run({"f": [tasks]})
     moved = {name: one.tasks[name] for name in one.tasks.columns}
-    took = seconds * rng.lognormal(0.0, noise)
     for name in ("start", "stop", "submitted", "collected"):
         moved[name] = moved[name] + took
     stop = one.stop + took
@@ -136,6 +152,33 @@ def preparing(seconds, rng, noise=0.03):
     )
 
 
+def preparing(seconds, rng, noise=0.03):
+    """What is measured of about ten seconds of tasks, whose graph takes about these seconds."""
+    tasks = times(rng.lognormal(0.0, noise), TEN_SECONDS_OF_TASKS)
+    return plus(tasks, times(seconds * rng.lognormal(0.0, noise), A_SECOND_OF_PREPARING))
+
+
+TEN_SECONDS_OF_TASKS = measures_of(prepared(10.0, 0.0))
+A_SECOND_OF_PREPARING = plus(measures_of(prepared(10.0, 1.0)), times(-1.0, TEN_SECONDS_OF_TASKS))
+
+
+def test_what_is_simulated_is_what_is_measured():
+    chance, again = np.random.default_rng(14), np.random.default_rng(14)
+    assert flat(measured(1, chance, 0.3)[0]) == pytest.approx(
+        flat(measures_of(*several(1, again, 0.3)))
+    )
+    expected = measures_of(
+        prepared(10.0 * again.lognormal(0.0, 0.3), 3 * again.lognormal(0.0, 0.3))
+    )
+    assert flat(preparing(3.0, chance, 0.3)) == pytest.approx(flat(expected))
+
+
+def flat(measures):
+    return {
+        (kind, name): s for kind, of in measures.items() for name, s in of.items() if abs(s) > 1e-9
+    }
+
+
 # Half as long again: 5 s are found in the wall, too; 0.5 s only as a phase; 0.1 s are no matter.
 @pytest.mark.parametrize(
     ("seconds", "found"), [(10.0, ["wall", "computing"]), (1.0, []), (0.1, None)]
@@ -145,14 +188,14 @@ def test_a_phase_that_takes_longer_fails_a_build(seconds, found):
     before = [preparing(seconds, rng) for _ in range(5)]
     after = [preparing(1.5 * seconds, rng) for _ in range(5)]
     expected = [] if found is None else [*found, "phase preparing"]
-    assert compare_runs(before, after).regressions(0.1) == expected
-    assert compare_runs(after, before).regressions(0.0) == []
+    assert compare_measures(before, after).regressions(0.1) == expected
+    assert compare_measures(after, before).regressions(0.0) == []
 
 
 def test_a_phase_that_takes_a_tenth_longer_is_found_in_9_of_10_builds():
     rng = np.random.default_rng(12)
     builds = [
-        compare_runs(
+        compare_measures(
             [preparing(3.0, rng, 0.015) for _ in range(5)],
             [preparing(3.3, rng, 0.015) for _ in range(5)],
         ).regressions(0.1)
@@ -166,7 +209,7 @@ def test_a_phase_that_takes_a_tenth_longer_is_found_in_9_of_10_builds():
 def test_phases_that_vary_on_their_own_fail_in_2_of_100_builds_at_most(noise):
     rng = np.random.default_rng(13)
     builds = [
-        compare_runs(
+        compare_measures(
             [preparing(5.0, rng, noise) for _ in range(4)],
             [preparing(5.0, rng, noise) for _ in range(4)],
         ).regressions(0.0)
@@ -210,14 +253,10 @@ def test_what_is_no_recording_is_refused():
 
 def failing(builds, seed, runs=5, noise=0.03, slower=1.0, above=0.1):
     rng = np.random.default_rng(seed)
-    return sum(
-        bool(
-            compare_runs(several(runs, rng, noise), several(runs, rng, noise, slower)).regressions(
-                above
-            )
-        )
-        for _ in range(builds)
+    sides = (
+        (measured(runs, rng, noise), measured(runs, rng, noise, slower)) for _ in range(builds)
     )
+    return sum(bool(compare_measures(*side).regressions(above)) for side in sides)
 
 
 # Of 1,000 builds each with 5 runs, 0.1% fail with 3% noise, 1.2% with 10% and 0.7% with 30%.

@@ -338,6 +338,26 @@ def test_a_task_that_runs_while_cycles_merge_is_reported_whole(monkeypatch):
     assert ("sum", "", 0) not in seconds_collected(collected)
 
 
+def test_a_long_task_that_may_still_run_keeps_its_key_when_cycles_merge(monkeypatch):
+    """In the last two cycles: by what was sampled of it so far, it would be a short one now."""
+    monkeypatch.setattr(stacks, "MOST_CYCLES", 5)
+    collected, stack = Stacks(1.0), a_stack("main")
+    running, ended = Run("sum", FIRST), Run("sum", SECOND)
+    collected.see(0.5, ended, stack, 0.25, 0.0)
+    for second in range(5):
+        collected.see(second, Run("other", 0), stack, 0.0625, 0.0)
+    for time in (3.75, 4.125):
+        collected.see(time, running, stack, 0.125, 0.0)
+    collected.see(5.0, Run("other", 0), stack, 0.0625, 0.0)
+    assert collected.snapshot().cycle == 2.0
+    collected.see(5.25, running, stack, 1.125, 0.0)
+    seconds = seconds_collected(collected)
+    assert sum(seconds["sum", str(FIRST), 0].values()) == 1.375
+    # The other one is over, and too short for a cycle of two seconds.
+    assert ("sum", str(SECOND), 0) not in seconds
+    assert seconds["sum", "", 0] == {0: 0.25}
+
+
 def test_what_was_forgotten_is_not_reported_again():
     collected, stack, run = Stacks(1.0), a_stack("main"), Run("sum", FIRST)
     collected.see(0.5, run, stack, 0.125, 0.0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from operator import add
@@ -12,11 +14,21 @@ import dask.multiprocessing
 import dask.threaded
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import dask_diag
-from dask_diag import CacheProfiler, Profiler, ResourceProfiler, SamplingProfiler, findings
+from dask_diag import (
+    CacheProfiler,
+    Profiler,
+    ResourceProfiler,
+    SamplingProfiler,
+    findings,
+    save,
+)
 from dask_diag.analysis.analysis import Analysis
+from dask_diag.cli import main
 from dask_diag.profilers import hook_cost, task_diagnostic
+from dask_diag.schema import PROFILING
 
 from .recordings import NOTHING
 from .tables import filled_table
@@ -211,3 +223,57 @@ def test_overhead_of_hooks_is_no_evidence_that_tasks_are_too_small():
     assert "100 µs of work and 1.90 ms of overhead" in evidence(0.0)
     assert "100 µs of work and 950 µs of overhead" in evidence(1.0)
     assert "tasks-too-small" not in {f.code for f in findings(with_own_cost(2.0))}
+
+
+def late_recording(late=1, samples=100):
+    resources = {
+        "time": np.linspace(0.1, 2.0, samples),
+        "cpu": [50.0] * samples,
+        "memory": [1e8] * samples,
+        "memory_children": [0.0] * samples,
+        "delay": [0.4] * late + [0.001] * (samples - late),
+    }
+    return replace(
+        with_own_cost(),
+        notices=(f"{PROFILING}SamplingProfiler came late once", "the sizes of 3 results"),
+        resources=filled_table("resources", resources),
+    )
+
+
+def test_remarks_on_the_profilers_are_shown_if_asked_for():
+    """One line on the cost is always there, and says that there is more."""
+    plain = " ".join(dask_diag.summary(late_recording()).split())
+    verbose = " ".join(dask_diag.summary(late_recording(), verbose=True).split())
+    for remark in ("came late once", "late-samples", "later than planned", "as calibrated"):
+        assert remark not in plain
+        assert remark in verbose
+    assert "the sizes of 3 results" in plain
+    assert "150 ms of CPU in threads: at most 20% of the wall time; 2 remarks on sampling" in plain
+    assert "remarks on sampling" not in verbose
+    assert "250 µs of CPU for each of 1,000 tasks" in verbose
+    assert "100 samples of CPU and memory" in verbose
+    assert "1.00 ms (median), 400 ms at most" in verbose
+
+
+def test_samples_too_late_to_be_relied_on_are_reported_unasked():
+    assert "late-samples" in dask_diag.summary(late_recording(late=90))
+
+
+@pytest.mark.leaves_files
+def test_the_command_line_has_an_option_for_them(tmp_path):
+    path = str(tmp_path / "late.diag")
+    save(late_recording(), path)
+    for options, is_shown in (([], False), (["-v"], True), (["--verbose"], True)):
+        result = CliRunner().invoke(main, ["summary", *options, path])
+        assert result.exit_code == 0
+        assert ("came late once" in result.output) == is_shown
+
+
+@pytest.mark.leaves_files
+def test_run_has_the_option_too(tmp_path):
+    program = "import dask; dask.delayed(int)(1).compute(scheduler='threads')"
+    for options, is_shown in (([], False), (["--verbose"], True)):
+        command = [sys.executable, "-m", "dask_diag", "run", "-f", *options, "-c", program]
+        ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert "Profiling" in ended.stderr
+        assert ("as calibrated" in ended.stderr) == is_shown

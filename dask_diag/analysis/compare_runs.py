@@ -25,7 +25,18 @@ from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
 
-__all__ = ["COMPUTING", "WALL", "RunComparison", "compare_runs"]
+__all__ = [
+    "COMPUTING",
+    "WALL",
+    "Measures",
+    "RunComparison",
+    "compare_measures",
+    "compare_runs",
+    "measures_of",
+]
+
+Measures = dict[str, dict[str, float]]
+"""The seconds of one run, by kind and name: see `RunComparison.changes`."""
 
 WALL = "wall"
 """The seconds of the recorded block: of a program, all but the start of the interpreter."""
@@ -135,19 +146,30 @@ def compare_runs(before: Sequence[Recording], after: Sequence[Recording]) -> Run
             raise DiagnosticError(f"{name}: expected at least one recording, found none")
         for recording in recordings:
             expect_recording(recording)
-    runs = _changes([_runs(each) for each in before], [_runs(each) for each in after])
-    parts = {
-        kind: _changes([measure(each) for each in before], [measure(each) for each in after])
-        for kind, measure in (
-            ("phase", _phases),
-            ("function", _functions),
-            ("activity", _activities),
-        )
+    return compare_measures(*([measures_of(each) for each in side] for side in (before, after)))
+
+
+def measures_of(recording: Recording) -> Measures:
+    """The seconds of a run that are compared."""
+    return {
+        "run": _runs(recording),
+        "phase": _phases(recording),
+        "function": _functions(recording),
+        "activity": _activities(recording),
     }
+
+
+def compare_measures(before: Sequence[Measures], after: Sequence[Measures]) -> RunComparison:
+    """What `compare_runs` says of runs that have these seconds."""
+    changes_of = {
+        kind: _changes([each[kind] for each in before], [each[kind] for each in after])
+        for kind in ("run", "phase", "function", "activity")
+    }
+    runs = changes_of.pop("run")
     risk = _risk_of_runs(runs)
     rows = [(each, "run", each.spread(risk), each.verdict(risk)) for each in runs]
-    least = _WORTH_JUDGING * float(np.mean([each.stop - each.start for each in before]))
-    for kind, changes in parts.items():
+    least = _WORTH_JUDGING * float(np.mean([each["run"][WALL] for each in before]))
+    for kind, changes in changes_of.items():
         words = ("more", "less") if kind == "activity" else ("slower", "faster")
         smallest = least if kind == "phase" else 0.0
         risk = _RISK_OF_PARTS / max(1, sum(each.is_judged(smallest) for each in changes))

@@ -77,6 +77,7 @@ def seconds_between(context: click.Context, option: click.Parameter, value: str)
 @click.option("--live", is_flag=True, help="Show the recording in a browser while it is made.")
 @click.option("--no-browser", is_flag=True, help="With --live: print the address alone.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no summary.")
+@click.option("-v", "--verbose", is_flag=True, help="Summarize the profilers themselves, too.")
 @click.option(
     "--repeat",
     type=click.IntRange(min=1),
@@ -103,6 +104,7 @@ def run(
     live: bool,
     no_browser: bool,
     quiet: bool,
+    verbose: bool,
     repeat: int | None,
     module: bool,
     code: bool,
@@ -144,7 +146,8 @@ def run(
     runs.prepare()
     recorder = options.recorder(path)
     live_view = _LiveView(path, live, not no_browser)
-    finish = partial(_finish, live_view, recorder, path, report, quiet)
+    summary = None if quiet else partial(recorder.summary, verbose=verbose)
+    finish = partial(_finish, live_view, recorder, path, report, summary)
     _run(runs, recorder, _progress(quiet), live_view.start, finish)
 
 
@@ -235,24 +238,30 @@ def _progress(quiet: bool) -> AbstractContextManager[object]:
 
 
 def _finish(
-    live_view: _LiveView, recorder: record, path: str, report: str | None, quiet: bool
+    live_view: _LiveView,
+    recorder: record,
+    path: str,
+    report: str | None,
+    summary: Callable[[], str] | None,
 ) -> None:
     live_view.wait()
-    _report(recorder, path, report, quiet)
+    _report(recorder, path, report, summary)
 
 
-def _report(recorder: record, path: str, report: str | None, quiet: bool) -> None:
+def _report(
+    recorder: record, path: str, report: str | None, summary: Callable[[], str] | None
+) -> None:
     """The summary and the page; what fails is a line, and changes nothing of how it ends."""
     _guarded("stdout could not be written", _flush_stdout)
-    if not quiet:
-        _guarded("the summary could not be made", lambda: print_message(recorder.summary()))
+    if summary is not None:
+        _guarded("the summary could not be made", lambda: print_message(summary()))
     elif recorder.faults:
         _guarded("faults", lambda: print_message("\n".join(recorder.faults)))
     if report is not None:
         _guarded("the report could not be written", lambda: _write_report(recorder, report))
     if not os.path.exists(path):
         _guarded("where it was", lambda: print_message(f"{one_line(path)} has been removed"))
-    elif not quiet:
+    elif summary is not None:
         _guarded("where it is", lambda: print_message(f"recording: {one_line(path)}"))
 
 

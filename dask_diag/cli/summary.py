@@ -11,10 +11,11 @@ __all__ = ["summary"]
 
 
 @click.command()
+@click.option("-v", "--verbose", is_flag=True, help="Show more of the profilers themselves.")
 @click.argument("file", type=FilePath())
-def summary(file: str) -> None:
+def summary(*, verbose: bool, file: str) -> None:
     """Show what is in a recording, by function."""
     from dask_diag.storage import load
     from dask_diag.views.summary import summary as summary_of
 
-    print_result(summary_of(load(file)))
+    print_result(summary_of(load(file), verbose=verbose))

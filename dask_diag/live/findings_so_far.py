@@ -74,7 +74,7 @@ class FindingsSoFar:
         if not viewer.is_over:
             self._is_final = False
         is_running = self._thread is not None and self._thread.is_alive()
-        has_some = model.recorded and model.stop - model.start >= _EARLIEST or viewer.is_over
+        has_some = (model.recorded and model.stop - model.start >= _EARLIEST) or viewer.is_over
         if is_running or self._is_final or not has_some or model.recorded > MOST_TASKS:
             return
         # Those of a recording that is over are the last: they are not put off.

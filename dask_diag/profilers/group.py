@@ -66,6 +66,7 @@ class ProfilerGroup:
         self.resources = ResourceProfiler(interval)
         self.stacks = SamplingProfiler()
         self.tasks.share_clusters([self.cache, self.resources, self.stacks])
+        self.tasks.measure_for(self.stacks)
         self.profilers: tuple[Diagnostic, ...] = (
             self.tasks,
             self.cache,
@@ -157,11 +158,14 @@ class ProfilerGroup:
             notices=(*combined.notices, *self._faults),
         )
 
-    def summary(self) -> Summary:
-        """A table of what was measured, by function, for a terminal or a notebook."""
+    def summary(self, *, verbose: bool = False) -> Summary:
+        """A table of what was measured, by function, for a terminal or a notebook.
+
+        With `verbose` it has remarks on the profilers themselves, too.
+        """
         from dask_diag.views.summary import summary
 
-        return summary(self.recording)
+        return summary(self.recording, verbose=verbose)
 
     def _note_environment(self) -> None:
         from dask_diag.capture.system.environment import calling_code, environment, given_code

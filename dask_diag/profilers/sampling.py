@@ -15,6 +15,7 @@ from dask_diag.profilers.on_clusters import OnClusters
 from dask_diag.profilers.sample_times import sample_times
 from dask_diag.profilers.stack_queries import StackQueries
 from dask_diag.profilers.task_diagnostic import TaskDiagnostic
+from dask_diag.schema import PROFILING
 
 if TYPE_CHECKING:
     from dask_diag.capture.cluster.formats import Wants
@@ -190,9 +191,10 @@ class SamplingProfiler(StackQueries, OnClusters, TaskDiagnostic):
         if stacks.late:
             times = "once" if stacks.late == 1 else f"{stacks.late:,} times"
             notices.append(
-                f"SamplingProfiler came late {times} (longest gap {seconds(stacks.latest)}): a "
-                "task kept the GIL, or the machine was busy. The next sample represents the gap; "
-                "if the task had ended by then, its time is shown as not sampled"
+                f"{PROFILING}SamplingProfiler came late {times} (longest gap "
+                f"{seconds(stacks.latest)}): a task kept the GIL, or the machine was busy. The "
+                "next sample represents the gap; if the task had ended by then, its time is shown "
+                "as not sampled"
             )
         if stacks.cut:
             notices.append(

@@ -194,6 +194,9 @@ WORKER_EVENTS = {
 }
 """What can happen to a worker of a cluster, beside its tasks."""
 
+PROFILING = "profiling: "
+"""A notice that starts so is about how well the profilers did, and changes no number."""
+
 ACTIVITIES = {**TASK_ACTIVITIES, **WORKER_ACTIVITIES}
 """What worker time is divided into; it sums to wall time times workers."""
 

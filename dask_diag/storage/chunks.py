@@ -13,6 +13,7 @@ from dask_diag.model.tables import TABLES
 from dask_diag.storage.blocks import ByteReader, ByteWriter
 from dask_diag.storage.encoding import NotStorableError, Spec, decode_table, encode_table
 from dask_diag.storage.encoding.choices import Choices
+from dask_diag.storage.preceding import Preceding
 
 __all__ = ["Chunk", "decode_chunk", "encode_chunk", "joined"]
 
@@ -27,9 +28,18 @@ class Chunk(NamedTuple):
     tables: dict[str, Table]
 
 
-def encode_chunk(recording: Recording, level: int, choices: Choices | None = None) -> bytes:
-    """A chunk as bytes, compressed by a level from 1 to 9; tables without rows are left out."""
+def encode_chunk(
+    recording: Recording,
+    level: int,
+    choices: Choices | None = None,
+    preceding: Preceding | None = None,
+) -> bytes:
+    """A chunk as bytes, compressed by a level from 1 to 9; tables without rows are left out.
+
+    One that stays in the file may refer to what is `preceding`, which it is added to.
+    """
     choices = choices or Choices()
+    preceding = preceding or Preceding()
     choices.begin_chunk()
     values: dict[str, object] = {}
     tables: dict[str, Spec] = {}
@@ -46,20 +56,30 @@ def encode_chunk(recording: Recording, level: int, choices: Choices | None = Non
     head = {"values": values, "tables": tables}
     # Text as it is: two lone surrogates would come back from their escapes as one character.
     text = json.dumps(head, ensure_ascii=False).encode("utf-8", "surrogatepass")
-    return columns.getvalue(len(text).to_bytes(_SIZE_BYTES, "little") + text, level)
+    first = len(text).to_bytes(_SIZE_BYTES, "little") + text
+    data = columns.getvalue(first, level, like=preceding.head)
+    preceding.head = text
+    return data
 
 
-def decode_chunk(data: memoryview) -> Chunk:
-    """The chunk that `encode_chunk` encoded; whatever is wrong with it raises some error."""
-    source = ByteReader(data)
+def decode_chunk(data: memoryview, preceding: Preceding | None = None) -> Chunk:
+    """The chunk that `encode_chunk` encoded; whatever is wrong with it raises some error.
+
+    Then `preceding` is as it was: what failed can be decoded again.
+    """
+    preceding = preceding or Preceding()
+    source = ByteReader(data, like=preceding.head)
     size = int.from_bytes(source.take(_SIZE_BYTES), "little")
-    head = json.loads(bytes(source.take(size)).decode("utf-8", "surrogatepass"))
+    text = bytes(source.take(size))
+    head = json.loads(text.decode("utf-8", "surrogatepass"))
     if len(head["tables"]) > _MAX_TABLES:
         raise ValueError(f"expected at most {_MAX_TABLES} tables, found {len(head['tables'])}")
-    return Chunk(
+    chunk = Chunk(
         {name: _from_json(value) for name, value in head["values"].items()},
         {name: decode_table(spec, source) for name, spec in head["tables"].items()},
     )
+    preceding.head = text
+    return chunk
 
 
 def joined(chunks: Sequence[Chunk], notices: Sequence[str]) -> Recording:

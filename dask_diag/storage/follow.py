@@ -19,6 +19,7 @@ from dask_diag.storage import zip_stream
 from dask_diag.storage.chunks import Chunk, decode_chunk
 from dask_diag.storage.follow_update import FollowState, Update
 from dask_diag.storage.locking import is_locked_by_any
+from dask_diag.storage.preceding import Preceding
 from dask_diag.storage.reading import check_first_entry, open_without_blocking
 from dask_diag.storage.zip_stream import CHUNK, PROVISIONAL, Entry
 
@@ -76,6 +77,7 @@ class Follower:
         self._head = b""
         self._entries: list[Entry] = []
         self._end = 0
+        self._preceding = Preceding()
         self._provisional: Chunk | None = None
         self._decoded_before: tuple[bytes, Chunk] | None = None
         self._last_entry: Entry | None = None
@@ -210,8 +212,9 @@ class Follower:
         if entry.name not in (f"{CHUNK}{number:08}", f"{PROVISIONAL}{number - 1:08}"):
             return None
         try:
-            is_provisional = entry.name.startswith(PROVISIONAL)
-            return self._provisional_of(payload) if is_provisional else decode_chunk(payload)
+            if entry.name.startswith(PROVISIONAL):
+                return self._provisional_of(payload)
+            return decode_chunk(payload, self._preceding)
         except Exception:
             # As when loading: another program wrote it, and what it means is not clear.
             return None

@@ -16,6 +16,11 @@ from dask_diag.model.tables import Tasks
 from dask_diag.schema import OUTCOMES, Outcome
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import incomplete, location, lost
+from dask_diag.views.profiling_lines import (
+    is_about_profilers,
+    profiling_lines,
+    without_profilers,
+)
 from dask_diag.views.sources import Sources, recording_of
 from dask_diag.views.summary_lines import labelled_lines, shares_of_worker_time
 from dask_diag.views.summary_text import FindingText, SummaryParts
@@ -28,13 +33,15 @@ UNKNOWN_WORKER = "unknown"
 HEADINGS = ("function", "tasks", "wall", "CPU", "non-CPU", "CPU %", "longest")
 
 
-def summary(profilers: Sources) -> Summary:
+def summary(profilers: Sources, *, verbose: bool = False) -> Summary:
     """What was measured, by function, with totals, failures and notices.
 
     Parameters
     ----------
     profilers : diagnostic, Recording, or a list of them
         Several are combined, as recordings of the same block.
+    verbose : bool, default False
+        Whether to show what is about the profilers themselves, beside what they cost.
 
     Returns
     -------
@@ -42,22 +49,26 @@ def summary(profilers: Sources) -> Summary:
         A string of at most 80 columns; in a notebook it shows as an HTML table. Its method
         ``for_terminal(width, color)`` has other widths, and colours.
     """
-    return make_summary(summary_parts(Analysis(recording_of(profilers))))
+    return make_summary(summary_parts(Analysis(recording_of(profilers)), verbose))
 
 
-def summary_parts(analysis: Analysis) -> SummaryParts:
+def summary_parts(analysis: Analysis, verbose: bool = False) -> SummaryParts:
     """What the summary of a recording shows."""
+    findings, notices = list(find(analysis)), analysis.recording.notices
+    shown_findings = [each for each in findings if verbose or not is_about_profilers(each)]
+    shown_notices = list(notices) if verbose else without_profilers(notices)
+    hidden = len(findings) + len(notices) - len(shown_findings) - len(shown_notices)
     total, shares = shares_of_worker_time(analysis)
     return SummaryParts(
         headline=f"{headline(analysis)}\n{outcome(analysis)}",
         warning=incomplete(analysis.recording),
-        findings=[_in_words(finding, analysis.recording) for finding in find(analysis)],
+        findings=[_in_words(finding, analysis.recording) for finding in shown_findings],
         bar_title=f"Worker time {seconds(total)}",
         bar=shares,
         columns=HEADINGS,
         rows=list(function_rows(analysis)),
-        lines=list(labelled_lines(analysis)),
-        notices=[shown(notice, 400) for notice in analysis.recording.notices],
+        lines=[*labelled_lines(analysis), *profiling_lines(analysis, verbose, hidden)],
+        notices=[shown(notice, 400) for notice in shown_notices],
     )
 
 

@@ -21,7 +21,7 @@ from dask_diag.schema import Outcome, Root
 from dask_diag.views.allocations import allocation_lines
 from dask_diag.views.escaping import shown
 from dask_diag.views.text import Record, counted
-from dask_diag.views.thread_lines import profiling_line, thread_lines
+from dask_diag.views.thread_lines import thread_lines
 from dask_diag.views.throughput import throughput_line
 
 __all__ = ["labelled_lines", "memory_growth", "shares_of_worker_time"]
@@ -57,7 +57,6 @@ def labelled_lines(analysis: Analysis) -> Iterator[Line]:
     yield from thread_lines(analysis)
     yield from _outcomes(recording.tasks)
     yield from _computations(recording.computations)
-    yield from profiling_line(analysis)
 
 
 def shares_of_worker_time(analysis: Analysis) -> tuple[float, list[tuple[str, float]]]:
@@ -219,7 +218,7 @@ def _resources(recording: Recording) -> Iterator[Line]:
         "Peak memory",
         f"{size(memory.max())} (child processes "
         f"{size(resources.memory_children[memory.argmax()])}; "
-        f"{counted(len(resources), 'sample')}, max delay {seconds(_max_delay(resources))})",
+        f"{counted(len(resources), 'sample')})",
     )
     yield "CPU", _cpu_of_resources(recording)
 
@@ -253,11 +252,6 @@ def memory_growth(analysis: Analysis) -> list[Record]:
     rows: list[Record] = [row for row in analysis.memory_usage.to_dicts() if row["sampled"]]
     informative = any(row["bound"] == "exact" or row["sampled"] >= _ENOUGH_SAMPLED for row in rows)
     return rows if informative else []
-
-
-def _max_delay(resources: Table) -> float:
-    delay = resources["delay"]
-    return float(np.nanmax(delay)) if not np.isnan(delay).all() else float("nan")
 
 
 def _cached_results(analysis: Analysis) -> Iterator[Line]:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import isnan
-
-import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.thread_groups import ThreadGroup
-from dask_diag.formatting import percent, seconds
+from dask_diag.formatting import seconds
 from dask_diag.views.escaping import shown
 from dask_diag.views.text import counted
 
-__all__ = ["profiling_line", "thread_lines"]
+__all__ = ["thread_lines"]
 
 _OTHER_THREADS = ("python", "native", "ended")
 _LARGE_SHARE = 0.1
@@ -45,32 +42,6 @@ def thread_lines(analysis: Analysis) -> Iterator[tuple[str, str]]:
             else ""
         )
         yield "Scheduler", f"{seconds(scheduling)} of CPU{workers}"
-
-
-def profiling_line(analysis: Analysis) -> Iterator[tuple[str, str]]:
-    """What profiling itself cost, of every recording with computations."""
-    computations = analysis.recording.computations
-    if not len(computations):
-        return
-    hooks, threads = analysis.cpu_of_hooks, analysis.cpu_of_own_threads
-    in_hooks = "hooks in worker processes" if _has_processes(analysis) else "hooks"
-    unknown = [in_hooks] if np.isnan(computations.hooks_cpu).any() else []
-    known = [] if isnan(hooks) else [f"{seconds(hooks)} of CPU in hooks"]
-    if isnan(threads):
-        unknown.append("threads")
-    else:
-        known.append(f"{seconds(threads)} of CPU in threads")
-    texts = []
-    if known:
-        share = percent(analysis.share_of_profilers)
-        texts.append(f"{' and '.join(known)}: at most {share} of the wall time")
-    if unknown:
-        texts.append(f"not known: {' and '.join(unknown)}")
-    yield "Profiling", "; ".join(texts)
-
-
-def _has_processes(analysis: Analysis) -> bool:
-    return bool(analysis.recording.computations.scheduler.where("processes").any())
 
 
 def _by_group(groups: list[ThreadGroup]) -> str:

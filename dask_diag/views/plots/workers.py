@@ -12,6 +12,7 @@ from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.phases import phase_intervals
 from dask_diag.analysis.worker_layers import OTHER_FUNCTIONS, WorkerLayers, worker_layers
 from dask_diag.schema import Activity
+from dask_diag.views.assets import callback
 from dask_diag.views.escaping import shown
 from dask_diag.views.part_names import name_of_part
 from dask_diag.views.plots.figures import Options, draw_nothing, new_figure
@@ -23,8 +24,8 @@ __all__ = ["layers_of", "plot_workers"]
 _BINS = 600
 _LEAST = 0.001
 """Of all workers' time: a layer that has less cannot be seen."""
-_NARROWEST_NAME = 0.07
-"""Of the width: the name of a phase that is narrower would not fit."""
+_MOST_NAMES = 50
+"""Phases that may be named: there are several for each computation."""
 _HATCHES = {
     Activity.OVERHEAD: "/",
     Activity.GRAPH: ".",
@@ -92,11 +93,13 @@ def plot_workers(analysis: Analysis, layers: Sequence[Layer], options: Options) 
 
 
 def _add_phases(plot: figure, analysis: Analysis) -> None:
-    """Shade the time before, between and after the tasks of computations, and name it."""
+    """Shade the time before, between and after the tasks of computations; name it if it fits."""
     recording = analysis.recording
-    duration = recording.stop - recording.start
     middle = (plot.y_range.start + plot.y_range.end) / 2
-    for row in phase_intervals(recording).to_dicts():
+    names: list[dict[str, object]] = []
+    rows = phase_intervals(recording).to_dicts()
+    longest = sorted((row["stop"] - row["start"] for row in rows), reverse=True)[:_MOST_NAMES]
+    for row in rows:
         phase, start, stop = row["phase"], row["start"], row["stop"]
         if phase == "tasks":
             continue
@@ -112,15 +115,20 @@ def _add_phases(plot: figure, analysis: Analysis) -> None:
                 propagate_hover=True,
             )
         )
-        if right - left >= _NARROWEST_NAME * duration:
-            plot.add_layout(
-                Label(
-                    x=(left + right) / 2,
-                    y=middle,
-                    text=phase,
-                    text_align="center",
-                    text_baseline="middle",
-                    text_font_size="12px",
-                    text_color="#333333",
-                )
-            )
+        if stop - start < longest[-1]:
+            continue
+        # The page shows those that fit: how many pixels it has is not known here.
+        label = Label(
+            x=(left + right) / 2,
+            y=middle,
+            text=phase,
+            text_align="center",
+            text_baseline="middle",
+            text_font_size="12px",
+            text_color="#333333",
+            visible=False,
+        )
+        plot.add_layout(label)
+        names.append({"label": label, "left": left, "right": right})
+    place = callback("plots/phases.js", "name_phases", {"plot": plot, "phases": names})
+    plot.js_on_change("inner_width", place)

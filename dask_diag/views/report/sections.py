@@ -10,6 +10,7 @@ from dask_diag.analysis.findings import CODES, Finding, find
 from dask_diag.model.recording import Recording
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import location, lost, no_findings
+from dask_diag.views.profiling_lines import profiling_lines
 from dask_diag.views.report import cluster, plots, tasks, work
 from dask_diag.views.report.components import (
     Code,
@@ -73,7 +74,8 @@ def _summary(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     rows = list(function_rows(analysis))
     if rows:
         yield Grid("Time by function", HEADINGS, rows)
-    yield Text([f"{label}: {text}" for label, text in labelled_lines(analysis)], listed=True)
+    lines = [*labelled_lines(analysis), *profiling_lines(analysis, verbose=True)]
+    yield Text([f"{label}: {text}" for label, text in lines], listed=True)
     yield Text([shown(notice, 400) for notice in analysis.recording.notices], listed=True)
 
 
