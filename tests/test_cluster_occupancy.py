@@ -104,7 +104,7 @@ def test_workers_count_while_they_are_there():
 def test_a_task_that_seceded_leaves_its_thread_to_others():
     tasks = [("a/0", 0.0, 0.0, 10.0, 10.0, 0.0, 4.0), ("a/1", 4.0, 4.0, 9.0, 9.0)]
     made = recording(tasks, [("a", 1, 0.0, NAN)])
-    assert seconds(made) == {"thread-noncpu": 9.0, "overhead": 1.0}
+    assert seconds(made) == {"thread-noncpu": 9.0, "idle": 1.0}
 
 
 def test_what_a_lost_worker_did_is_not_known():

@@ -52,7 +52,7 @@ def test_one_thread_that_runs_tasks_and_scheduler_is_not_scheduler_bound():
     columns = {name: recording.computations[name] for name in recording.computations.columns}
     alone = filled_table("computations", {**columns, "scheduler": ["synchronous"]})
     assert "scheduler-bound" not in found(replace(recording, computations=alone))
-    assert "tasks-too-small" in found(tasks_with_overhead(60, 0.001, 0.009))
+    assert "tasks-too-small" in found(tasks_with_overhead(120, 0.001, 0.009))
 
 
 def taking_turns(locked, count=4):

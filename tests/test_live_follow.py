@@ -97,6 +97,20 @@ def test_each_poll_has_what_was_written_since():
     assert_rows_are_those_of_load(viewer)
 
 
+def test_what_is_provisional_is_decoded_once_and_seen_when_it_changes():
+    viewer, complete = Viewer(), example(40)
+    with Writer("run.diag") as writer:
+        writer.append(complete, provisional_rows(complete, 3))
+        viewer.poll()
+        before = viewer.provisional
+        # What was written a moment ago is read again, as the file's times are not that exact.
+        assert viewer.poll().provisional is before
+        writer.append(complete, provisional_rows(complete, 4))
+        viewer.poll()
+        assert viewer.provisional is not before
+        assert_rows_are_those_of_load(viewer)
+
+
 def test_each_byte_is_read_about_once(monkeypatch):
     read = []
     real = follow._read
@@ -322,7 +336,7 @@ def test_files_that_are_no_recordings(tmp_path):
     with Writer("old.diag") as writer:
         writer.append(example(3))
     content = Path("old.diag").read_bytes()
-    Path("newer").write_bytes(content.replace(b'"version": 2', b'"version": 9'))
+    Path("newer").write_bytes(content.replace(b'"version": 3', b'"version": 9'))
     shutil.make_archive("archive", "zip", "folder")
     for name in ("pipe", "text", "folder", "newer", "archive.zip"):
         update = Viewer(name).poll()

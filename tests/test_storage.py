@@ -28,6 +28,9 @@ from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.errors import RecordingFileError
 from dask_diag.model.tables import TABLES
 from dask_diag.storage import Writer, load, save, writing, zip_stream
+from dask_diag.storage.chunks import decode_chunk, encode_chunk, joined
+from dask_diag.storage.encoding.choices import Choices
+from dask_diag.storage.preceding import Preceding
 
 from .recordings import NOTHING, assert_same, chunks_of_example, example
 from .tables import filled_table
@@ -100,6 +103,27 @@ def test_what_is_written_in_chunks_is_loaded_as_one(tmp_path, table, stops):
             assert repr(a.tolist()) == repr(b.tolist())
 
 
+@settings(suppress_health_check=list(HealthCheck), max_examples=50)
+@given(st.lists(recordings(), min_size=1, max_size=4), st.data())
+def test_chunks_come_back_whatever_is_in_those_before(parts, data):
+    writing, reading, choices = Preceding(), Preceding(), Choices()
+    for part in parts:
+        payload = encode_chunk(part, 1, choices, writing)
+        if data.draw(st.booleans(), label="another one fails to be read first"):
+            with pytest.raises((ValueError, zlib.error)):
+                decode_chunk(memoryview(payload[:20]), reading)
+        assert_same(joined([decode_chunk(memoryview(payload), reading)], []), part)
+
+
+def test_a_chunk_like_the_one_before_says_little_of_how_it_is_stored():
+    chunks = [replace(chunk, stop=7.0) for chunk in chunks_of_example(400)]
+    preceding, choices = Preceding(), Choices()
+    sizes = [len(encode_chunk(chunk, 1, choices, preceding)) for chunk in chunks]
+    alone = [len(encode_chunk(chunk, 1)) for chunk in chunks]
+    assert sizes[0] == alone[0]
+    assert all(b - a > 300 for a, b in zip(sizes[1:], alone[1:], strict=True))
+
+
 @pytest.mark.parametrize("tasks", [0, 1, 2, 257, 5000])
 def test_recordings_of_any_length_come_back(tasks, tmp_path):
     recording = example(tasks)
@@ -131,7 +155,7 @@ def test_a_file_is_a_zip_archive_that_other_programs_can_check(tmp_path):
         assert archive.testzip() is None
         assert archive.namelist() == ["dask_diag.json", "chunk-00000000"]
         about = json.loads(archive.read("dask_diag.json"))
-    assert about == {"format": "dask_diag recording", "version": 2}
+    assert about == {"format": "dask_diag recording", "version": 3}
 
 
 def test_an_archive_may_have_more_chunks_than_a_plain_zip_archive_has_entries():
@@ -159,19 +183,19 @@ def write_as_version(path, version, monkeypatch):
     save(example(3), path)
 
 
-@pytest.mark.parametrize("version", [3, 10**30, "2", None, True, [1], 2.0])
+@pytest.mark.parametrize("version", [4, 10**30, "3", None, True, [1], 3.0])
 def test_a_newer_version_is_refused_by_what_was_found_and_expected(version, tmp_path, monkeypatch):
     write_as_version(tmp_path / "new.diag", version, monkeypatch)
     message = refusal(tmp_path / "new.diag")
-    assert f"found version {version}, expected a dask_diag recording of version 2" in message
+    assert f"found version {version}, expected a dask_diag recording of version 3" in message
     assert f"upgrade dask_diag, which is {dask_diag.__version__} here" in message
 
 
-@pytest.mark.parametrize("version", [1, 0, -1])
+@pytest.mark.parametrize("version", [2, 1, 0, -1])
 def test_an_older_version_is_refused_and_to_be_recorded_again(version, tmp_path, monkeypatch):
     write_as_version(tmp_path / "old.diag", version, monkeypatch)
     message = refusal(tmp_path / "old.diag")
-    assert f"found version {version}, expected a dask_diag recording of version 2" in message
+    assert f"found version {version}, expected a dask_diag recording of version 3" in message
     assert message.endswith("; record it again")
 
 
@@ -188,7 +212,7 @@ def test_an_older_version_is_refused_and_to_be_recorded_again(version, tmp_path,
 def test_a_foreign_file_is_refused(content, reason, tmp_path):
     (tmp_path / "other").write_bytes(content)
     message = refusal(tmp_path / "other")
-    assert f"found {reason}, expected a dask_diag recording of version 2; such files" in message
+    assert f"found {reason}, expected a dask_diag recording of version 3; such files" in message
 
 
 def test_a_zip_archive_of_something_else_is_refused(tmp_path):
@@ -358,21 +382,35 @@ def test_what_was_written_can_be_read_while_more_is_written(tmp_path):
         writer.append(chunks[0])
 
 
-def test_each_chunk_is_compressed_in_one_call(tmp_path, monkeypatch):
+def test_each_chunk_is_compressed_at_once(tmp_path, monkeypatch):
     """Each call releases the GIL, and the writer has to wait for it again."""
     calls = []
-    compress = zlib.compress
+    compress, compressor = zlib.compress, zlib.compressobj
 
     def counted(data, level):
         calls.append(level)
         return compress(data, level)
 
+    class Counted:
+        def __init__(self, level, zdict):
+            self.compressor = compressor(level, zdict=zdict)
+
+        def compress(self, data):
+            calls.append("compress")
+            return self.compressor.compress(data)
+
+        def flush(self):
+            calls.append("flush")
+            return self.compressor.flush()
+
     monkeypatch.setattr(zlib, "compress", counted)
-    monkeypatch.setattr(zlib, "compressobj", None)
+    monkeypatch.setattr(zlib, "compressobj", Counted)
     with Writer(tmp_path / "run.diag") as writer:
-        for count, chunk in enumerate(chunks_of_example(4000), start=1):
+        for count, chunk in enumerate(chunks_of_example(4000)):
+            calls.clear()
             writer.append(chunk, chunk)
-            assert calls == [1] * 2 * count
+            # The first has none before it, and of what is soon written over, its time counts.
+            assert calls == (["compress", "flush", 1] if count else [1, 1])
 
 
 def test_chunks_stay_when_the_disk_is_full(tmp_path, monkeypatch):

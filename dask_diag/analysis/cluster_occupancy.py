@@ -102,12 +102,14 @@ class _Worker(NamedTuple):
 class _Sent(NamedTuple):
     """Tasks that were sent to one worker, when, and what else happened there.
 
-    `moving` is when results moved to it, `spilling` when it moved results to disk or back, `others`
-    when it ran tasks of other computations.
+    `stopped` is when tasks did, on a thread of the worker or after they seceded; `moving` is when
+    results moved to the worker, `spilling` when it moved results to disk or back, `others` when it
+    ran tasks of other computations.
     """
 
     rows: IntArray
     submitted: FloatArray
+    stopped: FloatArray
     moving: Interval
     spilling: Interval
     others: Interval
@@ -134,6 +136,8 @@ def sweep_cluster(
     lanes = recording.tasks.worker[tasks.rows]
     rows_of = rows_of_workers(lanes.codes, lanes.values)
     submitted = recording.tasks.submitted[tasks.rows]
+    # After a task seceded its result is not on the way yet.
+    stopped = np.fmax(tasks.worker_stop, recording.tasks.stop[tasks.rows])
     queued = np.nan_to_num(recording.tasks.queued[tasks.rows])
     others = capacity.others(computations.cluster[index], computations.computation[index])
     sweeps = []
@@ -145,12 +149,12 @@ def sweep_cluster(
             continue
         moving, of_others = capacity.transfers_to(worker.name), others.get(worker.name, _NONE)
         spilling = capacity.spilling(worker.name)
-        sent = _Sent(rows, submitted[rows], moving, spilling, of_others)
+        sent = _Sent(rows, submitted[rows], stopped[rows], moving, spilling, of_others)
         sweeps.append(_sweep_worker(worker, tasks, sent, start, stop))
     for name, rows in rows_of.items():
         if name not in known:
             worker = _Worker(name, start, np.nan, 0)
-            sent = _Sent(rows, submitted[rows], _NONE, _NONE, _NONE)
+            sent = _Sent(rows, submitted[rows], stopped[rows], _NONE, _NONE, _NONE)
             sweeps.append(_sweep_worker(worker, tasks, sent, start, stop))
     waiting = submitted - queued, submitted
     times, (in_queue,) = open_intervals([waiting], start, stop)
@@ -194,7 +198,7 @@ def _sweep_worker(
     start: float,
     stop: float,
 ) -> tuple[FloatArray, _States]:
-    rows, submitted, moving, spilling, others = sent
+    rows, submitted, stopped, moving, spilling, others = sent
     worker_start, worker_stop = tasks.worker_start[rows], tasks.worker_stop[rows]
     collected = tasks.collected[rows]
     known = ~np.isnan(worker_start)
@@ -205,7 +209,7 @@ def _sweep_worker(
         [
             (worker_start[known], worker_stop[known]),
             (submitted[known], worker_start[known]),
-            (worker_stop[known], np.fmax(worker_stop[known], collected[known])),
+            (stopped[known], np.fmax(stopped[known], collected[known])),
             (submitted[~known], np.fmax(submitted[~known], until)),
             moving,
             spilling,

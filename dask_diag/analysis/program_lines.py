@@ -15,8 +15,15 @@ import numpy as np
 from dask_diag.analysis.source_paths import is_standard_library, package_of, short_path
 from dask_diag.columns import BoolArray, FloatArray
 from dask_diag.model.recording import Recording
+from dask_diag.schema import Root
 
-__all__ = ["OWN_CALLS", "ProgramLine", "builds_graphs", "program_lines", "seconds_of_profilers"]
+__all__ = [
+    "OWN_CALLS",
+    "ProgramLine",
+    "graphs_made_before",
+    "program_lines",
+    "seconds_of_profilers",
+]
 
 _IMPORT_SYSTEM = re.compile(r"^<frozen importlib|/importlib/_bootstrap")
 OWN_CALLS = "(dask_diag)"
@@ -76,11 +83,11 @@ def seconds_of_profilers(recording: Recording, chosen: BoolArray) -> float:
     return float(rows.seconds[is_own[rows.node]].sum())
 
 
-def builds_graphs(recording: Recording) -> BoolArray:
-    """Which samples are of dask's own code, or of what it called, and not of an import.
+def graphs_made_before(recording: Recording) -> BoolArray:
+    """Which samples before the first computation are of dask making graphs, and not of imports.
 
-    Outside computations that is code that makes graphs: calls of collections and of delayed
-    functions.
+    These are calls of collections and of delayed functions, and what they called. After a
+    computation dask may as well collect its results.
     """
     tree, samples = recording.call_tree, recording.samples
     _, importing = _frames_of_nodes(recording)
@@ -96,7 +103,7 @@ def builds_graphs(recording: Recording) -> BoolArray:
     chosen = np.zeros(len(samples), bool)
     nodes = samples.node[has_stack]
     chosen[has_stack] = in_dask[nodes] & ~importing[nodes]
-    return chosen
+    return chosen & samples.root.where(Root.BEFORE)
 
 
 def _frames_of_nodes(recording: Recording) -> tuple[np.ndarray, np.ndarray]:

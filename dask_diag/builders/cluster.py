@@ -11,7 +11,7 @@ from toolz import merge_with
 
 from dask_diag.builders.chunks import Tables, Taken
 from dask_diag.builders.cluster_log import LogTables
-from dask_diag.builders.cluster_workers import SeenEvents, cluster_workers_table
+from dask_diag.builders.cluster_workers import Lanes, SeenEvents, cluster_workers_table
 from dask_diag.capture.cluster.log import ClusterLog
 from dask_diag.model import tables
 from dask_diag.model.recording import Recording, combine
@@ -28,13 +28,14 @@ class ClusterTables:
     def __init__(self) -> None:
         self._parts: dict[int, LogTables] = {}
         self._events: SeenEvents = set()
+        self._lanes = Lanes()
 
     def take(self, logs: Sequence[ClusterLog], position: int, now: float) -> Taken:
         """What is new, of which the first task is to be at `position`; and what may change."""
         new: list[Tables] = []
         unfinished: list[Table] = []
         for log in logs:
-            part = self._parts.setdefault(id(log), LogTables(log, self._events))
+            part = self._parts.setdefault(id(log), LogTables(log, self._events, self._lanes))
             taken = part.take(position)
             position += len(taken["tasks"])
             finished, running = part.take_computations(now)
@@ -50,7 +51,7 @@ class ClusterTables:
 
     def without_tasks(self, logs: Sequence[ClusterLog], now: float) -> Tables:
         """The computations and the workers."""
-        parts = (LogTables(log, self._events).take_computations(now) for log in logs)
+        parts = (LogTables(log, self._events, self._lanes).take_computations(now) for log in logs)
         return {
             "computations": stack([*chain(*parts), tables.Computations.empty()]),
             "workers": cluster_workers_table(logs),
@@ -95,9 +96,9 @@ def with_clusters(
 
 def results_of(logs: Sequence[ClusterLog]) -> list[tuple[Hashable, str, float, float, str]]:
     """Key, function, start, stop and worker of each task that was done."""
-    results = []
+    results, lanes = [], Lanes()
     for log in logs:
-        tasks = LogTables(log, set()).take(0)["tasks"]
+        tasks = LogTables(log, set(), lanes).take(0)["tasks"]
         keys = [key for batch in log.batches for key in batch.keys]
         columns = [tasks[name].tolist() for name in ("function", "start", "stop", "worker")]
         ok = tasks["outcome"].where(Outcome.OK).tolist()

@@ -28,12 +28,12 @@ _SECONDS_UNTIL_FINAL = 1.0
 class LogTables:
     """The tables of what one client has pulled, from where they were taken last."""
 
-    def __init__(self, log: ClusterLog, events: SeenEvents) -> None:
+    def __init__(self, log: ClusterLog, events: SeenEvents, lanes: Lanes) -> None:
         self._log = log
         self._events = events
         self._batches = 0
         self._computations: set[int] = set()
-        self._lanes = Lanes()
+        self._lanes = lanes
         self._ids: IntArray = np.zeros(0, np.int64)
         self._positions: IntArray = np.zeros(0, np.int64)
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dask_diag.builders.clocks import to_other_clock
-from dask_diag.builders.cluster_workers import readings_of, worker_labels
+from dask_diag.builders.cluster_workers import readings_of
 from dask_diag.builders.constants import this_host
 from dask_diag.capture.cluster.formats import PROCESS, SCHEDULER
 from dask_diag.capture.cluster.log import ClusterLog
@@ -86,7 +86,7 @@ def _host_of(log: ClusterLog, worker: int) -> str:
 def _label_of(log: ClusterLog, worker: int) -> str:
     if worker == SCHEDULER:
         return _SCHEDULER
-    return worker_labels(log.workers.values()).get(worker, "")
+    return log.labels.get(worker, "")
 
 
 def with_places(local: Table, logs: Sequence[ClusterLog]) -> tables.Processes:

@@ -8,7 +8,7 @@ import numpy as np
 
 from dask_diag.builders.clocks import bounds_in_microseconds, to_other_clock
 from dask_diag.builders.cluster_tasks import distinct_of
-from dask_diag.builders.cluster_workers import readings_of, worker_labels
+from dask_diag.builders.cluster_workers import readings_of
 from dask_diag.builders.constants import constant
 from dask_diag.capture.cluster.log import Batch, ClusterLog
 from dask_diag.columns import Categorical, IntArray
@@ -52,7 +52,7 @@ def waits_of(waits: Mapping[int, Sequence[tuple[str, float, int]]]) -> Table:
 
 def transfers_of(batch: Batch, log: ClusterLog, positions_of: Positions) -> Table:
     """What workers sent to each other for tasks that were recorded."""
-    names = worker_labels(log.workers.values())
+    names = log.labels
     rows, sources, destinations, starts, stops, sizes = (
         zip(*batch.transfers, strict=True) if batch.transfers else ((),) * 6
     )
@@ -85,7 +85,7 @@ def others_of(batch: Batch, log: ClusterLog) -> Table:
     """When tasks of clients that are not recorded ran."""
     worker, start, stop = np.frombuffer(batch.others, float).reshape(-1, 3).T
     workers, codes = distinct_of(worker.astype(np.int64))
-    names = worker_labels(log.workers.values())
+    names = log.labels
     for code, number in enumerate(workers):
         rows = codes == code
         readings = readings_of(log.workers.get(number))

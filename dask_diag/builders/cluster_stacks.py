@@ -8,7 +8,7 @@ import numpy as np
 
 from dask_diag.builders.clocks import to_other_clock
 from dask_diag.builders.cluster_tasks import RUN, tasks_of
-from dask_diag.builders.cluster_workers import Lanes, readings_of, worker_labels
+from dask_diag.builders.cluster_workers import Lanes, readings_of
 from dask_diag.builders.stacks import joined_stacks, stacks_as_seen, stacks_of_tasks
 from dask_diag.capture.cluster.formats import COROUTINE
 from dask_diag.capture.cluster.log import Batch, ClusterLog
@@ -100,7 +100,7 @@ class _StacksOfLog:
         return self._stacks.setdefault(worker, Stacks(self._cycle))
 
     def stacks_by_label(self) -> Iterator[tuple[str, Stacks]]:
-        labels = worker_labels(self._log.workers.values())
+        labels = self._log.labels
         for worker, stacks in self._stacks.items():
             yield labels.get(worker, ""), stacks
 
@@ -108,7 +108,7 @@ class _StacksOfLog:
         if not self._tasks:
             return []
         tasks, workers = stack(self._tasks), np.concatenate(self._workers)
-        labels = worker_labels(self._log.workers.values())
+        labels = self._log.labels
         return [
             stacks_of_tasks(
                 self._stacks_of(worker),

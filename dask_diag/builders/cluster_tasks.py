@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dask_diag.builders.clocks import bounds_in_microseconds, microseconds, to_other_clock
-from dask_diag.builders.cluster_workers import Lanes, readings_of, worker_labels
+from dask_diag.builders.cluster_workers import Lanes, readings_of
 from dask_diag.builders.constants import constant
 from dask_diag.builders.keys import keys_columns
 from dask_diag.capture.cluster.formats import OUTCOMES, RUN_FIELDS
@@ -30,7 +30,7 @@ def tasks_of(batch: Batch, log: ClusterLog, lanes: Lanes) -> Table:
         return TABLES["tasks"].empty()
     texts, functions = keys_columns(list(batch.keys), {})
     workers, codes = distinct_of(runs["worker"])
-    names = worker_labels(log.workers.values())
+    names = log.labels
     labels = [names.get(worker, "unknown") for worker in workers]
     hosts = [log.workers[w].host if w in log.workers else "" for w in workers]
     pids = [int(log.workers[w].facts.get("pid", 0)) if w in log.workers else 0 for w in workers]

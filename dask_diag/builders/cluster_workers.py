@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from dask_diag.builders.constants import constant
 from dask_diag.capture.cluster.log import Batch, ClusterLog, ClusterWorker
 from dask_diag.columns import Categorical, IntArray
 from dask_diag.model import tables
-from dask_diag.model.table import Table, stack
+from dask_diag.model.table import Table
 from dask_diag.schema import WorkerEvent
 
 __all__ = [
@@ -20,23 +21,11 @@ __all__ = [
     "cluster_workers_table",
     "readings_of",
     "worker_events_of",
-    "worker_labels",
 ]
 
 SeenEvents = set[tuple[str, int, str, float]]
 """The scheduler, the worker's number, what happened, and when it started."""
 _UNKNOWN = "unknown"
-
-
-def worker_labels(workers: Iterable[ClusterWorker]) -> dict[int, str]:
-    """A name for each worker; one that has come again under its name has a number, too."""
-    labels: dict[int, str] = {}
-    counts: dict[str, int] = {}
-    for worker in sorted(workers, key=lambda each: each.number):
-        name = f"worker-{worker.name}" if worker.name.isdigit() else worker.name
-        count = counts[name] = counts.get(name, 0) + 1
-        labels[worker.number] = f"{name} ({count})" if count > 1 else name
-    return labels
 
 
 def readings_of(worker: ClusterWorker | None) -> ClockReadings:
@@ -78,35 +67,66 @@ class Lanes:
 
 def cluster_workers_table(logs: Sequence[ClusterLog]) -> tables.Workers:
     """`Recording.workers` of clusters; each worker once, though several clients may know it."""
-    clusters: dict[str, ClusterLog] = {}
+    workers: dict[tuple[str, str], _Known] = {}
     for log in logs:
-        known = clusters.get(log.scheduler)
-        if log.workers and (known is None or len(log.workers) >= len(known.workers)):
-            clusters[log.scheduler] = log
-    return stack([tables.Workers.empty(), *map(_workers_of, clusters.values())])
+        for worker in log.workers.values():
+            known = _Known(log, worker, worker.joined - log.offset)
+            key = log.scheduler, worker.address
+            workers[key] = known.merged_with(workers[key]) if key in workers else known
+    return _workers_table(list(workers.values()), logs)
 
 
-def _workers_of(log: ClusterLog) -> tables.Workers:
-    workers = list(log.workers.values())
-    labels = worker_labels(workers)
-    readings = [readings_of(worker) for worker in workers]
+class _Known(NamedTuple):
+    """A worker as the client describes it that knows most of it."""
+
+    log: ClusterLog
+    worker: ClusterWorker
+    joined: float
+
+    def merged_with(self, other: _Known) -> _Known:
+        """What two clients know of one worker: it joined when the first of them says."""
+        best = self if self._extent() >= other._extent() else other
+        return best._replace(joined=min(self.joined, other.joined))
+
+    def _extent(self) -> tuple[bool, bool, int]:
+        worker = self.worker
+        return worker.left is not None, bool(worker.facts), len(readings_of(worker))
+
+    def left(self, logs: Sequence[ClusterLog]) -> float:
+        """When it left; NaN if it is still there.
+
+        One that left while no client was recorded is not known to a client that came later.
+        """
+        if self.worker.left is not None:
+            return self.worker.left - self.log.offset
+        for log in logs:
+            is_later = log.scheduler == self.log.scheduler and log.start >= self.log.stop
+            addresses = (worker.address for worker in log.workers.values())
+            if is_later and log.workers and self.worker.address not in addresses:
+                return self.log.stop
+        return np.nan
+
+
+def _workers_table(workers: Sequence[_Known], logs: Sequence[ClusterLog]) -> tables.Workers:
+    readings = [readings_of(known.worker) for known in workers]
     last = [reading[-1] if reading else (0.0, 0.0, 0.0) for reading in readings]
     errors = [max((error for _, _, error in reading), default=0.0) for reading in readings]
-    facts = [worker.facts for worker in workers]
-    left = [np.nan if worker.left is None else worker.left - log.offset for worker in workers]
+    offsets = np.array([known.log.offset for known in workers], float)
+    own_errors = np.array([known.log.error for known in workers], float)
+    facts = [known.worker.facts for known in workers]
     return tables.Workers(
         {
-            "computation": Categorical.of(log.scheduler for _ in workers),
+            "computation": Categorical.of(known.log.scheduler for known in workers),
             "pid": Categorical.of(int(each.get("pid", 0)) for each in facts),
-            "joined": np.array([worker.joined - log.offset for worker in workers]),
-            "worker": Categorical.of(labels[worker.number] for worker in workers),
-            "address": Categorical.of(worker.address for worker in workers),
-            "host": Categorical.of(worker.host for worker in workers),
-            "threads": np.array([worker.threads for worker in workers], np.int64),
-            "left": np.array(left, float),
-            "reason": Categorical.of(worker.reason for worker in workers),
-            "clock_offset": np.array([offset - log.offset for _, offset, _ in last], float),
-            "clock_error": np.array([error + log.error for error in errors], float),
+            "joined": np.array([known.joined for known in workers], float),
+            "worker": Categorical.of(known.log.labels[known.worker.number] for known in workers),
+            "address": Categorical.of(known.worker.address for known in workers),
+            "host": Categorical.of(known.worker.host for known in workers),
+            "threads": np.array([known.worker.threads for known in workers], np.int64),
+            "left": np.array([known.left(logs) for known in workers], float),
+            "reason": Categorical.of(known.worker.reason for known in workers),
+            "clock_offset": np.array([offset for _, offset, _ in last], float) - offsets,
+            "clock_error": np.array(errors, float) + own_errors,
             "cpus": np.array([each.get("cpus", 0) for each in facts], np.int64),
             "memory_limit": np.array([each.get("memory_limit", np.nan) for each in facts], float),
             "version": Categorical.of(str(each.get("version", "")) for each in facts),
@@ -120,7 +140,7 @@ def worker_events_of(batch: Batch, log: ClusterLog, seen: SeenEvents) -> Table:
 
     Every client of a cluster is sent them: those that are `seen` by now are left out.
     """
-    names = worker_labels(log.workers.values())
+    names = log.labels
     rows = [row for row in batch.events if (log.scheduler, *row[:3]) not in seen]
     seen.update((log.scheduler, *row[:3]) for row in rows)
     numbers, events, starts, stops, sizes = zip(*rows, strict=True) if rows else ((),) * 5

@@ -27,10 +27,17 @@ class ByteWriter:
         """Add bytes; `plain` are not worth the time that it takes to compress them."""
         (self._plain if plain else self._compressed).append(data)
 
-    def getvalue(self, first: bytes, level: int) -> bytes:
-        """All bytes, `first` before the others, compressed with that level, from 1 to 9."""
+    def getvalue(self, first: bytes, level: int, like: bytes = b"") -> bytes:
+        """All bytes, `first` before the others, compressed with that level, from 1 to 9.
+
+        What is the same as in `like` takes next to nothing; the reader has to have it, too.
+        """
         data = b"".join([first, *self._compressed])
-        block = zlib.compress(data, level)
+        if like:
+            compressor = zlib.compressobj(level, zdict=like)
+            block = compressor.compress(data) + compressor.flush()
+        else:
+            block = zlib.compress(data, level)
         return b"".join([_SIZES.pack(len(data), len(block)), block, *self._plain])
 
 
@@ -41,14 +48,17 @@ class ByteReader:
     ----------
     data : memoryview
         What `ByteWriter.getvalue` returned. If it is damaged, some error is raised.
+    like : bytes, optional
+        As `ByteWriter.getvalue` had it.
     """
 
-    def __init__(self, data: memoryview) -> None:
+    def __init__(self, data: memoryview, like: bytes = b"") -> None:
         size, stored = _SIZES.unpack_from(data)
         block, self._plain = data[_SIZES.size :][:stored], data[_SIZES.size :][stored:]
         if size > _GREATEST_RATIO * len(block):
             raise ValueError(f"expected at most {_GREATEST_RATIO} bytes for each of {len(block)}")
-        self._compressed = memoryview(zlib.decompress(block, bufsize=size))
+        unpacked = _unpacked(block, size, like) if like else zlib.decompress(block, bufsize=size)
+        self._compressed = memoryview(unpacked)
         if len(self._compressed) != size:
             raise ValueError(f"expected {size} bytes, found {len(self._compressed)}")
 
@@ -62,3 +72,12 @@ class ByteReader:
         else:
             self._compressed = left[size:]
         return left[:size]
+
+
+def _unpacked(block: memoryview, size: int, like: bytes) -> bytes:
+    """A block that was compressed with what it is like."""
+    decompressor = zlib.decompressobj(zdict=like)
+    data = decompressor.decompress(block, size + 1)
+    if not decompressor.eof or decompressor.unused_data:
+        raise ValueError(f"expected a block of {size} bytes")
+    return data

@@ -19,6 +19,7 @@ from dask_diag.storage import zip_stream
 from dask_diag.storage.chunks import Chunk, decode_chunk
 from dask_diag.storage.follow_update import FollowState, Update
 from dask_diag.storage.locking import is_locked_by_any
+from dask_diag.storage.preceding import Preceding
 from dask_diag.storage.reading import check_first_entry, open_without_blocking
 from dask_diag.storage.zip_stream import CHUNK, PROVISIONAL, Entry
 
@@ -76,7 +77,9 @@ class Follower:
         self._head = b""
         self._entries: list[Entry] = []
         self._end = 0
+        self._preceding = Preceding()
         self._provisional: Chunk | None = None
+        self._decoded_before: tuple[bytes, Chunk] | None = None
         self._last_entry: Entry | None = None
         self._state = FollowState.WAITING
         self._behind = True
@@ -209,10 +212,18 @@ class Follower:
         if entry.name not in (f"{CHUNK}{number:08}", f"{PROVISIONAL}{number - 1:08}"):
             return None
         try:
-            return decode_chunk(payload)
+            if entry.name.startswith(PROVISIONAL):
+                return self._provisional_of(payload)
+            return decode_chunk(payload, self._preceding)
         except Exception:
             # As when loading: another program wrote it, and what it means is not clear.
             return None
+
+    def _provisional_of(self, payload: memoryview) -> Chunk:
+        """The same as before if its bytes are: most that is read once more has not changed."""
+        if self._decoded_before is None or payload != self._decoded_before[0]:
+            self._decoded_before = bytes(payload), decode_chunk(payload)
+        return self._decoded_before[1]
 
     def _state_of(self, file: int, now: float) -> str:
         """What the file is, if it has not changed since it was read."""

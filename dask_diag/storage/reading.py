@@ -16,6 +16,7 @@ from dask_diag.model.recording import Recording
 from dask_diag.schema import State
 from dask_diag.storage import zip_stream
 from dask_diag.storage.chunks import Chunk, decode_chunk, joined
+from dask_diag.storage.preceding import Preceding
 from dask_diag.storage.zip_stream import ABOUT, CHUNK, FORMAT, PROVISIONAL, SCHEMA_VERSION, Entry
 
 __all__ = ["check_first_entry", "load", "open_without_blocking"]
@@ -136,12 +137,14 @@ class _Reading:
         self.chunks: list[Chunk] = []
         self._stop = 0
         self._entries = [first]
+        preceding = Preceding()
         for entry, payload in entries:
             number = len(self.chunks)
             if entry.name not in (f"{CHUNK}{number:08}", f"{PROVISIONAL}{number - 1:08}"):
                 break
             try:
-                self.chunks.append(decode_chunk(payload))
+                stays = entry.name.startswith(CHUNK)
+                self.chunks.append(decode_chunk(payload, preceding if stays else None))
             except Exception:
                 # Its checksum is right: another program wrote it, and what it means is not clear.
                 break

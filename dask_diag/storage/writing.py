@@ -15,6 +15,7 @@ from dask_diag.storage.chunks import encode_chunk
 from dask_diag.storage.encoding import NotStorableError
 from dask_diag.storage.encoding.choices import Choices
 from dask_diag.storage.locking import close, create_locked, locked
+from dask_diag.storage.preceding import Preceding
 from dask_diag.storage.zip_stream import ABOUT, CHUNK, PROVISIONAL, Entry
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class Writer:
         self._shown_as = Path(os.fsdecode(shown_as or self._path))
         self._level = level
         self._choices = Choices()
+        self._preceding = Preceding()
         # It is soon written over: its time counts, and not its size.
         self._provisional_choices = Choices(_FEW_PROVISIONAL)
         self._entries: list[Entry] = []
@@ -131,7 +133,7 @@ class Writer:
             raise RecordingFileError(f"cannot write {self._shown_as}: it has been closed")
         number = len(self._entries) - 1
         with self._closed_on_error():
-            payload = encode_chunk(chunk, self._level, self._choices)
+            payload = encode_chunk(chunk, self._level, self._choices, self._preceding)
             new = [(f"{CHUNK}{number:08}", payload)]
             if provisional is not None:
                 content = encode_chunk(provisional, self._level, self._provisional_choices)

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from tests.diagnosis import programs_data, programs_tasks, programs_typical, programs_waits
+from tests.diagnosis import (
+    programs_data,
+    programs_short,
+    programs_tasks,
+    programs_typical,
+    programs_waits,
+)
 from tests.diagnosis.program import Program
 
 PROGRAMS: dict[str, Program] = {
     program.name: program
-    for module in (programs_tasks, programs_waits, programs_data, programs_typical)
+    for module in (
+        programs_tasks,
+        programs_waits,
+        programs_data,
+        programs_typical,
+        programs_short,
+    )
     for program in module.PROGRAMS
 }

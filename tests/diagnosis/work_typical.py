@@ -27,6 +27,12 @@ def own_scaled_sum(size: int, n: int) -> float:
     return scaled_sum(np.arange(size, dtype=float), n)
 
 
+def spectrum(seed: int, size: int) -> float:
+    """Work that needs arrays for a moment, which are released."""
+    values = np.abs(np.fft.fft(np.random.default_rng(seed).random(size)))
+    return round(float(np.sort(values)[:1000].sum()), 6)
+
+
 def count_words(seed: int, words: int) -> int:
     """A loop in Python."""
     counts: dict[str, int] = {}

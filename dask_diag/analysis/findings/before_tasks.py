@@ -14,7 +14,7 @@ from dask_diag.analysis.findings.where import NOWHERE, during
 from dask_diag.analysis.phases import phase_intervals
 from dask_diag.analysis.program_lines import (
     ProgramLine,
-    builds_graphs,
+    graphs_made_before,
     program_lines,
     seconds_of_profilers,
 )
@@ -56,7 +56,7 @@ def slow_start(analysis: Analysis) -> Finding | None:
     table = phase_intervals(recording)
     before = table.rows(table["phase"].where("before"))
     is_before = recording.samples.root.where(Root.BEFORE)
-    builds = is_before & builds_graphs(recording)
+    builds = graphs_made_before(recording)
     # Profilers that start are no part of the program, and graphs are another finding's.
     own = seconds_of_profilers(recording, is_before)
     took = float((before["stop"] - before["start"]).sum()) - own - _seconds(recording, builds)
@@ -117,18 +117,18 @@ def graph_preparation(analysis: Analysis) -> Finding | None:
     recording, computations = analysis.recording, analysis.recording.computations
     called, prepared = call_times(computations), prepared_times(computations)
     in_calls = recording.samples.root.where(Root.GRAPH)
-    outside = recording.samples.root.is_in((Root.BEFORE, Root.BETWEEN)) & builds_graphs(recording)
+    before = graphs_made_before(recording)
     lines = _lines(recording, in_calls)
     # Imports are done once, whatever the graph.
     took = float((prepared - called).sum()) - sum(line.importing for line in lines)
-    built = _seconds(recording, outside)
+    built = _seconds(recording, before)
     if took + built < (LONG_PREPARATION if lines else LONGER_THAN_IMPORTS):
         return None
     lost = built + float(np.fmin(took, analysis.seconds_saved(remove={Activity.GRAPH})))
     wall = built + analysis.wall
     if lost < SLOW_PREPARATION * wall:
         return None
-    lines = _lines(recording, in_calls | outside)
+    lines = _lines(recording, in_calls | before)
     number, tasks = len(computations), len(analysis.recording.tasks)
     several = f" of {count(number)} computations" if number > 1 else ""
     together = (
@@ -148,8 +148,8 @@ def graph_preparation(analysis: Analysis) -> Finding | None:
         "used again with persist()",
         kind=AT_MOST,
         where=during(
-            np.append(called, recording.samples.start[outside]),
-            np.append(prepared, recording.samples.stop[outside]),
+            np.append(called, recording.samples.start[before]),
+            np.append(prepared, np.fmin(recording.samples.stop[before], called.min())),
         ),
     )
 

@@ -110,10 +110,15 @@ def _readings(
 def _rise(recording: Recording, times: FloatArray, sizes: FloatArray) -> tuple[float, bool]:
     """By how many bytes memory beside results grew from part to part; whether steadily.
 
-    The minimum of each part is compared: what was in use even when little was needed.
+    The minimum of each part is compared: what was in use even when little was needed. Medians
+    must rise, too.
     """
     memory = sizes - np.nan_to_num(cached_at(recording, times))
-    # One large task would raise a mean, and not a minimum.
-    floors = np.array([part.min() for part in np.array_split(memory, PARTS)])
+    parts = np.array_split(memory, PARTS)
+    # One large task would raise a mean, and not a minimum or a median.
+    floors = np.array([part.min() for part in parts])
     rise = float(floors[-1] - floors[0])
-    return rise, bool((np.diff(floors) > STEADY * rise).all())
+    is_steady = (np.diff(floors) > STEADY * rise).all()
+    # Of few readings minima may rise by chance, as tasks come and go.
+    usual = np.array([np.median(part) for part in parts])
+    return rise, bool(is_steady and (np.diff(usual) > 0).all())

@@ -13,6 +13,7 @@ from dask_diag.analysis.findings.cpu_waits import cpu_waits
 from dask_diag.analysis.findings.finding import ABOUT, AT_MOST, Finding, severity_of_share
 from dask_diag.analysis.findings.function_names import in_words, top_functions
 from dask_diag.analysis.findings.where import where_of_tasks
+from dask_diag.analysis.program_lines import graphs_made_before
 from dask_diag.formatting import count, percent, seconds
 from dask_diag.schema import Activity
 
@@ -26,7 +27,7 @@ OF_LONGER_TASKS = 200e-6
 """Least seconds of overhead of a longer task: threads fall asleep meanwhile, and must be woken."""
 SHORT = 0.02
 """Largest mean seconds of tasks that are too small."""
-FEWEST_TASKS = 50
+FEWEST_TASKS = 100
 """Least number of tasks that are too small."""
 CHUNKS_A_WORKER = 3
 """Chunks that the advised size leaves for each worker, at least."""
@@ -90,6 +91,7 @@ def _larger_chunks(analysis: Analysis, mean: float, cost: float) -> tuple[float,
         return float("nan"), (
             f"no remedy is known: chunks {count(factor)} times as large are not predicted to help"
         )
+    saved += _in_making_graphs(analysis) * (1 - 1 / factor)
     advice = f"make chunks about {count(factor)} times as large: "
     if wanted <= largest:
         return saved, (
@@ -100,6 +102,15 @@ def _larger_chunks(analysis: Analysis, mean: float, cost: float) -> tuple[float,
         f"{advice}larger ones would leave fewer than {CHUNKS_A_WORKER} for each of "
         f"{_counted(workers, 'worker')}"
     )
+
+
+def _in_making_graphs(analysis: Analysis) -> float:
+    """Seconds before the first computation in which graphs were made, which is done task by task.
+
+    The simulator knows what is done in computations.
+    """
+    recording = analysis.recording
+    return float(recording.samples.seconds[graphs_made_before(recording)].sum())
 
 
 def _counted(number: int, singular: str) -> str:

@@ -97,9 +97,9 @@ def imbalance(analysis: Analysis) -> Finding | None:
     lost, busy = 0.0, (0.0, 0.0)
     ends: list[tuple[float, float]] = []
     computations = analysis.recording.computations
-    of_clusters = set(computations.computation[computations.scheduler.where("distributed")])
+    in_batches = set(computations.computation[computations.scheduler.where("processes")])
     for occupancy in analysis.occupancies:
-        idle, end = _idle_in_uneven_end(occupancy, occupancy.computation in of_clusters)
+        idle, end = _idle_in_uneven_end(occupancy, occupancy.computation in in_batches)
         if idle:
             ends.append(end)
         if idle / occupancy.workers > lost:
@@ -134,19 +134,19 @@ def _evener(analysis: Analysis, lost: float) -> tuple[float, str, str]:
 
 
 def _idle_in_uneven_end(
-    occupancy: Occupancy, on_cluster: bool
+    occupancy: Occupancy, in_batches: bool
 ) -> tuple[float, tuple[float, float]]:
     """Free worker-seconds, beside busy ones, after the last moment in which all were busy; when.
 
-    A worker may be free though tasks wait: in a batch that another process took. On a cluster it is
-    overhead if its next task is on the way, and no matter of how tasks are divided. The time counts
-    only if the tasks that ran in it had been ready when it started, or before: else it is the chain
-    of tasks that keeps workers idle.
+    A process may be free though tasks wait: in a batch that another one took. Elsewhere it is
+    overhead if a worker's next task is on the way, and no matter of how tasks are divided. The time
+    counts only if the tasks that ran in it had been ready when it started, or before: else it is
+    the chain of tasks that keeps workers idle.
     """
     tasks = occupancy.tasks
     if occupancy.workers < 2 or np.isnan(tasks.worker_stop).all():
         return 0.0, (0.0, 0.0)
-    free = occupancy.idle if on_cluster else occupancy.workers - occupancy.busy
+    free = occupancy.workers - occupancy.busy if in_batches else occupancy.idle
     full = np.flatnonzero(free == 0)
     end_start = occupancy.times[full[-1] + 1] if len(full) else occupancy.times[0]
     in_end = tasks.worker_stop > end_start

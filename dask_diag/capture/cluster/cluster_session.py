@@ -15,6 +15,7 @@ from dask_diag.capture.cluster.formats import NAME, SCHEDULER, Joined, Reply, Wa
 from dask_diag.capture.cluster.host import host_id, is_below_this_process
 from dask_diag.capture.cluster.log import ClusterLog
 from dask_diag.capture.cluster.shipping import BOOTSTRAP, Shipped, source_of_scheduler_plugin
+from dask_diag.capture.cluster.worker_names import WorkerNames
 from dask_diag.capture.run_id import run_id
 
 if TYPE_CHECKING:
@@ -45,16 +46,23 @@ class ClusterSession:
         Called with what was done and the error.
     received : callable
         Called with the log when something was added to it, and when it is complete.
+    names : WorkerNames
+        Shared with the other clients of the diagnostic.
     """
 
     def __init__(
-        self, client: Client, wants: Wants, fault: Fault, received: Callable[[ClusterLog], None]
+        self,
+        client: Client,
+        wants: Wants,
+        fault: Fault,
+        received: Callable[[ClusterLog], None],
+        names: WorkerNames,
     ) -> None:
         self.client: Client | None = client
         self._client_id = str(client.id)
         self._scheduler = client.scheduler
         self._wants = wants
-        self.log = ClusterLog(wants)
+        self.log = ClusterLog(wants, names)
         self._placed: set[int] = set()
         self._id = os.urandom(8).hex()
         self._fault = fault
@@ -161,7 +169,7 @@ class ClusterSession:
         except Exception as error:
             self._fault("to pull the last rows from a cluster", error)
         finally:
-            self.log.has_ended = True
+            self.log.end()
             self.client = self._scheduler = None
             self._received(self.log)
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
+from time import perf_counter
 from typing import Literal, NamedTuple
 
 from dask_diag.capture.cluster.formats import COROUTINE, Facts, Reply, SentBatch, Wants
+from dask_diag.capture.cluster.worker_names import WorkerNames
 from dask_diag.capture.tasks.keys import Keys
 from dask_diag.capture.tasks.metered import Metric
 
@@ -128,8 +131,8 @@ class ClusterLog:
     offset, error : float
         What to add to a time of this process to get the scheduler's, and how wrong that may be.
     batches : list of Batch
-    computations, workers : dict
-        By number.
+    computations, workers, labels : dict
+        By number; labels are what workers are called.
     clients : list of str
         The ids of the clients that runs refer to by position.
     faults : dict of str to int
@@ -142,10 +145,16 @@ class ClusterLog:
     unmeasured : dict of str to int
         How many tasks workers could not measure as others, by the kind of the task.
     has_ended : bool
+    start, stop : float
+        When it was started, and when it ended, by the clock of this process.
     """
 
-    def __init__(self, wants: Wants) -> None:
+    def __init__(self, wants: Wants, names: WorkerNames | None = None) -> None:
         self.wants = wants
+        self._names = names or WorkerNames()
+        self.labels: dict[int, str] = {}
+        self.start = perf_counter()
+        self.stop = inf
         self.scheduler = self.address = ""
         self.pid = 0
         self.below: set[int] = set()
@@ -169,7 +178,7 @@ class ClusterLog:
             for values in sent["computations"]:
                 self.computations[values[0]] = ClusterComputation(*values)
             for facts in sent["workers"]:
-                self.workers[facts[0]] = ClusterWorker(*facts)
+                self._add_worker(ClusterWorker(*facts))
             if any(sent[name] for name in _CONTENT):
                 batch = _batch_of(sent)
                 self.batches.append(batch)
@@ -181,6 +190,16 @@ class ClusterLog:
         self.unmeasured = dict(reply.get("unmeasured", self.unmeasured))
         self.unattributed = reply.get("unattributed", self.unattributed)
         self.running = reply.get("running", self.running)
+
+    def _add_worker(self, worker: ClusterWorker) -> None:
+        # Its label comes first: who finds a worker asks for it.
+        label = self._names.label(self.scheduler, worker.address, worker.name)
+        self.labels[worker.number] = label
+        self.workers[worker.number] = worker
+
+    def end(self) -> None:
+        """Nothing more is pulled."""
+        self.has_ended, self.stop = True, perf_counter()
 
     def clear(self) -> None:
         """Forget all but the computations that run now."""
@@ -206,9 +225,10 @@ class ClusterLog:
             )
             notices.append(f"{coroutines} not sampled: they share a thread with their worker")
         if self.unattributed:
-            notices.append(
-                f"{self.unattributed:,} transfers of data that no recorded task made are left out"
-            )
+            number = self.unattributed
+            transfers = "1 transfer" if number == 1 else f"{number:,} transfers"
+            verb = "is" if number == 1 else "are"
+            notices.append(f"{transfers} of data that no recorded task made {verb} left out")
         for kind, text in _UNMEASURED.items():
             number = self.unmeasured.get(kind, 0)
             if number:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dask_diag.capture.cluster.cluster_session import ClusterSession, Fault
     from dask_diag.capture.cluster.formats import Wants
     from dask_diag.capture.cluster.log import ClusterLog
+    from dask_diag.capture.cluster.worker_names import WorkerNames
 
 __all__ = ["ClusterRecorder", "active_recorders", "is_of_a_worker"]
 
@@ -47,6 +48,7 @@ class ClusterRecorder:
         self._fault = fault
         self._received = received
         self._sessions: list[ClusterSession] = []
+        self._names: WorkerNames | None = None
 
     def start(self, wants: Wants) -> None:
         """Join the clients that are open, and those to come, to collect what is wanted."""
@@ -141,8 +143,11 @@ class ClusterRecorder:
                 return None
             # Its event loop takes half of the import of this package, and most have no client.
             from dask_diag.capture.cluster.cluster_session import ClusterSession
+            from dask_diag.capture.cluster.worker_names import WorkerNames
 
-            session = ClusterSession(client, self._wants, self._fault, self._receive)
+            if self._names is None:
+                self._names = WorkerNames()
+            session = ClusterSession(client, self._wants, self._fault, self._receive, self._names)
             self._sessions.append(session)
             return session
 

@@ -1,0 +1,125 @@
+"""The table of workers, and their lanes, of what several clients know of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+
+pytest.importorskip("distributed")
+
+from distributed import Client, LocalCluster
+
+from dask_diag import Profiler
+from dask_diag.builders.cluster_workers import Lanes, cluster_workers_table
+from dask_diag.capture.cluster.log import ClusterLog
+from dask_diag.capture.cluster.worker_names import WorkerNames
+
+from .clusters import assert_adds_up, cluster, rows, spin
+
+FACTS = {"pid": 7, "measured": 1}
+
+
+def log_of(names, scheduler, workers, start=0.0, stop=float("inf")):
+    """What one client pulled of workers: number, name, port, joined, left, facts."""
+    log = ClusterLog({}, names)
+    log.scheduler = scheduler
+    described = [
+        (number, name, f"tcp://host:{port}", "host", 1, joined, left, reason, facts)
+        for number, name, port, joined, left, reason, facts in workers
+    ]
+    content = dict.fromkeys(("ids", "transfers", "others", "processes", "results", "events"), ())
+    log.receive({"batches": [{"number": 1, "computations": [], "workers": described, **content}]})
+    log.start, log.stop = start, stop
+    return log
+
+
+def test_what_the_client_knows_that_stayed_longest_is_in_the_table():
+    names = WorkerNames()
+    stays = log_of(names, "s", [(0, "0", 1, 5.0, 9.0, "killed", FACTS)])
+    leaves = log_of(names, "s", [(0, "0", 1, 4.0, None, "", FACTS)], stop=7.0)
+    for logs in ([stays, leaves], [leaves, stays]):
+        (worker,) = cluster_workers_table(logs).to_dicts()
+        assert (worker["joined"], worker["left"], worker["reason"]) == (4.0, 9.0, "killed")
+
+
+def test_a_worker_that_a_later_client_does_not_know_left_before_it():
+    names = WorkerNames()
+    first = log_of(names, "s", [(0, "0", 1, 1.0, None, "", FACTS)], stop=3.0)
+    second = log_of(names, "s", [(0, "0", 2, 4.0, None, "", FACTS)], start=5.0)
+    left, there = cluster_workers_table([first, second]).to_dicts()
+    assert (left["worker"], left["left"]) == ("worker-0", 3.0)
+    assert there["worker"] == "worker-0 (2)"
+    assert np.isnan(there["left"])
+
+
+def test_a_worker_has_one_name_for_all_clients_and_no_other_has_it():
+    """The second client came when the first worker of that name was gone, and starts to count."""
+    names = WorkerNames()
+    old, new = (0, "0", 1, 1.0, 2.0, "", FACTS), (1, "0", 2, 3.0, None, "", FACTS)
+    first = log_of(names, "s", [old, new])
+    second = log_of(names, "s", [(0, "0", 2, 3.0, None, "", FACTS)])
+    elsewhere = log_of(names, "another", [(0, "0", 1, 1.0, None, "", FACTS)])
+    assert first.labels == {0: "worker-0", 1: "worker-0 (2)"}
+    assert second.labels == {0: "worker-0 (2)"}
+    assert elsewhere.labels == {0: "worker-0 (3)"}
+    table = cluster_workers_table([first, second, elsewhere])
+    assert sorted(table.worker.tolist()) == ["worker-0", "worker-0 (2)", "worker-0 (3)"]
+
+
+def kill_once(path):
+    if not os.path.exists(path):
+        open(path, "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return True
+
+
+@pytest.mark.leaves_files
+def test_a_worker_is_lost_after_another_client_has_left(tmp_path):
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as local,
+        Client(local) as client,
+        Profiler() as prof,
+    ):
+        with Client(local, set_as_default=False) as other:
+            assert other.submit(abs, -1).result() == 1
+        assert client.submit(kill_once, str(tmp_path / "killed")).result()
+    recording = prof.recording
+    lost = [row for row in recording.workers.to_dicts() if row["left"] == row["left"]]
+    assert [bool(row["reason"]) for row in lost] == [True]
+    assert [row["outcome"] for row in rows(recording, "kill_once")] == ["unfinished", "ok"]
+    assert_adds_up(recording)
+
+
+def test_threads_of_a_worker_have_one_lane_each_for_all_clients():
+    with cluster(workers=1, threads=2) as one, Client(one.cluster, set_as_default=False) as two:
+        with Profiler() as prof:
+            slept = one.map(time.sleep, [0.2, 0.2001])
+            one.gather(slept)
+            spun = [two.submit(spin, 0.01 + n / 1e6) for n in range(8)]
+            two.gather(spun)
+    tasks = prof.recording.tasks
+    lanes = dict(zip(tasks.thread.tolist(), tasks.worker.tolist(), strict=True))
+    assert len(lanes) == len(set(lanes.values())) == 2
+    assert all(lanes[row["thread"]] == row["worker"] for row in tasks.to_dicts())
+
+
+def test_clusters_one_after_the_other_have_workers_of_their_own():
+    with Profiler() as prof:
+        for _ in range(2):
+            with cluster(workers=1) as client:
+                client.submit(spin, 0.01).result()
+    assert sorted(prof.recording.workers.worker.tolist()) == ["worker-0", "worker-0 (2)"]
+    assert sorted(prof.recording.tasks.worker.tolist()) == ["worker-0 (2)/0", "worker-0/0"]
+    assert_adds_up(prof.recording)
+
+
+def test_lanes_are_numbered_in_the_order_of_their_first_task():
+    lanes = Lanes()
+    threads = np.array([8, 5, 8, 0])
+    first = lanes.of(["a"], np.zeros(4, np.int64), threads)
+    assert first.tolist() == ["a/0", "a/1", "a/0", "a/unknown"]
+    assert lanes.of(["a"], np.zeros(1, np.int64), np.array([5])).tolist() == ["a/1"]
