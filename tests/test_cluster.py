@@ -513,6 +513,34 @@ def test_spans_of_one_burst_are_those_of_their_tasks():
     assert len(recording.computations) == 1
 
 
+def test_spans_of_one_function_are_those_in_which_it_was_submitted():
+    """The scheduler itself has the first one for all tasks of a function, as long as one is there."""
+    with cluster() as client, Profiler() as prof:
+        with dask_diag.span("one"):
+            first = client.map(time.sleep, [0.01, 0.0101])
+        with distributed_span("two"), dask_diag.span("inner"):
+            second = client.submit(time.sleep, 0.02)
+            third = client.submit(time.sleep, 0.021)
+        fourth = client.submit(time.sleep, 0.03)
+        client.gather([*first, second, third, fourth])
+    recording = prof.recording
+    names = dict(zip(recording.tasks.key.tolist(), recording.tasks.span.tolist(), strict=True))
+    assert [names[future.key] for future in first] == ["one", "one"]
+    assert [names[future.key] for future in (second, third)] == ["two/inner"] * 2
+    assert names[fourth.key] == ""
+
+
+def test_spans_after_the_same_function_ran_in_none():
+    with cluster() as client, Profiler() as prof:
+        before = client.submit(time.sleep, 0.01)
+        with dask_diag.span("one"):
+            after = client.submit(time.sleep, 0.02)
+        client.gather([before, after])
+    recording = prof.recording
+    names = dict(zip(recording.tasks.key.tolist(), recording.tasks.span.tolist(), strict=True))
+    assert (names[before.key], names[after.key]) == ("", "one")
+
+
 def test_views_show_what_ran():
     with cluster() as client, Profiler() as prof:
         client.gather(client.map(spin, [0.001 + n / 1e6 for n in range(10)]))

@@ -377,13 +377,17 @@ def test_nothing_is_left_after_the_block(profiler):
         with profiler():
             assert NAME in scheduler.plugins
             assert dask.config.get("distributed.client.preload") != before
-            client.gather(client.map(increment, range(10)))
+            results = client.map(increment, range(10))
+            client.gather(results)
         assert (set(scheduler.handlers), [set(w.handlers) for w in workers]) == handlers
         assert (set(scheduler.plugins), [set(w.plugins) for w in workers]) == plugins
         assert NAME not in scheduler.worker_plugins
         assert not [topic for topic in scheduler.get_events() if NAME in topic]
         assert not [t for t in set(threading.enumerate()) - threads_before if NAME in t.name]
         assert not [ts for ts in scheduler.tasks.values() if ts.metadata]
+        # Their results are there.
+        assert scheduler.tasks
+        assert not [ts for w in workers for ts in w.state.tasks.values() if ts.metadata]
     assert dask.config.get("distributed.client.preload") == before
     assert not listening
     del threads

@@ -111,3 +111,32 @@ def test_the_wall_time_is_divided_among_phases_and_activities():
 def test_the_longest_headline_fits_three_lines_of_a_terminal():
     tasks = [(n, n + 1e-4, n + 1.0, 1e-9, "thread-0") for n in range(10)]
     assert len(headline(Analysis(recording(tasks, 1e5, workers=100)))) < 3 * 80
+
+
+# One worker of two runs a task, 1 s with a CPU and 3 s without; the other is free for 4 s.
+ONE_OF_TWO = [(0, 0, 4, 1, "thread-0")]
+
+
+def test_activities_come_in_place_of_tasks_the_largest_first():
+    measured = recording(ONE_OF_TWO, 4, called=0, start=-1.0, end=5.0)
+    parts = parts_of(measured)
+    assert list(parts)[:2] == ["before", "preparing"]
+    activities = [part for part in parts if part in ("idle", "thread-cpu", "thread-noncpu")]
+    assert activities == ["idle", "thread-noncpu", "thread-cpu"]
+    assert list(parts)[-1] == "after"
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e-3, 1.0, 1e6])
+def test_the_division_does_not_depend_on_how_long_it_took(scale):
+    ready, start, stop, cpu, worker = ONE_OF_TWO[0]
+    task = (ready, start, stop * scale, cpu * scale, worker)
+    parts = parts_of(recording([task], 4 * scale, called=0))
+    expected = {"idle": 2.0, "thread-cpu": 0.5, "thread-noncpu": 1.5}
+    assert {name: parts[name] / scale for name in expected} == pytest.approx(expected)
+
+
+def test_of_tasks_none_of_which_started_all_time_is_preparing():
+    nan = np.nan
+    parts = parts_of(recording([(0, nan, nan, nan, "")], 4, called=0))
+    assert parts == pytest.approx(dict.fromkeys(parts, 0.0) | {"preparing": 4.0})
+    assert "idle" not in parts

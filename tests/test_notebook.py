@@ -26,6 +26,12 @@ EXAMPLE = Path(__file__).parent.parent / "examples" / "notebook.ipynb"
 COMPUTE = "import dask; total = dask.delayed(sum)([1, 2]).compute(scheduler='sync')\n"
 
 
+QUICK_REPORT = (
+    "dask_diag.views.report.page.report",
+    lambda recording, path, *args, **kwargs: Path(path).write_text("a page"),
+)
+
+
 @pytest.fixture
 def shell(monkeypatch, tmp_path):
     from IPython.core.interactiveshell import InteractiveShell
@@ -98,10 +104,7 @@ def failing(request, monkeypatch):
     """What of ours fails, when a cell has ended; pages that do not are empty, as that is quicker."""
     name = WHAT_FAILS[request.param]
     monkeypatch.setattr("dask_diag.views.visualize.visualize", lambda *args, **kwargs: None)
-    monkeypatch.setattr(
-        "dask_diag.views.report.page.report",
-        lambda recording, path, *args, **kwargs: Path(path).write_text("a page"),
-    )
+    monkeypatch.setattr(*QUICK_REPORT)
     monkeypatch.setattr(name, property(fails) if name.endswith("recording") else fails)
     monkeypatch.setattr(DiagMagics, "_has_front_end", lambda self: True)
     monkeypatch.setattr(sys, "argv", ["nb.py"])
@@ -153,6 +156,7 @@ def test_an_interrupted_report_does_not_replace_what_a_cell_raises(ends, error, 
 
 def test_the_report_is_where_it_was_said_wherever_the_cell_goes(shell, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(*QUICK_REPORT)
     cell = f"%%diag -q --report page.html\nimport os\nos.mkdir('x')\nos.chdir('x')\n{COMPUTE}"
     assert shell(cell)[0].success
     assert (tmp_path / "page.html").exists()
@@ -204,7 +208,7 @@ def test_a_syntax_error_is_told_before_anything_is_recorded(shell):
     assert not Path("run.diag").exists()
 
 
-def test_files_are_written_and_not_overwritten_unasked(shell):
+def test_files_are_written_and_not_overwritten_unasked(shell, monkeypatch):
     options = "-o run.diag --report page.html --no-plots --interval 0.01"
     assert shell(f"%%diag {options}\n{COMPUTE}")[0].success
     assert len(dask_diag.load("run.diag").tasks) == 1
@@ -213,7 +217,9 @@ def test_files_are_written_and_not_overwritten_unasked(shell):
     assert not result.success
     assert "will not overwrite run.diag; pass --force" in shown(captured) + captured.stderr
     assert shell.names["total"] == 3
+    monkeypatch.setattr(*QUICK_REPORT)
     assert shell(f"%%diag {options} --force\n{COMPUTE}")[0].success
+    assert Path("page.html").read_text() == "a page"
 
 
 def test_nothing_is_written_but_what_is_asked_for(shell, monkeypatch, tmp_path):

@@ -22,7 +22,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_diag import CacheProfiler, Profiler, Recording, context_meter, load, record
+from dask_diag import (
+    CacheProfiler,
+    Profiler,
+    Recording,
+    SamplingProfiler,
+    context_meter,
+    load,
+    record,
+)
 from dask_diag.builders.incremental_results import IncrementalCachedResults
 from dask_diag.builders.incremental_tasks import IncrementalTasks
 from dask_diag.builders.keys import function_of_key, keys_columns
@@ -509,3 +517,13 @@ def test_tables_can_be_built_before_the_first_task_is_collected():
     (before, running), (after, none_running) = taken
     rows = [len(Tasks.of(part["tasks"])) for part in (before, running, after, none_running)]
     assert rows == [0, 1, 1, 0]
+
+
+def test_dask_calls_one_profiler_of_the_group_for_each_task(tmp_path):
+    with record(tmp_path / "run.diag") as run:
+        before_tasks = [profiler._callback[2] for profiler in run.profilers]
+        dask.get({"a": (abs, -1)}, "a")
+    assert sum(hook is not None for hook in before_tasks) == 1
+    assert len(load(tmp_path / "run.diag").tasks) == 1
+    # By itself it measures tasks.
+    assert SamplingProfiler()._callback[2] is not None

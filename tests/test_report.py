@@ -16,6 +16,7 @@ import dask
 import dask.threaded
 import numpy as np
 import pytest
+from bokeh.document.models import DocumentModelManager
 
 from benchmarks.made_up import many_tasks
 from dask_diag import (
@@ -523,3 +524,18 @@ def test_a_report_of_many_tasks_is_small(tmp_path):
     many = report(many_tasks(20_000), tmp_path / "page.html", mode="cdn")
     few = report(many_tasks(100), tmp_path / "small.html", mode="cdn")
     assert many.stat().st_size - few.stat().st_size < 300_000
+
+
+def test_bokeh_looks_through_the_figures_of_a_page_once(tmp_path, monkeypatch):
+    """Not once for each of them: they are linked, so each time it finds the models of all."""
+    roots = []
+    recompute = DocumentModelManager.recompute
+
+    def counted(models):
+        roots.append(len(models._document().roots))
+        recompute(models)
+
+    monkeypatch.setattr(DocumentModelManager, "recompute", counted)
+    report(many_tasks(100), tmp_path / "page.html", mode="cdn")
+    assert len(roots) == 1
+    assert roots[0] > 3

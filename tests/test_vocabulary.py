@@ -53,6 +53,9 @@ NAMES = frozenset(
 )
 """Words that no name of a variable, function, class, module or attribute has among its parts."""
 
+METHODS_OF_OTHERS = frozenset({"freeze"})
+"""What other packages call their methods: ``freeze`` is bokeh's."""
+
 
 def words_of(name: str) -> set[str]:
     """The parts of a name: ``keptTasks``, ``kept_tasks`` and ``KEPT`` all have ``kept``."""
@@ -88,9 +91,12 @@ def prose(source: str) -> str:
 
 
 def refused_names(source: str) -> Iterator[tuple[int, str]]:
+    before = ""
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.NAME and words_of(token.string) & NAMES:
+        of_others = before == "." and token.string in METHODS_OF_OTHERS
+        if token.type == tokenize.NAME and words_of(token.string) & NAMES and not of_others:
             yield token.start[0], token.string
+        before = token.string
 
 
 def refused(path: Path) -> Iterator[tuple[int, str]]:
@@ -152,6 +158,7 @@ def test_there_is_something_to_read():
         "# What comes: it is held\n# up by the scheduler.\n",
         'f"line\\ntold"\n',
         "told = 3\n",
+        "def freeze(): ...\n",
         "class KeptTasks: ...\n",
         "tasks_told.append(3)\n",
     ],
@@ -168,6 +175,7 @@ def test_idiom_is_found(tmp_path, source):
     "source",
     [
         "handle.tell()\n",
+        "document.models.freeze()\n",
         '("stands", "for")\n',
         "held = up\n",
         '"""Tasks that are kept in memory."""\n',

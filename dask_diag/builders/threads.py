@@ -88,6 +88,7 @@ def _add(groups: _Groups, group: tuple[str, str], count: int, cpu: float) -> Non
 def task_threads(rows: bytes) -> TaskThreads:
     """Of the tasks of these rows."""
     numbers = np.frombuffer(rows, dtype=float).reshape(-1, ROW.size // 8)
-    idents = np.unique(np.nan_to_num(numbers[:, 4])).astype(np.int64)
-    # 0 is not known, or the thread that called the scheduler.
-    return TaskThreads(frozenset(idents[idents != 0].tolist()), float(np.nansum(numbers[:, 3])))
+    idents = np.nan_to_num(numbers[:, 4]).astype(np.int64)
+    # A set: `numpy.unique` imports masked arrays. 0 is not known, or the thread that called the
+    # scheduler.
+    return TaskThreads(frozenset(idents.tolist()) - {0}, float(np.nansum(numbers[:, 3])))

@@ -66,6 +66,7 @@ class ProfilerGroup:
         self.resources = ResourceProfiler(interval)
         self.stacks = SamplingProfiler()
         self.tasks.share_clusters([self.cache, self.resources, self.stacks])
+        self.tasks.measure_for(self.stacks)
         self.profilers: tuple[Diagnostic, ...] = (
             self.tasks,
             self.cache,

@@ -24,9 +24,16 @@ __all__ = ["TaskDiagnostic", "rehearsal"]
 class TaskDiagnostic(Diagnostic):
     """A diagnostic that wants each task measured on the thread that runs it.
 
-    If several are active in one computation, the first measures for all, and whichever is called
-    first when a task is done records it.
+    If several are active in one computation, the first measures for all.
     """
+
+    def measure_for(self, other: TaskDiagnostic) -> None:
+        """Measure tasks for one that is active only while this one is.
+
+        It needs no hooks of its own, which dask would call for each task.
+        """
+        # Of each callback dask calls what is not None.
+        other._pretask = other._posttask = None  # type: ignore[assignment,method-assign]
 
     def _calibrate(self) -> None:
         self._hooks["tasks"] = seconds_per_task("tasks", rehearsal)
@@ -39,7 +46,7 @@ class TaskDiagnostic(Diagnostic):
     def _meet_state(self, dsk: Graph, state: SchedulerState) -> None:
         super()._meet_state(dsk, state)
         computation = state[STATE_KEY]
-        if computation.measurer is None:
+        if computation.measurer is None and self._pretask is not None:
             computation.measurer = self
 
     def _pretask(self, key: Hashable, dsk: Graph, state: SchedulerState) -> None:
@@ -63,14 +70,15 @@ class TaskDiagnostic(Diagnostic):
         self, key: Hashable, value: object, dsk: Graph, state: SchedulerState, worker_id: object
     ) -> None:
         try:
+            computation = state[STATE_KEY]
+            if computation.measurer is not self:
+                return
             wrapper = dsk[key]
             try:
-                computation = wrapper.computation
                 dsk[key] = wrapper.task
                 ran_on = worker_id if type(worker_id) is int else 0
             except AttributeError:
-                # It is the task itself: its wrapper was set aside, or another has recorded it.
-                computation = state[STATE_KEY]
+                # It is the task itself: its wrapper was set aside.
                 wrapper = computation.take_set_aside(key)
                 if wrapper is None:
                     return

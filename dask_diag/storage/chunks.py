@@ -19,6 +19,8 @@ __all__ = ["Chunk", "decode_chunk", "encode_chunk", "joined"]
 
 _SIZE_BYTES = 8
 _MAX_TABLES = 1000
+_REFERRING, _REFERRED = "cached_results", "tasks"
+"""The table whose keys are those of tasks, and that of these, which is the first of the two."""
 
 
 class Chunk(NamedTuple):
@@ -39,7 +41,8 @@ def encode_chunk(
     One that stays in the file may refer to what is `preceding`, which it is added to.
     """
     choices = choices or Choices()
-    preceding = preceding or Preceding()
+    # What is provisional has nothing before it: it is soon written over, and its time counts.
+    like, tasks = (preceding.head, preceding.tasks) if preceding else (b"", None)
     choices.begin_chunk()
     values: dict[str, object] = {}
     tables: dict[str, Spec] = {}
@@ -50,15 +53,20 @@ def encode_chunk(
             if not isinstance(value, Table):
                 values[field.name] = _as_json(value)
             elif len(value):
-                tables[field.name] = encode_table(value, columns, choices.of_table(field.name))
+                recent = tasks if field.name == _REFERRING else None
+                of_table = choices.of_table(field.name)
+                tables[field.name] = encode_table(value, columns, of_table, recent)
+                if tasks is not None and field.name == _REFERRED:
+                    tasks = tasks.plus(value)
         except NotStorableError as error:
             raise NotStorableError(f"{field.name}: {error}") from None
     head = {"values": values, "tables": tables}
     # Text as it is: two lone surrogates would come back from their escapes as one character.
     text = json.dumps(head, ensure_ascii=False).encode("utf-8", "surrogatepass")
     first = len(text).to_bytes(_SIZE_BYTES, "little") + text
-    data = columns.getvalue(first, level, like=preceding.head)
-    preceding.head = text
+    data = columns.getvalue(first, level, like)
+    if preceding and tasks is not None:
+        preceding.advance(text, tasks)
     return data
 
 
@@ -74,12 +82,14 @@ def decode_chunk(data: memoryview, preceding: Preceding | None = None) -> Chunk:
     head = json.loads(text.decode("utf-8", "surrogatepass"))
     if len(head["tables"]) > _MAX_TABLES:
         raise ValueError(f"expected at most {_MAX_TABLES} tables, found {len(head['tables'])}")
-    chunk = Chunk(
-        {name: _from_json(value) for name, value in head["values"].items()},
-        {name: decode_table(spec, source) for name, spec in head["tables"].items()},
-    )
-    preceding.head = text
-    return chunk
+    values = {name: _from_json(value) for name, value in head["values"].items()}
+    tables, tasks = {}, preceding.tasks
+    for name, spec in head["tables"].items():
+        tables[name] = decode_table(spec, source, tasks if name == _REFERRING else None)
+        if name == _REFERRED:
+            tasks = tasks.plus(tables[name])
+    preceding.advance(text, tasks)
+    return Chunk(values, tables)
 
 
 def joined(chunks: Sequence[Chunk], notices: Sequence[str]) -> Recording:

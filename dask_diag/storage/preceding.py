@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dask_diag.storage.encoding.references import RecentTasks
+
 __all__ = ["Preceding"]
 
 
@@ -12,7 +14,14 @@ class Preceding:
     ----------
     head : bytes
         The head of the last one: that of the next is nearly the same.
+    tasks : RecentTasks
+        To which the results of later ones refer.
     """
 
     def __init__(self) -> None:
         self.head = b""
+        self.tasks = RecentTasks()
+
+    def advance(self, head: bytes, tasks: RecentTasks) -> None:
+        """Remember one more chunk, after which these are the tasks."""
+        self.head, self.tasks = head, tasks.limited()

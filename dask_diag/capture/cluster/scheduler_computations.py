@@ -5,10 +5,11 @@ This module is shipped: see `scheduler_plugin`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from time import thread_time
 
-from dask_diag.capture.cluster.scheduler_records import ACTIVE
+from dask_diag.capture.cluster.scheduler_records import ACTIVE, span_name
 from dask_diag.capture.cluster.scheduler_sessions import Computation, Session
 from dask_diag.capture.cluster.scheduler_tasks import Task
 from dask_diag.capture.cluster.scheduler_workers import WorkerCollector
@@ -45,6 +46,39 @@ class ComputationCollector(WorkerCollector):
         new.workers = self.scheduler.total_nthreads
         new.set_sessions(self._sessions_of(client))
         return new
+
+    def _spans_of(
+        self, tasks: Iterable[Hashable], assigned: Mapping[Hashable, Mapping[str, Sequence[str]]]
+    ) -> dict[Hashable, str]:
+        """The spans of the tasks of a graph that has just arrived.
+
+        The scheduler has one span for all tasks of a group, as those that are submitted of one
+        function: the first one's. Where a group is older than the graph, the graph's is right.
+        """
+        own = self._span_of_graph()
+        if not own and not assigned:
+            return {}
+        groups = {key: self.scheduler.tasks[key].group for key in tasks}
+        arrived = Counter(group.name for group in groups.values())
+        is_older = {
+            group.name: sum(group.states.values()) > arrived[group.name]
+            for group in {group.name: group for group in groups.values()}.values()
+        }
+        return {
+            key: own if is_older[group.name] else span_name(assigned.get(key, {}))
+            for key, group in groups.items()
+        }
+
+    def _span_of_graph(self) -> str:
+        """The name of the span that the last graph was submitted in; empty if there is none."""
+        computations = getattr(self.scheduler, "computations", ())
+        latest = computations[-1].annotations if computations else {}
+        span = latest.get("span")
+        if not isinstance(span, dict) or span is self.seen_span:
+            return ""
+        # It stays there until a graph brings another one: an equal copy shows that it was seen.
+        self.seen_span = latest["span"] = dict(span)
+        return span_name(span)
 
     def _count(self, task: Task, finish: str, now: float) -> None:
         """One more or less of the tasks of a computation has to be run."""

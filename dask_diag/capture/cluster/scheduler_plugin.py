@@ -26,7 +26,6 @@ from dask_diag.capture.cluster.scheduler_records import (
     QUEUES,
     Transition,
     reason_of,
-    span_name,
 )
 from dask_diag.capture.cluster.scheduler_runs import RunCollector
 from dask_diag.capture.cluster.scheduler_sessions import Session
@@ -177,7 +176,10 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
                 )
             except Exception as error:
                 self.fault("removing the workers' plugins", error)
-        getattr(getattr(scheduler, "_broker", None), "_topics", {}).pop(NAME, None)
+        if NAME not in scheduler.plugins:
+            getattr(getattr(scheduler, "_broker", None), "_topics", {}).pop(NAME, None)
+            # Of tasks of others, and those done while the workers' plugins were removed.
+            self._forget_rows()
 
     def update_graph(
         self,
@@ -190,7 +192,7 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
     ) -> None:
         """Tasks were submitted."""
         try:
-            spans = {key: span_name(span) for key, span in annotations.get("span", {}).items()}
+            spans = self._spans_of(tasks, annotations.get("span", {}))
             computation = self._computation_of(client, next(iter(spans.values()), ""))
             for key in tasks:
                 task = self.tasks.get(key)

@@ -110,6 +110,13 @@ class RunCollector(ResultCollector):
             self.orphans[key, ts.run_id] = task.copy()
         task.is_out = False
 
+    def _forget_rows(self) -> None:
+        """Take out of the scheduler's state what was measured of tasks that are no session's."""
+        for ts in self.scheduler.tasks.values():
+            if ts.metadata and NAME in ts.metadata:
+                del ts.metadata[NAME]
+                ts.metadata = ts.metadata or None
+
     def _ended_elsewhere(
         self, key: Hashable, run_id: int, worker: str, outcome: int, *measured: object
     ) -> None:

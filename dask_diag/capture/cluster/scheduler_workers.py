@@ -69,6 +69,7 @@ class WorkerCollector:
         self.orphans: dict[tuple[Hashable, int], Task] = {}
         self.running: dict[Hashable, tuple[bytes, Sampled]] = {}
         self.stimulus = ""
+        self.seen_span: object = None
         self.now = 0.0
         self.open: dict[str, Computation] = {}
         self.name_of_run = os.urandom(4).hex()

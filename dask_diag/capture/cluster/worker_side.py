@@ -105,6 +105,9 @@ class WorkerSide:
             task.discarded = True
             if task.state.run_spec is task:
                 task.state.run_spec = task.task
+        for state in self._worker.state.tasks.values():
+            if state.metadata:
+                state.metadata.pop(NAME, None)
         if self._worker.status.name in _GOES_ON:
             # The scheduler listens no more: what came now would make its topic there again.
             self._messages = []

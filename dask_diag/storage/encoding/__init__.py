@@ -22,6 +22,11 @@ from dask_diag.storage.encoding.integers import (
     decode_numbers,
     encode_numbers,
 )
+from dask_diag.storage.encoding.keys_of_tasks import (
+    KEY,
+    decode_keys_of_tasks,
+    encode_keys_of_tasks,
+)
 from dask_diag.storage.encoding.labels import (
     NotStorableError,
     decode_labels,
@@ -29,13 +34,22 @@ from dask_diag.storage.encoding.labels import (
     encode_labels,
     encode_texts,
 )
+from dask_diag.storage.encoding.references import RecentTasks
 
 __all__ = ["NotStorableError", "Spec", "decode_table", "encode_table"]
 
 
-def encode_table(table: Table, out: ByteWriter, choices: TableChoices | None = None) -> Spec:
-    """Append a table's bytes to `out`, and return the specification that decodes them."""
-    done, columns = ColumnsDone(len(table), choices), {}
+def encode_table(
+    table: Table,
+    out: ByteWriter,
+    choices: TableChoices | None = None,
+    tasks: RecentTasks | None = None,
+) -> Spec:
+    """Append a table's bytes to `out`, and return the specification that decodes them.
+
+    If there are `tasks`, its key may be stored as a row of them.
+    """
+    done, columns = ColumnsDone(len(table), choices, tasks), {}
     for name in table.columns:
         try:
             columns[name] = _encode_column(name, table[name], done, out)
@@ -44,9 +58,9 @@ def encode_table(table: Table, out: ByteWriter, choices: TableChoices | None = N
     return {"rows": len(table), "columns": columns}
 
 
-def decode_table(spec: Spec, source: ByteReader) -> Table:
+def decode_table(spec: Spec, source: ByteReader, tasks: RecentTasks | None = None) -> Table:
     """The table that `encode_table` encoded; whatever is wrong with it raises some error."""
-    done = ColumnsDone(spec["rows"])
+    done = ColumnsDone(spec["rows"], tasks=tasks)
     return Table(
         {
             name: _DECODERS[column["kind"]](name, column, done, source)
@@ -59,6 +73,8 @@ def _encode_column(name: str, column: object, done: ColumnsDone, out: ByteWriter
     if isinstance(column, Categorical):
         return encode_labels(name, column, done, out)
     if isinstance(column, PrefixStrings):
+        if name == KEY and (spec := encode_keys_of_tasks(name, column, done, out)):
+            return spec
         return encode_texts(name, column, done, out)
     if not isinstance(column, np.ndarray) or column.ndim != 1 or column.dtype.kind not in NUMBERS:
         found = getattr(column, "dtype", type(column).__name__)
@@ -75,4 +91,5 @@ _DECODERS: Mapping[str, Callable[[str, Spec, ColumnsDone, ByteReader], Values]] 
     "floats": decode_floats,
     "labels": decode_labels,
     "texts": decode_texts,
+    "tasks": decode_keys_of_tasks,
 }

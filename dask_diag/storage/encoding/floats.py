@@ -25,7 +25,7 @@ from dask_diag.storage.encoding.integers import (
     is_constant,
 )
 
-__all__ = ["decode_floats", "encode_floats"]
+__all__ = ["counted", "decode_floats", "encode_floats"]
 
 SCALES = (1, 1_000_000, 1_000_000_000)
 """Of whole numbers, of whole microseconds, and of whole nanoseconds."""
@@ -44,7 +44,7 @@ def encode_floats(name: str, values: FloatArray, done: ColumnsDone, out: ByteWri
     scale, sources = _prediction(name, values, done) if needs_search else (0, ())
     spec: Spec = {"kind": "floats", "scale": scale, "sources": sources, "error": None}
     if scale:
-        count = _counted(values, scale)
+        count = counted(values, scale)
         spec["count"] = encode_integers(name, count, scale, done, out)
         predicted = _quotient(count, scale)
     else:
@@ -91,7 +91,7 @@ def _bits_of_error(
     """How many bits, about, a value is off in a sample."""
     (scale, sources), sample = prediction, values[at]
     if scale:
-        predicted = _quotient(_counted(sample, scale), scale)
+        predicted = _quotient(counted(sample, scale), scale)
     else:
         predicted = _difference([done.floats[source][at] for source in sources])
     error = sample.view(np.int64) - predicted
@@ -103,7 +103,7 @@ def _best_prediction(values: FloatArray, done: ColumnsDone) -> Prediction:
     at = done.sample
     sample, previous = values[at], values[at - 1]
     bits, finite = sample.view(np.int64), np.isfinite(sample)
-    errors = {scale: bits - _quotient(_counted(sample, scale), scale) for scale in SCALES}
+    errors = {scale: bits - _quotient(counted(sample, scale), scale) for scale in SCALES}
     for scale, error in errors.items():
         if not error[finite].any():
             return scale, ()
@@ -114,13 +114,13 @@ def _best_prediction(values: FloatArray, done: ColumnsDone) -> Prediction:
             return 0, sources
     costs = {0: best_base(bits, previous.view(np.int64), at, done.integers["error"])[0]}
     for scale, error in errors.items():
-        counts = _counted(sample, scale), _counted(previous, scale)
+        counts = counted(sample, scale), counted(previous, scale)
         of_count, _ = best_base(*counts, at, done.integers[scale])
         costs[scale] = of_count + float(bits_of(error[np.newaxis])[0])
     return min(costs, key=costs.__getitem__), ()
 
 
-def _counted(values: FloatArray, scale: int) -> IntArray:
+def counted(values: FloatArray, scale: int) -> IntArray:
     """The integers nearest to `scale` times the values; 0 where there is none."""
     is_countable = np.abs(values) < _LARGEST_COUNT / scale
     count: IntArray = np.rint(np.where(is_countable, values, 0.0) * scale).astype(np.int64)

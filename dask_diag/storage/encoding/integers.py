@@ -17,6 +17,7 @@ import numpy as np
 from dask_diag.columns import Array, FloatArray, IntArray
 from dask_diag.storage.blocks import ByteReader, ByteWriter
 from dask_diag.storage.encoding.choices import Choices, TableChoices
+from dask_diag.storage.encoding.references import RecentTasks
 
 __all__ = [
     "NUMBERS",
@@ -48,11 +49,14 @@ _NOISE = 200
 class ColumnsDone:
     """The columns of a table that were encoded or decoded, which later ones refer to."""
 
-    def __init__(self, rows: int, choices: TableChoices | None = None) -> None:
+    def __init__(
+        self, rows: int, choices: TableChoices | None = None, tasks: RecentTasks | None = None
+    ) -> None:
         if type(rows) is not int or rows < 0:
             raise ValueError(f"expected a number of rows, found {rows!r}")
         self.rows = rows
         self.choices = choices or TableChoices(Choices.FEWEST)
+        self.tasks = tasks
         self.floats: dict[str, FloatArray] = {}
         # By kind and name, as nanoseconds are only compared with nanoseconds.
         self.integers: defaultdict[Kind, dict[str, IntArray]] = defaultdict(dict)

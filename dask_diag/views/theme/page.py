@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
+from bokeh.document import Document
 from bokeh.embed import file_html
 from bokeh.model import Model
 from bokeh.models import LayoutDOM
@@ -43,9 +44,10 @@ def page_of(
     **variables
         What else the template needs, besides ``style`` and ``scheme``.
     """
-    with _without_background([models] if isinstance(models, LayoutDOM) else models):
+    roots = [models] if isinstance(models, LayoutDOM) else list(models)
+    with _without_background(_in_one_document(roots)):
         page: str = file_html(
-            models,
+            roots,
             resources,
             title=title,
             template=_template(frame),
@@ -60,15 +62,30 @@ def page_without_figures(frame: str, title: str, **variables: object) -> str:
     return _template(frame).render({**_look(), "title": title, **variables})
 
 
+def _in_one_document(roots: Sequence[LayoutDOM]) -> Collection[Model]:
+    """Put several roots into a document, unless they are in one; all models that they have.
+
+    Bokeh would do so one by one, and look through all models of all roots with each: they share
+    their range of time, so a page of eight figures would be looked through 36 times.
+    """
+    if len(roots) == 1 or any(root.document is not None for root in roots):
+        return {model for root in roots for model in root.references()}
+    document = Document()
+    with document.models.freeze():
+        for root in roots:
+            document.add_root(root)
+    return list(document.models)
+
+
 @contextmanager
-def _without_background(models: Sequence[LayoutDOM]) -> Iterator[None]:
+def _without_background(models: Collection[Model]) -> Iterator[None]:
     """Meanwhile figures are clear where they are white; other colours are the user's choice.
 
     They are the user's too, who may show them elsewhere.
     """
     cleared = []
     try:
-        for model in (part for root in models for part in root.select({"type": Model})):
+        for model in models:
             for name in _BACKGROUNDS & model.properties():
                 color = getattr(model, name)
                 if color == _WHITE:
