@@ -128,6 +128,16 @@ def test_fewer_tasks_take_less_time_to_be_made_too():
     assert made.seconds_lost - alone.seconds_lost == pytest.approx(0.56)
 
 
+def test_what_small_tasks_are_predicted_to_lose_makes_them_severe():
+    small = tasks_with_overhead(200, 0.01, 0.0035)
+    assert found(small)["tasks-too-small"].severity == "medium"
+    rows = [("before computations", [MAIN, CORE], 2.57)]
+    made = found(sampled(moved(small, 2.6), rows))["tasks-too-small"]
+    # More of the time than the overhead of tasks, in which there are none yet.
+    assert made.seconds_lost > 0.3 * 3.3
+    assert made.severity == "high"
+
+
 CONNECT = ("sync", "/opt/env/lib/python3.11/site-packages/distributed/utils.py", 425, 400)
 
 

@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 import sys
+import tempfile
 import threading
 import time
 
@@ -70,6 +71,15 @@ def wait_for_a_lock():
     threading.Event().wait(0.5)
 
 
+def wait_for_a_locked_file():
+    import fcntl
+
+    with tempfile.NamedTemporaryFile() as file, open(file.name) as holder:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        threading.Timer(0.5, fcntl.flock, (holder, fcntl.LOCK_UN)).start()
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+
 def without_the_lock():
     hashlib.sha256(bytes(100_000_000)).digest()
 
@@ -128,10 +138,11 @@ def test_two_spins_wait_for_each_others_lock(retried):
         ((time.sleep, 0.5), "sleep"),
         ((read_a_pipe,), "io-wait"),
         ((wait_for_a_lock,), "lock-wait"),
+        ((wait_for_a_locked_file,), "lock-wait"),
         ((sleep_and_spin,), "sleep"),
         ((sleep_often,), "sleep"),
     ],
-    ids=["sleep", "pipe", "lock", "sleep-and-spin", "sleep-often"],
+    ids=["sleep", "pipe", "lock", "locked-file", "sleep-and-spin", "sleep-often"],
 )
 def test_what_one_task_waits_for(get, task, activity, retried):
     def measure():

@@ -52,10 +52,12 @@ def tasks_too_small(analysis: Analysis) -> Finding | None:
     if isnan(saved):
         kind = AT_MOST
         saved = analysis.seconds_saved(remove={Activity.OVERHEAD}) * own
+    lost = overhead / analysis.workers if isnan(saved) else saved
     return Finding(
         "tasks-too-small",
-        severity_of_share(overhead / analysis.available),
-        overhead / analysis.workers if isnan(saved) else saved,
+        # Fewer tasks save time in which none runs, too.
+        severity_of_share(max(overhead / analysis.available, lost / analysis.wall)),
+        lost,
         f"{count(started)} tasks average {seconds(mean)} of work and {seconds(cost)} of overhead "
         f"({percent(share)}). Mostly: {in_words(names)}",
         advice,

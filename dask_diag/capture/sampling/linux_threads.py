@@ -27,12 +27,12 @@ _WAITS = {
         "recvmmsg sendto sendmsg sendmmsg accept accept4 connect poll ppoll select pselect6 "
         "epoll_wait epoll_pwait epoll_pwait2 open openat openat2 close stat fstat lstat newfstatat "
         "statx getdents64 fsync fdatasync sync_file_range sendfile splice tee copy_file_range "
-        "flock unlink unlinkat rename renameat renameat2 mkdir rmdir io_getevents io_uring_enter "
+        "unlink unlinkat rename renameat renameat2 mkdir rmdir io_getevents io_uring_enter "
         "wait4 waitid msync truncate ftruncate fallocate"
     ),
     Activity.SLEEP: "nanosleep clock_nanosleep pause rt_sigtimedwait restart_syscall",
     Activity.DEVICE_WAIT: "ioctl",
-    Activity.LOCK_WAIT: "semop semtimedop fcntl futex_waitv",
+    Activity.LOCK_WAIT: "semop semtimedop fcntl flock futex_waitv",
     Activity.PAGE_FAULT: "mmap munmap mremap mprotect madvise brk mlock",
 }
 _NUMBERS = {
