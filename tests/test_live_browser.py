@@ -19,6 +19,7 @@ from dask_diag.storage.writing import Writer
 
 from .live_chunks import HOSTILE, chunk, provisional
 from .recordings import NOTHING, example
+from .tables import filled_table
 from .test_browser import browser, frames, is_a_problem  # noqa: F401
 from .test_live_server import Running
 from .viewers import report_at
@@ -253,6 +254,95 @@ def test_a_page_may_be_open_before_the_file_is_there_and_sees_it_replaced_and_cu
         with open("run.diag", "wb") as file:
             file.write(b"something else")
         page.wait_for("state", "not a recording")
+
+
+FIRST_SCREEN = (
+    "state",
+    "progress",
+    "preparation",
+    "stream-title",
+    "workers-bar",
+    "functions",
+    "running",
+    "findings",
+)
+
+
+def many_running(count):
+    """Rows of tasks that run, of which the first runs longest."""
+    rows = {
+        "key": [f"slow-{n}" for n in range(count)],
+        "function": ["slow"] * count,
+        "start": [float(n) for n in range(count)],
+        "worker": [f"thread-{n}" for n in range(count)],
+    }
+    return replace(provisional(10), tasks=filled_table("tasks", rows))
+
+
+def test_the_keyboard_alone_reaches_the_tasks_that_run_longest_and_zooms(opened):
+    with Writer("run.diag") as writer, Running() as server:
+        writer.append(chunk(10, 12.0), many_running(14))
+        page = opened(server, viewport={"width": 1280, "height": 500})
+        page.wait_for("running-more", "and 2 more")
+        rows = page.page.locator("#running tr")
+        assert rows.count() == 12
+        assert [rows.nth(n).locator("th").text_content() for n in range(3)] == [
+            "slow-0",
+            "slow-1",
+            "slow-2",
+        ]
+        focused = """() => {
+            const {id} = document.activeElement
+            return document.activeElement.getAttribute("aria-labelledby") || id
+        }"""
+        passed = []
+        while "running-title" not in passed and len(passed) < 40:
+            page.page.keyboard.press("Tab")
+            passed.append(page.page.evaluate(focused))
+        buttons = ["follow", "everything", "zoom-in", "zoom-out", "earlier", "later"]
+        assert [name for name in passed if name in buttons] == buttons
+        assert passed[-1] == "running-title"
+        # The list scrolls by itself where it is longer than its place.
+        box = page.page.locator(".scroll[aria-labelledby='running-title']")
+        before = box.evaluate("box => box.scrollTop")
+        assert box.evaluate("box => box.scrollHeight > box.clientHeight")
+        for _ in range(5):
+            page.page.keyboard.press("ArrowDown")
+        page.page.wait_for_timeout(300)
+        assert box.evaluate("box => box.scrollTop") > before
+        page.page.keyboard.press("+")
+        page.page.wait_for_function(
+            "() => document.getElementById('follow').getAttribute('aria-pressed') === 'false'"
+        )
+        page.page.keyboard.press("Escape")
+        page.page.wait_for_function(
+            "() => document.getElementById('follow').getAttribute('aria-pressed') === 'true'"
+        )
+
+
+def test_the_first_screen_is_in_its_order_and_below_any_prefix(opened):
+    """State, how far, before the first task, tasks, workers, functions, running, findings."""
+    with Writer("run.diag") as writer, Running() as server:
+        writer.append(chunk(10, 12.0), provisional(10))
+        page = opened(server)
+        page.wait_for("progress", "10 of 50")
+        assert page.text("kind") == "running"
+        tops = page.page.evaluate(
+            "names => names.map((n) => document.getElementById(n).getBoundingClientRect().top)",
+            FIRST_SCREEN,
+        )
+        # What has no text has no place.
+        del tops[FIRST_SCREEN.index("preparation")]
+        functions, running_ = tops[4:6]
+        assert functions == pytest.approx(running_, abs=1)
+        assert tops[:5] == sorted(tops[:5])
+        assert tops[6] > functions
+        absolute = page.page.evaluate(
+            """() => [...document.querySelectorAll("[href], [src], [action]")]
+                .map((e) => e.getAttribute("href") ?? e.getAttribute("src") ?? "")
+                .filter((address) => address.startsWith("/") || address.includes("://"))"""
+        )
+        assert absolute == []
 
 
 def has_namespaces():

@@ -97,6 +97,20 @@ def test_each_poll_has_what_was_written_since():
     assert_rows_are_those_of_load(viewer)
 
 
+def test_what_is_provisional_is_decoded_once_and_seen_when_it_changes():
+    viewer, complete = Viewer(), example(40)
+    with Writer("run.diag") as writer:
+        writer.append(complete, provisional_rows(complete, 3))
+        viewer.poll()
+        before = viewer.provisional
+        # What was written a moment ago is read again, as the file's times are not that exact.
+        assert viewer.poll().provisional is before
+        writer.append(complete, provisional_rows(complete, 4))
+        viewer.poll()
+        assert viewer.provisional is not before
+        assert_rows_are_those_of_load(viewer)
+
+
 def test_each_byte_is_read_about_once(monkeypatch):
     read = []
     real = follow._read

@@ -357,13 +357,15 @@ def test_findings_are_made_rarely_and_once_at_the_end():
     viewer = Shown(model)
     findings = FindingsSoFar("run.diag", make, lambda: now[0], lambda: cpu[0])
     viewer.is_over = False
-    model.apply(update(replace(NOTHING, tasks=tasks())))
-    for _ in range(60):
+    for _ in range(100):
+        model.apply(update(replace(NOTHING, tasks=tasks(), stop=now[0])))
         findings.refresh(viewer)
-        findings._thread.join()
+        if findings._thread:
+            findings._thread.join()
         now[0] += 0.8
-    # Two thousandths of a core: of 48 s, the first and one more of 60 ms.
-    assert len(made) == 2
+    # None of the first 10 s; a thousandth of a core: 60 ms every minute.
+    assert made == pytest.approx([11.2, 71.2], abs=0.81)
+    assert findings.note(viewer).startswith("of the first 1 min 1")
     count = len(made)
     viewer.is_over = True
     for _ in range(3):
@@ -377,14 +379,14 @@ def test_findings_of_a_recording_that_is_over_are_those_of_all_of_it_at_once():
     viewer = Shown(model)
     findings = FindingsSoFar("run.diag", lambda path: made.append(path) or [], lambda: 0.0)
     viewer.is_over = False
-    model.apply(update(replace(NOTHING, tasks=tasks())))
+    model.apply(update(replace(NOTHING, tasks=tasks(), stop=11.5)))
     findings.refresh(viewer)
     findings._thread.join()
-    assert findings.note(viewer) == "so far"
+    assert findings.note(viewer) == "of the first 11 s, so far"
     # The recording ends a moment later, when the next ones would not be due for long.
     viewer.is_over = True
     model.apply(update(state=FollowState.COMPLETE))
-    assert findings.note(viewer) == "so far"
+    assert findings.note(viewer) == "of the first 11 s, so far"
     for _ in range(3):
         findings.refresh(viewer)
         findings._thread.join()

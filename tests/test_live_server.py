@@ -19,6 +19,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import dask
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -26,7 +27,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.made_up import many_tasks
-from dask_diag import load, save
+from dask_diag import load, record, save, summary
 from dask_diag.analysis.functions import by_function
 from dask_diag.cli import main
 from dask_diag.live import command, report_process, server
@@ -268,6 +269,23 @@ def test_the_answer_has_the_numbers_of_the_file(running):
     }
     assert answer["kind"] == "complete"
     assert answer["over"]
+
+
+def test_the_last_state_has_the_numbers_of_the_summary():
+    graph = [dask.delayed(sum)([n, 1]) for n in range(30)]
+    graph = dask.delayed(max)([dask.delayed(abs)(each) for each in graph])
+    with record("run.diag"):
+        graph.compute(scheduler="threads", num_workers=2)
+    with Running() as running:
+        when(lambda: running.answer()["over"])
+        functions = running.answer()["functions"]
+    rows = summary(load("run.diag")).splitlines()
+    assert sorted(row[0] for row in functions) == ["abs", "max", "sum"]
+    for name, _, tasks, planned, seconds, cpu in functions:
+        (line,) = [line for line in rows if line.split()[:1] == [name]]
+        assert line.split()[1] == tasks == planned
+        assert f" {seconds} " in line
+        assert f" {cpu} " in line
 
 
 def test_answers_are_small():

@@ -9,6 +9,7 @@ from time import monotonic, thread_time
 
 from dask_diag.analysis.findings import Finding, findings
 from dask_diag.formatting import count
+from dask_diag.live.texts import duration
 from dask_diag.live.viewer import Viewer
 from dask_diag.storage import load
 from dask_diag.storage.follow import FollowState
@@ -17,9 +18,11 @@ __all__ = ["MOST_TASKS", "FindingsSoFar"]
 
 MOST_TASKS = 100_000
 """Findings of more tasks take a whole recording's memory: a page leaves them to the report."""
-_SHARE = 0.002
+_SHARE = 0.001
 """Of a core, that they may take: what follows the file takes a few times as much."""
 _SHORTEST_PAUSE = 4.0
+_EARLIEST = 10.0
+"""Seconds of a recording before which there is little to be found, unless it is over."""
 
 
 class FindingsSoFar:
@@ -60,6 +63,7 @@ class FindingsSoFar:
         self._is_final = False
         self._are_final = False
         self._generation = 0
+        self._of = 0.0
         self._thread: threading.Thread | None = None
 
     def refresh(self, viewer: Viewer) -> None:
@@ -70,7 +74,7 @@ class FindingsSoFar:
         if not viewer.is_over:
             self._is_final = False
         is_running = self._thread is not None and self._thread.is_alive()
-        has_some = model.recorded or viewer.is_over
+        has_some = (model.recorded and model.stop - model.start >= _EARLIEST) or viewer.is_over
         if is_running or self._is_final or not has_some or model.recorded > MOST_TASKS:
             return
         # Those of a recording that is over are the last: they are not put off.
@@ -82,11 +86,15 @@ class FindingsSoFar:
         self._generation = generation
         self.findings, self.problem, self._next = [], "", 0.0
         self._is_final = self._are_final = False
+        self._of = 0.0
         self.revision += 1
 
     def _start(self, viewer: Viewer) -> None:
         self._is_final = viewer.is_over
-        self._thread = threading.Thread(target=self._run, name="findings", daemon=True)
+        lasted = viewer.model.stop - viewer.model.start
+        self._thread = threading.Thread(
+            target=self._run, args=(lasted,), name="findings", daemon=True
+        )
         self._thread.start()
 
     def finish(self, viewer: Viewer) -> list[Finding]:
@@ -105,10 +113,11 @@ class FindingsSoFar:
             return self.problem
         if viewer.model.recorded > MOST_TASKS:
             return f"of more than {count(MOST_TASKS)} tasks they are in the report, at the end"
-        is_all = viewer.model.state == FollowState.COMPLETE and self._are_final
-        return "" if is_all else "so far"
+        if viewer.model.state == FollowState.COMPLETE and self._are_final:
+            return ""
+        return f"of the first {duration(self._of)}, so far" if self._of else "so far"
 
-    def _run(self) -> None:
+    def _run(self, lasted: float) -> None:
         start, generation, are_final = self._cpu_time(), self._generation, self._is_final
         made: list[Finding] = []
         problem = ""
@@ -120,7 +129,7 @@ class FindingsSoFar:
         if generation != self._generation:
             return
         self.findings, self.problem = (self.findings if problem else made), problem
-        self._are_final = are_final
+        self._are_final, self._of = are_final, lasted
         self.revision += 1
         took = self._cpu_time() - start
         self._next = self._clock() + max(_SHORTEST_PAUSE, took / _SHARE)

@@ -17,6 +17,7 @@ from dask_diag.live.arrays import Growing, TaskArrays
 from dask_diag.live.preparation import Preparation, preparation_of
 from dask_diag.live.progress import Progress
 from dask_diag.model.recording import Recording
+from dask_diag.model.tables import TABLES
 from dask_diag.schema import Outcome, ProgressPhase
 from dask_diag.storage.chunks import Chunk, joined
 from dask_diag.storage.follow import FollowState, Update
@@ -25,6 +26,16 @@ from dask_diag.views.theme.colors import FunctionColors
 __all__ = ["FunctionSums", "LiveModel", "Machine", "RunningTask", "WorkerTime"]
 
 RESOURCES = ("time", "cpu", "cpu_others", "memory", "memory_children")
+_USED = {
+    "tasks",
+    "computations",
+    "planned",
+    "progress",
+    "resources",
+    "cached_results",
+    "environment",
+}
+_UNUSED = TABLES.keys() - _USED
 _POWERS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
@@ -109,7 +120,7 @@ class LiveModel:
             self.generation += 1
             self._forget()
         for chunk in update.chunks:
-            self._add(joined([chunk], []))
+            self._add(_used(chunk))
         # Of a file that is gone, the last state is shown on.
         if changed and update.state not in (FollowState.WAITING, FollowState.NOT_A_RECORDING):
             self._show(update.provisional)
@@ -164,7 +175,7 @@ class LiveModel:
             self.cached_bytes = self._live_worker_seconds = 0.0
             self._live_preparation = Preparation()
             return
-        now = joined([provisional], [])
+        now = _used(provisional)
         self.progress.show(now)
         self.running = _running_tasks(now)
         self.cached_bytes = float(np.nansum(now.cached_results.metric))
@@ -200,12 +211,18 @@ def _worker_seconds(chunk: Recording) -> float:
 def _running_tasks(now: Recording) -> list[RunningTask]:
     tasks = now.tasks
     rows = np.flatnonzero(~np.isnan(tasks.start) & np.isnan(tasks.stop))
-    running = tasks.rows(rows[np.argsort(tasks.start[rows], kind="stable")])
-    columns = (running.key, running.function, running.worker, running.start)
+    rows = rows[np.argsort(tasks.start[rows], kind="stable")]
+    columns = (tasks.key, tasks.function, tasks.worker, tasks.start)
     return [
         RunningTask(str(key), str(function), str(worker), float(start))
-        for key, function, worker, start in zip(*(c.tolist() for c in columns), strict=True)
+        for key, function, worker, start in zip(*(c[rows].tolist() for c in columns), strict=True)
     ]
+
+
+def _used(chunk: Chunk) -> Recording:
+    """What is shown of a chunk: call stacks, for example, are most of it and are not."""
+    tables = {name: table for name, table in chunk.tables.items() if name not in _UNUSED}
+    return joined([chunk._replace(tables=tables)], [])
 
 
 def _machine_of(chunk: Recording) -> Machine:

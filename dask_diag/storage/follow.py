@@ -79,6 +79,7 @@ class Follower:
         self._end = 0
         self._preceding = Preceding()
         self._provisional: Chunk | None = None
+        self._decoded_before: tuple[bytes, Chunk] | None = None
         self._last_entry: Entry | None = None
         self._state = FollowState.WAITING
         self._behind = True
@@ -211,11 +212,18 @@ class Follower:
         if entry.name not in (f"{CHUNK}{number:08}", f"{PROVISIONAL}{number - 1:08}"):
             return None
         try:
-            stays = entry.name.startswith(CHUNK)
-            return decode_chunk(payload, self._preceding if stays else None)
+            if entry.name.startswith(PROVISIONAL):
+                return self._provisional_of(payload)
+            return decode_chunk(payload, self._preceding)
         except Exception:
             # As when loading: another program wrote it, and what it means is not clear.
             return None
+
+    def _provisional_of(self, payload: memoryview) -> Chunk:
+        """The same as before if its bytes are: most that is read once more has not changed."""
+        if self._decoded_before is None or payload != self._decoded_before[0]:
+            self._decoded_before = bytes(payload), decode_chunk(payload)
+        return self._decoded_before[1]
 
     def _state_of(self, file: int, now: float) -> str:
         """What the file is, if it has not changed since it was read."""
