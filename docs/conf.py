@@ -12,7 +12,7 @@ runpy.run_path(str(Path(__file__).with_name("columns.py")), run_name="__main__")
 REPORTS = Path(__file__).parent / "_build" / "static" / "stories"
 REPORTS.mkdir(parents=True, exist_ok=True)
 for recording in sorted(Path(__file__).parent.glob("stories/*.diag")):
-    report(load(recording), REPORTS / f"{recording.stem}.html")
+    report(load(recording), REPORTS / f"{recording.stem}.html", overwrite=True)
 
 project = "dask_diag"
 copyright = "2026, dask_diag developers"

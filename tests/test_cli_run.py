@@ -512,7 +512,7 @@ def test_who_presses_ctrl_c_three_times_gets_no_page():
         from dask_diag.views.report import page
         from dask_diag.cli import main
 
-        def slow(*args):
+        def slow(*args, **options):
             print("writes", flush=True)
             time.sleep(100)
 

@@ -27,7 +27,11 @@ def code_blocks(name):
 def test_the_first_code_runs_and_runs_again(name, monkeypatch, capsys):
     signature, pages = inspect.signature(dask_diag.report), []
     # Pages are written by other tests: they take longer than all else here.
-    monkeypatch.setattr(dask_diag, "report", lambda *given: pages.append(signature.bind(*given)))
+
+    def report(*given, **options):
+        pages.append(signature.bind(*given, **options))
+
+    monkeypatch.setattr(dask_diag, "report", report)
     (code,) = code_blocks(name)
     for _ in range(2):
         exec(compile(code, name, "exec"), {"__name__": "__main__"})
@@ -35,3 +39,4 @@ def test_the_first_code_runs_and_runs_again(name, monkeypatch, capsys):
     assert set(recording.tasks.outcome.tolist()) == {"ok"}
     assert "tasks" in capsys.readouterr().out
     assert [page.arguments["path"] for page in pages] == ["run.html", "run.html"]
+    assert pages[1].arguments["overwrite"]

@@ -145,7 +145,7 @@ def test_a_report_that_can_no_longer_be_written_is_a_line(shell):
     ("ends", "error"), [("1 / 0", ZeroDivisionError), ("total", KeyboardInterrupt)]
 )
 def test_an_interrupted_report_does_not_replace_what_a_cell_raises(ends, error, shell, monkeypatch):
-    def interrupted(*args):
+    def interrupted(*args, **options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("dask_diag.views.report.page.report", interrupted)

@@ -376,12 +376,20 @@ def test_the_page_replaces_an_older_one_as_a_whole(tmp_path, monkeypatch):
     path.write_text("older")
     monkeypatch.setattr("os.replace", lambda *a: (_ for _ in ()).throw(OSError))
     with pytest.raises(DiagnosticError, match="cannot write"):
-        report(recording_of([]), path)
+        report(recording_of([]), path, overwrite=True)
     monkeypatch.undo()
     assert path.read_text() == "older"
     assert [entry.name for entry in tmp_path.iterdir()] == ["page.html"]
-    report(recording_of([]), path)
+    report(recording_of([]), path, overwrite=True)
     assert "Dask report" in path.read_text()
+
+
+def test_a_page_is_not_replaced_unasked(tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text("older")
+    with pytest.raises(DiagnosticError, match=r"will not overwrite .*; pass overwrite=True"):
+        report(recording_of([]), path)
+    assert path.read_text() == "older"
 
 
 def test_wrong_arguments_are_reported(tmp_path):

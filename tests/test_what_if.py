@@ -138,9 +138,9 @@ def test_the_command_refuses_what_is_no_number_of_workers(recording, tmp_path):
 
 
 def test_a_report_shows_the_table(recording, tmp_path, monkeypatch):
-    text = report(recording, tmp_path / "report.html", mode="cdn").read_text()
+    text = report(recording, tmp_path / "report.html", mode="cdn", overwrite=True).read_text()
     assert "Predicted wall time" in text
     assert "unlimited workers" in text
     monkeypatch.setattr(predictions, "_TASKS_SIMULATED", 10)
-    text = report(recording, tmp_path / "report.html", mode="cdn").read_text()
+    text = report(recording, tmp_path / "report.html", mode="cdn", overwrite=True).read_text()
     assert "Not simulated for 25 tasks" in text

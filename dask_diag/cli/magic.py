@@ -239,7 +239,7 @@ class DiagMagics(Magics):
             self._show_after_value(recording)
         if arguments.report is not None:
             with _reported("the report could not be written"):
-                report(recording, arguments.report)
+                report(recording, arguments.report, overwrite=True)
 
     def _show_after_value(self, recording: Recording) -> None:
         """Have the plots below the cell's value, folded: they are higher than a window."""

@@ -275,7 +275,8 @@ def _flush_stdout() -> None:
 def _write_report(recorder: record, path: str) -> None:
     from dask_diag.views.report.page import report
 
-    report(recorder.recording, path)
+    # Whether it may be replaced was asked before the program began.
+    report(recorder.recording, path, overwrite=True)
 
 
 def _guarded(failing: str, work: Callable[[], None]) -> None:

@@ -38,7 +38,7 @@ def write_contact_sheet(stories: Sequence[Story]) -> None:
 
 def _pictures(browser: Browser, folder: Path, story: Story) -> Iterator[bytes]:
     path = folder / f"{story.name}.html"
-    report(load(DOCS / "stories" / f"{story.name}.diag"), path)
+    report(load(DOCS / "stories" / f"{story.name}.diag"), path, overwrite=True)
     for width, height in (WIDE, PHONE):
         for scheme in ("light", "dark"):
             page = browser.new_page(

@@ -57,6 +57,8 @@ def report(
     profilers: Sources,
     path: str | os.PathLike[str] = "dask-report.html",
     mode: str | None = None,
+    *,
+    overwrite: bool = False,
 ) -> Path:
     """Write a page that shows findings first, and then everything that was measured.
 
@@ -65,10 +67,12 @@ def report(
     profilers : diagnostic, Recording, or a list of them
         Several are combined, as recordings of the same block.
     path : str or path, optional
-        The page to write. A file of that name is replaced.
+        The page to write.
     mode : str, optional
         ``"inline"``, the default, puts bokeh's own code into the page; ``"cdn"`` makes a small page
         that needs the network.
+    overwrite : bool, optional
+        Whether a file that is there may be replaced.
 
     Returns
     -------
@@ -78,14 +82,15 @@ def report(
     Raises
     ------
     DiagnosticError
-        If something is given that has no recording, or if the file cannot be written.
+        If something is given that has no recording, if the file is there and `overwrite` is false,
+        or if it cannot be written.
 
     Notes
     -----
     A section that cannot be made is a message in the page, and the others are as they would be.
     """
     target = as_path(path, "path")
-    check_target(target, overwrite=True)
+    check_target(target, overwrite)
     return write_report(Analysis(recording_of(profilers)), target, mode)
 
 
