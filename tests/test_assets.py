@@ -12,6 +12,7 @@ import pytest
 import dask_diag.views
 from dask_diag.views import assets
 from dask_diag.views.assets import call, link
+from dask_diag.views.escaping import short_key
 
 from .javascript import NODE, needs_node, run_javascript
 
@@ -135,3 +136,9 @@ def test_keys_in_tooltips_have_no_long_tokens():
     }
     module = "plots/tasks/lookups.js"
     assert run_javascript(module, "short_key", *([key] for key in shown)) == list(shown.values())
+
+
+def test_keys_in_tables_are_as_short_as_in_tooltips():
+    assert short_key("('sum-0123456789abcdef0123456789abcdef', 3, 4)") == "('sum-012345…', 3, 4)"
+    assert short_key("parse-f5a94a98-232f-4273-8bb3-449c082fda6a") == "parse-f5a94a…"
+    assert short_key("('getitem-deadbeef', 0)") == "('getitem-deadbeef', 0)"

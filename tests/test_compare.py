@@ -174,6 +174,13 @@ def test_tasks_are_paired_by_key_else_by_position_else_by_the_order_in_which_the
     before = ["('f-11', 0)", "('f-11', 1)", "('f-11', 2)"]
     after = ["('f-22', 2)", "('f-22', 0)", "('f-22', 1)"]
     assert paired(before, after, **later_first) == [0.0, 0.0, 0.5]
+    # A position may have several numbers; those of the first dimension count, too.
+    before = ["('f-11', 1, 0)", "('f-11', 0, 0)", "('f-11', 2, 0)"]
+    after = ["('f-22', 2, 0)", "('f-22', 1, 0)", "('f-22', 0, 0)"]
+    in_blocks = {"before": (1.0, 2.0, 4.0), "after": (4.5, 1.0, 2.0), "order": [9, 8, 7]}
+    assert paired(before, after, **in_blocks) == [0.0, 0.0, 0.5]
+    # What has a comma and is no tuple has no position.
+    assert paired(["f 1, 0", "f 1, 1"], ["f 2, 1", "f 2, 0"], (1.0, 2.0), (1.0, 2.5)) == [0.0, 0.5]
     # Of two layers of one function the positions are alike.
     after = ["('f-22', 0)", "('f-33', 0)", "('f-33', 1)"]
     before = ["('f-88', 1)", "('f-99', 0)", "('f-88', 0)"]

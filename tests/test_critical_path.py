@@ -115,6 +115,27 @@ def test_computations_are_bound_each_by_its_own():
     assert path.max_speedup == pytest.approx(200 / 40)
 
 
+def test_each_computation_has_its_wall_its_path_and_its_scheduler_wherever_it_starts():
+    recording = with_scheduler(made([1, 2, 4], [(1, 0)], ["a", "a", "b"]), 3.5, "synchronous")
+    tasks = {name: recording.tasks[name] for name in recording.tasks.columns}
+    tasks["thread_cpu"] = np.array([1.0, 2.0, 0.25])
+    computations = {n: recording.computations[n] for n in recording.computations.columns}
+    later = {"start": np.array([10.0, 60.0]), "stop": np.array([50.0, 100.0])}
+    moved = {name: tasks[name] + np.array([10.0, 11.0, 60.0]) for name in ("start", "stop")}
+    path = critical_path(
+        dataclasses.replace(
+            recording,
+            tasks=type(recording.tasks)({**tasks, **moved}),
+            computations=type(recording.computations)({**computations, **later}),
+        )
+    )
+    assert path.computations["wall"].tolist() == [40.0, 40.0]
+    assert path.computations["length"].tolist() == [3.0, 4.0]
+    # What its own tasks took is not the scheduler's; those of the other are no matter.
+    assert path.computations["scheduler_cpu"].tolist() == [0.5, 3.25]
+    assert path.tasks["task"].tolist() == [0, 1, 2]
+
+
 @st.composite
 def graphs(draw):
     """Tasks in any order of numbers, acyclic."""

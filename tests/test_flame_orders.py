@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from bokeh.models import RadioButtonGroup
@@ -11,12 +13,14 @@ from dask_diag.analysis.folded_tree import STANDARD_LIBRARY, folded_tree, librar
 from dask_diag.analysis.function_lines import lines_of_nodes
 from dask_diag.schema import Root
 from dask_diag.views.plots.figures import Options
-from dask_diag.views.plots.flame.data import boxes_of, cells_of, columns_of
+from dask_diag.views.plots.flame.data import boxes_of, cells_of, code_of_lines, columns_of, texts_of
 from dask_diag.views.plots.flame.differential import differential_panel
 from dask_diag.views.plots.flame.graph import flame_panel
+from dask_diag.views.recorded_code import recorded_lines
 
 from .javascript import needs_node, run_javascript
 from .stacks import CORE, LEAF, MAIN, known_stacks, recording_of_stacks
+from .tables import filled_table
 from .test_flame import as_text
 
 pytestmark = pytest.mark.once
@@ -52,6 +56,7 @@ class Page:
         self.tree = columns_of(nodes)
         if fold:
             self.tree |= {"folded": self.node_of, "line": np.zeros(len(nodes))}
+            self.tree["code"] = self.tree["line"]
             self.tree = run("folded.js", "folded_tree", self.tree, boxes_of(self.nodes))
 
     def weights(self, within=None):
@@ -349,3 +354,52 @@ def test_a_comparison_has_the_one_view_in_which_each_call_has_its_own_change():
     assert (mode.labels, mode.visible) == (["Both", "Before", "After"], True)
     everything = flame_panel(called_from_two(), Options()).select({"type": RadioButtonGroup})
     assert all(group.visible and len(group.labels) == 3 for group in everything)
+
+
+def with_code(recording, place, text):
+    row = {"section": ["calling code"], "name": [place], "value": [text]}
+    return replace(recording, environment=filled_table("environment", row))
+
+
+@pytest.mark.parametrize(
+    ("place", "text", "expected"),
+    [
+        ("program.py", "a\nb\nc\nd\n    f(1)  # five", "f(1)  # five"),
+        ("program.py:4, in main", "def main():\n    f(1)", "f(1)"),
+        ("program.py:6, in main", "f(1)", None),
+        ("other.py", "a\nb\nc\nd\ne", None),
+        ("as given", "a\nb\nc\nd\ne", None),
+    ],
+)
+def test_lines_have_the_code_that_was_recorded(place, text, expected):
+    main = ("main", "/home/x/program.py", 5, 4)
+    recording = recording_of_stacks([((0.0, 1.0), "f", [main], 1.0, 0.0)])
+    assert recorded_lines(with_code(recording, place, text)).get((main[1], 5)) == expected
+
+
+def test_of_two_files_of_one_name_no_line_is_claimed():
+    frames = [("main", f"/home/{folder}/program.py", 5, 4) for folder in "xy"]
+    recording = recording_of_stacks([((0.0, 1.0), "f", frames, 1.0, 0.0)])
+    assert recorded_lines(with_code(recording, "program.py", "a\nb\nc\nd\ne")) == {}
+
+
+@needs_node
+def test_the_detail_of_a_call_has_the_code_of_its_line():
+    main = ("main", "/home/x/program.py", 5, 4)
+    recording = recording_of_stacks([((0.0, 1.0), "f", [main, SHARED], 1.0, 0.0)])
+    recording = with_code(recording, "program.py", "a\nb\nc\nd\n    f(1)")
+    nodes = tree(recording)
+    lines = lines_of_nodes(recording, nodes)
+    code, texts = code_of_lines(recording, nodes, lines)
+    tree_of_page = {**columns_of(nodes), "line": lines, "code": code}
+    view = run("tree.js", "by_function", tree_of_page, nodes["wall"], 0)
+    texts_of_page = {**texts_of(nodes, Options()), "code": texts}
+    graph = {"tree": tree_of_page, "texts": texts_of_page, "view": view}
+    details = {
+        detail["name"]: detail["line"]
+        for i in range(len(nodes))
+        for detail in [run("rectangles.js", "description_of", graph, i)]
+    }
+    assert details["main"] == "most time at line 5: f(1)"
+    assert details["shared"] == "most time at line 32"
+    assert details["f"] == ""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from benchmarks.made_up import many_tasks
-from dask_diag import performance_report, report
+from dask_diag import load, performance_report, report
+from dask_diag.analysis.findings import Finding
+from dask_diag.views.report import sections
 
 from .stacks import known_stacks
 from .test_browser import DRAWN, browser, is_a_problem  # noqa: F401
@@ -18,6 +21,7 @@ from .test_report import ALL, GRAPH, hostile_recording
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
 
+STORY = Path(__file__).parents[1] / "docs" / "stories" / "climatology.diag"
 SIZES = {"desk": (1280, 900), "phone": (390, 844)}
 
 
@@ -451,4 +455,56 @@ def test_the_first_screen_does_not_wait_for_the_sections_below(browser, pages): 
         "document.getElementById('environment-title').getBoundingClientRect().top"
     )
     assert abs(place - seen["place"]) < 40
+    page.close()
+
+
+def first_screen(browser, pages):  # noqa: F811
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    page.goto((pages / "climatology.html").as_uri())
+    page.wait_for_function(DRAWN, timeout=60_000)
+    return page
+
+
+@pytest.fixture(scope="module")
+def climatology(pages):
+    """The pages, and among them the one of a story, with three findings of many words."""
+    said = (
+        "Making the graph took 2.33 s of 6.61 s. " + "Mostly: reverse_dict (dask/core.py:319). " * 9
+    )
+    found = Finding(
+        "graph-preparation", "high", 2.33, said[:-2], "make larger chunks", kind="about"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sections, "find", lambda analysis: [found] * 3)
+        report(load(STORY), pages / "climatology.html")
+    return pages
+
+
+def test_the_first_screen_of_a_story_has_its_findings_and_all_of_the_plot(browser, climatology):  # noqa: F811
+    page = first_screen(browser, climatology)
+    assert page.locator(".finding").count() == 3
+    # The strip, the workers with their legend below, and then the tasks.
+    tasks = page.locator(".bk-Figure").nth(2).bounding_box()
+    assert tasks["y"] < 800
+    page.close()
+
+
+def test_the_details_of_a_finding_are_shown_by_keyboard(browser, climatology):  # noqa: F811
+    page = first_screen(browser, climatology)
+    details = page.locator(".finding details").first
+    where = details.locator("p").first
+    assert not where.is_visible()
+    details.locator("summary").focus()
+    page.keyboard.press("Enter")
+    assert where.is_visible()
+    page.close()
+
+
+def test_on_a_phone_a_long_task_takes_few_lines(browser, climatology):  # noqa: F811
+    page = first_screen(browser, climatology)
+    page.set_viewport_size({"width": 390, "height": 844})
+    rows = page.locator("#tasks tbody tr")
+    heights = [rows.nth(n).bounding_box()["height"] for n in range(rows.count())]
+    assert len(heights) == 50
+    assert max(heights) < 8 * 24
     page.close()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ["shown"]
+import re
+
+__all__ = ["short_key", "shown"]
+
+_TOKEN = re.compile("[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}")
 
 
 def shown(text: object, limit: int = 60) -> str:
@@ -19,6 +23,11 @@ def shown(text: object, limit: int = 60) -> str:
         return line
     tail = (limit - 1) // 3
     return line[: limit - 1 - tail] + "…" + line[len(line) - tail :]
+
+
+def short_key(key: str) -> str:
+    """A key without most of the digits that say nothing to a reader: hashes and identifiers."""
+    return _TOKEN.sub(lambda match: f"{match[0][:6]}…", key)
 
 
 def _printable(character: str) -> str:

@@ -10,6 +10,7 @@ from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.task_times import stop_times
 from dask_diag.formatting import count, percent, seconds
 from dask_diag.schema import Outcome
+from dask_diag.views.escaping import short_key
 from dask_diag.views.report.components import Grid, Part, Text, not_there, of_first, safe
 from dask_diag.views.report.figures import Figures
 
@@ -38,7 +39,7 @@ def _failed_tasks(analysis: Analysis) -> Iterator[Part]:
         ("key", "function", "exception", "message", "raised at"),
         [
             (
-                safe(row["key"]),
+                safe(short_key(row["key"])),
                 safe(row["function"], 40),
                 safe(row["error"], 60),
                 safe(row["error_message"], 300),
@@ -68,7 +69,7 @@ def _longest_tasks(analysis: Analysis) -> Iterator[Part]:
         ("key", "function", "worker", "outcome", "started", "took", "CPU"),
         [
             (
-                safe(row["key"]),
+                safe(short_key(row["key"])),
                 safe(row["function"], 40),
                 safe(row["worker"], 40),
                 row["outcome"],

@@ -15,9 +15,19 @@ from dask_diag.model.tables import Samples
 from dask_diag.schema import ROOTS, Root
 from dask_diag.views.escaping import shown
 from dask_diag.views.plots.figures import Options
+from dask_diag.views.recorded_code import recorded_lines
 from dask_diag.views.theme.colors import pale_color_of, text_color_on
 
-__all__ = ["cells_of", "columns_of", "is_missing", "small", "spans_of", "structure_of", "texts_of"]
+__all__ = [
+    "cells_of",
+    "code_of_lines",
+    "columns_of",
+    "is_missing",
+    "small",
+    "spans_of",
+    "structure_of",
+    "texts_of",
+]
 
 _NAME = 100
 _MOST_KEYS = 2000
@@ -118,6 +128,19 @@ def texts_of(nodes: Table, options: Options) -> dict[str, list[str] | dict[str, 
         "roots": dict(ROOTS),
         "text_colors": [text_color_on(color) for color in colors],
     }
+
+
+def code_of_lines(
+    recording: Recording, nodes: Table, lines: IntArray
+) -> tuple[IntArray, list[str]]:
+    """For each node which of the texts is the code of its line; the first text is empty."""
+    recorded = recorded_lines(recording)
+    texts = {"": 0}
+    places = zip(nodes["file"].tolist(), lines.tolist(), strict=True)
+    codes = [
+        texts.setdefault(shown(recorded.get(place, ""), _NAME), len(texts)) for place in places
+    ]
+    return np.array(codes, dtype=np.int64), list(texts)
 
 
 def cells_of(

@@ -87,6 +87,7 @@ def _numbers(nodes: Table) -> dict[str, Array]:
         "file": nodes["file"].codes,
         "color": _color_codes(nodes),
         "line": np.zeros(len(nodes)),
+        "code": np.zeros(len(nodes)),
     }
     return {
         **{name: small(column) for name, column in integers.items()},

@@ -1,6 +1,7 @@
 // The tree in which the functions of libraries are folded.
 
-const OF_FIRST = ["name", "file", "first_line", "color", "kind", "is_function", "missing", "line"]
+const OF_FIRST = ["name", "file", "first_line", "color", "kind", "is_function", "missing", "line",
+    "code"]
 
 // `nodes.folded` is for each node the number of its node in this tree; nodes before what they
 // called, and callees in order. `boxes` has of those that represent several functions their

@@ -18,7 +18,14 @@ from dask_diag.model.recording import Recording
 from dask_diag.views.plots.figures import Options
 from dask_diag.views.plots.flame.calls_figure import calls_figure
 from dask_diag.views.plots.flame.controls import ORDERS, controls_of, listen, panel_of
-from dask_diag.views.plots.flame.data import boxes_of, cells_of, columns_of, small, texts_of
+from dask_diag.views.plots.flame.data import (
+    boxes_of,
+    cells_of,
+    code_of_lines,
+    columns_of,
+    small,
+    texts_of,
+)
 from dask_diag.views.plots.flame.timeline import timeline_of
 from dask_diag.views.text import counted
 
@@ -51,12 +58,15 @@ def flame_panel(recording: Recording, options: Options, origin: float | None = N
     graph, drawing = calls_figure(nodes, options)
     timeline, spans, bars = timeline_of(recording, nodes, begin, options)
     (starts, stops), cells, keys = cells_of(recording, node_of_sample)
+    lines = lines_of_nodes(recording, nodes)
+    code, code_texts = code_of_lines(recording, nodes, lines)
     controls = controls_of(nodes, options, _MODES, keys=keys)
     models: dict[str, object] = {
         "nodes": ColumnDataSource(
             {
                 **columns_of(nodes),
-                "line": small(lines_of_nodes(recording, nodes)),
+                "line": small(lines),
+                "code": small(code),
                 "folded": small(folded_node),
             }
         ),
@@ -64,7 +74,7 @@ def flame_panel(recording: Recording, options: Options, origin: float | None = N
         "cycles": ColumnDataSource({"start": starts - begin, "stop": stops - begin}),
         "cells": ColumnDataSource(cells),
         # The folded tree has all names of the other one, by the same codes, and more.
-        "texts": texts_of(folded, options),
+        "texts": {**texts_of(folded, options), "code": code_texts},
         "spans": spans,
         "bars": bars,
         "measured": _WORDS,

@@ -94,14 +94,16 @@ export function description_of({tree, texts, view}, i) {
     const all = total[top]
     return {
         name: texts.names[tree.name[node]], location: location_text(tree, texts, node),
-        line: line_text(tree.line[node]),
+        line: line_text(tree, texts, node),
         own: Number.isNaN(own[i]) ? "" : with_share(own[i], all),
         total: with_share(total[i], all) + (i === top ? "" : share_text(view, i)),
     }
 }
 
-function line_text(line) {
-    return line > 0 ? `most time at line ${line}` : ""
+function line_text({line, code}, texts, node) {
+    if (!(line[node] > 0)) return ""
+    const text = texts.code[code[node]]
+    return `most time at line ${line[node]}` + (text ? `: ${text}` : "")
 }
 
 function share_text({parent: above, row, top, total}, i) {

@@ -1,0 +1,50 @@
+"""The text of lines of code that a recording has; no file is read."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+
+from dask_diag.model.recording import Recording
+
+__all__ = ["recorded_lines"]
+
+_PLACE = re.compile(r"^(?P<name>.*?\.py)(?::(?P<first>\d+), in .*)?$")
+"""Where calling code is from: a script from its first line on, or a part of a file."""
+
+Lines = dict[tuple[str, int], str]
+"""The text of a line, by file and number."""
+
+
+def recorded_lines(recording: Recording) -> Lines:
+    """The text of those lines of the files of frames that were recorded.
+
+    A recording names the files of its calling code without their folders: where two files of its
+    frames have such a name, neither has these lines.
+    """
+    files: dict[str, list[str]] = {}
+    for file in recording.frames.file.values:
+        files.setdefault(os.path.basename(file), []).append(file)
+    lines: Lines = {}
+    for name, first, text in _pieces(recording):
+        if len(files.get(name, ())) == 1:
+            (file,) = files[name]
+            numbered = enumerate(text.split("\n"), first)
+            lines.update({(file, number): line.strip() for number, line in numbered})
+    allocated = recording.allocations
+    columns = (allocated.file.tolist(), allocated.line.tolist(), allocated.code.tolist())
+    for file, line, code in zip(*columns, strict=True):
+        if code:
+            lines[file, line] = code.strip()
+    return lines
+
+
+def _pieces(recording: Recording) -> Iterator[tuple[str, int, str]]:
+    """The name of a file, the number of the first recorded line, and the text from there on."""
+    table = recording.environment
+    rows = table.rows(table.section.where("calling code"))
+    for place, text in zip(rows.name.tolist(), rows.value.tolist(), strict=True):
+        match = _PLACE.match(place)
+        if match:
+            yield match["name"], int(match["first"] or 1), text
