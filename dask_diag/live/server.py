@@ -195,7 +195,7 @@ def _silence_tornado() -> None:
 
 
 class QuickCompression(tornado.web.GZipContentEncoding):
-    """An answer to a page is made every second: what takes least CPU is best, in a few more bytes."""
+    """A page gets an answer every second: some more bytes of it take less CPU."""
 
     GZIP_LEVEL = 1
 
