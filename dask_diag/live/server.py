@@ -7,6 +7,7 @@ token in addresses.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 from collections.abc import Callable
@@ -21,6 +22,7 @@ import tornado.web
 
 from dask_diag.errors import DiagnosticError
 from dask_diag.live.answer import answer
+from dask_diag.live.compression import QuickCompression
 from dask_diag.live.findings_so_far import FindingsSoFar
 from dask_diag.live.picture import picture
 from dask_diag.live.report_process import made_report
@@ -134,11 +136,8 @@ class LiveServer:
         try:
             while not self.stopped.is_set() and not self.is_idle():
                 await self.look()
-                with_timeout = asyncio.wait_for(self.stopped.wait(), PERIOD)
-                try:
-                    await with_timeout
-                except asyncio.TimeoutError:
-                    continue
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self.stopped.wait(), PERIOD)
         finally:
             server.stop()
             await server.close_all_connections()
@@ -192,12 +191,6 @@ def _silence_tornado() -> None:
         logger.propagate = False
         if not logger.handlers:
             logger.addHandler(logging.NullHandler())
-
-
-class QuickCompression(tornado.web.GZipContentEncoding):
-    """A page gets an answer every second: some more bytes of it take less CPU."""
-
-    GZIP_LEVEL = 1
 
 
 class _Handler(tornado.web.RequestHandler):
