@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pickle
 import signal
@@ -497,6 +498,42 @@ def test_dask_diag_run_records_the_cluster_that_a_script_starts():
     assert recording.tasks.outcome.tolist() == ["ok"] * 33
     assert len(recording.dependencies) == 32
     assert_adds_up(recording)
+
+
+GO_ON = threading.Event()
+
+
+def waits(n):
+    GO_ON.wait(10)
+    return n
+
+
+def test_a_worker_that_does_not_answer_takes_nothing_of_the_others_with_it(monkeypatch):
+    monkeypatch.setattr(scheduler_plugin, "SECONDS_TO_FLUSH", 0.3)
+    monkeypatch.setattr(
+        cluster_session,
+        "source_of_scheduler_plugin",
+        lambda: "from dask_diag.capture.cluster.scheduler_plugin import DaskDiagSchedulerPlugin",
+    )
+
+    async def never(**kwargs):
+        await asyncio.Event().wait()
+
+    GO_ON.clear()
+    with cluster() as client:
+        silent, other = client.cluster.workers.values()
+        with Profiler() as prof:
+            silent.handlers[f"{NAME}_flush"] = never
+            runs = client.submit(waits, 1, workers=[other.address])
+            while not other.state.executing_count:
+                time.sleep(0.01)
+        GO_ON.set()
+        assert runs.result() == 1
+    recording = prof.recording
+    (row,) = rows(recording, "waits")
+    # When it started is what only its worker knows.
+    assert (row["outcome"], row["start"] > row["submitted"]) == ("unfinished", True)
+    assert any(f"no answer from {silent.address} in 0.3 s" in text for text in recording.notices)
 
 
 def test_what_a_worker_has_to_say_after_the_block_is_not_said():

@@ -254,6 +254,14 @@ def test_threads_are_advised_only_if_tasks_in_turn_are_no_slower(took, is_advise
     assert ("no remedy is known" in finding.advice) != is_advised
 
 
+def test_tasks_that_sleep_do_not_take_turns_in_threads():
+    recording = in_processes(1.0, 1.5)
+    columns = {name: recording.tasks[name] for name in recording.tasks.columns}
+    sleeping = filled_table("tasks", {**columns, "thread_cpu": [0.1, 0.1]})
+    finding = found(replace(recording, tasks=sleeping))["pool-startup"]
+    assert "scheduler='threads'" in finding.advice
+
+
 def test_threads_do_not_start_a_pool():
     recording = in_processes(0.5, 0.5)
     columns = {name: recording.computations[name] for name in recording.computations.columns}
@@ -276,6 +284,14 @@ def test_the_start_of_profilers_is_no_slow_start():
     assert "600 ms of 1.60 s" in finding.evidence
     rows = [("before computations", [MAIN, own], 0.6), ("before computations", [MAIN], 0.4)]
     assert "slow-start" not in found(sampled(moved(run([Task(0, 1)]), 1.0), rows))
+
+
+@pytest.mark.parametrize(("own", "is_found"), [(0.0, True), (0.3, False)])
+def test_the_start_of_profilers_is_no_preparation(own, is_found):
+    frame = ("(dask_diag)", "", 0, 0)
+    rows = [("graph", [MAIN, ORDER, frame], own), ("graph", [MAIN, ORDER], 0.4 - own)]
+    codes = found(sampled(prepared(0.4, 0.6), rows))
+    assert ("graph-preparation" in codes) == is_found
 
 
 def test_the_line_of_own_calls_is_that_of_stacks():

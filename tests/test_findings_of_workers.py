@@ -148,10 +148,9 @@ def test_too_few_threads_needs_tasks_that_mostly_wait(cpu, is_found):
     [
         with_waits(sleeping(16), "lock-wait"),
         with_waits(sleeping(2), "sleep"),
-        with_waits(sleeping(16, scheduler="processes"), "sleep"),
         sleeping(16),
     ],
-    ids=["locks", "no more tasks", "processes", "waits not recorded"],
+    ids=["locks", "no more tasks", "waits not recorded"],
 )
 def test_more_threads_are_not_advised_where_they_do_not_help(recording):
     assert "too-few-threads" not in found(recording)
@@ -291,3 +290,14 @@ def test_tasks_that_wait_for_each_other_are_a_chain():
     assert "serial-chain" in codes
     assert "chunks-too-large" not in codes
     assert np.isfinite(found(run(tasks, workers=4))["serial-chain"].seconds_lost)
+
+
+@pytest.mark.parametrize(("cpu", "lost"), [(0.0, 6.0), (0.4, 1.6), (0.5, None)])
+def test_threads_are_advised_in_place_of_processes_that_sleep(cpu, lost):
+    """In threads, what tasks compute may take turns for the GIL."""
+    recording = with_waits(sleeping(16, scheduler="processes", cpu=cpu), "sleep")
+    finding = found(recording).get("too-few-threads")
+    assert (finding is not None) == (lost is not None)
+    if finding:
+        assert "scheduler='threads', num_workers=" in finding.advice
+        assert finding.seconds_lost == pytest.approx(lost, rel=0.02)

@@ -8,8 +8,8 @@ import dask
 from dask import delayed
 
 from tests.diagnosis.program import Program
-from tests.diagnosis.programs_typical import BUSY, data_frame
-from tests.diagnosis.work import add
+from tests.diagnosis.programs_typical import BUSY, PROCESSES, SLEEPING, STARTUP, data_frame
+from tests.diagnosis.work import add, pause
 from tests.diagnosis.work_typical import spectrum
 
 
@@ -22,6 +22,11 @@ def tree_of_calls(_: None, remedied: bool) -> int:
     return int(values[0].compute())
 
 
+def sleeping_processes(_: None, remedied: bool) -> int:
+    """Tasks that wait, in processes."""
+    return int(sum(dask.compute(*(delayed(pause)(0.15) for _ in range(32)))))
+
+
 def healthy_spectra(_: None, remedied: bool) -> float:
     return round(float(sum(dask.compute(*(delayed(spectrum)(n, 2**19) for n in range(32))))), 3)
 
@@ -32,6 +37,15 @@ def healthy_expression(frame: Any, remedied: bool) -> float:
 
 PROGRAMS = (
     Program("a tree of delayed calls", tree_of_calls, "tasks-too-small", true=BUSY),
+    Program(
+        "sleeping tasks in processes",
+        sleeping_processes,
+        "too-few-threads",
+        true=STARTUP,
+        settings=PROCESSES,
+        remedy={"scheduler": "threads", "num_workers": 8},
+        remaining=SLEEPING,
+    ),
     Program(
         "healthy: spectra",
         healthy_spectra,

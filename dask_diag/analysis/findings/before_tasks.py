@@ -119,8 +119,9 @@ def graph_preparation(analysis: Analysis) -> Finding | None:
     in_calls = recording.samples.root.where(Root.GRAPH)
     before = graphs_made_before(recording)
     lines = _lines(recording, in_calls)
-    # Imports are done once, whatever the graph.
+    # Imports are done once, whatever the graph, and profilers that start are no part of it.
     took = float((prepared - called).sum()) - sum(line.importing for line in lines)
+    took -= seconds_of_profilers(recording, in_calls)
     built = _seconds(recording, before)
     if took + built < (LONG_PREPARATION if lines else LONGER_THAN_IMPORTS):
         return None
@@ -178,15 +179,16 @@ def pool_startup(analysis: Analysis) -> Finding | None:
         lost,
         f"{count(len(starts))} worker processes took {seconds(lost)} of {seconds(analysis.wall)} "
         f"to start; all tasks together ran for {seconds(analysis.in_tasks)}",
-        _instead_of_starting(analysis, lost),
+        _instead_of_starting(analysis),
         kind=AT_MOST if isnan(saved) else ABOUT,
         where=during(*np.array(starts).T) if starts else NOWHERE,
     )
 
 
-def _instead_of_starting(analysis: Analysis, lost: float) -> str:
-    # In threads, tasks that hold the GIL run one after the other: that must not take longer.
-    if analysis.in_tasks <= analysis.wall:
+def _instead_of_starting(analysis: Analysis) -> str:
+    # In threads, tasks that hold the GIL compute one after the other: that must not take longer.
+    cpu = analysis.recording.tasks.thread_cpu
+    if np.where(np.isnan(cpu), analysis.task_seconds, cpu).sum() <= analysis.wall:
         return "compute with scheduler='threads': tasks are too short to make up for the start"
     if len(analysis.recording.computations) > 1:
         return (

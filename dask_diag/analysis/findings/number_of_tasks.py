@@ -36,7 +36,7 @@ MOST_OF_WORK = 0.9
 
 def too_few_threads(analysis: Analysis) -> Finding | None:
     """Tasks that sleep or wait for I/O, while CPUs are idle and other tasks could run."""
-    if not analysis.schedulers <= {"threads", "synchronous"} or not analysis.in_tasks:
+    if analysis.on_cluster or not analysis.in_tasks:
         return None
     waited = sum(analysis.seconds_waited.get(name, 0.0) for name in WAITS)
     waited += seconds_metered_without_cpu(analysis.recording)
@@ -49,7 +49,7 @@ def too_few_threads(analysis: Analysis) -> Finding | None:
     if lost < WORTH_REPORTING * analysis.wall:
         return None
     idle = analysis.cpus - analysis.cpu_in_tasks / analysis.busy_wall
-    in_threads = "" if "threads" in analysis.schedulers else "scheduler='threads', "
+    in_threads = "" if analysis.schedulers == {"threads"} else "scheduler='threads', "
     where = where_of_tasks(
         analysis.recording, np.nan_to_num(analysis.recording.tasks.thread_noncpu)
     )
@@ -69,14 +69,21 @@ def too_few_threads(analysis: Analysis) -> Finding | None:
 def _workers_worth_having(analysis: Analysis) -> tuple[int, float]:
     """How many workers gain most of what can be gained, and what they gain by the simulator."""
     now = max(1, round(analysis.workers))
-    gains = [
-        (times * now, float(np.nan_to_num(analysis.seconds_saved(workers=times * now))))
-        for times in TIMES_AS_MANY
-    ]
+    gains = [(times * now, _gained_in_threads(analysis, times * now)) for times in TIMES_AS_MANY]
     # Of a chain, more may be predicted to take a little longer.
     largest = max(0.0, *(gain for _, gain in gains))
     enough = (pair for pair in gains if pair[1] >= MOST_OF_IT * largest)
     return next(enough, (now, 0.0))
+
+
+def _gained_in_threads(analysis: Analysis, workers: int) -> float:
+    """What so many threads are predicted to gain; 0 if that is not known."""
+    if "processes" not in analysis.schedulers:
+        return float(np.nan_to_num(analysis.seconds_saved(workers=workers)))
+    gained = analysis.seconds_saved(workers=workers, scheduler="threads")
+    # In processes the tasks computed at once; in threads they may hold the GIL.
+    in_turns = analysis.wall - analysis.cpu_in_tasks
+    return float(np.nan_to_num(min(gained, in_turns)))
 
 
 def chunks_too_large(analysis: Analysis) -> Finding | None:

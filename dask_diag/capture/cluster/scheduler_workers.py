@@ -95,17 +95,28 @@ class WorkerCollector:
     async def _ask_workers(
         self, message: Mapping[str, object], seconds: float, doing: str
     ) -> dict[str, Sequence[Sequence[object]]]:
-        """What each worker that measures answers."""
+        """What each worker that measures answers; who does not answer is left out."""
         measuring = [w.address for w in self.workers.values() if w.facts.get("measured")]
         if not measuring:
             return {}
-        request = self.scheduler.broadcast(msg=message, workers=measuring, on_error="ignore")
-        try:
-            replies = await asyncio.wait_for(request, seconds)
-        except Exception as error:
-            self.fault(doing, error)
-            return {}
-        return {name: reply for name, reply in replies.items() if isinstance(reply, (list, tuple))}
+        replies: dict[str, Sequence[Sequence[object]]] = {}
+        asked = {
+            address: asyncio.ensure_future(self._ask(address, message)) for address in measuring
+        }
+        await asyncio.wait(asked.values(), timeout=seconds)
+        for address, request in asked.items():
+            if not request.done():
+                request.cancel()
+                self._count_fault(f"{doing}: no answer from {address} in {seconds:g} s")
+            elif request.exception() is not None:
+                self._count_fault(f"{doing}: {request.exception()!r}")
+            elif isinstance(request.result(), (list, tuple)):
+                replies[address] = request.result()
+        return replies
+
+    async def _ask(self, worker: str, message: Mapping[str, object]) -> Sequence[Sequence[object]]:
+        reply = await self.scheduler.broadcast(msg=message, workers=[worker], on_error="ignore")
+        return cast("Sequence[Sequence[object]]", reply.get(worker))
 
     async def _settle(self) -> None:
         """Have measured what the sessions want: as often as the one that wants it most often."""
