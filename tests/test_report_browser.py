@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from benchmarks.made_up import many_tasks
-from dask_diag import load, performance_report, report
+from dask_diag import performance_report, report
 from dask_diag.analysis.findings import Finding
 from dask_diag.views.report import sections
 
@@ -21,7 +20,6 @@ from .test_report import ALL, GRAPH, hostile_recording
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
 
-STORY = Path(__file__).parents[1] / "docs" / "stories" / "climatology.diag"
 SIZES = {"desk": (1280, 900), "phone": (390, 844)}
 
 
@@ -460,14 +458,14 @@ def test_the_first_screen_does_not_wait_for_the_sections_below(browser, pages): 
 
 def first_screen(browser, pages):  # noqa: F811
     page = browser.new_page(viewport={"width": 1280, "height": 800})
-    page.goto((pages / "climatology.html").as_uri())
+    page.goto((pages / "findings.html").as_uri())
     page.wait_for_function(DRAWN, timeout=60_000)
     return page
 
 
 @pytest.fixture(scope="module")
-def climatology(pages):
-    """The pages, and among them the one of a story, with three findings of many words."""
+def with_findings(pages):
+    """The pages, and among them one with three findings of many words."""
     said = (
         "Making the graph took 2.33 s of 6.61 s. " + "Mostly: reverse_dict (dask/core.py:319). " * 9
     )
@@ -476,12 +474,12 @@ def climatology(pages):
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sections, "find", lambda analysis: [found] * 3)
-        report(load(STORY), pages / "climatology.html")
+        report(many_tasks(5_000), pages / "findings.html")
     return pages
 
 
-def test_the_first_screen_of_a_story_has_its_findings_and_all_of_the_plot(browser, climatology):  # noqa: F811
-    page = first_screen(browser, climatology)
+def test_the_first_screen_has_its_findings_and_all_of_the_plot(browser, with_findings):  # noqa: F811
+    page = first_screen(browser, with_findings)
     assert page.locator(".finding").count() == 3
     # The strip, the workers with their legend below, and then the tasks.
     tasks = page.locator(".bk-Figure").nth(2).bounding_box()
@@ -489,8 +487,8 @@ def test_the_first_screen_of_a_story_has_its_findings_and_all_of_the_plot(browse
     page.close()
 
 
-def test_the_details_of_a_finding_are_shown_by_keyboard(browser, climatology):  # noqa: F811
-    page = first_screen(browser, climatology)
+def test_the_details_of_a_finding_are_shown_by_keyboard(browser, with_findings):  # noqa: F811
+    page = first_screen(browser, with_findings)
     details = page.locator(".finding details").first
     where = details.locator("p").first
     assert not where.is_visible()
@@ -500,11 +498,11 @@ def test_the_details_of_a_finding_are_shown_by_keyboard(browser, climatology):  
     page.close()
 
 
-def test_on_a_phone_a_long_task_takes_few_lines(browser, climatology):  # noqa: F811
-    page = first_screen(browser, climatology)
+def test_on_a_phone_a_long_task_takes_few_lines(browser, with_findings):  # noqa: F811
+    page = first_screen(browser, with_findings)
     page.set_viewport_size({"width": 390, "height": 844})
     rows = page.locator("#tasks tbody tr")
     heights = [rows.nth(n).bounding_box()["height"] for n in range(rows.count())]
-    assert len(heights) == 50
+    assert len(heights) >= 50
     assert max(heights) < 8 * 24
     page.close()

@@ -7,6 +7,7 @@ token in addresses.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 from collections.abc import Callable
@@ -21,6 +22,7 @@ import tornado.web
 
 from dask_diag.errors import DiagnosticError
 from dask_diag.live.answer import answer
+from dask_diag.live.compression import QuickCompression
 from dask_diag.live.findings_so_far import FindingsSoFar
 from dask_diag.live.picture import picture
 from dask_diag.live.report_process import made_report
@@ -134,11 +136,8 @@ class LiveServer:
         try:
             while not self.stopped.is_set() and not self.is_idle():
                 await self.look()
-                with_timeout = asyncio.wait_for(self.stopped.wait(), PERIOD)
-                try:
-                    await with_timeout
-                except asyncio.TimeoutError:
-                    continue
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self.stopped.wait(), PERIOD)
         finally:
             server.stop()
             await server.close_all_connections()
@@ -179,7 +178,7 @@ def _application(server: LiveServer) -> tornado.web.Application:
         [(path, handler, {"server": server}) for path, handler in routes],
         default_handler_class=_Nothing,
         default_handler_args={"server": server},
-        compress_response=True,
+        transforms=[QuickCompression],
         # Addresses hold the token.
         log_function=lambda handler: None,
     )
