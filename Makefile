@@ -114,6 +114,7 @@ gallery: $(VENV)/.gallery
 # Makes the pictures in the README and the documentation; needs Chromium.
 screenshot: demo $(VENV)/.test
 	$(BIN)/python docs/screenshot.py demo/report.html docs/_static/report.png
+	$(BIN)/python docs/screenshot.py demo/report.html docs/_static/report_dark.png --dark
 	$(BIN)/python docs/live_screenshot.py docs/_static/live.png docs/_static/top.svg docs/_static/run.svg
 
 clean:

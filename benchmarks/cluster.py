@@ -202,7 +202,8 @@ def million(count: int, pure: bool) -> Iterator[Row]:
         yield "tasks in the file", f"{len(tasks):,}", f"{count:,}"
         yield "distinct keys", f"{len(set(tasks.key.tolist())):,}", f"{count:,}"
         yield "notices", f"{len(recording.notices)}", "0"
-        yield "bytes a task", f"{size / len(tasks):.1f}", "≤ 31" if pure else "≤ 15"
+        of_tokens = ", of which 16 are its own token" if pure else ""
+        yield f"bytes a task{of_tokens}", f"{size / len(tasks):.1f}", "≤ 15"
         yield "held by the scheduler, at peak", f"{peak / 1e6:.1f} MB", "≤ 64 MB"
         yield "the same, after the pull", f"{after[0]:,} bytes, {after[1]} tasks", "0 bytes"
         yield from bytes_by_column(recording)

@@ -1,6 +1,7 @@
-"""Take pictures of a page in Chromium: ``python docs/screenshot.py PAGE PICTURE [--numbers]``.
+"""Take pictures of a page in Chromium: ``python docs/screenshot.py PAGE PICTURE``.
 
-With numbers, its parts are marked, as `reading_a_report.rst` explains them.
+With ``--numbers`` its parts are marked, as `reading_a_report.rst` explains them; with ``--dark`` it
+is as a reader sees it who prefers dark pages.
 """
 
 from __future__ import annotations
@@ -29,12 +30,15 @@ MARK = """([left, top, number]) => {
 }"""
 
 
-def main(page_file: str, picture: str, numbers: bool) -> None:
+def main(page_file: str, picture: str, numbers: bool, dark: bool) -> None:
     """Wait until every plot is drawn, and take the picture of the first of them."""
     with sync_playwright() as driver:
         chromium = shutil.which("chromium") or shutil.which("google-chrome")
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1052 if numbers else 1020, "height": 1420})
+        page = browser.new_page(
+            viewport={"width": 1052 if numbers else 1020, "height": 1420},
+            color_scheme="dark" if dark else "light",
+        )
         page.goto(Path(page_file).resolve().as_uri())
         page.wait_for_function(DRAWN)
         page.wait_for_timeout(1000)
@@ -60,5 +64,6 @@ if __name__ == "__main__":
     parser.add_argument("page")
     parser.add_argument("picture")
     parser.add_argument("--numbers", action="store_true")
+    parser.add_argument("--dark", action="store_true")
     arguments = parser.parse_args()
-    main(arguments.page, arguments.picture, arguments.numbers)
+    main(arguments.page, arguments.picture, arguments.numbers, arguments.dark)
