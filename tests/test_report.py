@@ -87,7 +87,7 @@ class Page(HTMLParser):
 
 
 def page_of(recording, tmp_path):
-    return Page(report(recording, tmp_path / "page.html"))
+    return Page(report(recording, tmp_path / "page.html", overwrite=True))
 
 
 @pytest.fixture(scope="module")
