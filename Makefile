@@ -23,9 +23,9 @@ demo: $(VENV)/.demo
 # Before each commit.
 check: lint test
 
-# All but truths and browsers: minutes, on two cores. Some tests wait, so three run at a time.
+# All but truths and browsers: minutes, on two cores. Many tests wait, so four run at a time.
 test: $(VENV)/.test
-	sh tests/run.sh $(BIN)/python -n 3 --dist worksteal -m "not truth and not browser and not diagnosis"
+	sh tests/run.sh $(BIN)/python -n 4 --dist worksteal -m "not truth and not browser and not diagnosis"
 
 test-browser: $(VENV)/.test
 	sh tests/run.sh $(BIN)/python -n 2 --dist loadfile -m "browser and not truth"

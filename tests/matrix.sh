@@ -20,7 +20,7 @@ with_coffea() {
 run() {
     name=$1
     echo "== $name: $(".venv-$name/bin/python" -c 'import sys, dask; print("Python", sys.version.split()[0] + ", dask", dask.__version__)')"
-    sh tests/run.sh ".venv-$name/bin/python" -n 3 --dist worksteal -m "not browser and not once and not truth and not diagnosis"
+    sh tests/run.sh ".venv-$name/bin/python" -n 4 --dist worksteal -m "not browser and not once and not truth and not diagnosis"
 }
 
 oldest=$(find_python 3.10 3.11 3.12 3.13)
