@@ -11,8 +11,8 @@ from tests.diagnosis import (
 )
 from tests.diagnosis.program import Program
 
-PROGRAMS: dict[str, Program] = {
-    program.name: program
+_ALL = [
+    program
     for module in (
         programs_tasks,
         programs_waits,
@@ -21,4 +21,7 @@ PROGRAMS: dict[str, Program] = {
         programs_short,
     )
     for program in module.PROGRAMS
-}
+]
+PROGRAMS: dict[str, Program] = {program.name: program for program in _ALL}
+if len(PROGRAMS) < len(_ALL):
+    raise ValueError("expected each program once, found a name twice")

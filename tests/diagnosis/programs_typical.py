@@ -13,7 +13,6 @@ import numpy as np
 from dask import delayed
 
 from tests.diagnosis.program import Program
-from tests.diagnosis.work import add
 from tests.diagnosis.work_typical import (
     count_words,
     merge,
@@ -24,7 +23,6 @@ from tests.diagnosis.work_typical import (
     slow_statistics,
     sorted_freely,
     sorted_under_a_lock,
-    spectrum,
     text_length,
     with_pandas,
 )
@@ -182,23 +180,6 @@ def healthy_sorting(_: None, remedied: bool) -> float:
     return round(float(sum(dask.compute(*lazy))), 3)
 
 
-def tree_of_calls(_: None, remedied: bool) -> int:
-    """A sum of thousands of numbers, by a delayed call for each few of them."""
-    size = 400 if remedied else 4
-    values: list[Any] = list(range(8000))
-    while len(values) > 1:
-        values = [delayed(add)(*values[n : n + size]) for n in range(0, len(values), size)]
-    return int(values[0].compute())
-
-
-def healthy_spectra(_: None, remedied: bool) -> float:
-    return round(float(sum(dask.compute(*(delayed(spectrum)(n, 2**19) for n in range(32))))), 3)
-
-
-def healthy_expression(frame: Any, remedied: bool) -> float:
-    return float((frame.value * 2 + frame.key).sum().compute())
-
-
 def healthy_words(_: None, remedied: bool) -> int:
     return int(sum(dask.compute(*(delayed(count_words)(n, 1_000_000) for n in range(16)))))
 
@@ -268,7 +249,6 @@ PROGRAMS = (
         remedy={"scheduler": "threads"},
         remaining=frozenset({"gil-bound"}),
     ),
-    Program("a tree of delayed calls", tree_of_calls, "tasks-too-small", **_MANY),
     Program("a rechunk storm", rechunk_storm, "tasks-too-small", **_MANY),
     Program(
         "compute in a loop",
@@ -289,12 +269,6 @@ PROGRAMS = (
     Program("healthy: short", healthy_short),
     Program("healthy: groupby", healthy_groupby, prepare=data_frame),
     Program("healthy: mixed", healthy_mixed),
-    Program(
-        "healthy: spectra",
-        healthy_spectra,
-        settings={"scheduler": "threads", "num_workers": 4},
-    ),
-    Program("healthy: expression on a table", healthy_expression, prepare=data_frame),
     Program(
         "healthy: more threads than processors",
         healthy_sorting,
