@@ -41,6 +41,8 @@ _BLOCK = 1024
 
 def read_only(array: Array) -> Array:
     """A view that cannot be written to; the array itself stays as its owner has it."""
+    if not array.flags.writeable:
+        return array
     view = array.view()
     view.flags.writeable = False
     return view
@@ -48,7 +50,8 @@ def read_only(array: Array) -> Array:
 
 def smallest_integers(values: npt.ArrayLike, largest: int) -> Array:
     """`values` in the smallest unsigned type that holds `largest`."""
-    return np.asarray(values, dtype=np.min_scalar_type(max(largest, 0)))
+    dtype = np.uint8 if largest < 256 else np.min_scalar_type(largest)
+    return np.asarray(values, dtype=dtype)
 
 
 class Categorical:

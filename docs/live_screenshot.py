@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
+from live_run import PROGRAM, RUN, address_of, running
 from playwright.sync_api import sync_playwright
 from rich.console import RenderableType
 from terminal_pictures import SECONDS_A_FRAME, frames_of, moving_picture
@@ -19,31 +17,6 @@ from terminal_pictures import SECONDS_A_FRAME, frames_of, moving_picture
 from dask_diag.live.screen import screen
 from dask_diag.live.viewer import Viewer
 
-RUN = [sys.executable, "-m", "dask_diag", "run"]
-PROGRAM = """
-import time
-import dask
-import numpy as np
-
-def load(block):
-    time.sleep(0.05)
-    return np.ones(200_000) * block
-
-def clean(values):
-    for _ in range(40):
-        values = np.sqrt(values * values + 1)
-    return values
-
-def fit(values):
-    time.sleep(7)
-    return values
-
-delayed = dask.delayed
-blocks = [delayed(clean)(delayed(load)(block)) for block in range(600)]
-blocks[250] = delayed(fit)(blocks[250])
-means = [delayed(np.mean)(block) for block in blocks]
-delayed(sum)(means).compute(scheduler="threads", num_workers=4)
-"""
 SHOWN_AT = 40
 """Per cent of the tasks."""
 WIDTH, HEIGHT = 80, 22
@@ -53,9 +26,9 @@ def main(page_picture: str, top_picture: str, run_picture: str) -> None:
     """Run a program, and look at it while it runs: as a page, in a terminal, and as its output."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.diag"
-        with _running(path, "--live", "--no-browser") as process:
+        with running(path, "--live", "--no-browser") as process:
             _take_page(process, page_picture)
-        with _running(path):
+        with running(path):
             frames = _frames(path)
         Path(top_picture).write_text(moving_picture(frames, "dask-diag top run.diag", WIDTH))
         program = Path(folder) / "program.py"
@@ -65,29 +38,12 @@ def main(page_picture: str, top_picture: str, run_picture: str) -> None:
         Path(run_picture).write_text(moving_picture(frames, "dask-diag run program.py", WIDTH))
 
 
-@contextlib.contextmanager
-def _running(path: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """Meanwhile the program runs and is recorded."""
-    command = [*RUN, *options, "--force", "-o", str(path), "-c", PROGRAM]
-    process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
 def _take_page(process: subprocess.Popen[str], page_picture: str) -> None:
-    assert process.stderr is not None
-    found = re.search(r"http://\S+", process.stderr.readline())
-    assert found is not None
     with sync_playwright() as driver:
         chromium = shutil.which("chromium") or shutil.which("google-chrome")
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1020, "height": 940})
-        page.goto(found[0])
+        page.goto(address_of(process))
         page.wait_for_function(
             "percent => document.getElementById('done').getAttribute('aria-valuenow') >= percent",
             arg=SHOWN_AT,

@@ -97,3 +97,14 @@ def thread_seconds(recording):
 def assert_adds_up(recording):
     """Activities sum to the seconds of the threads that were there."""
     assert abs(sum(seconds_by_activity(recording).values()) - thread_seconds(recording)) < 1e-9
+
+
+class Counter:
+    """An actor."""
+
+    def __init__(self):
+        self.n = 0
+
+    def increment(self):
+        self.n += 1
+        return self.n

@@ -120,6 +120,20 @@ def pytest_collection_finish():
 
 
 @pytest.fixture
+def without_plots():
+    """Reports have no plots, which take most of their time: for tests of what else is in them."""
+    from dask_diag.views.report import page
+    from dask_diag.views.theme.page import page_without_figures
+
+    def in_words(models, resources, frame, title, *, fitted, **variables):
+        return page_without_figures(frame, title, **variables)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page, "page_of", in_words)
+        yield
+
+
+@pytest.fixture
 def retried(request):
     """Run a measurement again where the machine, not the code, may have spoilt it."""
 

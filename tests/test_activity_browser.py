@@ -12,6 +12,7 @@ from dask_diag.analysis.analysis import Analysis
 from dask_diag.views.plots.activities.bars import numbers_of
 
 from .javascript import needs_node
+from .paints import observe_paints, paints_of_half
 from .test_activity_pictures import SEVERAL, laid_out
 from .test_browser import DRAWN as PAGE_DRAWN
 from .test_browser import browser, colours, frames, opened, tooltip  # noqa: F401
@@ -151,6 +152,14 @@ def test_choosing_functions_changes_every_picture(opened):  # noqa: F811
     assert page.get_by_text("tasks of 1 of 2 functions").is_visible()
     click(page, "g")
     assert page.evaluate(DRAWN) == before
+
+
+def test_no_bar_is_painted_before_its_colour_is_there(opened):  # noqa: F811
+    page = panel(opened, SEVERAL)
+    observe_paints(page)
+    click(page, "g")
+    choose_unit(page, "bytes")
+    assert paints_of_half(page) == []
 
 
 def test_choosing_the_unit_draws_bytes_by_function(opened):  # noqa: F811

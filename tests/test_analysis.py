@@ -18,6 +18,8 @@ from dask_diag.schema import Activity
 from .recordings import example
 from .test_finding_thresholds import chain, overlapping, run, two_at_once, with_waits
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def calls(monkeypatch):
@@ -48,6 +50,7 @@ def recording():
 ONCE = {"sweep": 1, "_slowest_chains": 1, "_scopes": 1, "_totals": 1}
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_a_report_sweeps_over_the_workers_once(calls, tmp_path):
     page = report(recording(), tmp_path / "page.html")
     assert "serial-chain" in page.read_text()
@@ -57,6 +60,7 @@ def test_a_report_sweeps_over_the_workers_once(calls, tmp_path):
     assert calls["_totals"] <= 2
 
 
+@pytest.mark.usefixtures("without_plots")
 @pytest.mark.leaves_files
 def test_the_command_sweeps_once_for_the_page_and_the_line_that_it_prints(calls, tmp_path):
     save(recording(), tmp_path / "run.diag")
@@ -66,6 +70,7 @@ def test_the_command_sweeps_once_for_the_page_and_the_line_that_it_prints(calls,
     assert calls["_totals"] <= 2
 
 
+@pytest.mark.usefixtures("without_plots")
 @pytest.mark.leaves_files
 def test_a_report_simulates_nothing_twice(monkeypatch, tmp_path):
     changes = []

@@ -6,6 +6,8 @@ import pytest
 
 from dask_diag.profilers.bar_line import Bar, bar_line, fitted
 
+pytestmark = pytest.mark.once
+
 
 @pytest.mark.parametrize(
     ("bar", "line"),

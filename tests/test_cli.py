@@ -280,6 +280,12 @@ def test_files_that_are_none_are_reported_in_a_line(command, files):
         assert reported in line
 
 
+def test_examples_in_the_help_have_a_line_each():
+    done = diag("compare", "--help")
+    assert "\n  dask-diag compare before.diag after.diag\n" in done.stdout
+    assert "\\b" not in done.stdout
+
+
 def test_help_shows_the_exit_status():
     done = diag("--help")
     assert done.returncode == 0

@@ -21,7 +21,6 @@ from tests.test_compare import around, recording
 pytestmark = [
     pytest.mark.once,
     pytest.mark.leaves_files,
-    pytest.mark.once,
     pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full"),
 ]
 
@@ -32,13 +31,13 @@ RESULTS = {
 }
 REPORT = ["report", "-f", "run.diag"]
 READ = {"summary": RESULTS["summary"], "report": REPORT, "compare": RESULTS["compare"]}
-HELP = {"help": ["--help"], "version": ["--version"]}
+HELP = ["--help"]
 UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
 WRITTEN = [
     # A result, a message, and what click itself writes.
-    *((arguments, {}) for arguments in (RESULTS["summary"], RESULTS["export"], *HELP.values())),
+    *((arguments, {}) for arguments in (RESULTS["summary"], RESULTS["export"], HELP)),
     (RESULTS["summary"], UNBUFFERED),
-    (HELP["help"], UNBUFFERED),
+    (HELP, UNBUFFERED),
 ]
 NOWHERE = {"HOME": "/nonexistent", "TMPDIR": "/nonexistent"}
 NOTHING = {"PYTHONPATH": SEARCHED, "PYTHONDONTWRITEBYTECODE": "1"}

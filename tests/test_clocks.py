@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from dask_diag.builders.clocks import bounds_in_microseconds, to_other_clock
 
+pytestmark = pytest.mark.once
+
 
 def moved(times, readings):
     """How much is added to each time."""

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
@@ -40,6 +41,8 @@ from dask_diag.capture.cluster import (
     scheduler_plugin,
     scheduler_records,
     scheduler_sessions,
+    scheduler_workers,
+    worker_clock,
     worker_side,
 )
 from dask_diag.capture.cluster.clock import compare_clocks
@@ -47,7 +50,7 @@ from dask_diag.capture.cluster.formats import NAME, OUTCOMES, RUN_FIELDS, WORKER
 from dask_diag.capture.cluster.shipping import BOOTSTRAP, Shipped, source_of_scheduler_plugin
 from dask_diag.capture.tasks.metering import listening
 
-from .clusters import assert_adds_up, cluster, rows, spin
+from .clusters import Counter, assert_adds_up, cluster, rows, spin
 
 
 def increment(x):
@@ -132,15 +135,6 @@ def test_executors_of_processes_are_not_measured_and_go_on():
     assert_adds_up(prof.recording)
 
 
-class Counter:
-    def __init__(self):
-        self.n = 0
-
-    def increment(self):
-        self.n += 1
-        return self.n
-
-
 def test_actors_are_as_they_were():
     with cluster() as client, Profiler() as prof:
         counter = client.submit(Counter, actor=True).result()
@@ -174,7 +168,7 @@ def reads_the_clock(n):
 
 def test_clocks_of_workers_are_mapped_within_the_bound(monkeypatch):
     monkeypatch.setattr(worker_side, "clock_of", lambda worker: SkewedClock())
-    monkeypatch.setattr(worker_side, "_SECONDS_BETWEEN_PINGS", 0.1)
+    monkeypatch.setattr(worker_clock, "_SECONDS_BETWEEN_PINGS", 0.1)
     READ.clear()
     with cluster(workers=1) as client, Profiler() as prof:
         # Each waits on the worker while the one before runs: that does not hide a wrong clock.
@@ -500,6 +494,48 @@ def test_dask_diag_run_records_the_cluster_that_a_script_starts():
     assert_adds_up(recording)
 
 
+def raises(x):
+    return raises_below(x)
+
+
+def raises_below(x):
+    raise ValueError(x)
+
+
+async def raises_later(x):
+    await asyncio.sleep(0)
+    raises_below(x)
+
+
+class NoAttributes(Exception):
+    def __setattr__(self, name, value):
+        raise TypeError(name)
+
+
+def raises_what_cannot_be_changed(x):
+    raise NoAttributes(x)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="what is raised again keeps its traceback")
+@pytest.mark.parametrize("function", [raises, raises_later, raises_what_cannot_be_changed])
+@pytest.mark.parametrize("profiler", [Profiler, SamplingProfiler])
+def test_the_traceback_of_a_task_has_the_users_frames_only(function, profiler):
+    def traceback_of(client):
+        future = client.submit(function, 1, pure=False)
+        frames = [
+            (frame.filename, frame.name)
+            for found in (future.traceback(), future.exception().__traceback__)
+            for frame in traceback.extract_tb(found)
+        ]
+        return frames, repr(future.exception())
+
+    with cluster(workers=1) as client:
+        plain = traceback_of(client)
+        with profiler():
+            assert traceback_of(client) == plain
+    assert function.__name__ in [name for _, name in plain[0]]
+
+
 GO_ON = threading.Event()
 
 
@@ -509,7 +545,7 @@ def waits(n):
 
 
 def test_a_worker_that_does_not_answer_takes_nothing_of_the_others_with_it(monkeypatch):
-    monkeypatch.setattr(scheduler_plugin, "SECONDS_TO_FLUSH", 0.3)
+    monkeypatch.setattr(scheduler_workers, "SECONDS_TO_FLUSH", 0.3)
     monkeypatch.setattr(
         cluster_session,
         "source_of_scheduler_plugin",

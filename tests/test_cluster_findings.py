@@ -13,6 +13,8 @@ from dask_diag.analysis.activities import seconds_by_activity
 from .tables import filled_table
 from .test_cluster_occupancy import recording
 
+pytestmark = pytest.mark.once
+
 NAN = float("nan")
 
 

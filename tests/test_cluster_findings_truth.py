@@ -18,6 +18,8 @@ from dask_diag import Profiler, findings
 
 from .clusters import assert_adds_up, cluster, rows, spin
 
+pytestmark = pytest.mark.once
+
 LARGE = 50_000_000
 
 

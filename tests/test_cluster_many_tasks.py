@@ -204,7 +204,7 @@ def test_the_tasks_of_a_queue_take_few_bytes_for_how_long_they_were_in_it():
     sizes = []
     for columns in ({"submitted": sent}, {"submitted": sent, "queued": queued}):
         out = ByteWriter()
-        encode_table(Table(columns), out)
+        encode_table(Table(columns), out, "tasks")
         sizes.append(len(out.getvalue(b"", 1)))
     assert (sizes[1] - sizes[0]) / 1_000 < 0.5
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,8 @@ from dask_diag.analysis.activities import seconds_by_activity
 from dask_diag.analysis.occupancy import occupancies
 
 from .tables import filled_table
+
+pytestmark = pytest.mark.once
 
 NAN = float("nan")
 
@@ -138,3 +142,16 @@ def test_waiting_for_a_result_of_another_worker_is_transfer(destination, moved):
     assert found.get("transfer", 0.0) == moved
     assert found["overhead"] == 4.0 - moved
     assert sum(found.values()) == 10.0
+
+
+@pytest.mark.parametrize(("start", "cancelled"), [(4.0, 6.0), (12.0, 0.0)])
+def test_a_task_that_is_cancelled_counts_until_its_computation_stopped(start, cancelled):
+    """It may run on then, or start only then, while the word of it is on the way."""
+    made = recording([("a/0", 1.0, start, start + 9.0, start + 9.0)], [("a", 1, 0.0, NAN)])
+    of_task = {"outcome": ["cancelled"], "thread_cpu": [NAN], "thread_noncpu": [NAN]}
+    tasks = {name: made.tasks[name] for name in made.tasks.columns} | of_task
+    made = dataclasses.replace(made, tasks=filled_table("tasks", tasks))
+    found = seconds(made)
+    assert sum(found.values()) == 10.0
+    assert found.get("cancelled", 0.0) == cancelled
+    assert found["overhead"] == min(start, 10.0) - 1.0

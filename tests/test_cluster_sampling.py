@@ -130,6 +130,8 @@ def test_coroutines_are_not_sampled_and_said_to_be_so():
 
 
 def test_what_still_runs_is_sampled_until_the_end():
+    # Where a test before had the end of a task raise, that task is there.
+    before = set(running_tasks)
     with cluster(workers=1) as client:
         with SamplingProfiler() as sprof:
             future = client.submit(wait_for, 1)
@@ -140,7 +142,7 @@ def test_what_still_runs_is_sampled_until_the_end():
     of_task = recording.samples.rows(recording.samples.function.where("wait_for"))
     assert of_task.seconds.sum() == pytest.approx(0.5, abs=0.2)
     assert of_task.node.max() >= 0
-    assert not running_tasks
+    assert set(running_tasks) <= before
 
 
 def test_without_waits_and_stacks_nothing_is_sampled():

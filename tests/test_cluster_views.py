@@ -23,6 +23,8 @@ from .tables import filled_table
 from .test_cluster_findings import with_columns
 from .test_cluster_occupancy import recording
 
+pytestmark = pytest.mark.once
+
 NAN = float("nan")
 
 

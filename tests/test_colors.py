@@ -17,6 +17,8 @@ from dask_diag.views.theme.colors import (
     color_of_activity,
 )
 
+pytestmark = pytest.mark.once
+
 coloraide = pytest.importorskip("coloraide")
 
 VISIONS = ("normal", "protan", "deutan", "tritan")

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dask_diag.builders.constants import constant, constant_number
 from dask_diag.columns import Categorical, PrefixStrings, concatenate
 from dask_diag.model.table import Table
 
@@ -104,3 +105,13 @@ def test_one_text_of_a_million_decodes_no_other():
         assert column[index] == "key-0123456"
     # A hundred single rows: decoding the column for each would take a hundred times as long.
     assert process_time() - started < whole
+
+
+def test_a_column_of_one_value_cannot_be_written_to_and_takes_no_memory():
+    columns = (constant_number(7, 5), constant_number(0.5, 5), constant("x", 5).codes)
+    for column, value in zip(columns, (7, 0.5, 0), strict=True):
+        assert column.tolist() == [value] * 5
+        assert not column.flags.writeable
+        assert column.strides == (0,)
+    assert constant("x", 0).tolist() == []
+    assert constant_number(float("nan"), 0).dtype == float

@@ -251,6 +251,47 @@ def test_what_is_no_recording_is_refused():
         compare_runs([run(WORK)], ["a.diag"])
 
 
+def of_run(run_id, computation, start=0.0):
+    recording = run(WORK)
+    columns = {"computation": [computation], "start": [0.0], "stop": [3.8], "workers": [1]}
+    computations = filled_table("computations", columns)
+    return replace(recording, run_id=run_id, start=start, computations=computations)
+
+
+@pytest.mark.parametrize(
+    ("other", "is_same"),
+    [
+        (of_run("a1", "a1-1"), True),  # a copy
+        (of_run("a1", "a1-1", start=-1.0), True),  # of a profiler that was entered before
+        (of_run("a1", "a1-2", start=-1.0), False),  # of another block of the same process
+        (of_run("b2", "b2-1"), False),
+    ],
+)
+def test_a_copy_is_no_run_of_its_own(other, is_same):
+    copies = of_run("a1", "a1-1"), other
+    for before, after in ((copies, [run(WORK)]), (copies[:1], copies[1:])):
+        if is_same:
+            with pytest.raises(DiagnosticError, match="two of the same run"):
+                compare_runs(before, after)
+        else:
+            compare_runs(before, after)
+
+
+def test_recordings_that_were_put_together_by_hand_are_runs_of_their_own():
+    assert compare_runs([run(WORK), run(WORK)], [run(WORK)]).runs == (2, 1)
+
+
+@pytest.mark.leaves_files
+def test_the_command_names_the_copy(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, run_id in (("a", "a1"), ("copy", "a1"), ("b", "b2")):
+        save(of_run(run_id, f"{run_id}-1"), f"{name}.diag")
+    arguments = ["compare", "--before", "a.diag", "copy.diag", "--after", "b.diag"]
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 2
+    assert "a.diag and copy.diag are recordings of the same run" in done.stderr
+
+
 def failing(builds, seed, runs=5, noise=0.03, slower=1.0, above=0.1):
     rng = np.random.default_rng(seed)
     sides = (

@@ -18,6 +18,8 @@ from dask_diag.views.report.components import Bars, Figure, Grid, WallBar
 from .stacks import known_stacks
 from .test_compare import recording
 
+pytestmark = pytest.mark.once
+
 
 def sides_of(before, after):
     return Sides(compare(before, after), (Analysis(before), Analysis(after)), ("a", "b"))

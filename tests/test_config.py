@@ -37,7 +37,7 @@ def test_importing_writes_nothing_into_the_home(tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
     assert after_import(home, "dask.config.get('diag.profile')") == {
         "interval": "10ms",
-        "cycle": "1s",
+        "cycle": "100ms",
     }
     assert list(home.rglob("*")) == []
 
@@ -63,4 +63,4 @@ def test_the_defaults_can_be_changed_as_the_docs_say(tmp_path_factory, place):
         (target / "diag.yaml").write_text("diag:\n  profile:\n    interval: 20ms\n")
         variables |= {"DASK_CONFIG": str(folder)} if place == "DASK_CONFIG" else {}
     settings = after_import(home, "dask.config.get('diag.profile')", **variables)
-    assert settings == {"interval": "20ms", "cycle": "1s"}
+    assert settings == {"interval": "20ms", "cycle": "100ms"}

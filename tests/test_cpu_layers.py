@@ -19,6 +19,8 @@ from dask_diag.views.report.figures import Figures
 from .tables import filled_table
 from .test_worker_layers import recording_of
 
+pytestmark = pytest.mark.once
+
 
 def sampled(tasks, samples, others=None, workers=2, stop=4.0, **tables):
     """One computation, with samples of CPU as pairs of a time and per cent."""
@@ -110,6 +112,7 @@ def test_a_spinning_task_is_most_of_the_cpu():
     assert seconds["tasks"] == pytest.approx(0.6, abs=0.1)
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_the_report_has_cpu_and_memory_as_two_plots_over_the_same_time(tmp_path):
     recording = sampled(
         [("f", 0.0, 2.0, 1.0)],

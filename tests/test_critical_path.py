@@ -18,6 +18,8 @@ from dask_diag.model.table import NO_ROWS
 
 from .tables import filled_table
 
+pytestmark = pytest.mark.once
+
 
 def made(seconds, dependencies, computations=None):
     """A recording of tasks that took these seconds, and need each other so."""

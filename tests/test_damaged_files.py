@@ -211,9 +211,11 @@ def test_a_changed_chunk_with_the_right_checksum_is_a_recording_or_refused(tmp_p
 
 TIMES = {"start": 0.0, "stop": 1.0, "epoch": 2.0}
 HUGE = 2**50
-PLAIN = {"base": "", "first": 0, "least": 0, "planes": [False]}
+PLAIN = {"base": "", "first": 0, "least": 0, "planes": 1, "plain": 0}
 LABELS = {"kind": "labels", "codes": PLAIN, "values": ["a"]}
-FLOATS = {"kind": "floats", "dtype": "<f8", "scale": 0, "sources": [], "error": PLAIN}
+SCALED = {"kind": "scaled", "dtype": "<f8", "scale": 1, "count": PLAIN}
+DIFFERENCE = {"kind": "difference", "dtype": "<f8", "sources": ["c0"], "error": PLAIN}
+ZERO = {"kind": "scaled", "dtype": "<f8", "scale": 1, "count": {"constant": 0}}
 
 
 def integers(dtype="<i8", **changes):
@@ -231,10 +233,17 @@ FORGED_TABLES = {
     "rows below zero": table(-1, integers()),
     "rows that are text": table("3", integers()),
     "rows that are true": table(True, integers()),
-    "no planes": table(3, integers(planes=[])),
-    "no planes of many rows": table(HUGE, integers(planes=[])),
-    "nine planes": table(0, integers(planes=[False] * 9)),
-    "planes that are not there": table(3, integers(planes=[True])),
+    "no planes": table(3, integers(planes=0)),
+    "no planes of many rows": table(HUGE, integers(planes=0)),
+    "nine planes": table(0, integers(planes=9)),
+    "planes that are not there": table(3, integers(plain=1)),
+    "more plain planes than planes": table(0, integers(plain=2)),
+    "planes below zero": table(3, integers(planes=1, plain=-1)),
+    "a constant of no bytes": table(HUGE, {**integers(), "values": {"constant": 1}}),
+    "a large constant": table(3, {**integers(), "values": {"constant": 2**70}}),
+    "raw bytes that are not there": table(3, {"kind": "raw", "dtype": "<i8"}),
+    "raw bytes of no numbers": table(1, {"kind": "raw", "dtype": "S3"}),
+    "raw codes of no bytes": table(HUGE, {**LABELS, "codes": "S0"}),
     "no array of numbers": table(3, integers("O")),
     "no numbers": table(3, integers("V8")),
     "numbers of 16 bytes": table(3, integers("c16")),
@@ -242,10 +251,10 @@ FORGED_TABLES = {
     "a base of another kind": table(3, LABELS, integers(base="=c0")),
     "a large number": table(3, integers(least=2**70)),
     "a large first number": table(3, integers(base="+", first=2**70)),
-    "unknown sources": table(3, {**FLOATS, "sources": ["stop", "start"]}),
-    "sources without bytes": table(HUGE, {**FLOATS, "sources": [], "error": None}),
-    "a scale of 7": table(3, {**FLOATS, "scale": 7, "count": PLAIN}),
-    "floats of two bytes": table(3, {**FLOATS, "dtype": "<f2"}),
+    "unknown sources": table(3, {**DIFFERENCE, "sources": ["stop", "start"]}),
+    "no sources": table(3, {**DIFFERENCE, "sources": []}),
+    "a scale of 7": table(3, {**SCALED, "scale": 7}),
+    "floats of two bytes": table(3, {**SCALED, "dtype": "<f2"}),
     "an unknown kind": table(3, {"kind": "eval", "values": "1"}),
     "codes without labels": table(3, {**LABELS, "values": []}),
     "labels that are lists": table(3, {**LABELS, "values": [[]]}),
@@ -279,16 +288,16 @@ def test_forged_tables_are_refused(tables, tmp_path):
         load(tmp_path / "forged")
 
 
-def test_endless_columns_of_few_bytes_are_refused(tmp_path):
+UNCORRECTED = {name: DIFFERENCE[name] for name in ("kind", "dtype", "sources")}
+
+
+@pytest.mark.parametrize(
+    "columns", [[LABELS, integers(), DIFFERENCE], [ZERO, UNCORRECTED], [ZERO], [UNCORRECTED]]
+)
+def test_endless_columns_of_few_bytes_are_refused(columns, tmp_path):
     """Rows that are there once cannot be taken out for every column that a head lists."""
-    columns = [LABELS, integers(), {**FLOATS, "sources": ["a", "b"]}] * 1000
-    write_forged(
-        tmp_path / "forged",
-        chunk_of(
-            {"values": TIMES, "tables": {"tasks": table(10**5, *columns)}},
-            bytes(10**5),
-        ),
-    )
+    head = {"values": TIMES, "tables": {"tasks": table(10**5, ZERO, *columns * 1000)}}
+    write_forged(tmp_path / "forged", chunk_of(head, bytes(10**5)))
     assert peak_of_loading(tmp_path / "forged") < 20e6
 
 

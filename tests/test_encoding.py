@@ -13,16 +13,16 @@ from hypothesis.extra import numpy as hnp
 
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.table import Table
+from dask_diag.model.tables import TABLES
 from dask_diag.storage import blocks
 from dask_diag.storage.blocks import ByteReader, ByteWriter
 from dask_diag.storage.encoding import (
     NotStorableError,
     decode_table,
     encode_table,
-    floats,
     integers,
 )
-from dask_diag.storage.encoding.choices import Choices, TableChoices
+from dask_diag.storage.encoding.bases import BASES, COLUMN, DIFFERENCES, STEP
 
 from .recordings import assert_same_table
 
@@ -33,16 +33,16 @@ CLOCK = 10**12
 """Nanoseconds, as of a machine that has run for a quarter of an hour."""
 
 
-def encoded(table, choices=None):
+def encoded(table, name=""):
     """The specification as it is in a file, and the bytes."""
     out = ByteWriter()
-    spec = encode_table(table, out, choices)
+    spec = encode_table(table, out, name)
     text = json.dumps(spec, ensure_ascii=False).encode("utf-8", "surrogatepass")
     return json.loads(text.decode("utf-8", "surrogatepass")), out.getvalue(b"", 4)
 
 
-def assert_comes_back(table, choices=None):
-    spec, data = encoded(table, choices)
+def assert_comes_back(table, name=""):
+    spec, data = encoded(table, name)
     source = ByteReader(memoryview(data))
     assert_same_table(decode_table(spec, source), table)
     for plain in (False, True):
@@ -209,11 +209,12 @@ def test_labels_that_cannot_be_stored_are_refused(label):
 
 
 def stored_bytes(**columns):
-    """Bytes a row of the last of these columns."""
+    """Bytes a row of the last of these columns of tasks."""
     table = Table(columns)
     *before, _ = columns
-    without = len(encoded(Table({name: columns[name] for name in before}))[1]) if before else 0
-    return (len(encoded(table)[1]) - without) / len(table)
+    others = Table({name: columns[name] for name in before})
+    without = len(encoded(others, "tasks")[1]) if before else 0
+    return (len(encoded(table, "tasks")[1]) - without) / len(table)
 
 
 ROWS = 20_000
@@ -228,25 +229,27 @@ def test_clock_readings_are_stored_as_nanoseconds_from_one_row_or_column_to_the_
     assert stored_bytes(start=start, stop=stop) < 2.1
     # Of what is no whole number of nanoseconds, such as differences of clock readings, the
     # rounding errors are noise that takes two bytes more.
-    assert 3 < stored_bytes(cpu=start[1:] + 1.0 / 3 - (start[0] + 1.0 / 3)) < 6.5
+    assert 3 < stored_bytes(thread_cpu=start[1:] + 1.0 / 3 - (start[0] + 1.0 / 3)) < 6.5
 
 
 def test_whole_microseconds_are_stored_as_such():
     sent = np.cumsum(RNG.integers(0, 255, ROWS)) + CLOCK // 1000
-    assert stored_bytes(sent=sent / 1e6) < 1.1
-    assert stored_bytes(sent=sent * 1000 / 1e9) < 1.1
+    assert stored_bytes(start=sent / 1e6) < 1.1
+    assert stored_bytes(start=sent * 1000 / 1e9) < 1.1
 
 
-def test_a_difference_of_columns_takes_next_to_nothing_whatever_its_name():
+def test_a_difference_of_columns_takes_next_to_nothing():
     start, stop, cpu = START / 1e9, (START + DURATION) / 1e9, RNG.random(ROWS) * 1e-5
-    columns = {"start": start, "stop": stop, "cpu": cpu}
-    assert stored_bytes(**columns, anything=stop - start - cpu) < 0.01
+    columns = {"start": start, "stop": stop, "thread_cpu": cpu}
+    assert stored_bytes(**columns, thread_noncpu=stop - start - cpu) < 0.01
     off = stop - start - cpu
     off[7] = np.nextafter(off[7], 1)
-    assert stored_bytes(**columns, anything=off) < 0.02
+    assert stored_bytes(**columns, thread_noncpu=off) < 0.02
     # As of tasks that did not stop.
     columns["stop"] = np.where(RNG.random(ROWS) < 0.01, np.nan, stop)
-    assert stored_bytes(**columns, anything=columns["stop"] - start - cpu) < 0.1
+    assert stored_bytes(**columns, thread_noncpu=columns["stop"] - start - cpu) < 0.1
+    without = {"stop": stop, "thread_noncpu": stop - start}
+    assert_comes_back(Table(without), "tasks")
 
 
 def test_what_is_the_same_in_all_rows_takes_next_to_nothing():
@@ -312,53 +315,71 @@ def test_noise_is_left_as_it_is(monkeypatch):
     assert_comes_back(noise)
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_tables_come_back_whatever_was_chosen_for_the_chunks_before(seed):
+@pytest.mark.parametrize("name", BASES)
+def test_what_columns_are_stored_relative_to_is_in_the_schema(name):
+    columns = TABLES[name].schema
+    bases = {base.removeprefix(COLUMN) for base in BASES[name].values()} - {STEP}
+    tasks = {f"tasks.{column}" for column in TABLES["tasks"].schema}
+    assert BASES[name].keys() <= columns.keys()
+    assert bases <= columns.keys() | tasks
+    for column, sources in DIFFERENCES.get(name, {}).items():
+        assert {column, *sources} <= columns.keys()
+
+
+@pytest.mark.parametrize("name", BASES)
+@pytest.mark.parametrize("seed", range(3))
+def test_tables_of_a_recording_come_back_whatever_is_in_them(name, seed):
     rng = np.random.default_rng(seed)
-    choices = TableChoices(few=int(rng.choice([8, 256])))
-    for _ in range(5):
-        rows = int(rng.choice([1, 9, 200, 600]))
+    for rows in (1, 100, 101, 600):
         columns = {}
-        for name in rng.permutation(6)[: rng.integers(1, 7)]:
-            before = list(columns.values())
-            columns[f"c{name}"] = with_exceptions(long_column(rng, rows, before), rng)
-        assert_comes_back(Table(columns), choices)
+        for column in rng.permutation(list(TABLES[name].schema))[: rng.integers(1, 30)]:
+            new = long_column(rng, rows, list(columns.values()))
+            columns[str(column)] = with_exceptions(new, rng)
+        assert_comes_back(Table(columns), name)
 
 
-def task_like(rng, rows=600):
-    start = np.cumsum(rng.integers(1, 10**6, rows)) / 1e9
-    stop = start + rng.integers(1, 10**6, rows) / 1e9
-    cpu = rng.integers(1, 10**3, rows) / 1e9
-    return Table({"start": start, "stop": stop, "cpu": cpu, "other": stop - start - cpu})
-
-
-def test_a_later_chunk_needs_no_search_and_is_as_small(monkeypatch):
-    searches = []
-    original = integers.best_base
-    for module in (integers, floats):
-        monkeypatch.setattr(module, "best_base", lambda *a: searches.append(a) or original(*a))
-    choices, second = Choices(), task_like(RNG)
-    encoded(task_like(RNG), choices.of_table("tasks"))
-    assert searches
-    searches.clear()
-    size = len(encoded(second, choices.of_table("tasks"))[1])
-    assert searches == []
-    assert size < 1.02 * len(encoded(second)[1])
-
-
-def test_what_was_chosen_is_forgotten_every_now_and_then():
-    choices = Choices()
-    choices.begin_chunk()
-    first = choices.of_table("tasks")
-    for _ in range(15):
-        choices.begin_chunk()
-        assert choices.of_table("tasks") is first
-    choices.begin_chunk()
-    assert choices.of_table("tasks") is not first
-
-
-def test_what_is_written_over_soon_is_not_searched_for_a_shorter_form(monkeypatch):
-    monkeypatch.setattr(integers, "best_base", None)
-    assert_comes_back(task_like(RNG, 256), Choices(256).of_table("tasks"))
+def test_few_rows_are_stored_as_they_are(monkeypatch):
+    monkeypatch.setattr(integers, "is_constant", None)
+    assert_comes_back(Table({"start": START[:100] / 1e9, "labels": Categorical.of(range(100))}))
     with pytest.raises(TypeError):
-        encoded(task_like(RNG, 257), Choices(256).of_table("tasks"))
+        encoded(Table({"labels": Categorical.of(range(101))}))
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, "<f8", ">f8"])
+def test_a_number_that_is_repeated_is_stored_as_one_in_every_row(dtype):
+    number = np.array([1], dtype)
+    repeated = np.broadcast_to(number, 300).reshape(300)
+    assert repeated.strides == (0,)
+    table = Table({"worker": Categorical(repeated.astype(int), [0, 7]), "start": repeated})
+    spec, data = encoded(Table({**as_dict(table), "stop": np.arange(300.0)}), "tasks")
+    in_rows = Table({**as_dict(table), "start": repeated.copy(), "stop": np.arange(300.0)})
+    assert (spec, data) == encoded(in_rows, "tasks")
+    assert_comes_back(table, "tasks")
+
+
+def as_dict(table):
+    return {name: table[name] for name in table.columns}
+
+
+def column_spec(name, values):
+    return encoded(Table({name: values}), "tasks")[0]["columns"][name]
+
+
+def test_equal_values_are_found_to_be_equal():
+    assert column_spec("attempt", np.full(300, 3))["values"] == {"constant": 3}
+    assert column_spec("nbytes", np.full(300, 0.1))["kind"] == "integers"
+    assert "constant" not in column_spec("attempt", np.array([3, *[4] * 300, 3]))["values"]
+
+
+def test_noise_is_looked_for_in_all_of_a_plane():
+    noise = RNG.integers(0, 2**16, ROWS)
+    assert column_spec("attempt", noise[:512])["values"]["plain"] == 2
+    assert column_spec("attempt", np.where(np.arange(ROWS) < 600, 5, noise))["values"]["plain"] == 2
+    quiet = np.where(np.arange(ROWS) < 600, noise, 5)
+    assert column_spec("attempt", quiet)["values"]["plain"] == 0
+
+
+def test_what_a_float_is_off_has_no_base():
+    spec = column_spec("start", np.sort(RNG.random(ROWS)))
+    assert spec["count"]["base"] == STEP
+    assert spec["error"]["base"] == ""

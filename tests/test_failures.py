@@ -51,6 +51,7 @@ def test_tasks_that_did_not_fail_have_none():
     assert set(prof.recording.tasks.error_location.tolist()) == {""}
 
 
+@pytest.mark.once
 def test_the_finding_the_summary_and_the_report_say_what_it_was(tmp_path):
     prof = Profiler()
     failed(prof, "threads")

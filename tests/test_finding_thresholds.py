@@ -21,6 +21,8 @@ from dask_diag.formatting import seconds
 from .stacks import LEAF, MAIN, recording_of_stacks
 from .tables import filled_table
 
+pytestmark = pytest.mark.once
+
 MB = 1e6
 NAN = math.nan
 

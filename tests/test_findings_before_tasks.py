@@ -14,6 +14,8 @@ from .stacks import BUILT_IN, CORE, LEAF, MAIN, recording_of_stacks
 from .tables import filled_table
 from .test_finding_thresholds import Task, found, run, tasks_with_overhead
 
+pytestmark = pytest.mark.once
+
 BOOTSTRAP = ("_find_and_load", "<frozen importlib._bootstrap>", 1176, 1165)
 MODULE = ("<module>", "/opt/env/lib/python3.11/site-packages/pandas/__init__.py", 3, 1)
 

@@ -22,6 +22,8 @@ from .test_finding_thresholds import (
     with_waits,
 )
 
+pytestmark = pytest.mark.once
+
 
 def waiting(share, tasks=100, workers=2):
     """Two workers in turn run tasks that are collected late: free ones wait in that share."""

@@ -10,6 +10,7 @@ from dask_diag import visualize
 from dask_diag.schema import Root
 
 from . import test_browser
+from .paints import observe_paints, paints_of_half
 from .stacks import CORE, LEAF, MAIN, known_stacks, recording_of_stacks
 from .test_browser import DRAWN, colours, frames, tooltip
 from .test_flame import hostile_stacks, many_stacks
@@ -269,6 +270,28 @@ def test_deep_recursion_can_be_reached(opened):
     flame.click("level_20")
     y = flame.state["y"]
     assert y[1] < 21 < y[0]
+
+
+def test_no_call_is_painted_before_its_colour_is_there(opened):
+    again = [(f"level_{n}", "a.py", n, n) for n in range(1, 61)]
+    stacks = [
+        ((0.0, 1.0), "deep", [*again, LEAF], 1.0, 1.0),
+        ((0.0, 1.0), "flat", [LEAF], 1.0, 1.0),
+    ]
+    flame = flame_of(opened, recording_of_stacks(stacks), sizing_mode="stretch_width")
+    assert "deeper calls" in flame.status
+    observe_paints(flame.page)
+    # The text above changes with the calls, while the page is made narrower.
+    flame.page.evaluate(
+        """() => {
+            const models = [...Bokeh.documents[0]._all_models.values()]
+            const {flame_state} = models.find((model) => model.flame_state != null)
+            flame_state.open(flame_state.tree.name.findIndex((code) => flame_state.texts.names[code] === "flat"))
+            document.body.style.width = "600px"
+        }"""
+    )
+    assert "deeper calls" not in flame.status
+    assert paints_of_half(flame.page) == []
 
 
 def test_hostile_names_stay_text_in_a_flame_graph(opened):

@@ -97,3 +97,13 @@ def test_every_story_has_its_script_recordings_page_and_finding():
         assert (pages.PAGES / f"{story.name}.rst").is_file()
         for name in (story.name, f"{story.name}_after"):
             assert len(load(pages.PAGES / f"{name}.diag").tasks)
+
+
+def test_the_contact_sheet_can_be_made_alone(monkeypatch):
+    made = []
+    monkeypatch.setattr(gallery, "write_contact_sheet", made.append)
+    monkeypatch.setattr(gallery, "make", lambda *args: pytest.fail("a story was recorded"))
+    monkeypatch.setattr(gallery, "write_index", lambda *args: pytest.fail("a page was written"))
+    monkeypatch.setattr(sys, "argv", ["gallery", "--sheet"])
+    gallery.main()
+    assert made == [STORIES]

@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
 TASKS = [("f", 0.0, 4.0, 3.9, "thread-0"), ("g", 0.0, 4.0, 3.9, "thread-1")]
 
 
+@pytest.mark.usefixtures("without_plots")
 @pytest.mark.parametrize("state", ["truncated", "damaged"])
 def test_a_recording_that_lost_a_part_says_so_before_any_number(state, tmp_path):
     recording = replace(recording_of(TASKS), state=state)
@@ -40,6 +41,7 @@ def test_a_recording_that_lost_a_part_says_so_before_any_number(state, tmp_path)
         assert text.index(sentence) < text.index("<main")
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_a_complete_recording_has_no_such_sentence(tmp_path):
     recording = recording_of(TASKS)
     assert recording.state == next(iter(STATES))
@@ -53,6 +55,7 @@ def test_a_complete_recording_has_no_such_sentence(tmp_path):
         assert "This recording is" not in text
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_nothing_stood_out_only_where_everything_was_examined(tmp_path):
     complete = recording_of(TASKS)
     truncated = replace(complete, state="truncated")
@@ -168,6 +171,7 @@ def test_cpu_of_an_interval_too_short_to_measure_is_not_drawn(times, unknown):
     assert figure.y_range.end == 100
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_the_legend_of_activities_names_what_can_be_seen(tmp_path):
     # Of 20 s of two workers 10 s are idle, and 1 ms of a task of 10 s is not CPU.
     rows = [("f", 0.0, 10.0, 9.999, "thread-0")]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from .javascript import needs_node, run_javascript
 
-pytestmark = needs_node
+pytestmark = [pytest.mark.once, needs_node]
 
 
 def moved(start, end, *keys, bounds=(0, 100), min_interval=1e-6):

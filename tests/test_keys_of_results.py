@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 
 from dask_diag import load
 from dask_diag.columns import Categorical, PrefixStrings
-from dask_diag.storage import Writer
+from dask_diag.storage import Writer, recent_tasks
 from dask_diag.storage.chunks import decode_chunk, encode_chunk, joined
-from dask_diag.storage.encoding import references
-from dask_diag.storage.encoding.choices import Choices
-from dask_diag.storage.encoding.references import NOT_FOUND, RecentTasks
 from dask_diag.storage.follow import Follower
 from dask_diag.storage.preceding import Preceding
+from dask_diag.storage.recent_tasks import NOT_FOUND, RecentTasks
 
 from .recordings import NOTHING, assert_same
 from .tables import filled_table
@@ -45,7 +43,9 @@ def tasks_of(keys, collected=None):
 def results_of(keys, start=None):
     count = len(keys)
     times = np.arange(count) * 1.0 if start is None else start[:count]
-    columns = {"start": times, "stop": times + 1, "metric": np.arange(count) * 16.0}
+    # Released together.
+    stop = np.full(count, times.max(initial=0.0) + 1)
+    columns = {"start": times, "stop": stop, "metric": np.arange(count) * 16.0}
     return filled_table(
         "cached_results",
         {"key": PrefixStrings.of(keys), "function": Categorical.of(["f"] * count), **columns},
@@ -65,8 +65,8 @@ def tokens(count):
 
 
 def encoded(chunks):
-    preceding, choices = Preceding(), Choices()
-    return [encode_chunk(each, 1, choices, preceding) for each in chunks]
+    preceding = Preceding()
+    return [encode_chunk(each, 1, preceding) for each in chunks]
 
 
 def assert_come_back(chunks):
@@ -135,8 +135,8 @@ def test_what_takes_less_time_in_full_is_not_searched_for(monkeypatch):
 
 
 def test_the_last_task_of_a_key_is_its_task_and_memory_is_bounded(monkeypatch):
-    monkeypatch.setattr(references, "_MOST_PARTS", 2)
-    monkeypatch.setattr(references, "_MOST_ROWS", 5)
+    monkeypatch.setattr(recent_tasks, "_MOST_PARTS", 2)
+    monkeypatch.setattr(recent_tasks, "_MOST_ROWS", 5)
     recent = RecentTasks()
     for keys in (["a-1", "a-2"], ["a-3", "a-1"], ["a-4"]):
         recent = recent.plus(tasks_of(keys))
@@ -145,12 +145,6 @@ def test_the_last_task_of_a_key_is_its_task_and_memory_is_bounded(monkeypatch):
     assert recent.limited().rows_of(wanted).tolist() == [1, NOT_FOUND, 2, 0, NOT_FOUND]
     many = recent.plus(tasks_of([f"b-{n}" for n in range(6)])).limited()
     assert many.rows_of(PrefixStrings.of(["b-0", "a-4"])).tolist() == [NOT_FOUND] * 2
-
-
-def test_keys_of_one_hash_are_not_taken_for_each_other(monkeypatch):
-    monkeypatch.setattr(references, "_hashes", lambda keys: np.zeros(len(keys), np.uint64))
-    keys = [f"x-{n}" for n in range(50)]
-    assert_come_back([chunk(keys, keys[::-1]), chunk(["z-1"], keys)])
 
 
 def test_a_file_is_followed_and_truncated_anywhere(tmp_path):
@@ -186,5 +180,5 @@ def test_what_refers_to_tasks_that_are_not_there_is_damaged():
 
 def decode_head(recording):
     preceding = Preceding()
-    encode_chunk(recording, 1, Choices(), preceding)
+    encode_chunk(recording, 1, preceding)
     return preceding.head

@@ -241,16 +241,20 @@ def test_a_page_may_be_open_before_the_file_is_there_and_sees_it_replaced_and_cu
     with Running() as server:
         page = opened(server)
         page.wait_for("state", "waiting for run.diag")
+        # Limits of a machine that is not known are not drawn.
+        assert not page.model("live_cpu_limit", "visible")
         with Writer("run.diag") as writer:
             writer.append(chunk(10, 12.0), provisional(0))
             page.wait_for("progress", "0 of 50 tasks, 0%")
         with Writer("run.diag", overwrite=True) as writer:
             writer.append(chunk(20, 22.0, "other"), provisional(20))
             page.wait_for("progress", "20 of 50")
+            assert page.text("running-title") == "Running longest"
             assert "inc" not in page.text("legend")
             writer.abandon()
         page.wait_for("state", "truncated")
         assert "20" in page.text("functions")
+        assert page.text("running-title") == "Running at the end"
         with open("run.diag", "wb") as file:
             file.write(b"something else")
         page.wait_for("state", "not a recording")

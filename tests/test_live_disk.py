@@ -22,6 +22,7 @@ from .test_live_process import run_live
 from .viewers import asked, report_at
 
 pytestmark = [
+    pytest.mark.once,
     pytest.mark.leaves_files,
     pytest.mark.skipif(not os.path.exists("/proc/locks"), reason="needs Linux"),
 ]

@@ -39,7 +39,7 @@ from .live_chunks import progress_of, running, tasks
 from .recordings import NOTHING, chunks_of_example, example
 from .tables import filled_table
 
-pytestmark = pytest.mark.leaves_files
+pytestmark = [pytest.mark.once, pytest.mark.leaves_files]
 
 
 def chunk_of(recording):
@@ -327,6 +327,24 @@ def test_a_frame_has_the_longest_running_task_and_functions_by_seconds():
     running_lines = [line for line in lines if line.startswith("slow-")]
     assert running_lines[0].startswith("slow-0")
     assert "2 min 10 s" in running_lines[0]
+
+
+def test_of_a_program_that_was_killed_no_time_is_left_and_nothing_runs_on():
+    model = busy_model()
+    model.progress.running["c"].planned = {"f1": 2000}
+    assert "left" in progress_lines(model, 300.0)[0]
+    assert "running longest" in picture(Shown(model))
+    model.state = FollowState.TRUNCATED
+    assert progress_lines(model, 300.0) == ["465 of 2,000 tasks, 23%"]
+    assert "running at the end" in picture(Shown(model))
+    assert "running at the end" in "\n".join(drawn(Shown(model)))
+    assert "running longest" not in picture(Shown(model)) + "\n".join(drawn(Shown(model)))
+
+
+def test_tasks_of_a_computation_that_never_ended_are_not_of_none():
+    model = LiveModel()
+    model.apply(update(replace(NOTHING, tasks=tasks()), fresh=True, state=FollowState.TRUNCATED))
+    assert progress_lines(model, 1.0) == ["10 tasks"]
 
 
 def test_keys_cannot_move_the_cursor():

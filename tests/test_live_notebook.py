@@ -67,6 +67,34 @@ def test_pictures_come_while_the_cell_computes_and_the_last_has_no_token(monkeyp
     assert len(pictures[-1]) < 20_000
 
 
+def test_pictures_take_less_than_a_five_hundredth_of_the_kernel(monkeypatch):
+    pictures, updates = [], 20
+
+    class Handle:
+        def update(self, html):
+            pictures.append(html.data)
+
+    monkeypatch.setattr(live_cell, "display", lambda *args, **kwargs: Handle())
+    try:
+        with Writer("run.diag") as writer:
+            for n in range(20):
+                writer.append(chunk(10, 12.0 + n), provisional(10))
+            cell = LiveCell("run.diag")
+            cell._viewer.wait_for_address(30)
+            # The first ones import what the others use.
+            cell._show()
+            before, start = len(pictures), time.thread_time()
+            for _ in range(updates):
+                cell._show()
+            took = time.thread_time() - start
+        cell.finish()
+    finally:
+        end_viewers("run.diag")
+    assert len(pictures) >= before + updates
+    assert "<svg" in pictures[before]
+    assert took / updates <= 0.002 * live_cell._PERIOD
+
+
 def test_a_cell_shows_its_last_state_and_gives_its_value(shell):  # noqa: F811
     result, captured = shell("%%diag run --live --no-plots -o run.diag\n" + COMPUTE + "total + 4")
     try:

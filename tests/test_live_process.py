@@ -149,6 +149,7 @@ def test_a_viewer_of_a_killed_program_says_so_and_is_no_orphan():
         process.communicate()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("harm", [None, signal.SIGKILL, signal.SIGSTOP])
 def test_a_viewer_that_is_killed_or_stopped_changes_nothing(harm):
     """The program's result, status and recording; it never waits for a viewer, however long.

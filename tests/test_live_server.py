@@ -182,6 +182,18 @@ def test_other_methods_are_refused(running, method):
         assert (status >= 400, body) == (True, b""), path
 
 
+@pytest.fixture
+def quick_reports(monkeypatch):
+    """Answers about reports without the seconds that a report takes."""
+    real = subprocess.Popen
+
+    def popen(command, **settings):
+        return real([sys.executable, "-Sc", "print('page')"], **settings)
+
+    monkeypatch.setattr(report_process.subprocess, "Popen", popen)
+
+
+@pytest.mark.usefixtures("quick_reports")
 def test_every_answer_has_its_headers(running):
     for path in (*addresses(running), "/", "/nothing"):
         _, headers, _ = running.ask(path, X_Dask_Diag_Token=running.server.token)
@@ -235,6 +247,7 @@ def test_the_token_is_long_and_in_no_page(running):
     assert SECRET.encode() not in page
 
 
+@pytest.mark.usefixtures("quick_reports")
 def test_the_token_is_not_logged(running, caplog, capfd, monkeypatch):
     def fail(*args):
         raise RuntimeError("broken")
@@ -440,6 +453,7 @@ def test_a_viewer_does_not_end_while_it_makes_a_report(slow_reports):
         assert running.server.is_idle()
 
 
+@pytest.mark.once
 def test_there_is_no_report_of_a_file_that_was_replaced_by_something_else():
     save(example(3), "run.diag")
     with Running() as running:
@@ -549,6 +563,7 @@ def brute_force(left, right, functions, count, columns):
     return cover
 
 
+@pytest.mark.once
 @given(
     st.lists(
         st.tuples(st.floats(-5, 15), st.floats(0, 6), st.integers(0, 2)), min_size=1, max_size=12
@@ -572,6 +587,7 @@ SAVED_ROWS = 16
 """Of a lane's image in a saved page."""
 
 
+@pytest.mark.once
 @needs_node
 @pytest.mark.parametrize("view", [(0.0, 1.5), (0.4, 1.1)])
 def test_pixels_are_as_high_and_of_the_function_that_the_saved_page_has_there(view):
@@ -611,6 +627,7 @@ def test_pixels_are_as_high_and_of_the_function_that_the_saved_page_has_there(vi
         assert (rows.argmax(axis=0) == cells[lane])[clear].all()
 
 
+@pytest.mark.once
 def test_few_tasks_are_rectangles_and_many_are_pixels():
     few = LiveModel()
     few.tasks.extend(example(200).tasks)
@@ -624,6 +641,7 @@ def test_few_tasks_are_rectangles_and_many_are_pixels():
     assert stream["columns"] == 800
 
 
+@pytest.mark.once
 def test_running_tasks_are_in_the_stream_until_now():
     model = busy_model()
     model.stop = 20.0

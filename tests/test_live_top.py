@@ -99,3 +99,12 @@ def test_in_a_terminal_it_is_left_and_the_writer_goes_on(leaves_by):
     text = re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", seen).decode()
     assert "running for" in text
     assert "Traceback" not in text
+
+
+def test_a_terminal_that_cannot_move_its_cursor_gets_one_frame(monkeypatch):
+    save(example(200), "run.diag")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(top, "show_in_terminal", lambda *args: pytest.fail("it cannot be drawn"))
+    result = CliRunner().invoke(main, ["top", "run.diag"])
+    assert result.stdout.startswith("complete")

@@ -98,6 +98,7 @@ def test_another_process_is_separate_and_readers_are_not(other):
     assert load("run.diag").notices == ()
 
 
+@pytest.mark.once
 def test_a_program_is_not_run_whose_recording_another_writes(other):
     child, _ = other()
     done = subprocess.run(

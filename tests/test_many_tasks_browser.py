@@ -17,6 +17,7 @@ from dask_diag.views.plots.tasks.columns import FULL, LANE, tasks_in_lanes
 from dask_diag.views.theme.colors import FunctionColors
 
 from .javascript import changed_by_javascript, needs_node
+from .paints import observe_paints, paints_of_half
 from .test_browser import browser, frames, opened, tooltip  # noqa: F401
 from .test_many_tasks import with_columns
 
@@ -46,7 +47,7 @@ def state(page):
     return page.evaluate(STATE)
 
 
-def look_at(page, start, stop):
+def show(page, start, stop):
     page.evaluate(
         f"""([start, end]) => {{
             {MODELS}
@@ -56,8 +57,26 @@ def look_at(page, start, stop):
         }}""",
         [start, stop],
     )
+
+
+def look_at(page, start, stop):
+    show(page, start, stop)
     page.wait_for_timeout(200)
     return state(page)
+
+
+def drawn_with(page, key):
+    """The rectangles, as soon as a task of this key is one of them."""
+    page.wait_for_function(
+        f"""key => {{
+            {MODELS}
+            const quads = models.find((m) => m.type == "GlyphRenderer" && m.glyph.type == "Quad")
+            return [...quads.data_source.data.key].includes(key)
+        }}""",
+        arg=key,
+        polling=20,
+    )
+    return page.evaluate(STATE)["tasks"]
 
 
 def test_many_tasks_are_drawn_soon(opened, retried):  # noqa: F811
@@ -83,7 +102,8 @@ def test_every_task_can_be_reached_with_its_own_times_and_key(opened):  # noqa: 
     for row in [0, len(tasks) - 1, *random.integers(0, len(tasks), 12).tolist()]:
         start, stop = float(tasks["start"][row]), float(tasks["stop"][row])
         around = max(stop - start, 1e-3)
-        drawn = look_at(page, start - around, stop + around)["tasks"]
+        show(page, start - around, stop + around)
+        drawn = drawn_with(page, keys[row])
         place = drawn["key"].index(keys[row])
         assert drawn["left"][place] == pytest.approx(start, abs=1e-6)
         assert drawn["right"][place] == pytest.approx(stop, abs=1e-6)
@@ -116,6 +136,18 @@ def test_what_the_page_draws_of_packed_tasks_is_what_is_drawn_of_few(opened):  #
     assert reported["images"] == []
     look_at(page, 0, recording.stop)
     assert state(page)["tasks"]["key"] == []
+
+
+def test_no_task_is_painted_before_its_colour_is_there(opened):  # noqa: F811
+    recording = many_tasks(6000, workers=4)
+    page = opened(recording, plots=["tasks"], sizing_mode="stretch_width")
+    state(page)
+    observe_paints(page)
+    # The text below changes with the tasks, while the page is made narrower.
+    for width, share in ((900, 0.3), (500, 1.0), (800, 0.01)):
+        page.evaluate(f"document.body.style.width = '{width}px'")
+        look_at(page, 0, share * recording.stop)
+    assert paints_of_half(page) == []
 
 
 def test_hovering_a_task_that_was_zoomed_to_shows_of_it(opened):  # noqa: F811
@@ -216,13 +248,13 @@ def test_hovering_pixels_shows_of_the_tasks_in_them(opened):  # noqa: F811
 
 
 def test_failed_tasks_are_marked_however_many_there_are(opened):  # noqa: F811
-    page = opened(many_tasks(30_000), plots=["tasks"])
-    failed = many_tasks(30_000).tasks["outcome"].where("failed").sum()
+    some = many_tasks(30_000)
+    page = opened(some, plots=["tasks"])
+    failed = some.tasks["outcome"].where("failed").sum()
     assert 0 < len(state(page)["marked"][0]["left"]) <= failed
-    every = many_tasks(30_000)
     codes = np.ones(30_000, int)
     every = with_columns(
-        every,
+        some,
         outcome=Categorical(codes, ["ok", "failed"]),
         error=Categorical(codes, ["", "OSError"]),
     )

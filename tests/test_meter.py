@@ -450,7 +450,7 @@ def seconds_by_block(turns):
 
 
 @pytest.mark.once
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.permutations([*"aabbccdd"]))
 @example(["a", "b", "c", "a", "c", "b", "d", "d"])
 def test_seconds_of_coroutines_that_take_turns_are_counted_once(turns):

@@ -269,6 +269,7 @@ def test_the_command_line_has_an_option_for_them(tmp_path):
         assert ("came late once" in result.output) == is_shown
 
 
+@pytest.mark.once
 @pytest.mark.leaves_files
 def test_run_has_the_option_too(tmp_path):
     program = "import dask; dask.delayed(int)(1).compute(scheduler='threads')"

@@ -12,6 +12,8 @@ import yaml
 
 import dask_diag
 
+pytestmark = pytest.mark.once
+
 ROOT = Path(__file__).parents[1]
 # Names that differ between the two kinds of package.
 CONDA = {"dask": "dask-core"}

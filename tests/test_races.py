@@ -33,8 +33,12 @@ from dask_diag import (
 )
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.computation_end import finish
+from dask_diag.capture.running import start_running
 from dask_diag.capture.sampling.bins import Group
+from dask_diag.capture.sampling.probed_task import attach_probe
 from dask_diag.capture.sampling.stack_probe import LocalStackTaskProbe, StackProbe
+from dask_diag.capture.sampling.threads_now import running_now
+from dask_diag.capture.sampling.wait_probe import WaitProbe, WaitTaskProbe
 from dask_diag.capture.tasks.timed_task import TimedTask
 
 from .interleaving import HookedLock, Thread, at_every_line, await_event
@@ -234,11 +238,67 @@ def test_a_sample_that_comes_late_counts_for_the_task_that_was_sampled():
     measured = TimedTask(computation)
     measured.key, measured.task = ("first", 0), object()
     measured.start, measured.cpu_before = time.perf_counter(), time.thread_time()
-    probe = LocalStackTaskProbe(measured, StackProbe(0.01, 1.0), threading.get_native_id())
+    probe = LocalStackTaskProbe(
+        measured, StackProbe(0.01, 1.0), threading.get_native_id(), measured.start
+    )
     measured.key, measured.task = ("second", 0), None
     probe.sample(None, probe._last + 0.02, probe._ticks + 2)
     assert seen == [Group("first", "('first', 0)")]
     finish(computation, False)
+
+
+def test_a_wrapper_that_has_no_task_yet_runs_none():
+    computation = Computation({})
+    attach_probe(computation, StackProbe(0.01, 1.0))
+    start_running(computation.number, computation)
+    try:
+        wrapper = computation.new_wrapper()
+        assert running_now() == {}
+        assert wrapper.task_probe(StackProbe) is None
+    finally:
+        finish(computation, False)
+
+
+def test_a_task_probe_that_was_made_late_has_no_part_in_the_next_task():
+    """The sampler may make one of a task that ends just then: its wrapper runs another by then."""
+    computation = Computation({})
+    missed = []
+
+    class Stacks:
+        def miss(self, stop, run, seconds):
+            missed.append(seconds)
+
+    computation.stacks = (Stacks(),)
+    attach_probe(computation, StackProbe(0.01, 1.0))
+    attach_probe(computation, WaitProbe())
+    wrapper = computation.new_wrapper()
+    wrapper.key, wrapper.start, wrapper.stop = ("second", 0), None, None
+    wrapper.submitted = time.perf_counter()
+    minute_ago = time.perf_counter() - 60
+
+    def task(values):
+        assert running_now() == {threading.get_ident(): wrapper}
+        wrapper.cpu_before = 0.0
+        waits = WaitTaskProbe(wrapper, None, minute_ago)
+        waits._tally["sleep"] = [60.0, 6000]
+        stacks = LocalStackTaskProbe(
+            wrapper, StackProbe(0.01, 1.0), threading.get_native_id(), minute_ago
+        )
+        late = {StackProbe: stacks, WaitProbe: waits}
+        wrapper.task_probes = late
+        assert not wrapper.goes_on(stacks)
+        assert wrapper.task_probe(WaitProbe) is not waits
+        wrapper.task_probes = late
+
+    wrapper.task = task
+    start_running(computation.number, computation)
+    try:
+        wrapper(())
+    finally:
+        finish(computation, False)
+    assert sum(missed) < 30
+    assert "sleep" not in [wait.activity for wait in wrapper.metered.waits]
+    assert not running_now()
 
 
 class NumpyThatLetsOthersRun:

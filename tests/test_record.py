@@ -31,6 +31,7 @@ from dask_diag import (
     load,
     record,
 )
+from dask_diag.builders.chunks import ChunkBuilder
 from dask_diag.builders.incremental_results import IncrementalCachedResults
 from dask_diag.builders.incremental_tasks import IncrementalTasks
 from dask_diag.builders.keys import function_of_key, keys_columns
@@ -42,6 +43,8 @@ from dask_diag.model.tables import Tasks
 from dask_diag.profilers import record as module
 from dask_diag.profilers.group import ProfilerGroup
 from dask_diag.schema import REFERENCES
+
+from .tables import filled_table
 
 pytestmark = pytest.mark.leaves_files
 
@@ -527,3 +530,28 @@ def test_dask_calls_one_profiler_of_the_group_for_each_task(tmp_path):
     assert len(load(tmp_path / "run.diag").tasks) == 1
     # By itself it measures tasks.
     assert SamplingProfiler()._callback[2] is not None
+
+
+class Rows:
+    """What a diagnostic gives, made up."""
+
+    def __init__(self, new, provisional):
+        self.taken = new, provisional
+
+    def take(self):
+        return self.taken
+
+
+def test_where_nothing_is_provisional_no_second_chunk_is_made():
+    tasks = filled_table("tasks", {"start": np.zeros(3)})
+    builder = ChunkBuilder(
+        [Profiler().session], [Rows({"tasks": tasks}, {"tasks": tasks.rows(slice(0))})]
+    )
+    new, provisional = builder.take([])
+    assert len(new.tasks) == 3
+    assert provisional is None
+    builder = ChunkBuilder([Profiler().session], [Rows({}, {"tasks": tasks})])
+    new, provisional = builder.take(["notice"])
+    assert len(new.tasks) == 0
+    assert len(provisional.tasks) == 3
+    assert provisional.notices == ("notice",)

@@ -28,6 +28,7 @@ from dask_diag import (
     performance_report,
     record,
     report,
+    summary,
 )
 from dask_diag.builders.recording import environment_table
 from dask_diag.capture.system import environment as environment_module
@@ -117,6 +118,41 @@ def test_all_sections_are_there_findings_first(page_of_a_block):
         assert f'aria-label="Plot of {name} over time"' in text
 
 
+FAILED = [("f", 0.0, 4.0, 3.0, "thread-0", "failed", "OSError")]
+
+
+@pytest.mark.usefixtures("without_plots")
+def test_a_finding_names_its_page_of_the_documentation(tmp_path):
+    page = page_of(recording_of(FAILED), tmp_path)
+    assert "Documentation: findings/failed-tasks." in " ".join(page.sections["findings"].split())
+    assert "failed-tasks.html" not in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.usefixtures("without_plots")
+@pytest.mark.parametrize("docs", ["https://example.org/docs", "https://example.org/docs/"])
+def test_a_finding_links_to_the_documentation_where_its_address_is_configured(tmp_path, docs):
+    with dask.config.set({"diag.docs": docs}):
+        page_of(recording_of(FAILED), tmp_path)
+    link = '<a href="https://example.org/docs/findings/failed-tasks.html">'
+    assert link in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.usefixtures("without_plots")
+def test_a_script_is_no_address_of_the_documentation(tmp_path):
+    with dask.config.set({"diag.docs": "javascript:alert(1)//"}):
+        page_of(recording_of(FAILED), tmp_path)
+    assert "javascript:alert" not in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.usefixtures("without_plots")
+def test_a_notice_about_profilers_is_shown_without_its_mark(tmp_path):
+    recording = replace(recording_of(FAILED), notices=("profiling: samples came late",))
+    assert "samples came late" in page_of(recording, tmp_path).sections["summary"]
+    assert "profiling: " not in page_of(recording, tmp_path).sections["summary"]
+    assert "- samples came late" in str(summary(recording, verbose=True))
+
+
+@pytest.mark.usefixtures("without_plots")
 def test_numbers_in_the_report_are_those_of_the_recording(tmp_path):
     rows = [
         ("f", 0.0, 4.0, 3.0, "thread-0"),
@@ -133,6 +169,7 @@ def test_numbers_in_the_report_are_those_of_the_recording(tmp_path):
     assert "failed 2.00 s, 10%" in activities
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_the_bar_at_the_top_has_the_seconds_of_each_part(tmp_path):
     rows = [("f", 0.0, 4.0, 3.0, "thread-0"), ("g", 0.0, 2.0, 0.5, "thread-1")]
     recording = recording_of(rows)
@@ -152,7 +189,9 @@ def test_headings_are_in_order_and_every_link_has_its_place(page_of_a_block):
     assert page.headings[0] == 1
     assert page.headings.count(1) == 1
     assert all(after <= before + 1 for before, after in zip(page.headings, page.headings[1:]))
-    assert {link[1:] for link in page.links} == set(ALL)
+    linked = {link[1:] for link in page.links}
+    assert linked == {"findings", "timeline", "summary", "memory", "flame", "tasks"}
+    assert linked <= set(ALL)
     assert set(ALL) <= set(page.ids)
     assert page.loaded == []
 
@@ -176,6 +215,7 @@ def test_what_was_not_measured_is_said(tmp_path, recording):
     assert "is not in the recording" in page.sections["environment"]
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_stacks_are_a_flame_graph_and_hottest_lines(tmp_path):
     page = page_of(known_stacks(), tmp_path)
     assert "The hottest lines" in page.sections["flame"]
@@ -191,6 +231,7 @@ def test_series_of_memory_are_drawn_and_named(tmp_path):
     assert "<b>before</b>" in page.sections["memory"]
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_memory_of_functions_is_reported_as_exact_or_a_bound(tmp_path):
     def takes():
         block = bytearray(60_000_000)
@@ -247,6 +288,7 @@ class OwnError(Exception):
     pass
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_an_exception_in_the_block_is_raised_as_it_is_and_the_page_is_written(tmp_path):
     error = OwnError("first")
     with warnings.catch_warnings():
@@ -261,6 +303,7 @@ def test_an_exception_in_the_block_is_raised_as_it_is_and_the_page_is_written(tm
     assert " in 1 computation: 1 task on " in Page(tmp_path / "page.html").sections["header"]
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_a_failed_task_is_in_the_report(tmp_path):
     def fails():
         raise OwnError("in a task")
@@ -291,6 +334,7 @@ def test_a_page_that_could_not_be_written_is_reported_before_anything_runs(filen
     assert sorted(os.listdir()) == before
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_the_page_is_where_it_was_said_wherever_the_block_goes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with performance_report("page.html"):
@@ -346,6 +390,7 @@ def test_a_folder_that_may_not_be_written_to_is_reported(tmp_path):
     tmp_path.chmod(0o700)
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_a_profiler_that_cannot_start_or_stop_is_reported_in_the_report(tmp_path, monkeypatch):
     block = performance_report(tmp_path / "page.html", interval=0.01)
 
@@ -361,6 +406,7 @@ def test_a_profiler_that_cannot_start_or_stop_is_reported_in_the_report(tmp_path
     assert " in 1 computation: 2 tasks on " in page.sections["header"]
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_a_forked_child_that_leaves_the_block_writes_nothing(tmp_path):
     block = performance_report(tmp_path / "page.html", interval=0.01)
     with block:
@@ -371,6 +417,7 @@ def test_a_forked_child_that_leaves_the_block_writes_nothing(tmp_path):
     assert (tmp_path / "page.html").exists()
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_the_page_replaces_an_older_one_as_a_whole(tmp_path, monkeypatch):
     path = tmp_path / "page.html"
     path.write_text("older")
@@ -448,6 +495,7 @@ def test_versions_are_those_of_the_loaded_modules(monkeypatch):
     assert versions["dask"] == "dask?"
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_where_it_was_recorded_is_in_the_file_and_in_its_report(tmp_path):
     with record(tmp_path / "run.diag", interval=0.01):
         dask.threaded.get(GRAPH, ("c", 0))
@@ -518,6 +566,7 @@ def test_the_code_is_that_of_the_block_that_called(tmp_path):
     assert code.count("\n") == 2
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_an_environment_that_cannot_be_read_loses_nothing(tmp_path, monkeypatch):
     def fails(*args):
         raise RuntimeError("no platform")

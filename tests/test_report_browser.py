@@ -16,7 +16,7 @@ from dask_diag.views.report import sections
 
 from .stacks import known_stacks
 from .test_browser import DRAWN, browser, is_a_problem  # noqa: F401
-from .test_report import ALL, GRAPH, hostile_recording
+from .test_report import GRAPH, hostile_recording
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
 
@@ -188,7 +188,7 @@ def test_everything_is_reached_by_keyboard_in_the_order_of_the_page(opened):
         if not focused["figure"]:
             later.append(focused)
             assert focused["ring"], focused
-    assert links == [f"#{name}" for name in ALL]
+    assert links == ["#findings", "#timeline", "#summary", "#memory", "#flame", "#tasks"]
     assert {"SUMMARY", "PRE"} <= {focused["tag"] for focused in later}
     assert "Time by function" in [focused["label"] for focused in later]
 
@@ -204,13 +204,11 @@ def test_a_fold_opens_by_keyboard(opened):
 
 def test_a_link_goes_to_its_section_below_the_bar(opened):
     page = opened("real")
-    page.locator("nav a", has_text="Critical path").click()
+    page.locator("nav a", has_text="Details").click()
     page.wait_for_timeout(100)
-    top = page.evaluate(
-        "document.getElementById('critical-path-title').getBoundingClientRect().top"
-    )
+    top = page.evaluate("document.getElementById('tasks-title').getBoundingClientRect().top")
     assert 30 < top < 900
-    assert page.evaluate("document.querySelector('nav').getBoundingClientRect().top") == 0
+    assert page.evaluate("document.querySelector('.top').getBoundingClientRect().top") == 0
 
 
 def test_hostile_text_stays_text(opened):
@@ -232,13 +230,38 @@ def test_the_interactive_pictures_of_activities_are_drawn_when_unfolded(opened):
 
 
 def test_many_tasks_show_how_they_are_drawn_in_lines_that_fit(opened):
-    page = opened("many", "phone")
+    page = opened("many")
     reported = "[...Bokeh.documents[0]._all_models.values()].find((m) => m.type == 'Title' && m.text.includes('in view'))"
     page.wait_for_function(f"{reported} != null", timeout=20_000)
+    page.set_viewport_size({"width": 640, "height": 844})
+    page.wait_for_function(f"{reported}.text.includes('\\n')", timeout=20_000)
     lines = page.evaluate(f"{reported}.text").split("\n")
     assert lines[0].startswith("20,000 tasks in view")
-    assert len(lines) > 3
-    assert max(map(len, lines)) <= 60
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= 100
+
+
+HEIGHTS = """() => [...Bokeh.documents[0]._all_models.values()]
+    .filter((model) => model.type == "Figure").map((model) => [model.name, model.inner_height])"""
+
+
+@pytest.mark.parametrize("width", [1280, 640])
+def test_plots_have_their_heights_while_one_zooms(opened, width):
+    page = opened("many")
+    page.set_viewport_size({"width": width, "height": 844})
+    heights = []
+    for share in (1.0, 0.01, 1.0):
+        page.evaluate(
+            """(share) => {
+                const {x_range} = Bokeh.documents[0].get_model_by_name("workers")
+                const [start, end] = x_range.bounds
+                x_range.setv({start, end: start + share * (end - start)})
+            }""",
+            share,
+        )
+        page.wait_for_timeout(700)
+        heights.append(page.evaluate(HEIGHTS))
+    assert heights[0] == heights[1] == heights[2]
 
 
 VIEW = """() => {
@@ -395,6 +418,19 @@ def test_on_a_phone_a_swipe_scrolls_the_page_and_a_tap_shows_the_detail(browser,
     assert page.evaluate("window.scrollY") >= before + 100
     assert page.evaluate(SHOWN) == shown
     context.close()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_phone_has_the_strip_and_the_workers_alone(opened, size):
+    page = opened("real", size)
+    shown = page.evaluate(
+        "() => [...document.querySelectorAll('#timeline .figure')]"
+        ".filter((figure) => figure.getClientRects().length > 0)"
+        ".map((figure) => figure.getAttribute('aria-label'))"
+    )
+    assert [name.split()[-1] for name in shown[:2]] == ["shown", "time"]
+    assert "what the workers did" in shown[1]
+    assert len(shown) == (2 if size == "phone" else 5)
 
 
 def test_the_wheel_scrolls_the_page_and_zooms_with_ctrl(opened):

@@ -37,7 +37,7 @@ from dask_diag.capture.sampling.caller_walker import CallerWalker
 from dask_diag.capture.sampling.sampler import Sampler, Ticks, ticks_between, ticks_until
 from dask_diag.capture.sampling.stack_sample import Line
 from dask_diag.capture.sampling.stack_walker import Stack, Walker
-from dask_diag.capture.sampling.threads_now import running_tasks
+from dask_diag.capture.sampling.threads_now import running_now
 from dask_diag.schema import Root
 
 SCHEDULERS = [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]
@@ -111,7 +111,7 @@ def own_threads():
 @pytest.mark.parametrize("get", SCHEDULERS)
 def test_30_to_70(get, retried):
     def measure():
-        _, sprof = sampled({("work", 0): (some_and_more, 4.0)}, get)
+        _, sprof = sampled({("work", 0): (some_and_more, 2.0)}, get, interval="5ms")
         cpu = seconds_by_name(sprof, "total_cpu")
         wall = seconds_by_name(sprof)
         # How many samples there are depends on how quickly the machine takes one.
@@ -224,7 +224,7 @@ def keep_the_lock_for_200_ms():
 @pytest.mark.truth
 @pytest.mark.parametrize("get", SCHEDULERS)
 def test_seconds_sum_while_tasks_keep_the_lock(get):
-    tasks = {("keep", n): (keep_the_lock_for_200_ms,) for n in range(8)}
+    tasks = {("keep", n): (keep_the_lock_for_200_ms,) for n in range(4)}
     prof, sprof = sampled(tasks, get, num_workers=4)
     (every, _, _, *below) = sprof.tree(root=Root.TASKS).to_dicts()
     assert every["total_wall"] == pytest.approx(total(prof), rel=0.05)
@@ -443,7 +443,7 @@ def test_a_failing_task(get):
             **({"optimize_graph": False} if get is SCHEDULERS[2] else {}),
         )
     assert "fail" in names_of(sprof)
-    assert not running_tasks
+    assert not running_now()
 
 
 @on_linux
@@ -477,7 +477,7 @@ def test_several_profilers_share_a_look(retried):
     tasks = {("work", 0): (some_and_more, 1.0)}
 
     def measure():
-        with SamplingProfiler("10ms") as coarse, SamplingProfiler("5ms", cycle="100ms") as fine:
+        with SamplingProfiler("10ms", "1s") as coarse, SamplingProfiler("5ms", "100ms") as fine:
             dask.threaded.get(tasks, list(tasks))
             counts = [sprof.tree(root=Root.TASKS)["total_count"][0] for sprof in (coarse, fine)]
             # Two hundred ticks, of which the sampler takes those that it has CPU for: a fiftieth of
@@ -624,9 +624,7 @@ def test_code_is_let_go():
 def test_tasks_that_are_not_sampled_are_not_probed():
     with Profiler():
         wrapper_of = []
-        dask.threaded.get(
-            {("see", 0): (lambda: wrapper_of.append(dict(running_tasks)),)}, [("see", 0)]
-        )
+        dask.threaded.get({("see", 0): (lambda: wrapper_of.append(running_now()),)}, [("see", 0)])
     assert wrapper_of == [{}]
 
 
@@ -650,6 +648,7 @@ def test_threads_that_end_between_two_looks():
 # What is reported
 
 
+@pytest.mark.once
 def test_summary_export_and_picture(tmp_path, monkeypatch):
     prof, sprof = sampled({("work", 0): (some_and_more, 0.5), ("nap", 0): (time.sleep, 0.1)})
     assert "spin" in sprof.summary()
@@ -686,11 +685,12 @@ def test_an_empty_profile():
 
 def test_settings_come_from_dasks_configuration():
     assert dask.config.get("diag.profile.interval") == "10ms"
-    assert dask.config.get("diag.profile.cycle") == "1s"
+    assert dask.config.get("diag.profile.cycle") == "100ms"
     with dask.config.set({"diag.profile.interval": "20ms", "diag.profile.cycle": 2}):
         assert SamplingProfiler()._interval == 0.02
         assert SamplingProfiler()._cycle == 2.0
         assert SamplingProfiler("5ms")._interval == 0.005
+        assert SamplingProfiler("3s")._cycle == 3.0
     with (
         dask.config.set({"diag.profile.interval": "often"}),
         pytest.raises(DiagnosticError, match=r"diag\.profile\.interval of dask's configuration"),
@@ -709,7 +709,7 @@ def test_settings_come_from_dasks_configuration():
         ({"interval": float("nan")}, "interval: expected a time"),
         ({"interval": []}, "interval: expected a time"),
         ({"cycle": float("inf")}, "cycle: expected a time"),
-        ({"interval": "2s"}, "cycle: expected at least the interval"),
+        ({"interval": "2s", "cycle": "1s"}, "cycle: expected at least the interval"),
     ],
 )
 def test_impossible_settings(arguments, message):
@@ -788,6 +788,16 @@ def test_cycles_merge_with_their_neighbours(monkeypatch):
     # What comes late finds its cycle.
     collected.see(3.0, Run("sum", 0), stack, 0.125, 0.0625)
     assert list(collected.snapshot().cycles[0].counts) == [129]
+
+
+@pytest.mark.parametrize("lasted", [5.0, 60.0, 700.0])
+def test_a_timeline_has_a_bar_for_each_fiftieth_of_the_run(lasted):
+    collected, stack = Stacks(SamplingProfiler()._cycle), a_stack("main", "work")
+    for n in range(int(lasted / 0.05)):
+        collected.see(n * 0.05 + 0.01, Run("sum", 0), stack, 0.05, 0.05)
+    found = collected.snapshot()
+    assert found.cycle <= lasted / 50
+    assert 50 <= len(found.cycles) <= stacks.MOST_CYCLES
 
 
 def test_a_look_that_stands_for_long_is_spread_over_cycles():

@@ -16,6 +16,8 @@ from dask_diag.capture.sampling.stack_walker import Stack
 from dask_diag.columns import Categorical
 from dask_diag.model.table import Table
 
+pytestmark = pytest.mark.once
+
 
 def a_stack(*names):
     return Stack(tuple(Line(name, "file.py", 1, 1) for name in names))

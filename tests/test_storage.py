@@ -29,7 +29,6 @@ from dask_diag.errors import RecordingFileError
 from dask_diag.model.tables import TABLES
 from dask_diag.storage import Writer, load, save, writing, zip_stream
 from dask_diag.storage.chunks import decode_chunk, encode_chunk, joined
-from dask_diag.storage.encoding.choices import Choices
 from dask_diag.storage.preceding import Preceding
 
 from .recordings import NOTHING, assert_same, chunks_of_example, example
@@ -106,9 +105,9 @@ def test_what_is_written_in_chunks_is_loaded_as_one(tmp_path, table, stops):
 @settings(suppress_health_check=list(HealthCheck), max_examples=50)
 @given(st.lists(recordings(), min_size=1, max_size=4), st.data())
 def test_chunks_come_back_whatever_is_in_those_before(parts, data):
-    writing, reading, choices = Preceding(), Preceding(), Choices()
+    writing, reading = Preceding(), Preceding()
     for part in parts:
-        payload = encode_chunk(part, 1, choices, writing)
+        payload = encode_chunk(part, 1, writing)
         if data.draw(st.booleans(), label="another one fails to be read first"):
             with pytest.raises((ValueError, zlib.error)):
                 decode_chunk(memoryview(payload[:20]), reading)
@@ -117,8 +116,8 @@ def test_chunks_come_back_whatever_is_in_those_before(parts, data):
 
 def test_a_chunk_like_the_one_before_says_little_of_how_it_is_stored():
     chunks = [replace(chunk, stop=7.0) for chunk in chunks_of_example(400)]
-    preceding, choices = Preceding(), Choices()
-    sizes = [len(encode_chunk(chunk, 1, choices, preceding)) for chunk in chunks]
+    preceding = Preceding()
+    sizes = [len(encode_chunk(chunk, 1, preceding)) for chunk in chunks]
     alone = [len(encode_chunk(chunk, 1)) for chunk in chunks]
     assert sizes[0] == alone[0]
     assert all(b - a > 300 for a, b in zip(sizes[1:], alone[1:], strict=True))
@@ -155,7 +154,7 @@ def test_a_file_is_a_zip_archive_that_other_programs_can_check(tmp_path):
         assert archive.testzip() is None
         assert archive.namelist() == ["dask_diag.json", "chunk-00000000"]
         about = json.loads(archive.read("dask_diag.json"))
-    assert about == {"format": "dask_diag recording", "version": 3}
+    assert about == {"format": "dask_diag recording", "version": 4}
 
 
 def test_an_archive_may_have_more_chunks_than_a_plain_zip_archive_has_entries():
@@ -183,19 +182,19 @@ def write_as_version(path, version, monkeypatch):
     save(example(3), path)
 
 
-@pytest.mark.parametrize("version", [4, 10**30, "3", None, True, [1], 3.0])
+@pytest.mark.parametrize("version", [5, 10**30, "4", None, True, [1], 4.0])
 def test_a_newer_version_is_refused_by_what_was_found_and_expected(version, tmp_path, monkeypatch):
     write_as_version(tmp_path / "new.diag", version, monkeypatch)
     message = refusal(tmp_path / "new.diag")
-    assert f"found version {version}, expected a dask_diag recording of version 3" in message
+    assert f"found version {version}, expected a dask_diag recording of version 4" in message
     assert f"upgrade dask_diag, which is {dask_diag.__version__} here" in message
 
 
-@pytest.mark.parametrize("version", [2, 1, 0, -1])
+@pytest.mark.parametrize("version", [3, 2, 1, 0, -1])
 def test_an_older_version_is_refused_and_to_be_recorded_again(version, tmp_path, monkeypatch):
     write_as_version(tmp_path / "old.diag", version, monkeypatch)
     message = refusal(tmp_path / "old.diag")
-    assert f"found version {version}, expected a dask_diag recording of version 3" in message
+    assert f"found version {version}, expected a dask_diag recording of version 4" in message
     assert message.endswith("; record it again")
 
 
@@ -212,7 +211,7 @@ def test_an_older_version_is_refused_and_to_be_recorded_again(version, tmp_path,
 def test_a_foreign_file_is_refused(content, reason, tmp_path):
     (tmp_path / "other").write_bytes(content)
     message = refusal(tmp_path / "other")
-    assert f"found {reason}, expected a dask_diag recording of version 3; such files" in message
+    assert f"found {reason}, expected a dask_diag recording of version 4; such files" in message
 
 
 def test_a_zip_archive_of_something_else_is_refused(tmp_path):

@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 import dask_diag
 from dask_diag.views.summary_page import summary_page
 from dask_diag.views.text import table_summary
+
+pytestmark = pytest.mark.once
 
 PACKAGE = Path(dask_diag.__file__).parent
 HOSTILE = "<script>alert('x')</script>"

@@ -15,6 +15,8 @@ from dask_diag.views.text import make_summary
 
 from .terminal import in_terminal
 
+pytestmark = pytest.mark.once
+
 ESCAPE = re.compile(r"\x1b\[[\d;]*m")
 PARTS = SummaryParts(
     headline="10.0 s, of which tasks computed for 2 s: 70% was overhead\n10 s in 1 computation",

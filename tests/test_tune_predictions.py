@@ -12,6 +12,8 @@ from dask_diag.tuning.settings import Setting
 
 from .test_finding_thresholds import tasks_that_hold_the_gil
 
+pytestmark = pytest.mark.once
+
 PROCESSES = Setting("scheduler=processes", config={"scheduler": "processes"}, reason="gil-bound")
 
 

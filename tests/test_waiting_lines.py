@@ -11,6 +11,8 @@ from dask_diag.views.plots.flame.summary import flame_summary
 
 from .stacks import recording_of_stacks
 
+pytestmark = pytest.mark.once
+
 WAIT = ("Condition.wait", "/usr/lib/python3.11/threading.py", 320, 288)
 GET = ("Queue.get", "/usr/lib/python3.11/queue.py", 171, 154)
 LOAD = ("load", "/prog/mine.py", 12, 10)

@@ -20,8 +20,8 @@ import pytest
 from dask_diag import DiagnosticError, Profiler, activities, context_meter, waits
 from dask_diag.capture.sampling import linux_threads as thread_states
 from dask_diag.capture.sampling import wait_probe
-from dask_diag.capture.sampling.probes import running_tasks
 from dask_diag.capture.sampling.sampler import Sampler, time_of_tick
+from dask_diag.capture.sampling.threads_now import running_now
 from dask_diag.capture.sampling.wait_probe import first_of
 from dask_diag.columns import Categorical
 from dask_diag.model.table import Table
@@ -229,7 +229,7 @@ def fail():
 def test_a_failing_task_raises_as_ever(get):
     with pytest.raises(ValueError, match="known"):
         profiled([(fail,)], get)
-    assert not running_tasks
+    assert not running_now()
 
 
 @on_linux

@@ -137,6 +137,7 @@ def test_the_command_refuses_what_is_no_number_of_workers(recording, tmp_path):
     assert "--workers" in done.stderr
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_a_report_shows_the_table(recording, tmp_path, monkeypatch):
     text = report(recording, tmp_path / "report.html", mode="cdn", overwrite=True).read_text()
     assert "Predicted wall time" in text

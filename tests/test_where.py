@@ -17,6 +17,8 @@ from dask_diag.views.findings import location
 
 from .test_finding_thresholds import Task, chain, run, two_at_once, with_waits
 
+pytestmark = pytest.mark.once
+
 
 def intervals(*pairs):
     starts, stops = np.array(pairs, float).reshape(-1, 2).T
@@ -50,6 +52,7 @@ def gil_bound():
     return with_waits(two_at_once(cpu=0.5), "gil-wait")
 
 
+@pytest.mark.usefixtures("without_plots")
 @pytest.mark.leaves_files
 def test_a_finding_says_where_it_is_in_text_and_plain_data(tmp_path):
     recording = gil_bound()

@@ -18,6 +18,8 @@ from dask_diag.schema import Activity
 
 from .tables import filled_table
 
+pytestmark = pytest.mark.once
+
 
 def recording_of(tasks, workers, stop):
     """One computation from 0 to `stop`; a task is its function, start, stop and CPU seconds."""

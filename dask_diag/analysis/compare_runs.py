@@ -8,7 +8,7 @@ is in the spread. Tasks are never taken for a sample here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -33,6 +33,7 @@ __all__ = [
     "compare_measures",
     "compare_runs",
     "measures_of",
+    "same_run",
 ]
 
 Measures = dict[str, dict[str, float]]
@@ -140,13 +141,42 @@ def compare_runs(before: Sequence[Recording], after: Sequence[Recording]) -> Run
     Returns
     -------
     RunComparison
+
+    Raises
+    ------
+    DiagnosticError
+        A side has no recording, or two recordings are of the same run: see `same_run`.
     """
     for name, recordings in (("before", before), ("after", after)):
         if not len(recordings):
             raise DiagnosticError(f"{name}: expected at least one recording, found none")
         for recording in recordings:
             expect_recording(recording)
+    if same_run([*before, *after]):
+        raise DiagnosticError(
+            "expected one recording for each run, found two of the same run; leave out the copy"
+        )
     return compare_measures(*([measures_of(each) for each in side] for side in (before, after)))
+
+
+def same_run(recordings: Sequence[Recording]) -> tuple[int, int] | None:
+    """The first two that are of the same run, by position: a file and its copy, or two profilers.
+
+    Taken for two runs they would have no spread, and any change would be beyond it.
+    """
+    first_of: dict[Hashable, int] = {}
+    for index, recording in enumerate(recordings):
+        for mark in _marks(recording):
+            if first_of.setdefault(mark, index) != index:
+                return first_of[mark], index
+    return None
+
+
+def _marks(recording: Recording) -> list[Hashable]:
+    """What no other run has; nothing if the recording is not one of a run."""
+    if not recording.run_id:
+        return []
+    return [(recording.run_id, recording.start), *recording.computations.computation.tolist()]
 
 
 def measures_of(recording: Recording) -> Measures:

@@ -65,7 +65,9 @@ def worker_stop_times(recording: Recording) -> FloatArray:
     stops = np.fmin(stop_times(recording), tasks.seceded)
     cancelled = tasks.outcome.where(Outcome.CANCELLED)
     if cancelled.any():
-        stops = np.where(cancelled, np.fmin(stops, computation_stops(recording)), stops)
+        # It may have started after that, while the word of it was on the way.
+        latest = np.fmax(start_times(recording), computation_stops(recording))
+        stops = np.where(cancelled, np.fmin(stops, latest), stops)
     return np.asarray(stops)
 
 

@@ -48,10 +48,11 @@ class ChunkBuilder:
         """What a recording has before it starts: where it is made."""
         return self._chunk({"environment": environment}, notices)
 
-    def take(self, notices: Sequence[str]) -> tuple[Recording, Recording]:
+    def take(self, notices: Sequence[str]) -> tuple[Recording, Recording | None]:
         """What is new for good, and what holds only until the next chunk: what runs, is cached."""
         new, provisional = self._tables()
-        return self._chunk(new, notices), self._chunk(provisional, notices)
+        is_filled = any(map(len, provisional.values()))
+        return self._chunk(new, notices), self._chunk(provisional, notices) if is_filled else None
 
     def take_last(self, notices: Sequence[str]) -> Recording:
         """All that is new; nothing is provisional any more."""

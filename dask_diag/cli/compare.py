@@ -61,7 +61,7 @@ def compare(
     force: bool,
     fail_above: float | None,
 ) -> None:
-    r"""Show what takes more or less time in AFTER than in BEFORE.
+    """Show what takes more or less time in AFTER than in BEFORE.
 
     \b
     dask-diag compare before.diag after.diag
@@ -74,7 +74,7 @@ def compare(
     Of several runs on a side, as `dask-diag run --repeat` records them, the spread between runs
     decides. --fail-above then counts what is slower beyond that spread, if the confidence interval
     of the slowdown reaches that percentage.
-    """
+    """  # noqa: D301 - click looks for the character itself
     sides = _sides(files, before, after)
     check_page(page, force, *sides[0], *sides[1])
     if len(sides[0]) == len(sides[1]) == 1:
@@ -132,12 +132,16 @@ def _compare_tasks(before: str, after: str, page: str | None, above: float | Non
 def _compare_runs(
     sides: tuple[list[str], list[str]], page: str | None, above: float | None
 ) -> list[str]:
-    from dask_diag.analysis.compare_runs import compare_runs
+    from dask_diag.analysis.compare_runs import compare_runs, same_run
     from dask_diag.atomic_files import write_text
     from dask_diag.storage import load
     from dask_diag.views.compare_runs import run_comparison_summary, run_comparison_title
 
     before, after = ([load(path) for path in side] for side in sides)
+    copies = same_run([*before, *after])
+    if copies:
+        one, other = (one_line([*sides[0], *sides[1]][index]) for index in copies)
+        raise Failure(f"{one} and {other} are recordings of the same run; leave out one of them")
     comparison = compare_runs(before, after)
     summary = run_comparison_summary(comparison)
     print_result(summary)

@@ -30,7 +30,10 @@ def live(file: str, port: int, no_browser: bool, child: bool) -> None:
     if child:
         _leave_parent()
     from dask_diag.live.command import serve
+    from dask_diag.live.viewer import check_file
 
+    if not child:
+        check_file(file)
     report = _report_to_parent if child else print_message
     serve(file, port, opens_browser=not no_browser, waits=not child, report=report)
 

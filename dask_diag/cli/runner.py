@@ -31,7 +31,7 @@ _OWN_MODULES = (
     "dask_diag.profilers.deferred_interrupts",
     "dask_diag.cli",
     "dask_diag.capture.tasks.timed_task",
-    "dask_diag.capture.sampling.probes",
+    "dask_diag.capture.sampling.probed_task",
 )
 """Modules whose frames are in a traceback only because dask_diag runs the program."""
 

@@ -23,9 +23,11 @@ def top(file: str) -> None:
     from rich.console import Console
 
     from dask_diag.live.top import WIDTH, show_in_terminal, show_last_frame
+    from dask_diag.live.viewer import check_file
 
+    check_file(file)
     console = Console(highlight=False)
-    if console.is_terminal:
+    if console.is_terminal and not console.is_dumb_terminal:
         show_in_terminal(file, console)
         return
     text = io.StringIO()

@@ -12,7 +12,13 @@ from dask_diag.formatting import count, percent, seconds, size
 from dask_diag.live.findings_so_far import FindingsSoFar
 from dask_diag.live.model import LiveModel
 from dask_diag.live.stream import Stream, stream_in_view
-from dask_diag.live.texts import duration, preparation_line, progress_lines, state_parts
+from dask_diag.live.texts import (
+    duration,
+    preparation_line,
+    progress_lines,
+    running_title,
+    state_parts,
+)
 from dask_diag.live.viewer import Viewer
 from dask_diag.schema import Activity
 from dask_diag.views.escaping import shown
@@ -51,6 +57,7 @@ class Answer(TypedDict):
     functions: list[tuple[str, str, str, str, str, str]]
     functions_left_out: int
     running: list[tuple[str, str, str]]
+    running_title: str
     running_left_out: int
     findings: list[tuple[str, str, str, str]]
     findings_note: str
@@ -106,6 +113,7 @@ def answer(
             (shown(task.key, 120), shown(task.worker), duration(viewer.now - task.start))
             for task in model.running[:_MOST_RUNNING]
         ],
+        "running_title": running_title(model).capitalize(),
         "running_left_out": max(0, len(model.running) - _MOST_RUNNING),
         "findings": [
             (each.code, lost(each), shown(each.evidence, _LONGEST), shown(each.advice, _LONGEST))

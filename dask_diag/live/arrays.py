@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from dask_diag.columns import Array, Categorical, IntArray
-from dask_diag.model.tables import Tasks
+from dask_diag.schema import Tasks
 
 __all__ = ["Growing", "Names", "TaskArrays"]
 

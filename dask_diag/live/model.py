@@ -16,26 +16,15 @@ from dask_diag.columns import FloatArray
 from dask_diag.live.arrays import Growing, TaskArrays
 from dask_diag.live.preparation import Preparation, preparation_of
 from dask_diag.live.progress import Progress
-from dask_diag.model.recording import Recording
-from dask_diag.model.tables import TABLES
+from dask_diag.live.rows import LiveRows, rows_of
 from dask_diag.schema import Outcome, ProgressPhase
-from dask_diag.storage.chunks import Chunk, joined
+from dask_diag.storage.chunks import Chunk
 from dask_diag.storage.follow import FollowState, Update
 from dask_diag.views.theme.colors import FunctionColors
 
 __all__ = ["FunctionSums", "LiveModel", "Machine", "RunningTask", "WorkerTime"]
 
 RESOURCES = ("time", "cpu", "cpu_others", "memory", "memory_children")
-_USED = {
-    "tasks",
-    "computations",
-    "planned",
-    "progress",
-    "resources",
-    "cached_results",
-    "environment",
-}
-_UNUSED = TABLES.keys() - _USED
 _POWERS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
@@ -120,13 +109,13 @@ class LiveModel:
             self.generation += 1
             self._forget()
         for chunk in update.chunks:
-            self._add(_used(chunk))
+            self._add(rows_of(chunk))
         # Of a file that is gone, the last state is shown on.
         if changed and update.state not in (FollowState.WAITING, FollowState.NOT_A_RECORDING):
             self._show(update.provisional)
         self.revision += changed
 
-    def _add(self, chunk: Recording) -> None:
+    def _add(self, chunk: LiveRows) -> None:
         self.has_rows = True
         self.start, self.stop, self.epoch = chunk.start, chunk.stop, chunk.epoch
         self.notices = chunk.notices
@@ -140,7 +129,7 @@ class LiveModel:
         if len(chunk.environment):
             self.machine = _machine_of(chunk)
 
-    def _add_sums(self, chunk: Recording) -> None:
+    def _add_sums(self, chunk: LiveRows) -> None:
         tasks = chunk.tasks
         if not len(tasks):
             return
@@ -175,7 +164,7 @@ class LiveModel:
             self.cached_bytes = self._live_worker_seconds = 0.0
             self._live_preparation = Preparation()
             return
-        now = _used(provisional)
+        now = rows_of(provisional)
         self.progress.show(now)
         self.running = _running_tasks(now)
         self.cached_bytes = float(np.nansum(now.cached_results.metric))
@@ -187,6 +176,11 @@ class LiveModel:
     def resources(self, name: str) -> FloatArray:
         """A column of the samples of resources."""
         return self._resources[name].values
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is to come, unless another recording takes its place."""
+        return self.state in (FollowState.COMPLETE, FollowState.TRUNCATED, FollowState.DAMAGED)
 
     @property
     def preparation(self) -> Preparation:
@@ -202,13 +196,13 @@ class LiveModel:
         return WorkerTime(cpu, seconds - cpu, running, max(0.0, available - seconds - running))
 
 
-def _worker_seconds(chunk: Recording) -> float:
+def _worker_seconds(chunk: LiveRows) -> float:
     computations = chunk.computations
     lasted = np.maximum(computations.stop - computations.prepared, 0.0)
     return float((lasted * np.maximum(computations.workers, 1)).sum())
 
 
-def _running_tasks(now: Recording) -> list[RunningTask]:
+def _running_tasks(now: LiveRows) -> list[RunningTask]:
     tasks = now.tasks
     rows = np.flatnonzero(~np.isnan(tasks.start) & np.isnan(tasks.stop))
     rows = rows[np.argsort(tasks.start[rows], kind="stable")]
@@ -219,13 +213,7 @@ def _running_tasks(now: Recording) -> list[RunningTask]:
     ]
 
 
-def _used(chunk: Chunk) -> Recording:
-    """What is shown of a chunk: call stacks, for example, are most of it and are not."""
-    tables = {name: table for name, table in chunk.tables.items() if name not in _UNUSED}
-    return joined([chunk._replace(tables=tables)], [])
-
-
-def _machine_of(chunk: Recording) -> Machine:
+def _machine_of(chunk: LiveRows) -> Machine:
     facts = {row["name"]: str(row["value"]) for row in chunk.environment.to_dicts()}
     cpus = re.search(r"(\d+)\D*$", facts.get("processors", ""))
     memory = re.fullmatch(r"([\d.,]+) (\w+)", facts.get("memory", ""))

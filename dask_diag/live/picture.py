@@ -9,7 +9,13 @@ from itertools import groupby
 
 from dask_diag.live.answer import FOLLOWED
 from dask_diag.live.stream import NOTHING, Stream, stream_in_view
-from dask_diag.live.texts import duration, preparation_line, progress_lines, state_line
+from dask_diag.live.texts import (
+    duration,
+    preparation_line,
+    progress_lines,
+    running_title,
+    state_line,
+)
 from dask_diag.live.viewer import Viewer
 from dask_diag.views.escaping import shown
 
@@ -35,7 +41,7 @@ def picture(viewer: Viewer) -> str:
         parts += _stream_of(viewer)
     if model.running:
         task = model.running[0]
-        text = f"running longest: {shown(task.key, 80)} for {duration(now - task.start)}"
+        text = f"{running_title(model)}: {shown(task.key, 80)} for {duration(now - task.start)}"
         parts.append(f"<div>{escape(text)}</div>")
     return f'<div style="font: 13px/1.5 sans-serif; max-width: {_WIDTH}px">{"".join(parts)}</div>'
 

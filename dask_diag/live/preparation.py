@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.model.tables import Computations
+from dask_diag.schema import Computations
 
 __all__ = ["Preparation", "preparation_of"]
 

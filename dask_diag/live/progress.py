@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from toolz import merge_with
 
-from dask_diag.model.recording import Recording
+from dask_diag.live.rows import LiveRows
 from dask_diag.schema import ProgressPhase
 
 __all__ = ["LEAST_SECONDS", "LEAST_SHARE", "ComputationProgress", "Progress", "seconds_left"]
@@ -61,7 +61,7 @@ class Progress:
         self.ended = 0
         self._live: dict[str, ComputationProgress] = {}
 
-    def add(self, chunk: Recording) -> None:
+    def add(self, chunk: LiveRows) -> None:
         """Rows that stay: tasks that were recorded, computations that have ended."""
         tasks = chunk.tasks
         if len(tasks):
@@ -73,7 +73,7 @@ class Progress:
             self.ended += 1
             self._live.pop(str(name), None)
 
-    def _add_tasks(self, chunk: Recording) -> None:
+    def _add_tasks(self, chunk: LiveRows) -> None:
         tasks = chunk.tasks
         names, functions = tasks.computation.values, tasks.function.values
         pairs = tasks.computation.codes.astype(np.int64) * len(functions) + tasks.function.codes
@@ -86,7 +86,7 @@ class Progress:
             live.done[name] = live.done.get(name, 0) + int(counts[pair])
             live.seconds[name] = live.seconds.get(name, 0.0) + float(seconds[pair])
 
-    def show(self, provisional: Recording) -> None:
+    def show(self, provisional: LiveRows) -> None:
         """Rows that are true for now."""
         self.running = {}
         for row in provisional.progress.to_dicts():

@@ -13,7 +13,13 @@ from rich.text import Text
 from dask_diag.columns import FloatArray
 from dask_diag.formatting import count, percent, seconds, size
 from dask_diag.live.model import LiveModel, RunningTask
-from dask_diag.live.texts import duration, preparation_line, progress_lines, state_line
+from dask_diag.live.texts import (
+    duration,
+    preparation_line,
+    progress_lines,
+    running_title,
+    state_line,
+)
 from dask_diag.live.viewer import Viewer
 from dask_diag.storage.follow import FollowState
 from dask_diag.views.escaping import shown
@@ -59,7 +65,7 @@ def screen(viewer: Viewer, width: int, height: int, notice: str = "") -> Rendera
         running = model.running[: max(1, room // 3)]
         lines += [_functions(model, width, max(1, room - len(running) - 2 * bool(running)))]
         if running:
-            lines.append(_running(running, now))
+            lines.append(_running(running, running_title(model), now))
     if notice:
         lines.append(Text(notice, style="yellow", no_wrap=True, overflow="ellipsis"))
     return Group(*lines)
@@ -167,10 +173,10 @@ def _functions(model: LiveModel, width: int, rows: int) -> Table:
     return table
 
 
-def _running(running: Sequence[RunningTask], now: float) -> Table:
+def _running(running: Sequence[RunningTask], title: str, now: float) -> Table:
     """The tasks that run longest."""
     table = Table(box=None, padding=(0, 1, 0, 0), expand=True, pad_edge=False)
-    table.add_column("running longest", ratio=1, no_wrap=True)
+    table.add_column(title, ratio=1, no_wrap=True)
     table.add_column("worker", no_wrap=True)
     table.add_column("for", justify="right", no_wrap=True)
     for task in running:

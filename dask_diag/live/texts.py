@@ -16,6 +16,7 @@ __all__ = [
     "percent_done",
     "preparation_line",
     "progress_lines",
+    "running_title",
     "state_line",
     "state_parts",
 ]
@@ -100,7 +101,10 @@ def _activity(model: LiveModel) -> str:
 
 def progress_lines(model: LiveModel, now: float) -> list[str]:
     """What each computation that runs does; what there is else to say, if none does."""
-    lines = [_progress_line(each, now) for each in model.progress.running.values()]
+    lines = [
+        _progress_line(each, now, is_growing=model.state == FollowState.GROWING)
+        for each in model.progress.running.values()
+    ]
     if lines or not model.has_rows:
         return lines
     ended = model.progress.ended
@@ -113,6 +117,9 @@ def progress_lines(model: LiveModel, now: float) -> list[str]:
             if ended
             else "no computation has started yet"
         ]
+    if model.recorded and not ended:
+        # Of one that was cut short.
+        return [done]
     return [f"{done} of {count(ended)} computation{'s' * (ended != 1)}"]
 
 
@@ -128,13 +135,19 @@ def preparation_line(model: LiveModel) -> str:
     return f"before the first {whose}: {', '.join(named)}"
 
 
-def _progress_line(progress: ComputationProgress, now: float) -> str:
+def running_title(model: LiveModel) -> str:
+    """What the tasks are that had no end when the file was written last."""
+    return "running at the end" if model.is_over else "running longest"
+
+
+def _progress_line(progress: ComputationProgress, now: float, *, is_growing: bool) -> str:
     so_far = f"{_to_a_digit(now - progress.since)} so far"
     if progress.phase == ProgressPhase.GRAPH:
         return f"dask makes a graph, {so_far}"
     if progress.phase == ProgressPhase.ORDERING:
         return f"ordering {count(progress.total)} tasks, {so_far}"
-    left = seconds_left(progress, now)
+    # Of a program that was killed no time is left, however much was planned.
+    left = seconds_left(progress, now) if is_growing else None
     rest = "" if left is None else f", {about(left)} left"
     done, total = count(progress.finished), count(progress.total)
     return f"{done} of {total} tasks, {percent_done(progress)}{rest}"

@@ -6,13 +6,33 @@ import os
 from collections.abc import Callable
 from time import monotonic
 
+from dask_diag.errors import RecordingFileError
 from dask_diag.live.model import LiveModel
+from dask_diag.live.rows import COLUMNS, PROVISIONAL_COLUMNS
 from dask_diag.storage.follow import Follower, FollowState
 
-__all__ = ["PERIOD", "Viewer"]
+__all__ = ["PERIOD", "Viewer", "check_file"]
 
-PERIOD = 0.8
-"""Seconds from one poll to the next: `record` writes as often."""
+PERIOD = 1.0
+"""Seconds from one poll to the next: a little more than from one write of `record` to the next, as
+each poll that finds something has to decode it."""
+
+
+def check_file(path: str) -> None:
+    """Refuse what is no recording, or cannot be read: nobody wants to wait until it is replaced.
+
+    Parameters
+    ----------
+    path : str
+
+    Raises
+    ------
+    RecordingFileError
+        If there is such a file. One that is empty, or that is still to come, is none.
+    """
+    update = Follower(path, columns={}, provisional_columns={}).poll()
+    if update.state == FollowState.NOT_A_RECORDING:
+        raise RecordingFileError(update.problem)
 
 
 class Viewer:
@@ -34,7 +54,9 @@ class Viewer:
         follower: Follower | None = None,
     ) -> None:
         self._clock = clock
-        self._follower = follower or Follower(path, clock=clock)
+        self._follower = follower or Follower(
+            path, clock=clock, columns=COLUMNS, provisional_columns=PROVISIONAL_COLUMNS
+        )
         self.model = LiveModel()
         self._seen = (0.0, clock())
 
@@ -73,8 +95,4 @@ class Viewer:
     @property
     def is_over(self) -> bool:
         """Whether nothing more is to come, unless another recording takes its place."""
-        return self.model.state in (
-            FollowState.COMPLETE,
-            FollowState.TRUNCATED,
-            FollowState.DAMAGED,
-        )
+        return self.model.is_over

@@ -40,8 +40,8 @@ class Table:
 
     def __init__(self, columns: Mapping[str, Values]) -> None:
         self._check(columns)
-        lengths = {name: len(column) for name, column in columns.items()}
-        if len(set(lengths.values())) > 1:
+        if len(set(map(len, columns.values()))) > 1:
+            lengths = {name: len(column) for name, column in columns.items()}
             raise DiagnosticError(f"expected columns of one length, found {lengths}")
         self._columns: dict[str, Values] = {
             name: read_only(column) if isinstance(column, np.ndarray) else column

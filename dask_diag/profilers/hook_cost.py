@@ -59,7 +59,7 @@ def rehearse_tasks(
     computation.measurer = diagnostic
     state = {STATE_KEY: computation}
     if probe is not None:
-        from dask_diag.capture.sampling.probes import attach_probe
+        from dask_diag.capture.sampling.probed_task import attach_probe
 
         attach_probe(computation, probe)
 

@@ -15,15 +15,17 @@ _SHORTEST = 1e-4
 
 
 def sample_times(interval: str | float | None, cycle: str | float | None) -> tuple[float, float]:
-    """The seconds between two samples, and of a cycle.
+    """The seconds between two samples, and of a cycle; one that is not given is no shorter.
 
     Raises
     ------
     DiagnosticError
-        If a time cannot be understood, is shorter than 0.1 ms, or a cycle is shorter than the
-        interval.
+        If a time cannot be understood, is shorter than 0.1 ms, or a given cycle is shorter than
+        the interval.
     """
     between, whole = _seconds("interval", interval), _seconds("cycle", cycle)
+    if cycle is None:
+        return between, max(whole, between)
     if whole < between:
         raise DiagnosticError(
             f"cycle: expected at least the interval of {between:g} s, found {whole:g} s"

@@ -46,7 +46,7 @@ class SamplingProfiler(StackQueries, OnClusters, TaskDiagnostic):
         configuration has under ``diag.profile.interval``, which is 10 ms.
     cycle : str or float, optional
         The time of which samples are summed up. By default what dask's configuration has under
-        ``diag.profile.cycle``, which is 1 s. When there are a thousand cycles, every two become
+        ``diag.profile.cycle``, which is 100 ms. When there are 300 cycles, every two become
         one, and tasks must be twice as long to be tracked individually.
 
     Attributes
@@ -160,7 +160,7 @@ class SamplingProfiler(StackQueries, OnClusters, TaskDiagnostic):
         self._calibrate_probe("stacks", StackProbe(self._interval, self._cycle))
 
     def _began(self, computation: Computation) -> None:
-        from dask_diag.capture.sampling.probes import attach_probe
+        from dask_diag.capture.sampling.probed_task import attach_probe
         from dask_diag.capture.sampling.stack_probe import StackProbe, keep_code
 
         probe = StackProbe(self._interval, self._cycle)

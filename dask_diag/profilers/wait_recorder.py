@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.sampling.linux_threads import why_not_here
-from dask_diag.capture.sampling.probes import attach_probe
+from dask_diag.capture.sampling.probed_task import attach_probe
 from dask_diag.capture.sampling.sampler import Subscription, sampler
 from dask_diag.capture.sampling.wait_probe import WaitProbe
 

@@ -73,6 +73,13 @@ class ByteReader:
             self._compressed = left[size:]
         return left[:size]
 
+    def skip(self, compressed: int, plain: int) -> None:
+        """Take bytes of both kinds that nobody wants."""
+        if compressed:
+            self.take(compressed)
+        if plain:
+            self.take(plain, plain=True)
+
 
 def _unpacked(block: memoryview, size: int, like: bytes) -> bytes:
     """A block that was compressed with what it is like."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
@@ -12,15 +12,19 @@ from dask_diag.model.table import Table, stack
 from dask_diag.model.tables import TABLES
 from dask_diag.storage.blocks import ByteReader, ByteWriter
 from dask_diag.storage.encoding import NotStorableError, Spec, decode_table, encode_table
-from dask_diag.storage.encoding.choices import Choices
 from dask_diag.storage.preceding import Preceding
+from dask_diag.storage.recent_tasks import REMEMBERED
 
-__all__ = ["Chunk", "decode_chunk", "encode_chunk", "joined"]
+__all__ = ["Chunk", "Columns", "decode_chunk", "encode_chunk", "joined"]
 
 _SIZE_BYTES = 8
 _MAX_TABLES = 1000
 _REFERRING, _REFERRED = "cached_results", "tasks"
 """The table whose keys are those of tasks, and that of these, which is the first of the two."""
+
+
+Columns = Mapping[str, Collection[str]]
+"""Of each table the columns that are wanted; those of no other table are."""
 
 
 class Chunk(NamedTuple):
@@ -30,20 +34,13 @@ class Chunk(NamedTuple):
     tables: dict[str, Table]
 
 
-def encode_chunk(
-    recording: Recording,
-    level: int,
-    choices: Choices | None = None,
-    preceding: Preceding | None = None,
-) -> bytes:
+def encode_chunk(recording: Recording, level: int, preceding: Preceding | None = None) -> bytes:
     """A chunk as bytes, compressed by a level from 1 to 9; tables without rows are left out.
 
     One that stays in the file may refer to what is `preceding`, which it is added to.
     """
-    choices = choices or Choices()
     # What is provisional has nothing before it: it is soon written over, and its time counts.
     like, tasks = (preceding.head, preceding.tasks) if preceding else (b"", None)
-    choices.begin_chunk()
     values: dict[str, object] = {}
     tables: dict[str, Spec] = {}
     columns = ByteWriter()
@@ -54,8 +51,7 @@ def encode_chunk(
                 values[field.name] = _as_json(value)
             elif len(value):
                 recent = tasks if field.name == _REFERRING else None
-                of_table = choices.of_table(field.name)
-                tables[field.name] = encode_table(value, columns, of_table, recent)
+                tables[field.name] = encode_table(value, columns, field.name, recent)
                 if tasks is not None and field.name == _REFERRED:
                     tasks = tasks.plus(value)
         except NotStorableError as error:
@@ -70,11 +66,15 @@ def encode_chunk(
     return data
 
 
-def decode_chunk(data: memoryview, preceding: Preceding | None = None) -> Chunk:
+def decode_chunk(
+    data: memoryview, preceding: Preceding | None = None, columns: Columns | None = None
+) -> Chunk:
     """The chunk that `encode_chunk` encoded; whatever is wrong with it raises some error.
 
-    Then `preceding` is as it was: what failed can be decoded again.
+    Then `preceding` is as it was: what failed can be decoded again. If `columns` are given, the
+    chunk has these, and other tables are not decoded: all chunks of a file want the same then.
     """
+    refers = preceding is not None and (columns is None or _REFERRING in columns)
     preceding = preceding or Preceding()
     source = ByteReader(data, like=preceding.head)
     size = int.from_bytes(source.take(_SIZE_BYTES), "little")
@@ -85,9 +85,14 @@ def decode_chunk(data: memoryview, preceding: Preceding | None = None) -> Chunk:
     values = {name: _from_json(value) for name, value in head["values"].items()}
     tables, tasks = {}, preceding.tasks
     for name, spec in head["tables"].items():
-        tables[name] = decode_table(spec, source, tasks if name == _REFERRING else None)
-        if name == _REFERRED:
-            tasks = tasks.plus(tables[name])
+        wanted = None if columns is None else {*columns.get(name, ())}
+        if wanted is not None and refers and name == _REFERRED:
+            wanted |= REMEMBERED
+        table = decode_table(spec, source, tasks if name == _REFERRING else None, wanted)
+        if columns is None or name in columns:
+            tables[name] = table
+        if refers and name == _REFERRED:
+            tasks = tasks.plus(table)
     preceding.advance(text, tasks)
     return Chunk(values, tables)
 

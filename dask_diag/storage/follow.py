@@ -16,7 +16,7 @@ from typing import NamedTuple
 from dask_diag.atomic_files import as_path
 from dask_diag.errors import RecordingFileError
 from dask_diag.storage import zip_stream
-from dask_diag.storage.chunks import Chunk, decode_chunk
+from dask_diag.storage.chunks import Chunk, Columns, decode_chunk
 from dask_diag.storage.follow_update import FollowState, Update
 from dask_diag.storage.locking import is_locked_by_any
 from dask_diag.storage.preceding import Preceding
@@ -56,6 +56,9 @@ class Follower:
         Seconds.
     is_locked : callable, optional
         Whether any process has locked an open file; None if that is not known.
+    columns, provisional_columns : mapping, optional
+        Of each table the columns to decode, of rows that stay and of those that are provisional;
+        all by default.
     """
 
     def __init__(
@@ -64,10 +67,14 @@ class Follower:
         *,
         clock: Callable[[], float] = monotonic,
         is_locked: Callable[[int], bool | None] = is_locked_by_any,
+        columns: Columns | None = None,
+        provisional_columns: Columns | None = None,
     ) -> None:
         self._path = as_path(path, error=RecordingFileError)
         self._clock = clock
         self._is_locked = is_locked
+        self._columns = columns
+        self._provisional_columns = provisional_columns
         self._status: _Status | None = None
         self._changed = clock()
         self._forget()
@@ -101,7 +108,8 @@ class Follower:
             self._forget()
             return self._nothing(FollowState.WAITING)
         except OSError as error:
-            return self._nothing(FollowState.NOT_A_RECORDING, error.strerror or str(error))
+            why = f"cannot read {self._path}: {error.strerror or error}"
+            return self._nothing(FollowState.NOT_A_RECORDING, why)
         try:
             return self._poll(file)
         except RecordingFileError as error:
@@ -214,7 +222,7 @@ class Follower:
         try:
             if entry.name.startswith(PROVISIONAL):
                 return self._provisional_of(payload)
-            return decode_chunk(payload, self._preceding)
+            return decode_chunk(payload, self._preceding, self._columns)
         except Exception:
             # As when loading: another program wrote it, and what it means is not clear.
             return None
@@ -222,7 +230,8 @@ class Follower:
     def _provisional_of(self, payload: memoryview) -> Chunk:
         """The same as before if its bytes are: most that is read once more has not changed."""
         if self._decoded_before is None or payload != self._decoded_before[0]:
-            self._decoded_before = bytes(payload), decode_chunk(payload)
+            chunk = decode_chunk(payload, columns=self._provisional_columns)
+            self._decoded_before = bytes(payload), chunk
         return self._decoded_before[1]
 
     def _state_of(self, file: int, now: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dask_diag.storage.encoding.references import RecentTasks
+from dask_diag.storage.recent_tasks import RecentTasks
 
 __all__ = ["Preceding"]
 

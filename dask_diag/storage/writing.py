@@ -13,7 +13,6 @@ from dask_diag.errors import RecordingFileError
 from dask_diag.storage import zip_stream
 from dask_diag.storage.chunks import encode_chunk
 from dask_diag.storage.encoding import NotStorableError
-from dask_diag.storage.encoding.choices import Choices
 from dask_diag.storage.locking import close, create_locked, locked
 from dask_diag.storage.preceding import Preceding
 from dask_diag.storage.zip_stream import ABOUT, CHUNK, PROVISIONAL, Entry
@@ -27,9 +26,6 @@ __all__ = ["Writer", "save"]
 
 _FAST, _SMALL = 1, 4
 """Levels of zlib; from 5 on, it takes twice as long for two hundredths."""
-
-_FEW_PROVISIONAL = 256
-"""Rows of a table up to which no shorter form is searched for what holds until the next chunk."""
 
 
 def save(recording: Recording, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -95,10 +91,7 @@ class Writer:
         self._path = check_target(path, overwrite, RecordingFileError)
         self._shown_as = Path(os.fsdecode(shown_as or self._path))
         self._level = level
-        self._choices = Choices()
         self._preceding = Preceding()
-        # It is soon written over: its time counts, and not its size.
-        self._provisional_choices = Choices(_FEW_PROVISIONAL)
         self._entries: list[Entry] = []
         self._end = 0
         with os_errors_as("write", self._shown_as, RecordingFileError):
@@ -133,10 +126,10 @@ class Writer:
             raise RecordingFileError(f"cannot write {self._shown_as}: it has been closed")
         number = len(self._entries) - 1
         with self._closed_on_error():
-            payload = encode_chunk(chunk, self._level, self._choices, self._preceding)
+            payload = encode_chunk(chunk, self._level, self._preceding)
             new = [(f"{CHUNK}{number:08}", payload)]
             if provisional is not None:
-                content = encode_chunk(provisional, self._level, self._provisional_choices)
+                content = encode_chunk(provisional, self._level)
                 new.append((f"{PROVISIONAL}{number:08}", content))
             self._put(new)
 

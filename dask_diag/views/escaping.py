@@ -18,7 +18,7 @@ def shown(text: object, limit: int = 60) -> str:
     if len(whole) > 2 * limit + 2:
         # Enough of both ends: a key may be of any length.
         whole = whole[: limit + 1] + whole[-limit - 1 :]
-    line = "".join(map(_printable, whole))
+    line = whole if whole.isprintable() else "".join(map(_printable, whole))
     if len(line) <= limit:
         return line
     tail = (limit - 1) // 3

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from math import isnan
 
+import dask.config
+
 from dask_diag.analysis.findings import ABOUT, AT_MOST, Finding
 from dask_diag.formatting import count, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.schema import STATES
 from dask_diag.views.escaping import shown
 
-__all__ = ["incomplete", "location", "lost", "no_findings"]
+__all__ = ["address_of_page", "incomplete", "location", "lost", "no_findings", "page_of"]
 
+_ADDRESSES = ("https://", "http://", "file://")
+"""Nothing else becomes a link: an address may not be a script."""
 _INTERVALS_SHOWN = 3
 """Of more than these a list says nothing."""
 _WORKERS_SHOWN = 2
@@ -46,6 +50,17 @@ def location(finding: Finding, start: float) -> str:
     if others:
         parts.append(f"in {_some(others[:_NAMES_SHOWN], len(others))}")
     return "; ".join(parts)
+
+
+def page_of(finding: Finding) -> str:
+    """The page of the documentation about such findings."""
+    return f"findings/{finding.code}"
+
+
+def address_of_page(finding: Finding) -> str:
+    """Where that page is, if the configuration ``diag.docs`` says where the documentation is."""
+    docs = str(dask.config.get("diag.docs", None) or "").rstrip("/")
+    return f"{docs}/{page_of(finding)}.html" if docs.startswith(_ADDRESSES) else ""
 
 
 def _time(value: float) -> str:

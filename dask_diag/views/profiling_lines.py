@@ -11,9 +11,10 @@ from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings import Finding
 from dask_diag.formatting import count, percent, seconds
 from dask_diag.schema import PROFILING
+from dask_diag.views.escaping import shown
 from dask_diag.views.text import counted
 
-__all__ = ["is_about_profilers", "profiling_lines", "without_profilers"]
+__all__ = ["is_about_profilers", "notice_text", "profiling_lines", "without_profilers"]
 
 _DIAGNOSTIC = "late-samples"
 """The finding that is about a profiler; if it is severe, numbers are not to be relied on."""
@@ -27,6 +28,11 @@ def is_about_profilers(finding: Finding) -> bool:
 def without_profilers(notices: tuple[str, ...]) -> list[str]:
     """The notices that are needed to read the numbers."""
     return [notice for notice in notices if not notice.startswith(PROFILING)]
+
+
+def notice_text(notice: str) -> str:
+    """A notice as a reader sees it, without the mark of those about profilers."""
+    return shown(notice.removeprefix(PROFILING), 400)
 
 
 def profiling_lines(

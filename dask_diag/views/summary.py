@@ -18,6 +18,7 @@ from dask_diag.views.escaping import shown
 from dask_diag.views.findings import incomplete, location, lost
 from dask_diag.views.profiling_lines import (
     is_about_profilers,
+    notice_text,
     profiling_lines,
     without_profilers,
 )
@@ -68,7 +69,7 @@ def summary_parts(analysis: Analysis, verbose: bool = False) -> SummaryParts:
         columns=HEADINGS,
         rows=list(function_rows(analysis)),
         lines=[*labelled_lines(analysis), *profiling_lines(analysis, verbose, hidden)],
-        notices=[shown(notice, 400) for notice in shown_notices],
+        notices=[notice_text(notice) for notice in shown_notices],
     )
 
 

@@ -49,7 +49,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="stories; all by default")
     parser.add_argument("--pairs", type=int, default=PAIRS, help="runs before and after the change")
+    parser.add_argument("--sheet", action="store_true", help="make the contact sheet alone")
     arguments = parser.parse_args()
+    if arguments.sheet:
+        write_contact_sheet(STORIES)
+        return
     for story in STORIES:
         if not arguments.names or story.name in arguments.names:
             make(story, arguments.pairs)

@@ -14,13 +14,14 @@ from tests.diagnosis.table import page, scores
 from tests.diagnosis.trials import Advice, Outcome, examine, settings_in
 
 QUICK = (
-    "chain of tasks",
     "one chunk",
-    "sleeping tasks on two threads",
     "tasks that share a lock",
     "healthy: threads",
 )
-"""Programs that are quick to run and hardly depend on what else the machine does."""
+"""Programs that are quick to run and hardly depend on what else the machine does.
+
+Chains and sleeping tasks are in `test_findings`.
+"""
 
 OF_CLUSTERS = frozenset(
     {"memory-pressure", "spilling", "transfer-bound", "unbalanced-workers", "worker-lost"}

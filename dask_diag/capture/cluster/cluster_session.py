@@ -6,8 +6,9 @@ import asyncio
 import os
 import pickle
 from collections.abc import Callable
+from contextlib import suppress
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from dask_diag._version import __version__
 from dask_diag.capture.cluster.clock import ClockReading, compare_clocks
@@ -29,6 +30,8 @@ _SECONDS_BETWEEN_NEWS = 0.02
 _SECONDS_TO_WAIT_FOR_NEWS = 0.5
 _SECONDS_TO_ATTACH = 10.0
 _SECONDS_TO_FINISH = 10.0
+_ONCE = {"name": NAME, "idempotent": True}
+"""How plugins are registered that may be there already."""
 
 Fault = Callable[[str, BaseException], None]
 
@@ -82,6 +85,16 @@ class ClusterSession:
             await asyncio.wait_for(self._attach(), _SECONDS_TO_ATTACH)
         except Exception as error:
             self._fault("to join a cluster", error)
+            with suppress(Exception):
+                # What has come there by now goes.
+                await asyncio.wait_for(self._ask_to_detach(), _SECONDS_TO_FINISH)
+            return
+        try:
+            await asyncio.wait_for(self._attach_workers(), _SECONDS_TO_ATTACH)
+        except Exception as error:
+            # What is known without them is recorded.
+            self._fault("to reach the workers of a cluster", error)
+        self._puller = asyncio.ensure_future(self._pull_regularly())
 
     async def finish(self) -> None:
         """Pull the last rows; the last session takes all of dask_diag off the cluster."""
@@ -93,8 +106,7 @@ class ClusterSession:
     async def _attach(self) -> None:
         scheduler = self._scheduler
         plugin = Shipped(source_of_scheduler_plugin(), "DaskDiagSchedulerPlugin")
-        once = {"name": NAME, "idempotent": True}
-        await scheduler.register_scheduler_plugin(plugin=pickle.dumps(plugin), **once)
+        await scheduler.register_scheduler_plugin(plugin=pickle.dumps(plugin), **_ONCE)
         reading = await self._compare_clocks()
         self.log.offset, self.log.error = reading.offset, reading.error
         reply: Joined = await scheduler.dask_diag_attach(
@@ -106,9 +118,10 @@ class ClusterSession:
         log.scheduler, log.address, log.pid = reply["scheduler"], reply["address"], reply["pid"]
         if is_below_this_process(reply["host"], reply["pid"]):
             self.log.below.add(SCHEDULER)
+
+    async def _attach_workers(self) -> None:
         bootstrap = Shipped(BOOTSTRAP, "DaskDiagWorkerPlugin", __version__)
-        await scheduler.register_worker_plugin(plugin=pickle.dumps(bootstrap), **once)
-        self._puller = asyncio.ensure_future(self._pull_regularly())
+        await self._scheduler.register_worker_plugin(plugin=pickle.dumps(bootstrap), **_ONCE)
 
     async def _compare_clocks(self) -> ClockReading:
         answer = await self._scheduler.dask_diag_clock()
@@ -174,5 +187,14 @@ class ClusterSession:
             self._received(self.log)
 
     async def _detach(self) -> None:
-        reply = await self._scheduler.dask_diag_detach(session=self._id, received=self.log.received)
+        try:
+            reply = await self._ask_to_detach()
+        except Exception as error:
+            self._fault("to leave a cluster", error)
+            # Where the request was lost, all is there still.
+            reply = await self._ask_to_detach()
         self._receive(reply)
+
+    async def _ask_to_detach(self) -> Reply:
+        reply = await self._scheduler.dask_diag_detach(session=self._id, received=self.log.received)
+        return cast("Reply", reply)

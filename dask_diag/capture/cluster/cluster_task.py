@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable, Generator, Hashable, Iterator
 from inspect import unwrap
+from math import isnan
 from threading import get_ident
 from time import clock_gettime, thread_time
 from typing import TYPE_CHECKING, cast
@@ -44,6 +45,10 @@ class ClusterTask(GraphNode):
         What it waited for and its stacks, if these were sampled.
     discarded : bool
         Whether no one asks for its row any more.
+    fault : str
+        What failed as it was measured; the task itself goes on.
+    is_coro : bool
+        Whether the worker has to await it.
     """
 
     __slots__ = (
@@ -51,7 +56,8 @@ class ClusterTask(GraphNode):
         "cpu",
         "discarded",
         "error",
-        "is_coroutine",
+        "fault",
+        "is_coro",
         "metered",
         "rescheduled",
         "row",
@@ -71,10 +77,10 @@ class ClusterTask(GraphNode):
         self.key = self.task.key
         self.clock = clock
         self.run_id = int(state.run_id)
-        self.is_coroutine: bool = self.task.is_coro
+        self.is_coro: bool = self.task.is_coro
         self.metered: Metered | None = None
         self.row = b""
-        self.error = ""
+        self.error = self.fault = ""
         self.rescheduled = self.discarded = False
         self.sampled: Sampled | tuple[()] = ()
         self.thread = 0
@@ -84,9 +90,10 @@ class ClusterTask(GraphNode):
     def __call__(self, values: object = ()) -> object:
         """Run the task and read the clocks around it."""
         self.state.run_spec = self.task
+        self.start_sampling()
         self.thread = get_ident()
         self.start = self.clock()
-        if self.is_coroutine:
+        if self.is_coro:
             with _BusyLoop(self.thread):
                 return _Steps(self, cast("Awaitable[object]", self.task(values)))
         cpu = thread_time()
@@ -95,6 +102,7 @@ class ClusterTask(GraphNode):
             result = self.task(values)
         except BaseException as error:
             self._stop(thread_time() - cpu, error)
+            _cut_first_frame(error)
             raise
         self._stop(thread_time() - cpu)
         return result
@@ -115,6 +123,7 @@ class ClusterTask(GraphNode):
                 return stopped.value
             except BaseException as error:
                 self._stop(spent + thread_time() - cpu, error)
+                _cut_first_frame(error)
                 raise
             spent += thread_time() - cpu
             try:
@@ -126,29 +135,38 @@ class ClusterTask(GraphNode):
     def secede(self) -> None:
         """Its thread is no worker thread any more; called from another one."""
         self.seceded = self.clock()
-        if not self.is_coroutine:
+        if not self.is_coro:
             self.seceded_at_cpu = _cpu_of(self.thread) - self.cpu
 
     def _stop(self, cpu: float, error: BaseException | None = None) -> None:
-        stop = self.clock()
-        seceded_cpu = max(0.0, cpu - self.seceded_at_cpu) if self.seceded == self.seceded else _NAN
-        self.row = WORKER_ROW.pack(
-            self.start, stop, cpu, self.seceded, seceded_cpu, self.thread, self.run_id
-        )
-        if error is not None:
-            self.error = type(error).__name__
-            self.rescheduled = self.error == "Reschedule"
-        self.sampled = sampled = self.end_sampling(cpu)
-        if error is None and not self.discarded:
-            # Most tasks meter nothing: of those the row is all that is sent.
-            is_alone = self.metered is None and not sampled
-            self.state.metadata[NAME] = (
-                self.row if is_alone else [self.row, self.metrics(), *sampled]
+        """Note what was measured. Nothing is raised here: it would be the task's failure."""
+        try:
+            stop = self.clock()
+            seceded, seceded_cpu = self.seceded, _NAN
+            if not isnan(seceded):
+                seceded_cpu = max(0.0, cpu - self.seceded_at_cpu)
+            self.row = WORKER_ROW.pack(
+                self.start, stop, cpu, seceded, seceded_cpu, self.thread, self.run_id
             )
+            if error is not None:
+                self.error = type(error).__name__
+                self.rescheduled = self.error == "Reschedule"
+            self.sampled = sampled = self.end_sampling(cpu)
+            if error is None and not self.discarded:
+                # Most tasks meter nothing: of those the row is all that is sent.
+                is_alone = self.metered is None and not sampled
+                self.state.metadata[NAME] = (
+                    self.row if is_alone else [self.row, self.metrics(), *sampled]
+                )
+        except Exception as fault:
+            self.fault = f"{type(fault).__name__}: {fault}"
 
     def so_far(self) -> Sampled | tuple[()]:
         """What a subclass has sampled of a task that still runs; called from another thread."""
         return ()
+
+    def start_sampling(self) -> None:
+        """Have a subclass sample what runs now; nothing is raised."""
 
     def end_sampling(self, cpu: float) -> Sampled | tuple[()]:
         """What a subclass has sampled; called when the task has stopped, after so much CPU."""
@@ -157,11 +175,6 @@ class ClusterTask(GraphNode):
     def metrics(self) -> list[Metric]:
         """What it metered."""
         return [] if self.metered is None else list(self.metered.metrics)
-
-    @property
-    def is_coro(self) -> bool:
-        """Whether the worker has to await it."""
-        return self.is_coroutine
 
     @property
     def dependencies(self) -> frozenset[Hashable]:
@@ -208,6 +221,17 @@ class _BusyLoop:
 
 ends_a_task.add(id(ClusterTask._stop.__code__))
 runs_a_task.update((id(ClusterTask.__call__.__code__), id(ClusterTask.steps.__code__)))
+
+
+def _cut_first_frame(error: BaseException) -> None:
+    """Take the frame that calls this out of a traceback: who reads it looks for their own code.
+
+    The class of the error may refuse to have attributes set: this is not asked. Up to Python 3.10
+    what is raised again has the traceback that it had.
+    """
+    traceback = error.__traceback__
+    if traceback is not None:
+        BaseException.with_traceback(error, traceback.tb_next)
 
 
 def _itself(task: object) -> object:

@@ -29,6 +29,7 @@ __all__ = [
     "SentBatch",
     "Settings",
     "Wants",
+    "Welcome",
 ]
 
 NAME: Final = "dask_diag"
@@ -88,6 +89,13 @@ class Settings(TypedDict, total=False):
     processes: float
     stacks: Sequence[float]
     waits: bool
+
+
+class Welcome(TypedDict):
+    """What the scheduler answers a worker: what it is to measure, and whose clock is its own."""
+
+    settings: Settings
+    host: str
 
 
 class Joined(TypedDict):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from pathlib import Path
 
 __all__ = ["host_id", "is_below_this_process"]
 
 
+@lru_cache(maxsize=1)
 def host_id() -> str:
     """The same text in all processes that share a monotonic clock; empty if that is not known."""
     try:

@@ -90,19 +90,25 @@ class ProbedClusterTask(ClusterTask):
         self._run: SampledRun | None = None
         self._running: RunningTask | None = None
 
-    def __call__(self, values: object = ()) -> object:
-        """Run the task."""
-        if not self.is_coroutine:
-            self._run = SampledRun(self)
-            self._running = RunningTask(self._run, self._probes)
-        return ClusterTask.__call__(self, values)
+    def start_sampling(self) -> None:
+        """Have the probes sample the thread that this is called on."""
+        if self.is_coro:
+            return
+        try:
+            run = SampledRun(self)
+            self._running = RunningTask(run, self._probes)
+            self._run = run
+        except Exception as error:
+            self.fault = f"{type(error).__name__}: {error}"
 
     def end_sampling(self, cpu: float) -> Sampled | tuple[()]:
         """What it waited for, and its stacks."""
-        run, running = self._run, self._running
-        if run is None or running is None:
+        if self.is_coro:
             are_stacks = any(isinstance(probe, StackProbe) for probe in self._probes)
             return ([], COROUTINE) if are_stacks else ()
+        run, running = self._run, self._running
+        if run is None or running is None:
+            return ()
         run.stop, run.cpu = perf_counter(), cpu
         running.end()
         waits = [] if self.metered is None else list(self.metered.waits)

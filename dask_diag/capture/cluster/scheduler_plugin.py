@@ -16,17 +16,9 @@ from typing import TYPE_CHECKING, cast
 
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-from dask_diag.capture.cluster.formats import (
-    NAME,
-    Wants,
-)
+from dask_diag.capture.cluster.formats import NAME, Wants
 from dask_diag.capture.cluster.host import host_id
-from dask_diag.capture.cluster.scheduler_records import (
-    ACTIVE,
-    QUEUES,
-    Transition,
-    reason_of,
-)
+from dask_diag.capture.cluster.scheduler_records import ACTIVE, QUEUES, Transition, reason_of
 from dask_diag.capture.cluster.scheduler_runs import RunCollector
 from dask_diag.capture.cluster.scheduler_sessions import Session
 from dask_diag.capture.cluster.scheduler_tasks import Task
@@ -39,7 +31,6 @@ __all__ = ["DaskDiagSchedulerPlugin"]
 
 OPERATIONS = ("attach", "pull", "detach", "clock", "worker")
 SECONDS_TO_STOP_WORKERS = 5.0
-SECONDS_TO_FLUSH = 5.0
 
 
 class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
@@ -67,13 +58,16 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
         for name in OPERATIONS:
             scheduler.handlers[f"{NAME}_{name}"] = getattr(self, f"handle_{name}")
         for address in scheduler.workers:
-            self._join(address).joined = self._time_of_joining(address)
+            try:
+                self._join(address).joined = self._time_of_joining(address)
+            except Exception as error:
+                self.fault("start", error)
 
     def stop(self) -> None:
         """Undo `start`."""
-        self._stop_usage()
         for name in OPERATIONS:
             self.scheduler.handlers.pop(f"{NAME}_{name}", None)
+        self._stop_usage()
 
     async def handle_attach(self, session: str, client: str, wants: Wants) -> dict[str, object]:
         """Start to collect the tasks of a client, those included that it has submitted already."""
@@ -126,23 +120,33 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
         if session in self.sessions:
             # Who waits for news need not wait any more.
             self.sessions[session].news.set()
-            self._sample_usage()
-            await self._flush_workers()
             try:
+                self._sample_usage()
+                for messages in await self._flush_workers():
+                    self.log_event(NAME, messages)
                 running = self._record_running(self.sessions[session])
                 self._record_results(self.sessions[session])
                 for worker in self.workers.values():
                     self._record_pause(worker, [self.sessions[session]])
             except Exception as error:
                 self.fault("recording what still runs", error)
-        reply = await self.handle_pull(session, received)
-        self.sessions.pop(session, None)
-        self._renew_sessions()
-        if self.sessions:
-            await self._settle()
-        else:
-            await self._remove_plugins()
+        try:
+            reply = await self.handle_pull(session, received)
+        finally:
+            await self._end_session(session)
         return {**reply, "running": running}
+
+    async def _end_session(self, name: str) -> None:
+        """Forget a session, whatever fails; the last one takes the plugins with it."""
+        self.sessions.pop(name, None)
+        try:
+            self._renew_sessions()
+            if self.sessions:
+                await self._settle()
+        except Exception as error:
+            self.fault("ending a session", error)
+        if not self.sessions:
+            await self._remove_plugins()
 
     async def handle_clock(self) -> dict[str, object]:
         """What time it is here."""
@@ -155,17 +159,13 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
         worker.clock = [*worker.clock, *(clock if isinstance(clock, (list, tuple)) else ())]
         worker.facts.update(facts)
         self._announce(worker)
-        return self.settings
-
-    async def _flush_workers(self) -> None:
-        """Get what workers have not sent yet."""
-        doing = "asking the workers for what they have not sent"
-        replies = await self._ask_workers({"op": f"{NAME}_flush"}, SECONDS_TO_FLUSH, doing)
-        for messages in replies.values():
-            self.log_event(NAME, messages)
+        return {"settings": self.settings, "host": self.host}
 
     async def _remove_plugins(self) -> None:
-        self.stop()
+        try:
+            self.stop()
+        except Exception as error:
+            self.fault("stopping", error)
         scheduler = self.scheduler
         if NAME in scheduler.plugins:
             scheduler.remove_plugin(NAME)

@@ -129,6 +129,10 @@ class RunCollector(ResultCollector):
             # A task that is stolen is released, too, and runs elsewhere.
             if task is None or not task.is_out or outcome == CANCELLED:
                 return
+            state = self.scheduler.tasks.get(key)
+            if state is not None and run_id != state.run_id:
+                # Of a run before this one, whose end is known.
+                return
         is_measured = int(bool(packed))
         end = End(outcome, worker, perf_counter(), is_measured, 0.0, error, metrics, sampled)
         self._record(key, task, packed or NOT_STARTED, end)

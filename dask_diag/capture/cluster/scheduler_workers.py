@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["ProcessUsage", "WorkerCollector"]
 
 SECONDS_TO_SETTLE = 5.0
+SECONDS_TO_FLUSH = 5.0
 SECONDS_TO_FIRST_SAMPLE = 0.01
 
 
@@ -109,14 +110,20 @@ class WorkerCollector:
                 request.cancel()
                 self._count_fault(f"{doing}: no answer from {address} in {seconds:g} s")
             elif request.exception() is not None:
-                self._count_fault(f"{doing}: {request.exception()!r}")
+                if address in self.workers:
+                    self._count_fault(f"{doing}: {request.exception()!r}")
             elif isinstance(request.result(), (list, tuple)):
                 replies[address] = request.result()
         return replies
 
+    async def _flush_workers(self) -> Iterable[Sequence[Sequence[object]]]:
+        """What workers have not sent yet."""
+        doing = "asking the workers for what they have not sent"
+        return (await self._ask_workers({"op": f"{NAME}_flush"}, SECONDS_TO_FLUSH, doing)).values()
+
     async def _ask(self, worker: str, message: Mapping[str, object]) -> Sequence[Sequence[object]]:
-        reply = await self.scheduler.broadcast(msg=message, workers=[worker], on_error="ignore")
-        return cast("Sequence[Sequence[object]]", reply.get(worker))
+        reply = await self.scheduler.broadcast(msg=message, workers=[worker])
+        return cast("Sequence[Sequence[object]]", reply[worker])
 
     async def _settle(self) -> None:
         """Have measured what the sessions want: as often as the one that wants it most often."""

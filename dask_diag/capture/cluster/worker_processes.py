@@ -76,7 +76,10 @@ class WorkerProcesses:
             # Another worker of this process may have left.
             self._start_if_first()
             await asyncio.sleep(max(self._dt, _SECONDS_TO_SEND))
-            self._send_new()
+            try:
+                self._send_new()
+            except Exception as error:
+                self._failed(error)
 
     def _start_if_first(self) -> None:
         with _lock:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from math import inf
 from threading import get_ident
 from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
-from dask_diag.capture.cluster.clock import ClockReading, compare_clocks
+from dask_diag.capture.cluster.clock import ClockReading
 from dask_diag.capture.cluster.cluster_task import ClusterTask, codes_around_tasks
-from dask_diag.capture.cluster.formats import NAME, SENT_OUTCOMES, Facts, Settings
-from dask_diag.capture.cluster.host import host_id
+from dask_diag.capture.cluster.formats import NAME, SENT_OUTCOMES, Facts, Settings, Welcome
 from dask_diag.capture.cluster.probed_task import ProbedClusterTask
 from dask_diag.capture.cluster.spill import SpillCounters
+from dask_diag.capture.cluster.worker_clock import WorkerClock
 from dask_diag.capture.cluster.worker_processes import WorkerProcesses
 from dask_diag.capture.cluster.worker_sampling import WorkerSampling
 from dask_diag.capture.dask_internals import GraphNode
@@ -32,9 +33,6 @@ __all__ = ["WorkerSide"]
 
 _FLUSH = f"{NAME}_flush"
 _SETTINGS = f"{NAME}_settings"
-_PINGS_AT_START = 20
-_PINGS = 5
-_SECONDS_BETWEEN_PINGS = 5.0
 _GOES_ON = {"running", "paused"}
 """Statuses of a worker that has not ended, so that it was asked to measure no more."""
 _SECONDS_TO_SEND = 0.05
@@ -48,6 +46,10 @@ _RUNNING = frozenset(("executing", "long-running", "cancelled", "resumed"))
 def clock_of(worker: object) -> Callable[[], float]:
     """The clock that measures on a worker."""
     return perf_counter
+
+
+def _fault_message(doing: str, error: BaseException) -> Message:
+    return "fault", f"on a worker, {doing}: {type(error).__name__}: {error}"
 
 
 class WorkerSide:
@@ -65,42 +67,45 @@ class WorkerSide:
         self._spills = SpillCounters(worker.data, self._clock)
         self._messages: list[Message] = []
         self._is_due = False
+        self._is_heard = True
         self._is_of_threads: dict[type, bool] = {}
-        self._pinging: asyncio.Task[None] | None = None
+        self._compared = WorkerClock(worker, self._clock, self._log_clock, self._fault)
         self._settings: Settings = {"number": 0}
         self._processes = WorkerProcesses(self._log_processes, self._fault)
         self._sampling = WorkerSampling(self._fault)
 
     async def start(self, version: str) -> None:
-        """Compare the clocks, say who this is, and start to measure."""
+        """Compare the clocks, say who this is, and start to measure; undone if that fails."""
+        try:
+            await self._start(version)
+        except BaseException:
+            self.stop()
+            raise
+
+    async def _start(self, version: str) -> None:
         runs_around_tasks.update(codes_around_tasks(self._worker))
         start_listening(self, get_ident())
         self._worker.handlers[_FLUSH] = self.flush
         self._worker.handlers[_SETTINGS] = self.change_settings
-        reading, same_host = await self._compare(_PINGS_AT_START)
         facts: Facts = {
             "version": version,
             "reason": "",
             "measured": 1,
             "pid": os.getpid(),
-            "clock_host": host_id(),
+            "clock_host": self._compared.host,
             "cpus": processors(),
             "memory_limit": self._memory_limit(),
-            "clock": [list(reading)],
         }
-        await self.change_settings(await self._report(facts))
-        if not same_host:
-            self._pinging = asyncio.ensure_future(self._ping())
+        welcome = await self._report(facts)
+        await self._compared.follow(welcome["host"])
+        await self.change_settings(welcome["settings"])
 
     def stop(self) -> None:
         """Leave the worker as it was; what runs goes on, unmeasured."""
         stop_listening(self)
         for name in (_FLUSH, _SETTINGS):
             self._worker.handlers.pop(name, None)
-        self._processes.stop()
-        self._sampling.stop()
-        if self._pinging is not None:
-            self._pinging.cancel()
+        self._compared.stop()
         for task in self._tasks.values():
             task.discarded = True
             if task.state.run_spec is task:
@@ -108,11 +113,13 @@ class WorkerSide:
         for state in self._worker.state.tasks.values():
             if state.metadata:
                 state.metadata.pop(NAME, None)
-        if self._worker.status.name in _GOES_ON:
-            # The scheduler listens no more: what came now would make its topic there again.
-            self._messages = []
-        self._send()
         self._tasks = {}
+        # If the scheduler listens no more, what came now would make its topic there again.
+        self._is_heard = self._worker.status.name not in _GOES_ON
+        for step in (self._processes.stop, self._sampling.stop, self._send):
+            # What one cannot undo, the others do.
+            with suppress(Exception):
+                step()
 
     def transition(self, key: Hashable, start: str, finish: str, **kwargs: object) -> None:
         """What the worker reports of each change of a task's state."""
@@ -145,15 +152,20 @@ class WorkerSide:
 
     async def flush(self) -> list[Message]:
         """What was not sent yet, and what runs; in a reply, it is there before anything else."""
-        self._processes.flush()
-        self._log_spills(None)
+        for step in (self._processes.flush, self._log_spills, self._log_running):
+            try:
+                step()
+            except Exception as error:
+                self._messages.append(_fault_message("sending what was not sent yet", error))
         messages, self._messages = self._messages, []
-        running = [
+        return messages
+
+    def _log_running(self) -> None:
+        self._messages += [
             ("running", key, task.run_id, task.start, task.thread, *task.so_far())
             for key, task in self._tasks.items()
             if task.thread
         ]
-        return [*messages, *running]
 
     async def change_settings(self, settings: Settings) -> None:
         """Measure what the scheduler asks for from now on."""
@@ -166,7 +178,7 @@ class WorkerSide:
         except Exception as error:
             self._fault("changing what is measured", error)
 
-    def _log_spills(self, key: Hashable) -> None:
+    def _log_spills(self, key: Hashable = None) -> None:
         """What went to disk or came back since the last time; inputs came back before a task."""
         task = self._tasks.get(key)
         for event in self._spills.changes(task.start if task is not None else self._clock()):
@@ -201,6 +213,8 @@ class WorkerSide:
             return
         if task.state.run_spec is task:
             task.state.run_spec = task.task
+        if task.fault:
+            self._log(("fault", f"on a worker, measuring a task: {task.fault}"))
         if finish == "memory":
             return
         if finish == "error":
@@ -244,27 +258,17 @@ class WorkerSide:
     def _send(self) -> None:
         self._is_due = False
         messages, self._messages = self._messages, []
-        if messages:
+        if messages and self._is_heard:
             self._worker.log_event(NAME, messages)
 
     def _fault(self, doing: str, error: BaseException) -> None:
-        text = f"on a worker, {doing}: {type(error).__name__}: {error}"
+        if not self._is_heard:
+            return
         try:
-            self._worker.log_event(NAME, [("fault", text)])
+            self._worker.log_event(NAME, [_fault_message(doing, error)])
         except Exception:
             # The worker goes on, whatever becomes of the report.
             return
-
-    async def _compare(self, attempts: int) -> tuple[ClockReading, bool]:
-        answer = await self._worker.scheduler.dask_diag_clock()
-        if answer["host"] and answer["host"] == host_id() and self._clock is perf_counter:
-            return ClockReading(perf_counter(), 0.0, 0.0), True
-
-        async def ask() -> float:
-            answer = await self._worker.scheduler.dask_diag_clock()
-            return float(answer["time"])
-
-        return await compare_clocks(ask, self._clock, attempts), False
 
     def _memory_limit(self) -> float:
         """Bytes that this worker may use: what distributed or the machine allows."""
@@ -274,19 +278,11 @@ class WorkerSide:
     def _log_processes(self, samples: bytes) -> None:
         self._log(("processes", self._worker.address, samples))
 
-    async def _report(self, facts: Facts) -> Settings:
+    async def _log_clock(self, reading: ClockReading) -> None:
+        await self._report({"clock": [list(reading)]})
+
+    async def _report(self, facts: Facts) -> Welcome:
         reply = await self._worker.scheduler.dask_diag_worker(
             address=self._worker.address, facts=facts
         )
-        return cast("Settings", reply)
-
-    async def _ping(self) -> None:
-        """Compare the clocks again every few seconds: they drift."""
-        while True:
-            await asyncio.sleep(_SECONDS_BETWEEN_PINGS)
-            try:
-                reading, _ = await self._compare(_PINGS)
-                await self._report({"clock": [list(reading)]})
-            except Exception as error:
-                self._fault("comparing clocks", error)
-                return
+        return cast("Welcome", reply)

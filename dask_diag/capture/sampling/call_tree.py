@@ -29,7 +29,8 @@ from dask_diag.capture.tasks.keys import text_of_key
 
 __all__ = ["Snapshot", "Stacks"]
 
-MOST_CYCLES = 1000
+MOST_CYCLES = 300
+"""As many as a timeline shows well; all of them are written again whenever a recording is."""
 MOST_CELLS = 400_000
 FEWEST_CYCLES = 16
 """Cycles that are never merged, however many cells they have."""

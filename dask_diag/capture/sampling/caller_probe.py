@@ -26,7 +26,7 @@ from dask_diag.capture.sampling.call_tree import Stacks
 from dask_diag.capture.sampling.caller_walker import CallerStack, CallerWalker
 from dask_diag.capture.sampling.sampler import sampler, ticks_until
 from dask_diag.capture.sampling.stack_walker import Stack
-from dask_diag.capture.sampling.threads_now import running_tasks, thread_frames
+from dask_diag.capture.sampling.threads_now import running_now, thread_frames
 from dask_diag.capture.session import Session
 from dask_diag.schema import Root
 
@@ -208,9 +208,9 @@ class CallerProbe:
             self._take_callers()
             if not self._threads:
                 return
-            _, frames, now = thread_frames()
+            tasks, frames, now = thread_frames()
             for ident in tuple(self._threads):
-                self._sample_thread(ident, frames.get(ident), now)
+                self._sample_thread(ident, frames.get(ident), now, ident in tasks)
 
     def _take_started(self) -> None:
         while self._started:
@@ -220,8 +220,10 @@ class CallerProbe:
 
     def _take_callers(self) -> None:
         """The threads that are in a call of dask whose computation has not started yet."""
-        for ident, calls in tuple(calls_of_threads.items()):
-            if ident not in self._threads and ident not in running_tasks:
+        callers = tuple(calls_of_threads.items())
+        in_tasks = running_now() if callers else {}
+        for ident, calls in callers:
+            if ident not in self._threads and ident not in in_tasks:
                 called = max(calls.times.values(), default=perf_counter())
                 self._thread(ident, calls.native_id, called)
 
@@ -232,12 +234,14 @@ class CallerProbe:
             thread = self._threads[ident] = CallingThread(native_id, since, self._interval)
         return thread
 
-    def _sample_thread(self, ident: int, innermost: FrameType | None, now: float) -> None:
+    def _sample_thread(
+        self, ident: int, innermost: FrameType | None, now: float, is_in_task: bool
+    ) -> None:
         thread = self._threads[ident]
         if innermost is None or (ident == self._own_ident and not self._own_thread_lives()):
             thread.settle(self._root_at(ident), self._stacks)
             del self._threads[ident]
-        elif ident in running_tasks:
+        elif is_in_task:
             thread.settle(self._root_at(ident), self._stacks)
             thread.skip_until(now)
         elif thread.is_due(now):

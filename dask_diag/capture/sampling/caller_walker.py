@@ -27,7 +27,7 @@ _RUNNERS = str(_PACKAGE / "cli")
 _WRAPPERS = (
     str(_PACKAGE / "capture" / "dask_internals"),
     str(_PACKAGE / "capture" / "tasks"),
-    str(_PACKAGE / "capture" / "sampling" / "probes"),
+    str(_PACKAGE / "capture" / "sampling" / "probed_task"),
     str(_PACKAGE / "capture" / "span"),
 )
 """What passes calls on to the user's code and dask's."""

@@ -11,7 +11,8 @@ import os
 import platform
 import sys
 import time
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 
 from dask_diag.schema import Activity
 
@@ -148,26 +149,28 @@ class _File:
     What is passed to the system is made once, in C's types: to convert it took as long as to read.
     """
 
-    __slots__ = ("_arguments", "_buffer", "_descriptor", "_kernel", "_path")
+    __slots__ = ("_buffer", "_descriptor", "_kernel", "_path", "_read")
+
+    _read: Callable[[], int]
 
     def __init__(self, path: bytes, kernel: _Kernel) -> None:
         self._path = path
         self._kernel = kernel
         self._buffer = (ctypes.c_char * _LONGEST)()
         self._descriptor = -1
-        self._arguments: tuple[object, ...] = ()
 
     def read(self) -> bytes:
         """What is in it; nothing if it cannot be read."""
         if self._descriptor < 0:
             self._open()
-        length = self._kernel.pread(*self._arguments)
+        length = self._read()
         # All that read at the same time read the same file.
-        return self._buffer.raw[: max(length, 0)]
+        return self._buffer[:length] if length > 0 else b""  # type: ignore[return-value]
 
     def _open(self) -> None:
         self._descriptor = self._kernel.open(self._path, _OPEN)
-        self._arguments = (
+        self._read = partial(
+            self._kernel.pread,
             ctypes.c_int(self._descriptor),
             self._buffer,
             ctypes.c_size_t(_LONGEST),

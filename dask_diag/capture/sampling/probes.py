@@ -1,7 +1,7 @@
 """Tasks that are sampled while they run, by one or several probes, from the sampler's thread.
 
 A probe is pickled along with tasks for other processes. The sampler's thread finds the tasks that
-run now in `running_tasks`. Most tasks start and stop between two ticks, so a task probe is made
+run now by `running_now`. Most tasks start and stop between two ticks, so a task probe is made
 only when a task is sampled: what is done for each task costs ten times as much as all samples.
 """
 
@@ -9,22 +9,25 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable
 from threading import get_ident, get_native_id
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from dask_diag.capture.dask_internals import GraphNode
-from dask_diag.capture.sampling.sampler import Listener, Subscription, sampler
-from dask_diag.capture.sampling.threads_now import running_tasks
+from dask_diag.capture.sampling.sampler import Listener
+from dask_diag.capture.sampling.threads_now import TaskProbe, TaskProbes, running_tasks
 from dask_diag.capture.tasks.metered import Metered
-from dask_diag.capture.tasks.remote_task import Delivery, Departure, RemoteTask, Transfer
-from dask_diag.capture.tasks.timed_task import TimedTask
 
 if TYPE_CHECKING:
-    from dask_diag.capture.computation import Computation
     from dask_diag.capture.sampling.linux_threads import LinuxThread
 
-__all__ = ["Probe", "RunningTask", "SampledTask", "TaskProbe", "attach_probe"]
+__all__ = [
+    "NO_TASK_PROBES",
+    "Probe",
+    "RunningTask",
+    "SampledTask",
+    "TaskRun",
+    "this_thread",
+]
 
 
 class SampledTask(Protocol):
@@ -57,12 +60,24 @@ class SampledTask(Protocol):
         """Its CPU seconds, once it has stopped."""
 
 
-_IDLE = 1.0
-"""Seconds without a task after which a worker process's sampler ends."""
+class TaskRun(Protocol):
+    """One run of a task, from the thread that runs it; it can be sampled from another.
 
+    Attributes
+    ----------
+    ids : tuple of int
+        The ident and the native id of the thread.
+    task_probes : mapping
+        The task probe of each probe that has sampled it, by the probe's type.
+    linux_thread : LinuxThread or None
+    waited : bytes
+        What the wait probe read of the thread as the task started.
+    """
 
-class TaskProbe(Protocol):
-    """One run of a task, as one probe samples it."""
+    ids: tuple[int, int]
+    task_probes: TaskProbes
+    linux_thread: LinuxThread | None
+    waited: bytes
 
 
 class Probe(Protocol):
@@ -76,45 +91,54 @@ class Probe(Protocol):
     def sample(self) -> Listener:
         """What the sampler calls; all probes of a kind share it."""
 
-    def start(self, run: RunningTask) -> None:
-        """Read what cannot be read later; called on the task's thread just before it starts."""
+    @property
+    def before(self) -> Callable[[TaskRun], None] | None:
+        """Reads what cannot be read later, on the task's thread just before it starts."""
 
-    def stop(self, run: RunningTask) -> None:
+    def stop(self, run: TaskRun, task: SampledTask) -> None:
         """Hand the samples to the task; called on its thread when it has stopped."""
 
-    def task_probe(self, run: RunningTask) -> TaskProbe:
-        """The task probe of a task, made when it is sampled first."""
+    def task_probe(self, run: TaskRun, task: SampledTask, start: float) -> TaskProbe:
+        """The task probe of a task that has started then, made when it is sampled first."""
+
+
+NO_TASK_PROBES: TaskProbes = {}
+
+
+class _ThisThread(threading.local):
+    """The ids of each thread, asked once: the system takes longer than to look them up."""
+
+    def __init__(self) -> None:
+        self.ids = get_ident(), get_native_id()
+
+
+this_thread = _ThisThread()
 
 
 class RunningTask:
-    """One run of a task, from the thread that runs it; it can be sampled from another.
+    """One run of a task in a worker; while it goes on `running_tasks` has it.
 
     Attributes
     ----------
-    task : TimedTask or RemoteTask
-        It is another's once this run has ended, and `running_tasks` has it no more.
-    native_id : int
-        Of the thread.
-    task_probes : dict
-        The task probe of each probe that has sampled it, by the probe's type.
-    thread : LinuxThread or None
-    waited : bytes
-        What the wait probe read of the thread as the task started.
+    task : RemoteTask or SampledTask
+    ids, task_probes, linux_thread, waited
+        See `TaskRun`.
     """
 
-    __slots__ = ("_outer", "_probes", "native_id", "task", "task_probes", "thread", "waited")
+    __slots__ = ("_outer", "_probes", "ids", "linux_thread", "task", "task_probes", "waited")
 
-    thread: LinuxThread | None
+    linux_thread: LinuxThread | None
     waited: bytes
 
     def __init__(self, task: SampledTask, probes: Collection[Probe]) -> None:
         self.task = task
         self._probes = probes
-        self.native_id = _this_thread.native_id
-        self.task_probes: Mapping[type, Any] = _NONE
+        self.ids = this_thread.ids
+        self.task_probes: TaskProbes = NO_TASK_PROBES
         for probe in probes:
-            probe.start(self)
-        ident = get_ident()
+            if probe.before is not None:
+                probe.before(self)
+        ident = self.ids[0]
         self._outer = running_tasks.get(ident)
         running_tasks[ident] = self
 
@@ -126,132 +150,30 @@ class RunningTask:
         else:
             running_tasks[ident] = self._outer
         for probe in self._probes:
-            probe.stop(self)
+            probe.stop(self, self.task)
 
-    def task_probe(self, kind: type) -> Any:
+    @property
+    def start(self) -> float | None:
+        """When the task started."""
+        return self.task.start
+
+    def task_probe(self, kind: type) -> TaskProbe | None:
         """The task probe of a kind of probe; None if there is none, or the task has not started."""
-        task_probe = self.task_probes.get(kind)
-        if task_probe is None and self.task.start is not None:
+        task_probe: TaskProbe | None = self.task_probes.get(kind)
+        start = self.task.start
+        if task_probe is None and start is not None:
             for probe in self._probes:
                 if type(probe) is kind:
-                    task_probe = probe.task_probe(self)
+                    task_probe = probe.task_probe(self, self.task, start)
                     self.task_probes = {**self.task_probes, kind: task_probe}
         return task_probe
 
-
-_NONE: Mapping[type, Any] = {}
-
-
-class _ThisThread(threading.local):
-    """The native id of each thread, asked once: the system takes longer than to look it up."""
-
-    def __init__(self) -> None:
-        self.native_id = get_native_id()
-
-
-_this_thread = _ThisThread()
-
-
-def attach_probe(computation: Computation, probe: Probe) -> None:
-    """Have every task of a computation sampled, in whichever process it runs.
-
-    A probe takes the place of one of its type.
-    """
-    computation.probes = {**computation.probes, type(probe): probe}
-    computation.wrapper_type = ProbedTask
-
-
-class ProbedTask(TimedTask):
-    """A timed task that is sampled while it runs."""
-
-    __slots__ = ()
-
-    def __call__(self, values: object = ()) -> Any:
-        """Run the task."""
-        run = RunningTask(self, self.computation.probes.values())
-        try:
-            return TimedTask.__call__(self, values)
-        finally:
-            run.end()
-
-    def depart(self, transfer: Transfer) -> tuple[object, ...]:
-        """What it pickles to."""
-        return RemoteProbedTask, (
-            Departure(transfer),
-            self.task,
-            self.computation.number,
-            self.key,
-            tuple(self.computation.probes.values()),
-        )
-
-
-class RemoteProbedTask(RemoteTask):
-    """A task in a worker process that is sampled while it runs."""
-
-    __slots__ = ("_probes", "_run")
-
-    def __init__(
-        self,
-        opened: float,
-        task: GraphNode,
-        computation: int,
-        key: Hashable,
-        probes: tuple[Probe, ...],
-    ) -> None:
-        super().__init__(opened, task, computation, key)
-        self._probes = probes
-
-    def __call__(self, values: Mapping[Hashable, object]) -> Delivery:
-        """Run the task. The sampler that this starts ends when no task has come for a while."""
-        _sample_for_a_while(self._probes)
-        self._run = RunningTask(self, self._probes)
-        return RemoteTask.__call__(self, values)
-
-    def ended(self) -> None:
-        """Take the samples."""
-        self._run.end()
-
-
-_lock = threading.Lock()
-_users: dict[tuple[Listener, float], Subscription] = {}
-"""Of a worker process: whom its sampler serves, by the probe and its interval."""
-_idle_for = 0.0
-
-
-def _sample_for_a_while(probes: tuple[Probe, ...]) -> None:
-    global _idle_for
-    with _lock:
-        _idle_for = 0.0
-        for listener, interval in (
-            (_end_if_idle, _IDLE / 4),
-            *((probe.sample, probe.interval) for probe in probes),
-        ):
-            if (listener, interval) not in _users:
-                _users[listener, interval] = sampler.add(listener, interval, _ignore)
-
-
-def _end_if_idle(passed: float) -> None:
-    global _idle_for
-    with _lock:
-        _idle_for = 0.0 if running_tasks else _idle_for + passed
-        if _idle_for > _IDLE:
-            for user in _users.values():
-                sampler.remove(user)
-            _users.clear()
-
-
-def _ignore(error: Exception) -> None:
-    """What was not sampled is counted as that."""
-
-
-def _forget() -> None:
-    """Start again in the child of a fork, which has none of these threads."""
-    global _lock, _this_thread
-    _lock = threading.Lock()
-    _this_thread = _ThisThread()
-    running_tasks.clear()
-    _users.clear()
+    def goes_on(self, task_probe: TaskProbe) -> bool:
+        """Whether the run that this task probe samples has not ended."""
+        return running_tasks.get(self.ids[0]) is self
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    # The child of a fork has one thread, of another native id, which may have been in a task.
+    os.register_at_fork(after_in_child=this_thread.__init__)  # type: ignore[misc]
+    os.register_at_fork(after_in_child=running_tasks.clear)

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 from dask_diag.capture.sampling.bins import Run, spread
 from dask_diag.capture.sampling.call_tree import Stacks
-from dask_diag.capture.sampling.probes import RunningTask, SampledTask
+from dask_diag.capture.sampling.probes import SampledTask, TaskRun
 from dask_diag.capture.sampling.sampler import Listener, ticks_between, ticks_until
 from dask_diag.capture.sampling.stack_sample import StackSample
 from dask_diag.capture.sampling.stack_walker import Stack, Walker
-from dask_diag.capture.sampling.threads_now import running_tasks, thread_frames
+from dask_diag.capture.sampling.threads_now import thread_frames
 from dask_diag.capture.tasks.keys import function_of
 from dask_diag.capture.tasks.metering import ends_a_task, runs_a_task
 from dask_diag.capture.tasks.timed_task import TimedTask
@@ -55,23 +55,26 @@ class StackProbe(NamedTuple):
         """Seconds between two samples from which on the later one is far too late."""
         return max(_LATE, _LATE_INTERVALS * self.interval)
 
-    def start(self, run: RunningTask) -> None:
+    @property
+    def before(self) -> None:
         """There is nothing to read."""
 
-    def stop(self, run: RunningTask) -> None:
+    def stop(self, run: TaskRun, task: SampledTask) -> None:
         """Count what was missed since the last sample, or since the task started."""
+        start, stop = task.start, task.stop
+        if start is None or stop is None:
+            return
         task_probe = run.task_probes.get(StackProbe)
-        if task_probe is None:
-            start, stop = run.task.start, run.task.stop
-            if start is None or stop is None or not ticks_between(start, stop, self.interval):
+        if task_probe is None or task_probe.start != start:
+            if not ticks_between(start, stop, self.interval):
                 return
-            task_probe = self.task_probe(run)
+            task_probe = self.task_probe(run, task, start)
         task_probe.end()
 
-    def task_probe(self, run: RunningTask) -> StackTaskProbe:
+    def task_probe(self, run: TaskRun, task: SampledTask, start: float) -> StackTaskProbe:
         """The task probe of a task that has started."""
-        kind = LocalStackTaskProbe if isinstance(run.task, TimedTask) else RemoteStackTaskProbe
-        return kind(run.task, self, run.native_id)
+        kind = LocalStackTaskProbe if isinstance(task, TimedTask) else RemoteStackTaskProbe
+        return kind(task, self, run.ids[1], start)
 
 
 class StackTaskProbe:
@@ -80,17 +83,19 @@ class StackTaskProbe:
     Attributes
     ----------
     task : TimedTask or RemoteTask
+    start : float
+        When it started: the wrapper may run another task by the time this one was sampled.
     """
 
-    __slots__ = ("_clock", "_cpu", "_last", "_ticks", "probe", "task")
+    __slots__ = ("_clock", "_cpu", "_last", "_ticks", "probe", "start", "task")
 
-    def __init__(self, task: Any, probe: StackProbe, native_id: int) -> None:
+    def __init__(self, task: Any, probe: StackProbe, native_id: int, start: float) -> None:
         self.task = task
         self.probe = probe
         # The clock of its thread, for others: an error, and nothing worse, if it has ended.
         self._clock = (~native_id << 3) | 6
         self._cpu: float = task.cpu_before
-        self._last: float = task.start
+        self.start = self._last = start
         self._ticks = ticks_until(self._last, probe.interval)
 
     def sample(self, stack: Stack, now: float, ticks: int) -> None:
@@ -137,8 +142,8 @@ class LocalStackTaskProbe(StackTaskProbe):
 
     __slots__ = ("_key", "_runs", "_task")
 
-    def __init__(self, task: SampledTask, probe: StackProbe, native_id: int) -> None:
-        super().__init__(task, probe, native_id)
+    def __init__(self, task: SampledTask, probe: StackProbe, native_id: int, start: float) -> None:
+        super().__init__(task, probe, native_id, start)
         # The wrapper may hold another task by the time the sampler has sampled this one.
         self._key, self._task = task.key, task.task
         self._runs: dict[Stacks, Run] = {}
@@ -169,8 +174,8 @@ class RemoteStackTaskProbe(StackTaskProbe):
 
     __slots__ = ("_seen",)
 
-    def __init__(self, task: SampledTask, probe: StackProbe, native_id: int) -> None:
-        super().__init__(task, probe, native_id)
+    def __init__(self, task: SampledTask, probe: StackProbe, native_id: int, start: float) -> None:
+        super().__init__(task, probe, native_id, start)
         self._seen: dict[tuple[int, Stack | None], list[float]] = {}
 
     def end(self) -> None:
@@ -202,8 +207,6 @@ class RemoteStackTaskProbe(StackTaskProbe):
 
 def sample_stacks(passed: float) -> None:
     """Sample every task that runs and is due."""
-    if not running_tasks:
-        return
     tasks, frames, now = thread_frames()
     ticks, interval = 0, 0.0
     for ident, run in tasks.items():
@@ -217,8 +220,8 @@ def sample_stacks(passed: float) -> None:
         if innermost is None or not task_probe.is_due(ticks):
             continue
         stack = _walker.stack_of(innermost, task_probe.task.task)
-        # If the run is there before and after, it was when the frame was read.
-        if stack is not None and running_tasks.get(ident) is run:
+        # If the run goes on before and after, it did when the frame was read.
+        if stack is not None and run.goes_on(task_probe):
             task_probe.sample(stack, now, ticks)
 
 

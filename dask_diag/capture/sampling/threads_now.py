@@ -14,18 +14,88 @@ from time import perf_counter
 from types import FrameType
 from typing import Any, NamedTuple, Protocol
 
-__all__ = ["ThreadFrames", "forget_frames", "running_tasks", "share_frames", "thread_frames"]
+from dask_diag.capture.tasks.remote_task import running
+
+__all__ = [
+    "TaskProbe",
+    "ThreadFrames",
+    "forget_frames",
+    "running_now",
+    "running_tasks",
+    "share_frames",
+    "thread_frames",
+]
 
 
-class RunningTask(Protocol):
+class TaskProbe(Protocol):
+    """One run of a task, as one probe samples it.
+
+    Attributes
+    ----------
+    start : float
+        When the task started.
+    """
+
+    start: float
+
+
+TaskProbes = Mapping[type, Any]
+"""The task probe of each probe that has sampled a run, by the probe's type."""
+
+
+class RunNow(Protocol):
     """One run of a task, with the task probe of each probe."""
+
+    @property
+    def start(self) -> float | None:
+        """When the task started; None if it has not."""
 
     def task_probe(self, kind: type) -> Any:
         """The task probe of a kind of probe; None if there is none, or the task has not started."""
 
+    def goes_on(self, task_probe: TaskProbe) -> bool:
+        """Whether the run that this task probe samples has not ended."""
 
-running_tasks: dict[int, RunningTask] = {}
-"""The run of a probed task on each thread, by the thread's ident."""
+
+running_tasks: dict[int, RunNow] = {}
+"""The run of a worker's probed task on each thread, by the thread's ident.
+
+Tasks of this process's own computations are not in it: see `running_now`.
+"""
+
+
+class _Wrapper(RunNow, Protocol):
+    """Of a task of this process's own computations: its thread's ids are 0 until it starts."""
+
+    ids: tuple[int, int]
+    stop: float | None
+
+
+class _Computation(Protocol):
+    """Who has not asked for samples has wrappers that do not say on which thread they are."""
+
+    probes: Mapping[type, object]
+    wrappers: list[_Wrapper]
+
+
+_computations: Mapping[int, _Computation] = running  # type: ignore[assignment]
+
+
+def running_now() -> dict[int, RunNow]:
+    """The run of a probed task on each thread, by the thread's ident: the innermost of several.
+
+    It is to be quick: tasks that wake up meanwhile would be seen to wait for the GIL.
+    """
+    runs = running_tasks.copy()
+    for computation in tuple(_computations.values()):
+        for wrapper in tuple(computation.wrappers) if computation.probes else ():
+            start, ident = wrapper.start, wrapper.ids[0]
+            if start is None or wrapper.stop is not None or not ident:
+                continue
+            other = runs.get(ident)
+            if other is None or (other.start or 0.0) < start:
+                runs[ident] = wrapper
+    return runs
 
 
 class ThreadFrames(NamedTuple):
@@ -41,7 +111,7 @@ class ThreadFrames(NamedTuple):
         When they were read, in seconds of ``time.perf_counter()``.
     """
 
-    tasks: dict[int, RunningTask]
+    tasks: dict[int, RunNow]
     frames: Mapping[int, FrameType]
     now: float
 
@@ -66,7 +136,7 @@ def thread_frames() -> ThreadFrames:
     shared = _shared.get(ident)
     if shared is not None:
         return shared
-    tasks = running_tasks.copy()
+    tasks = running_now()
     frames = sys._current_frames()
     # The frame of this call would keep all alive in a circle.
     frames.pop(ident, None)

@@ -13,9 +13,9 @@ import threading
 from threading import get_native_id
 
 from dask_diag.capture.sampling.linux_threads import LinuxThread, seconds_waited
-from dask_diag.capture.sampling.probes import RunningTask, SampledTask
+from dask_diag.capture.sampling.probes import SampledTask, TaskRun
 from dask_diag.capture.sampling.sampler import Listener
-from dask_diag.capture.sampling.threads_now import running_tasks
+from dask_diag.capture.sampling.threads_now import running_now
 from dask_diag.capture.tasks.metered import Metered, Wait
 from dask_diag.schema import Activity
 
@@ -53,28 +53,28 @@ class WaitProbe:
         """What the sampler calls."""
         return sample_waits
 
-    def start(self, run: RunningTask) -> None:
+    def before(self, run: TaskRun) -> None:
         """Read how long the thread has waited for a processor so far."""
         try:
-            run.thread = thread = self._threads.this
+            run.linux_thread = thread = self._threads.this
             run.waited = thread.read_schedstat()
         except Exception:
             # A task is never hindered by what cannot be read.
-            run.waited = b""
+            run.linux_thread, run.waited = None, b""
 
-    def stop(self, run: RunningTask) -> None:
+    def stop(self, run: TaskRun, task: SampledTask) -> None:
         """Hand the samples to the task, and the exact seconds without a processor.
 
         Tasks that did not wait have no log of that, except for the first one: from that it is known
         that those of its computation were probed.
         """
-        task = run.task
-        task_probe = run.task_probes.get(WaitProbe)
-        waited = 0.0
-        if task.start is None or task.stop is None:
+        start, stop = task.start, task.stop
+        if start is None or stop is None:
             return
-        if task.stop - task.start - task.cpu > _UNNOTICED:
-            waited = _waited_since(run)
+        task_probe = run.task_probes.get(WaitProbe)
+        if task_probe is not None and task_probe.start != start:
+            task_probe = None
+        waited = _waited_since(run) if stop - start - task.cpu > _UNNOTICED else 0.0
         if waited or task_probe is not None or not self._has_logged:
             self._has_logged = True
             if task.metered is None:
@@ -82,9 +82,9 @@ class WaitProbe:
             sampled = () if task_probe is None else task_probe.waits()
             task.metered.waits = [Wait(Activity.CPU_WAIT, waited, 0), *sampled]
 
-    def task_probe(self, run: RunningTask) -> WaitTaskProbe:
+    def task_probe(self, run: TaskRun, task: SampledTask, start: float) -> WaitTaskProbe:
         """The task probe of a task that has started."""
-        return WaitTaskProbe(run.task, run.thread, run.task.cpu_before)
+        return WaitTaskProbe(task, run.linux_thread, start)
 
 
 class _Threads(threading.local):
@@ -95,15 +95,16 @@ class _Threads(threading.local):
 
 
 class WaitTaskProbe:
-    """What one run of a task waits for, on a thread that had so many CPU seconds as it started."""
+    """What one run of a task waits for, that started then on this thread."""
 
-    __slots__ = ("_cpu", "_tally", "_task", "_thread")
+    __slots__ = ("_cpu", "_tally", "_task", "_thread", "start")
 
-    def __init__(self, task: SampledTask, thread: LinuxThread | None, cpu: float) -> None:
+    def __init__(self, task: SampledTask, thread: LinuxThread | None, start: float) -> None:
+        self.start = start
         self._task = task
         self._thread = thread
         self._tally: dict[str, list[float]] = {}
-        self._cpu = cpu
+        self._cpu = task.cpu_before
 
     def sample(self, passed: float) -> None:
         """Note what the thread waits for; a sample represents so many seconds."""
@@ -128,12 +129,12 @@ class WaitTaskProbe:
         return [Wait(name, seen[0], int(seen[1])) for name, seen in tuple(self._tally.items())]
 
 
-def _waited_since(run: RunningTask) -> float:
+def _waited_since(run: TaskRun) -> float:
     """Seconds without a processor since the task started; NaN if they cannot be read."""
     try:
-        if run.thread is None:
+        if run.linux_thread is None:
             return _NAN
-        return run.thread.waited_for_cpu() - seconds_waited(run.waited)
+        return run.linux_thread.waited_for_cpu() - seconds_waited(run.waited)
     except Exception:
         return _NAN
 
@@ -150,7 +151,7 @@ def first_of(count: int, tick: int) -> int:
 def sample_waits(passed: float) -> None:
     """Sample the tasks that run: some of many, in no order, which represent all."""
     global _ticks
-    found = [run.task_probe(WaitProbe) for run in tuple(running_tasks.values())]
+    found = [run.task_probe(WaitProbe) for run in running_now().values()]
     task_probes = [task_probe for task_probe in found if task_probe is not None]
     count = len(task_probes)
     if count > _AT_ONCE:

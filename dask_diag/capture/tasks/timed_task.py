@@ -24,7 +24,7 @@ from dask_diag.capture.tasks.remote_task import (
 if TYPE_CHECKING:
     from dask_diag.capture.sampling.stack_sample import StackSample
 
-__all__ = ["TimedTask", "threads_of_tasks"]
+__all__ = ["Owner", "TimedTask", "threads_of_tasks"]
 
 
 class Owner(Protocol):
@@ -86,6 +86,9 @@ class TimedTask(GraphNode):
     def __init__(self, computation: Owner) -> None:
         self.computation = computation
         self.task = None
+        # The sampler may read it before its first task has come.
+        self.start = None
+        self.stop = None
         self.error = ""
         self.failure = NO_FAILURE
         self.thread = 0

@@ -1,201 +1,204 @@
 """Integers, which all columns are made of, as byte planes.
 
-What is stored is the difference to the row before or to an earlier column, whichever is smaller,
-byte plane by byte plane: first the low bytes of all rows, then the next ones. Low bytes are noise;
-the others hardly change from row to row, and nearly vanish when they are compressed.
+What is stored is the difference to a base, byte plane by byte plane: first the low bytes of all
+rows, then the next ones. Low bytes are noise; the others hardly change from row to row, and nearly
+vanish when they are compressed.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from dask_diag.columns import Array, FloatArray, IntArray
 from dask_diag.storage.blocks import ByteReader, ByteWriter
-from dask_diag.storage.encoding.choices import Choices, TableChoices
-from dask_diag.storage.encoding.references import RecentTasks
+from dask_diag.storage.encoding.bases import BASES, COLUMN, DIFFERENCES, STEP, VALUE
+from dask_diag.storage.recent_tasks import RecentTasks
 
 __all__ = [
+    "ERROR",
     "NUMBERS",
     "ColumnsDone",
     "Kind",
     "Spec",
-    "best_base",
-    "bits_of",
     "decode_integers",
     "decode_numbers",
+    "decode_raw",
+    "encode_constant",
     "encode_integers",
     "encode_numbers",
+    "encode_raw",
     "is_constant",
 ]
 
 Kind = str | int
-"""What integers count: columns are compared with columns of the same kind."""
+"""What integers count: the base of a column is of the same kind."""
 Spec = dict[str, Any]
 
 NUMBERS = frozenset("biuf")
 """The kinds of NumPy arrays that can be stored."""
-VALUE, STEP, COLUMN = "", "+", "="
-"""What integers are stored as: themselves, steps from row to row, differences to a column."""
+ERROR = "error"
+"""The kind of what floats are off; it has no base."""
 
+_FEW = 100
+"""Rows up to which a shorter form takes longer than it saves: they are stored as they are."""
 _SAMPLE = 512
 _NOISE = 200
+"""Of 512 random bytes, 221 are different ones on average."""
 
 
 class ColumnsDone:
     """The columns of a table that were encoded or decoded, which later ones refer to."""
 
-    def __init__(
-        self, rows: int, choices: TableChoices | None = None, tasks: RecentTasks | None = None
-    ) -> None:
+    def __init__(self, rows: int, table: str = "", tasks: RecentTasks | None = None) -> None:
         if type(rows) is not int or rows < 0:
             raise ValueError(f"expected a number of rows, found {rows!r}")
         self.rows = rows
-        self.choices = choices or TableChoices(Choices.FEWEST)
+        self.is_short = rows <= _FEW
         self.tasks = tasks
         self.floats: dict[str, FloatArray] = {}
         # By kind and name, as nanoseconds are only compared with nanoseconds.
-        self.integers: defaultdict[Kind, dict[str, IntArray]] = defaultdict(dict)
+        self.integers: dict[tuple[Kind, str], IntArray] = {}
+        self._bases: Mapping[str, str] = BASES.get(table, {})
+        self._differences: Mapping[str, Sequence[str]] = DIFFERENCES.get(table, {})
 
-    @property
-    def is_short(self) -> bool:
-        """Whether it has so few rows that a search takes longer than it saves."""
-        return self.rows <= self.choices.few
+    def base_of(self, kind: Kind, name: str) -> str:
+        """What the integers of a column are to be stored relative to."""
+        base = VALUE if kind == ERROR else self._bases.get(name, VALUE)
+        is_missing = base[:1] == COLUMN and (kind, base[1:]) not in self.integers
+        return STEP if is_missing else base
 
-    @cached_property
-    def sample(self) -> IntArray:
-        """Rows that have one before them, from all over the table."""
-        count = max(0, min(self.rows - 1, _SAMPLE))
-        return np.linspace(1, self.rows - 1, count).astype(np.int64)
+    def sources_of(self, name: str) -> Sequence[str]:
+        """The columns that floats are the difference of; none if one of them is not there."""
+        sources = self._differences.get(name, ())
+        return sources if all(source in self.floats for source in sources) else ()
 
 
 def encode_integers(
-    name: str, values: IntArray, kind: Kind, done: ColumnsDone, out: ByteWriter
-) -> Spec:
+    name: str, array: Array, kind: Kind, done: ColumnsDone, out: ByteWriter
+) -> Spec | str:
     """Append the bytes of integers, and return the specification that decodes them."""
-    group = done.integers[kind]
-    if done.is_short or is_constant(values):
-        group[name] = values
-        return _encode_few(values, out) if done.is_short else _encode_constant(values, out)
-    at, base = done.sample, _base(name, values, kind, done)
-    residual = values
+    if done.is_short:
+        return encode_raw(array, out)
+    # A copy is not repeated any more.
+    done.integers[kind, name] = array
+    if is_constant(array):
+        return encode_constant(int(array[0]), done, out)
+    values = done.integers[kind, name] = array.astype(np.int64, copy=False)
+    base, first, residual = done.base_of(kind, name), 0, values
     if base == STEP:
-        residual = np.diff(values, prepend=values[:1])
+        first = int(values[0])
+        residual = np.zeros_like(values)
+        np.subtract(values[1:], values[:-1], out=residual[1:])
     elif base != VALUE:
-        residual = values - group[base.removeprefix(COLUMN)]
-    least = int(residual.min()) if len(residual) else 0
-    positive = (residual - np.int64(least)).view(np.uint64)
-    # At least one plane, so that no small file makes its reader allocate endless rows.
-    width = max(1, (int(positive.max(initial=0)).bit_length() + 7) // 8)
-    planes = positive.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)[:, :width].T
-    # Of 512 random bytes, 221 are different ones on average.
-    is_noise = [len(set(sample.tobytes())) > _NOISE for sample in planes[:, at]]
-    for plane, plain in zip(planes, is_noise, strict=True):
-        out.append(plane.tobytes(), plain)
-    group[name] = values
-    first = int(values[0]) if base == STEP else 0
-    return {"base": base, "first": first, "least": least, "planes": is_noise}
+        residual = values - done.integers[kind, base[1:]]
+    least, greatest = int(residual.min()), int(residual.max())
+    width = max(1, ((greatest - least).bit_length() + 7) // 8)
+    cells = (residual - np.int64(least)).astype("<i8", copy=False).view(np.uint8)
+    planes = [plane.tobytes() for plane in cells.reshape(-1, 8)[:, :width].T]
+    # Only low bytes are noise.
+    plain = 0
+    while plain < width and _is_noise(planes[plain]):
+        plain += 1
+    out.append(b"".join(planes[:plain]), plain=True)
+    out.append(b"".join(planes[plain:]))
+    return {"base": base, "first": first, "least": least, "planes": width, "plain": plain}
 
 
-def _encode_few(values: IntArray, out: ByteWriter) -> Spec:
-    """All bytes of a few integers: to look for a shorter form would take longer than it saves."""
-    out.append(values.astype("<i8", copy=False).view(np.uint8).reshape(-1, 8).T.tobytes())
-    return {"base": VALUE, "first": 0, "least": 0, "planes": [False] * 8}
+def _is_noise(plane: bytes) -> bool:
+    step = max(1, len(plane) // _SAMPLE)
+    return len(plane) > _NOISE and len(set(plane[::step][:_SAMPLE])) > _NOISE
 
 
 def is_constant(values: Array) -> bool:
-    """Whether all values are the same: it takes no search to find that nothing is left of them."""
-    return bool(values[0] == values[-1] and (values == values[0]).all())
+    """Whether all values are the same; one that is repeated need not be read."""
+    is_repeated = values.strides == (0,)
+    return is_repeated or bool(values[0] == values[-1] and (values == values[0]).all())
 
 
-def _encode_constant(values: IntArray, out: ByteWriter) -> Spec:
-    # One plane of nothing, so that no small file makes its reader allocate endless rows.
-    out.append(bytes(len(values)))
-    return {"base": VALUE, "first": 0, "least": int(values[0]), "planes": [False]}
+def encode_constant(value: int, done: ColumnsDone, out: ByteWriter) -> Spec:
+    """Append next to nothing for equal integers, and return their specification."""
+    # So that no small file makes its reader allocate endless rows.
+    out.append(bytes(done.rows))
+    return {"constant": value}
+
+
+def encode_raw(array: Array, out: ByteWriter) -> str:
+    """Append the bytes of numbers as they are, and return their type."""
+    out.append(array.tobytes())
+    return array.dtype.str
 
 
 def decode_integers(
-    name: str, spec: Spec, kind: Kind, done: ColumnsDone, source: ByteReader
+    name: str, spec: Spec | str, kind: Kind, done: ColumnsDone, source: ByteReader
 ) -> IntArray:
     """The integers that `encode_integers` encoded."""
-    group, base, rows = done.integers[kind], spec["base"], done.rows
-    cells = _cells(spec["planes"], rows, source)
-    values = cells.view("<i8").reshape(rows).astype(np.int64, copy=False)
+    if isinstance(spec, str):
+        return _raw(spec, done, source).astype(np.int64)
+    if "constant" in spec:
+        source.take(done.rows)
+        values = np.full(done.rows, spec["constant"], np.int64)
+    else:
+        values = _with_base(_residual(spec, done.rows, source), spec, kind, done)
+    done.integers[kind, name] = values
+    return values
+
+
+def _residual(spec: Spec, rows: int, source: ByteReader) -> IntArray:
+    """What was left of integers without their base."""
+    width, plain = spec["planes"], spec["plain"]
+    # At least one plane, so that no small file makes its reader allocate endless rows.
+    if not 0 <= plain <= width or not 1 <= width <= 8:
+        raise ValueError(f"expected up to eight planes, found {plain!r} of {width!r}")
+    low, high = source.take(rows * plain, plain=True), source.take(rows * (width - plain))
+    cells = np.zeros((rows, 8), np.uint8)
+    cells[:, :plain] = np.frombuffer(low, np.uint8).reshape(plain, rows).T
+    cells[:, plain:width] = np.frombuffer(high, np.uint8).reshape(width - plain, rows).T
+    values: IntArray = cells.view("<i8").reshape(rows).astype(np.int64, copy=False)
     values += np.int64(spec["least"])
+    return values
+
+
+def _with_base(values: IntArray, spec: Spec, kind: Kind, done: ColumnsDone) -> IntArray:
+    base = spec["base"]
     if base == STEP:
         values[:1] += np.int64(spec["first"])
         np.cumsum(values, out=values)
     elif base != VALUE:
-        values += group[base.removeprefix(COLUMN)]
-    group[name] = values
+        values += done.integers[kind, base.removeprefix(COLUMN)]
     return values
-
-
-def _cells(planes: list[bool], rows: int, source: ByteReader) -> Array:
-    """The eight bytes of each row; `planes` says of each of the lowest whether it is plain."""
-    if not planes:
-        raise ValueError("expected at least one plane")
-    if any(planes):
-        parts = [np.frombuffer(source.take(rows, plain), np.uint8) for plain in planes]
-        block = np.array(parts)
-    else:
-        # One after the other: a live view reads many short columns.
-        block = np.frombuffer(source.take(rows * len(planes)), np.uint8)
-        block = block.reshape(len(planes), rows)
-    cells = np.zeros((rows, 8), np.uint8)
-    cells[:, : len(planes)] = block.T
-    return cells
-
-
-def _base(name: str, values: IntArray, kind: Kind, done: ColumnsDone) -> str:
-    """The base that was best in an earlier chunk, if it is there; or else in this one."""
-    group, bases = done.integers[kind], done.choices.bases
-    base = bases.get((kind, name))
-    if base is None or base.removeprefix(COLUMN) not in (VALUE, STEP, *group):
-        at = done.sample
-        base = bases[kind, name] = best_base(values[at], values[at - 1], at, group)[1]
-    return base
-
-
-def best_base(
-    sample: IntArray, previous: IntArray, at: IntArray, group: Mapping[str, IntArray]
-) -> tuple[float, str]:
-    """The base that leaves least of a column, judged by a sample, and the bits that that takes."""
-    if not len(sample) or (sample == sample[0]).all():
-        return 0.0, VALUE
-    bases = [VALUE, STEP, *(COLUMN + name for name in group)]
-    others = (sample - column[at] for column in group.values())
-    bits = bits_of(np.stack([sample, sample - previous, *others]))
-    best = int(np.argmin(bits))
-    return float(bits[best]), bases[best]
-
-
-def bits_of(values: IntArray) -> Array:
-    """How many bits a number takes, about, in each row, once what is common to it is subtracted."""
-    middle = values.shape[1] // 2
-    common = np.partition(values, middle, axis=1)[:, middle, np.newaxis]
-    bits: Array = np.log2(1.0 + np.abs((values - common).astype(float))).mean(axis=1)
-    return bits
 
 
 def encode_numbers(name: str, native: Array, done: ColumnsDone, out: ByteWriter) -> Spec:
     """Append the bytes of a column of any numbers, and return its specification."""
-    kind, size = native.dtype.kind, native.dtype.itemsize
-    integers = native.view(f"i{size}") if kind == "f" or size == 8 else native
-    values = integers.astype(np.int64, copy=False)
-    return {"kind": "integers", "values": encode_integers(name, values, "integers", done, out)}
+    integers = native.view(f"i{native.dtype.itemsize}")
+    return {"kind": "integers", "values": encode_integers(name, integers, "integers", done, out)}
 
 
 def decode_numbers(name: str, spec: Spec, done: ColumnsDone, source: ByteReader) -> Array:
     """The column that `encode_numbers` encoded."""
-    dtype = np.dtype(str(spec["dtype"]))
-    if dtype.kind not in NUMBERS or dtype.itemsize > 8:
-        raise ValueError(f"expected numbers, found {dtype}")
+    dtype = _dtype_of(spec["dtype"])
     values: Array = decode_integers(name, spec["values"], "integers", done, source)
     if dtype.kind == "f":
         values = values.astype(f"i{dtype.itemsize}").view(dtype.newbyteorder("="))
     return values.astype(dtype, copy=False)
+
+
+def decode_raw(name: str, spec: Spec, done: ColumnsDone, source: ByteReader) -> Array:
+    """The column that `encode_raw` encoded."""
+    # A copy: a view would hold on to the bytes of all columns.
+    return _raw(spec["dtype"], done, source).copy()
+
+
+def _raw(name: str, done: ColumnsDone, source: ByteReader) -> Array:
+    dtype = _dtype_of(name)
+    return np.frombuffer(source.take(done.rows * dtype.itemsize), dtype)
+
+
+def _dtype_of(name: object) -> np.dtype[np.generic]:
+    dtype = np.dtype(str(name))
+    if dtype.kind not in NUMBERS or dtype.itemsize > 8:
+        raise ValueError(f"expected numbers, found {dtype}")
+    return dtype

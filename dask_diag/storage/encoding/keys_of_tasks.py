@@ -14,11 +14,13 @@ from dask_diag.storage.encoding.integers import (
     encode_integers,
 )
 from dask_diag.storage.encoding.labels import decode_texts, encode_texts
-from dask_diag.storage.encoding.references import NOT_FOUND
+from dask_diag.storage.recent_tasks import NOT_FOUND
 
-__all__ = ["KEY", "decode_keys_of_tasks", "encode_keys_of_tasks"]
+__all__ = ["KEY", "OF_TASK", "decode_keys_of_tasks", "encode_keys_of_tasks"]
 
 KEY = "key"
+OF_TASK = "tasks."
+"""Before the name of a column of the tasks that keys are stored as rows of."""
 
 _LEAST_FOUND = 0.5
 _MANY = 2048
@@ -32,7 +34,7 @@ def encode_keys_of_tasks(
     name: str, column: PrefixStrings, done: ColumnsDone, out: ByteWriter
 ) -> Spec | None:
     """Append the rows of tasks, and other keys as texts; nothing if tasks have too few of them."""
-    if done.tasks is None or done.is_short:
+    if done.tasks is None:
         return None
     if len(column) > _MANY and len(column.encoded[1]) < _LONG * len(column):
         return None
@@ -73,4 +75,4 @@ def _add_bases(rows: IntArray, done: ColumnsDone) -> None:
     assert done.tasks is not None
     for column, scale in _BASES:
         values = done.tasks.numbers(column, rows)
-        done.integers[scale][f"tasks.{column}"] = counted(values, scale)
+        done.integers[scale, f"{OF_TASK}{column}"] = counted(values, scale)

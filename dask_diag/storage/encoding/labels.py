@@ -23,6 +23,8 @@ __all__ = [
 
 _TOKEN = 32
 """The digits of the tokens that end keys: two of them are one byte."""
+_STORABLE = frozenset((str, int, float, bool, type(None)))
+"""Types of labels that JSON has, too."""
 _HEX_DIGITS = b"0123456789abcdef"
 
 
@@ -32,12 +34,18 @@ class NotStorableError(Exception):
 
 def encode_labels(name: str, column: Categorical, done: ColumnsDone, out: ByteWriter) -> Spec:
     """Append the bytes of labels, and return the specification that decodes them."""
-    values = [value.item() if isinstance(value, np.generic) else value for value in column.values]
-    for value in values:
-        if type(value) not in (str, int, float, bool, type(None)):
-            raise NotStorableError(f"expected labels that are text or numbers, found {value!r}")
-    codes = encode_integers(name, column.codes.astype(np.int64), "codes", done, out)
+    values = column.values
+    if not _STORABLE.issuperset(map(type, values)):
+        values = tuple(map(_storable, values))
+    codes = encode_integers(name, column.codes, "codes", done, out)
     return {"kind": "labels", "codes": codes, "values": values}
+
+
+def _storable(value: object) -> object:
+    plain = value.item() if isinstance(value, np.generic) else value
+    if type(plain) not in _STORABLE:
+        raise NotStorableError(f"expected labels that are text or numbers, found {value!r}")
+    return plain
 
 
 def decode_labels(name: str, spec: Spec, done: ColumnsDone, source: ByteReader) -> Categorical:
@@ -54,7 +62,7 @@ def encode_texts(name: str, column: PrefixStrings, done: ColumnsDone, out: ByteW
     """Append the bytes of texts, and return the specification that decodes them."""
     heads = encode_labels(name, column.heads, done, out)
     lengths, tails = column.encoded
-    sizes = encode_integers(name, lengths.astype(np.int64), "lengths", done, out)
+    sizes = encode_integers(name, lengths, "lengths", done, out)
     tokens, others = _split_off_tokens(lengths, tails)
     # They are noise.
     out.append(tokens, plain=True)

@@ -28,6 +28,7 @@ class _Section(NamedTuple):
     title: str
     parts: Callable[[Sides], Iterator[Part]]
     is_on_top: bool = False
+    entry: str = ""
 
 
 _SECTIONS = (

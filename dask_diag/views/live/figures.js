@@ -81,7 +81,7 @@ export class Figures {
         const {time, cpu, others, memory} = resources
         this.named("live_lines").data = {time, cpu, others, memory}
         this.named("live_memory_lines").data = {time, memory}
-        this.named("live_cpu_limit").location = limits.cpu
+        this.named("live_cpu_limit").setv({location: limits.cpu, visible: limits.cpu > 0})
         this.named("live_cpu").y_range.setv({start: 0, end: top_of(cpu, SPARE * limits.cpu || 100)})
         // On a machine with much memory, a line up to its limit would be flat.
         const peak = Math.max(...memory, 1)

@@ -5,10 +5,10 @@
 import {Figures} from "./figures.js"
 import {show_answer, show_lost} from "./tables.js"
 
-const SHORTEST_PERIOD = 800         // milliseconds: the recording is written as often
+const SHORTEST_PERIOD = 1000        // milliseconds: the server reads the recording as often
 const SHARE_OF_TIME = 50            // of which the page works one part at most
 const SHARE_OF_SERVER = 200         // and its server, of the CPU time of a core
-const PERIOD_OF_LONG_TIME = 1600    // of all time, or what was zoomed to, less changes in a picture
+const PERIOD_OF_LONG_TIME = 2000    // of all time, or what was zoomed to, less changes in a picture
 const WAIT_FOR_BOKEH = 20
 const WAIT_FOR_MORE_ZOOM = 60
 const MOST_FAILURES = 3

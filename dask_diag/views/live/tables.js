@@ -17,7 +17,8 @@ export function show_answer(answer) {
         row([with_swatch(name, color), ...cells])))
     set("functions-more", answer.functions_left_out ? `and ${answer.functions_left_out} more` : "")
     fill("running", answer.running.map((cells) => row(cells)))
-    set("running-more", answer.running.length === 0 ? "No task runs now."
+    set("running-title", answer.running_title)
+    set("running-more", answer.running.length === 0 ? (answer.over ? "None." : "No task runs now.")
         : answer.running_left_out ? `and ${answer.running_left_out} more` : "")
     show_findings(answer)
     fill("notices", answer.notices.map((text) => element("li", text)))

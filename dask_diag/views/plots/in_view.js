@@ -14,8 +14,15 @@ export function first_above(values, bound, low, high) {
     return low
 }
 
-// A text in as many lines as it takes below a plot that is so wide.
-export function wrapped(text, plot_width) {
+// A text in as many lines as it takes below a plot that is so wide. With the longest text that may
+// replace it, it has the lines of that: the plot above does not change its height.
+export function wrapped(text, plot_width, longest = "") {
+    const lines = lines_of(text, plot_width)
+    const more = lines_of(longest, plot_width).length - lines.length
+    return [...lines, ...Array(Math.max(0, more)).fill("\u00a0")].join("\n")
+}
+
+function lines_of(text, plot_width) {
     const letters = Math.max(FEWEST_LETTERS, Math.floor((plot_width - MARGIN) / WIDTH_OF_A_LETTER))
     const lines = [""]
     for (const word of text.split(" ")) {
@@ -23,7 +30,7 @@ export function wrapped(text, plot_width) {
         if (last !== "" && last.length + 1 + word.length > letters) lines.push(word)
         else lines[lines.length - 1] += (last ? " " : "") + word
     }
-    return lines.join("\n")
+    return lines
 }
 
 export function pixel_width(plot) {

@@ -20,6 +20,13 @@ export function draw_lines(models) {
 async function start({plot, status, lines, points, most, precision}, report_error) {
     const unpacked_lines = await Promise.all(lines.map(async (line) =>
         ({...line, columns: sums_of_steps(await unpacked(line.packed), line.units)})))
+    const total = unpacked_lines.reduce((sum, {columns}) => sum + columns.time.length, 0)
+    const text_of = (in_view) => {
+        const how = in_view <= most ? "each drawn."
+            : "of each pixel the first, the last and the extremes are drawn. Zoom in to see all, "
+                + `from ${count(most)} on.`
+        return `${count(in_view)} ${points} in view, ${how} In this page: ${precision}.`
+    }
     draw_when_moved(plot, () => {
         const {start: from, end: to} = plot.x_range
         const spans = unpacked_lines.map(({columns}) => indices_in_view(columns.time, from, to))
@@ -30,11 +37,7 @@ async function start({plot, status, lines, points, most, precision}, report_erro
             source.data = Object.fromEntries(Object.entries(columns).map(
                 ([name, values]) => [name, indices.map((i) => values[i])]))
         })
-        const how = in_view <= most ? "each drawn."
-            : "of each pixel the first, the last and the extremes are drawn. Zoom in to see all, "
-                + `from ${count(most)} on.`
-        const text = `${count(in_view)} ${points} in view, ${how} In this page: ${precision}.`
-        status.text = wrapped(text, plot.outer_width)
+        status.text = wrapped(text_of(in_view), plot.outer_width, text_of(total))
     }, report_error)
 }
 

@@ -24,6 +24,7 @@ __all__ = [
     "Text",
     "WallBar",
     "WallPart",
+    "Wide",
     "height_of",
     "not_there",
     "of_first",
@@ -101,7 +102,6 @@ class WallPart:
     share: float
     color: str
     text_color: str
-    is_wide: bool
     is_hatched: bool
 
 
@@ -151,6 +151,10 @@ class ShownFinding:
     where: str
     name: str = ""
     """Of what marks it in plots."""
+    page: str = ""
+    """Of the documentation."""
+    address: str = ""
+    """Of that page, if it is known."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +172,14 @@ class Fold(Part):
     title: str
     parts: Sequence[Part]
     kind: ClassVar[str] = "fold"
+
+
+@dataclass(frozen=True)
+class Wide(Part):
+    """Parts that are not shown on a phone."""
+
+    parts: Sequence[Part]
+    kind: ClassVar[str] = "wide"
 
 
 def height_of(model: LayoutDOM) -> int:

@@ -27,8 +27,6 @@ __all__ = ["Head", "head", "wall_bar", "when"]
 
 _LEAST = 0.0005
 """Of the wall: a part that has less is not in the bar."""
-_NARROWEST_TEXT = 0.05
-"""Of the wall: its seconds do not fit into a part that is narrower."""
 _HATCHED = {Activity.OVERHEAD}
 _IN_ORDER = list(PHASES)
 
@@ -100,6 +98,5 @@ def _part(name: str, duration: float, wall: float) -> WallPart:
         share=share,
         color=color,
         text_color=text_color_on(color),
-        is_wide=share >= _NARROWEST_TEXT,
         is_hatched=name in _HATCHED,
     )

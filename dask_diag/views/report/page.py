@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Protocol
 
@@ -17,7 +18,7 @@ from dask_diag.atomic_files import as_path, check_target, write_text
 from dask_diag.views.assets import text_of
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import incomplete
-from dask_diag.views.report.components import Figure, Fold, Part
+from dask_diag.views.report.components import Figure, Fold, Part, Wide
 from dask_diag.views.report.figures import WORKERS, Figures
 from dask_diag.views.report.header import Head, head, when
 from dask_diag.views.report.sections import SECTIONS
@@ -27,6 +28,8 @@ from dask_diag.views.theme.page import page_of, page_without_figures, script
 __all__ = ["MadeSection", "made_section", "rendered", "report", "report_page", "write_report"]
 
 _FRAME = "report/report.html"
+_SCHEME = "scheme"
+"""The button for a light or a dark page."""
 
 
 class AnySection(Protocol):
@@ -39,6 +42,8 @@ class AnySection(Protocol):
     @property
     def is_on_top(self) -> bool: ...
     @property
+    def entry(self) -> str: ...
+    @property
     def parts(self) -> Callable[..., Iterator[Part]]: ...
 
 
@@ -49,6 +54,7 @@ class MadeSection:
     name: str
     title: str
     is_on_top: bool = False
+    entry: str = ""
     parts: list[Part] = field(default_factory=list)
     error: str = ""
 
@@ -134,9 +140,13 @@ def rendered(
     figures = [figure for section in sections for figure in _figures(section.parts)]
     variables: dict[str, object] = {
         "sections": sections,
+        "entries": _entries(sections),
         "warnings": warnings,
         "head": page_head,
         "style": text_of("theme/head.css") + text_of("report/report.css"),
+        "schemes": script("theme/scheme.js", "offer_schemes", json.dumps(_SCHEME)),
+        "switch": _SCHEME,
+        "navigation": script("report/navigation.js", "follow", ""),
         "marks": script("report/findings.js", "start", json.dumps(WORKERS)),
     }
     if not figures:
@@ -147,9 +157,15 @@ def rendered(
     return page_of(models, resources, _FRAME, title, fitted=True, **variables)
 
 
+def _entries(sections: list[MadeSection]) -> list[tuple[str, list[str]]]:
+    """The navigation: titles, and the names of the sections behind each."""
+    groups = groupby(sections, lambda section: section.entry or section.title)
+    return [(title, [section.name for section in group]) for title, group in groups]
+
+
 def made_section(section: AnySection, *arguments: object) -> MadeSection:
     """A section of what it is made of; if it fails, the error in its place."""
-    made = MadeSection(section.name, section.title, section.is_on_top)
+    made = MadeSection(section.name, section.title, section.is_on_top, section.entry)
     try:
         made.parts += section.parts(*arguments)
     except Exception as error:
@@ -180,5 +196,5 @@ def _figures(parts: list[Part]) -> Iterator[Figure]:
     for part in parts:
         if isinstance(part, Figure):
             yield part
-        elif isinstance(part, Fold):
+        elif isinstance(part, (Fold, Wide)):
             yield from _figures(list(part.parts))

@@ -28,6 +28,7 @@ from dask_diag.views.report.components import (
     Key,
     Part,
     Text,
+    Wide,
     not_there,
     of_first,
     safe,
@@ -40,6 +41,12 @@ from dask_diag.views.theme.colors import FunctionColors
 __all__ = ["cache", "flame", "memory", "timeline"]
 
 _FUNCTIONS = 20
+_ABOUT_TIMELINE = (
+    "Above: the workers, by what they did; empty is idle. Below: a lane for each worker, of a "
+    "cluster for each of its threads, a rectangle for each task; the filled part is its share of "
+    "CPU time. Point at a task for details; drag to move, Ctrl and wheel to zoom. All plots move "
+    "together."
+)
 _MEANING_OF_MARKS = (
     "≤ is an upper bound: other tasks ran in that process meanwhile, or before. "
     "Without it the amount is exact."
@@ -55,20 +62,16 @@ def timeline(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         yield figures.overview()
         yield figures.workers()
         yield Key("Workers", [(layer.color, layer.name) for layer in figures.layers])
-        yield tasks
-        marks = marks_in_lanes(analysis.recording)
-        if marks:
-            yield Key("Marks in lanes", marks)
-    yield from _resources(figures)
+        yield Wide([tasks, *_marks(analysis)])
+    yield Wide(list(_resources(figures)))
     if tasks is not None:
-        yield Text(
-            [
-                "Above: the workers, by what they did; empty is idle. Below: a lane for each "
-                "worker, of a cluster for each of its threads, a rectangle for each task; the "
-                "filled part is its share of CPU time. Point at a task for details; drag to move, "
-                "Ctrl and wheel to zoom. All plots move together."
-            ]
-        )
+        yield Wide([Text([_ABOUT_TIMELINE])])
+
+
+def _marks(analysis: Analysis) -> Iterator[Part]:
+    marks = marks_in_lanes(analysis.recording)
+    if marks:
+        yield Key("Marks in lanes", marks)
 
 
 def _resources(figures: Figures) -> Iterator[Part]:

@@ -8,9 +8,8 @@ from typing import NamedTuple
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings import CODES, Finding, find
 from dask_diag.model.recording import Recording
-from dask_diag.views.escaping import shown
-from dask_diag.views.findings import location, lost, no_findings
-from dask_diag.views.profiling_lines import profiling_lines
+from dask_diag.views.findings import address_of_page, location, lost, no_findings, page_of
+from dask_diag.views.profiling_lines import notice_text, profiling_lines
 from dask_diag.views.report import cluster, plots, tasks, work
 from dask_diag.views.report.components import (
     Code,
@@ -43,6 +42,8 @@ class Section(NamedTuple):
     """It is on the first screen: its title is for those who do not see it."""
     is_optional: bool = False
     """It is left out of pages that it has nothing for."""
+    entry: str = ""
+    """The entry of the navigation that it shares with its neighbours; else it has its own."""
 
 
 def _findings(analysis: Analysis, figures: Figures) -> Iterator[Part]:
@@ -67,6 +68,8 @@ def _shown(finding: Finding, start: float, name: str) -> ShownFinding:
         advice=safe(finding.advice, 400),
         where=location(finding, start),
         name=name,
+        page=page_of(finding),
+        address=address_of_page(finding),
     )
 
 
@@ -76,7 +79,7 @@ def _summary(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         yield Grid("Time by function", HEADINGS, rows)
     lines = [*labelled_lines(analysis), *profiling_lines(analysis, verbose=True)]
     yield Text([f"{label}: {text}" for label, text in lines], listed=True)
-    yield Text([shown(notice, 400) for notice in analysis.recording.notices], listed=True)
+    yield Text([notice_text(notice) for notice in analysis.recording.notices], listed=True)
 
 
 def _calling_code(analysis: Analysis, figures: Figures) -> Iterator[Part]:
@@ -120,15 +123,15 @@ def _facts(recording: Recording, section: str) -> list[tuple[str, str]]:
 SECTIONS = (
     Section("findings", "Findings", _findings, is_on_top=True),
     Section("timeline", "Timeline", plots.timeline, is_on_top=True),
-    Section("summary", "Summary", _summary),
-    Section("activities", "Activities", work.worker_time),
-    Section("workers", "Workers", cluster.workers, is_optional=True),
-    Section("memory", "Memory", plots.memory),
-    Section("cache", "Cached results", plots.cache),
+    Section("summary", "Summary", _summary, entry="Functions"),
+    Section("activities", "Activities", work.worker_time, entry="Functions"),
+    Section("workers", "Workers", cluster.workers, is_optional=True, entry="Functions"),
+    Section("memory", "Memory", plots.memory, entry="Memory"),
+    Section("cache", "Cached results", plots.cache, entry="Memory"),
     Section("flame", "Flame graph", plots.flame),
-    Section("tasks", "Tasks", tasks.single_tasks),
-    Section("critical-path", "Critical path", work.longest_chains),
-    Section("what-if", "What if", predictions),
-    Section("code", "Calling code", _calling_code),
-    Section("environment", "Environment", _versions),
+    Section("tasks", "Tasks", tasks.single_tasks, entry="Details"),
+    Section("critical-path", "Critical path", work.longest_chains, entry="Details"),
+    Section("what-if", "What if", predictions, entry="Details"),
+    Section("code", "Calling code", _calling_code, entry="Details"),
+    Section("environment", "Environment", _versions, entry="Details"),
 )

@@ -4,8 +4,8 @@ import {decoded, draw} from "./embed.js"
 import {fit} from "./fit_width.js"
 import {make_interactive} from "./interaction.js"
 import {keep_in_address} from "./range_in_address.js"
+import {when_scheme_changes} from "./scheme.js"
 
-const DARK = "(prefers-color-scheme: dark)"
 // Colours that figures are made with, and the variable that has its like in the page's theme.
 const VARIABLES = new Map([["white", "--background"], ["#444444", "--muted"],
                            ["#333333", "--foreground"], ["black", "--foreground"]])
@@ -18,7 +18,7 @@ export async function start({widgets, fitted}) {
     const variables = {line_color: new Map(), text_color: new Map()}
     style_widgets(models_of(figures), widgets)
     paint(figures, variables)
-    window.matchMedia(DARK).addEventListener("change", () => paint(figures, variables))
+    when_scheme_changes(() => paint(figures, variables))
     if (fitted) fit_always(figures)
     const axis = [...models_of(figures)].find((model) => model.name === "time axis")
     if (axis !== undefined) keep_in_address(axis)

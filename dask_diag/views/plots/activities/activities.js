@@ -7,7 +7,6 @@ export function draw({numbers, function_list, unit_select, pictures, heading, le
     const unit = Number(unit_select.value)
     const chosen = function_list.active
     const layout = lay_out(numbers, chosen, unit)
-    for (const [name, picture] of Object.entries(pictures)) show(picture, layout[name])
     for (const name of ["by_function", "by_activity", "by_worker"])
         pictures[name].plot.below[0].axis_label = numbers.units[unit]
     const {functions} = numbers
@@ -16,12 +15,12 @@ export function draw({numbers, function_list, unit_select, pictures, heading, le
     const drawn = new Set(layout.by_activity.pieces.activity)
     legend.text = texts.legend_items.filter((_, activity) => drawn.has(activity)).join("")
         || texts.nothing
+    for (const [name, picture] of Object.entries(pictures)) resize(picture, layout[name])
+    // Last: a text or a height paints at once, also what bokeh has taken over only half.
+    for (const [name, picture] of Object.entries(pictures)) show(picture, layout[name])
 }
 
-function show({plot, pieces: piece_source, rows: row_source, space_for_text, height_of_row,
-               height_around}, {pieces, rows}) {
-    piece_source.data = pieces
-    row_source.data = rows
+function resize({plot, space_for_text, height_of_row, height_around}, {rows}) {
     const height = Math.max(rows.y.length, 1)
     plot.y_range.setv({start: height - 0.4, end: -0.6})
     plot.height = height_around + height_of_row * height
@@ -31,6 +30,11 @@ function show({plot, pieces: piece_source, rows: row_source, space_for_text, hei
         const end = longest + (longest - least) * space_for_text || 1
         plot.x_range.setv({start: least, end})
     }
+}
+
+function show({plot, pieces: piece_source, rows: row_source}, {pieces, rows}) {
+    piece_source.data = pieces
+    row_source.data = rows
     const [axis] = plot.left
     axis.ticker.ticks = rows.y
     // The labels are read from the rows when the axis is laid out.

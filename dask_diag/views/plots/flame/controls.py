@@ -111,7 +111,7 @@ def controls_of(
         up=Button(label="Up", width=70),
         reset=Button(label="Reset", width=70),
         callee=Select(value="", options=[("", "")], width=796, visible=False),
-        status=Div(text="", disable_math=True, height=20, styles=_SMALL),
+        status=Div(text="", disable_math=True, min_height=20, styles=_SMALL),
         detail=Div(text="", disable_math=True, min_height=36, styles=_SMALL),
     )
 

@@ -94,9 +94,15 @@ def structure_of(nodes: Table) -> dict[str, Array]:
 def _color_codes(nodes: Table) -> Array:
     """Which of the colours in `texts_of` a node has: first those of files, then of functions."""
     files, names = nodes["file"], nodes["name"]
-    of_names = len(files.values) + 1 + names.codes.astype(np.int64)
+    # Those of tasks alone have a colour: there may be thousands of other names.
+    of_names = len(files.values) + 1 + np.searchsorted(_tasks_names(nodes), names.codes)
     codes = np.where(are_functions(nodes), of_names, files.codes)
     return np.where((nodes["depth"] < 2) | is_missing(nodes), len(files.values), codes)
+
+
+def _tasks_names(nodes: Table) -> IntArray:
+    """The codes of the names of functions of tasks, in ascending order."""
+    return np.unique(np.asarray(nodes["name"].codes[are_functions(nodes)], dtype=np.int64))
 
 
 def is_missing(nodes: Table) -> BoolArray:
@@ -116,10 +122,7 @@ def texts_of(nodes: Table, options: Options) -> dict[str, list[str] | dict[str, 
     largest_first = functions[np.argsort(-nodes["total_count"][functions], kind="stable")]
     tasks = {nodes["name"].codes[node]: nodes["name"][int(node)] for node in largest_first}
     color_of = options.colors_of(tasks.values())
-    of_tasks = [
-        color_of[tasks[code]] if code in tasks else _GREY
-        for code in range(len(nodes["name"].values))
-    ]
+    of_tasks = [color_of[tasks[code]] for code in _tasks_names(nodes).tolist()]
     colors = [*colors, _GREY, *of_tasks]
     return {
         "names": [shown(name, _NAME) for name in nodes["name"].values],
@@ -159,10 +162,16 @@ def cells_of(
     of_cell, key, part = distinct_pairs(cell, of_key)
     sums = np.zeros((len(key), len(MEASURES)))
     np.add.at(sums, part, measures(samples, np.ones(len(samples)))[seen])
-    numbers = {name: sums[:, n].astype(np.float32) for n, name in enumerate(MEASURES)}
+    numbers = {name: _short(sums[:, n]) for n, name in enumerate(MEASURES)}
     indices = {"cycle": in_cycle[of_cell], "node": nodes[of_cell], "key": key}
     columns = {name: small(column) for name, column in indices.items()}
     return (starts, stops), {**columns, **numbers}, keys
+
+
+def _short(values: Array) -> Array:
+    """Whole numbers in the smallest type for them, others as precise as a picture shows."""
+    is_whole = bool((values == np.round(values)).all())
+    return small(values) if is_whole else values.astype(np.float32)
 
 
 def _longest_keys(samples: Samples) -> tuple[IntArray, list[str]]:

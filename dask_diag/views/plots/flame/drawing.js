@@ -52,12 +52,14 @@ export class GraphDrawing {
             x0, x1, scale: graph.inner_width / (x1 - x0), pale: pale || PALE_LABEL,
             width_of_text: (text) => this.pen.measureText(text).width,
         })
+        const goes_deeper = deepest >= graph.y_range.start
+        if (goes_deeper !== this.goes_deeper) {
+            this.goes_deeper = goes_deeper
+            this.show_status()
+        }
+        // Last: a text paints at once, also what bokeh has taken over only half.
         drawn.data = quads
         words.data = labels
-        const goes_deeper = deepest >= graph.y_range.start
-        if (goes_deeper === this.goes_deeper) return
-        this.goes_deeper = goes_deeper
-        this.show_status()
     }
 
     draw_timeline() {

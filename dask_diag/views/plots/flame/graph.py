@@ -23,9 +23,11 @@ from dask_diag.views.plots.flame.data import (
     cells_of,
     code_of_lines,
     columns_of,
+    is_missing,
     small,
     texts_of,
 )
+from dask_diag.views.plots.flame.short_calls import about_short_calls, merge_short_calls
 from dask_diag.views.plots.flame.timeline import timeline_of
 from dask_diag.views.text import counted
 
@@ -54,6 +56,7 @@ def flame_panel(recording: Recording, options: Options, origin: float | None = N
     """
     begin = recording.start if origin is None else origin
     nodes, node_of_sample = tree_and_nodes(recording)
+    nodes, node_of_sample, merged = merge_short_calls(nodes, node_of_sample, is_missing(nodes))
     folded, folded_node = folded_tree(nodes)
     graph, drawing = calls_figure(nodes, options)
     timeline, spans, bars = timeline_of(recording, nodes, begin, options)
@@ -83,7 +86,9 @@ def flame_panel(recording: Recording, options: Options, origin: float | None = N
         **drawing,
     }
     listen(models, graph, timeline, controls)
-    return panel_of(controls, graph, timeline, warnings=_warning(float(nodes["total_count"][0])))
+    remark = [Div(text=about_short_calls(merged), disable_math=True)] if merged else []
+    warnings = _warning(float(nodes["total_count"][0]))
+    return panel_of(controls, graph, *remark, timeline, warnings=warnings)
 
 
 def _warning(samples: float) -> list[Div]:

@@ -53,7 +53,8 @@ async function start(models, report_error) {
         const drawn = rectangles_of(tasks, spans, from, key_of, models)
         rectangles.data = drawn
         const text = `${count(drawn.left.length)} tasks in view, each drawn. In this page: ${precision}.`
-        status.text = wrapped(text, plot.outer_width)
+        const longest = text_of_pixels(tasks.start.length, most, precision)
+        status.text = wrapped(text, plot.outer_width, longest)
     }, report_error)
 }
 

@@ -1,4 +1,4 @@
-"""Keys of results as rows of the tasks that made them: a key is then in the file once.
+"""The tasks that keys of results refer to: a key is then in the file once.
 
 Of keys that end in tokens that is nearly all that a result takes: sixteen bytes of noise. A row is
 counted back from the last task of the chunk, so that chunks need not know how many are before them.
@@ -15,19 +15,20 @@ import numpy as np
 from dask_diag.columns import Array, IntArray, PrefixStrings, Values, concatenate
 from dask_diag.model.table import Table
 
-__all__ = ["NOT_FOUND", "RecentTasks"]
+__all__ = ["NOT_FOUND", "REMEMBERED", "RecentTasks"]
 
 C = TypeVar("C", PrefixStrings, Array)
 
 NOT_FOUND = -1
 """In place of a row, of a key that no recent task has."""
 
+_NUMBERS = ("collected", "nbytes")
+REMEMBERED = frozenset({"key", *_NUMBERS})
+"""The columns of tasks that results refer to."""
+
 _MOST_PARTS = 64
 _MOST_ROWS = 1 << 17
 """Of the chunks before, so that what a reader remembers is bounded."""
-
-_FACTOR = 0x9E3779B97F4A7C15
-_MULTIPLIERS = np.random.default_rng(1).integers(0, 2**63, 256, np.uint64) * 2 + np.uint64(1)
 
 
 class RecentTasks:
@@ -52,37 +53,17 @@ class RecentTasks:
         return RecentTasks(*self._parts[: int((rows[:_MOST_PARTS] <= _MOST_ROWS).sum())])
 
     def rows_of(self, keys: PrefixStrings) -> IntArray:
-        """How many tasks follow on the one with each key, or `NOT_FOUND`."""
-        rows = np.full(len(keys), NOT_FOUND, np.int64)
-        # In order, as a search for the next one is then near the one before.
-        missing, hashes = _in_order(_hashes(keys))
-        before = 0
+        """How many tasks follow on the last one with each key, or `NOT_FOUND`."""
+        texts, before = keys.tolist(), 0
+        rows, missing = dict.fromkeys(texts, NOT_FOUND), set(texts)
         for part in self._parts:
-            if not len(missing):
+            if not missing:
                 break
-            order, sorted_hashes = part.index
-            at = np.searchsorted(sorted_hashes, hashes)
-            at = np.minimum(at, len(order) - 1)
-            found = sorted_hashes[at] == hashes
-            rows[missing[found]] = before + len(order) - 1 - order[at[found]]
-            missing, hashes = missing[~found], hashes[~found]
-            before += len(order)
-        return rows if self._are_those_of(rows, keys) else np.full(len(keys), NOT_FOUND, np.int64)
-
-    def _are_those_of(self, rows: IntArray, keys: PrefixStrings) -> bool:
-        """Whether the keys are equal, and not only their hashes."""
-        known = rows != NOT_FOUND
-        if not known.any():
-            return True
-        expected, found = keys if known.all() else keys[known], self.keys(rows[known])
-        (lengths, tails), (found_lengths, found_tails) = expected.encoded, found.encoded
-        code_of = {value: code for code, value in enumerate(found.heads.values)}
-        codes = np.array([code_of.get(value, -1) for value in expected.heads.values], np.int64)
-        return (
-            tails == found_tails
-            and bool((lengths == found_lengths).all())
-            and bool((codes[expected.heads.codes] == found.heads.codes).all())
-        )
+            found = part.following.keys() & missing
+            rows.update((key, before + part.following[key]) for key in found)
+            missing -= found
+            before += len(part.keys)
+        return np.array(list(map(rows.__getitem__, texts)), np.int64)
 
     def keys(self, rows: IntArray) -> PrefixStrings:
         """The keys of tasks, all of them rows that there are."""
@@ -119,39 +100,15 @@ class _Part:
         unknown = np.full(count, np.nan)
         # Of a forged file they may be anything.
         self.keys = keys if isinstance(keys, PrefixStrings) else PrefixStrings.of([""] * count)
-        self.numbers = {
-            name: _floats(columns.get(name, unknown)) for name in ("collected", "nbytes")
-        }
+        self.numbers = {name: _floats(columns.get(name, unknown)) for name in _NUMBERS}
 
     @cached_property
-    def index(self) -> tuple[IntArray, Array]:
-        """Rows in the order of their hashes, and these."""
-        return _in_order(_hashes(self.keys))
-
-
-def _in_order(hashes: Array) -> tuple[IntArray, Array]:
-    """Rows in the order of their hashes, and these."""
-    order = np.argsort(hashes)
-    return order, hashes[order]
+    def following(self) -> dict[str, int]:
+        """How many tasks of the chunk follow on the last one with each key."""
+        return dict(zip(self.keys.tolist(), reversed(range(len(self.keys))), strict=True))
 
 
 def _floats(values: Values) -> Array:
     if isinstance(values, np.ndarray) and values.dtype.kind == "f":
         return np.asarray(values, float)
     return np.full(len(values), np.nan)
-
-
-def _hashes(keys: PrefixStrings) -> Array:
-    """A number for each key, nearly always another one for another key."""
-    lengths, tails = keys.encoded
-    sizes = lengths.astype(np.int64)
-    stops = np.cumsum(sizes)
-    position = np.arange(len(tails)) - np.repeat(stops - sizes, sizes)
-    weighted = _MULTIPLIERS.take(position, mode="wrap") * np.frombuffer(tails, np.uint8)
-    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(weighted, dtype=np.uint64)])
-    of_tails: Array = sums[stops] - sums[stops - sizes]
-    of_heads = np.array([hash(head) & (2**64 - 1) for head in keys.heads.values], np.uint64)
-    if not len(keys):
-        return of_tails
-    hashes: Array = of_tails * np.uint64(_FACTOR) + of_heads[keys.heads.codes]
-    return hashes

@@ -1,0 +1,176 @@
+"""Tasks of this process's computations that are sampled while they run, and in its workers.
+
+The sampler's thread finds them by `running_now`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dask_diag.capture.dask_internals import GraphNode
+from dask_diag.capture.sampling.probes import (
+    NO_TASK_PROBES,
+    Probe,
+    RunningTask,
+    this_thread,
+)
+from dask_diag.capture.sampling.sampler import Listener, Subscription, sampler
+from dask_diag.capture.sampling.threads_now import TaskProbe, TaskProbes, running_tasks
+from dask_diag.capture.tasks.remote_task import Delivery, Departure, RemoteTask, Transfer
+from dask_diag.capture.tasks.timed_task import Owner, TimedTask
+
+if TYPE_CHECKING:
+    from dask_diag.capture.computation import Computation
+    from dask_diag.capture.sampling.linux_threads import LinuxThread
+
+__all__ = ["ProbedTask", "RemoteProbedTask", "attach_probe"]
+
+_IDLE = 1.0
+"""Seconds without a task after which a worker process's sampler ends."""
+
+
+def attach_probe(computation: Computation, probe: Probe) -> None:
+    """Have every task of a computation sampled, in whichever process it runs.
+
+    A probe takes the place of one of its type.
+    """
+    computation.probes = {**computation.probes, type(probe): probe}
+    computation.wrapper_type = ProbedTask
+
+
+class ProbedTask(TimedTask):
+    """A timed task that is sampled while it runs: the sampler finds it among the wrappers.
+
+    To enter each task in a register of those that run took longer than to time it: tasks clear the
+    caches, so each step takes several times as long as in a loop.
+
+    Attributes
+    ----------
+    ids, task_probes, linux_thread, waited
+        See `TaskRun`. Task probes of the run before may be among them: each has its run's start.
+    """
+
+    __slots__ = ("ids", "linux_thread", "task_probes", "waited")
+
+    linux_thread: LinuxThread | None
+    waited: bytes
+
+    def __init__(self, computation: Owner) -> None:
+        super().__init__(computation)
+        self.ids = 0, 0
+        self.task_probes: TaskProbes = NO_TASK_PROBES
+
+    def __call__(self, values: object = ()) -> Any:
+        """Run the task."""
+        self.ids = this_thread.ids
+        probes = self.computation.probes.values()
+        for probe in probes:
+            if probe.before is not None:
+                probe.before(self)
+        try:
+            return TimedTask.__call__(self, values)
+        finally:
+            for probe in probes:
+                probe.stop(self, self)
+            self.task_probes = NO_TASK_PROBES
+
+    def task_probe(self, kind: type) -> TaskProbe | None:
+        """The task probe of a kind of probe; None if there is none, or no task runs."""
+        start = self.start
+        if start is None or self.stop is not None:
+            return None
+        task_probe: TaskProbe | None = self.task_probes.get(kind)
+        if task_probe is None or task_probe.start != start:
+            probe = self.computation.probes.get(kind)
+            if probe is None:
+                return None
+            task_probe = probe.task_probe(self, self, start)
+            self.task_probes = {**self.task_probes, kind: task_probe}
+        return task_probe
+
+    def goes_on(self, task_probe: TaskProbe) -> bool:
+        """Whether the run that this task probe samples has not ended."""
+        return self.stop is None and self.start == task_probe.start
+
+    def depart(self, transfer: Transfer) -> tuple[object, ...]:
+        """What it pickles to."""
+        return RemoteProbedTask, (
+            Departure(transfer),
+            self.task,
+            self.computation.number,
+            self.key,
+            tuple(self.computation.probes.values()),
+        )
+
+
+class RemoteProbedTask(RemoteTask):
+    """A task in a worker process that is sampled while it runs."""
+
+    __slots__ = ("_probes", "_run")
+
+    def __init__(
+        self,
+        opened: float,
+        task: GraphNode,
+        computation: int,
+        key: Hashable,
+        probes: tuple[Probe, ...],
+    ) -> None:
+        super().__init__(opened, task, computation, key)
+        self._probes = probes
+
+    def __call__(self, values: Mapping[Hashable, object]) -> Delivery:
+        """Run the task. The sampler that this starts ends when no task has come for a while."""
+        _sample_for_a_while(self._probes)
+        self._run = RunningTask(self, self._probes)
+        return RemoteTask.__call__(self, values)
+
+    def ended(self) -> None:
+        """Take the samples."""
+        self._run.end()
+
+
+_lock = threading.Lock()
+_users: dict[tuple[Listener, float], Subscription] = {}
+"""Of a worker process: whom its sampler serves, by the probe and its interval."""
+_idle_for = 0.0
+
+
+def _sample_for_a_while(probes: tuple[Probe, ...]) -> None:
+    global _idle_for
+    with _lock:
+        _idle_for = 0.0
+        for listener, interval in (
+            (_end_if_idle, _IDLE / 4),
+            *((probe.sample, probe.interval) for probe in probes),
+        ):
+            if (listener, interval) not in _users:
+                _users[listener, interval] = sampler.add(listener, interval, _ignore)
+
+
+def _end_if_idle(passed: float) -> None:
+    global _idle_for
+    with _lock:
+        _idle_for = 0.0 if running_tasks else _idle_for + passed
+        if _idle_for > _IDLE:
+            for user in _users.values():
+                sampler.remove(user)
+            _users.clear()
+
+
+def _ignore(error: Exception) -> None:
+    """What was not sampled is counted as that."""
+
+
+def _forget() -> None:
+    """Start again in the child of a fork, which has no sampler."""
+    global _lock
+    _lock = threading.Lock()
+    _users.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

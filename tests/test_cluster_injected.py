@@ -1,0 +1,506 @@
+"""Each function of capture on a cluster raises once: results stay, and nothing is left behind."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import sys
+import threading
+import time
+from functools import partial, wraps
+
+import dask.config
+import pytest
+
+pytest.importorskip("distributed")
+
+from distributed import Client, LocalCluster, Reschedule, secede
+from distributed.metrics import context_meter
+
+from dask_diag import Profiler, ProgressBar, load, record
+from dask_diag.analysis.activities import seconds_by_activity
+from dask_diag.capture.cluster import (
+    cluster_session,
+    cluster_task,
+    log,
+    probed_task,
+    recorder,
+    scheduler_computations,
+    scheduler_plugin,
+    scheduler_records,
+    scheduler_results,
+    scheduler_runs,
+    scheduler_sessions,
+    scheduler_tasks,
+    scheduler_workers,
+    spill,
+    worker_names,
+    worker_processes,
+    worker_sampling,
+    worker_side,
+)
+from dask_diag.capture.cluster.formats import NAME
+from dask_diag.capture.sampling.threads_now import running_tasks
+from dask_diag.capture.tasks import metering
+
+from .clusters import Counter, assert_adds_up, cluster, thread_seconds
+
+MODULES = (
+    *(cluster_session, cluster_task, log, probed_task, recorder),
+    *(scheduler_computations, scheduler_plugin, scheduler_records, scheduler_results),
+    *(scheduler_runs, scheduler_sessions, scheduler_tasks, scheduler_workers),
+    *(spill, worker_names, worker_processes, worker_sampling, worker_side),
+)
+
+CALL_THE_USERS_FUNCTION = {
+    *("ClusterTask.__call__", "ClusterTask.steps", "_Steps.__init__", "_Steps.__await__"),
+    *("_BusyLoop.__init__", "_BusyLoop.__enter__", "_BusyLoop.__exit__"),
+    *("ClusterTask.__repr__", "ClusterTask.__reduce__", "ClusterTask.dependencies"),
+}
+"""What raises there is what the user's function raises: there is nothing else in them."""
+READ_BY_THE_USER = {
+    *("ClusterLog.notices", "ClusterLog._notices_on_workers"),
+    *("ClusterRecorder.__init__", "ClusterRecorder.logs", "ClusterRecorder.pull"),
+}
+"""Called before the block or after it, where the user asks for what was recorded."""
+GUARDS = {
+    *("ClusterSession._finish", "ClusterSession._detach", "ClusterTask._stop"),
+    *("DaskDiagSchedulerPlugin.stop", "ClusterTask.start_sampling"),
+    *("ProbedClusterTask.start_sampling", "WorkerSide.stop"),
+}
+"""They have nothing around them but distributed: what they call may raise."""
+NOT_REPORTED = {
+    *("ClusterSession._pull_regularly", "WorkerCollector._sample_regularly"),
+    *("WorkerProcesses._send_regularly", "WorkerSide.flush", "WorkerSide.transition"),
+    *("DaskDiagSchedulerPlugin.log_event", "DaskDiagSchedulerPlugin.transition"),
+    *("DaskDiagSchedulerPlugin.update_graph", "WorkerCollector._sample_usage"),
+    *("DaskDiagSchedulerPlugin.add_worker", "DaskDiagSchedulerPlugin.remove_worker"),
+    *("DaskDiagSchedulerPlugin.remove_client",),
+    *("DaskDiagSchedulerPlugin._remove_plugins", "WorkerCollector._sampled_processes"),
+}
+"""They report what fails in them, but not that they fail themselves, or do so as a block ends."""
+OTHER_PROGRAMS = {
+    *("ClusterLog.clear", "ClusterRecorder.sessions", "ClusterSession.pull", "SampledRun.key"),
+    *("ClusterRecorder.join", "ClusterRecorder.joined", "ClusterRecorder.leave"),
+    *("ClusterRecorder.finish", "DaskDiagSchedulerPlugin.restart"),
+    *("ComputationCollector._task_of_others", "RunCollector._record_for_others"),
+    *("WorkerCollector._moved_to_disk", "WorkerCollector._worker_said"),
+    *("WorkerCollector.fault", "WorkerCollector._count_fault", "WorkerSide._fault"),
+    *("WorkerProcesses._failed", "WorkerSampling._failed", "WorkerSide._log_clock"),
+    *("ClusterTask.so_far", "ClusterTask.end_sampling"),
+}
+"""What is called in other programs than those of this file: faults, files, other clients."""
+COMING_AND_GOING = {
+    *("DaskDiagSchedulerPlugin.add_worker", "DaskDiagSchedulerPlugin.remove_worker"),
+    *("DaskDiagSchedulerPlugin.remove_client", "ComputationCollector._count_done"),
+    *("RunCollector._is_running", "ProbedClusterTask.so_far"),
+}
+"""What is called when workers and clients come and go, while a task runs on."""
+EXCLUDED = CALL_THE_USERS_FUNCTION | READ_BY_THE_USER | GUARDS | OTHER_PROGRAMS
+
+
+def functions_of(owner):
+    for name, value in vars(owner).items():
+        own = value.fget if isinstance(value, property) else value
+        if inspect.isfunction(own) and own.__module__ == owner.__module__:
+            yield owner, name
+
+
+def all_functions():
+    for module in MODULES:
+        for owner in vars(module).values():
+            if inspect.isclass(owner) and owner.__module__ == module.__name__:
+                yield from functions_of(owner)
+
+
+FUNCTIONS = {
+    f"{owner.__name__}.{name}": (owner, name)
+    for owner, name in all_functions()
+    if f"{owner.__name__}.{name}" not in EXCLUDED
+}
+
+
+def raising_once(function, raised, text):
+    if inspect.iscoroutinefunction(function):
+
+        @wraps(function)
+        async def raises_once(*args, **kwargs):
+            if not raised:
+                raised.append(text)
+                raise RuntimeError(text)
+            return await function(*args, **kwargs)
+
+    else:
+
+        @wraps(function)
+        def raises_once(*args, **kwargs):
+            if not raised:
+                raised.append(text)
+                raise RuntimeError(text)
+            return function(*args, **kwargs)
+
+    return raises_once
+
+
+ATTEMPTS = {"fails_once": 0, "asks_once": 0}
+CANCELLED, GO_ON = threading.Event(), threading.Event()
+
+
+def increment(x):
+    return x + 1
+
+
+def fails_once():
+    ATTEMPTS["fails_once"] += 1
+    if ATTEMPTS["fails_once"] % 2:
+        raise ZeroDivisionError
+    return "tried again"
+
+
+def asks_once():
+    ATTEMPTS["asks_once"] += 1
+    if ATTEMPTS["asks_once"] % 2:
+        raise Reschedule
+    return "asked"
+
+
+def fails():
+    raise KeyError("for good")
+
+
+async def awaits(x):
+    return x
+
+
+def meters(x):
+    with context_meter.meter("read"):
+        time.sleep(0.02)
+    return x
+
+
+def secedes(x):
+    secede()
+    return x
+
+
+def waits():
+    CANCELLED.set()
+    GO_ON.wait(5)
+
+
+def program(client):
+    """Results that are known, of tasks of each kind."""
+    first, second = (worker.address for worker in client.cluster.workers.values())
+    numbers = client.map(increment, range(10), workers=[first], pure=False)
+    total = client.submit(sum, numbers, workers=[second], pure=False)
+    results = [total.result(10)]
+    CANCELLED.clear()
+    GO_ON.clear()
+    cancelled = client.submit(waits, workers=[first], pure=False)
+    assert CANCELLED.wait(5)
+    never_ran = client.submit(increment, "never", workers=[first], pure=False)
+    while never_ran.key not in client.cluster.workers[0].state.tasks:
+        time.sleep(0.001)
+    never_ran.cancel()
+    cancelled.cancel()
+    while never_ran.key in client.cluster.workers[0].state.tasks:
+        time.sleep(0.001)
+    GO_ON.set()
+    failed = client.submit(fails, pure=False)
+    others = [
+        client.submit(fails_once, retries=1, pure=False),
+        client.submit(asks_once, pure=False),
+        client.submit(awaits, 7, pure=False),
+        client.submit(meters, 8, pure=False),
+        client.submit(secedes, 9, pure=False),
+    ]
+    results += [future.result(10) for future in others]
+    counter = client.submit(Counter, actor=True, pure=False).result(10)
+    results.append(counter.increment().result(10))
+    return [*results, repr(failed.exception(10))]
+
+
+EXPECTED = [55, "tried again", "asked", 7, 8, 9, 1, "KeyError('for good')"]
+
+
+def what_is_there(client):
+    """What a diagnostic might leave on the processes of a cluster and on its client."""
+    scheduler, workers = client.cluster.scheduler, client.cluster.workers.values()
+    return {
+        "plugins": [set(scheduler.plugins), *(set(worker.plugins) for worker in workers)],
+        "worker plugins": set(scheduler.worker_plugins),
+        "handlers": [set(scheduler.handlers), *(set(worker.handlers) for worker in workers)],
+        "topics": {topic for topic in scheduler.get_events() if NAME in topic},
+        "metadata": [ts for ts in scheduler.tasks.values() if ts.metadata],
+        "wrapped": [
+            ts
+            for worker in workers
+            for ts in worker.state.tasks.values()
+            if ts.metadata or isinstance(ts.run_spec, cluster_task.ClusterTask)
+        ],
+        "config": dask.config.get("distributed.client.preload"),
+        "threads": {each.name for each in threading.enumerate() if "dask_diag" in each.name},
+        "listening": [set(metering.listening), set(metering.loops), set(metering.idle_loops)],
+        "sampled": list(worker_processes._of_this_process),
+        "recorders": recorder.active_recorders(),
+    }
+
+
+@pytest.fixture(scope="module")
+def client():
+    with cluster() as client:
+        client.submit(increment, 1).result()
+        yield client
+
+
+@pytest.fixture
+def raising(monkeypatch):
+    """Have a function raise once: returns what it raised."""
+    # What is shipped as source are other classes than those that are imported here.
+    monkeypatch.setattr(
+        cluster_session,
+        "source_of_scheduler_plugin",
+        lambda: "from dask_diag.capture.cluster.scheduler_plugin import DaskDiagSchedulerPlugin",
+    )
+
+    def raise_in(qualified):
+        owner, name = FUNCTIONS[qualified]
+        original, raised = vars(owner)[name], []
+        changed = raising_once(getattr(original, "fget", original), raised, f"into {qualified}")
+        if isinstance(original, property):
+            changed = property(changed, original.fset)
+        monkeypatch.setattr(owner, name, changed)
+        return raised
+
+    yield raise_in
+    # A task whose end could not be sampled is there still: other tests look at theirs.
+    running_tasks.clear()
+
+
+def test_each_function_is_in_one_program():
+    names = {f"{owner.__name__}.{name}" for owner, name in all_functions()}
+    assert names > EXCLUDED | COMING_AND_GOING | NOT_REPORTED
+
+
+@pytest.mark.leaves_files
+@pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() - COMING_AND_GOING))
+def test_a_function_that_raises_once_changes_no_result(name, raising, client, tmp_path):
+    before = what_is_there(client)
+    raised = raising(name)
+    with record(tmp_path / "run.diag", interval=0.05) as run:
+        assert program(client) == EXPECTED
+    assert what_is_there(client) == before
+    assert raised
+    if name not in NOT_REPORTED:
+        notices = (*run.recording.notices, *load(tmp_path / "run.diag").notices)
+        assert [text for text in notices if raised[0] in text]
+
+
+@pytest.mark.leaves_files
+@pytest.mark.parametrize("name", sorted(COMING_AND_GOING))
+def test_nor_does_one_where_workers_and_clients_come_and_go(name, raising, tmp_path):
+    CANCELLED.clear()
+    GO_ON.clear()
+    with cluster() as client:
+        before = what_is_there(client)
+        raised = raising(name)
+        with record(tmp_path / "run.diag", interval=0.05) as run, ProgressBar(out=io.StringIO()):
+            going = client.submit(waits)
+            assert CANCELLED.wait(5)
+            client.cluster.scale(3)
+            client.wait_for_workers(3)
+            assert client.gather(client.map(increment, range(10))) == list(range(1, 11))
+            with Client(client.cluster, set_as_default=False) as other:
+                assert other.submit(increment, 100).result() == 101
+            idle = [w.address for w in client.cluster.workers.values() if not w.active_keys]
+            client.retire_workers(idle[:1])
+        GO_ON.set()
+        going.result(5)
+        after = what_is_there(client)
+    for of_processes in ("plugins", "handlers"):
+        for state in (before, after):
+            state[of_processes] = set().union(*state[of_processes])
+    assert after == before
+    assert raised
+    if name not in NOT_REPORTED:
+        notices = (*run.recording.notices, *load(tmp_path / "run.diag").notices)
+        assert [text for text in notices if raised[0] in text]
+
+
+def lose(send, loop, topic, messages):
+    """Nothing arrives."""
+
+
+def double(send, loop, topic, messages):
+    """All of it arrives twice, the second time when the task may run again."""
+    send(topic, messages)
+    loop.call_later(0.01, send, topic, messages)
+
+
+def reorder(send, loop, topic, messages):
+    """It arrives backwards, and after what was sent later."""
+    loop.call_later(0.01, send, topic, messages[::-1])
+
+
+@pytest.mark.leaves_files
+@pytest.mark.parametrize("mangle", [lose, double, reorder])
+def test_messages_that_are_lost_doubled_or_reordered_change_no_result(mangle, client, monkeypatch):
+    for worker in client.cluster.workers.values():
+        send, loop = worker.log_event, worker.loop.asyncio_loop
+        monkeypatch.setattr(worker, "log_event", partial(mangle, send, loop))
+    before = what_is_there(client)
+    with Profiler() as prof:
+        assert program(client) == EXPECTED
+        time.sleep(0.05)
+    assert what_is_there(client) == before
+    tasks = prof.recording.tasks.to_dicts()
+    attempts = {(row["key"], row["attempt"]) for row in tasks}
+    assert len(attempts) == len(tasks)
+    outcomes = {name: [] for name in ("increment", "sum", "fails", "fails_once", "asks_once")}
+    for row in sorted(tasks, key=lambda row: row["attempt"]):
+        outcomes.setdefault(row["function"], []).append(row["outcome"])
+    assert outcomes["increment"].count("ok") == 10
+    assert outcomes["sum"] == ["ok"]
+    assert outcomes["fails"] == ["failed"]
+    # Of a run that brought no result, how it ended is in a message only.
+    unknown = "cancelled" if mangle is lose else None
+    assert outcomes["fails_once"] == [unknown or "failed", "ok"]
+    assert outcomes["asks_once"] == [unknown or "rescheduled", "ok"]
+
+
+def test_a_failure_that_is_heard_of_twice_is_not_the_next_attempts(client, monkeypatch):
+    """Its second report comes while the next attempt runs."""
+    (worker, _) = client.cluster.workers.values()
+    send, sent = worker.log_event, []
+
+    def note(topic, messages):
+        sent.extend((topic, [each]) for each in messages if each[0] == "run")
+        send(topic, messages)
+
+    monkeypatch.setattr(worker, "log_event", note)
+    RUNS.clear()
+    GO_ON.clear()
+    CANCELLED.clear()
+    with Profiler() as prof:
+        future = client.submit(fails_then_waits, retries=1, workers=[worker.address], pure=False)
+        assert CANCELLED.wait(10)
+        client.sync(send_all, send, sent)
+        time.sleep(0.05)
+        GO_ON.set()
+        assert future.result(10) == "waited"
+    rows = [(row["attempt"], row["outcome"]) for row in prof.recording.tasks.to_dicts()]
+    assert rows == [(1, "failed"), (2, "ok")]
+
+
+RUNS = []
+
+
+def fails_then_waits():
+    RUNS.append(1)
+    if len(RUNS) == 1:
+        raise ZeroDivisionError
+    CANCELLED.set()
+    GO_ON.wait(10)
+    return "waited"
+
+
+async def send_all(send, sent):
+    for topic, messages in sent:
+        send(topic, messages)
+
+
+def test_one_key_that_is_cancelled_and_submitted_again_and_again(client):
+    """Each run has one row, the last one has its result, and nothing stays."""
+    before = what_is_there(client)
+    rounds = 30
+    with Profiler() as prof:
+        for number in range(rounds):
+            future = client.submit(time.sleep, 0.002 * (number % 3), key="again")
+            time.sleep(0.001 * (number % 4))
+            future.cancel()
+            del future
+        # The scheduler's word that it is cancelled may come when the client has it again.
+        time.sleep(0.1)
+        future = client.submit(time.sleep, 0.001, key="again")
+        assert future.result(10) is None
+        plugin = client.cluster.scheduler.plugins[NAME]
+        del future
+        while client.cluster.scheduler.tasks:
+            time.sleep(0.001)
+        client.submit(increment, 1, pure=False).result()
+        assert len(plugin.orphans) <= rounds
+    assert not plugin.orphans
+    assert what_is_there(client) == before
+    rows = [row for row in prof.recording.tasks.to_dicts() if row["key"] == "again"]
+    outcomes = [row["outcome"] for row in rows]
+    assert set(outcomes) <= {"ok", "cancelled"}
+    assert "ok" in outcomes
+    # A run that the scheduler has sent has one row; it may send one again whose run was cancelled.
+    assert len({(row["computation"], row["attempt"]) for row in rows}) == len(rows) >= rounds // 2
+    started = sorted((row["start"], row["stop"]) for row in rows if row["stop"] == row["stop"])
+    assert len(set(started)) == len(started)
+    assert all(row["submitted"] <= row["start"] for row in rows if row["start"] == row["start"])
+    assert_adds_up(prof.recording)
+
+
+def left_on_a_worker(dask_worker):
+    """What capture has in a worker's process, by kind."""
+    loaded = sys.modules.get("dask_diag.capture.tasks.metering")
+    return {
+        "plugins": [name for name in dask_worker.plugins if NAME in name],
+        "handlers": [name for name in dask_worker.handlers if NAME in name],
+        "threads": [each.name for each in threading.enumerate() if NAME in each.name],
+        "metadata": [ts.key for ts in dask_worker.state.tasks.values() if ts.metadata],
+        "listening": len(getattr(loaded, "listening", ())) + len(getattr(loaded, "loops", ())),
+    }
+
+
+def hide_the_package(dask_worker):
+    for name in [name for name in sys.modules if name.split(".")[0] == NAME]:
+        del sys.modules[name]
+    sys.modules[NAME] = None
+
+
+def have_another_version():
+    sys.modules["dask_diag._version"].__version__ = "0.0"
+
+
+@pytest.mark.leaves_files
+def test_workers_of_which_one_lacks_the_package_and_one_has_another_version(tmp_path):
+    """Each in a process of its own; the third measures, and nothing stays on any of them."""
+    with (
+        LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=None) as local,
+        Client(local) as client,
+    ):
+        without, other, measuring = client.scheduler_info()["workers"]
+        client.run(import_version)
+        client.run(hide_the_package, workers=[without])
+        client.run(have_another_version, workers=[other])
+        with record(tmp_path / "run.diag", interval=0.05) as run:
+            for worker in (without, other, measuring):
+                numbers = client.map(abs, range(-5, 0), workers=[worker], pure=False)
+                assert client.gather(numbers) == [5, 4, 3, 2, 1]
+        kept = client.map(abs, range(-5, 0), pure=False)
+        assert client.gather(kept) == [5, 4, 3, 2, 1]
+        nothing = {"plugins": [], "handlers": [], "threads": [], "metadata": [], "listening": 0}
+        assert list(client.run(left_on_a_worker).values()) == [nothing] * 3
+    recording = run.recording
+    workers = {row["address"]: row for row in recording.workers.to_dicts()}
+    measured = [workers[each]["measured"] for each in (without, other, measuring)]
+    assert measured == [0, 0, 1]
+    assert workers[other]["version"] == "0.0"
+    assert [text for text in recording.notices if "has no dask_diag (ModuleNotFound" in text]
+    assert [text for text in recording.notices if "has dask_diag 0.0" in text]
+    rows = recording.tasks.to_dicts()
+    assert [row["outcome"] for row in rows] == ["ok"] * 15
+    assert sum(row["thread_cpu"] == row["thread_cpu"] for row in rows) == 5
+    assert all(row["submitted"] <= row["start"] <= row["stop"] for row in rows)
+    # Distributed's own times overlap by some microseconds: more threads than there are may be busy.
+    surplus = sum(seconds_by_activity(recording).values()) - thread_seconds(recording)
+    assert -1e-9 < surplus < 0.01
+
+
+def import_version():
+    import dask_diag._version
+
+    return dask_diag._version.__version__

@@ -1,0 +1,89 @@
+"""Columns that a reader does not want are passed over, and the others come as they were."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dask_diag import load
+from dask_diag.live.rows import COLUMNS, PROVISIONAL_COLUMNS
+from dask_diag.live.viewer import Viewer
+from dask_diag.storage import Writer
+from dask_diag.storage import chunks as storage_chunks
+from dask_diag.storage.blocks import ByteReader
+from dask_diag.storage.chunks import decode_chunk
+from dask_diag.storage.preceding import Preceding
+
+from .recordings import chunks_of_example
+from .test_keys_of_results import encoded, results_of, tasks_of, tokens
+
+pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
+
+KEYS = [tokens(60) for _ in range(4)]
+CHUNKS = [
+    replace(
+        chunk,
+        tasks=tasks_of(keys) if n % 2 else chunk.tasks,
+        cached_results=results_of([*KEYS[n - 1][:40], f"other-{n}"], chunk.tasks.start),
+    )
+    for n, (keys, chunk) in enumerate(zip(KEYS, chunks_of_example(2000), strict=True))
+]
+PAYLOADS = encoded(CHUNKS)
+TABLES = sorted({name for chunk in CHUNKS for name, table in chunk.tables().items() if len(table)})
+
+
+def columns_of(name):
+    return st.sets(st.sampled_from(sorted(CHUNKS[0].tables()[name].columns)))
+
+
+@given(columns=st.fixed_dictionaries({}, optional={name: columns_of(name) for name in TABLES}))
+@settings(max_examples=80, deadline=None)
+def test_wanted_columns_are_the_same_with_and_without_the_others(columns):
+    all_of_it, some_of_it = Preceding(), Preceding()
+    for payload in PAYLOADS:
+        expected = decode_chunk(memoryview(payload), all_of_it)
+        decoded = decode_chunk(memoryview(payload), some_of_it, columns)
+        assert decoded.values == expected.values
+        assert decoded.tables.keys() == expected.tables.keys() & columns.keys()
+        for name, table in decoded.tables.items():
+            for column in columns[name]:
+                values, wanted = table[column], expected.tables[name][column]
+                assert type(values) is type(wanted)
+                assert repr(values.tolist()) == repr(wanted.tolist())
+
+
+def test_some_results_are_stored_as_rows_of_tasks():
+    # Or the test above would not have tried them.
+    decoded = []
+    preceding = Preceding()
+    for payload in PAYLOADS:
+        before = preceding.head
+        decode_chunk(memoryview(payload), preceding)
+        source = ByteReader(memoryview(payload), like=before)
+        head = json.loads(bytes(source.take(int.from_bytes(source.take(8), "little"))))
+        decoded.append(head["tables"]["cached_results"]["columns"]["key"]["kind"])
+    assert set(decoded) == {"tasks", "texts"}
+
+
+def test_a_live_view_decodes_what_it_shows_and_no_more(monkeypatch):
+    decoded, real = set(), storage_chunks.decode_table
+
+    def decode_table(*args):
+        table = real(*args)
+        decoded.update(table.columns)
+        return table
+
+    monkeypatch.setattr(storage_chunks, "decode_table", decode_table)
+    with Writer("run.diag") as writer:
+        for chunk in CHUNKS:
+            writer.append(chunk, chunk)
+        viewer = Viewer("run.diag")
+        viewer.poll()
+    shown = {*COLUMNS.values(), *PROVISIONAL_COLUMNS.values()}
+    assert decoded
+    assert decoded <= set().union(*shown)
+    assert viewer.model.recorded == len(load("run.diag").tasks)
