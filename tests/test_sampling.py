@@ -111,7 +111,7 @@ def own_threads():
 @pytest.mark.parametrize("get", SCHEDULERS)
 def test_30_to_70(get, retried):
     def measure():
-        _, sprof = sampled({("work", 0): (some_and_more, 2.0)}, get, interval="5ms")
+        _, sprof = sampled({("work", 0): (some_and_more, 4.0)}, get, interval="5ms")
         cpu = seconds_by_name(sprof, "total_cpu")
         wall = seconds_by_name(sprof)
         # How many samples there are depends on how quickly the machine takes one.
