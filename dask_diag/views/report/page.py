@@ -18,7 +18,8 @@ from dask_diag.atomic_files import as_path, check_target, write_text
 from dask_diag.views.assets import text_of
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import incomplete
-from dask_diag.views.report.components import Figure, Fold, Part, Wide
+from dask_diag.views.plots.tasks.pins import OUTLINES, PATH, RECTANGLES
+from dask_diag.views.report.components import Figure, Fold, Part, Pinned, Wide
 from dask_diag.views.report.figures import WORKERS, Figures
 from dask_diag.views.report.header import Head, head, when
 from dask_diag.views.report.sections import SECTIONS
@@ -28,6 +29,14 @@ from dask_diag.views.theme.page import page_of, page_without_figures, script
 __all__ = ["MadeSection", "made_section", "rendered", "report", "report_page", "write_report"]
 
 _FRAME = "report/report.html"
+_PINNED = {
+    "row": "pinned",
+    "plot": "tasks",
+    "rectangles": RECTANGLES,
+    "outlines": OUTLINES,
+    "path": PATH,
+}
+"""The row of a pinned task, and the names of the models that it is shown in."""
 
 
 class AnySection(Protocol):
@@ -143,6 +152,8 @@ def rendered(
         "head": page_head,
         "style": text_of("theme/head.css") + text_of("report/report.css"),
         "navigation": script("report/navigation.js", "follow", ""),
+        "pinned": _PINNED["row"],
+        "pins": _pins(sections),
         "marks": script("report/findings.js", "start", json.dumps(WORKERS)),
     }
     if not figures:
@@ -151,6 +162,13 @@ def rendered(
         figure.model.name = figure.name
     models = [figure.model for figure in figures]
     return page_of(models, resources, _FRAME, title, fitted=True, **variables)
+
+
+def _pins(sections: list[MadeSection]) -> str:
+    """The script for the row of a pinned task; nothing if the page has no such row."""
+    if not any(isinstance(part, Pinned) for section in sections for part in section.parts):
+        return ""
+    return script("report/pinned.js", "start", json.dumps(_PINNED))
 
 
 def _entries(sections: list[MadeSection]) -> list[tuple[str, list[str]]]:

@@ -27,6 +27,7 @@ from dask_diag.views.report.components import (
     Grid,
     Key,
     Part,
+    Pinned,
     Text,
     Wide,
     not_there,
@@ -44,8 +45,8 @@ _FUNCTIONS = 20
 _ABOUT_TIMELINE = (
     "Above: the workers, by what they did; empty is idle. Below: a lane for each worker, of a "
     "cluster for each of its threads, a rectangle for each task; the filled part is its share of "
-    "CPU time. Point at a task for details; drag to move, Ctrl and wheel to zoom. All plots move "
-    "together."
+    "CPU time. Point at a task for details, click to pin them; drag to move, Ctrl and wheel to "
+    "zoom. All plots move together."
 )
 _MEANING_OF_MARKS = (
     "≤ is an upper bound: other tasks ran in that process meanwhile, or before. "
@@ -66,6 +67,7 @@ def timeline(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     yield Wide(list(_resources(figures)))
     if tasks is not None:
         yield Wide([Text([_ABOUT_TIMELINE])])
+        yield Pinned()
 
 
 def _marks(analysis: Analysis) -> Iterator[Part]:
