@@ -4,7 +4,7 @@
 import {model_of} from "./models.js"
 import {zoom} from "./zoom.js"
 
-export async function start(plot_name) {
+export async function mark_findings(plot_name) {
     const plot = await model_of(plot_name)
     for (const card of document.querySelectorAll("[data-finding]")) {
         const shades = plot.center.filter((model) => model.name === card.dataset.finding)

@@ -9,7 +9,7 @@ import {zoom} from "./zoom.js"
 const LONGEST_KEY = 500
 const ZOOM_IN = "Many tasks share a pixel here: zoom in until each is drawn, then click one."
 
-export async function start(names) {
+export async function offer_pins(names) {
     const row = document.getElementById(names.row)
     if (row === null) return
     const [plot, rectangles, outlines, path] =
@@ -43,8 +43,8 @@ async function read(pins) {
     pins.read ??= (async () => {
         const in_page = await tasks_in(pins.plot, pins.rectangles)
         const key_of = await in_page.read_keys(LONGEST_KEY)
-        const detail_of = detail_reader(await unpacked(in_page.models.details))
-        const {functions} = in_page.models
+        const detail_of = detail_reader(await unpacked(in_page.details))
+        const {functions} = in_page
         const name_of = (i) => name_of_task(functions[in_page.tasks.function[i]], key_of?.(i))
         return {...in_page, plot: pins.plot, key_of, detail_of, name_of}
     })()
@@ -62,7 +62,7 @@ async function pin_at(pins, x, y) {
 async function pin(pins, number) {
     const page = await read(pins)
     const detail = page.detail_of(number)
-    const facts = facts_of({...page.models, tasks: page.tasks}, number, detail, page.name_of)
+    const facts = facts_of(page, number, detail, page.name_of)
     show(pins, ` · ${facts.join(" · ")}`, page.name_of(number), page.key_of?.(number))
     pins.number = number
     button_of(pins.row, "zoom").hidden = false

@@ -19,7 +19,7 @@ __all__ = ["Details", "details_of", "packed_details"]
 
 _LONGEST = 50
 """Tasks whose details are in every page: the report's table of the longest has as many."""
-_MOST_ROWS = 3000
+_MOST_ROWS = 1000
 """Tasks with details where not all of them fit."""
 
 

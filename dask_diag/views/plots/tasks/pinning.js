@@ -7,7 +7,7 @@ const REACH = 3                     // pixels beside a task that count as the ta
 const MOST_MARKED = 3000            // tasks of a path, the last ones
 
 // The number of the task at a time and a height; null if there is none.
-export function task_at({plot, tasks, models: {lane_height, full}}, x, y) {
+export function task_at({plot, tasks, lane_height, full}, x, y) {
     const lane = tasks.lanes[Math.floor(y / lane_height)]
     if (lane === undefined || y % lane_height > full) return null
     const time = x / tasks.unit, reach = REACH * pixel_width(plot) / tasks.unit
@@ -23,7 +23,7 @@ export function task_at({plot, tasks, models: {lane_height, full}}, x, y) {
     return nearest
 }
 
-export function outlines_of({tasks, models: {lane_height}}, numbers) {
+export function outlines_of({tasks, lane_height}, numbers) {
     const marked = numbers.slice(-MOST_MARKED)
     return {
         left: marked.map((i) => tasks.start[i] * tasks.unit),
@@ -33,7 +33,7 @@ export function outlines_of({tasks, models: {lane_height}}, numbers) {
 }
 
 // Lines from the stop of each task to the start of the next one.
-export function lines_of({tasks, models: {lane_height, full}}, numbers) {
+export function lines_of({tasks, lane_height, full}, numbers) {
     const marked = numbers.slice(-MOST_MARKED)
     const pairs = marked.slice(1).map((i, n) => [marked[n], i])
     const middle = (i) => tasks.lane[i] * lane_height + full / 2

@@ -22,8 +22,8 @@ export function draw_all(models) {
 }
 
 // To scripts of the page that ask for single tasks; `read_keys` returns what reads their keys.
-function offer(models, tasks, read_keys) {
-    models.rectangles.in_page = {models, tasks, read_keys}
+function offer({rectangles, functions, outcomes, workers, lane_height, full, details}, tasks, read_keys) {
+    rectangles.in_page = {tasks, read_keys, functions, outcomes, workers, lane_height, full, details}
 }
 
 export function draw_in_view(models) {
