@@ -14,6 +14,7 @@ from dask_diag.capture.system.allocations import Allocations
 from dask_diag.capture.system.parsing import parsed
 from dask_diag.capture.system.redaction.source import redacted_source
 from dask_diag.columns import Categorical
+from dask_diag.formatting import counted
 from dask_diag.model.tables import Allocations as AllocationsTable
 
 __all__ = ["IncrementalAllocations", "allocations_table"]
@@ -76,7 +77,7 @@ def _rows(label: str, snapshot: Allocations, source: _Source) -> Iterator[_Row]:
     others = [amounts for _, amounts in lines[large:]]
     if others:
         size, blocks = map(sum, zip(*others, strict=True))
-        name = f"({len(others):,} other line{'s' * (len(others) > 1)})"
+        name = f"({counted(len(others), 'other line')})"
         yield _Row(label, name, "", 0, "", size, blocks, snapshot)
 
 
