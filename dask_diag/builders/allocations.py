@@ -11,6 +11,7 @@ import numpy as np
 
 from dask_diag.builders.chunks import Taken
 from dask_diag.capture.system.allocations import Allocations
+from dask_diag.capture.system.parsing import parsed
 from dask_diag.capture.system.redaction.source import redacted_source
 from dask_diag.columns import Categorical
 from dask_diag.formatting import counted
@@ -127,11 +128,8 @@ class _Source:
 
 def _functions(text: str) -> Iterator[tuple[int, int, str]]:
     """First and last line of each function, and its qualified name."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return
-    open_nodes: list[tuple[ast.AST, str]] = [(tree, "")]
+    tree = parsed(text)
+    open_nodes: list[tuple[ast.AST, str]] = [] if tree is None else [(tree, "")]
     while open_nodes:
         node, before = open_nodes.pop()
         for child in ast.iter_child_nodes(node):
