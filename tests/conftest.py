@@ -26,6 +26,10 @@ multiprocessing.set_forkserver_preload(
     ["dask.multiprocessing", "dask_diag.profilers.record", "pytest"]
 )
 
+# A sixth of the time of a page goes into bokeh's checks of it, here and in programs that tests run.
+# `test_report.py` has a test of what they say.
+os.environ.setdefault("BOKEH_VALIDATE_DOC", "no")
+
 UNDER_MUTMUT = "mutmut" in sys.modules
 """Whether `make mutate` runs the tests: it forks a process for each change."""
 
