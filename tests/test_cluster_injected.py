@@ -66,6 +66,7 @@ READ_BY_THE_USER = {
 GUARDS = {
     *("ClusterSession._finish", "ClusterSession._detach", "ClusterTask._stop"),
     *("DaskDiagSchedulerPlugin.stop", "ClusterTask.start_sampling"),
+    *("ClusterTask.leave_sampling", "ProbedClusterTask.leave_sampling"),
     *("ProbedClusterTask.start_sampling", "WorkerSide.stop"),
 }
 """They have nothing around them but distributed: what they call may raise."""
@@ -243,6 +244,7 @@ def what_is_there(client):
         "listening": [set(metering.listening), set(metering.loops), set(metering.idle_loops)],
         "sampled": list(worker_processes._of_this_process),
         "recorders": recorder.active_recorders(),
+        "running": dict(running_tasks),
     }
 
 
@@ -272,9 +274,7 @@ def raising(monkeypatch):
         monkeypatch.setattr(owner, name, changed)
         return raised
 
-    yield raise_in
-    # A task whose end could not be sampled is there still: other tests look at theirs.
-    running_tasks.clear()
+    return raise_in
 
 
 def test_each_function_is_in_one_program():

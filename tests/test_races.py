@@ -12,6 +12,7 @@ import weakref
 from array import array
 from concurrent.futures import ThreadPoolExecutor
 from operator import add
+from types import SimpleNamespace
 
 import dask.local
 import dask.threaded
@@ -38,9 +39,10 @@ from dask_diag.capture.running import start_running
 from dask_diag.capture.sampling.bins import Group, Run
 from dask_diag.capture.sampling.call_tree import Stacks
 from dask_diag.capture.sampling.probed_task import attach_probe
+from dask_diag.capture.sampling.probes import RunningTask
 from dask_diag.capture.sampling.sampler import ticks_until
 from dask_diag.capture.sampling.stack_probe import LocalStackTaskProbe, StackProbe
-from dask_diag.capture.sampling.threads_now import running_now
+from dask_diag.capture.sampling.threads_now import running_now, running_tasks
 from dask_diag.capture.sampling.wait_probe import WaitProbe, WaitTaskProbe
 from dask_diag.capture.tasks.timed_task import TimedTask
 
@@ -302,6 +304,20 @@ def test_a_task_probe_that_was_made_late_has_no_part_in_the_next_task():
     assert sum(missed) < 30
     assert "sleep" not in [wait.activity for wait in wrapper.metered.waits]
     assert not running_now()
+
+
+def test_a_run_that_has_left_leaves_another_one_where_it_is():
+    """As where the end of a run fails, and it is taken out after that again."""
+    task = SimpleNamespace(start=None, stop=None)
+    outer = RunningTask(task, [])
+    inner = RunningTask(task, [])
+    ident = threading.get_ident()
+    assert running_tasks[ident] is inner
+    inner.leave()
+    inner.end()
+    assert running_tasks[ident] is outer
+    outer.leave()
+    assert ident not in running_tasks
 
 
 class CountedStacks:
