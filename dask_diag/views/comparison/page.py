@@ -83,7 +83,7 @@ def _headline(sides: Sides) -> str:
         more = "more" if now > was else "less"
         said += f"; largest change: {seconds(abs(now - was))} {more} of “{name_of_part(part)}”"
     if total["verdict"] == "too few tasks":
-        said += "; too few tasks to judge theirs"
+        said += "; too few tasks to judge their time"
     elif total["verdict"] == "unchanged":
         said += "; no change of the tasks' time beyond chance"
     else:
