@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from bokeh.resources import INLINE
 
+from dask_diag import visualize
 from dask_diag.analysis.compare_runs import compare_runs
 from dask_diag.views.compare_runs import run_comparison_summary
 from dask_diag.views.comparison.page import comparison_page
 from dask_diag.views.summary_page import summary_page
 
+from .stacks import known_stacks
 from .test_browser import browser  # noqa: F401
 from .test_compare import recording
 from .test_tune_race import Simulated, settings
@@ -67,3 +70,28 @@ def test_cells_of_compared_functions_are_not_broken_on_a_phone(opened):
     cells = page.eval_on_selector_all("#functions td:not(:first-child)", LINES_OF_CELLS)
     assert [cell for cell in cells if cell[1] > 1] == []
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_plots_of_a_cell_are_folded_and_drawn_when_opened(opened, monkeypatch):
+    """The cell's value is above them, and stays in the window: D25 of the review."""
+    published = []
+    monkeypatch.setattr("dask_diag.views.display.output_notebook", lambda **settings: None)
+    monkeypatch.setattr("dask_diag.views.display.in_notebook", lambda: True)
+    monkeypatch.setattr(
+        "IPython.display.publish_display_data", lambda data, **more: published.append(data)
+    )
+    visualize(known_stacks(), show=True, save=False, fold="Plots")
+    fold, script = published
+    page = opened(
+        f"<!doctype html><head>{INLINE.render()}</head><body><p>Out: 7</p>{fold['text/html']}"
+        f"<script>{script['application/javascript']}</script><p id='next'>the next cell</p></body>",
+        1280,
+    )
+    page.wait_for_function("Bokeh.documents.length > 0", timeout=60_000)
+    top_of_next = "document.getElementById('next').getBoundingClientRect().top"
+    assert page.evaluate(top_of_next) < 150
+    page.click("summary")
+    page.wait_for_function(f"{top_of_next} > 300", timeout=60_000)
+    page.wait_for_function(
+        "[...document.querySelectorAll('details *')].some((e) => e.getBoundingClientRect().height > 200)"
+    )
