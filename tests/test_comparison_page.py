@@ -96,4 +96,4 @@ def test_the_first_sentence_has_the_wall_of_the_bars_below_and_its_largest_chang
     heading = page.split("<h1>")[1].split("</h1>")[0]
     walls = [seconds(side.stop - side.start) for side in (before, after)]
     assert heading.startswith(f"{walls[0]} → {walls[1]}; largest change: ")
-    assert "s more of “after the last computation”" in heading
+    assert "s more (after the last computation)" in heading

@@ -81,7 +81,7 @@ def _headline(sides: Sides) -> str:
     if changes and abs(after - before) >= _NOTEWORTHY * before:
         part, was, now = changes[0]
         more = "more" if now > was else "less"
-        said += f"; largest change: {seconds(abs(now - was))} {more} of “{name_of_part(part)}”"
+        said += f"; largest change: {seconds(abs(now - was))} {more} ({name_of_part(part)})"
     if total["verdict"] == "too few tasks":
         said += "; too few tasks to judge their time"
     elif total["verdict"] == "unchanged":
