@@ -16,7 +16,7 @@ parts = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=6)
 def test_rows_are_found_in_whichever_part_they_are(parts, seed):
     taken, keys, positions, position = TakenTasks(), [], [], 0
     for count, others in parts:
-        new = [(f"f{(len(keys) + n) % 3}-ab", len(keys) + n) for n in range(count)]
+        new = [(f"f{(len(keys) + n) % 3}-1", len(keys) + n) for n in range(count)]
         taken.add(position, keys_columns(new, {}))
         keys += new
         positions += range(position, position + count)
