@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dask_diag.analysis.simulation.changes import without
+from dask_diag.analysis.simulation.changes import with_fewer_workers, without
 from dask_diag.analysis.simulation.merge import merged
 from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND, COSTS, under
 from dask_diag.analysis.simulation.work import STEPS, Work
@@ -156,3 +156,12 @@ def test_of_merged_tasks_what_is_done_for_each_task_is_done_less_often():
     np.testing.assert_allclose(made.seconds, 2.0)
     np.testing.assert_allclose(made.prepare, [2.0, 6.0])
     assert (made.scheduler_cpu, made.graph, made.before) == (0.1, 0.15, 0.2)
+
+
+def test_with_fewer_workers_threads_wake_up_sooner_in_proportion():
+    """One of three others is left: a third of what the usual step took longer than the quickest."""
+    work = replace(work_of(wake=[0.1, 0.1, 0.1, 0.4], gap=[0.1, 0.1, 0.1, 0.4]), workers=4)
+    made = with_fewer_workers(work, 2)
+    np.testing.assert_allclose(made.wake, [0.1, 0.1, 0.1, 0.2])
+    np.testing.assert_allclose(made.gap, work.gap)
+    np.testing.assert_allclose(with_fewer_workers(work, 1).wake, 0.1)
