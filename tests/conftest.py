@@ -11,6 +11,7 @@ from pathlib import Path
 
 import dask
 import dask.local
+import dask.threaded
 import pytest
 from dask.callbacks import Callback
 from hypothesis import settings
@@ -28,6 +29,14 @@ multiprocessing.set_forkserver_preload(
 
 UNDER_MUTMUT = "mutmut" in sys.modules
 """Whether `make mutate` runs the tests: it forks a process for each change."""
+if UNDER_MUTMUT:
+
+    def forget_pools():
+        """The threads of dask's pools are not in a forked process: tasks would wait for ever."""
+        dask.threaded.default_pool = None
+        dask.threaded.pools.clear()
+
+    os.register_at_fork(after_in_child=forget_pools)
 
 ATTEMPTS = 3
 """How often a truth is measured until it fails: a neighbour may spoil one measurement."""

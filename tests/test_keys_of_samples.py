@@ -396,6 +396,11 @@ def test_while_it_goes_on_there_are_no_more_rows_than_asked_for():
     few = stacks_as_seen(collected, 150)["samples"]
     assert set(few["key"].tolist()) == {""}
     assert len(few) == len(np.unique(few["start"])) == 100
+    # Cycles that are longer by powers of two, in which all seconds still are.
+    fewest = stacks_as_seen(collected, 30)["samples"]
+    assert len(fewest) == len(np.unique(fewest["start"])) == 25
+    assert (fewest["stop"] - fewest["start"] == 4.0).all()
+    assert fewest["seconds"].sum() == few["seconds"].sum() == 800 * 0.125
     assert len(stacks_tables(collected, [])["samples"]) == 400
 
 

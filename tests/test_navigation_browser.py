@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from dask_diag import report
 
+from .opened_pages import open_file  # noqa: F401
 from .stacks import known_stacks
-from .test_browser import DRAWN, browser  # noqa: F401
+from .test_browser import browser  # noqa: F401
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
 
@@ -23,16 +26,8 @@ def written(tmp_path_factory):
 
 
 @pytest.fixture
-def opened(browser, written):  # noqa: F811
-    def open_page(width=1280, height=800):
-        page = browser.new_page(viewport={"width": width, "height": height})
-        page.goto(written.as_uri())
-        page.wait_for_function(DRAWN, timeout=60_000)
-        return page
-
-    yield open_page
-    for context in browser.contexts:
-        context.close()
+def opened(open_file, written):  # noqa: F811
+    return partial(open_file, written)
 
 
 def wait_until_marked(page, title):

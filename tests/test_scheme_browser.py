@@ -1,13 +1,14 @@
-"""The switch between a light and a dark report, in a real browser."""
+"""The switch between a light and a dark page, in a real browser."""
 
 from __future__ import annotations
 
 import pytest
 
-from dask_diag import report
+from dask_diag import report, visualize
 
+from .opened_pages import open_file  # noqa: F401
 from .stacks import known_stacks
-from .test_browser import DRAWN, browser, is_a_problem  # noqa: F401
+from .test_browser import browser  # noqa: F401
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
 
@@ -22,35 +23,17 @@ NO_STORAGE = """Object.defineProperty(window, "localStorage", {
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    path = tmp_path_factory.mktemp("scheme") / "report.html"
-    report(known_stacks(), path)
-    return path
+def pages(tmp_path_factory):
+    """A report and a page of `visualize`, by name."""
+    folder = tmp_path_factory.mktemp("scheme")
+    report(known_stacks(), folder / "report.html")
+    visualize(known_stacks(), filename=folder / "visualize.html", show=False)
+    return folder
 
 
-@pytest.fixture
-def context_of(browser, written):  # noqa: F811
-    """A function that makes a context; in all that it opened there was no error."""
-    problems = []
-
-    def make(scheme, script=""):
-        context = browser.new_context(color_scheme=scheme)
-        context.add_init_script(script or "0")
-        context.on("console", lambda m: is_a_problem(m) and problems.append(m.text))
-        context.on("weberror", lambda error: problems.append(str(error.error)))
-        return context
-
-    yield make
-    assert problems == []
-    for context in browser.contexts:
-        context.close()
-
-
-def opened(context, path):
-    page = context.new_page()
-    page.goto(path.as_uri())
-    page.wait_for_function(DRAWN, timeout=60_000)
-    return page
+@pytest.fixture(params=["report", "visualize"])
+def written(request, pages):
+    return pages / f"{request.param}.html"
 
 
 def set_system(page, scheme):
@@ -66,20 +49,19 @@ def assert_looks(page, scheme):
 
 
 @pytest.mark.parametrize(("system", "other"), [("light", "dark"), ("dark", "light")])
-def test_the_switch_changes_page_and_figures_and_is_remembered(context_of, written, system, other):
-    context = context_of(system)
-    page = opened(context, written)
+def test_the_switch_changes_page_and_figures_and_is_remembered(open_file, written, system, other):  # noqa: F811
+    page = open_file(written, scheme=system)
     assert_looks(page, system)
     page.locator("#scheme").focus()
     page.keyboard.press("Enter")
     assert_looks(page, other)
-    assert_looks(opened(context, written), other)
+    assert_looks(open_file(written, context=page.context), other)
     page.locator("#scheme").click()
     assert_looks(page, system)
 
 
-def test_until_the_reader_chooses_the_page_follows_the_system(context_of, written):
-    page = opened(context_of("light"), written)
+def test_until_the_reader_chooses_the_page_follows_the_system(open_file, written):  # noqa: F811
+    page = open_file(written)
     set_system(page, "dark")
     assert_looks(page, "dark")
     page.locator("#scheme").click()
@@ -88,9 +70,8 @@ def test_until_the_reader_chooses_the_page_follows_the_system(context_of, writte
     assert_looks(page, "light")
 
 
-def test_where_storage_is_refused_the_switch_still_works(context_of, written):
-    context = context_of("light", NO_STORAGE)
-    page = opened(context, written)
+def test_where_storage_is_refused_the_switch_still_works(open_file, written):  # noqa: F811
+    page = open_file(written, script=NO_STORAGE)
     page.locator("#scheme").click()
     assert_looks(page, "dark")
-    assert_looks(opened(context, written), "light")
+    assert_looks(open_file(written, context=page.context), "light")

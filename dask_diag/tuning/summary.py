@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import isnan
 
 from dask_diag.analysis.findings import Finding
-from dask_diag.formatting import seconds
+from dask_diag.formatting import counted, seconds
 from dask_diag.tuning.rows import Row, best_of
 from dask_diag.views.escaping import shown
 from dask_diag.views.summary_text import SummaryParts
-from dask_diag.views.text import Summary, counted, make_summary
+from dask_diag.views.text import Summary, make_summary
 
 __all__ = ["tune_summary"]
 

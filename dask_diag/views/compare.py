@@ -8,9 +8,9 @@ from math import isnan
 
 from dask_diag.analysis.compare import Comparison
 from dask_diag.analysis.statistics import CONFIDENCE, MIN_TASKS
-from dask_diag.formatting import amount, count, percent, quantity, seconds, size
+from dask_diag.formatting import amount, count, counted, percent, quantity, seconds, size
 from dask_diag.views.escaping import shown
-from dask_diag.views.text import Record, Summary, counted, table_summary
+from dask_diag.views.text import Record, Summary, table_summary
 
 __all__ = [
     "HEADINGS",

@@ -6,10 +6,10 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dask_diag.formatting import count, percent
+from dask_diag.formatting import percent
 from dask_diag.views.summary_text import WIDTH, SummaryParts, text_of
 
-__all__ = ["Record", "Summary", "counted", "make_summary", "table_summary"]
+__all__ = ["Record", "Summary", "make_summary", "table_summary"]
 
 Record = Mapping[str, Any]
 """A row of a table, by column."""
@@ -49,11 +49,6 @@ def table_summary(
 ) -> Summary:
     """A headline, a table whose first column is text and last row a total, and notices."""
     return make_summary(SummaryParts(headline, columns, rows, notices=notices))
-
-
-def counted(number: int, singular: str, plural: str = "") -> str:
-    """A number with what it counts: ``1 task``, ``2 tasks``."""
-    return f"{count(number)} {singular if number == 1 else plural or singular + 's'}"
 
 
 def _as_html(parts: SummaryParts) -> str:

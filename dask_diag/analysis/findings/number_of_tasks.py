@@ -13,7 +13,7 @@ from dask_diag.analysis.findings.where import where_of_tasks
 from dask_diag.analysis.metering import seconds_metered_without_cpu
 from dask_diag.analysis.occupancy import Occupancy
 from dask_diag.columns import BoolArray
-from dask_diag.formatting import amount, count, percent, seconds
+from dask_diag.formatting import amount, counted, percent, seconds
 from dask_diag.schema import Activity
 
 __all__ = ["chunks_too_large", "too_few_threads"]
@@ -111,7 +111,7 @@ def chunks_too_large(analysis: Analysis) -> Finding | None:
         "chunks-too-large",
         severity_of_share(lost / analysis.wall),
         lost,
-        f"{count(number)} task{'s' * (number != 1)} of {in_words(where.functions)} had "
+        f"{counted(number, 'task')} of {in_words(where.functions)} had "
         f"{percent(MOST_OF_WORK)} or more of the work of a computation with {most_workers} "
         "workers: the others were idle. Longest: "
         f"{seconds(float(analysis.task_seconds[large].max()))}",

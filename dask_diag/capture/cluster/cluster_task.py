@@ -166,6 +166,9 @@ class ClusterTask(GraphNode):
                 )
         except Exception as fault:
             self.fault = f"{type(fault).__name__}: {fault}"
+        finally:
+            if self.is_sampled:
+                self.leave_sampling()
 
     def so_far(self) -> Sampled | tuple[()]:
         """What a subclass has sampled of a task that still runs; called from another thread."""
@@ -177,6 +180,9 @@ class ClusterTask(GraphNode):
     def end_sampling(self, cpu: float) -> Sampled | tuple[()]:
         """What a subclass has sampled; called when the task has stopped, after so much CPU."""
         return ()
+
+    def leave_sampling(self) -> None:
+        """Have a subclass sample it no more, whatever has failed before; nothing is raised."""
 
     def metrics(self) -> list[Metric]:
         """What it metered."""

@@ -118,6 +118,11 @@ class ProbedClusterTask(ClusterTask):
             return ()
         return waits, packed_stacks(run.stacks)
 
+    def leave_sampling(self) -> None:
+        """Have the probes find it no more: its end may have failed before they were stopped."""
+        if self._running is not None:
+            self._running.leave()
+
     def so_far(self) -> Sampled | tuple[()]:
         """The stacks of a task that still runs; called from another thread."""
         running = self._running

@@ -140,6 +140,13 @@ class ComputationCollector(WorkerCollector):
         self.records_results = any(each.get("results") for each in wanted)
         # Tasks that one program records are those of another client to the next one.
         self.is_shared = len({each.get("program") for each in wanted if each.get("tasks")}) > 1
+        clients = {session.client for session in self.sessions.values()}
+        self.orphans = {
+            run: task
+            for run, task in self.orphans.items()
+            # Where a program is shown what others run, it may be a run of one that has gone.
+            if self.is_shared or task.computation.client in clients
+        }
         for computation in self.open.values():
             computation.set_sessions(self._sessions_of(computation.client))
             for session in computation.sessions if computation.active else ():

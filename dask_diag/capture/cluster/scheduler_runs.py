@@ -40,7 +40,12 @@ from dask_diag.capture.cluster.scheduler_tasks import Task
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState
 
-__all__ = ["RunCollector"]
+__all__ = ["MOST_ORPHANS", "RunCollector"]
+
+MOST_ORPHANS = 10_000
+"""Runs that were cancelled and of whose end nothing was heard; each takes about half a kilobyte."""
+UNHEARD = "cancelled"
+"""By what those beyond them are counted, for a notice."""
 
 
 class RunCollector(ResultCollector):
@@ -115,7 +120,7 @@ class RunCollector(ResultCollector):
             self._record(key, task, NOT_STARTED, End(UNFINISHED, worker, now, 0))
         else:
             # It may still run there: the worker says how it ends.
-            self.orphans[key, ts.run_id] = task.copy()
+            self._await_end(key, ts.run_id, task)
         task.is_out = False
 
     def _add_seconds(self, computation: Computation, row: bytes) -> None:
@@ -123,6 +128,18 @@ class RunCollector(ResultCollector):
         start, stop, cpu, *_ = WORKER_ROW.unpack(row)
         computation.seconds += stop - start
         computation.cpu_of_tasks += cpu
+
+    def _await_end(self, key: Hashable, run: int, task: Task) -> None:
+        """Hold a run that was cancelled until its worker says how it ended: not all workers do."""
+        if not (task.computation.recorders or self.is_shared):
+            return
+        self.orphans[key, run] = task.copy()
+        if len(self.orphans) > MOST_ORPHANS:
+            # The oldest: if its worker says something now, it is not heard.
+            name, oldest = next(iter(self.orphans.items()))
+            self._record_orphans([(name, oldest)])
+            for session in oldest.computation.recorders:
+                session.unmeasured[UNHEARD] = session.unmeasured.get(UNHEARD, 0) + 1
 
     def _forget_rows(self) -> None:
         """Take out of the scheduler's state what was measured of tasks that are no session's."""

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from importlib import metadata
 from types import FrameType
 
+from dask_diag.capture.system.parsing import parsed
 from dask_diag.capture.system.redaction.source import redacted_source
 from dask_diag.capture.system.redaction.text import (
     is_secret_name,
@@ -146,10 +147,8 @@ def _script(path: str) -> list[Row]:
 def _block_at(lines: list[str], line: int, in_script: bool) -> tuple[int, int]:
     """First and last line of the largest block around a line that is not long."""
     blocks = [(1, len(lines))] if in_script else []
-    try:
-        nodes = list(ast.walk(ast.parse("".join(lines))))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        nodes = []
+    tree = parsed("".join(lines))
+    nodes = [] if tree is None else list(ast.walk(tree))
     blocks += [
         (node.lineno, node.end_lineno or node.lineno)
         for node in nodes

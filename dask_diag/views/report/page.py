@@ -28,8 +28,6 @@ from dask_diag.views.theme.page import page_of, page_without_figures, script
 __all__ = ["MadeSection", "made_section", "rendered", "report", "report_page", "write_report"]
 
 _FRAME = "report/report.html"
-_SCHEME = "scheme"
-"""The button for a light or a dark page."""
 
 
 class AnySection(Protocol):
@@ -144,8 +142,6 @@ def rendered(
         "warnings": warnings,
         "head": page_head,
         "style": text_of("theme/head.css") + text_of("report/report.css"),
-        "schemes": script("theme/scheme.js", "offer_schemes", json.dumps(_SCHEME)),
-        "switch": _SCHEME,
         "navigation": script("report/navigation.js", "follow", ""),
         "marks": script("report/findings.js", "start", json.dumps(WORKERS)),
     }

@@ -17,6 +17,8 @@ from dask_diag.views.assets import call, text_of
 
 __all__ = ["page_of", "page_without_figures", "script"]
 
+_SWITCH = "scheme"
+"""The button for a light or a dark page."""
 _BACKGROUNDS = {"background_fill_color", "border_fill_color"}
 _WHITE = "#ffffff"
 
@@ -102,11 +104,17 @@ def _without_background(models: Collection[Model]) -> Iterator[None]:
 
 
 def _look(fitted: bool = True) -> dict[str, str]:
-    """What templates need: ``theme``, a style of the page, and ``scheme``, a script at its end."""
+    """What templates need.
+
+    ``theme`` is a style of the page, ``scheme`` a script at its end. ``switch`` is the button for a
+    light or a dark page, ``schemes`` the script for it, before anything is painted.
+    """
     settings = {"widgets": text_of("theme/widgets.css"), "fitted": fitted}
     return {
         "theme": text_of("theme/theme.css"),
         "scheme": script("theme/theme.js", "start", json.dumps(settings)),
+        "switch": _SWITCH,
+        "schemes": script("theme/scheme.js", "offer_schemes", json.dumps(_SWITCH)),
     }
 
 

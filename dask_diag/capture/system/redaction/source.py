@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from operator import itemgetter
 from typing import NamedTuple
 
+from dask_diag.capture.system.parsing import parsed
 from dask_diag.capture.system.redaction.syntax import secret_literals
 from dask_diag.capture.system.redaction.text import MASK, is_secret_name, redacted_text
 
@@ -81,8 +82,10 @@ def _masked_with_magics(text: str) -> str | None:
 
 def _masked_as_code(code: str, text: str) -> str | None:
     """`text` masked where `code`, which has the same lines, has secrets; None if it is no code."""
+    tree = parsed(code)
+    if tree is None:
+        return None
     try:
-        tree = ast.parse(code)
         nodes = secret_literals(tree)
         literals, comments = _pieces(code)
     except (SyntaxError, tokenize.TokenError, ValueError, RecursionError, MemoryError):
