@@ -263,10 +263,6 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
         """A worker has joined."""
         try:
             self._join(worker)
-            threads = self.scheduler.total_nthreads
-            for computation in self.open.values():
-                if computation.active:
-                    computation.workers = max(computation.workers, threads)
         except Exception as error:
             self.fault("add_worker", error)
 
