@@ -608,3 +608,11 @@ def test_bokeh_looks_through_the_figures_of_a_page_once(tmp_path, monkeypatch):
     report(many_tasks(100), tmp_path / "page.html", mode="cdn")
     assert len(roots) == 1
     assert roots[0] > 3
+
+
+@pytest.mark.parametrize(
+    ("tasks", "drawn"), [(2000, "a rectangle for each task"), (4000, "as high as it was busy")]
+)
+def test_the_text_of_the_tasks_describes_what_is_drawn_as_the_page_opens(tmp_path, tasks, drawn):
+    page = page_of(many_tasks(tasks), tmp_path)
+    assert f"of a cluster for each of its threads, {drawn}" in page.sections["timeline"]
