@@ -124,7 +124,7 @@ class RunCollector(ResultCollector):
         task.is_out = False
 
     def _add_seconds(self, computation: Computation, row: bytes) -> None:
-        """Add up what tasks took, for who shows how far a computation is."""
+        """Add up what tasks took, for progress bars."""
         start, stop, cpu, *_ = WORKER_ROW.unpack(row)
         computation.seconds += stop - start
         computation.cpu_of_tasks += cpu
