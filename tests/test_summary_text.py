@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dask_diag.views.summary_text import FindingText, SummaryParts, text_of
-from dask_diag.views.text import make_summary
+from dask_diag.views.text import make_summary, table_summary
 
 from .terminal import in_terminal
 
@@ -74,7 +74,7 @@ ROOT = Path(__file__).parents[1]
 PRINTS = """
 from dask_diag.cli.output import print_result
 from tests.test_summary_text import PARTS
-from dask_diag.views.text import make_summary
+from dask_diag.views.text import make_summary, table_summary
 print_result(make_summary(PARTS))
 """
 
@@ -108,3 +108,8 @@ def test_a_pipe_is_plain():
         command, capture_output=True, text=True, env=environment, check=True, cwd=ROOT
     )
     assert done.stdout.rstrip("\n") == text_of(PARTS, 80)
+
+
+def test_both_sentences_of_a_headline_are_lines_in_a_notebook_too():
+    table = table_summary("3 s in all: waiting <GIL>\n2 s in 1 computation", ("f",), [], [])
+    assert "<p>3 s in all: waiting &lt;GIL&gt;<br>2 s in 1 computation</p>" in table._repr_html_()

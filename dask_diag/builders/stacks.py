@@ -8,7 +8,7 @@ from time import perf_counter
 import numpy as np
 
 from dask_diag.builders.constants import constant
-from dask_diag.builders.stack_cells import Cells, Names, cells_of, summed
+from dask_diag.builders.stack_cells import Cells, CellsByCycle, Names, cells_of, summed
 from dask_diag.builders.stack_weights import (
     GRAPH,
     SCHEDULER,
@@ -79,10 +79,15 @@ def _moved(table: Table, by: Mapping[str, int]) -> Table:
     return Table({**columns, **moved})
 
 
-def stacks_as_seen(stacks: Stacks, most: int, worker: str = "") -> dict[str, Table]:
-    """The same without regard to what was measured of tasks, in about `most` rows at most."""
+def stacks_as_seen(
+    stacks: Stacks, most: int, worker: str = "", cells_by_cycle: CellsByCycle | None = None
+) -> dict[str, Table]:
+    """The same without regard to what was measured of tasks, in about `most` rows at most.
+
+    If this is asked again and again, `cells_by_cycle` has what is the same as before.
+    """
     found = stacks.snapshot()
-    (cells, names), cycle = cells_of(found), found.cycle
+    (cells, names), cycle = (cells_by_cycle or CellsByCycle()).of(found), found.cycle
     if len(cells.node) > most and cells.key.any():
         cells = summed(cells._replace(key=np.zeros_like(cells.key)))
     while len(cells.node) > most and cells.cycle.min() < cells.cycle.max():

@@ -29,7 +29,7 @@ def comparison_summary(comparison: Comparison, before: str, after: str) -> Summa
     total = comparison.total
     heading = (
         f"{shown(before, 30)} → {shown(after, 30)}: "
-        f"{seconds(total['elapsed_before'])} → {seconds(total['elapsed_after'])} elapsed"
+        f"{seconds(total['elapsed_before'])} → {seconds(total['elapsed_after'])} computing"
     )
     rows, notes = list(comparison_rows(comparison)), list(comparison_notes(comparison))
     return table_summary(heading, HEADINGS, rows, notes)

@@ -11,6 +11,8 @@ from dask_diag.views.summary_text import WIDTH, SummaryParts, text_of
 
 __all__ = ["Record", "Summary", "make_summary", "table_summary"]
 
+_NEW_LINE = "\n"
+
 Record = Mapping[str, Any]
 """A row of a table, by column."""
 
@@ -58,7 +60,7 @@ def _as_html(parts: SummaryParts) -> str:
     lines += parts.lines
     return "".join(
         (
-            f"<p>{html.escape(parts.headline)}</p>",
+            f"<p>{html.escape(parts.headline).replace(_NEW_LINE, '<br>')}</p>",
             f"<p><strong>{html.escape(parts.warning)}</strong></p>" if parts.warning else "",
             _html_list(findings),
             _html_table(parts.columns, parts.rows),

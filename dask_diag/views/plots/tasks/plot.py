@@ -34,12 +34,12 @@ from dask_diag.views.plots.tasks.cluster_lanes import draw_workers_in_lanes
 from dask_diag.views.plots.tasks.columns import FULL, LANE, TasksInLanes, tasks_in_lanes
 from dask_diag.views.plots.tasks.tooltip import add_tooltip
 
-__all__ = ["plot_tasks"]
+__all__ = ["MOST_RECTANGLES", "plot_tasks"]
 
 _LANES_THAT_FIT = 12
 _EMPTY_LANES = 8
 _LONGEST_NAME, _LONG_NAME = 12, 10
-_MOST_RECTANGLES = 3000
+MOST_RECTANGLES = 3000
 """Of more tasks than these, the page draws what is in view."""
 _COLUMNS_OF_RECTANGLES = (
     *("left", "right", "top", "unfilled"),
@@ -99,7 +99,7 @@ def _draw(plot: figure, tasks: TasksInLanes, functions: list[str], options: Opti
         "lane_height": LANE,
         "full": FULL,
     }
-    if len(tasks) <= _MOST_RECTANGLES:
+    if len(tasks) <= MOST_RECTANGLES:
         ordered = tasks.in_order()
         arguments = {**settings, "columns": ordered.columns(), "keys": ordered.keys(key_size)}
         plot.js_on_change("inner_width", callback("plots/tasks/tasks.js", "draw_all", arguments))
@@ -108,7 +108,7 @@ def _draw(plot: figure, tasks: TasksInLanes, functions: list[str], options: Opti
             "colors": colors,
             "functions": names["function"],
             "key_size": key_size,
-            "most": _MOST_RECTANGLES,
+            "most": MOST_RECTANGLES,
         }
         draw_in_view(plot, tasks, settings)
 
