@@ -307,3 +307,22 @@ def test_a_client_that_does_not_pull_costs_64_mb_and_no_more():
     driver.run(count, 10)
     driver.pull()
     assert len(driver.recording().tasks) == fits + 10
+
+
+def test_a_worker_that_joins_while_tasks_run_counts_until_they_are_done():
+    driver = Driver()
+    plugin, scheduler = driver.plugin, driver.scheduler
+    driver.run(0, 1)
+    before = plugin.open["client"]
+    plugin.update_graph(scheduler, client="client", tasks=["waits"], annotations={})
+    plugin.transition("waits", "released", "waiting", stimulus_id="graph")
+    running = plugin.open["client"]
+    late = SimpleNamespace(name="late", host="h", nthreads=2, address="tcp://late")
+    driver.workers[late.address] = late
+    scheduler.total_nthreads = 4
+    plugin.add_worker(scheduler, late.address)
+    scheduler.total_nthreads = 2
+    plugin.remove_worker(scheduler, late.address)
+    plugin.transition("waits", "waiting", "released", stimulus_id="cancelled")
+    assert (before.workers, running.workers) == (2, 4)
+    assert not plugin.faults

@@ -15,8 +15,9 @@ from dask_diag.analysis import findings as rules
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.cpu_accounting import cpu_outside_tasks
 from dask_diag.analysis.findings import Finding
+from dask_diag.analysis.findings.finding import severity_of_guess
 from dask_diag.analysis.findings.function_names import top_functions
-from dask_diag.formatting import seconds
+from dask_diag.formatting import amount, seconds
 
 from .stacks import LEAF, MAIN, recording_of_stacks
 from .tables import filled_table
@@ -144,6 +145,11 @@ def test_findings_name_three_functions():
     assert found(run(steps))["serial-chain"].evidence.endswith("Functions: a, b and c")
 
 
+@pytest.mark.parametrize(("share", "severity"), [(0.09, "low"), (0.11, "medium"), (0.9, "medium")])
+def test_a_guess_is_never_severe(share, severity):
+    assert severity_of_guess(share) == severity
+
+
 def test_no_time_is_worth_a_finding_below_a_tenth_of_a_second():
     assert found(with_waits(two_at_once(0.099, 0.0), "gil-wait")) == {}
     assert set(found(with_waits(two_at_once(0.101, 0.0), "gil-wait"))) == {"gil-bound"}
@@ -253,6 +259,7 @@ def test_gil_bound_is_guessed_of_turns_with_one_cpu(cpu, switches, cpus, severit
     assert (finding and finding.severity) == severity
     if finding:
         assert "waits=True" in finding.advice
+        assert f"used only {amount(2 * cpu)} CPUs and were off-CPU" in finding.evidence
 
 
 @pytest.mark.parametrize("waited", [0.39, 0.41])

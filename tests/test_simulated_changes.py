@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dask_diag.analysis.simulation.changes import without
-from dask_diag.analysis.simulation.schedulers import COSTS
+from dask_diag.analysis.simulation.changes import with_fewer_workers, without
+from dask_diag.analysis.simulation.merge import merged
+from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND, COSTS, under
 from dask_diag.analysis.simulation.work import STEPS, Work
 from dask_diag.analysis.transfers import TRANSFERS
 
@@ -40,11 +41,11 @@ def with_moves(moves):
 def work_of(**columns):
     """Work of which each step takes a second, but for these."""
     steps = {name: np.full(TASKS, 1.0) for name in STEPS}
+    steps |= {"gil": np.zeros(TASKS)}
     return Work(
         rows=np.arange(TASKS),
         seconds=np.ones(TASKS),
         cpu=np.ones(TASKS),
-        gil=np.zeros(TASKS),
         switching=0.1,
         submit=0.5,
         scheduler_cpu=0.2,
@@ -118,3 +119,49 @@ def test_without_overhead_nothing_is_between_tasks():
     assert made.before == made.submit == made.switching == made.scheduler_cpu == 0.0
     assert (made.graph, made.after) == (0.3, 0.0)
     assert without(work_of(), with_moves(MOVES), {"graph"}).graph == 0.0
+
+
+def test_under_processes_each_result_passes_the_scheduler():
+    """A chain of two tasks, which dask fuses, and two tasks alone."""
+    chained = replace(work_of(gil=[0.5] * TASKS), task=np.array([1]), depends_on=np.array([0]))
+    sizes = np.array([4.0, 1.0, 2.0, 0.0]) * BYTES_A_SECOND
+    made, costs = under(chained, "processes", 2, sizes, startup=0.7), COSTS["processes"]
+    own = np.array([1.0, 0.0, 1.0, 1.0])
+    np.testing.assert_allclose(made.prepare, costs.prepare * own)
+    # The first one's result stays in its process.
+    np.testing.assert_allclose(made.collect, costs.collect * own + [0.0, 1.0, 2.0, 0.0])
+    np.testing.assert_allclose(made.notice, costs.notice * own + [0.0, 1.0, 2.0, 0.0])
+    for name in ("wake", "gap", "deliver"):
+        np.testing.assert_allclose(getattr(made, name), getattr(costs, name) * own)
+    assert made.startup == (0.7, 0.7)
+    assert (made.batch, made.submit, made.switching) == (costs.batch, costs.submit, 0.0)
+    # Three are sent, in batches.
+    each = costs.prepare + costs.collect + costs.submit / costs.batch
+    assert made.scheduler_cpu == pytest.approx(3.0 + 3 * each)
+    assert not made.gil.any()
+
+
+def test_under_threads_nothing_is_moved_and_the_gil_is_needed():
+    sizes = np.full(TASKS, BYTES_A_SECOND)
+    made, costs = under(work_of(gil=[0.5] * TASKS), "threads", 2, sizes), COSTS["threads"]
+    for name in STEPS:
+        np.testing.assert_allclose(getattr(made, name), getattr(costs, name))
+    np.testing.assert_allclose(made.gil, 0.5)
+    assert (made.startup, made.batch) == ((), 1)
+
+
+def test_of_merged_tasks_what_is_done_for_each_task_is_done_less_often():
+    made = merged(work_of(prepare=[1.0, 3.0, 5.0, 7.0]), np.zeros(TASKS, np.int64), 2)
+    assert len(made) == 2
+    np.testing.assert_allclose(made.seconds, 2.0)
+    np.testing.assert_allclose(made.prepare, [2.0, 6.0])
+    assert (made.scheduler_cpu, made.graph, made.before) == (0.1, 0.15, 0.2)
+
+
+def test_with_fewer_workers_threads_wake_up_sooner_in_proportion():
+    """One of three others is left: a third of what the usual step took longer than the quickest."""
+    work = replace(work_of(wake=[0.1, 0.1, 0.1, 0.4], gap=[0.1, 0.1, 0.1, 0.4]), workers=4)
+    made = with_fewer_workers(work, 2)
+    np.testing.assert_allclose(made.wake, [0.1, 0.1, 0.1, 0.2])
+    np.testing.assert_allclose(made.gap, work.gap)
+    np.testing.assert_allclose(with_fewer_workers(work, 1).wake, 0.1)

@@ -78,6 +78,8 @@ class ProbedClusterTask(ClusterTask):
 
     __slots__ = ("_probes", "_run", "_running")
 
+    is_sampled = True
+
     def __init__(
         self,
         state: TaskState,
