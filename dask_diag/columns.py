@@ -230,7 +230,10 @@ def _split_text(text: str) -> tuple[str, str]:
 
 def concatenate(parts: Sequence[Any]) -> Any:
     """One column of several of the same kind."""
+    parts = [part for part in parts if len(part)] or parts[:1]
     first = parts[0]
+    if len(parts) == 1:
+        return first
     if isinstance(first, Categorical):
         codes, values = _encode(list(chain.from_iterable(part.values for part in parts)))
         code_of_value = np.array(codes, dtype=np.int64)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from decimal import ROUND_HALF_UP, Context, Decimal
 from math import isfinite, isnan
 
-__all__ = ["BYTES", "amount", "count", "percent", "quantity", "seconds", "size"]
+__all__ = ["BYTES", "amount", "count", "counted", "percent", "quantity", "seconds", "size"]
 
 BYTES = "bytes"
 """The unit whose amounts are shown as sizes."""
@@ -55,6 +55,11 @@ def quantity(value: float, unit: str) -> str:
 def count(value: float) -> str:
     """How many there are: a whole number."""
     return f"{_whole(value):,}" if isfinite(value) else _not_finite(value, "")
+
+
+def counted(number: int, singular: str, plural: str = "") -> str:
+    """How many of what: ``1 task``, ``2 tasks``."""
+    return f"{count(number)} {singular if number == 1 else plural or singular + 's'}"
 
 
 def percent(share: float) -> str:

@@ -7,10 +7,10 @@ import signal
 import sys
 import threading
 import time
-from pathlib import Path
 
 import dask
 import dask.local
+import dask.threaded
 import pytest
 from dask.callbacks import Callback
 from hypothesis import settings
@@ -26,8 +26,20 @@ multiprocessing.set_forkserver_preload(
     ["dask.multiprocessing", "dask_diag.profilers.record", "pytest"]
 )
 
+# A sixth of the time of a page goes into bokeh's checks of it, here and in programs that tests run.
+# `test_report.py` has a test of what they say.
+os.environ.setdefault("BOKEH_VALIDATE_DOC", "no")
+
 UNDER_MUTMUT = "mutmut" in sys.modules
 """Whether `make mutate` runs the tests: it forks a process for each change."""
+if UNDER_MUTMUT:
+
+    def forget_pools():
+        """The threads of dask's pools are not in a forked process: tasks would wait for ever."""
+        dask.threaded.default_pool = None
+        dask.threaded.pools.clear()
+
+    os.register_at_fork(after_in_child=forget_pools)
 
 ATTEMPTS = 3
 """How often a truth is measured until it fails: a neighbour may spoil one measurement."""
@@ -38,10 +50,10 @@ measured_again = {}
 
 def our_files(folder):
     """What this process has open below a folder or of the package: descriptor and target."""
-    names = set()
-    for entry in Path("/proc/self/fd").glob("*"):
+    files, names = "/proc/self/fd", set()
+    for number in os.listdir(files) if os.path.isdir(files) else ():
         try:
-            names.add(f"{entry.name} {os.readlink(entry)}")
+            names.add(f"{number} {os.readlink(f'{files}/{number}')}")
         except OSError:
             continue
     return {name for name in names if "dask_diag" in name or str(folder) in name}
@@ -51,12 +63,20 @@ def own_threads():
     return {t for t in threading.enumerate() if t.name.startswith("dask_diag")}
 
 
+@pytest.fixture(scope="session")
+def empty_folder(tmp_path_factory):
+    """Where tests run that want no folder, as most do: to make one takes as long as such a test."""
+    return tmp_path_factory.mktemp("empty")
+
+
 @pytest.fixture(autouse=True)
-def nothing_left_behind(request, tmp_path, monkeypatch):
+def nothing_left_behind(request, monkeypatch):
     """After every test: no thread, process, callback, file handle or stray file of own."""
-    monkeypatch.chdir(tmp_path)
-    before = set(tmp_path.iterdir())
-    files_before = our_files(tmp_path)
+    wants_own = "tmp_path" in request.fixturenames or "leaves_files" in request.keywords
+    folder = request.getfixturevalue("tmp_path" if wants_own else "empty_folder")
+    monkeypatch.chdir(folder)
+    before = set(os.listdir(folder))
+    files_before = our_files(folder)
     children_before = set(multiprocessing.active_children())
     own_local_callbacks = dask.local.local_callbacks
     assert not Callback.active
@@ -66,11 +86,11 @@ def nothing_left_behind(request, tmp_path, monkeypatch):
     assert not own_threads(), "a thread was left running"
     assert not set(multiprocessing.active_children()) - children_before
     if "leaves_files" not in request.keywords:
-        assert set(tmp_path.iterdir()) == before, "a file was left in the working directory"
-    if our_files(tmp_path) - files_before:
+        assert set(os.listdir(folder)) == before, "a file was left in the working directory"
+    if our_files(folder) - files_before:
         # What is left in a circle is closed when it is collected, which takes long to do each time.
         gc.collect()
-    assert not our_files(tmp_path) - files_before
+    assert not our_files(folder) - files_before
 
 
 @pytest.fixture(autouse=True)

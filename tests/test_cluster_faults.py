@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import gc
 import os
 import pickle
 import signal
@@ -48,6 +50,7 @@ from dask_diag.capture.cluster import (
 from dask_diag.capture.cluster.clock import compare_clocks
 from dask_diag.capture.cluster.formats import NAME, OUTCOMES, RUN_FIELDS, WORKER_ROW
 from dask_diag.capture.cluster.shipping import BOOTSTRAP, Shipped, source_of_scheduler_plugin
+from dask_diag.capture.system.parsing import parsed
 from dask_diag.capture.tasks.metering import listening
 
 from .clusters import Counter, assert_adds_up, cluster, rows, spin
@@ -81,6 +84,48 @@ print(type(plugin).__name__, plugin.tasks)
     shipped = pickle.dumps(Shipped(source_of_scheduler_plugin(), "DaskDiagSchedulerPlugin"))
     done = subprocess.run([sys.executable, "-c", code], input=shipped, capture_output=True)
     assert done.stdout.decode() == "DaskDiagSchedulerPlugin {}\n", done.stderr.decode()
+
+
+class Parses:
+    """In a circle: when it is collected it parses code, as a traceback that is logged does."""
+
+    def __init__(self):
+        self.own = self
+
+    def __del__(self):
+        ast.parse("a + b")
+
+
+@pytest.fixture
+def parsing_while_parsing():
+    """Up to Python 3.11.7 the outer parser fails: its depth is that of the inner one."""
+
+    def attempts():
+        for threshold in range(20, 220, 5):
+            garbage = [Parses() for _ in range(3)]
+            del garbage
+            gc.set_threshold(threshold)
+            yield
+
+    before = gc.get_threshold()
+    yield attempts()
+    gc.set_threshold(*before)
+
+
+def test_what_is_shipped_is_made_also_if_what_is_collected_meanwhile_parses(parsing_while_parsing):
+    expected = source_of_scheduler_plugin()
+    for _ in parsing_while_parsing:
+        source_of_scheduler_plugin.cache_clear()
+        assert source_of_scheduler_plugin() == expected
+
+
+def test_code_is_parsed_also_if_what_is_collected_meanwhile_parses(parsing_while_parsing):
+    code = "\n".join(f"def f{n}(a, b):\n    return [a + b, {{a: b}}, {n}]" for n in range(30))
+    expected = ast.dump(parsed(code))
+    for _ in parsing_while_parsing:
+        assert ast.dump(parsed(code)) == expected
+    for no_code in ("1 +", "\0", "(" * 1000):
+        assert parsed(no_code) is None
 
 
 def kill_once(path):

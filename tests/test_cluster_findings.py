@@ -70,6 +70,28 @@ def test_transfer_bound(seconds, severity):
         assert "num_workers" not in finding.advice
 
 
+def test_the_worker_that_received_for_longest_is_named_first():
+    tasks = [
+        ("a/0", 0.0, 0.0, 2.0, 2.0),
+        ("b/0", 2.0, 3.0, 10.0, 10.0),
+        ("c/0", 2.0, 8.0, 10.0, 10.0),
+    ]
+    transfers = {
+        "task": [0, 0],
+        "activity": ["transfer"] * 2,
+        "side": ["network"] * 2,
+        "start": [2.0, 2.0],
+        "stop": [3.0, 8.0],
+        "bytes": [3e6, 3e6],
+        "source": ["a", "a"],
+        "destination": ["b", "c"],
+    }
+    workers = [(name, 1, 0.0, NAN) for name in "abc"]
+    finding = found(addressed(recording(tasks, workers, transfers=transfers)))["transfer-bound"]
+    assert finding.where.workers == ("c", "b")
+    assert finding.seconds_lost == pytest.approx(7.0 / 3)
+
+
 def test_what_arrives_where_nothing_waits_for_it_is_no_loss():
     assert "transfer-bound" not in found(moving(6.0, destination="a"))
 
@@ -195,6 +217,24 @@ def test_memory_of_workers(code, event, stop, severity):
         )
         assert "1 worker " in finding.evidence
         assert ("7.00 MB" in finding.evidence) is (code == "spilling")
+
+
+@pytest.mark.parametrize(
+    ("code", "event"), [("spilling", "disk-write"), ("memory-pressure", "paused")]
+)
+def test_the_worker_with_most_is_named_first(code, event):
+    rows = {
+        "computation": ["s", "s"],
+        "worker": ["a", "b"],
+        "event": [event, event],
+        "start": [0.0, 0.0],
+        "stop": [0.5, 3.0],
+    }
+    made = replace(events(event, 3.0), worker_events=filled_table("worker_events", rows))
+    finding = found(made)[code]
+    assert finding.where.workers == ("b", "a")
+    assert finding.seconds_lost == pytest.approx(3.5 / 2)
+    assert "2 workers " in finding.evidence
 
 
 @pytest.mark.parametrize(

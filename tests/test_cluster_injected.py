@@ -66,6 +66,7 @@ READ_BY_THE_USER = {
 GUARDS = {
     *("ClusterSession._finish", "ClusterSession._detach", "ClusterTask._stop"),
     *("DaskDiagSchedulerPlugin.stop", "ClusterTask.start_sampling"),
+    *("ClusterTask.leave_sampling", "ProbedClusterTask.leave_sampling"),
     *("ProbedClusterTask.start_sampling", "WorkerSide.stop"),
 }
 """They have nothing around them but distributed: what they call may raise."""
@@ -93,7 +94,7 @@ OTHER_PROGRAMS = {
 COMING_AND_GOING = {
     *("DaskDiagSchedulerPlugin.add_worker", "DaskDiagSchedulerPlugin.remove_worker"),
     *("DaskDiagSchedulerPlugin.remove_client", "ComputationCollector._count_done"),
-    *("RunCollector._is_running", "ProbedClusterTask.so_far"),
+    *("RunCollector._is_running", "RunCollector._add_seconds", "ProbedClusterTask.so_far"),
 }
 """What is called when workers and clients come and go, while a task runs on."""
 EXCLUDED = CALL_THE_USERS_FUNCTION | READ_BY_THE_USER | GUARDS | OTHER_PROGRAMS
@@ -243,6 +244,7 @@ def what_is_there(client):
         "listening": [set(metering.listening), set(metering.loops), set(metering.idle_loops)],
         "sampled": list(worker_processes._of_this_process),
         "recorders": recorder.active_recorders(),
+        "running": dict(running_tasks),
     }
 
 
@@ -272,9 +274,7 @@ def raising(monkeypatch):
         monkeypatch.setattr(owner, name, changed)
         return raised
 
-    yield raise_in
-    # A task whose end could not be sampled is there still: other tests look at theirs.
-    running_tasks.clear()
+    return raise_in
 
 
 def test_each_function_is_in_one_program():
@@ -353,6 +353,8 @@ def test_messages_that_are_lost_doubled_or_reordered_change_no_result(mangle, cl
         assert program(client) == EXPECTED
         time.sleep(0.05)
     assert what_is_there(client) == before
+    # Of a cluster that was not joined there are no rows either.
+    assert not [text for text in prof.recording.notices if "a cluster" in text]
     tasks = prof.recording.tasks.to_dicts()
     attempts = {(row["key"], row["attempt"]) for row in tasks}
     assert len(attempts) == len(tasks)
@@ -419,8 +421,9 @@ def test_one_key_that_is_cancelled_and_submitted_again_and_again(client):
             time.sleep(0.001 * (number % 4))
             future.cancel()
             del future
-        # The scheduler's word that it is cancelled may come when the client has it again.
-        time.sleep(0.1)
+        # The scheduler's word that it is cancelled may come when the client has it again: it has
+        # come before the result of what was submitted after.
+        client.submit(increment, 1, pure=False).result(10)
         future = client.submit(time.sleep, 0.001, key="again")
         assert future.result(10) is None
         plugin = client.cluster.scheduler.plugins[NAME]

@@ -19,8 +19,8 @@ from dask_diag.builders.clocks import microseconds
 from dask_diag.builders.cluster import with_clusters
 from dask_diag.builders.cluster_tasks import RUN, tasks_of
 from dask_diag.builders.cluster_workers import Lanes
-from dask_diag.capture.cluster import scheduler_records, scheduler_sessions
-from dask_diag.capture.cluster.formats import WORKER_ROW
+from dask_diag.capture.cluster import scheduler_records, scheduler_runs, scheduler_sessions
+from dask_diag.capture.cluster.formats import NAME, WORKER_ROW
 from dask_diag.capture.cluster.log import Batch, ClusterLog
 from dask_diag.capture.cluster.scheduler_plugin import DaskDiagSchedulerPlugin
 from dask_diag.capture.tasks.keys import Keys
@@ -53,6 +53,7 @@ class Driver:
             handlers={},
             clients={},
             plugins={},
+            worker_plugins={},
         )
         self.plugin = DaskDiagSchedulerPlugin()
         self.log = ClusterLog({"tasks": True})
@@ -106,6 +107,84 @@ class Driver:
     def recording(self):
         self.log.has_ended = True
         return with_clusters(NOTHING, [self.log])
+
+
+def cancelled(driver, count, run=7):
+    """Have tasks sent to workers and then cancelled; the workers say nothing of them."""
+    plugin, tasks = driver.plugin, driver.scheduler.tasks
+    keys = [f"cancelled-{run}-{number}" for number in range(count)]
+    for key in keys:
+        tasks[key] = SimpleNamespace(
+            key=key,
+            processing_on=driver.workers[driver.addresses[0]],
+            metadata=None,
+            run_id=run,
+            dependencies=(),
+        )
+    plugin.update_graph(driver.scheduler, client="client", tasks=keys, annotations={})
+    for key in keys:
+        for start, finish in (
+            ("released", "waiting"),
+            ("waiting", "processing"),
+            ("processing", "released"),
+            ("released", "forgotten"),
+        ):
+            plugin.transition(key, start, finish, stimulus_id=key)
+        del tasks[key]
+    return keys
+
+
+def end_of(key, run, start, worker):
+    """What a worker says of a run that was cancelled as it ran."""
+    row = WORKER_ROW.pack(start, start + 0.5, 0.25, NAN, NAN, THREAD, run)
+    code = scheduler_records.CANCELLED
+    return ("run", key, run, worker, code, row, "", [])
+
+
+def test_cancelled_runs_of_which_no_end_is_heard_are_bounded_and_each_has_its_row(monkeypatch):
+    monkeypatch.setattr(scheduler_runs, "MOST_ORPHANS", 100)
+    driver = Driver()
+    (worker,) = driver.addresses
+    keys = cancelled(driver, 250)
+    assert len(driver.plugin.orphans) == 100
+    # Of one that is awaited still, and of one that is not.
+    for key in (keys[-1], keys[0]):
+        driver.plugin.log_event(NAME, [end_of(key, 7, 1.0, worker)])
+    assert len(driver.plugin.orphans) == 99
+    driver.log.receive(asyncio.run(driver.plugin.handle_detach("session", 0)))
+    assert not driver.plugin.orphans
+    recording = driver.recording()
+    tasks = recording.tasks
+    assert sorted(tasks["key"].tolist()) == sorted(keys)
+    assert set(tasks["outcome"].tolist()) == {"cancelled"}
+    started = ~np.isnan(tasks.start)
+    assert tasks["key"][started].tolist() == [keys[-1]]
+    notice = "150 cancelled runs have no times: their workers did not say in time how they ended"
+    assert notice in driver.log.notices()
+
+
+def test_cancelled_runs_of_a_client_that_has_gone_are_forgotten():
+    driver = Driver()
+    asyncio.run(driver.plugin.handle_attach("other", "another client", {"tasks": True}))
+    cancelled(driver, 10)
+    assert len(driver.plugin.orphans) == 10
+
+    async def goes():
+        driver.plugin.remove_client(driver.scheduler, client="client")
+        await driver.plugin._change
+
+    asyncio.run(goes())
+    assert not driver.plugin.orphans
+    assert not driver.plugin.faults
+
+
+def test_cancelled_runs_that_no_one_records_are_not_awaited():
+    driver = Driver()
+    (session,) = driver.plugin.sessions.values()
+    session.wants = {"progress": True}
+    driver.plugin._renew_sessions()
+    cancelled(driver, 10)
+    assert not driver.plugin.orphans
 
 
 @pytest.mark.parametrize(
@@ -228,3 +307,22 @@ def test_a_client_that_does_not_pull_costs_64_mb_and_no_more():
     driver.run(count, 10)
     driver.pull()
     assert len(driver.recording().tasks) == fits + 10
+
+
+def test_a_worker_that_joins_while_tasks_run_counts_until_they_are_done():
+    driver = Driver()
+    plugin, scheduler = driver.plugin, driver.scheduler
+    driver.run(0, 1)
+    before = plugin.open["client"]
+    plugin.update_graph(scheduler, client="client", tasks=["waits"], annotations={})
+    plugin.transition("waits", "released", "waiting", stimulus_id="graph")
+    running = plugin.open["client"]
+    late = SimpleNamespace(name="late", host="h", nthreads=2, address="tcp://late")
+    driver.workers[late.address] = late
+    scheduler.total_nthreads = 4
+    plugin.add_worker(scheduler, late.address)
+    scheduler.total_nthreads = 2
+    plugin.remove_worker(scheduler, late.address)
+    plugin.transition("waits", "waiting", "released", stimulus_id="cancelled")
+    assert (before.workers, running.workers) == (2, 4)
+    assert not plugin.faults

@@ -84,6 +84,18 @@ def test_what_is_on_the_way_is_overhead_of_its_worker():
     assert seconds(made) == {"thread-noncpu": 3.0, "overhead": 3.0, "idle": 4.0}
 
 
+def test_a_cluster_may_have_one_thread():
+    made = recording([("a/0", 1.0, 2.0, 5.0, 7.0)], [("a", 1, 0.0, NAN)])
+    (occupancy,) = occupancies(made)
+    assert (occupancy.workers, occupancy.worker_seconds) == (1, 10.0)
+
+
+def test_a_worker_that_is_not_known_counts_while_it_runs_tasks():
+    tasks = [("a/0", 0.0, 0.0, 4.0, 4.0), ("unknown/0", 1.0, 2.0, 5.0, 7.0)]
+    made = recording(tasks, [("a", 1, 0.0, NAN)])
+    assert seconds(made) == {"thread-noncpu": 7.0, "idle": 6.0}
+
+
 def test_one_task_on_the_way_blocks_one_of_several_threads():
     tasks = [("a/0", 0.0, 0.0, 10.0, 10.0), ("a/1", 2.0, 5.0, 6.0, 6.0)]
     made = recording(tasks, [("a", 2, 0.0, NAN)])

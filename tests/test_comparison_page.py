@@ -11,6 +11,7 @@ from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.call_tree import tree
 from dask_diag.analysis.compare import compare
 from dask_diag.analysis.compare_stacks import merged_tree
+from dask_diag.formatting import seconds
 from dask_diag.views.comparison.page import comparison_page
 from dask_diag.views.comparison.sections import Sides, flame, functions, timelines, wall
 from dask_diag.views.report.components import Bars, Figure, Grid, WallBar
@@ -85,3 +86,14 @@ def test_the_first_sentence_says_what_changed():
     assert "tasks took 8.00 s longer" in heading
     assert "f is slower by 8.00 s" in heading
     assert "could not be made" not in page
+
+
+def test_the_first_sentence_has_the_wall_of_the_bars_below_and_its_largest_change():
+    before, after = (
+        replace(side, stop=side.start + wall) for side, wall in zip(SIDES, (50, 150), strict=True)
+    )
+    page = comparison_page(before, after, ("a.diag", "b.diag"))
+    heading = page.split("<h1>")[1].split("</h1>")[0]
+    walls = [seconds(side.stop - side.start) for side in (before, after)]
+    assert heading.startswith(f"{walls[0]} → {walls[1]}; largest change: ")
+    assert "s more (after the last computation)" in heading

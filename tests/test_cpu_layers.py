@@ -54,6 +54,24 @@ def test_tasks_and_what_is_beside_them_add_up_to_what_was_sampled():
     np.testing.assert_allclose(made.cpus["dask_diag"], [0.25 / 3, 0.05, 0.25 / 3])
 
 
+def test_what_threads_of_tasks_use_besides_tasks_is_scheduling():
+    """Two pools of threads used 1.5 s, of which tasks had 1 s: the rest is between tasks."""
+    recording = sampled(
+        [("f", 0.0, 2.0, 1.0)],
+        [(1.0, 100.0), (2.0, 100.0), (4.0, 0.0)],
+        threads={
+            "computation": ["c", "c", "c"],
+            "kind": ["tasks", "tasks", "native"],
+            "cpu_seconds": [0.75, 0.75, 0.5],
+        },
+    )
+    made = cpu_layers(recording)
+    np.testing.assert_allclose(made.cpus["tasks"], [0.5, 0.5, 0.0])
+    # Of the other half of a CPU both have the same.
+    np.testing.assert_allclose(made.cpus["scheduler"], [0.25, 0.25, 0.0])
+    np.testing.assert_allclose(made.cpus["other threads"], [0.25, 0.25, 0.0])
+
+
 def test_what_is_used_outside_computations_is_the_programs():
     recording = sampled([("f", 1.0, 2.0, 1.0)], [(1.0, 80.0), (2.0, 100.0), (3.0, 60.0)], stop=2.0)
     computations = recording.computations

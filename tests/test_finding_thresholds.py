@@ -15,8 +15,9 @@ from dask_diag.analysis import findings as rules
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.cpu_accounting import cpu_outside_tasks
 from dask_diag.analysis.findings import Finding
+from dask_diag.analysis.findings.finding import severity_of_guess
 from dask_diag.analysis.findings.function_names import top_functions
-from dask_diag.formatting import seconds
+from dask_diag.formatting import amount, seconds
 
 from .stacks import LEAF, MAIN, recording_of_stacks
 from .tables import filled_table
@@ -144,6 +145,11 @@ def test_findings_name_three_functions():
     assert found(run(steps))["serial-chain"].evidence.endswith("Functions: a, b and c")
 
 
+@pytest.mark.parametrize(("share", "severity"), [(0.09, "low"), (0.11, "medium"), (0.9, "medium")])
+def test_a_guess_is_never_severe(share, severity):
+    assert severity_of_guess(share) == severity
+
+
 def test_no_time_is_worth_a_finding_below_a_tenth_of_a_second():
     assert found(with_waits(two_at_once(0.099, 0.0), "gil-wait")) == {}
     assert set(found(with_waits(two_at_once(0.101, 0.0), "gil-wait"))) == {"gil-bound"}
@@ -253,6 +259,7 @@ def test_gil_bound_is_guessed_of_turns_with_one_cpu(cpu, switches, cpus, severit
     assert (finding and finding.severity) == severity
     if finding:
         assert "waits=True" in finding.advice
+        assert f"used only {amount(2 * cpu)} CPUs and were off-CPU" in finding.evidence
 
 
 @pytest.mark.parametrize("waited", [0.39, 0.41])
@@ -528,6 +535,18 @@ def test_the_hottest_line_of_a_straggler_needs_ten_samples(seen, others):
     evidence = found(sampled)["straggler"].evidence
     assert ("80% of its time in encode (json/encoder.py:7)" in evidence) == (seen >= 10)
     assert ("other tasks of work 0%" in evidence) == (seen >= 10 and others >= 10)
+
+
+def test_the_hottest_line_may_be_one_of_the_coolest_of_other_tasks():
+    lines = [("step", "/code/steps.py", line, 1) for line in range(1, 13)]
+    rows = [((0.0, 1.25), "work", [line], 1.0, 1.0) for line in [*lines, *lines[1:]]]
+    rows.append(((0.0, 1.25), "work", [LEAF], 0.5, 0.5))
+    rows[0] = ((0.0, 1.25), "work", [LEAF], 1.25, 1.25)
+    stacks = recording_of_stacks(rows, keys=["('work', 3)"] + [""] * (len(rows) - 1))
+    names = ("frames", "call_tree", "samples")
+    tables = {name: getattr(stacks, name) for name in names}
+    evidence = found(replace(straggling(1.25), **tables))["straggler"].evidence
+    assert "100% of its time in encode (json/encoder.py:7), other tasks of work 2%" in evidence
 
 
 def test_the_hottest_line_is_of_the_time_in_which_the_straggler_ran():
@@ -1052,6 +1071,25 @@ def test_failed_tasks_come_first_however_short():
     assert others
     unknown = [Task(0, 1), Task(0, NAN, worker=1, outcome="failed", collected=1.0)]
     assert math.isnan(findings(run(unknown))[0].seconds_lost)
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({}, "KeyError"),
+        ({"error_message": "'x'"}, "KeyError: 'x'"),
+        ({"error_location": "/code/load.py:7 in load"}, "KeyError, at /code/load.py:7 in load"),
+    ],
+)
+def test_the_first_failure_has_its_message_and_location(columns, said):
+    failed = [Task(n, n + 1, worker=1, outcome="failed", error="KeyError") for n in range(2)]
+    recording = run([Task(0, 1), *failed])
+    old = {name: recording.tasks[name] for name in recording.tasks.columns}
+    new = {name: ["", text, "of the second"] for name, text in columns.items()}
+    finding = found(replace(recording, tasks=filled_table("tasks", {**old, **new})))["failed-tasks"]
+    # Two seconds of one of two workers.
+    failures = f"2 tasks failed after 2.00 s. First: ('work', 1) of work with {said}"
+    assert (finding.evidence, finding.seconds_lost) == (failures, pytest.approx(1.0))
 
 
 def test_findings_of_one_severity_are_in_the_order_of_what_they_cost():

@@ -95,11 +95,14 @@ def test_lock_bound_names_the_line_outside_the_standard_library():
             ((0.0, 2.0), "copy", [LEAF, wait], 0.5, 0.0),
             ((0.0, 2.0), "copy", [("update", "/code/update.py", 9, 1), LEAF], 0.25, 0.0),
             ((0.0, 2.0), "copy", [("compute", "/code/compute.py", 2, 1)], 2.0, 2.0),
+            ((0.0, 2.0), "load", [("open", "/code/load.py", 3, 1), wait], 4.0, 0.0),
+            ((0.0, 2.0), "scheduler", [("get", "/code/get.py", 4, 1), wait], 4.0, 0.0),
         ]
     )
     tables = {name: getattr(stacks, name) for name in ("frames", "call_tree", "samples")}
     evidence = found(replace(recording, **tables))["lock-bound"].evidence
-    # Only what waits is named, the line with most of it first; of the standard library, no line.
+    # Only what waits in these tasks is named, the line with most of it first; of the standard
+    # library, no line.
     assert "in main (~/code/main.py:5) and update (/code/update.py:9). Mostly" in evidence
 
 

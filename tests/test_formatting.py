@@ -27,7 +27,25 @@ def arguments(case):
 
 
 def test_every_kind_is_in_the_table():
-    assert {case["kind"] for case in CASES} == set(KINDS) == set(formatting.__all__) - {"BYTES"}
+    assert {case["kind"] for case in CASES} == set(KINDS)
+    assert set(formatting.__all__) - {"BYTES", "counted"} == set(KINDS)
+
+
+def test_one_is_counted_without_an_s():
+    texts = [formatting.counted(number, "task") for number in (0, 1, 2, 12_000)]
+    assert texts == ["0 tasks", "1 task", "2 tasks", "12,000 tasks"]
+    assert formatting.counted(1, "entry", "entries") == "1 entry"
+    assert formatting.counted(3, "entry", "entries") == "3 entries"
+
+
+SPELLED_OUT = re.compile(r"'s' \* |'s' if |'' if \w+ == 1 else")
+
+
+def test_a_plural_is_made_in_one_place():
+    for path in PACKAGE.rglob("*.py"):
+        plurals = SPELLED_OUT.findall(path.read_text(encoding="utf-8"))
+        # "graphs" has no number in front of it.
+        assert len(plurals) == (path.name == "before_tasks.py"), path
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['kind']}-{case['value']}")

@@ -19,6 +19,7 @@ from dask_diag import DiagnosticError, Recording, SamplingProfiler, load
 from dask_diag.analysis.call_tree import hottest_lines, tree
 from dask_diag.analysis.sample_measures import not_sampled
 from dask_diag.analysis.selection import Selection
+from dask_diag.builders.stack_cells import CellsByCycle
 from dask_diag.builders.stacks import stacks_as_seen, stacks_tables
 from dask_diag.capture.sampling import call_tree as stacks
 from dask_diag.capture.sampling.bins import LONG, NOT_SAMPLED, Group, Run
@@ -396,7 +397,35 @@ def test_while_it_goes_on_there_are_no_more_rows_than_asked_for():
     few = stacks_as_seen(collected, 150)["samples"]
     assert set(few["key"].tolist()) == {""}
     assert len(few) == len(np.unique(few["start"])) == 100
+    # Cycles that are longer by powers of two, in which all seconds still are.
+    fewest = stacks_as_seen(collected, 30)["samples"]
+    assert len(fewest) == len(np.unique(fewest["start"])) == 25
+    assert (fewest["stop"] - fewest["start"] == 4.0).all()
+    assert fewest["seconds"].sum() == few["seconds"].sum() == 800 * 0.125
     assert len(stacks_tables(collected, [])["samples"]) == 400
+
+
+@pytest.mark.parametrize("most", [10, 300], ids=["cycles merge", "none merge"])
+def test_cells_of_cycles_that_are_remembered_are_those_that_there_are(most, monkeypatch):
+    monkeypatch.setattr(stacks, "MOST_CYCLES", most)
+    collected, some_stacks = Stacks(1.0), [a_stack("main", name) for name in "abc"]
+    remembered = CellsByCycle()
+    for n in range(100):
+        run = Run(f"work{n % 7}", ("work", n))
+        for part in range(4):
+            collected.see(n / 4 + part / 10, run, some_stacks[n % 3], 0.125, 0.1)
+        found = collected.snapshot()
+        assert texts_of_cells(*remembered.of(found)) == texts_of_cells(*CellsByCycle().of(found))
+    assert len(remembered.of(found)[1].keys) > 1
+
+
+def texts_of_cells(cells, names):
+    functions = [names.functions[function] for function in cells.function.tolist()]
+    keys = [names.keys[key] for key in cells.key.tolist()]
+    numbers = [cells.cycle, cells.node, cells.seconds, cells.cpu, cells.samples]
+    used = set(functions), {"", *keys}
+    assert (set(names.functions), set(names.keys)) == used
+    return list(zip(functions, keys, *(column.tolist() for column in numbers), strict=True))
 
 
 def test_no_key_of_the_users_is_retained():

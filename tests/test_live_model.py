@@ -208,6 +208,8 @@ def test_what_dask_does_before_the_first_task_is_said():
     model.apply(update(provisional=ordering))
     assert progress_lines(model, 75.0) == ["ordering 950,669 tasks, 55 s so far"]
     assert state_line(model, "x", 75.5) == "preparing for 1 min 15 s"
+    model.apply(update(provisional=running(phase="ordering", since=20.0, total=1)))
+    assert progress_lines(model, 75.0) == ["ordering 1 task, 55 s so far"]
     model.apply(update(provisional=running(total=34_338, finished=12_204, since=70.0)))
     assert progress_lines(model, 75.0) == ["12,204 of 34,338 tasks, 35%"]
 

@@ -43,12 +43,18 @@ def session(pytester, monkeypatch):
     """Run pytest on some tests in a process of its own."""
     root = str(Path(__file__).parent.parent)
     monkeypatch.setenv("PYTHONPATH", root)
+    # To import those of other packages takes half of the time.
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
 
     def run(source, *arguments):
         pytester.makepyfile(source)
-        return pytester.runpytest_subprocess(
-            *("-p", "dask_diag_pytest", "-p", "no:cacheprovider", "-q", *arguments)
-        )
+        plugins = [
+            "dask_diag_pytest",
+            "no:cacheprovider",
+            *(["xdist"] if "-n" in arguments else []),
+        ]
+        named = [word for plugin in plugins for word in ("-p", plugin)]
+        return pytester.runpytest_subprocess(*named, "-q", *arguments)
 
     return run
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import os
 import sys
 import threading
 import time
@@ -11,6 +12,7 @@ import weakref
 from array import array
 from concurrent.futures import ThreadPoolExecutor
 from operator import add
+from types import SimpleNamespace
 
 import dask.local
 import dask.threaded
@@ -34,10 +36,13 @@ from dask_diag import (
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.computation_end import finish
 from dask_diag.capture.running import start_running
-from dask_diag.capture.sampling.bins import Group
+from dask_diag.capture.sampling.bins import Group, Run
+from dask_diag.capture.sampling.call_tree import Stacks
 from dask_diag.capture.sampling.probed_task import attach_probe
+from dask_diag.capture.sampling.probes import RunningTask
+from dask_diag.capture.sampling.sampler import ticks_until
 from dask_diag.capture.sampling.stack_probe import LocalStackTaskProbe, StackProbe
-from dask_diag.capture.sampling.threads_now import running_now
+from dask_diag.capture.sampling.threads_now import running_now, running_tasks
 from dask_diag.capture.sampling.wait_probe import WaitProbe, WaitTaskProbe
 from dask_diag.capture.tasks.timed_task import TimedTask
 
@@ -299,6 +304,112 @@ def test_a_task_probe_that_was_made_late_has_no_part_in_the_next_task():
     assert sum(missed) < 30
     assert "sleep" not in [wait.activity for wait in wrapper.metered.waits]
     assert not running_now()
+
+
+def test_a_run_that_has_left_leaves_another_one_where_it_is():
+    """As where the end of a run fails, and it is taken out after that again."""
+    task = SimpleNamespace(start=None, stop=None)
+    outer = RunningTask(task, [])
+    inner = RunningTask(task, [])
+    ident = threading.get_ident()
+    assert running_tasks[ident] is inner
+    inner.leave()
+    inner.end()
+    assert running_tasks[ident] is outer
+    outer.leave()
+    assert ident not in running_tasks
+
+
+class CountedStacks:
+    """In place of `Stacks`: the seconds that were seen and missed."""
+
+    def __init__(self):
+        self.seen, self.missed = [], []
+
+    def see(self, now, run, stack, seconds, cpu):
+        self.seen.append(seconds)
+
+    def miss(self, stop, run, seconds):
+        self.missed.append(seconds)
+
+    def note_late(self, now, seconds):
+        """It may be late."""
+
+
+def a_sampled_task(stacks):
+    """A task that started a second ago, with its probe, of a computation that is sampled."""
+    computation = Computation({})
+    computation.stacks = (stacks,)
+    wrapper = TimedTask(computation)
+    wrapper.key, wrapper.task = ("work", 0), object()
+    wrapper.start, wrapper.cpu_before = time.perf_counter() - 1, time.thread_time()
+    native_id = threading.get_native_id()
+    return wrapper, LocalStackTaskProbe(wrapper, StackProbe(0.01, 1.0), native_id, wrapper.start)
+
+
+def test_a_task_that_stops_while_the_sampler_counts_it_has_each_tick_once(monkeypatch):
+    stacks = CountedStacks()
+    wrapper, probe = a_sampled_task(stacks)
+    now = wrapper.start + 0.5
+    read_clock = time.clock_gettime
+
+    def stop_meanwhile(clock):
+        wrapper.stop = wrapper.start + 0.75
+        probe.end()
+        # The wrapper runs its next task before the sampler gets on.
+        wrapper.start = wrapper.stop = None
+        return read_clock(clock)
+
+    start, stop = wrapper.start, wrapper.start + 0.75
+    monkeypatch.setattr(time, "clock_gettime", stop_meanwhile)
+    probe.sample(None, now, ticks_until(now, 0.01))
+    assert sum(stacks.seen) == pytest.approx(
+        0.01 * (ticks_until(now, 0.01) - ticks_until(start, 0.01))
+    )
+    assert sum(stacks.missed) == pytest.approx(
+        0.01 * (ticks_until(stop, 0.01) - ticks_until(now, 0.01))
+    )
+    # A sample that was begun before the stop, and comes after it, counts for nothing.
+    monkeypatch.undo()
+    probe.sample(None, stop + 1, ticks_until(stop + 1, 0.01))
+    probe.end()
+    assert len(stacks.seen) == len(stacks.missed) == 1
+
+
+def in_a_forked_child(ask):
+    """What a function returns in a child of this process, in a byte."""
+    child = os.fork()
+    if not child:
+        status = 255
+        try:
+            status = ask()
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes are forked here")
+def test_the_child_of_a_fork_runs_no_task_of_its_parents():
+    """It has a thread of the same ident, whose frames are in the task."""
+    with SamplingProfiler():
+        graph = {("fork", 0): (in_a_forked_child, lambda: len(running_now()))}
+        assert dask.local.get_sync(graph, ("fork", 0)) == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes are forked here")
+def test_the_child_of_a_fork_computes_though_the_sampler_was_counting():
+    """The sampler has the lock of the samples; the child has the lock, and no sampler."""
+    stacks = Stacks(1.0)
+
+    def count():
+        # Five seconds are a defect: the child would wait forever.
+        counts = threading.Thread(target=stacks.miss, args=(1.0, Run("work", 0), 0.5), daemon=True)
+        counts.start()
+        counts.join(5)
+        return int(counts.is_alive())
+
+    with stacks._lock:
+        assert in_a_forked_child(count) == 0
 
 
 class NumpyThatLetsOthersRun:

@@ -396,6 +396,16 @@ def test_the_environment_has_no_secret_of_the_calling_code(tmp_path, code):
     assert SECRET not in text
 
 
+def test_code_is_parsed_once_however_many_recordings_a_program_makes(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("parsed again")
+
+    frame = sys._getframe()
+    first = calling_code(frame)
+    monkeypatch.setattr(ast, "parse", refuse)
+    assert calling_code(frame) == first != []
+
+
 def test_code_that_is_not_to_be_noted_is_not(tmp_path):
     def facts(recording):
         return {row["section"] for row in recording.environment.to_dicts()}

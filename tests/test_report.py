@@ -20,6 +20,7 @@ from bokeh.document.models import DocumentModelManager
 
 from benchmarks.made_up import many_tasks
 from dask_diag import (
+    CacheProfiler,
     DiagnosticError,
     MemorySampler,
     Profiler,
@@ -29,11 +30,13 @@ from dask_diag import (
     record,
     report,
     summary,
+    visualize,
 )
 from dask_diag.builders.recording import environment_table
 from dask_diag.capture.system import environment as environment_module
 from dask_diag.capture.system.environment import calling_code, environment
 from dask_diag.model.table import Table
+from dask_diag.views.comparison.page import comparison_page
 from dask_diag.views.report import figures as report_figures
 from dask_diag.views.report import sections as report_sections
 
@@ -98,6 +101,15 @@ def page_of_a_block(tmp_path_factory):
         dask.threaded.get(GRAPH, ("c", 0))
         time.sleep(0.05)
     return path
+
+
+def test_pages_pass_the_checks_of_bokeh(tmp_path, caplog, monkeypatch):
+    monkeypatch.setenv("BOKEH_VALIDATE_DOC", "yes")
+    with performance_report(tmp_path / "page.html", interval=0.01), CacheProfiler() as cprof:
+        dask.threaded.get(GRAPH, ("c", 0))
+    visualize(cprof, filename=tmp_path / "plot.html", show=False)
+    comparison_page(known_stacks(), known_stacks(), ("before", "after"))
+    assert caplog.messages == []
 
 
 def test_all_sections_are_there_findings_first(page_of_a_block):
@@ -596,3 +608,11 @@ def test_bokeh_looks_through_the_figures_of_a_page_once(tmp_path, monkeypatch):
     report(many_tasks(100), tmp_path / "page.html", mode="cdn")
     assert len(roots) == 1
     assert roots[0] > 3
+
+
+@pytest.mark.parametrize(
+    ("tasks", "drawn"), [(2000, "a rectangle for each task"), (4000, "as high as it was busy")]
+)
+def test_the_text_of_the_tasks_describes_what_is_drawn_as_the_page_opens(tmp_path, tasks, drawn):
+    page = page_of(many_tasks(tasks), tmp_path)
+    assert f"of a cluster for each of its threads, {drawn}" in page.sections["timeline"]

@@ -98,7 +98,7 @@ def test_equal_to_the_metrics_of_a_span_where_distributed_is_right(retried):
             for function, arguments in ((spins, [0.5, 0.4]), (sleeps, [1.0]), (meters, [30, 12])):
                 for argument in arguments:
                     client.submit(function, argument, pure=False).result()
-            expected = PAGE.metrics_of_span(client.cluster.scheduler, name, "meters")
+            expected = PAGE.metrics_of_span(client, name)
         compared = [
             ("execute", "spins", "thread-cpu", "seconds"),
             ("execute", "sleeps", "thread-noncpu", "seconds"),

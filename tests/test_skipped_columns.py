@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -12,11 +13,14 @@ from hypothesis import strategies as st
 from dask_diag import load
 from dask_diag.live.rows import COLUMNS, PROVISIONAL_COLUMNS
 from dask_diag.live.viewer import Viewer
+from dask_diag.schema import State
 from dask_diag.storage import Writer
 from dask_diag.storage import chunks as storage_chunks
 from dask_diag.storage.blocks import ByteReader
 from dask_diag.storage.chunks import decode_chunk
+from dask_diag.storage.follow import Follower
 from dask_diag.storage.preceding import Preceding
+from dask_diag.storage.zip_stream import CHUNK_HEADER_SIZE, read_entries
 
 from .recordings import chunks_of_example
 from .test_keys_of_results import encoded, results_of, tasks_of, tokens
@@ -87,3 +91,52 @@ def test_a_live_view_decodes_what_it_shows_and_no_more(monkeypatch):
     assert decoded
     assert decoded <= set().union(*shown)
     assert viewer.model.recorded == len(load("run.diag").tasks)
+
+
+def test_damage_in_a_column_that_no_live_view_shows_is_noticed_live():
+    """Its bytes are passed over, but the checksum of their chunk is compared."""
+    save_all("run.diag")
+    original = Path("run.diag").read_bytes()
+    entries = [entry for entry, _ in read_entries(memoryview(original))]
+    damaged = entries[3]
+    begin = damaged.start + CHUNK_HEADER_SIZE
+    as_shown = rows_decoded(memoryview(original)[begin : damaged.stop])
+    unseen = 0
+    for place in range(begin, damaged.stop, 97):
+        changed = bytearray(original)
+        changed[place] ^= 1
+        if rows_decoded(memoryview(changed)[begin : damaged.stop]) != as_shown:
+            continue
+        # Without the checksum a live view would take it for what was written.
+        unseen += 1
+        Path("run.diag").write_bytes(changed)
+        follower = Follower("run.diag", columns=COLUMNS, provisional_columns=PROVISIONAL_COLUMNS)
+        update = follower.poll()
+        assert len(update.chunks) == 2
+        assert update.state == load("run.diag").state == State.DAMAGED
+    assert unseen > 10
+
+
+def save_all(path):
+    with Writer(path) as writer:
+        for chunk in CHUNKS:
+            writer.append(chunk, None)
+
+
+def rows_decoded(payload):
+    """What a live view decodes of the third chunk; None if it cannot."""
+    preceding = Preceding()
+    for before in PAYLOADS[:2]:
+        decode_chunk(memoryview(before), preceding, COLUMNS)
+    try:
+        chunk = decode_chunk(payload, preceding, COLUMNS)
+    except Exception:
+        return None
+    return repr(
+        [
+            (name, column, table[column].tolist())
+            for name, table in chunk.tables.items()
+            for column in COLUMNS[name]
+            if column in table.columns
+        ]
+    )

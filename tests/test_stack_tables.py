@@ -7,6 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from dask_diag import Recording
+from dask_diag.analysis.selection import SAMPLES_OF_TASKS
 from dask_diag.builders import stacks as builder
 from dask_diag.capture.sampling import call_tree
 from dask_diag.capture.sampling.bins import NOT_SAMPLED, Run
@@ -38,32 +40,71 @@ def test_tasks_of_the_last_two_cycles_keep_their_keys_when_cycles_merge(monkeypa
     assert keys == {0: {""}, 1: {"2", "3"}, 2: {"4", "5"}, 3: {""}}
 
 
-def built(monkeypatch, wall, cpu, seen, cpu_seen, missed):
-    """The samples of one task: what was measured, and what was seen of it and missed."""
+def a_computation(monkeypatch, start, stop, cpu):
+    """One of one task, which take the same time."""
     table = Table(
         {
             "function": Categorical.of(["work"]),
-            "start": np.array([0.0]),
-            "stop": np.array([wall]),
+            "start": np.array([start]),
+            "stop": np.array([stop]),
             "thread_cpu": np.array([cpu]),
             "computation": Categorical.of(["c"]),
         }
     )
     monkeypatch.setattr(builder, "times_of_tasks", lambda computations: table)
-    stacks, run = Stacks(10.0), Run("work", 0)
-    stacks.see(1.0, run, a_stack("main"), seen, cpu_seen)
-    stacks.miss(2.0, run, missed)
     info = SimpleNamespace(
         name="c",
         number=1,
         thread=1,
-        called=0.0,
-        start=0.0,
-        prepared=0.0,
-        stop=wall,
+        called=start,
+        start=start,
+        prepared=start,
+        stop=stop,
         scheduler="synchronous",
     )
-    computation = SimpleNamespace(info=info)
+    return SimpleNamespace(info=info)
+
+
+def selected(tables):
+    """The seconds that views show of tasks: those of samples that are in any range at all."""
+    samples = Recording(start=0.0, stop=0.0, epoch=0.0, **tables).samples
+    shares = SAMPLES_OF_TASKS.shares(samples)
+    return dict(zip(samples.start.tolist(), (samples.seconds * shares).tolist(), strict=True))
+
+
+def test_a_late_sample_that_reaches_back_to_before_the_block_is_in_the_block(monkeypatch):
+    """It represents whole ticks: by that more than there was since its task started."""
+    computation = a_computation(monkeypatch, 1.0, 2.5, 1.5)
+    stacks = Stacks(1.0)
+    stacks.see(2.5, Run("work", 0), a_stack("main"), 1.6, 1.6)
+    tables = builder.stacks_tables(stacks, [computation], 1.0, 2.5)
+    # Two cycles have seconds; that of the one before is none of the block's.
+    assert selected(tables) == pytest.approx({1.0: 1.1 / 1.6 * 1.5, 2.0: 0.5 / 1.6 * 1.5})
+
+
+def test_a_sample_that_a_workers_clock_puts_after_the_block_is_in_the_block(monkeypatch):
+    tasks = a_computation(monkeypatch, 1.0, 2.0, 1.0) and builder.times_of_tasks(())
+    stacks = Stacks(0.25)
+    stacks.take("work", 0, [(2.3, (), 1.0, 1.0, 1)])
+    tables = builder.stacks_of_tasks(stacks, tasks, "worker", (1.0, 2.0))
+    assert selected(tables) == pytest.approx({2.0: 1.0})
+
+
+def test_samples_of_another_process_stay_in_their_cycles(monkeypatch):
+    """They come divided among cycles, each in the middle of its own."""
+    computation = a_computation(monkeypatch, 1.0, 2.5, 1.5)
+    stacks = Stacks(1.0)
+    stacks.take("work", 0, [(1.5, (), 1.0, 1.0, 9), (2.5, (), 0.5, 0.5, 5)])
+    tables = builder.stacks_tables(stacks, [computation], 1.0, 2.5)
+    assert selected(tables) == pytest.approx({1.0: 1.0, 2.0: 0.5})
+
+
+def built(monkeypatch, wall, cpu, seen, cpu_seen, missed):
+    """The samples of one task: what was measured, and what was seen of it and missed."""
+    computation = a_computation(monkeypatch, 0.0, wall, cpu)
+    stacks, run = Stacks(10.0), Run("work", 0)
+    stacks.see(1.0, run, a_stack("main"), seen, cpu_seen)
+    stacks.miss(2.0, run, missed)
     rows = builder.stacks_tables(stacks, [computation])["samples"].to_dicts()
     by_node = {row["node"]: (row["seconds"], row["cpu_seconds"]) for row in rows}
     return by_node[0], by_node[NOT_SAMPLED]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dask_diag.views.summary_text import FindingText, SummaryParts, text_of
-from dask_diag.views.text import make_summary
+from dask_diag.views.text import make_summary, table_summary
 
 from .terminal import in_terminal
 
@@ -74,7 +74,7 @@ ROOT = Path(__file__).parents[1]
 PRINTS = """
 from dask_diag.cli.output import print_result
 from tests.test_summary_text import PARTS
-from dask_diag.views.text import make_summary
+from dask_diag.views.text import make_summary, table_summary
 print_result(make_summary(PARTS))
 """
 
@@ -108,3 +108,17 @@ def test_a_pipe_is_plain():
         command, capture_output=True, text=True, env=environment, check=True, cwd=ROOT
     )
     assert done.stdout.rstrip("\n") == text_of(PARTS, 80)
+
+
+def test_both_sentences_of_a_headline_are_lines_in_a_notebook_too():
+    table = table_summary("3 s in all: waiting <GIL>\n2 s in 1 computation", ("f",), [], [])
+    assert "<p>3 s in all: waiting &lt;GIL&gt;<br>2 s in 1 computation</p>" in table._repr_html_()
+
+
+def test_no_line_ends_between_a_number_and_its_unit():
+    text = "Tasks waited 1.02 s, 3 ms, 20.5 kB, 7 MB, 4 GB, 9 µs, 5 B and 3 tasks. " * 4
+    finding = FindingText("a", "high", "about 2 s lost", text)
+    for width in range(60, 121):
+        lines = text_of(SummaryParts(text, ("f",), [], findings=[finding]), width).splitlines()
+        assert max(map(len, lines)) <= width
+        assert not [line for line in lines if re.match(r"\s*(s|ms|µs|[kMG]?B)\b", line)]

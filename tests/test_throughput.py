@@ -136,6 +136,7 @@ def test_by_worker(on_a_cluster):
 def test_totals_and_labels(on_a_cluster):
     (row,) = throughput(on_a_cluster, events=1000, bytes=2_000_000).to_dicts()
     assert (row["events_per_second"], row["bytes_per_second"]) == (100, 200_000)
+    assert throughput(on_a_cluster, events=0)["events_per_second"].tolist() == [0]
     # Which function processed them is not known.
     assert np.isnan(throughput(on_a_cluster, events=1000, by="function")["events"]).all()
     (row,) = throughput(on_a_cluster, events="selected").to_dicts()

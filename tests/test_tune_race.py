@@ -165,6 +165,20 @@ def test_the_budget_is_kept():
     assert set(verdicts(result).values()) == {"baseline", "too few runs (0 of 3)"}
     assert result.best is None
     assert result.summary().startswith("No setting is known to be faster: 4 of 4 settings had too")
+    # Once for all of them, and not in a line each.
+    assert result.summary().count("too few runs: ") == 1
+
+
+def test_runs_count_that_the_baseline_had_too():
+    """No setting has "too few runs (3 of 3)": a round without the baseline says nothing."""
+    for budget in range(60, 240, 5):
+        result = Simulated(noise=0.1).tune(settings(*"abcd"), budget=float(budget))
+        assert "too few runs (3 of 3)" not in verdicts(result).values()
+
+
+def test_a_program_that_takes_longer_than_the_budget_does_not_fail():
+    with pytest.raises(DiagnosticError, match="takes longer than the budget; --budget gives more"):
+        Simulated().tune(settings("a"), budget=5.0)
 
 
 def test_a_run_that_hangs_is_ended():

@@ -26,6 +26,9 @@ from dask_diag.capture.sampling.wait_probe import first_of
 from dask_diag.columns import Categorical
 from dask_diag.model.table import Table
 
+from .tables import filled_table
+from .test_finding_thresholds import Task, run
+
 SCHEDULERS = [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="waits are reported on Linux")
 WAITS = {
@@ -348,6 +351,10 @@ def with_waits(rows, noncpu=1.0):
             {"cpu-wait": 0.0, "sleep": 0.5, "gil-wait": 0.5},
         ),
         (
+            [("cpu-wait", 0.0, 0), ("sleep", 0.5, 50), ("gil-wait", 0.2, 20)],
+            {"cpu-wait": 0.0, "sleep": 0.5, "gil-wait": 0.5},
+        ),
+        (
             [("cpu-wait", 0.2, 0), ("sleep", 0.9, 90), ("gil-wait", 0.3, 30)],
             {"cpu-wait": 0.2, "sleep": 0.6, "gil-wait": 0.2},
         ),
@@ -357,6 +364,23 @@ def test_samples_divide_the_exact_seconds(rows, expected):
     table = waits(with_waits(rows))
     assert {row["activity"]: row["seconds"] for row in table.to_dicts()} == pytest.approx(expected)
     assert table["seconds"].sum() == pytest.approx(1.0)
+    assert table["samples"].sum() == sum(samples for _, _, samples in rows)
+
+
+def test_errors_of_functions_are_independent_of_each_other():
+    tasks = [Task(0, 1, 0.0, "f"), Task(0, 1, 0.0, "g", worker=1)]
+    rows = {
+        "task": [0, 1, 0, 1],
+        "activity": ["cpu-wait", "cpu-wait", "sleep", "sleep"],
+        "seconds": [0.0, 0.0, 0.4, 0.6],
+        "samples": [0, 0, 40, 60],
+    }
+    made = dataclasses.replace(run(tasks), waits=filled_table("waits", rows))
+    slept = [row for row in waits(made).to_dicts() if row["activity"] == "sleep"]
+    (both,) = (row for row in waits(made, "activity").to_dicts() if row["activity"] == "sleep")
+    assert both["seconds"] == pytest.approx(1.0)
+    assert all(row["error"] > 0 for row in slept)
+    assert both["error"] == pytest.approx(np.hypot(*(row["error"] for row in slept)))
 
 
 def test_sampled_seconds_have_an_error_and_exact_ones_none():

@@ -6,7 +6,7 @@ import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.task_times import start_times, stop_times
-from dask_diag.formatting import count, percent, seconds
+from dask_diag.formatting import counted, percent, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.schema import Activity
 
@@ -75,10 +75,8 @@ def headline(analysis: Analysis) -> str:
 def _tasks(recording: Recording) -> str:
     lasted = stop_times(recording) - start_times(recording)
     mean = float(np.nanmean(lasted)) if (~np.isnan(lasted)).any() else float("nan")
-    number = len(recording.tasks)
-    return f"{count(number)} task{'s' * (number != 1)} of {seconds(mean)}"
+    return f"{counted(len(recording.tasks), 'task')} of {seconds(mean)}"
 
 
 def _graph(recording: Recording) -> str:
-    number = len(recording.tasks)
-    return f"graph of {count(number)} task{'s' * (number != 1)}"
+    return f"graph of {counted(len(recording.tasks), 'task')}"

@@ -21,6 +21,7 @@ __all__ = [
     "OWN_CALLS",
     "ProgramLine",
     "graphs_made_before",
+    "line_of_samples",
     "program_lines",
     "seconds_of_profilers",
 ]
@@ -73,6 +74,19 @@ def program_lines(recording: Recording, weights: FloatArray) -> list[ProgramLine
         total[1] += took * imports
     lines = [ProgramLine(*line, *total) for line, total in sums.items()]
     return sorted(lines, key=lambda line: -line.seconds)
+
+
+def line_of_samples(recording: Recording, line: ProgramLine) -> BoolArray:
+    """Which samples have a line as their innermost one outside the standard library."""
+    frames, samples = recording.frames, recording.samples
+    is_line = (frames.line == line.line) & frames.file.where(line.file)
+    is_line &= frames.name.where(line.name)
+    frame_of_node, _ = _frames_of_nodes(recording)
+    has_line = np.zeros(len(samples), bool)
+    sampled = samples.node >= 0
+    frame = frame_of_node[samples.node[sampled]]
+    has_line[sampled] = (frame != _OUTSIDE) & is_line[frame]
+    return has_line
 
 
 def seconds_of_profilers(recording: Recording, chosen: BoolArray) -> float:

@@ -11,8 +11,10 @@ import numpy as np
 
 from dask_diag.builders.chunks import Taken
 from dask_diag.capture.system.allocations import Allocations
+from dask_diag.capture.system.parsing import parsed
 from dask_diag.capture.system.redaction.source import redacted_source
 from dask_diag.columns import Categorical
+from dask_diag.formatting import counted
 from dask_diag.model.tables import Allocations as AllocationsTable
 
 __all__ = ["IncrementalAllocations", "allocations_table"]
@@ -75,7 +77,7 @@ def _rows(label: str, snapshot: Allocations, source: _Source) -> Iterator[_Row]:
     others = [amounts for _, amounts in lines[large:]]
     if others:
         size, blocks = map(sum, zip(*others, strict=True))
-        name = f"({len(others):,} other line{'s' * (len(others) > 1)})"
+        name = f"({counted(len(others), 'other line')})"
         yield _Row(label, name, "", 0, "", size, blocks, snapshot)
 
 
@@ -126,11 +128,8 @@ class _Source:
 
 def _functions(text: str) -> Iterator[tuple[int, int, str]]:
     """First and last line of each function, and its qualified name."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return
-    open_nodes: list[tuple[ast.AST, str]] = [(tree, "")]
+    tree = parsed(text)
+    open_nodes: list[tuple[ast.AST, str]] = [] if tree is None else [(tree, "")]
     while open_nodes:
         node, before = open_nodes.pop()
         for child in ast.iter_child_nodes(node):

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from dask_diag.builders.chunks import Tables, Taken
-from dask_diag.builders.keys import KeyColumns
+from dask_diag.builders.keys import NO_KEYS, KeyColumns
 from dask_diag.builders.recording import computations_table, pools_table
+from dask_diag.builders.taken_tasks import TakenTasks
 from dask_diag.builders.task_logs import log_tables
 from dask_diag.builders.tasks import moved, remember_functions, tasks_of, with_workers_named
 from dask_diag.builders.threads import task_threads, threads_table
@@ -26,8 +27,7 @@ from dask_diag.capture.tasks.in_flight import InFlight
 from dask_diag.capture.tasks.keys import Keys, NamesOfPlainKeys
 from dask_diag.capture.tasks.task_log import Log, Metrics, SpansOfTasks, Transfers, Waits
 from dask_diag.capture.tasks.task_row import ROW
-from dask_diag.columns import Categorical, IntArray, PrefixStrings, concatenate
-from dask_diag.model.table import Table, stack
+from dask_diag.model.table import NO_ROWS, Table, stack
 from dask_diag.schema import REFERENCES
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class IncrementalTasks:
         for each in self._live:
             if each.computation is computation:
                 return each.columns_of_keys(keys)
-        return PrefixStrings.of([]), Categorical([], [])
+        return NO_KEYS
 
     def _together(
         self,
@@ -102,12 +102,12 @@ class IncrementalTasks:
         now: float,
     ) -> Tables:
         tables = {
-            name: stack([*(part[name] for part in parts if name in part), Table({})])
+            name: stack([*(part[name] for part in parts if name in part), NO_ROWS])
             for name in ("tasks", *REFERENCES)
         }
         tasks = tables["tasks"]
         # A table without rows has no columns of workers yet.
-        tables["tasks"] = with_workers_named(tasks, self._workers) if len(tasks) else Table({})
+        tables["tasks"] = with_workers_named(tasks, self._workers) if len(tasks) else NO_ROWS
         infos = [part.info for _, part in computations]
         return {
             **tables,
@@ -149,11 +149,10 @@ class _TasksOfComputation:
         self.computation = computation
         self._keys = computation.keys
         self._annotated = computation.annotated
-        self._positions = array("q")
+        self.taken = TakenTasks()
         self.threads = task_threads(b"")
         self._dependencies_taken = 0
         self._log_taken = {"metrics": 0, "transfers": 0, "waits": 0}
-        self._columns: KeyColumns = PrefixStrings.of([]), Categorical([], [])
 
     def take(self) -> _Part:
         """What was added since last asked; and all that remains of it, if it has ended."""
@@ -166,8 +165,8 @@ class _TasksOfComputation:
         return part
 
     def _read(self, computation: Computation) -> _Part:
-        keys, in_flight = collected_and_in_flight(computation, self._keys, len(self._positions))
-        if computation.sizer and len(computation.sizes) == len(self._positions) + len(keys) - 1:
+        keys, in_flight = collected_and_in_flight(computation, self._keys, len(self.taken))
+        if computation.sizer and len(computation.sizes) == len(self.taken) + len(keys) - 1:
             # The size of the last result is being measured: the next chunk has it.
             del keys[-1]
         names = NamesOfPlainKeys(keys, computation.dsk)
@@ -182,7 +181,7 @@ class _TasksOfComputation:
         )
 
     def _read_finished(self, finished: ComputationSnapshot) -> _Part:
-        tasks, taken = finished.tasks, len(self._positions)
+        tasks, taken = finished.tasks, len(self.taken)
         assert isinstance(tasks.keys, Keys)
         keys = self._keys[taken:] + tasks.keys.after(len(self._keys))
         stop = taken + len(keys)
@@ -199,7 +198,7 @@ class _TasksOfComputation:
         names: Iterable[tuple[int, str]],
         spans: SpansOfTasks,
     ) -> TaskRows:
-        start, stop = len(self._positions), len(self._positions) + len(keys)
+        start, stop = len(self.taken), len(self.taken) + len(keys)
         return TaskRows(
             rows=bytes(source.rows[start * ROW.size : stop * ROW.size]),
             keys=keys,
@@ -239,62 +238,50 @@ class _TasksOfComputation:
 
     def collected(self, part: _Part, workers: Workers, position: int) -> Tables:
         """The tasks that are new, of which the first is to be at `position`."""
-        taken = len(self._positions)
+        taken = len(self.taken)
         tasks = tasks_of(part.info, part.new, workers)
         self.threads = self.threads.plus(task_threads(part.new.rows))
-        self._positions.extend(range(position, position + len(tasks)))
-        where = self._where()
-        texts, functions = self._columns
-        self._columns = (
-            concatenate([texts, tasks["key"]]),
-            concatenate([functions, tasks["function"]]),
-        )
+        self.taken.add(position, (tasks["key"], tasks["function"]))
         if self.computation.finished is not None and part.info.stop is not None:
-            remember_functions(self.computation.finished, self._columns[1])
+            remember_functions(self.computation.finished, self.taken.functions())
         logged = log_tables(part.new)
         for name in logged:
             self._log_taken[name] += len(getattr(part.new, name).rows)
-        dependencies = self._dependencies(part.new.dependencies, taken, position, where)
+        to = self.taken.positions_of
         return {
             "tasks": tasks,
-            "dependencies": dependencies,
-            **{name: moved(table, REFERENCES[name], where) for name, table in logged.items()},
+            "dependencies": self._dependencies(part.new.dependencies, taken, position),
+            **{name: moved(table, REFERENCES[name], to) for name, table in logged.items()},
         }
 
     def columns_of_keys(self, keys: list[Hashable]) -> KeyColumns:
         """Texts and functions of the first of these keys: of those whose tasks were taken."""
-        texts, functions = self._columns
         rows = np.array(self.computation.dependencies.rows_of(keys), dtype=np.int64)
-        later = np.flatnonzero(rows >= len(texts))
-        known = rows[: later[0] if len(later) else None]
-        return texts[known], functions[known]
+        later = np.flatnonzero(rows >= len(self.taken))
+        return self.taken.columns_of(rows[: later[0] if len(later) else None])
 
     def in_flight(self, part: _Part, workers: Workers, position: int) -> Tables:
         """The tasks that are submitted and not collected, of which the first is at `position`."""
         return {
             "tasks": tasks_of(part.info, part.in_flight, workers),
-            "dependencies": _dependencies_table(position, *part.dependencies, self._where()),
+            "dependencies": self._dependencies_table(position, *part.dependencies),
         }
 
-    def _dependencies(
-        self, dependencies: Dependencies, taken: int, position: int, where: IntArray
-    ) -> Table:
+    def _dependencies(self, dependencies: Dependencies, taken: int, position: int) -> Table:
         """Those of the tasks from row `taken` on, of which the first is at `position`."""
         start = self._dependencies_taken
-        counts = list(dependencies.counts[taken : len(self._positions)])
+        counts = dependencies.counts[taken : len(self.taken)]
         stop = self._dependencies_taken = start + sum(counts)
-        return _dependencies_table(position, counts, dependencies.rows[start:stop], where)
+        return self._dependencies_table(position, counts, dependencies.rows[start:stop])
 
-    def _where(self) -> IntArray:
-        return np.array(self._positions, dtype=np.int64)
-
-
-def _dependencies_table(
-    position: int, counts: Sequence[int], rows: Sequence[int], where: IntArray
-) -> Table:
-    """On which rows each of some tasks depends; `where` has the position of each row."""
-    depends_on = np.array(rows, dtype=np.int64)
-    task = np.repeat(np.arange(position, position + len(counts)), counts)
-    # What runs may depend on what has been collected since.
-    taken = depends_on < len(where)
-    return Table({"task": task[taken], "depends_on": where[depends_on[taken]]})
+    def _dependencies_table(
+        self, position: int, counts: Sequence[int], rows: Sequence[int]
+    ) -> Table:
+        """On which rows each of some tasks depends, of which the first is at `position`."""
+        depends_on = np.array(rows, dtype=np.int64)
+        task = np.arange(position, position + len(counts)).repeat(counts)
+        # What runs may depend on what has been collected since.
+        taken = depends_on < len(self.taken)
+        return Table(
+            {"task": task[taken], "depends_on": self.taken.positions_of(depends_on[taken])}
+        )

@@ -19,7 +19,7 @@ import numpy as np
 from dask_diag.capture.tasks.keys import function_of_key, text_of_key
 from dask_diag.columns import Categorical, IntArray, PrefixStrings, concatenate
 
-__all__ = ["KeyColumns", "keys_columns", "recoded"]
+__all__ = ["NO_KEYS", "KeyColumns", "keys_columns", "recoded"]
 
 H = TypeVar("H", bound=Hashable)
 
@@ -31,6 +31,7 @@ _WORDS = re.compile(r"^(?:[^-\n]*-(?:[A-Za-z]+(?:-|$))*)?", re.MULTILINE)
 
 KeyColumns = tuple[PrefixStrings, Categorical]
 """Keys as text, and the function of each."""
+NO_KEYS: KeyColumns = PrefixStrings.of([]), Categorical([], [])
 
 
 def keys_columns(keys: Sequence[Hashable], named: Mapping[int, str]) -> KeyColumns:
@@ -38,7 +39,9 @@ def keys_columns(keys: Sequence[Hashable], named: Mapping[int, str]) -> KeyColum
 
     That is the one that `named` has by position, else the prefix of the key.
     """
-    batches = range(0, max(len(keys), 1), _KEYS_AT_ONCE)
+    if not keys:
+        return NO_KEYS
+    batches = range(0, len(keys), _KEYS_AT_ONCE)
     columns = [_columns_of_few(keys[start : start + _KEYS_AT_ONCE]) for start in batches]
     texts, functions = (concatenate(column) for column in zip(*columns, strict=True))
     nameless = np.flatnonzero(functions.where(_NO_NAME)).tolist()
@@ -58,7 +61,7 @@ def _columns_of_few(keys: Sequence[Hashable]) -> KeyColumns:
 
 
 def _columns_of_a_kind(keys: Sequence[Hashable]) -> KeyColumns:
-    kind = type(keys[0]) if keys else None
+    kind = type(keys[0])
     if kind is str and (found := _texts_of_texts(keys)):
         texts, heads = found
         return texts, recoded(texts.heads.codes, [head and function_of_key(head) for head in heads])

@@ -69,6 +69,8 @@ def build_recording(
 
 def computations_table(computations: Sequence[ComputationInfo], now: float) -> tables.Computations:
     """`Recording.computations`; a computation that still runs stops `now`."""
+    if not computations:
+        return tables.Computations.empty()
     return tables.Computations(
         {
             "computation": Categorical.of(computation.name for computation in computations),
@@ -112,12 +114,14 @@ def cached_results_of(
     computation: str, rows: bytes, keys: PrefixStrings, functions: Categorical
 ) -> tables.CachedResults:
     """`Recording.cached_results` of results that one computation cached."""
+    if not rows:
+        return tables.CachedResults.empty()
     numbers = np.frombuffer(rows, dtype=float).reshape(-1, 3)
     return tables.CachedResults(
         {
             "key": keys,
             "function": functions,
-            "computation": Categorical(np.zeros(len(keys), np.uint8), [computation]),
+            "computation": constant(computation, len(keys)),
             "metric": numbers[:, 0].copy(),
             "start": numbers[:, 1].copy(),
             "stop": numbers[:, 2].copy(),
@@ -140,6 +144,8 @@ def _usage_columns(computations: Sequence[ComputationInfo]) -> dict[str, FloatAr
 def pools_table(computations: Iterable[ComputationInfo]) -> tables.Pools:
     """`Recording.pools`."""
     pools = [(computation, pool) for computation in computations for pool in computation.pools]
+    if not pools:
+        return tables.Pools.empty()
     return tables.Pools(
         {
             "computation": Categorical.of(computation.name for computation, _ in pools),
@@ -152,12 +158,16 @@ def pools_table(computations: Iterable[ComputationInfo]) -> tables.Pools:
 
 def resources_table(samples: array[float]) -> tables.Resources:
     """`Recording.resources`, in order of time."""
+    if not samples:
+        return tables.Resources.empty()
     numbers = np.array(samples, dtype=float).reshape(-1, len(SAMPLE_COLUMNS))
     return tables.Resources({name: numbers[:, n].copy() for n, name in enumerate(SAMPLE_COLUMNS)})
 
 
 def processes_table(samples: array[float], logs: Sequence[ClusterLog] = ()) -> tables.Processes:
     """`Recording.processes` of this process and its descendants, in order of time."""
+    if not samples:
+        return tables.Processes.empty()
     numbers = np.array(samples, dtype=float).reshape(-1, len(PROCESS_COLUMNS))
     columns = {name: numbers[:, n].copy() for n, name in enumerate(PROCESS_COLUMNS)}
     whole = {name: columns[name].astype(np.int64) for name in ("pid", "is_child")}

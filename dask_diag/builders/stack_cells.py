@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dask_diag.capture.sampling.bins import Packed
 from dask_diag.capture.sampling.call_tree import Snapshot
 from dask_diag.columns import Array
 
-__all__ = ["Cells", "Function", "Names", "cells_of", "summed"]
+__all__ = ["Cells", "CellsByCycle", "Function", "Names", "cells_of", "summed"]
 
 Function = tuple[str, str]
 """A root, and the function of tasks: empty but for that of tasks."""
@@ -41,12 +42,31 @@ class Cells(NamedTuple):
 NO_CELLS = Cells(*(np.zeros(0, dtype=kind) for kind in (*[np.int64] * 4, float, float, np.int64)))
 
 
-def cells_of(found: Snapshot) -> tuple[Cells, Names]:
-    """The cells of a snapshot, and the names of their numbers."""
-    functions: dict[Function, int] = {}
-    keys = {"": 0}
-    columns = []
-    for number, packed in found.cycles.items():
+class CellsByCycle:
+    """The cells of snapshots of one profiler, of which most cycles are the same as in the last."""
+
+    def __init__(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        self._known: dict[int, tuple[Packed, Cells]] = {}
+        self._functions: dict[Function, int] = {}
+        self._keys = {"": 0}
+
+    def of(self, found: Snapshot) -> tuple[Cells, Names]:
+        """The cells of a snapshot, and the names of their numbers."""
+        if not self._known.keys() <= found.cycles.keys():
+            # Cycles were merged: names may have gone with them.
+            self._forget()
+        for number, packed in found.cycles.items():
+            if number not in self._known or self._known[number][0] is not packed:
+                self._known[number] = packed, self._columns_of(number, packed)
+        columns = (self._known[number][1] for number in found.cycles)
+        cells = Cells(*map(np.concatenate, zip(NO_CELLS, *columns, strict=True)))
+        return cells, Names(list(self._functions), list(self._keys))
+
+    def _columns_of(self, number: int, packed: Packed) -> Cells:
+        functions, keys = self._functions, self._keys
         of = np.array(
             [
                 (
@@ -61,9 +81,12 @@ def cells_of(found: Snapshot) -> tuple[Cells, Names]:
         counts = np.array(packed.counts, dtype=np.int64)
         cycle = np.full(len(packed), number, dtype=np.int64)
         seconds, cpu = np.array(packed.seconds), np.array(packed.cpu)
-        columns.append(Cells(cycle, of[:, 0], of[:, 1], nodes, seconds, cpu, counts))
-    cells = Cells(*map(np.concatenate, zip(NO_CELLS, *columns, strict=True)))
-    return cells, Names(list(functions), list(keys))
+        return Cells(cycle, of[:, 0], of[:, 1], nodes, seconds, cpu, counts)
+
+
+def cells_of(found: Snapshot) -> tuple[Cells, Names]:
+    """The cells of one snapshot, and the names of their numbers."""
+    return CellsByCycle().of(found)
 
 
 def summed(cells: Cells) -> Cells:

@@ -8,7 +8,7 @@ from time import perf_counter
 import numpy as np
 
 from dask_diag.builders.constants import constant
-from dask_diag.builders.stack_cells import Cells, Names, cells_of, summed
+from dask_diag.builders.stack_cells import Cells, CellsByCycle, Names, cells_of, summed
 from dask_diag.builders.stack_weights import (
     GRAPH,
     SCHEDULER,
@@ -79,10 +79,15 @@ def _moved(table: Table, by: Mapping[str, int]) -> Table:
     return Table({**columns, **moved})
 
 
-def stacks_as_seen(stacks: Stacks, most: int, worker: str = "") -> dict[str, Table]:
-    """The same without regard to what was measured of tasks, in about `most` rows at most."""
+def stacks_as_seen(
+    stacks: Stacks, most: int, worker: str = "", cells_by_cycle: CellsByCycle | None = None
+) -> dict[str, Table]:
+    """The same without regard to what was measured of tasks, in about `most` rows at most.
+
+    If this is asked again and again, `cells_by_cycle` has what is the same as before.
+    """
     found = stacks.snapshot()
-    (cells, names), cycle = cells_of(found), found.cycle
+    (cells, names), cycle = (cells_by_cycle or CellsByCycle()).of(found), found.cycle
     if len(cells.node) > most and cells.key.any():
         cells = summed(cells._replace(key=np.zeros_like(cells.key)))
     while len(cells.node) > most and cells.cycle.min() < cells.cycle.max():
@@ -140,10 +145,12 @@ def _scaled_samples(
 
 def _samples_table(cells: Cells, cycle: float, names: Names, bounds: Bounds) -> Table:
     start, stop, worker = bounds
+    stop = min(stop, perf_counter())
+    cells = _within(cells, start // cycle if np.isfinite(start) else start, stop // cycle)
     return Table(
         {
             "start": np.maximum(cells.cycle * cycle, start),
-            "stop": np.minimum((cells.cycle + 1) * cycle, min(stop, perf_counter())),
+            "stop": np.minimum((cells.cycle + 1) * cycle, stop),
             "root": _named(cells.function, [root for root, _ in names.functions]),
             "function": _named(cells.function, [name for _, name in names.functions]),
             "key": Categorical(cells.key, names.keys),
@@ -154,6 +161,18 @@ def _samples_table(cells: Cells, cycle: float, names: Names, bounds: Bounds) -> 
             "count": cells.samples,
         }
     )
+
+
+def _within(cells: Cells, first: float, last: float) -> Cells:
+    """The cells, of which none is in a cycle before the first, or after the last.
+
+    A sample represents whole intervals. So one that came late may reach back to a little before its
+    task started, and clocks of workers are known to some accuracy: what is in a cycle that has no
+    time in the block would be selected by no range.
+    """
+    if not ((cells.cycle < first) | (cells.cycle > last)).any():
+        return cells
+    return summed(cells._replace(cycle=np.clip(cells.cycle, first, last).astype(np.int64)))
 
 
 def _named(numbers: Array, names: Sequence[str]) -> Categorical:

@@ -10,7 +10,7 @@ from dask_diag.capture.snapshot import TaskRows
 from dask_diag.capture.tasks.dependencies import Dependencies
 from dask_diag.capture.tasks.task_log import Metrics, Transfers, Waits
 from dask_diag.columns import Categorical
-from dask_diag.model.table import Table, stack
+from dask_diag.model.table import NO_ROWS, Table, stack
 from dask_diag.schema import Activity
 
 __all__ = ["dependencies_table", "log_tables"]
@@ -19,9 +19,9 @@ __all__ = ["dependencies_table", "log_tables"]
 def log_tables(tasks: TaskRows) -> dict[str, Table]:
     """The tables of what was logged of tasks: metrics, transfers and waits."""
     return {
-        "metrics": _metrics_table(tasks.metrics),
-        "transfers": _transfers_table(tasks.transfers),
-        "waits": _waits_table(tasks.waits),
+        "metrics": _metrics_table(tasks.metrics) if tasks.metrics.rows else NO_ROWS,
+        "transfers": _transfers_table(tasks.transfers) if tasks.transfers.rows else NO_ROWS,
+        "waits": _waits_table(tasks.waits) if tasks.waits.rows else NO_ROWS,
     }
 
 
@@ -37,7 +37,7 @@ def dependencies_table(dependencies: Dependencies) -> Table:
 
 
 def _metrics_table(metrics: Metrics) -> Table:
-    names = list(metrics.names) or [("", "")]
+    names = list(metrics.names)
     codes = np.array(metrics.codes, dtype=np.int64)
     return Table(
         {

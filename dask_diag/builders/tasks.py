@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import cache, partial
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from dask_diag.builders.constants import on_local_schedulers
+from dask_diag.builders.constants import constant, on_local_schedulers
 from dask_diag.builders.keys import keys_columns
 from dask_diag.builders.task_logs import dependencies_table, log_tables
 from dask_diag.builders.workers import Workers, worker_codes, worker_names
@@ -70,7 +71,7 @@ def tasks_tables(computations: Iterable[ComputationSnapshot]) -> dict[str, Table
         tables.append(table)
         dependencies = dependencies_table(tasks.dependencies)
         for name, refers in {"dependencies": dependencies, **log_tables(tasks)}.items():
-            references[name].append(moved(refers, REFERENCES[name], before))
+            references[name].append(moved(refers, REFERENCES[name], partial(np.add, before)))
         before += len(table)
     table = stack([*tables, _no_tasks()])
     order = np.argsort(table["submitted"], kind="stable")
@@ -79,7 +80,7 @@ def tasks_tables(computations: Iterable[ComputationSnapshot]) -> dict[str, Table
     return {
         "tasks": with_workers_named(table.rows(order), workers),
         **{
-            name: moved(stack(parts), REFERENCES[name], place)
+            name: moved(stack(parts), REFERENCES[name], place.__getitem__)
             for name, parts in references.items()
             if parts
         },
@@ -123,19 +124,15 @@ def _times_of(computation: ComputationSnapshot) -> Table:
             "start": start,
             "stop": stop,
             "thread_cpu": cpu,
-            "computation": Categorical(np.zeros(len(start), np.uint8), [computation.info.name]),
+            "computation": constant(computation.info.name, len(start)),
         }
     )
 
 
-def moved(table: Table, columns: Sequence[str], where: int | IntArray) -> Table:
-    """The table with other positions of tasks: moved by a number, or to where an array says."""
+def moved(table: Table, columns: Sequence[str], to: Callable[[IntArray], IntArray]) -> Table:
+    """The table with other positions of tasks: those to which they have moved."""
     if not len(table):
         return table
-
-    def to(positions: IntArray) -> IntArray:
-        return positions + where if isinstance(where, int) else where[positions]
-
     return Table(
         {name: to(table[name]) if name in columns else table[name] for name in table.columns}
     )
@@ -153,6 +150,7 @@ def with_workers_named(table: Table, workers: Workers) -> Table:
     return Table({name: columns[name] for name in TASK_COLUMNS})
 
 
+@cache
 def _no_tasks() -> Table:
     numbers = {name: np.zeros(0) for name in TASK_COLUMNS[2:8]}
     labels = {
@@ -188,7 +186,7 @@ def tasks_of(computation: ComputationInfo, tasks: TaskRows, workers: Workers) ->
             "submitted": submitted,
             "collected": collected,
             "worker": worker_codes(computation, ran_on, start, workers),
-            "computation": Categorical(np.zeros(count, np.uint8), [computation.name]),
+            "computation": constant(computation.name, count),
             "span": _spans_of(computation, tasks, count),
             "outcome": _mostly(Outcome.OK, outcomes, count),
             "error": _mostly("", errors, count),
@@ -220,6 +218,8 @@ def _keys_and_functions_of(tasks: TaskRows) -> tuple[PrefixStrings, Categorical]
 
 def _mostly(usual: str, others: dict[int, str], rows: int) -> Categorical:
     """A column that holds `usual` in all rows but a few."""
+    if not others:
+        return constant(usual, rows)
     values = list(dict.fromkeys([usual, *others.values()]))
     codes = np.zeros(rows, dtype=np.min_scalar_type(len(values)))
     for row, value in others.items():

@@ -41,7 +41,9 @@ def threads_table(computations: Iterable[tuple[ComputationInfo, TaskThreads]]) -
         for computation, tasks in computations
         for (kind, name), values in sorted(_groups_of(computation, tasks).items(), key=_order)
     ]
-    names, kinds, labels, counts, cpu = zip(*rows, strict=True) if rows else ((),) * 5
+    if not rows:
+        return tables.Threads.empty()
+    names, kinds, labels, counts, cpu = zip(*rows, strict=True)
     return tables.Threads(
         {
             "computation": Categorical.of(names),

@@ -54,7 +54,9 @@ def workers_table(computations: Iterable[ComputationInfo]) -> tables.Workers:
         for computation in computations
         for pid, worker in computation.remote_workers.items()
     ]
-    names, pids, joined = zip(*rows, strict=True) if rows else ((),) * 3
+    if not rows:
+        return tables.Workers.empty()
+    names, pids, joined = zip(*rows, strict=True)
     return tables.Workers(
         {
             "computation": Categorical.of(names),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from math import isnan
 from sys import getsizeof
 from typing import Protocol, cast
 
@@ -24,12 +23,18 @@ _DEEPEST = 4
 """Collections inside each other that are looked into."""
 
 
+class _Dtype(Protocol):
+    """What the types of the items of arrays say of themselves."""
+
+    hasobject: bool
+
+
 class _Result(Protocol):
     """What results say of themselves, each kind some of it: that it is there has been looked at."""
 
     array: _Result
     codes: Sequence[_Result]
-    dtype: object
+    dtype: _Dtype
     flat: Sequence[object]
     index: _Result
     levels: Sequence[_Result]
@@ -81,7 +86,8 @@ class ResultSizes:
             if measure is None:
                 measure = self._measures[kind] = _measure_of(kind)
             size = measure(cast("_Result", result), 0)
-            if not isnan(size):
+            # No NaN is equal to itself.
+            if size == size:  # noqa: PLR0124
                 return size
         except Exception:
             # What it says of itself is no size, or it changes just now.
@@ -94,6 +100,8 @@ def _measure_of(kind: type) -> Measure:
     """How values of a type are measured."""
     if kind in _MEASURES:
         return _MEASURES[kind]
+    if kind.__name__ == "ndarray" and kind.__module__ == "numpy":
+        return _size_of_numpy_array
     if kind.__module__.partition(".")[0] == "pandas" and hasattr(kind, "memory_usage"):
         return _size_of_table
     if hasattr(kind, "__dask_graph__"):
@@ -111,6 +119,11 @@ def _no_size(value: _Result, depth: int) -> float:
 
 def _size_of_plain(value: _Result, depth: int) -> int:
     return getsizeof(value)
+
+
+def _size_of_numpy_array(value: _Result, depth: int) -> float:
+    """The same as `_size_of_array` in fewer steps: most results of tasks are such arrays."""
+    return _size_of_array(value, depth) if value.dtype.hasobject else value.nbytes
 
 
 def _size_of_array(value: _Result, depth: int) -> float:

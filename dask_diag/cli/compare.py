@@ -120,11 +120,12 @@ def _compare_tasks(before: str, after: str, page: str | None, above: float | Non
 
     recordings = load(before), load(after)
     comparison = compare_recordings(*recordings)
-    print_result(comparison_summary(comparison, before, after))
+    names = distinct_names(before, after)
+    print_result(comparison_summary(comparison, *names))
     if page is not None:
         from dask_diag.views.comparison.page import comparison_page
 
-        write_text(page, comparison_page(*recordings, distinct_names(before, after)))
+        write_text(page, comparison_page(*recordings, names))
     _check_complete((before, after), recordings, above is not None)
     return [] if above is None else comparison.regressions(above)
 

@@ -132,6 +132,7 @@ class DiagMagics(Magics):
     @argument("--trace-memory", action="store_true", help="record who allocates at the peak; slow")
     @argument("--no-plots", action="store_true", help="show the summary alone")
     @argument("--live", action="store_true", help="show it while the cell runs, with a link")
+    @argument("-v", "--verbose", action="store_true", help="summarize the profilers, too")
     @argument("-q", "--quiet", action="store_true", help="show nothing")
     @argument("-h", "--help", action="store_true", help="show this, and run nothing")
     @needs_local_scope
@@ -233,7 +234,7 @@ class DiagMagics(Magics):
 
         if not arguments.quiet:
             with _reported("the summary could not be shown"):
-                display(summary(recording))
+                display(summary(recording, verbose=arguments.verbose))
         plots = not (arguments.quiet or arguments.no_plots) and len(recording.computations) > 0
         if plots and self._has_front_end():
             self._show_after_value(recording)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dask_diag.formatting import count, seconds
+from dask_diag.formatting import count, counted, seconds
 from dask_diag.live.model import LiveModel
 from dask_diag.live.progress import ComputationProgress, seconds_left
 from dask_diag.schema import ProgressPhase
@@ -108,7 +108,7 @@ def progress_lines(model: LiveModel, now: float) -> list[str]:
     if lines or not model.has_rows:
         return lines
     ended = model.progress.ended
-    done = f"{count(model.recorded)} tasks"
+    done = counted(model.recorded, "task")
     if model.failed:
         done += f", {count(model.failed)} failed"
     if model.state == FollowState.GROWING:
@@ -120,7 +120,7 @@ def progress_lines(model: LiveModel, now: float) -> list[str]:
     if model.recorded and not ended:
         # Of one that was cut short.
         return [done]
-    return [f"{done} of {count(ended)} computation{'s' * (ended != 1)}"]
+    return [f"{done} of {counted(ended, 'computation')}"]
 
 
 def preparation_line(model: LiveModel) -> str:
@@ -145,7 +145,7 @@ def _progress_line(progress: ComputationProgress, now: float, *, is_growing: boo
     if progress.phase == ProgressPhase.GRAPH:
         return f"dask makes a graph, {so_far}"
     if progress.phase == ProgressPhase.ORDERING:
-        return f"ordering {count(progress.total)} tasks, {so_far}"
+        return f"ordering {counted(progress.total, 'task')}, {so_far}"
     # Of a program that was killed no time is left, however much was planned.
     left = seconds_left(progress, now) if is_growing else None
     rest = "" if left is None else f", {about(left)} left"

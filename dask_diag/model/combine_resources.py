@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray, Values
+from dask_diag.formatting import counted
 from dask_diag.model.measurements import Measurements
 from dask_diag.model.table import Table, stack
 
@@ -161,7 +162,7 @@ def _notices_on_rows_left_out(
         (sum(len(part.resources) for part in parts) - sum(map(len, resources)), "resource"),
         (sum(len(part.processes) for part in parts) - sum(map(len, processes)), "process"),
     )
-    counts = [f"{count:,} {kind} sample{'s' * (count != 1)}" for count, kind in left_out if count]
+    counts = [counted(number, f"{kind} sample") for number, kind in left_out if number]
     if counts:
         yield f"left out {' and '.join(counts)}: another recording has samples of that time"
 

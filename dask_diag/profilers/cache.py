@@ -22,7 +22,7 @@ from dask_diag.capture.dask_internals import Graph, SchedulerState
 from dask_diag.capture.result_sizes import ResultSizes
 from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.tasks.task_info import TaskInfo
-from dask_diag.formatting import BYTES, percent
+from dask_diag.formatting import BYTES, counted, percent
 from dask_diag.profilers.hook_cost import seconds_per_task
 from dask_diag.profilers.on_clusters import OnClusters
 from dask_diag.profilers.result_metric import CheckedMetric, ResultMetric, unit_of
@@ -175,7 +175,7 @@ class CacheProfiler(OnClusters):
             )
         errors = self._sizes.errors if isinstance(self._sizes, CheckedMetric) else {}
         return notices + [
-            f"CacheProfiler: the metric failed on {count:,} result{'s' * (count != 1)} with "
+            f"CacheProfiler: the metric failed on {counted(count, 'result')} with "
             f"{error}, which {'counts' if count == 1 else 'count'} as NaN"
             for error, count in tuple(errors.items())
         ]

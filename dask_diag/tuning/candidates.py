@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dask_diag.analysis.findings import Finding
+from dask_diag.formatting import counted
 from dask_diag.model.recording import Recording
 from dask_diag.tuning.settings import Setting, is_set_already, of_parameter
 
@@ -110,6 +111,4 @@ def _scheduler(name: str) -> Setting:
 
 
 def _workers(number: int) -> Setting:
-    return Setting(
-        f"{number} worker{'' if number == 1 else 's'}", config={"num_workers": str(number)}
-    )
+    return Setting(counted(number, "worker"), config={"num_workers": str(number)})

@@ -13,7 +13,8 @@ from dask_diag.views.text import Summary
 
 __all__ = ["tune_page"]
 
-_WIDTH, _ROW, _NAMES, _RIGHT = 900, 26, 260, 60
+_ROW, _BAR, _END = 44, 28, 97.0
+"""Pixels: from row to row, and from a row's top to its bar. Percent: where the longest run ends."""
 
 
 def tune_page(rows: Sequence[Row], summary: Summary, title: str) -> str:
@@ -23,43 +24,37 @@ def tune_page(rows: Sequence[Row], summary: Summary, title: str) -> str:
 
 
 def _chart(tried: Sequence[Row]) -> str:
-    """A row for each setting, from zero seconds on, a dot per run and a line at the median."""
+    """A row for each setting, from zero seconds on, a dot per run and a line up to the median.
+
+    Lengths are shares of the window: a picture of a fixed width is cut off on a phone.
+    """
     rows = [row for row in tried if row.walls]
     if not rows:
         return "<p>No run was measured.</p>"
     longest = max(max(row.walls) for row in rows)
     height = _ROW * len(rows) + 24
-    scale = (_WIDTH - _NAMES - _RIGHT) / longest
-    marks = [
-        mark
-        for number, row in enumerate(rows)
-        for mark in _marks(row.setting.name, row.walls, row.median, number, scale)
-    ]
-    end = _NAMES + longest * scale
+    marks = [mark for number, row in enumerate(rows) for mark in _marks(row, number, longest)]
     axis = (
-        f'<text x="{_NAMES}" y="{height - 4}">0 s</text>'
-        f'<text x="{end:.0f}" y="{height - 4}" text-anchor="end">{seconds(longest)}</text>'
+        f'<text x="0" y="{height - 4}">0 s</text>'
+        f'<text x="{_END}%" y="{height - 4}" text-anchor="end">{seconds(longest)}</text>'
     )
     return (
-        f'<div><svg viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" role="img" '
+        f'<div><svg width="100%" height="{height}" role="img" '
         'aria-label="Wall time of each run" fill="currentColor" font-size="13">'
         f"{''.join(marks)}{axis}</svg></div>"
     )
 
 
-def _marks(
-    name: str, walls: list[float], median: float, number: int, scale: float
-) -> Iterator[str]:
-    middle = _ROW * number + _ROW // 2
-    yield f'<text x="0" y="{middle + 4}">{html.escape(shown(name, 36))}</text>'
-    x = _NAMES + median * scale
+def _marks(row: Row, number: int, longest: float) -> Iterator[str]:
+    top, bar = _ROW * number, _ROW * number + _BAR
+    name = html.escape(shown(row.setting.name, 36))
+    yield f'<text x="0" y="{top + 16}">{name}: median {seconds(row.median)}</text>'
     yield (
-        f'<line x1="{_NAMES}" x2="{x:.1f}" y1="{middle}" y2="{middle}" stroke="#1567b1" '
-        'stroke-width="8" stroke-opacity="0.35"/>'
+        f'<line x1="0" x2="{_END * row.median / longest:.2f}%" y1="{bar}" y2="{bar}" '
+        'stroke="#1567b1" stroke-width="8" stroke-opacity="0.35"/>'
     )
-    for wall in walls:
-        x = _NAMES + wall * scale
+    for wall in row.walls:
         yield (
-            f'<circle cx="{x:.1f}" cy="{middle}" r="4" fill="#1567b1">'
+            f'<circle cx="{_END * wall / longest:.2f}%" cy="{bar}" r="4" fill="#1567b1">'
             f"<title>{seconds(wall)}</title></circle>"
         )

@@ -56,7 +56,9 @@ def rows_of(
         gain = gains.get(each.setting.name)
         objection = agreement.objection(each.trials.values())
         is_faster = gain is not None and gain.is_proven and not each.dropped and not objection
-        verdict = each.dropped or _verdict(gain, len(each.walls))
+        # Only a round that the baseline finished, too, says something of a gain.
+        rounds = len(each.walls.keys() & baseline.walls.keys())
+        verdict = each.dropped or _verdict(gain, rounds)
         if objection:
             verdict = f"{verdict}, {objection}"
         expected = predicted.get(each.setting.name, _NAN)
@@ -68,9 +70,9 @@ def rows_of(
     return [first, *rows]
 
 
-def _verdict(gain: Gain | None, runs: int) -> str:
+def _verdict(gain: Gain | None, rounds: int) -> str:
     if gain is None:
-        return f"too few runs ({runs} of {MIN_RUNS})"
+        return f"too few runs ({rounds} of {MIN_RUNS})"
     if gain.is_proven:
         return "faster"
     if gain.low > 1:

@@ -7,15 +7,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import isnan
 
 from dask_diag.analysis.findings import Finding
-from dask_diag.formatting import seconds
+from dask_diag.formatting import counted, seconds
+from dask_diag.tuning.gains import MIN_RUNS
 from dask_diag.tuning.rows import Row, best_of
 from dask_diag.views.escaping import shown
 from dask_diag.views.summary_text import SummaryParts
-from dask_diag.views.text import Summary, counted, make_summary
+from dask_diag.views.text import Summary, make_summary
 
 __all__ = ["tune_summary"]
 
 _COLUMNS = ("setting", "runs", "median", "gain", "95%", "predicted", "verdict")
+_TOO_FEW = "too few runs"
 _HOW_TO_READ = (
     "gain: 2x is half the wall time, from runs beside each other; `faster` is said only of what "
     "chance does not explain, over all settings together (risk 0.2%)"
@@ -37,7 +39,9 @@ def tune_summary(
     """
     texts = [_texts(row) for row in rows]
     # The last row is set off: it is what the others are compared with.
-    notices = [*_notices(rows, findings), *(shown(note, 400) for note in notes), _HOW_TO_READ]
+    notes = list(notes)
+    notices = [*_notices(rows, findings, notes), *(shown(note, 400) for note in notes)]
+    notices.append(_HOW_TO_READ)
     parts = SummaryParts(_headline(rows), _COLUMNS, [*texts[1:], texts[0]], notices=notices)
     table, lines = make_summary(parts), list(_lines_to_use(rows))
     if not lines:
@@ -64,7 +68,7 @@ def _lines_to_use(rows: Sequence[Row]) -> Iterator[str]:
 def _headline(rows: Sequence[Row]) -> str:
     """Which setting is the fastest, and by how much."""
     best, tried = best_of(rows), counted(len(rows) - 1, "setting")
-    unjudged = sum(row.verdict.startswith("too few runs") for row in rows)
+    unjudged = sum(row.verdict.startswith(_TOO_FEW) for row in rows)
     if best is None and unjudged:
         return f"No setting is known to be faster: {unjudged} of {tried} had too few runs"
     if best is None:
@@ -96,11 +100,23 @@ def _short(verdict: str) -> str:
     return verdict.partition(":")[0].partition(" (")[0].partition(", ")[0]
 
 
-def _notices(rows: Sequence[Row], findings: Iterable[tuple[Finding, float]]) -> Iterator[str]:
-    """Verdicts that need more words, and the gains of what answers findings."""
+def _notices(
+    rows: Sequence[Row], findings: Iterable[tuple[Finding, float]], notes: Sequence[str]
+) -> Iterator[str]:
+    """Verdicts that need more words than a cell has, and gains of what answers findings."""
+    few = False
     for row in rows:
-        if row.verdict != _short(row.verdict):
+        if row.gain is None and row.verdict.startswith(_TOO_FEW) and "," not in row.verdict:
+            few = True
+        elif row.verdict != _short(row.verdict) and not any(
+            note.startswith(f"{row.setting.name} {row.verdict}") for note in notes
+        ):
             yield f"{shown(row.setting.name)}: {shown(row.verdict, 200)}"
+    if few:
+        yield (
+            f"{_TOO_FEW}: a setting is judged after {MIN_RUNS} rounds that the baseline finished, "
+            "too; a larger --budget has more"
+        )
     for finding, gain in findings:
         if not isnan(gain):
             yield f"{finding.code}: what answers it makes the program {gain:.2f}x as fast"

@@ -91,8 +91,8 @@ def tune(
     Raises
     ------
     DiagnosticError
-        If the program fails without any setting, computes nothing on a local scheduler, or if a
-        value cannot be tried.
+        If the program fails without any setting, takes longer than the budget, computes nothing on
+        a local scheduler, or if a value cannot be tried.
 
     Examples
     --------
@@ -145,8 +145,11 @@ def tune_with(
     notes: list[str] = []
     recorded = race.start()
     if recorded.failed:
-        status = f"status {recorded.status}"
-        how = "it took longer than the budget" if recorded.timed_out else status
+        if recorded.timed_out:
+            raise DiagnosticError(
+                "one run of the program takes longer than the budget; --budget gives more"
+            )
+        how = f"status {recorded.status}"
         error = f": {recorded.error}" if recorded.error else ""
         raise DiagnosticError(f"the program fails without any setting ({how}){error}")
     recording = recorded.recording

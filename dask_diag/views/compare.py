@@ -8,9 +8,9 @@ from math import isnan
 
 from dask_diag.analysis.compare import Comparison
 from dask_diag.analysis.statistics import CONFIDENCE, MIN_TASKS
-from dask_diag.formatting import amount, count, percent, quantity, seconds, size
+from dask_diag.formatting import amount, count, counted, percent, quantity, seconds, size
 from dask_diag.views.escaping import shown
-from dask_diag.views.text import Record, Summary, counted, table_summary
+from dask_diag.views.text import Record, Summary, table_summary
 
 __all__ = [
     "HEADINGS",
@@ -29,7 +29,7 @@ def comparison_summary(comparison: Comparison, before: str, after: str) -> Summa
     total = comparison.total
     heading = (
         f"{shown(before, 30)} → {shown(after, 30)}: "
-        f"{seconds(total['elapsed_before'])} → {seconds(total['elapsed_after'])} elapsed"
+        f"{seconds(total['elapsed_before'])} → {seconds(total['elapsed_after'])} computing"
     )
     rows, notes = list(comparison_rows(comparison)), list(comparison_notes(comparison))
     return table_summary(heading, HEADINGS, rows, notes)

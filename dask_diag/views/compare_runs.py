@@ -8,10 +8,10 @@ from math import isnan
 from toolz import groupby
 
 from dask_diag.analysis.compare_runs import COMPUTING, WALL, RunComparison
-from dask_diag.formatting import percent, seconds
+from dask_diag.formatting import counted, percent, seconds
 from dask_diag.views.compare import change_text
 from dask_diag.views.escaping import shown
-from dask_diag.views.text import Record, Summary, counted, table_summary
+from dask_diag.views.text import Record, Summary, table_summary
 
 __all__ = ["run_comparison_summary", "run_comparison_title"]
 

@@ -9,10 +9,9 @@ import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings import Finding
-from dask_diag.formatting import count, percent, seconds
+from dask_diag.formatting import count, counted, percent, seconds
 from dask_diag.schema import PROFILING
 from dask_diag.views.escaping import shown
-from dask_diag.views.text import counted
 
 __all__ = ["is_about_profilers", "notice_text", "profiling_lines", "without_profilers"]
 

@@ -10,7 +10,7 @@ import numpy as np
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings import Finding, find
 from dask_diag.analysis.headline import headline
-from dask_diag.formatting import count, percent, seconds
+from dask_diag.formatting import count, counted, percent, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.model.tables import Tasks
 from dask_diag.schema import OUTCOMES, Outcome
@@ -25,7 +25,7 @@ from dask_diag.views.profiling_lines import (
 from dask_diag.views.sources import Sources, recording_of
 from dask_diag.views.summary_lines import labelled_lines, shares_of_worker_time
 from dask_diag.views.summary_text import FindingText, SummaryParts
-from dask_diag.views.text import Record, Summary, counted, make_summary
+from dask_diag.views.text import Record, Summary, make_summary
 
 __all__ = ["HEADINGS", "function_rows", "outcome", "summary"]
 

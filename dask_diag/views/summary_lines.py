@@ -13,14 +13,14 @@ from dask_diag.analysis.selection import SAMPLES_OF_TASKS
 from dask_diag.analysis.source_paths import short_path
 from dask_diag.analysis.step_functions import overlap
 from dask_diag.analysis.waiting_lines import computing_lines, waiting_lines
-from dask_diag.formatting import amount, count, percent, quantity, seconds, size
+from dask_diag.formatting import amount, count, counted, percent, quantity, seconds, size
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Computations
 from dask_diag.schema import Outcome, Root
 from dask_diag.views.allocations import allocation_lines
 from dask_diag.views.escaping import shown
-from dask_diag.views.text import Record, counted
+from dask_diag.views.text import Record
 from dask_diag.views.thread_lines import thread_lines
 from dask_diag.views.throughput import throughput_line
 

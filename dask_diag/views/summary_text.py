@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ _BAR_STYLES = {
     Activity.STARTUP: "magenta",
 }
 _WAITING = "yellow"
+_UNIT_FOLLOWS = re.compile(r"(?<=\d) (?=(?:[nµm]?s|[kMGT]?B)\b)")
+_NO_BREAK = "\u00a0"
 
 
 class FindingText(NamedTuple):
@@ -100,8 +103,8 @@ class _Writer:
     def text_of(self, parts: SummaryParts) -> str:
         first, *others = parts.headline.split("\n")
         blocks = [
-            [self._paint(line, "bold") for line in textwrap.wrap(first, self._width)]
-            + [line for text in others for line in textwrap.wrap(text, self._width)],
+            [self._paint(line, "bold") for line in _lines(first, self._width)]
+            + [line for text in others for line in _lines(text, self._width)],
             [self._paint(line, "bold red") for line in self._wrapped(parts.warning, "! ", "  ")],
             list(self._findings(parts.findings)),
             list(self._bar(parts.bar_title, parts.bar)),
@@ -117,13 +120,7 @@ class _Writer:
         return Style.parse(style).render(text, color_system=ColorSystem.STANDARD)
 
     def _wrapped(self, text: str, first: str, others: str) -> list[str]:
-        return textwrap.wrap(
-            text,
-            self._width,
-            initial_indent=first,
-            subsequent_indent=others,
-            break_on_hyphens=False,
-        )
+        return _lines(text, self._width, first, others)
 
     def _findings(self, findings: Sequence[FindingText]) -> Iterator[str]:
         for finding in findings:
@@ -148,7 +145,7 @@ class _Writer:
         legend += [f"{_OTHERS} {name} {percent(share)}" for name, share in shares[len(drawn) :]]
         # A share stays with its name where a line breaks.
         text = "  ".join(item.replace(" ", "\N{NO-BREAK SPACE}") for item in legend)
-        for line in textwrap.wrap(text, width, break_on_hyphens=False):
+        for line in _lines(text, width):
             yield "  " + line.replace("\N{NO-BREAK SPACE}", " ")
 
     def _labelled(self, lines: Sequence[tuple[str, str]]) -> Iterator[str]:
@@ -181,3 +178,12 @@ class _Writer:
 
 def _style_of_part(name: str) -> str:
     return _BAR_STYLES.get(name, _WAITING)
+
+
+def _lines(text: str, width: int, first: str = "", others: str = "") -> list[str]:
+    """Break a text between words, but not between a number and its unit."""
+    joined = _UNIT_FOLLOWS.sub(_NO_BREAK, text)
+    lines = textwrap.wrap(
+        joined, width, initial_indent=first, subsequent_indent=others, break_on_hyphens=False
+    )
+    return [line.replace(_NO_BREAK, " ") for line in lines]

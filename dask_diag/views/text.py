@@ -6,10 +6,12 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dask_diag.formatting import count, percent
+from dask_diag.formatting import percent
 from dask_diag.views.summary_text import WIDTH, SummaryParts, text_of
 
-__all__ = ["Record", "Summary", "counted", "make_summary", "table_summary"]
+__all__ = ["Record", "Summary", "make_summary", "table_summary"]
+
+_NEW_LINE = "\n"
 
 Record = Mapping[str, Any]
 """A row of a table, by column."""
@@ -51,11 +53,6 @@ def table_summary(
     return make_summary(SummaryParts(headline, columns, rows, notices=notices))
 
 
-def counted(number: int, singular: str, plural: str = "") -> str:
-    """A number with what it counts: ``1 task``, ``2 tasks``."""
-    return f"{count(number)} {singular if number == 1 else plural or singular + 's'}"
-
-
 def _as_html(parts: SummaryParts) -> str:
     findings = [f"{finding.title}. {finding.text}" for finding in parts.findings]
     shares = ", ".join(f"{name} {percent(share)}" for name, share in parts.bar)
@@ -63,7 +60,7 @@ def _as_html(parts: SummaryParts) -> str:
     lines += parts.lines
     return "".join(
         (
-            f"<p>{html.escape(parts.headline)}</p>",
+            f"<p>{html.escape(parts.headline).replace(_NEW_LINE, '<br>')}</p>",
             f"<p><strong>{html.escape(parts.warning)}</strong></p>" if parts.warning else "",
             _html_list(findings),
             _html_table(parts.columns, parts.rows),

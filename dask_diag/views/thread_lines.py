@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.thread_groups import ThreadGroup
-from dask_diag.formatting import seconds
+from dask_diag.formatting import counted, seconds
 from dask_diag.views.escaping import shown
-from dask_diag.views.text import counted
 
 __all__ = ["thread_lines"]
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from math import isnan
 
 from dask_diag.analysis.throughput import throughput
-from dask_diag.formatting import amount, count, percent, seconds, size
+from dask_diag.formatting import amount, count, counted, percent, seconds, size
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.views.escaping import shown
 from dask_diag.views.summary_text import SummaryParts
-from dask_diag.views.text import Record, Summary, counted, make_summary
+from dask_diag.views.text import Record, Summary, make_summary
 
 __all__ = ["throughput_line", "throughput_summary"]
 

@@ -8,6 +8,7 @@ import os
 import socketserver
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +19,16 @@ import dask
 
 from tests.diagnosis.program import Program
 from tests.diagnosis.programs_tasks import computed
-from tests.diagnosis.work import ask, compute, in_turn, loop, multiply, pause
+from tests.diagnosis.work import (
+    ask,
+    compute,
+    in_turn,
+    loop,
+    multiply,
+    pause,
+    polling,
+    rate_limited,
+)
 
 ANSWER_AFTER = 0.05
 """Seconds that the server lets each question wait."""
@@ -34,6 +44,19 @@ def long_python_loops(_: None, remedied: bool) -> int:
 
 def one_lock(_: None, remedied: bool) -> int:
     return computed({("work", n): (pause if remedied else in_turn, 0.05) for n in range(20)})
+
+
+def lock_files(folder: str, remedied: bool) -> int:
+    return computed(
+        {
+            ("work", n): (polling, os.path.join(folder, f"lock-{n * remedied}"), 0.05)
+            for n in range(24)
+        }
+    )
+
+
+def limited_downloads(port: int, remedied: bool) -> int:
+    return computed({("work", n): (rate_limited, port, 0.1) for n in range(24)})
 
 
 def matrix_products(_: None, remedied: bool) -> float:
@@ -139,6 +162,23 @@ PROGRAMS = (
     ),
     Program(
         "tasks that share a lock", one_lock, "lock-bound", remaining=frozenset({"too-few-threads"})
+    ),
+    Program(
+        "a lock file that tasks poll",
+        lock_files,
+        "lock-bound",
+        settings={"scheduler": "threads", "num_workers": 4},
+        remaining=frozenset({"too-few-threads"}),
+        prepare=tempfile.TemporaryDirectory,
+    ),
+    Program(
+        "downloads that a server limits",
+        limited_downloads,
+        "too-few-threads",
+        settings={"scheduler": "threads", "num_workers": 4},
+        remedy={"num_workers": 16},
+        remaining=frozenset({"io-bound", "too-few-threads"}),
+        prepare=server,
     ),
     Program(
         "BLAS threads in four tasks",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import os
 import socket
 import threading
 import time
@@ -46,6 +47,27 @@ def in_turn(seconds: float, *_: object) -> int:
     """As `pause`, one task at a time."""
     with LOCK:
         return pause(seconds)
+
+
+def polling(path: str, seconds: float, *_: object) -> int:
+    """As `in_turn`, by a lock file that is polled."""
+    while True:
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            time.sleep(0.005)
+        else:
+            break
+    try:
+        return pause(seconds)
+    finally:
+        os.unlink(path)
+
+
+def rate_limited(port: int, seconds: float, *_: object) -> int:
+    """A question to a server, after the time that it asks its clients to leave between two."""
+    time.sleep(seconds)
+    return ask(port)
 
 
 def make_array(size: int, _: object = None) -> np.ndarray:

@@ -20,7 +20,7 @@ from dask_diag.analysis.program_lines import (
 )
 from dask_diag.analysis.task_times import call_times, prepared_times
 from dask_diag.columns import BoolArray
-from dask_diag.formatting import count, percent, seconds
+from dask_diag.formatting import count, counted, percent, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.schema import Activity, Root
 
@@ -68,7 +68,7 @@ def slow_start(analysis: Analysis) -> Finding | None:
         return None
     workers, joined_after = _workers_that_joined(recording, float(before["stop"].max()))
     joined = (
-        f"; {count(workers)} worker{'s' * (workers > 1)} of a cluster joined, the last one after "
+        f"; {counted(workers, 'worker')} of a cluster joined, the last one after "
         f"{seconds(joined_after)}"
     ) * (workers > 0)
     return Finding(
@@ -143,7 +143,7 @@ def graph_preparation(analysis: Analysis) -> Finding | None:
         severity_of_share(lost / wall),
         lost,
         f"Making, optimizing and ordering the graph{'s' * (number > 1)}{several} took "
-        f"{seconds(took + built)} of {seconds(wall)} ({count(tasks)} tasks ran)"
+        f"{seconds(took + built)} of {seconds(wall)} ({counted(tasks, 'task')} ran)"
         f"{_named([line for line in lines if not line.importing])}",
         f"{together}make fewer and larger chunks; select data before other steps; keep what is "
         "used again with persist()",

@@ -11,7 +11,7 @@ from dask_diag.analysis.findings.function_names import MOST_NAMED, in_words, top
 from dask_diag.analysis.findings.where import Where, during, merged_intervals
 from dask_diag.analysis.grouping import sums_by
 from dask_diag.columns import Categorical, FloatArray
-from dask_diag.formatting import count, percent, seconds, size
+from dask_diag.formatting import counted, percent, seconds, size
 from dask_diag.schema import Activity
 
 __all__ = ["transfer_bound", "unbalanced_workers"]
@@ -37,8 +37,9 @@ def transfer_bound(analysis: Analysis) -> Finding | None:
         severity_of_share(share),
         waited / analysis.workers,
         f"Free threads waited {seconds(waited)} ({percent(share)} of the cluster's time) for "
-        f"{_results(len(transfers))} of other workers, {size(float(np.nansum(transfers.bytes)))} "
-        f"in all; one took {seconds(float(np.median(took)))} (median). Mostly: {in_words(names)}",
+        f"{counted(len(transfers), 'result')} of other workers, "
+        f"{size(float(np.nansum(transfers.bytes)))} in all; one took "
+        f"{seconds(float(np.median(took)))} (median). Mostly: {in_words(names)}",
         _with_less_moved(analysis),
         kind=AT_MOST,
         where=Where(
@@ -47,10 +48,6 @@ def transfer_bound(analysis: Analysis) -> Finding | None:
             tuple(names),
         ),
     )
-
-
-def _results(number: int) -> str:
-    return f"{count(number)} result{'s' * (number != 1)}"
 
 
 def _largest(names: Categorical, amounts: FloatArray) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from dask_diag.analysis.findings.finding import AT_MOST, Finding, severity_of_sh
 from dask_diag.analysis.findings.where import Where, merged_intervals
 from dask_diag.analysis.grouping import sums_by
 from dask_diag.columns import FloatArray
-from dask_diag.formatting import count, percent, seconds, size
+from dask_diag.formatting import counted, percent, seconds, size
 from dask_diag.model.tables import WorkerEvents
 from dask_diag.schema import Activity, WorkerEvent
 
@@ -81,8 +81,7 @@ def memory_pressure(analysis: Analysis) -> Finding | None:
 
 
 def _workers(lost: _Lost) -> str:
-    number = len(set(lost.events.worker.tolist()))
-    return f"{count(number)} worker{'s' * (number != 1)}"
+    return counted(len(set(lost.events.worker.tolist())), "worker")
 
 
 def _where(lost: _Lost) -> Where:

@@ -9,6 +9,7 @@ import numpy as np
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.finding import ABOUT, AT_MOST, Finding, severity_of_share
 from dask_diag.analysis.findings.function_names import MOST_NAMED, WORTH_NAMING, in_words
+from dask_diag.analysis.findings.in_turns import InTurns, in_turns
 from dask_diag.analysis.findings.where import Where, where_of_tasks
 from dask_diag.analysis.program_lines import program_lines
 from dask_diag.formatting import percent, seconds
@@ -24,7 +25,10 @@ OF_POOLS = 0.15
 
 
 def lock_bound(analysis: Analysis) -> Finding | None:
-    """Tasks that wait for a lock, other than the GIL."""
+    """Tasks that wait for a lock, other than the GIL, or poll one: a file, or a flag."""
+    turns = in_turns(analysis)
+    if turns is not None:
+        return _polled(analysis, turns)
     waited = analysis.seconds_waited.get(Activity.LOCK_WAIT, 0.0)
     if not waited or waited < WORTH_REPORTING * analysis.in_tasks:
         return None
@@ -47,6 +51,29 @@ def lock_bound(analysis: Analysis) -> Finding | None:
         "hold the lock for less of the task, or give each task what it locks: a file, a "
         "connection, a buffer of its own",
         kind=AT_MOST if isnan(saved) else ABOUT,
+        where=where,
+    )
+
+
+def _polled(analysis: Analysis, turns: InTurns) -> Finding | None:
+    slept = float(turns.slept.sum())
+    # Side by side they would not wait for their turn, and still need the CPU seconds that they do.
+    lost = min(
+        slept / analysis.at_once, analysis.wall - analysis.cpu_in_tasks / analysis.cpus_for_tasks
+    )
+    if lost < WORTH_REPORTING * analysis.wall:
+        return None
+    where = where_of_tasks(analysis.recording, turns.slept)
+    return Finding(
+        "lock-bound",
+        severity_of_share(slept / analysis.in_tasks),
+        lost,
+        f"Tasks slept {seconds(slept)} in {turns.line} ({percent(slept / analysis.in_tasks)} of "
+        "their time) and went on from there one at a time, as tasks do that poll a lock file. "
+        f"Mostly: {in_words(where.functions)}",
+        "give each task what it locks: a file, a connection, a directory of its own; or hold the "
+        "lock for less of the task. More threads do not help",
+        kind=AT_MOST,
         where=where,
     )
 

@@ -14,7 +14,7 @@ from dask_diag.analysis.findings.function_names import MOST_NAMED, in_words, top
 from dask_diag.analysis.findings.where import Where, merged_intervals
 from dask_diag.analysis.task_times import worker_stop_times
 from dask_diag.columns import BoolArray, IntArray
-from dask_diag.formatting import count, percent, seconds
+from dask_diag.formatting import counted, percent, seconds
 from dask_diag.schema import Outcome
 
 __all__ = ["worker_lost"]
@@ -61,10 +61,10 @@ def worker_lost(analysis: Analysis) -> Finding | None:
         "worker-lost",
         severity_of_share(share),
         cost / analysis.workers,
-        f"{count(len(lost))} worker{'s' * (len(lost) != 1)} left while needed: {names}. "
-        f"{_counted(cut_short, 'run')} had no result (up to {seconds(seconds_cut)}), "
-        f"{_counted(len(again), 'task')} ran again as the result was lost "
-        f"({seconds(seconds_again)}); {_counted(retried, 'further attempt')}; together "
+        f"{counted(len(lost), 'worker')} left while needed: {names}. "
+        f"{counted(cut_short, 'run')} had no result (up to {seconds(seconds_cut)}), "
+        f"{counted(len(again), 'task')} ran again as the result was lost "
+        f"({seconds(seconds_again)}); {counted(retried, 'further attempt')}; together "
         f"{percent(share)} of the cluster's time",
         "look into the logs of these workers and their nannies for the reason, and into the "
         "system's log for the out-of-memory killer; if it was memory, use smaller chunks or fewer "
@@ -76,10 +76,6 @@ def worker_lost(analysis: Analysis) -> Finding | None:
             tuple(top_functions(analysis.recording, affected.astype(float))),
         ),
     )
-
-
-def _counted(number: int, singular: str) -> str:
-    return f"{count(number)} {singular}{'s' * (number != 1)}"
 
 
 def _left(analysis: Analysis) -> list[Lost]:

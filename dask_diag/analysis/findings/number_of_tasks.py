@@ -8,12 +8,13 @@ from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.advice import together
 from dask_diag.analysis.findings.finding import ABOUT, AT_MOST, Finding, severity_of_share
 from dask_diag.analysis.findings.function_names import in_words
+from dask_diag.analysis.findings.locks import lock_bound
 from dask_diag.analysis.findings.scheduling import serial_chain
 from dask_diag.analysis.findings.where import where_of_tasks
 from dask_diag.analysis.metering import seconds_metered_without_cpu
 from dask_diag.analysis.occupancy import Occupancy
 from dask_diag.columns import BoolArray
-from dask_diag.formatting import amount, count, percent, seconds
+from dask_diag.formatting import amount, counted, percent, seconds
 from dask_diag.schema import Activity
 
 __all__ = ["chunks_too_large", "too_few_threads"]
@@ -44,6 +45,9 @@ def too_few_threads(analysis: Analysis) -> Finding | None:
     locked = analysis.seconds_waited.get(Activity.LOCK_WAIT, 0.0)
     # More threads would queue for the lock, which the simulator does not know.
     if share < MOSTLY_WAITING or locked > OFTEN_LOCKED * analysis.in_tasks:
+        return None
+    # A lock that is polled shows as a sleep.
+    if lock_bound(analysis) is not None:
         return None
     workers, lost = _workers_worth_having(analysis)
     if lost < WORTH_REPORTING * analysis.wall:
@@ -111,7 +115,7 @@ def chunks_too_large(analysis: Analysis) -> Finding | None:
         "chunks-too-large",
         severity_of_share(lost / analysis.wall),
         lost,
-        f"{count(number)} task{'s' * (number != 1)} of {in_words(where.functions)} had "
+        f"{counted(number, 'task')} of {in_words(where.functions)} had "
         f"{percent(MOST_OF_WORK)} or more of the work of a computation with {most_workers} "
         "workers: the others were idle. Longest: "
         f"{seconds(float(analysis.task_seconds[large].max()))}",

@@ -14,7 +14,7 @@ from dask_diag.analysis.findings.finding import ABOUT, AT_MOST, Finding, severit
 from dask_diag.analysis.findings.function_names import in_words, top_functions
 from dask_diag.analysis.findings.where import where_of_tasks
 from dask_diag.analysis.program_lines import graphs_made_before
-from dask_diag.formatting import count, percent, seconds
+from dask_diag.formatting import count, counted, percent, seconds
 from dask_diag.schema import Activity
 
 __all__ = ["tasks_too_small"]
@@ -84,8 +84,8 @@ def _larger_chunks(analysis: Analysis, mean: float, cost: float) -> tuple[float,
     largest = _rounded(parallel / (CHUNKS_A_WORKER * workers), floor)
     if largest < 2:
         return float("nan"), (
-            f"no remedy is known: no more than {_counted(parallel, 'task')} of a function at a "
-            f"time, so larger chunks would leave too few for {_counted(workers, 'worker')}"
+            f"no remedy is known: no more than {counted(parallel, 'task')} of a function at a "
+            f"time, so larger chunks would leave too few for {counted(workers, 'worker')}"
         )
     factor = min(wanted, largest)
     saved = analysis.seconds_saved(merge_tasks=factor)
@@ -102,7 +102,7 @@ def _larger_chunks(analysis: Analysis, mean: float, cost: float) -> tuple[float,
         )
     return saved, (
         f"{advice}larger ones would leave fewer than {CHUNKS_A_WORKER} for each of "
-        f"{_counted(workers, 'worker')}"
+        f"{counted(workers, 'worker')}"
     )
 
 
@@ -113,10 +113,6 @@ def _in_making_graphs(analysis: Analysis) -> float:
     """
     recording = analysis.recording
     return float(recording.samples.seconds[graphs_made_before(recording)].sum())
-
-
-def _counted(number: int, singular: str) -> str:
-    return f"{count(number)} {singular}{'s' * (number != 1)}"
 
 
 def _rounded(times: float, direction: Callable[[float], int]) -> int:

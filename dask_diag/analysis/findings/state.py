@@ -11,7 +11,7 @@ from dask_diag.analysis.findings.where import NOWHERE, during, where_of_tasks
 from dask_diag.analysis.source_paths import short_path
 from dask_diag.analysis.task_times import call_times
 from dask_diag.columns import BoolArray, FloatArray
-from dask_diag.formatting import count, seconds
+from dask_diag.formatting import count, counted, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.model.tables import Tasks
 from dask_diag.schema import Outcome
@@ -32,7 +32,7 @@ def failed_tasks(analysis: Analysis) -> Finding | None:
     took = tasks.stop[failed] - tasks.start[failed]
     is_known = not np.isnan(took).any()
     lasted = float(took.sum()) if is_known else float("nan")
-    number = "1 task" if len(failed) == 1 else f"{count(len(failed))} tasks"
+    number = counted(len(failed), "task")
     when = f"after {seconds(lasted)}" if is_known else "after an unknown time"
     return Finding(
         "failed-tasks",
@@ -79,7 +79,7 @@ def _broken_pool(analysis: Analysis) -> Finding | None:
         names = top_functions(analysis.recording, unfinished.astype(float))
         running = int(unfinished.sum())
         where = where_of_tasks(analysis.recording, unfinished)
-        running_tasks = f" during {count(running)} task{'s' * (running != 1)} of {in_words(names)}"
+        running_tasks = f" during {counted(running, 'task')} of {in_words(names)}"
     return Finding(
         "failed-tasks",
         "high",

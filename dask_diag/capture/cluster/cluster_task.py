@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable, Generator, Hashable, Iterator
 from inspect import unwrap
-from math import isnan
 from threading import get_ident
 from time import clock_gettime, thread_time
 from typing import TYPE_CHECKING, cast
@@ -39,6 +38,8 @@ class ClusterTask(GraphNode):
         What was measured; empty while it has not run.
     error : str
         The type of the exception that it raised.
+    is_sampled : bool
+        Whether a subclass samples it.
     rescheduled : bool
         Whether that asked for it to be run again.
     sampled : tuple
@@ -71,13 +72,15 @@ class ClusterTask(GraphNode):
         "thread",
     )
 
+    is_sampled = False
+
     def __init__(self, state: TaskState, task: GraphNode, clock: Callable[[], float]) -> None:
         self.state = state
         self.task = task
-        self.key = self.task.key
+        self.key = task.key
         self.clock = clock
-        self.run_id = int(state.run_id)
-        self.is_coro: bool = self.task.is_coro
+        self.run_id: int = state.run_id
+        self.is_coro: bool = task.is_coro
         self.metered: Metered | None = None
         self.row = b""
         self.error = self.fault = ""
@@ -90,7 +93,8 @@ class ClusterTask(GraphNode):
     def __call__(self, values: object = ()) -> object:
         """Run the task and read the clocks around it."""
         self.state.run_spec = self.task
-        self.start_sampling()
+        if self.is_sampled:
+            self.start_sampling()
         self.thread = get_ident()
         self.start = self.clock()
         if self.is_coro:
@@ -143,7 +147,7 @@ class ClusterTask(GraphNode):
         try:
             stop = self.clock()
             seceded, seceded_cpu = self.seceded, _NAN
-            if not isnan(seceded):
+            if seceded is not _NAN:
                 seceded_cpu = max(0.0, cpu - self.seceded_at_cpu)
             self.row = WORKER_ROW.pack(
                 self.start, stop, cpu, seceded, seceded_cpu, self.thread, self.run_id
@@ -151,7 +155,9 @@ class ClusterTask(GraphNode):
             if error is not None:
                 self.error = type(error).__name__
                 self.rescheduled = self.error == "Reschedule"
-            self.sampled = sampled = self.end_sampling(cpu)
+            sampled: Sampled | tuple[()] = ()
+            if self.is_sampled:
+                self.sampled = sampled = self.end_sampling(cpu)
             if error is None and not self.discarded:
                 # Most tasks meter nothing: of those the row is all that is sent.
                 is_alone = self.metered is None and not sampled
@@ -160,6 +166,9 @@ class ClusterTask(GraphNode):
                 )
         except Exception as fault:
             self.fault = f"{type(fault).__name__}: {fault}"
+        finally:
+            if self.is_sampled:
+                self.leave_sampling()
 
     def so_far(self) -> Sampled | tuple[()]:
         """What a subclass has sampled of a task that still runs; called from another thread."""
@@ -171,6 +180,9 @@ class ClusterTask(GraphNode):
     def end_sampling(self, cpu: float) -> Sampled | tuple[()]:
         """What a subclass has sampled; called when the task has stopped, after so much CPU."""
         return ()
+
+    def leave_sampling(self) -> None:
+        """Have a subclass sample it no more, whatever has failed before; nothing is raised."""
 
     def metrics(self) -> list[Metric]:
         """What it metered."""

@@ -263,6 +263,10 @@ _UNMEASURED = {
         "calls of the methods of {} actor are not measured: they are no tasks",
         "calls of the methods of {} actors are not measured: they are no tasks",
     ),
+    "cancelled": (
+        "{} cancelled run has no times: its worker did not say in time how it ended",
+        "{} cancelled runs have no times: their workers did not say in time how they ended",
+    ),
 }
 """What is said of one, and of several."""
 

@@ -78,6 +78,8 @@ class ProbedClusterTask(ClusterTask):
 
     __slots__ = ("_probes", "_run", "_running")
 
+    is_sampled = True
+
     def __init__(
         self,
         state: TaskState,
@@ -115,6 +117,11 @@ class ProbedClusterTask(ClusterTask):
         if not waits and not run.stacks:
             return ()
         return waits, packed_stacks(run.stacks)
+
+    def leave_sampling(self) -> None:
+        """Have the probes find it no more: its end may have failed before they were stopped."""
+        if self._running is not None:
+            self._running.leave()
 
     def so_far(self) -> Sampled | tuple[()]:
         """The stacks of a task that still runs; called from another thread."""

@@ -80,19 +80,19 @@ class ComputationCollector(WorkerCollector):
         self.seen_span = latest["span"] = dict(span)
         return span_name(span)
 
-    def _count(self, task: Task, finish: str, now: float) -> None:
+    def _count(self, task: Task, is_active: bool, finish: str, now: float) -> None:
         """One more or less of the tasks of a computation has to be run."""
-        computation, change = task.computation, 1 if finish in ACTIVE else -1
-        if change > 0 and not computation.active:
-            computation = self._started(task, now)
-        computation.active += change
-        computation.stop = now
-        if computation.active <= 0:
+        computation = task.computation
+        if is_active:
+            if not computation.active:
+                computation = self._started(task, now)
+            computation.active += 1
+        elif computation.active > 1:
+            computation.active -= 1
+        else:
             computation.active = 0
             computation.cpu = thread_time() - computation.cpu_at_start
-        threads = self.scheduler.total_nthreads
-        if threads != computation.workers:
-            computation.workers = max(computation.workers, threads)
+        computation.stop = now
         if self.shows_progress:
             self._count_done(task, finish)
 
@@ -103,6 +103,7 @@ class ComputationCollector(WorkerCollector):
         if is_done and now - computation.stop > SAME_COMPUTATION_SECONDS:
             # Its result was lost, or is asked for again.
             computation = task.computation = self._computation_of(computation.client, "")
+        computation.workers = max(computation.workers, self.scheduler.total_nthreads)
         if not computation.active:
             computation.set_sessions(self._sessions_of(computation.client))
             for session in computation.sessions:
@@ -139,6 +140,13 @@ class ComputationCollector(WorkerCollector):
         self.records_results = any(each.get("results") for each in wanted)
         # Tasks that one program records are those of another client to the next one.
         self.is_shared = len({each.get("program") for each in wanted if each.get("tasks")}) > 1
+        clients = {session.client for session in self.sessions.values()}
+        self.orphans = {
+            run: task
+            for run, task in self.orphans.items()
+            # Where a program is shown what others run, it may be a run of one that has gone.
+            if self.is_shared or task.computation.client in clients
+        }
         for computation in self.open.values():
             computation.set_sessions(self._sessions_of(computation.client))
             for session in computation.sessions if computation.active else ():

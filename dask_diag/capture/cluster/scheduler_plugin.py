@@ -204,7 +204,7 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
         except Exception as error:
             self.fault("update_graph", error)
 
-    def transition(
+    def transition(  # noqa: C901 - a call more would take longer than most of its branches
         self,
         key: Hashable,
         start: str,
@@ -214,8 +214,10 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
         **kwargs: object,
     ) -> None:
         """The state of a task has changed. This is called several times for each task."""
-        if start == "memory" and finish == "released" and not self.records_results:
+        if start == "memory" and not self.records_results:
             # The scheduler forgets a result, which is no news of a run.
+            if finish == "forgotten":
+                self.tasks.pop(key, None)
             return
         try:
             if stimulus_id != self.stimulus:
@@ -233,9 +235,11 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
                 del self.tasks[key]
             elif finish in QUEUES:
                 task.queued_at = now
-            was_active = start in ACTIVE
-            if self.records_results or was_active is not (finish in ACTIVE):
-                self._moved(key, task, was_active, finish, now)
+            if self.records_results:
+                self._result_came_or_went(key, task, finish)
+            is_active = finish in ACTIVE
+            if is_active is not (start in ACTIVE):
+                self._count(task, is_active, finish, now)
         except Exception as error:
             self.fault("transition", error)
 

@@ -99,13 +99,12 @@ NOT_SAMPLED: Sampled = (), b""
 
 
 class End(NamedTuple):
-    """How a run ended."""
+    """How a run ended that brought no result."""
 
     outcome: int
     worker: str
     time: float
     measured: int = 1
-    nbytes: float = 0.0
     error: str = ""
     metrics: Sequence[object] = ()
     sampled: Sampled = NOT_SAMPLED

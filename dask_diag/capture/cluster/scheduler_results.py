@@ -10,7 +10,6 @@ from time import perf_counter
 
 from dask_diag.capture.cluster.formats import RESULT
 from dask_diag.capture.cluster.scheduler_computations import ComputationCollector
-from dask_diag.capture.cluster.scheduler_records import ACTIVE
 from dask_diag.capture.cluster.scheduler_sessions import BYTES_PER_KEY, Session
 from dask_diag.capture.cluster.scheduler_tasks import Cached, Task
 
@@ -19,13 +18,6 @@ __all__ = ["ResultCollector"]
 
 class ResultCollector(ComputationCollector):
     """Collects for how long results were in memory, by client."""
-
-    def _moved(self, key: Hashable, task: Task, was: bool, finish: str, now: float) -> None:
-        """A result may have come or gone, and the task may be to be run, as it was or not."""
-        if self.records_results:
-            self._result_came_or_went(key, task, finish)
-        if was is not (finish in ACTIVE):
-            self._count(task, finish, now)
 
     def _result_came_or_went(self, key: Hashable, task: Task, finish: str) -> None:
         now = perf_counter()

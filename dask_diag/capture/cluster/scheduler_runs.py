@@ -6,10 +6,10 @@ module is shipped: see `scheduler_plugin`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from math import isnan
 from time import perf_counter
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from dask_diag.capture.cluster.formats import (
     NAME,
@@ -29,14 +29,23 @@ from dask_diag.capture.cluster.scheduler_records import (
     RUN_ID_AT,
     UNFINISHED,
     End,
+    RunDetails,
     Transition,
     unmeasured_row,
 )
 from dask_diag.capture.cluster.scheduler_results import ResultCollector
-from dask_diag.capture.cluster.scheduler_sessions import Session
+from dask_diag.capture.cluster.scheduler_sessions import Computation, Session
 from dask_diag.capture.cluster.scheduler_tasks import Task
 
-__all__ = ["RunCollector"]
+if TYPE_CHECKING:
+    from distributed.scheduler import TaskState
+
+__all__ = ["MOST_ORPHANS", "RunCollector"]
+
+MOST_ORPHANS = 10_000
+"""Runs that were cancelled and of whose end nothing was heard; each takes about half a kilobyte."""
+UNHEARD = "cancelled"
+"""By what those beyond them are counted, for a notice."""
 
 
 class RunCollector(ResultCollector):
@@ -56,7 +65,7 @@ class RunCollector(ResultCollector):
                     self._sent(ts.key, task, now)
                 elif ts.state in ("queued", "no-worker"):
                     task.queued_at = now
-                self._count(task, ts.state, now)
+                self._count(task, True, ts.state, now)
             for other in ts.dependencies:
                 if other.state in ACTIVE and other not in seen:
                     seen.add(other)
@@ -71,16 +80,18 @@ class RunCollector(ResultCollector):
         task.worker = ts.processing_on.address if ts.processing_on else ""
         task.is_out = True
 
-    def _came_back(
+    def _came_back(  # noqa: C901 - as for `transition`
         self, key: Hashable, task: Task, finish: str, now: float, facts: Transition
     ) -> None:
         """A task was done, or failed, or its worker has left, or no one wants it any more."""
         ts = self.scheduler.tasks[key]
-        packed, metrics = b"", ()
+        metadata, packed = ts.metadata, b""
+        metrics: Sequence[object] = ()
         sampled = NOT_SAMPLED
-        if ts.metadata and NAME in ts.metadata:
-            packed = ts.metadata.pop(NAME)
-            ts.metadata = ts.metadata or None
+        if metadata and NAME in metadata:
+            packed = metadata.pop(NAME)
+            if not metadata:
+                ts.metadata = None
             if type(packed) is not bytes:
                 packed, metrics, *more = packed
                 sampled = cast("Sampled", more or NOT_SAMPLED)
@@ -93,12 +104,14 @@ class RunCollector(ResultCollector):
                 # Of a run before this one, or of one that was not measured.
                 packed, metrics, measured = unmeasured_row(facts.get("startstops")), (), 0
                 sampled = NOT_SAMPLED
-            end = End(OK, worker, now, measured, facts.get("nbytes") or 0, "", metrics, sampled)
-            if measured and self.shows_progress:
-                start, stop, cpu, *_ = WORKER_ROW.unpack(packed)
-                task.computation.seconds += stop - start
-                task.computation.cpu_of_tasks += cpu
-            self._record(key, task, packed, end)
+            elif self.shows_progress:
+                self._add_seconds(task.computation, packed)
+            details = None
+            if metrics or sampled is not NOT_SAMPLED or task.span != task.computation.span:
+                # Most have nothing but their numbers.
+                details = "", metrics, task.span, *sampled
+            end = OK, worker, now, measured, facts.get("nbytes") or 0
+            self._add(key, task, packed, end, details)
         elif finish == "erred":
             row = unmeasured_row(facts.get("startstops"))
             outcome = FAILED if worker in self.scheduler.workers else UNFINISHED
@@ -107,8 +120,26 @@ class RunCollector(ResultCollector):
             self._record(key, task, NOT_STARTED, End(UNFINISHED, worker, now, 0))
         else:
             # It may still run there: the worker says how it ends.
-            self.orphans[key, ts.run_id] = task.copy()
+            self._await_end(key, ts.run_id, task)
         task.is_out = False
+
+    def _add_seconds(self, computation: Computation, row: bytes) -> None:
+        """Add up what tasks took, for progress bars."""
+        start, stop, cpu, *_ = WORKER_ROW.unpack(row)
+        computation.seconds += stop - start
+        computation.cpu_of_tasks += cpu
+
+    def _await_end(self, key: Hashable, run: int, task: Task) -> None:
+        """Hold a run that was cancelled until its worker says how it ended: not all workers do."""
+        if not (task.computation.recorders or self.is_shared):
+            return
+        self.orphans[key, run] = task.copy()
+        if len(self.orphans) > MOST_ORPHANS:
+            # The oldest: if its worker says something now, it is not heard.
+            name, oldest = next(iter(self.orphans.items()))
+            self._record_orphans([(name, oldest)])
+            for session in oldest.computation.recorders:
+                session.unmeasured[UNHEARD] = session.unmeasured.get(UNHEARD, 0) + 1
 
     def _forget_rows(self) -> None:
         """Take out of the scheduler's state what was measured of tasks that are no session's."""
@@ -134,23 +165,39 @@ class RunCollector(ResultCollector):
                 # Of a run before this one, whose end is known.
                 return
         is_measured = int(bool(packed))
-        end = End(outcome, worker, perf_counter(), is_measured, 0.0, error, metrics, sampled)
+        end = End(outcome, worker, perf_counter(), is_measured, error, metrics, sampled)
         self._record(key, task, packed or NOT_STARTED, end)
         task.is_out = False
 
     def _record(self, key: Hashable, task: Task, row: bytes, end: End) -> None:
-        """Pack a run for every session of its client."""
-        self.row += 1
-        outcome, worker, time, measured, nbytes, error, metrics, (waits, stacks) = end
+        """Record a run that ended in another way than with its result."""
+        outcome, worker, time, measured, error, metrics, sampled = end
+        has_details = error or metrics or any(sampled) or task.span != task.computation.span
+        details = (error, metrics, task.span, *sampled) if has_details else None
+        self._add(key, task, row, (outcome, worker, time, measured, 0.0), details)
+
+    def _add(
+        self,
+        key: Hashable,
+        task: Task,
+        row: bytes,
+        end: tuple[int, str, float, int, float],
+        details: RunDetails | None,
+    ) -> None:
+        """Pack a run for every session of its client: how it ended, and what most have not."""
+        number = self.row = self.row + 1
+        # A plain tuple, unlike a named one, takes no time.
+        outcome, worker, time, measured, nbytes = end
         if outcome == OK:
-            task.row = self.row
+            task.row = number
         computation = task.computation
-        if self.is_shared or not computation.recorders:
-            self._record_for_others(row, end, computation.recorders)
-        if not computation.recorders:
-            return
-        depends_on = self._rows_of_dependencies(key)
-        # Spelled out, as all arguments of this are: to unpack tuples of them takes longer.
+        recorders = computation.recorders
+        if self.is_shared or not recorders:
+            self._record_for_others(row, worker, recorders)
+            if not recorders:
+                return
+        state = self.scheduler.tasks.get(key)
+        depends_on = self._rows_of(state.dependencies) if state and state.dependencies else ()
         packed = row + RUN.pack(
             task.sent,
             time,
@@ -165,13 +212,10 @@ class RunCollector(ResultCollector):
             worker != task.worker,
             measured,
         )
-        # Most have nothing but their numbers.
-        has_details = error or metrics or waits or stacks or task.span != computation.span
-        details = (error, metrics, task.span, waits, stacks) if has_details else None
-        for session in computation.recorders:
-            session.add_run(self.row, key, packed, depends_on, details)
+        for session in recorders:
+            session.add_run(number, key, packed, depends_on, details)
 
-    def _record_for_others(self, row: bytes, end: End, recorders: Sequence[Session]) -> None:
+    def _record_for_others(self, row: bytes, worker: str, recorders: Sequence[Session]) -> None:
         """A task that a program does not record: when its worker was busy, and nothing else."""
         start, stop, _, seceded, *_ = WORKER_ROW.unpack(row)
         stop = stop if isnan(seceded) else seceded
@@ -181,13 +225,10 @@ class RunCollector(ResultCollector):
             if is_known or not session.wants.get("tasks") or isnan(start + stop):
                 continue
             if session.has_room(3 * 8):
-                session.others.extend((self.numbers.get(end.worker, -1), start, stop))
+                session.others.extend((self.numbers.get(worker, -1), start, stop))
 
-    def _rows_of_dependencies(self, key: Hashable) -> list[int]:
-        state = self.scheduler.tasks.get(key)
-        if state is None or not state.dependencies:
-            return []
-        known = (self.tasks.get(other.key) for other in state.dependencies)
+    def _rows_of(self, dependencies: Iterable[TaskState]) -> list[int]:
+        known = (self.tasks.get(other.key) for other in dependencies)
         return [task.row for task in known if task is not None and task.row >= 0]
 
     def _record_running(self, session: Session) -> int:
@@ -204,7 +245,7 @@ class RunCollector(ResultCollector):
             if task.is_out and task.computation.client == session.client:
                 running += 1
                 row, sampled = self.running.pop(key, (b"", NOT_SAMPLED))
-                end = End(UNFINISHED, task.worker, NAN, int(bool(row)), 0.0, "", (), sampled)
+                end = End(UNFINISHED, task.worker, NAN, int(bool(row)), "", (), sampled)
                 self._record(key, task, row or NOT_STARTED, end)
         for computation in session.computations.values():
             if computation.active:

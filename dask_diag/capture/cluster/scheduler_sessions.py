@@ -11,14 +11,15 @@ from collections.abc import Hashable, Sequence
 from time import perf_counter, thread_time
 from typing import NamedTuple
 
-from dask_diag.capture.cluster.formats import Wants
-from dask_diag.capture.cluster.scheduler_records import RunDetails, Worker
+from dask_diag.capture.cluster.formats import WORKER_ROW, Wants
+from dask_diag.capture.cluster.scheduler_records import RUN, RunDetails, Worker
 
 __all__ = ["BYTES_PER_KEY", "LIMIT_BYTES", "Batch", "Computation", "Session"]
 
 LIMIT_BYTES = 64_000_000
 """What is collected for one client at most, until it pulls."""
 BYTES_PER_KEY = 100
+BYTES_PER_RUN = WORKER_ROW.size + RUN.size + BYTES_PER_KEY
 
 
 class Computation:
@@ -114,23 +115,29 @@ class Session:
         details: RunDetails | None,
     ) -> None:
         """Add a run of a task, with what it has of `details` that is wanted."""
-        size = len(row) + BYTES_PER_KEY + 8 * len(depends_on)
+        size = BYTES_PER_RUN
+        if depends_on:
+            size += 8 * len(depends_on)
         if details is not None:
             error, metrics, span, waits, stacks = details
             wants = self.wants
             waits = waits if wants.get("waits") else ()
             stacks = stacks if wants.get("stacks") else b""
+            details = error, metrics, span, waits, stacks
             size += len(stacks)
-        if not self.has_room(size):
+        # As `has_room` has it: this is done for every task.
+        size += self.size
+        if size + self.sealed_size > LIMIT_BYTES:
             self.dropped += 1
             return
+        self.size = size
         self.ids.append(number)
         self.rows += row
         self.keys.append(key)
         if depends_on:
             self.depends_on.extend(depends_on)
         if details is not None:
-            self.details[number] = error, metrics, span, waits, stacks
+            self.details[number] = details
 
     def seal(self) -> None:
         """What was collected is a batch, which is there until it is acknowledged."""

@@ -188,6 +188,10 @@ class WorkerCollector:
             self.workers[address] = worker
             self.numbers[address] = worker.number
             self._announce(worker)
+            for computation in self.open.values():
+                if computation.active:
+                    threads = self.scheduler.total_nthreads
+                    computation.workers = max(computation.workers, threads)
         return self.workers[address]
 
     def _worker_said(self, worker: Worker, msg: object) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import marshal
+import re
 from functools import lru_cache
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
@@ -21,7 +21,11 @@ SHIPPED = (
     ),
 )
 """The modules of the scheduler's side, in one namespace: each after those that it imports."""
-_OWN = ("__future__", "dask_diag.")
+_OWN_IMPORT = re.compile(
+    r"^from (?:__future__|dask_diag\.[\w.]+) import (?:\([^)]*\)|.*)$", re.MULTILINE
+)
+"""In the text, as up to Python 3.11.7 `ast.parse` fails if what is collected meanwhile parses, too:
+a traceback that is logged then does."""
 
 _REBUILD = (
     "[exec(__import__('marshal').loads(code) "
@@ -74,12 +78,7 @@ def source_of_scheduler_plugin() -> str:
 
 def _without_own_imports(text: str) -> str:
     """The text of a module, where names that it imports of this package are there already."""
-    lines = text.splitlines()
-    for node in ast.parse(text).body:
-        if isinstance(node, ast.ImportFrom) and str(node.module).startswith(_OWN):
-            stop = node.end_lineno or node.lineno
-            lines[node.lineno - 1 : stop] = [""] * (stop - node.lineno + 1)
-    return "\n".join(lines)
+    return _OWN_IMPORT.sub(lambda found: "\n" * found.group().count("\n"), text)
 
 
 BOOTSTRAP = """

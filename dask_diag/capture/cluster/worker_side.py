@@ -122,13 +122,11 @@ class WorkerSide:
                 step()
 
     def transition(self, key: Hashable, start: str, finish: str, **kwargs: object) -> None:
-        """What the worker reports of each change of a task's state."""
+        """What the worker reports of each change of a task's state: several times for each."""
         try:
             if self._spills.have_changed():
                 self._log_spills(key)
             if start in _RUNNING:
-                # The scheduler may forget what was moved here as soon as this task is done.
-                self._send()
                 self._goes_on(key, finish)
             elif finish == "executing":
                 self._wrap(key)
@@ -143,6 +141,9 @@ class WorkerSide:
 
     def _goes_on(self, key: Hashable, finish: str) -> None:
         """What runs was to be in another state: it may run on, as it does when it is cancelled."""
+        if self._messages:
+            # The scheduler may forget what was moved here as soon as this task is done.
+            self._send()
         state = self._worker.state.tasks.get(key)
         actual = finish if state is None else state.state
         if actual not in _RUNNING:
@@ -208,7 +209,8 @@ class WorkerSide:
     def _unwrap(self, key: Hashable, finish: str) -> None:
         """A run has ended; one that brought no result is reported here."""
         task = self._tasks.pop(key, None)
-        self._flights.pop(key, None)
+        if self._flights:
+            self._flights.pop(key, None)
         if task is None:
             return
         if task.state.run_spec is task:

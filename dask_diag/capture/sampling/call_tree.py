@@ -7,10 +7,12 @@ Where there are too many cycles every two neighbours become one.
 
 from __future__ import annotations
 
+import os
 import threading
 from array import array
 from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
+from weakref import WeakSet
 
 from dask_diag.capture.sampling.bins import (
     LONG,
@@ -84,6 +86,11 @@ class Stacks:
         self._open: dict[int, Cells] = {}
         self._closed: dict[int, Packed] = {}
         self._packed = 0
+        _all.add(self)
+
+    def renew_lock(self) -> None:
+        """Free it in the child of a fork, which lacks the thread that may have had it."""
+        self._lock = threading.Lock()
 
     def see(self, time: float, run: Run, stack: Stack, seconds: float, cpu: float) -> None:
         """Count a sample of a task that represents so many seconds, `cpu` of them CPU seconds."""
@@ -99,12 +106,16 @@ class Stacks:
             self._count(time, run, NOT_SAMPLED, (seconds, 0.0, 0))
 
     def take(self, function: str, key: Hashable, samples: Sequence[StackSample]) -> None:
-        """Count the samples that a worker process took of a task, from its start to its stop."""
+        """Count the samples that a worker process took of a task, from its start to its stop.
+
+        It has divided them among cycles: each is of the cycle that its time is in.
+        """
         with self._lock:
             is_long = sum(seconds for _, _, seconds, _, _ in samples) >= LONG * self.cycle
             group = Group(function, text_of_key(key) if is_long else "")
             for time, lines, seconds, cpu, count in samples:
-                self._add(time, group, self._node_of(lines), (seconds, cpu, count))
+                place = group, self._node_of(lines)
+                add_to(self._cells_at(time), place, (seconds, cpu, count))
 
     def note_late(self, time: float, seconds: float) -> None:
         """Count a sample taken so long after the one before; at one time there is only one."""
@@ -247,3 +258,15 @@ class Stacks:
             if short:
                 found[number] = cycles[number].without_keys(short)
         return found
+
+
+_all: WeakSet[Stacks] = WeakSet()
+
+
+def _renew_locks() -> None:
+    for stacks in tuple(_all):
+        stacks.renew_lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)

@@ -143,14 +143,20 @@ class RunningTask:
         running_tasks[ident] = self
 
     def end(self) -> None:
-        """Be sampled no more."""
-        ident = get_ident()
+        """Be sampled no more, and hand the samples to the task."""
+        self.leave()
+        for probe in self._probes:
+            probe.stop(self, self.task)
+
+    def leave(self) -> None:
+        """Be sampled no more; nothing happens where it is not."""
+        ident = self.ids[0]
+        if running_tasks.get(ident) is not self:
+            return
         if self._outer is None:
             running_tasks.pop(ident, None)
         else:
             running_tasks[ident] = self._outer
-        for probe in self._probes:
-            probe.stop(self, self.task)
 
     @property
     def start(self) -> float | None:

@@ -87,7 +87,7 @@ class StackTaskProbe:
         When it started: the wrapper may run another task by the time this one was sampled.
     """
 
-    __slots__ = ("_clock", "_cpu", "_last", "_ticks", "probe", "start", "task")
+    __slots__ = ("_clock", "_cpu", "_last", "_stop", "_ticks", "_turn", "probe", "start", "task")
 
     def __init__(self, task: Any, probe: StackProbe, native_id: int, start: float) -> None:
         self.task = task
@@ -96,10 +96,40 @@ class StackTaskProbe:
         self._clock = (~native_id << 3) | 6
         self._cpu: float = task.cpu_before
         self.start = self._last = start
+        self._stop: float | None = None
         self._ticks = ticks_until(self._last, probe.interval)
+        # Who takes this out counts: the task may stop while the sampler is at work.
+        self._turn = [True]
 
     def sample(self, stack: Stack, now: float, ticks: int) -> None:
         """Count a stack that was read `now`, after so many ticks."""
+        if not self._has_turn():
+            return
+        try:
+            self._count(stack, now, ticks)
+        finally:
+            self._turn.append(True)
+        if self._stop is not None:
+            self._count_rest(self._stop)
+
+    def is_due(self, ticks: int) -> bool:
+        """Whether there was a tick since the last sample."""
+        return ticks > self._ticks
+
+    def end(self) -> None:
+        """Count what was missed since the last sample; the sampler does if it counts just now."""
+        stop = self.task.stop
+        if stop is not None:
+            self._stop = stop
+            self._count_rest(stop)
+
+    def _has_turn(self) -> bool:
+        try:
+            return self._turn.pop()
+        except IndexError:
+            return False
+
+    def _count(self, stack: Stack, now: float, ticks: int) -> None:
         since, share = now - self._last, _NAN
         if _CPU_OF_OTHERS:
             try:
@@ -114,14 +144,11 @@ class StackTaskProbe:
         if since > self.probe.late:
             self._note_late(now, since)
 
-    def is_due(self, ticks: int) -> bool:
-        """Whether there was a tick since the last sample."""
-        return ticks > self._ticks
-
-    def end(self) -> None:
-        """Count what was missed since the last sample."""
-        stop = self.task.stop
-        ticks = 0 if stop is None else ticks_until(stop, self.probe.interval) - self._ticks
+    def _count_rest(self, stop: float) -> None:
+        """It counts once: the turn is not given back."""
+        if not self._has_turn():
+            return
+        ticks = ticks_until(stop, self.probe.interval) - self._ticks
         if ticks > 0:
             self._miss(stop, ticks * self.probe.interval)
             if stop - self._last > self.probe.late:

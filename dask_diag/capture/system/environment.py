@@ -12,9 +12,11 @@ import platform
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from importlib import metadata
 from types import FrameType
 
+from dask_diag.capture.system.parsing import parsed
 from dask_diag.capture.system.redaction.source import redacted_source
 from dask_diag.capture.system.redaction.text import (
     is_secret_name,
@@ -145,16 +147,7 @@ def _script(path: str) -> list[Row]:
 
 def _block_at(lines: list[str], line: int, in_script: bool) -> tuple[int, int]:
     """First and last line of the largest block around a line that is not long."""
-    blocks = [(1, len(lines))] if in_script else []
-    try:
-        nodes = list(ast.walk(ast.parse("".join(lines))))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        nodes = []
-    blocks += [
-        (node.lineno, node.end_lineno or node.lineno)
-        for node in nodes
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.With, ast.AsyncWith))
-    ]
+    blocks = [*([(1, len(lines))] if in_script else []), *_blocks_in("".join(lines))]
     around = max(1, line - _LINES_AROUND), min(len(lines), line + _LINES_AROUND)
     fitting = (
         block
@@ -162,3 +155,14 @@ def _block_at(lines: list[str], line: int, in_script: bool) -> tuple[int, int]:
         if block[0] <= line <= block[1] and block[1] - block[0] < _MOST_LINES
     )
     return min(fitting, default=around)
+
+
+@lru_cache(maxsize=8)
+def _blocks_in(text: str) -> tuple[tuple[int, int], ...]:
+    """First and last line of each function and ``with`` block."""
+    tree = parsed(text)
+    return tuple(
+        (node.lineno, node.end_lineno or node.lineno)
+        for node in (() if tree is None else ast.walk(tree))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.With, ast.AsyncWith))
+    )

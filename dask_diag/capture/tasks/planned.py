@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
+from operator import itemgetter
 
 from dask_diag.capture.dask_internals import SchedulerState
 from dask_diag.capture.tasks.keys import function_of, function_of_key
@@ -47,10 +48,12 @@ def tasks_not_submitted(state: SchedulerState) -> list[Hashable]:
 def count_functions(keys: Sequence[Hashable], dsk: Mapping[Hashable, object]) -> Mapping[str, int]:
     """How many of the keys each function has, as `tasks.function` names it."""
     # Collections give all keys of one function the same first item: few have to be split.
-    heads = Counter([key[0] for key in keys if type(key) is tuple and key])
+    tuples = [key for key in keys if type(key) is tuple and key]
+    heads = Counter(map(itemgetter(0), tuples))
     counts: Counter[str] = Counter()
     for head, count in heads.items():
         counts[function_of_key((head,))] += count
-    others = [key for key in keys if type(key) is not tuple or not key]
-    counts.update(function_of(key, dsk.get(key)) for key in others)
+    if len(tuples) < len(keys):
+        others = [key for key in keys if type(key) is not tuple or not key]
+        counts.update(function_of(key, dsk.get(key)) for key in others)
     return dict(counts)

@@ -51,7 +51,7 @@ def encode_floats(name: str, values: FloatArray, done: ColumnsDone, out: ByteWri
         predicted = _quotient(count, scale)
     error = bits - predicted
     if sources or error.any():
-        spec["error"] = encode_integers(name, error, ERROR, done, out)
+        spec["error"] = encode_integers(ERROR, error, ERROR, done, out)
     return spec
 
 
@@ -61,7 +61,7 @@ def decode_scaled(name: str, spec: Spec, done: ColumnsDone, source: ByteReader) 
     if scale not in SCALES:
         raise ValueError(f"expected a scale, found {scale!r}")
     count = decode_integers(name, spec["count"], scale, done, source)
-    return _corrected(_quotient(count, scale), name, spec, done, source)
+    return _corrected(_quotient(count, scale), spec, done, source)
 
 
 def decode_difference(name: str, spec: Spec, done: ColumnsDone, source: ByteReader) -> Array:
@@ -70,17 +70,16 @@ def decode_difference(name: str, spec: Spec, done: ColumnsDone, source: ByteRead
     if "error" not in spec:
         # So that no small file makes its reader allocate endless rows.
         raise ValueError("expected the errors of a difference")
-    return _corrected(predicted, name, spec, done, source)
+    return _corrected(predicted, spec, done, source)
 
 
-def _corrected(
-    predicted: IntArray, name: str, spec: Spec, done: ColumnsDone, source: ByteReader
-) -> Array:
+def _corrected(predicted: IntArray, spec: Spec, done: ColumnsDone, source: ByteReader) -> Array:
     dtype = np.dtype(str(spec["dtype"]))
     if dtype.newbyteorder("=") != np.float64:
         raise ValueError(f"expected 64-bit floats, found {dtype}")
     if "error" in spec:
-        predicted = predicted + decode_integers(name, spec["error"], ERROR, done, source)
+        # By no column's name: no other column is stored relative to it.
+        predicted = predicted + decode_integers(ERROR, spec["error"], ERROR, done, source)
     return predicted.view(np.float64).astype(dtype, copy=False)
 
 

@@ -8,12 +8,21 @@ from typing import NamedTuple
 from bokeh.resources import Resources
 
 from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.compare import Comparison, compare
+from dask_diag.analysis.compare import compare
 from dask_diag.formatting import seconds
 from dask_diag.model.recording import Recording
-from dask_diag.views.comparison.sections import Sides, flame, functions, timelines, wall
+from dask_diag.views.comparison.sections import (
+    Sides,
+    changes_of_parts,
+    duration,
+    flame,
+    functions,
+    timelines,
+    wall,
+)
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import incomplete
+from dask_diag.views.part_names import name_of_part
 from dask_diag.views.report.components import Part
 from dask_diag.views.report.header import Head
 from dask_diag.views.report.page import made_section, rendered
@@ -21,6 +30,8 @@ from dask_diag.views.report.page import made_section, rendered
 __all__ = ["comparison_page"]
 
 _NAME = 40
+_NOTEWORTHY = 0.05
+"""Of the wall: a smaller change is not worth a place in the heading."""
 
 
 class _Section(NamedTuple):
@@ -49,11 +60,10 @@ def comparison_page(before: Recording, after: Recording, names: tuple[str, str])
         What the page calls them.
     """
     labels = shown(names[0], _NAME), shown(names[1], _NAME)
-    comparison = compare(before, after)
-    sides = Sides(comparison, (Analysis(before), Analysis(after)), labels)
+    sides = Sides(compare(before, after), (Analysis(before), Analysis(after)), labels)
     sections = [made_section(section, sides) for section in _SECTIONS]
     title = f"{labels[0]} → {labels[1]}"
-    head = Head(f"{_headline(comparison)}.", title)
+    head = Head(f"{_headline(sides)}.", title)
     warnings = [
         f"{label}: {text}"
         for label, recording in zip(labels, (before, after), strict=True)
@@ -62,19 +72,24 @@ def comparison_page(before: Recording, after: Recording, names: tuple[str, str])
     return rendered(sections, Resources(mode="inline"), title, head, warnings)
 
 
-def _headline(comparison: Comparison) -> str:
-    """The wall before and after, and the function that changed most."""
-    total = comparison.total
-    before, after = total["elapsed_before"], total["elapsed_after"]
+def _headline(sides: Sides) -> str:
+    """The wall before and after, the part of it that changed most, and what tasks took."""
+    total = sides.comparison.total
+    before, after = map(duration, sides.analyses)
     said = f"{seconds(before)} → {seconds(after)}"
+    changes = changes_of_parts(sides)
+    if changes and abs(after - before) >= _NOTEWORTHY * before:
+        part, was, now = changes[0]
+        more = "more" if now > was else "less"
+        said += f"; largest change: {seconds(abs(now - was))} {more} ({name_of_part(part)})"
     if total["verdict"] == "too few tasks":
-        said += ", of too few tasks to judge"
+        said += "; too few tasks to judge their time"
     elif total["verdict"] == "unchanged":
-        said += ": no change of the total beyond chance"
+        said += "; no change of the tasks' time beyond chance"
     else:
         longer = "longer" if total["change"] > 0 else "less"
-        said += f": tasks took {seconds(abs(total['change']))} {longer}"
-    rows = [row for row in comparison.functions.to_dicts() if row["verdict"] in _JUDGED]
+        said += f"; tasks took {seconds(abs(total['change']))} {longer}"
+    rows = [row for row in sides.comparison.functions.to_dicts() if row["verdict"] in _JUDGED]
     if rows:
         row = rows[0]
         said += f"; {shown(row['function'], _NAME)} {_JUDGED[row['verdict']]}"

@@ -23,7 +23,7 @@ from dask_diag.views.report.header import wall_bar
 from dask_diag.views.report.work import activities_by_function, pieces
 from dask_diag.views.theme.colors import FunctionColors, color_of_activity, stacking_order
 
-__all__ = ["Sides", "flame", "functions", "timelines", "wall"]
+__all__ = ["Sides", "changes_of_parts", "duration", "flame", "functions", "timelines", "wall"]
 
 _BARS = 12
 _SMALLEST = 0.01
@@ -41,28 +41,32 @@ class Sides(NamedTuple):
 def wall(sides: Sides) -> Iterator[Part]:
     """The wall time of both, on one scale, and what each part of it changed by."""
     bars = [wall_bar(analysis) for analysis in sides.analyses]
-    durations = [_duration(analysis) for analysis in sides.analyses]
-    longest = max(durations) or 1.0
-    for bar, duration, name in zip(bars, durations, sides.names, strict=True):
+    walls = [duration(analysis) for analysis in sides.analyses]
+    longest = max(walls) or 1.0
+    for bar, wall, name in zip(bars, walls, sides.names, strict=True):
         if bar is not None:
-            yield replace(bar, caption=f"{name}: {seconds(duration)}", scale=duration / longest)
-    parts = [
-        dict(zip(table["part"].tolist(), table["seconds"].tolist(), strict=True))
-        for table in (analysis.wall_time for analysis in sides.analyses)
-    ]
-    names = sorted(
-        {name for part in parts for name, value in part.items() if value},
-        key=lambda name: -abs(parts[1].get(name, 0.0) - parts[0].get(name, 0.0)),
-    )
+            yield replace(bar, caption=f"{name}: {seconds(wall)}", scale=wall / longest)
     rows = [
-        (safe(name_of_part(name), 40), *_before_after(*(part.get(name, 0.0) for part in parts)))
-        for name in names
+        (safe(name_of_part(name), 40), *_before_after(*both))
+        for name, *both in changes_of_parts(sides)
     ]
     if rows:
         yield Grid("Parts of the wall time", ("part", "before", "after", "change"), rows)
 
 
-def _duration(analysis: Analysis) -> float:
+def changes_of_parts(sides: Sides) -> list[tuple[str, float, float]]:
+    """Each part of the wall time with its seconds before and after, the largest change first."""
+    before, after = (
+        dict(zip(table["part"].tolist(), table["seconds"].tolist(), strict=True))
+        for table in (analysis.wall_time for analysis in sides.analyses)
+    )
+    both = [(name, before.get(name, 0.0), after.get(name, 0.0)) for name in {**before, **after}]
+    changed = [row for row in both if row[1] or row[2]]
+    return sorted(changed, key=lambda row: -abs(row[2] - row[1]))
+
+
+def duration(analysis: Analysis) -> float:
+    """The seconds of a recording, which its bar divides."""
     return analysis.recording.stop - analysis.recording.start
 
 
@@ -136,7 +140,7 @@ def timelines(sides: Sides) -> Iterator[Part]:
     if not any(len(recording.tasks) for recording in recordings):
         yield not_there("tasks", "Profiler")
         return
-    axis = TimeAxis(time_range(max(map(_duration, sides.analyses)) or 1.0))
+    axis = TimeAxis(time_range(max(map(duration, sides.analyses)) or 1.0))
     colors = FunctionColors(functions_by_time(recordings))
     figures = [Figures(analysis, axis, colors) for analysis in sides.analyses]
     top = max(part.workers().model.y_range.end for part in figures)

@@ -8,14 +8,13 @@ from typing import NamedTuple
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.headline import headline
-from dask_diag.formatting import percent, seconds
+from dask_diag.formatting import counted, percent, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.schema import PHASES, Activity
 from dask_diag.views.escaping import shown
 from dask_diag.views.part_names import name_of_part
 from dask_diag.views.report.components import WallBar, WallPart, safe
 from dask_diag.views.summary import outcome
-from dask_diag.views.text import counted
 from dask_diag.views.theme.colors import (
     color_of_activity,
     color_of_phase,

@@ -22,6 +22,7 @@ from dask_diag.views.plots.process_memory import (
     limit_in_view,
 )
 from dask_diag.views.plots.tasks.cluster_lanes import marks_in_lanes
+from dask_diag.views.plots.tasks.plot import MOST_RECTANGLES
 from dask_diag.views.report.components import (
     Fold,
     Grid,
@@ -42,11 +43,18 @@ from dask_diag.views.theme.colors import FunctionColors
 __all__ = ["cache", "flame", "memory", "timeline"]
 
 _FUNCTIONS = 20
-_ABOUT_TIMELINE = (
+_LANES = (
     "Above: the workers, by what they did; empty is idle. Below: a lane for each worker, of a "
-    "cluster for each of its threads, a rectangle for each task; the filled part is its share of "
-    "CPU time. Point at a task for details, click to pin them; drag to move, Ctrl and wheel to "
-    "zoom. All plots move together."
+    "cluster for each of its threads"
+)
+_RECTANGLES = "a rectangle for each task; the filled part is its share of CPU time."
+_PIXELS = (
+    "as high as it was busy, since there are too many tasks to draw each. Zoom in below {most} "
+    "tasks for a rectangle each; the filled part is then its share of CPU time."
+)
+_POINTING = (
+    "Point at a task for details, click to pin them; drag to move, Ctrl and wheel to zoom. All "
+    "plots move together."
 )
 _MEANING_OF_MARKS = (
     "≤ is an upper bound: other tasks ran in that process meanwhile, or before. "
@@ -66,8 +74,14 @@ def timeline(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         yield Wide([tasks, *_marks(analysis)])
     yield Wide(list(_resources(figures)))
     if tasks is not None:
-        yield Wide([Text([_ABOUT_TIMELINE])])
+        yield Wide([Text([_about_timeline(len(analysis.recording.tasks))])])
         yield Pinned()
+
+
+def _about_timeline(tasks: int) -> str:
+    """How to read what the page draws as it opens: rectangles, or pixels of many tasks."""
+    drawn = _RECTANGLES if tasks <= MOST_RECTANGLES else _PIXELS.format(most=count(MOST_RECTANGLES))
+    return f"{_LANES}, {drawn} {_POINTING}"
 
 
 def _marks(analysis: Analysis) -> Iterator[Part]:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.simulation import ON_CLUSTER
 from dask_diag.analysis.what_if import predictions as table_of
+from dask_diag.formatting import counted
 from dask_diag.views.report.components import Grid, Part, Text, not_there, safe
 from dask_diag.views.report.figures import Figures
-from dask_diag.views.text import counted
 from dask_diag.views.what_if import HEADINGS, NOTE, prediction_rows
 
 __all__ = ["predictions"]

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings import CODES, Finding, find
+from dask_diag.formatting import counted
 from dask_diag.model.recording import Recording
 from dask_diag.views.findings import address_of_page, location, lost, no_findings, page_of
 from dask_diag.views.profiling_lines import notice_text, profiling_lines
@@ -25,7 +26,6 @@ from dask_diag.views.report.figures import Figures
 from dask_diag.views.report.predictions import predictions
 from dask_diag.views.summary import HEADINGS, function_rows
 from dask_diag.views.summary_lines import labelled_lines
-from dask_diag.views.text import counted
 
 __all__ = ["SECTIONS", "Section"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from toolz import curry, groupby, reduceby, valmap
 
 from dask_diag.analysis.analysis import Analysis
-from dask_diag.formatting import amount, count, percent, seconds
+from dask_diag.formatting import amount, count, counted, percent, seconds
 from dask_diag.views.plots.activities.plot import plot_activities
 from dask_diag.views.plots.figures import Options
 from dask_diag.views.report.components import (
@@ -23,7 +23,6 @@ from dask_diag.views.report.components import (
     safe,
 )
 from dask_diag.views.report.figures import Figures
-from dask_diag.views.text import counted
 from dask_diag.views.theme.colors import color_of_activity, stacking_order
 
 __all__ = ["activities_by_function", "longest_chains", "pieces", "worker_time"]

@@ -13,7 +13,7 @@ from bokeh.models import ColumnDataSource, Div, LayoutDOM
 from dask_diag.analysis.call_tree import tree_and_nodes
 from dask_diag.analysis.folded_tree import folded_tree
 from dask_diag.analysis.function_lines import lines_of_nodes
-from dask_diag.formatting import percent
+from dask_diag.formatting import counted, percent
 from dask_diag.model.recording import Recording
 from dask_diag.views.plots.figures import Options
 from dask_diag.views.plots.flame.calls_figure import calls_figure
@@ -29,7 +29,6 @@ from dask_diag.views.plots.flame.data import (
 )
 from dask_diag.views.plots.flame.short_calls import about_short_calls, merge_short_calls
 from dask_diag.views.plots.flame.timeline import timeline_of
-from dask_diag.views.text import counted
 
 __all__ = ["flame_panel", "plot_flame"]
 

@@ -10,13 +10,13 @@ from dask_diag.analysis.sample_measures import not_sampled
 from dask_diag.analysis.selection import ALL_SAMPLES, Selection
 from dask_diag.analysis.source_paths import short_path
 from dask_diag.analysis.waiting_lines import computing_lines, waiting_lines
-from dask_diag.formatting import percent, seconds
+from dask_diag.formatting import counted, percent, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.schema import Root
 from dask_diag.views.escaping import shown
 from dask_diag.views.sources import Sources, recording_of
-from dask_diag.views.text import Record, Summary, counted, table_summary
+from dask_diag.views.text import Record, Summary, table_summary
 
 __all__ = ["flame_summary", "flame_summary_parts"]
 

@@ -36,12 +36,12 @@ from dask_diag.views.plots.tasks.details import Details, details_of, packed_deta
 from dask_diag.views.plots.tasks.pins import add_pins
 from dask_diag.views.plots.tasks.tooltip import add_tooltip
 
-__all__ = ["plot_tasks"]
+__all__ = ["MOST_RECTANGLES", "plot_tasks"]
 
 _LANES_THAT_FIT = 12
 _EMPTY_LANES = 8
 _LONGEST_NAME, _LONG_NAME = 12, 10
-_MOST_RECTANGLES = 3000
+MOST_RECTANGLES = 3000
 """Of more tasks than these, the page draws what is in view."""
 _COLUMNS_OF_RECTANGLES = (
     *("left", "right", "top", "unfilled"),
@@ -114,7 +114,7 @@ def _draw(
     }
     if details is not None:
         add_pins(plot, source)
-    if len(tasks) <= _MOST_RECTANGLES:
+    if len(tasks) <= MOST_RECTANGLES:
         arguments = {
             **settings,
             "columns": tasks.columns(),
@@ -126,7 +126,7 @@ def _draw(
         settings |= {
             "colors": colors,
             "key_size": key_size,
-            "most": _MOST_RECTANGLES,
+            "most": MOST_RECTANGLES,
         }
         draw_in_view(plot, tasks, details, settings)
 

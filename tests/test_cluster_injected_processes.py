@@ -1,0 +1,183 @@
+"""Faults in the processes of workers: results stay, there are rows or a notice, nothing is left."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import time
+
+import pytest
+
+pytest.importorskip("distributed")
+
+from distributed import Client, LocalCluster
+
+from dask_diag import Profiler, SamplingProfiler, load, record
+
+from .clusters import assert_adds_up, rows
+
+HERE = "dask_diag.capture.cluster"
+SAMPLING = "dask_diag.capture.sampling"
+
+STARTS = {
+    f"{HERE}.worker_side:WorkerSide._start": "notice",
+    f"{HERE}.worker_side:WorkerSide.change_settings": "notice",
+    f"{HERE}.worker_sampling:WorkerSampling.change": "notice",
+    f"{HERE}.probed_task:SampledRun.__init__": "notice",
+}
+STOPS = {
+    f"{HERE}.worker_sampling:WorkerSampling.stop": "rows",
+    f"{HERE}.worker_processes:WorkerProcesses.stop": "rows",
+    f"{HERE}.probed_task:ProbedClusterTask.end_sampling": "notice",
+}
+SAMPLES = {
+    f"{SAMPLING}.stack_walker:Walker.stack_of": "notice",
+    f"{SAMPLING}.stack_probe:RemoteStackTaskProbe._see": "notice",
+    f"{SAMPLING}.wait_probe:WaitTaskProbe.sample": "notice",
+}
+SENDS = {
+    f"{HERE}.cluster_task:ClusterTask.metrics": "notice",
+    f"{HERE}.worker_side:WorkerSide._log_run": "notice",
+    f"{HERE}.worker_side:WorkerSide._send": "rows",
+    f"{HERE}.worker_side:WorkerSide._log_running": "notice",
+    f"{HERE}.worker_side:WorkerSide.flush": "rows",
+}
+FAULTS = {**STARTS, **STOPS, **SAMPLES, **SENDS}
+"""What raises once on each worker, and whether the user reads of it or loses nothing by it."""
+
+_RAISED: list[str] = []
+_UNDO: list[tuple[type, str, object]] = []
+"""Of a worker's process."""
+
+
+def inject(place):
+    """Have a function of this process raise once."""
+    module, _, qualified = place.partition(":")
+    owner, name = qualified.split(".")
+    owner = getattr(importlib.import_module(module), owner)
+    original = vars(owner)[name]
+
+    def raise_once():
+        if not _RAISED:
+            _RAISED.append(place)
+            raise RuntimeError(f"into {qualified}")
+
+    if importlib.import_module("inspect").iscoroutinefunction(original):
+
+        @functools.wraps(original)
+        async def raises(*args, **kwargs):
+            raise_once()
+            return await original(*args, **kwargs)
+
+    else:
+
+        @functools.wraps(original)
+        def raises(*args, **kwargs):
+            raise_once()
+            return original(*args, **kwargs)
+
+    _RAISED.clear()
+    _UNDO.append((owner, name, original))
+    setattr(owner, name, raises)
+
+
+def restore():
+    """Undo `inject`; what was raised."""
+    while _UNDO:
+        setattr(*_UNDO.pop())
+    return list(_RAISED)
+
+
+def what_is_there(dask_worker):
+    """What dask_diag might leave in the process of a worker."""
+    import threading
+
+    import dask.config
+
+    from dask_diag.capture.cluster.cluster_task import ClusterTask
+    from dask_diag.capture.sampling.threads_now import running_tasks
+    from dask_diag.capture.tasks import metering
+
+    return {
+        "plugins": sorted(dask_worker.plugins),
+        "handlers": sorted(dask_worker.handlers),
+        "tasks": [
+            key
+            for key, state in dask_worker.state.tasks.items()
+            if state.metadata or isinstance(state.run_spec, ClusterTask)
+        ],
+        "running": len(running_tasks),
+        "threads": [each.name for each in threading.enumerate() if "dask_diag" in each.name],
+        "listening": [len(metering.listening), len(metering.loops), len(metering.idle_loops)],
+        "config": dask.config.get("distributed.client.preload"),
+    }
+
+
+def work(n):
+    """Long enough to be sampled."""
+    end = time.perf_counter() + 0.05
+    while time.perf_counter() < end:
+        pass
+    return n + 1
+
+
+def fails():
+    raise KeyError("for good")
+
+
+def program(client):
+    addresses = list(client.scheduler_info()["workers"])
+    numbers = [client.submit(work, n, workers=[addresses[n % 2]], pure=False) for n in range(6)]
+    total = client.submit(sum, numbers, pure=False)
+    failed = client.submit(fails, pure=False)
+    return total.result(20), repr(failed.exception(20))
+
+
+EXPECTED = 21, "KeyError('for good')"
+
+
+@pytest.fixture(scope="module")
+def client():
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as local,
+        Client(local) as client,
+    ):
+        client.run(what_is_there)
+        yield client
+
+
+@pytest.mark.leaves_files
+@pytest.mark.parametrize("place", sorted(FAULTS), ids=lambda place: place.partition(":")[2])
+def test_a_worker_process_in_which_a_function_raises_once(place, client, tmp_path):
+    before = client.run(what_is_there)
+    client.run(inject, place)
+    try:
+        with record(tmp_path / "run.diag", interval=0.01) as run:
+            assert program(client) == EXPECTED
+    finally:
+        raised = client.run(restore)
+    assert client.run(what_is_there) == before
+    assert any(raised.values())
+    recording = run.recording
+    texts = [*recording.notices, *load(tmp_path / "run.diag").notices]
+    said = [text for text in texts if f"into {place.partition(':')[2]}" in text]
+    assert said or FAULTS[place] == "rows", (texts, recording.workers.to_dicts())
+    # Each task has its row; where its worker did not measure, with distributed's times.
+    assert len(rows(recording, "work")) == 6
+    assert len(rows(recording, "fails")) == 1
+    unmeasured = {
+        row["function"] for row in recording.tasks.to_dicts() if not row["thread_cpu"] > 0
+    }
+    assert not unmeasured or FAULTS[place] != "rows"
+    if not unmeasured:
+        # distributed's own times may overlap with others.
+        assert_adds_up(recording)
+
+
+def test_what_goes_on_after_a_fault_is_measured(client):
+    """The next block begins with workers that have no trace of it."""
+    with Profiler() as prof, SamplingProfiler(interval=0.01) as sprof:
+        assert program(client) == EXPECTED
+    assert all(row["thread_cpu"] > 0 for row in rows(prof.recording, "work"))
+    assert not prof.recording.notices
+    assert {"work", "fails"} & set(sprof.tree(root="tasks")["name"].tolist())

@@ -1,0 +1,167 @@
+"""What the simulator changes in the work of a recording: the costs of moving data taken out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dask_diag.analysis.simulation.changes import with_fewer_workers, without
+from dask_diag.analysis.simulation.merge import merged
+from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND, COSTS, under
+from dask_diag.analysis.simulation.work import STEPS, Work
+from dask_diag.analysis.transfers import TRANSFERS
+
+from .tables import filled_table
+from .virtual_dask import recording_of
+
+pytestmark = pytest.mark.once
+
+SMALL, LARGE = 1e3, 2e6
+TASKS = 4
+
+
+def with_moves(moves):
+    """Four tasks, and what was moved: a task, the side, what was done, seconds and bytes."""
+    rows = {f"t-{n}": [n, n + 1, n + 1] for n in range(TASKS)}
+    recording = recording_of(rows, {key: set() for key in rows}, TASKS, 2)
+    task, side, activity, seconds, size = zip(*moves, strict=True)
+    transfers = {
+        "task": task,
+        "side": side,
+        "activity": activity,
+        "start": np.zeros(len(moves)),
+        "stop": seconds,
+        "bytes": size,
+    }
+    return replace(recording, transfers=filled_table("transfers", transfers))
+
+
+def work_of(**columns):
+    """Work of which each step takes a second, but for these."""
+    steps = {name: np.full(TASKS, 1.0) for name in STEPS}
+    steps |= {"gil": np.zeros(TASKS)}
+    return Work(
+        rows=np.arange(TASKS),
+        seconds=np.ones(TASKS),
+        cpu=np.ones(TASKS),
+        switching=0.1,
+        submit=0.5,
+        scheduler_cpu=0.2,
+        pool_cpu=0.0,
+        others=0.0,
+        startup=(),
+        graph=0.3,
+        before=0.4,
+        after=0.0,
+        workers=2,
+        batch=1,
+        task=np.zeros(0, np.int64),
+        depends_on=np.zeros(0, np.int64),
+        **{**steps, **{name: np.array(values) for name, values in columns.items()}},
+    )
+
+
+MOVES = [
+    (0, "worker", "deserialize", 0.5, LARGE),
+    (1, "scheduler", "serialize", 0.75, LARGE),
+    (2, "worker", "serialize", 0.5, LARGE),
+    (3, "scheduler", "deserialize", 0.25, LARGE),
+    (2, "worker", "deserialize", 0.0, SMALL),
+    (0, "worker", "serialize", 0.0, np.nan),
+]
+"""The first two tasks have large inputs, the others large results."""
+
+
+def test_without_data_each_step_is_as_quick_as_for_tasks_that_move_little():
+    work = work_of(
+        wake=[0.9, 0.8, 0.2, 0.2], deliver=[0.1, 0.1, 0.7, 0.6], notice=[0.4, 0.4, 2.0, 3.0]
+    )
+    made = without(work, with_moves(MOVES), TRANSFERS)
+    # Large inputs are on their way before a task, large results after it.
+    np.testing.assert_allclose(made.wake, 0.2)
+    np.testing.assert_allclose(made.deliver, 0.1)
+    np.testing.assert_allclose(made.notice, 0.4)
+    # What the scheduler pickled itself was measured.
+    np.testing.assert_allclose(made.prepare, [1.0, 0.25, 1.0, 1.0])
+    np.testing.assert_allclose(made.collect, [1.0, 1.0, 1.0, 0.75])
+    assert (made.submit, made.graph, made.before, made.switching) == (0.5, 0.3, 0.4, 0.1)
+    np.testing.assert_allclose(made.gap, 1.0)
+
+
+def test_where_all_data_is_large_steps_are_as_quick_as_between_processes_elsewhere():
+    moves = [
+        (task, "worker", activity, 0.0, LARGE)
+        for task in range(TASKS)
+        for activity in ("serialize", "deserialize")
+    ]
+    made = without(work_of(wake=[1.0, 1.0, 1.0, 1e-6]), with_moves(moves), TRANSFERS)
+    usual = COSTS["processes"]
+    np.testing.assert_allclose(made.wake, [usual.wake] * 3 + [1e-6])
+    np.testing.assert_allclose(made.deliver, usual.deliver)
+    np.testing.assert_allclose(made.notice, usual.notice)
+    assert made.submit == usual.submit
+
+
+@pytest.mark.parametrize("activity", TRANSFERS)
+def test_without_one_of_the_two_only_what_the_scheduler_measured_is_taken_out(activity):
+    work, recording = work_of(), with_moves(MOVES)
+    made = without(work, recording, {activity})
+    changed = {name for name in STEPS if (getattr(made, name) != getattr(work, name)).any()}
+    assert changed == {{"serialize": "prepare", "deserialize": "collect"}[activity]}
+
+
+def test_without_overhead_nothing_is_between_tasks():
+    made = without(work_of(), with_moves(MOVES), {"overhead"})
+    for name in STEPS:
+        np.testing.assert_array_equal(getattr(made, name), np.zeros(TASKS))
+    assert made.before == made.submit == made.switching == made.scheduler_cpu == 0.0
+    assert (made.graph, made.after) == (0.3, 0.0)
+    assert without(work_of(), with_moves(MOVES), {"graph"}).graph == 0.0
+
+
+def test_under_processes_each_result_passes_the_scheduler():
+    """A chain of two tasks, which dask fuses, and two tasks alone."""
+    chained = replace(work_of(gil=[0.5] * TASKS), task=np.array([1]), depends_on=np.array([0]))
+    sizes = np.array([4.0, 1.0, 2.0, 0.0]) * BYTES_A_SECOND
+    made, costs = under(chained, "processes", 2, sizes, startup=0.7), COSTS["processes"]
+    own = np.array([1.0, 0.0, 1.0, 1.0])
+    np.testing.assert_allclose(made.prepare, costs.prepare * own)
+    # The first one's result stays in its process.
+    np.testing.assert_allclose(made.collect, costs.collect * own + [0.0, 1.0, 2.0, 0.0])
+    np.testing.assert_allclose(made.notice, costs.notice * own + [0.0, 1.0, 2.0, 0.0])
+    for name in ("wake", "gap", "deliver"):
+        np.testing.assert_allclose(getattr(made, name), getattr(costs, name) * own)
+    assert made.startup == (0.7, 0.7)
+    assert (made.batch, made.submit, made.switching) == (costs.batch, costs.submit, 0.0)
+    # Three are sent, in batches.
+    each = costs.prepare + costs.collect + costs.submit / costs.batch
+    assert made.scheduler_cpu == pytest.approx(3.0 + 3 * each)
+    assert not made.gil.any()
+
+
+def test_under_threads_nothing_is_moved_and_the_gil_is_needed():
+    sizes = np.full(TASKS, BYTES_A_SECOND)
+    made, costs = under(work_of(gil=[0.5] * TASKS), "threads", 2, sizes), COSTS["threads"]
+    for name in STEPS:
+        np.testing.assert_allclose(getattr(made, name), getattr(costs, name))
+    np.testing.assert_allclose(made.gil, 0.5)
+    assert (made.startup, made.batch) == ((), 1)
+
+
+def test_of_merged_tasks_what_is_done_for_each_task_is_done_less_often():
+    made = merged(work_of(prepare=[1.0, 3.0, 5.0, 7.0]), np.zeros(TASKS, np.int64), 2)
+    assert len(made) == 2
+    np.testing.assert_allclose(made.seconds, 2.0)
+    np.testing.assert_allclose(made.prepare, [2.0, 6.0])
+    assert (made.scheduler_cpu, made.graph, made.before) == (0.1, 0.15, 0.2)
+
+
+def test_with_fewer_workers_threads_wake_up_sooner_in_proportion():
+    """One of three others is left: a third of what the usual step took longer than the quickest."""
+    work = replace(work_of(wake=[0.1, 0.1, 0.1, 0.4], gap=[0.1, 0.1, 0.1, 0.4]), workers=4)
+    made = with_fewer_workers(work, 2)
+    np.testing.assert_allclose(made.wake, [0.1, 0.1, 0.1, 0.2])
+    np.testing.assert_allclose(made.gap, work.gap)
+    np.testing.assert_allclose(with_fewer_workers(work, 1).wake, 0.1)

@@ -1,0 +1,97 @@
+"""Pages of tables, in a window of a phone: nothing is cut off, and no word or number is broken."""
+
+from __future__ import annotations
+
+import pytest
+from bokeh.resources import INLINE
+
+from dask_diag import visualize
+from dask_diag.analysis.compare_runs import compare_runs
+from dask_diag.views.compare_runs import run_comparison_summary
+from dask_diag.views.comparison.page import comparison_page
+from dask_diag.views.summary_page import summary_page
+
+from .stacks import known_stacks
+from .test_browser import browser  # noqa: F401
+from .test_compare import recording
+from .test_tune_race import Simulated, settings
+
+pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
+
+LINES_OF_CELLS = """(cells) => cells.map((cell) => {
+    const range = document.createRange();
+    range.selectNodeContents(cell);
+    return [cell.textContent, new Set([...range.getClientRects()].map((r) => Math.round(r.top))).size];
+})"""
+
+
+@pytest.fixture
+def opened(browser, tmp_path):  # noqa: F811
+    """Open the text of a page in a window of this width."""
+
+    def open_page(text, width=390):
+        path = tmp_path / "page.html"
+        path.write_text(text, encoding="utf-8")
+        page = browser.new_page(viewport={"width": width, "height": 844})
+        page.goto(path.as_uri())
+        return page
+
+    yield open_page
+    for context in browser.contexts:
+        context.close()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_all_runs_of_a_tuned_program_are_in_the_window(opened, width):
+    page = opened(Simulated({"a": 5.0}).tune(settings("a", "b")).page("tuned"), width)
+    dots = page.eval_on_selector_all(
+        "circle", "(dots) => dots.map((dot) => dot.getBoundingClientRect().right)"
+    )
+    assert len(dots) >= 9
+    assert width / 2 < max(dots) <= width
+    hidden = page.eval_on_selector("svg", "(svg) => svg.parentNode.scrollWidth - svg.clientWidth")
+    assert hidden <= 0
+
+
+def test_numbers_of_compared_runs_stay_on_one_line(opened):
+    runs = [[recording(f=[wall] * 8, stack=[0.0612] * 8)] * 3 for wall in (1.0, 2.0)]
+    summary = run_comparison_summary(compare_runs(*runs))
+    cells = opened(summary_page(summary, "runs")).eval_on_selector_all(
+        "tbody td:not(:first-child)", LINES_OF_CELLS
+    )
+    assert cells
+    assert [cell for cell in cells if cell[1] > 1] == []
+
+
+def test_cells_of_compared_functions_are_not_broken_on_a_phone(opened):
+    name = "finalize-hlgfinalizecompute"
+    sides = [recording(**{name: [wall] * 900, "g": [2.0] * 6}) for wall in (1.0, 1.25)]
+    page = opened(comparison_page(*sides, ("a", "b")))
+    cells = page.eval_on_selector_all("#functions td:not(:first-child)", LINES_OF_CELLS)
+    assert [cell for cell in cells if cell[1] > 1] == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_plots_of_a_cell_are_folded_and_drawn_when_opened(opened, monkeypatch):
+    """The cell's value is above them, and stays in the window: D25 of the review."""
+    published = []
+    monkeypatch.setattr("dask_diag.views.display.output_notebook", lambda **settings: None)
+    monkeypatch.setattr("dask_diag.views.display.in_notebook", lambda: True)
+    monkeypatch.setattr(
+        "IPython.display.publish_display_data", lambda data, **more: published.append(data)
+    )
+    visualize(known_stacks(), show=True, save=False, fold="Plots")
+    fold, script = published
+    page = opened(
+        f"<!doctype html><head>{INLINE.render()}</head><body><p>Out: 7</p>{fold['text/html']}"
+        f"<script>{script['application/javascript']}</script><p id='next'>the next cell</p></body>",
+        1280,
+    )
+    page.wait_for_function("Bokeh.documents.length > 0", timeout=60_000)
+    top_of_next = "document.getElementById('next').getBoundingClientRect().top"
+    assert page.evaluate(top_of_next) < 150
+    page.click("summary")
+    page.wait_for_function(f"{top_of_next} > 300", timeout=60_000)
+    page.wait_for_function(
+        "[...document.querySelectorAll('details *')].some((e) => e.getBoundingClientRect().height > 200)"
+    )

@@ -1,0 +1,30 @@
+"""The tasks that a recording has already, which what is written later refers to by their rows."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dask_diag.builders.keys import keys_columns
+from dask_diag.builders.taken_tasks import TakenTasks
+
+parts = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=6)
+
+
+@given(parts, st.integers(0, 2**32))
+def test_rows_are_found_in_whichever_part_they_are(parts, seed):
+    taken, keys, positions, position = TakenTasks(), [], [], 0
+    for count, others in parts:
+        new = [(f"f{(len(keys) + n) % 3}-1", len(keys) + n) for n in range(count)]
+        taken.add(position, keys_columns(new, {}))
+        keys += new
+        positions += range(position, position + count)
+        position += count + others
+    assert len(taken) == len(keys)
+    assert taken.functions().tolist() == [key[0][:2] for key in keys]
+    rows = np.random.default_rng(seed).integers(0, max(len(keys), 1), 10 if keys else 0)
+    texts, functions = taken.columns_of(rows)
+    assert texts.tolist() == [str(keys[row]) for row in rows]
+    assert functions.tolist() == [keys[row][0][:2] for row in rows]
+    assert taken.positions_of(rows).tolist() == [positions[row] for row in rows]
