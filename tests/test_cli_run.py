@@ -516,7 +516,7 @@ def test_who_presses_ctrl_c_three_times_gets_no_page():
             print("writes", flush=True)
             time.sleep(100)
 
-        page.report = slow
+        page.write_report = slow
         main(prog_name="dask-diag")
         """)
     )

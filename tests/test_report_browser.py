@@ -68,7 +68,7 @@ def opened(browser, pages):  # noqa: F811
 )
 def test_nothing_is_wider_than_the_window(opened, name, size):
     page = opened(name, size)
-    for fold in page.query_selector_all("summary"):
+    for fold in page.query_selector_all("main summary"):
         fold.click()
     page.wait_for_timeout(300)
     widths = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
@@ -129,7 +129,7 @@ def test_all_text_is_read_easily_in_a_light_and_a_dark_scheme(opened, scheme):
 @pytest.mark.parametrize(("size", "scheme"), [("phone", "light"), ("desk", "dark")])
 def test_no_figure_is_white_in_a_dark_scheme_nor_dark_in_a_light_one(opened, scheme, size):
     page = opened("real", size, scheme)
-    for fold in page.query_selector_all("summary"):
+    for fold in page.query_selector_all("main summary"):
         fold.click()
     page.wait_for_timeout(400)
     for name in ("activities", "flame"):
