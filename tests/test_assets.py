@@ -62,6 +62,25 @@ def test_comments_do_not_travel(modules):
     assert "https://here" in link("page.js")
 
 
+def test_neither_does_the_space_before_code_and_what_it_does_not_need(modules):
+    modules["page.js"] = (
+        'const address = "https://here"   // why\n\n'
+        "export function show() {\n    return `a  b ${address}`\n}\n"
+    )
+    assert link("page.js").splitlines()[1:-2] == [
+        'const address = "https://here"',
+        "function show() {",
+        "return `a  b ${address}`",
+        "}",
+    ]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_no_text_of_a_module_has_several_lines(name):
+    """Space at the beginning of its lines would not travel."""
+    assert [line for line in (VIEWS / name).read_text().splitlines() if line.count("`") % 2] == []
+
+
 @needs_node
 @pytest.mark.parametrize("name", MODULES)
 def test_every_module_becomes_the_body_of_a_function(name):

@@ -31,7 +31,7 @@ def report(file: str, output: str | None, force: bool) -> None:
     page = output if output is not None else beside(file, ".html")
     check_page(page, force, file)
     analysis = Analysis(load(file))
-    print_result(f"report: {one_line(write_report(analysis, Path(page)))}")
+    print_result(f"report: {one_line(write_report(analysis, Path(page), file=file))}")
     results = find(analysis)
     print_result(in_short(results[0]) if results else no_findings(analysis.recording))
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -258,7 +259,7 @@ def _report(
     elif recorder.faults:
         _guarded("faults", lambda: print_message("\n".join(recorder.faults)))
     if report is not None:
-        _guarded("the report could not be written", lambda: _write_report(recorder, report))
+        _guarded("the report could not be written", lambda: _write_report(recorder, path, report))
     if not os.path.exists(path):
         _guarded("where it was", lambda: print_message(f"{one_line(path)} has been removed"))
     elif summary is not None:
@@ -272,11 +273,12 @@ def _flush_stdout() -> None:
         sys.stdout.flush()
 
 
-def _write_report(recorder: record, path: str) -> None:
-    from dask_diag.views.report.page import report
+def _write_report(recorder: record, path: str, page: str) -> None:
+    from dask_diag.analysis.analysis import Analysis
+    from dask_diag.views.report.page import write_report
 
     # Whether it may be replaced was asked before the program began.
-    report(recorder.recording, path, overwrite=True)
+    write_report(Analysis(recorder.recording), Path(page), file=path)
 
 
 def _guarded(failing: str, work: Callable[[], None]) -> None:

@@ -46,7 +46,7 @@ def main(path: str) -> None:
     from dask_diag.views.report.page import report_page
 
     try:
-        page = report_page(Analysis(load(path)))
+        page = report_page(Analysis(load(path)), file=path)
     except DiagnosticError:
         sys.exit(1)
     sys.stdout.buffer.write(page.encode())

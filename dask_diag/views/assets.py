@@ -19,7 +19,9 @@ __all__ = ["call", "callback", "link", "text_of"]
 # All that `link` understands of modules: eslint.config.js refuses other forms.
 _IMPORT = re.compile(r'^import (\{[^}]*\}) from "([^"]+)"$', re.MULTILINE)
 _EXPORT = re.compile(r"^export ((?:async )?function|const|class) (\w+)", re.MULTILINE)
-_COMMENT_LINE = re.compile(r"^ *//.*\n", re.MULTILINE)
+# What says nothing to a browser: comments in lines of their own or behind code, empty lines, the
+# space before code. A page has some modules ten times. No text in a module has several lines.
+_UNREAD = re.compile(r"^ *//.*\n| {2,}//.*$|^ *\n|^ +", re.MULTILINE)
 
 
 def text_of(name: str) -> str:
@@ -59,7 +61,7 @@ def _add(name: str, modules: dict[str, str]) -> None:
 
     body = _IMPORT.sub(imported, text)
     exported = ", ".join(match[2] for match in _EXPORT.finditer(body))
-    body = _COMMENT_LINE.sub("", _EXPORT.sub(r"\1 \2", body))
+    body = _UNREAD.sub("", _EXPORT.sub(r"\1 \2", body))
     modules[name] = f"const {_constant(name)} = (() => {{\n{body}return {{{exported}}}\n}})()"
 
 

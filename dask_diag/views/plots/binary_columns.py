@@ -17,7 +17,7 @@ from dask_diag.columns import Array, IntArray
 
 __all__ = ["Packed", "pack", "size_in_page", "ticks"]
 
-_LEVEL = 6
+_LEVEL = 7
 
 
 class Packed(TypedDict):

@@ -70,6 +70,8 @@ class Options:
             )
         self.palette = palette
         self.colors: FunctionColors | None = None
+        self.is_pinnable = False
+        """Whether the page has what a script shows of a task that is clicked."""
         self.label_size = label_size
         for old, new in (("plot_width", "width"), ("plot_height", "height")):
             if old in kwargs:

@@ -20,6 +20,7 @@ __all__ = [
     "Grid",
     "Key",
     "Part",
+    "Pinned",
     "ShownFinding",
     "Text",
     "WallBar",
@@ -61,6 +62,7 @@ class Grid(Part):
     """A table; the first `texts` columns are text, the others numbers.
 
     With `intervals`, one for each row, its first cell is a button that shows these seconds.
+    With `tasks` it also pins the task of this number, if that is not -1.
     With `marks` a row may be marked as ``slower`` or ``faster``.
     """
 
@@ -69,6 +71,7 @@ class Grid(Part):
     rows: Sequence[Sequence[str]]
     texts: int = 1
     intervals: Sequence[tuple[float, float]] = ()
+    tasks: Sequence[int] = ()
     marks: Sequence[str] = ()
     kind: ClassVar[str] = "grid"
 
@@ -128,6 +131,13 @@ class Figure(Part):
     def height(self) -> int:
         """Pixels that the page reserves for it, before it is drawn."""
         return height_of(self.model)
+
+
+@dataclass(frozen=True)
+class Pinned(Part):
+    """The row that says what is known of the task that was clicked."""
+
+    kind: ClassVar[str] = "pinned"
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.cpu_layers import CpuLayers, cpu_layers
 from dask_diag.analysis.functions import functions_by_time
 from dask_diag.analysis.step_functions import Level
+from dask_diag.columns import IntArray
 from dask_diag.formatting import BYTES
 from dask_diag.views.drawings import plot_of
 from dask_diag.views.plots.cpu import plot_cpu
@@ -21,6 +22,7 @@ from dask_diag.views.plots.figures import Options, time_range
 from dask_diag.views.plots.flame.timeline import TIMELINE
 from dask_diag.views.plots.layers import Layer
 from dask_diag.views.plots.process_memory import ProcessMemory, plot_process_memory
+from dask_diag.views.plots.tasks.columns import tasks_in_lanes
 from dask_diag.views.plots.time_axis import BORDERS, TimeAxis, overview
 from dask_diag.views.plots.workers import layers_of, plot_workers
 from dask_diag.views.report.components import Figure
@@ -59,12 +61,23 @@ class Figures:
 
     def over_time(self, name: str, **settings: object) -> Figure | None:
         """One of the plots of `dask_diag.views.drawings`, without its legend."""
-        plot = plot_of(name, self._analysis.recording, self._options(**settings))
+        options = self._options(**settings)
+        options.is_pinnable = True
+        plot = plot_of(name, self._analysis.recording, options)
         if plot is None:
             return None
         if isinstance(plot, Plot):
             self._join(plot)
         return Figure(name, plot, f"Plot of {name} over time")
+
+    @cached_property
+    def task_numbers(self) -> IntArray:
+        """The number of each task in the page; -1 where it is not known when it started."""
+        recording = self._analysis.recording
+        numbers = np.full(len(recording.tasks), -1, np.int64)
+        ordered = tasks_in_lanes(recording, recording.start).in_order()
+        numbers[ordered.row] = np.arange(len(ordered))
+        return numbers
 
     def flame(self) -> Figure | None:
         """The flame graph, which counts what the page's time axis shows."""

@@ -18,7 +18,9 @@ from dask_diag.atomic_files import as_path, check_target, write_text
 from dask_diag.views.assets import text_of
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import incomplete
-from dask_diag.views.report.components import Figure, Fold, Part, Wide
+from dask_diag.views.plots.tasks.pins import OUTLINES, PATH, RECTANGLES
+from dask_diag.views.report.components import Figure, Fold, Part, Pinned, Wide
+from dask_diag.views.report.exports import Exports, exports_of
 from dask_diag.views.report.figures import WORKERS, Figures
 from dask_diag.views.report.header import Head, head, when
 from dask_diag.views.report.sections import SECTIONS
@@ -28,6 +30,15 @@ from dask_diag.views.theme.page import page_of, page_without_figures, script
 __all__ = ["MadeSection", "made_section", "rendered", "report", "report_page", "write_report"]
 
 _FRAME = "report/report.html"
+_PINNED = {
+    "row": "pinned",
+    "plot": "tasks",
+    "rectangles": RECTANGLES,
+    "outlines": OUTLINES,
+    "path": PATH,
+}
+"""The row of a pinned task, and the names of the models that it is shown in."""
+_MENU = "export"
 
 
 class AnySection(Protocol):
@@ -98,27 +109,39 @@ def report(
     return write_report(Analysis(recording_of(profilers)), target, mode)
 
 
-def write_report(analysis: Analysis, path: Path, mode: str | None = None) -> Path:
-    """Write the page of `report` about a recording whose facts may be known already."""
-    write_text(path, report_page(analysis, mode))
+def write_report(
+    analysis: Analysis,
+    path: Path,
+    mode: str | None = None,
+    *,
+    file: str | os.PathLike[str] = "",
+) -> Path:
+    """Write the page of `report` about a recording whose facts may be known already.
+
+    `file` is where the recording is saved, if that is known.
+    """
+    write_text(path, report_page(analysis, mode, file=file))
     return path
 
 
-def report_page(analysis: Analysis, mode: str | None = None) -> str:
-    """The page of `report`, as text."""
+def report_page(
+    analysis: Analysis, mode: str | None = None, *, file: str | os.PathLike[str] = ""
+) -> str:
+    """The page of `report`, as text; `file` is where the recording is saved, if that is known."""
     resources = Resources(mode=mode or "inline")
     recording = analysis.recording
     title = f"Dask report, {when(recording)}"
     warning = incomplete(recording)
     said = head(analysis), [warning] if warning else []
+    exports = exports_of(recording, file)
     try:
-        return rendered(_sections(analysis), resources, title, *said)
+        return rendered(_sections(analysis), resources, title, *said, exports=exports)
     except Exception:
         # Bokeh could not write a figure: which one takes as long to find out as the page.
         sections = _sections(analysis)
         for section in sections:
             _leave_out_broken(section)
-        return rendered(sections, resources, title, *said)
+        return rendered(sections, resources, title, *said, exports=exports)
 
 
 def _sections(analysis: Analysis) -> list[MadeSection]:
@@ -133,6 +156,8 @@ def rendered(
     title: str,
     page_head: Head,
     warnings: Sequence[str],
+    *,
+    exports: Exports | None = None,
 ) -> str:
     """The page of such sections; what it says first is above them."""
     figures = [figure for section in sections for figure in _figures(section.parts)]
@@ -142,8 +167,10 @@ def rendered(
         "warnings": warnings,
         "head": page_head,
         "style": text_of("theme/head.css") + text_of("report/report.css"),
-        "navigation": script("report/navigation.js", "follow", ""),
-        "marks": script("report/findings.js", "start", json.dumps(WORKERS)),
+        "pinned": _PINNED["row"],
+        "exports": exports,
+        "menu": _MENU,
+        "actions": script("report/report.js", "start", _settings(sections, exports, bool(figures))),
     }
     if not figures:
         return page_without_figures(_FRAME, title, **variables)
@@ -151,6 +178,20 @@ def rendered(
         figure.model.name = figure.name
     models = [figure.model for figure in figures]
     return page_of(models, resources, _FRAME, title, fitted=True, **variables)
+
+
+def _settings(sections: list[MadeSection], exports: Exports | None, has_figures: bool) -> str:
+    """What ``report.js`` is given."""
+    has_pins = any(isinstance(part, Pinned) for section in sections for part in section.parts)
+    names = {name: _PINNED[name] for name in ("plot", "rectangles")}
+    menu = exports and {"menu": _MENU, "name": exports.name, "recorded": exports.tasks, **names}
+    settings = {
+        "marks": WORKERS if has_figures else None,
+        "pins": _PINNED if has_pins and has_figures else None,
+        "exports": menu,
+    }
+    # Nothing in it ends a script.
+    return json.dumps(settings).replace("<", "\\u003c")
 
 
 def _entries(sections: list[MadeSection]) -> list[tuple[str, list[str]]]:

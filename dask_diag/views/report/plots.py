@@ -28,6 +28,7 @@ from dask_diag.views.report.components import (
     Grid,
     Key,
     Part,
+    Pinned,
     Text,
     Wide,
     not_there,
@@ -52,7 +53,8 @@ _PIXELS = (
     "tasks for a rectangle each; the filled part is then its share of CPU time."
 )
 _POINTING = (
-    "Point at a task for details; drag to move, Ctrl and wheel to zoom. All plots move together."
+    "Point at a task for details, click to pin them; drag to move, Ctrl and wheel to zoom. All "
+    "plots move together."
 )
 _MEANING_OF_MARKS = (
     "≤ is an upper bound: other tasks ran in that process meanwhile, or before. "
@@ -73,6 +75,7 @@ def timeline(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     yield Wide(list(_resources(figures)))
     if tasks is not None:
         yield Wide([Text([_about_timeline(len(analysis.recording.tasks))])])
+        yield Pinned()
 
 
 def _about_timeline(tasks: int) -> str:

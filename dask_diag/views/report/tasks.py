@@ -21,11 +21,11 @@ _TASKS = 50
 
 def single_tasks(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     """Tasks that failed and those that took longest; a button of each shows it in the timeline."""
-    yield from _failed_tasks(analysis)
-    yield from _longest_tasks(analysis)
+    yield from _failed_tasks(analysis, figures)
+    yield from _longest_tasks(analysis, figures)
 
 
-def _failed_tasks(analysis: Analysis) -> Iterator[Part]:
+def _failed_tasks(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     recording = analysis.recording
     tasks, stop = recording.tasks, stop_times(recording)
     failed = np.flatnonzero(tasks.outcome.where(Outcome.FAILED))
@@ -49,10 +49,11 @@ def _failed_tasks(analysis: Analysis) -> Iterator[Part]:
         ],
         texts=5,
         intervals=[(float(start[row]), float(start[row] + length[row])) for row in rows.tolist()],
+        tasks=figures.task_numbers[rows].tolist(),
     )
 
 
-def _longest_tasks(analysis: Analysis) -> Iterator[Part]:
+def _longest_tasks(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     recording = analysis.recording
     tasks, stop = recording.tasks, stop_times(recording)
     took = np.nan_to_num(stop - tasks.start, nan=-1.0)
@@ -63,7 +64,9 @@ def _longest_tasks(analysis: Analysis) -> Iterator[Part]:
         return
     start = tasks.start - recording.start
     table = zip(tasks.rows(rows).to_dicts(), start[rows].tolist(), took[rows].tolist(), strict=True)
-    yield Text(["A task's button shows it in the timeline; a second time all is shown again."])
+    yield Text(
+        ["A task's button pins it and shows it in the timeline; a second time all is shown again."]
+    )
     yield Grid(
         f"The longest {count(len(rows))} of {count(len(tasks))} tasks",
         ("key", "function", "worker", "outcome", "started", "took", "CPU"),
@@ -81,4 +84,5 @@ def _longest_tasks(analysis: Analysis) -> Iterator[Part]:
         ],
         texts=4,
         intervals=[(float(start[row]), float(start[row] + took[row])) for row in rows.tolist()],
+        tasks=figures.task_numbers[rows].tolist(),
     )

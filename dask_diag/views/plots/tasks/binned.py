@@ -11,29 +11,38 @@ from dask_diag.views.assets import call, callback
 from dask_diag.views.plots.binary_columns import Packed, size_in_page
 from dask_diag.views.plots.figures import formatted
 from dask_diag.views.plots.tasks.columns import FULL, LANE, TasksInLanes
+from dask_diag.views.plots.tasks.details import Details, packed_details
 
 __all__ = ["draw_in_view"]
 
 _LOOKUPS = "plots/tasks/lookups.js"
 _MOST_BYTES = 7_700_000
 """That tasks and their keys may take in a page."""
+_MOST_WITH_DETAILS = 4_000_000
+"""That they may take together with what else is shown of a pinned task."""
 _SAMPLE = 20_000
 """So many keys say whether it is worth the time to pack all."""
 _HOPELESS = 2
 """Keys that by the sample are more times too large than this are not packed at all."""
 
 
-def draw_in_view(plot: figure, tasks: TasksInLanes, settings: Mapping[str, object]) -> None:
+def draw_in_view(
+    plot: figure,
+    ordered: TasksInLanes,
+    details: Details | None,
+    settings: Mapping[str, object],
+) -> None:
     """Have a script draw the tasks in view, as rectangles if they are few, else pixel by pixel.
 
     Keys are left out, and the page says so, if they are so different that they take too many bytes.
     """
-    ordered = tasks.in_order()
     packed = ordered.packed()
-    keys, size_of_keys = _keys_that_fit(ordered, _MOST_BYTES - size_in_page(packed))
+    size_of_tasks = size_in_page(packed)
+    keys, size_of_keys = _keys_that_fit(ordered, _MOST_BYTES - size_of_tasks)
+    used = size_of_tasks + (size_of_keys if keys else 0)
     pixels = ColumnDataSource({name: [] for name in ("image", "x", "y", "width")})
     image = plot.image_rgba(image="image", x="x", y="y", dw="width", dh=FULL, source=pixels)
-    _add_tooltip(plot, image, tasks.workers)
+    _add_tooltip(plot, image, ordered.workers)
     status = Title(
         text="unpacking the tasks ...", text_font_size="11px", text_font_style="normal", standoff=2
     )
@@ -47,8 +56,9 @@ def draw_in_view(plot: figure, tasks: TasksInLanes, settings: Mapping[str, objec
             "packed_tasks": packed,
             "packed_keys": keys,
             "size_of_keys": size_of_keys,
-            "tick": tasks.tick,
+            "tick": ordered.tick,
             "pixels": pixels,
+            "details": details and packed_details(details, _MOST_WITH_DETAILS - used),
             **settings,
         },
     )

@@ -43,10 +43,12 @@ class TasksInLanes:
     """Tasks that are known to have started, and the lane of each.
 
     `start` and `stop` are seconds since the plot's origin; of a task that was not finished,
-    `stop` is when its computation ended. `lane` is an index in `workers`.
+    `stop` is when its computation ended. `lane` is an index in `workers`, `row` one in the
+    recording's tasks.
     """
 
     table: Table
+    row: IntArray
     start: FloatArray
     stop: FloatArray
     lane: IntArray
@@ -60,6 +62,7 @@ class TasksInLanes:
         """Some of the tasks, or all in another order."""
         return TasksInLanes(
             self.table.rows(chosen),
+            self.row[chosen],
             self.start[chosen],
             self.stop[chosen],
             self.lane[chosen],
@@ -136,7 +139,8 @@ def tasks_in_lanes(recording: Recording, origin: float) -> TasksInLanes:
     tasks = recording.tasks
     if not len(tasks):
         nothing = np.zeros(0)
-        return TasksInLanes(tasks, nothing, nothing, nothing.astype(int), [], Categorical([], []))
+        none = nothing.astype(np.int64)
+        return TasksInLanes(tasks, none, nothing, nothing, none, [], Categorical([], []))
     started = ~np.isnan(tasks["start"])
     all_started = bool(started.all())
     table = Table({name: tasks[name] if all_started else tasks[name][started] for name in _COLUMNS})
@@ -145,6 +149,7 @@ def tasks_in_lanes(recording: Recording, origin: float) -> TasksInLanes:
     lanes = np.array([lane_of.get(name, 0) for name in table["worker"].values], np.int64)
     return TasksInLanes(
         table,
+        np.flatnonzero(started),
         table["start"] - origin,
         stop_times(recording)[started] - origin,
         lanes[table["worker"].codes],

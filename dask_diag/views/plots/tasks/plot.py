@@ -32,6 +32,8 @@ from dask_diag.views.plots.figures import (
 from dask_diag.views.plots.tasks.binned import draw_in_view
 from dask_diag.views.plots.tasks.cluster_lanes import draw_workers_in_lanes
 from dask_diag.views.plots.tasks.columns import FULL, LANE, TasksInLanes, tasks_in_lanes
+from dask_diag.views.plots.tasks.details import Details, details_of, packed_details
+from dask_diag.views.plots.tasks.pins import add_pins
 from dask_diag.views.plots.tasks.tooltip import add_tooltip
 
 __all__ = ["MOST_RECTANGLES", "plot_tasks"]
@@ -69,14 +71,22 @@ def plot_tasks(recording: Recording, origin: float, duration: float, options: Op
     _label_lanes(plot, tasks.workers or [str(lane) for lane in range(lanes)])
     if len(tasks):
         draw_workers_in_lanes(plot, recording, origin, duration, tasks.workers)
-        _draw(plot, tasks, by_function(recording)["function"].tolist(), options)
+        ordered = tasks.in_order()
+        details = details_of(recording, ordered) if options.is_pinnable else None
+        _draw(plot, ordered, by_function(recording)["function"].tolist(), options, details)
     else:
         draw_nothing(plot)
     return plot
 
 
-def _draw(plot: figure, tasks: TasksInLanes, functions: list[str], options: Options) -> None:
-    """Have the page draw all tasks if they are few, else those in view."""
+def _draw(
+    plot: figure,
+    tasks: TasksInLanes,
+    functions: list[str],
+    options: Options,
+    details: Details | None,
+) -> None:
+    """Have the page draw all tasks, which are in order, if they are few, else those in view."""
     labels: Categorical = tasks.table["function"]
     color_of = options.colors_of(functions)
     colors = [color_of[name] for name in labels.values]
@@ -98,19 +108,27 @@ def _draw(plot: figure, tasks: TasksInLanes, functions: list[str], options: Opti
         "marked": [codes[outcome] for outcome in marks],
         "lane_height": LANE,
         "full": FULL,
+        "functions": names["function"],
+        "outcomes": names["outcome"],
+        "workers": [shown(name, options.label_size) for name in tasks.workers],
     }
+    if details is not None:
+        add_pins(plot, source)
     if len(tasks) <= MOST_RECTANGLES:
-        ordered = tasks.in_order()
-        arguments = {**settings, "columns": ordered.columns(), "keys": ordered.keys(key_size)}
+        arguments = {
+            **settings,
+            "columns": tasks.columns(),
+            "keys": tasks.keys(key_size),
+            "details": details and packed_details(details),
+        }
         plot.js_on_change("inner_width", callback("plots/tasks/tasks.js", "draw_all", arguments))
     else:
         settings |= {
             "colors": colors,
-            "functions": names["function"],
             "key_size": key_size,
             "most": MOST_RECTANGLES,
         }
-        draw_in_view(plot, tasks, settings)
+        draw_in_view(plot, tasks, details, settings)
 
 
 def _codes_of(outcomes: Categorical, outcome: str) -> list[int]:

@@ -18,6 +18,12 @@ export function draw_all(models) {
     const spans = tasks.lanes.map(({first, last}) => [first, last])
     rectangles.data = rectangles_of(tasks, spans, -Infinity, (i) => keys[i], models)
     draw_marks(tasks, indices_of_marks(tasks, models), -Infinity, Infinity, 0, models)
+    offer(models, tasks, () => (i) => keys[i])
+}
+
+// To scripts of the page that ask for single tasks; `read_keys` returns what reads their keys.
+function offer({rectangles, functions, outcomes, workers, lane_height, full, details}, tasks, read_keys) {
+    rectangles.in_page = {tasks, read_keys, functions, outcomes, workers, lane_height, full, details}
 }
 
 export function draw_in_view(models) {
@@ -26,6 +32,7 @@ export function draw_in_view(models) {
     pixels.is_drawn = true
     const report_error = (error) => {
         status.text = wrapped(`The tasks cannot be drawn: ${error.message}`, plot.outer_width)
+        models.rectangles.failure = error.message
     }
     start(models, report_error).catch(report_error)
 }
@@ -36,6 +43,8 @@ async function start(models, report_error) {
     const marked = indices_of_marks(tasks, models)
     const precision = precision_of(models)
     let key_of = packed_keys === null ? () => `(${without_keys(models)})` : null
+    offer(models, tasks, async (longest) => packed_keys === null ? null
+        : key_reader(await unpacked(packed_keys), tasks.function, longest))
     pixels.text_at = (x, y) => text_at(tasks, x, y, models)
     draw_when_moved(plot, async () => {
         const from = plot.x_range.start / tick, to = plot.x_range.end / tick

@@ -1,0 +1,43 @@
+"""What marks a pinned task, and the path that led to it, among the tasks."""
+
+from __future__ import annotations
+
+from bokeh.events import Tap
+from bokeh.models import ColumnDataSource, CustomJS
+from bokeh.plotting import figure
+from bokeh.transform import dodge
+
+from dask_diag.views.assets import call
+from dask_diag.views.plots.tasks.columns import FULL
+
+__all__ = ["OUTLINES", "PATH", "RECTANGLES", "add_pins"]
+
+RECTANGLES = "tasks in the page"
+"""The name of the source of rectangles, by which scripts of a page ask for tasks."""
+OUTLINES = "pinned tasks"
+PATH = "path to the pinned task"
+
+
+def add_pins(plot: figure, rectangles: ColumnDataSource) -> None:
+    """Give the page the outlines of tasks and a path to fill, and have it asked when it is clicked.
+
+    Their colour is that of the page's text, light or dark.
+    """
+    rectangles.name = RECTANGLES
+    outlines = ColumnDataSource({name: [] for name in ("left", "right", "top")}, name=OUTLINES)
+    plot.quad(
+        left="left",
+        right="right",
+        top="top",
+        bottom=dodge("top", FULL),
+        fill_color=None,
+        line_color="black",
+        line_width=2,
+        source=outlines,
+    )
+    path = ColumnDataSource({name: [] for name in ("x0", "y0", "x1", "y1")}, name=PATH)
+    plot.segment(
+        x0="x0", y0="y0", x1="x1", y1="y1", line_color="black", line_width=1.5, source=path
+    )
+    code = call("plots/tasks/tap.js", "tapped", "rectangles, cb_obj")
+    plot.js_on_event(Tap, CustomJS(args={"rectangles": rectangles}, code=code))

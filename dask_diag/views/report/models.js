@@ -1,0 +1,30 @@
+// Bokeh's models in the page, which come after its text.
+
+const WAIT = 20                     // milliseconds
+const LONGEST_WAIT = 10_000
+
+// The model of a name, as soon as it is there.
+export async function model_of(model_name) {
+    for (;;) {
+        const model = window.Bokeh?.documents[0]?.get_model_by_name(model_name)
+        if (model) return model
+        await later(WAIT)
+    }
+}
+
+// The tasks that a plot draws, also where it is not shown; an error if they cannot be had.
+export async function tasks_in(plot, rectangles) {
+    // A plot is drawn when it is laid out, which one that is not shown is not.
+    if (!rectangles.in_page) plot.properties.inner_width.change.emit()
+    const stop = performance.now() + LONGEST_WAIT
+    while (!rectangles.in_page) {
+        if (rectangles.failure) throw new Error(rectangles.failure)
+        if (performance.now() > stop) throw new Error("the tasks are not drawn yet")
+        await later(WAIT)
+    }
+    return rectangles.in_page
+}
+
+function later(milliseconds) {
+    return new Promise((resolve) => { setTimeout(resolve, milliseconds) })
+}
