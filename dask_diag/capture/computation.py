@@ -277,8 +277,8 @@ class Computation:
         for stacks in self.stacks:
             stacks.take(function, wrapper.key, samples)
 
-    def tell_sampling_failed(self, error: Exception) -> None:
-        """Tell those who have its tasks sampled."""
+    def report_sampling_failed(self, error: Exception) -> None:
+        """Pass an error on to those who have its tasks sampled."""
         for failed in self.sampling_failed:
             failed(error)
 

@@ -81,7 +81,7 @@ class ProbedTask(TimedTask):
                 for probe in probes:
                     probe.stop(self, self)
             except Exception as error:
-                self.computation.tell_sampling_failed(error)
+                self.computation.report_sampling_failed(error)
             self.task_probes = NO_TASK_PROBES
 
     def task_probe(self, kind: type) -> TaskProbe | None:

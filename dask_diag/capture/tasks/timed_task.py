@@ -42,8 +42,8 @@ class Owner(Protocol):
     def log_stacks(self, wrapper: TimedTask, samples: Sequence[StackSample]) -> None:
         """Count the samples that a worker process took of the task's stacks."""
 
-    def tell_sampling_failed(self, error: Exception) -> None:
-        """Tell those who have its tasks sampled."""
+    def report_sampling_failed(self, error: Exception) -> None:
+        """Pass an error on to those who have its tasks sampled."""
 
 
 class TimedTask(GraphNode):
@@ -157,7 +157,7 @@ class TimedTask(GraphNode):
         if measurement.stacks:
             self.computation.log_stacks(self, measurement.stacks)
         if measurement.fault:
-            self.computation.tell_sampling_failed(
+            self.computation.report_sampling_failed(
                 DiagnosticError(f"in a worker process, {measurement.fault}")
             )
 
