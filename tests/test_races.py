@@ -254,7 +254,7 @@ def test_a_sample_that_comes_late_counts_for_the_task_that_was_sampled():
 
 def test_a_wrapper_that_has_no_task_yet_runs_none():
     computation = Computation({})
-    attach_probe(computation, StackProbe(0.01, 1.0))
+    attach_probe(computation, StackProbe(0.01, 1.0), pytest.fail)
     start_running(computation.number, computation)
     try:
         wrapper = computation.new_wrapper()
@@ -274,8 +274,8 @@ def test_a_task_probe_that_was_made_late_has_no_part_in_the_next_task():
             missed.append(seconds)
 
     computation.stacks = (Stacks(),)
-    attach_probe(computation, StackProbe(0.01, 1.0))
-    attach_probe(computation, WaitProbe())
+    attach_probe(computation, StackProbe(0.01, 1.0), pytest.fail)
+    attach_probe(computation, WaitProbe(), pytest.fail)
     wrapper = computation.new_wrapper()
     wrapper.key, wrapper.start, wrapper.stop = ("second", 0), None, None
     wrapper.submitted = time.perf_counter()

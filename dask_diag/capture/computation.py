@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import count
 from threading import get_ident
 from time import perf_counter
@@ -85,6 +85,8 @@ class Computation:
         The wrappers, by key, of tasks that are in the graph themselves: pickled or failed.
     probes : mapping
         What samples its tasks while they run, by type.
+    sampling_failed : tuple of callable
+        Each is called with an error of the probes.
     stacks : tuple of Stacks
         Where samples of the stacks of its tasks are counted.
     rows : bytearray
@@ -118,6 +120,7 @@ class Computation:
         "probes",
         "remote_workers",
         "rows",
+        "sampling_failed",
         "sizer",
         "sizes",
         "span",
@@ -165,6 +168,7 @@ class Computation:
         self.free: list[TimedTask] = []
         self.aside: dict[Hashable, TimedTask] = {}
         self.probes: Mapping[type[Any], Any] = {}
+        self.sampling_failed: tuple[Callable[[Exception], None], ...] = ()
         self.stacks: tuple[Any, ...] = ()
         self.span = current_span()
         self.annotated: Mapping[Hashable, object] = annotations_of_graph("span")
@@ -272,6 +276,11 @@ class Computation:
         function = function_of(wrapper.key, wrapper.task)
         for stacks in self.stacks:
             stacks.take(function, wrapper.key, samples)
+
+    def report_sampling_failed(self, error: Exception) -> None:
+        """Pass an error on to those who have its tasks sampled."""
+        for failed in self.sampling_failed:
+            failed(error)
 
     def in_flight(self) -> list[InFlight]:
         """The tasks that have been submitted and not collected, as they are now."""

@@ -61,7 +61,7 @@ def rehearse_tasks(
     if probe is not None:
         from dask_diag.capture.sampling.probed_task import attach_probe
 
-        attach_probe(computation, probe)
+        attach_probe(computation, probe, _ignore)
 
     def work(number: int) -> None:
         key = "task", number
@@ -71,6 +71,10 @@ def rehearse_tasks(
         posttask(key, None, dsk, state, 0)
 
     return work
+
+
+def _ignore(error: Exception) -> None:
+    """No task of a user is sampled here."""
 
 
 def _no_task(values: object) -> None:

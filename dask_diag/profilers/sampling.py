@@ -168,13 +168,12 @@ class SamplingProfiler(StackQueries, OnClusters, TaskDiagnostic):
         if other is not None:
             probe = StackProbe(*map(min, zip(probe, other, strict=True)))
         computation.stacks += (self.stacks,)
-        attach_probe(computation, probe)
+        failed = partial(self._fault, "to sample stacks")
+        attach_probe(computation, probe, failed)
         keep_code()
         if self._callers is not None:
             self._callers.begin(computation)
-        self._subscriptions[computation.number] = sampler.add(
-            probe.sample, probe.interval, partial(self._fault, "to sample stacks")
-        )
+        self._subscriptions[computation.number] = sampler.add(probe.sample, probe.interval, failed)
 
     def _ended(self, computation: Computation, dsk: Graph) -> None:
         from dask_diag.capture.sampling.stack_probe import forget_code

@@ -42,7 +42,7 @@ class WaitRecorder:
         if self.why_not:
             return
         probe = WaitProbe()
-        attach_probe(computation, probe)
+        attach_probe(computation, probe, self._failed)
         self._subscriptions[computation.number] = sampler.add(
             probe.sample, probe.interval, self._failed
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dask_diag.capture.dask_internals import GraphNode
@@ -32,12 +32,16 @@ _IDLE = 1.0
 """Seconds without a task after which a worker process's sampler ends."""
 
 
-def attach_probe(computation: Computation, probe: Probe) -> None:
+def attach_probe(
+    computation: Computation, probe: Probe, failed: Callable[[Exception], None]
+) -> None:
     """Have every task of a computation sampled, in whichever process it runs.
 
-    A probe takes the place of one of its type.
+    A probe takes the place of one of its type. `failed` is called with an error of it: the task's
+    result is what it would be without.
     """
     computation.probes = {**computation.probes, type(probe): probe}
+    computation.sampling_failed = (*computation.sampling_failed, failed)
     computation.wrapper_type = ProbedTask
 
 
@@ -73,8 +77,11 @@ class ProbedTask(TimedTask):
         try:
             return TimedTask.__call__(self, values)
         finally:
-            for probe in probes:
-                probe.stop(self, self)
+            try:
+                for probe in probes:
+                    probe.stop(self, self)
+            except Exception as error:
+                self.computation.report_sampling_failed(error)
             self.task_probes = NO_TASK_PROBES
 
     def task_probe(self, kind: type) -> TaskProbe | None:
@@ -121,16 +128,25 @@ class RemoteProbedTask(RemoteTask):
     ) -> None:
         super().__init__(opened, task, computation, key)
         self._probes = probes
+        self._run: RunningTask | None = None
 
     def __call__(self, values: Mapping[Hashable, object]) -> Delivery:
         """Run the task. The sampler that this starts ends when no task has come for a while."""
-        _sample_for_a_while(self._probes)
-        self._run = RunningTask(self, self._probes)
+        try:
+            _sample_for_a_while(self._probes)
+            self._run = RunningTask(self, self._probes)
+        except Exception as error:
+            self.fault = f"{type(error).__name__}: {error}"
         return RemoteTask.__call__(self, values)
 
     def ended(self) -> None:
         """Take the samples."""
-        self._run.end()
+        if self._run is None:
+            return
+        try:
+            self._run.end()
+        except Exception as error:
+            self.fault = f"{type(error).__name__}: {error}"
 
 
 _lock = threading.Lock()

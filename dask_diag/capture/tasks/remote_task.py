@@ -84,6 +84,8 @@ class Measurement(NamedTuple):
     metrics: tuple[Metric, ...]
     waits: tuple[tuple[str, float, int], ...]
     stacks: tuple[StackSample, ...]
+    fault: str = ""
+    """An error of what was to sample it."""
     failure: tuple[str, ...] = ()
     """The message and location of the exception that ended it."""
 
@@ -176,6 +178,7 @@ class RemoteTask:
         "computation",
         "cpu",
         "cpu_before",
+        "fault",
         "key",
         "metered",
         "opened",
@@ -195,6 +198,7 @@ class RemoteTask:
         self.stop: float | None = None
         self.cpu_before = self.cpu = _NAN
         self.stacks: tuple[StackSample, ...] = ()
+        self.fault = ""
 
     def __call__(self, values: Mapping[Hashable, object]) -> Delivery:
         """Run the task and read the clocks around it."""
@@ -235,6 +239,7 @@ class RemoteTask:
             metrics=tuple(metered.metrics) if metered else (),
             waits=tuple(metered.waits) if metered else (),
             stacks=self.stacks,
+            fault=self.fault,
         )
 
     def ended(self) -> None:

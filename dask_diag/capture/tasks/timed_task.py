@@ -20,6 +20,7 @@ from dask_diag.capture.tasks.remote_task import (
     RemoteWorker,
     Transfer,
 )
+from dask_diag.errors import DiagnosticError
 
 if TYPE_CHECKING:
     from dask_diag.capture.sampling.stack_sample import StackSample
@@ -40,6 +41,9 @@ class Owner(Protocol):
 
     def log_stacks(self, wrapper: TimedTask, samples: Sequence[StackSample]) -> None:
         """Count the samples that a worker process took of the task's stacks."""
+
+    def report_sampling_failed(self, error: Exception) -> None:
+        """Pass an error on to those who have its tasks sampled."""
 
 
 class TimedTask(GraphNode):
@@ -152,6 +156,10 @@ class TimedTask(GraphNode):
         self.failure = Failure(*measurement.failure)
         if measurement.stacks:
             self.computation.log_stacks(self, measurement.stacks)
+        if measurement.fault:
+            self.computation.report_sampling_failed(
+                DiagnosticError(f"in a worker process, {measurement.fault}")
+            )
 
 
 runs_a_task.add(id(TimedTask.__call__.__code__))

@@ -1,0 +1,72 @@
+"""An error of what samples a task: the result is what it would be, and a notice says it."""
+
+import dask
+import dask.threaded
+import pytest
+from dask._task_spec import Task
+
+from dask_diag import Profiler, SamplingProfiler
+from dask_diag.capture.computation import Computation
+from dask_diag.capture.sampling import probed_task
+from dask_diag.capture.sampling.probed_task import RemoteProbedTask, attach_probe
+from dask_diag.capture.sampling.stack_probe import StackProbe
+from dask_diag.capture.sampling.threads_now import running_tasks
+from dask_diag.capture.sampling.wait_probe import WaitProbe
+
+
+def fails(*args):
+    raise OSError("no such thing")
+
+
+def add(one, other):
+    return one + other
+
+
+def broken():
+    raise KeyError("the user's own")
+
+
+GRAPH = {"one": (add, 1, 2), "two": (add, "one", 3)}
+
+
+@pytest.mark.parametrize("get", [dask.get, dask.threaded.get])
+@pytest.mark.parametrize("probe", [StackProbe, WaitProbe])
+def test_the_end_of_sampling_raises(get, probe, monkeypatch):
+    monkeypatch.setattr(probe, "stop", fails)
+    with Profiler(waits=True) as prof, SamplingProfiler() as sprof:
+        assert tuple(get(GRAPH, ["one", "two"])) == (3, 6)
+        with pytest.raises(KeyError, match="the user's own"):
+            get({"broken": (broken,)}, "broken")
+    assert [row["outcome"] for row in prof.recording.tasks.to_dicts()] == ["ok", "ok", "failed"]
+    notices = [*prof.recording.notices, *sprof.recording.notices]
+    assert any("OSError: no such thing" in notice for notice in notices), notices
+
+
+def sent_back(monkeypatch, where):
+    """What a worker process sends of a task whose sampling fails there: result, and notices."""
+    told = []
+    computation = Computation({})
+    probe = StackProbe(0.01, 1.0)
+    attach_probe(computation, probe, told.append)
+    wrapper = computation.new_wrapper()
+    wrapper.key, wrapper.task = "three", Task("three", add, 1, 2)
+    remote = RemoteProbedTask(0.0, wrapper.task, computation.number, "three", (probe,))
+    # A worker process's sampler goes on for a second; this process is no worker.
+    monkeypatch.setattr(probed_task, "_sample_for_a_while", lambda probes: None)
+    monkeypatch.setattr(*where, fails)
+    delivery = remote({})
+    assert not running_tasks
+    wrapper.transfer = None
+    wrapper.receive(delivery.measurement)
+    return delivery.result, told
+
+
+@pytest.mark.parametrize(
+    "where",
+    [(StackProbe, "stop"), (probed_task, "_sample_for_a_while"), (probed_task, "RunningTask")],
+    ids=["stop", "sampler", "run"],
+)
+def test_it_raises_in_a_worker_process(where, monkeypatch):
+    result, told = sent_back(monkeypatch, where)
+    assert result == 3
+    assert [str(error) for error in told] == ["in a worker process, OSError: no such thing"]
