@@ -69,11 +69,11 @@ def _columns(details: Details, chosen: IntArray) -> dict[str, Array]:
 
 def _longest_with_paths(details: Details) -> IntArray:
     """The numbers of the longest tasks, and of those on the paths that led to them."""
-    longest = np.argsort(-details.duration, kind="stable")[:_LONGEST].tolist()
-    chosen = dict.fromkeys(longest)
-    for task in longest:
-        before = int(details.last[task])
-        while before >= 0 and before not in chosen and len(chosen) < _MOST_ROWS:
-            chosen[before] = None
-            before = int(details.last[before])
-    return np.array(sorted(chosen), np.int64)
+    step = np.argsort(-details.duration, kind="stable")[:_LONGEST]
+    chosen = step
+    # All paths one step back at a time: where not all fit, each has about as many.
+    while len(step):
+        before = details.last[step]
+        step = np.setdiff1d(before[before >= 0], chosen)[: _MOST_ROWS - len(chosen)]
+        chosen = np.concatenate([chosen, step])
+    return np.sort(chosen)
