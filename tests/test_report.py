@@ -112,6 +112,15 @@ def test_pages_pass_the_checks_of_bokeh(tmp_path, caplog, monkeypatch):
     assert caplog.messages == []
 
 
+def test_what_all_figures_share_is_in_the_page_once(page_of_a_block):
+    """Every axis and tooltip formats numbers: each had all of that module."""
+    text = page_of_a_block.read_text()
+    figures = text.partition('type="application/json"')[2].partition("</script>")[0]
+    assert figures.count("$formatting.") > 5
+    assert "const $formatting" not in figures
+    assert text.count("<script>const $formatting") == 1
+
+
 def test_all_sections_are_there_findings_first(page_of_a_block):
     page = Page(page_of_a_block)
     assert list(page.sections) == ["header", *ALL]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from html import escape
 
 from bokeh.document import Document
 from bokeh.embed import file_html
@@ -13,7 +14,7 @@ from bokeh.models import LayoutDOM
 from bokeh.resources import Resources
 from jinja2 import Environment, FunctionLoader, Template
 
-from dask_diag.views.assets import call, text_of
+from dask_diag.views.assets import call, link, text_of
 
 __all__ = ["page_of", "page_without_figures", "script"]
 
@@ -107,10 +108,14 @@ def _look(fitted: bool = True) -> dict[str, str]:
     """What templates need.
 
     ``theme`` is a style of the page, ``scheme`` a script at its end. ``switch`` is the button for a
-    light or a dark page, ``schemes`` the script for it, before anything is painted.
+    light or a dark page, ``schemes`` the script for it, before anything is painted. Each axis and
+    tooltip of bokeh's has ``shared_in_figures``: a page has it once, as ``shared``.
     """
     settings = {"widgets": text_of("theme/widgets.css"), "fitted": fitted}
+    shared = link("formatting.js")
     return {
+        "shared": shared,
+        "shared_in_figures": escape(json.dumps(f"{shared}\n")[1:-1], quote=False),
         "theme": text_of("theme/theme.css"),
         "scheme": script("theme/theme.js", "start", json.dumps(settings)),
         "switch": _SWITCH,
