@@ -73,6 +73,7 @@ GUARDS = {
 NOT_REPORTED = {
     *("ClusterSession._pull_regularly", "WorkerCollector._sample_regularly"),
     *("WorkerProcesses._send_regularly", "WorkerSide.flush", "WorkerSide.transition"),
+    *("WorkerSide._send_due",),
     *("DaskDiagSchedulerPlugin.log_event", "DaskDiagSchedulerPlugin.transition"),
     *("DaskDiagSchedulerPlugin.update_graph", "WorkerCollector._sample_usage"),
     *("DaskDiagSchedulerPlugin.add_worker", "DaskDiagSchedulerPlugin.remove_worker"),
@@ -282,6 +283,7 @@ def test_each_function_is_in_one_program():
     assert names > EXCLUDED | COMING_AND_GOING | NOT_REPORTED
 
 
+@pytest.mark.once
 @pytest.mark.leaves_files
 @pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() - COMING_AND_GOING))
 def test_a_function_that_raises_once_changes_no_result(name, raising, client, tmp_path):
@@ -296,6 +298,7 @@ def test_a_function_that_raises_once_changes_no_result(name, raising, client, tm
         assert [text for text in notices if raised[0] in text]
 
 
+@pytest.mark.once
 @pytest.mark.leaves_files
 @pytest.mark.parametrize("name", sorted(COMING_AND_GOING))
 def test_nor_does_one_where_workers_and_clients_come_and_go(name, raising, tmp_path):

@@ -38,7 +38,7 @@ SAMPLES = {
 SENDS = {
     f"{HERE}.cluster_task:ClusterTask.metrics": "notice",
     f"{HERE}.worker_side:WorkerSide._log_run": "notice",
-    f"{HERE}.worker_side:WorkerSide._send": "rows",
+    f"{HERE}.worker_side:WorkerSide._send": "notice",
     f"{HERE}.worker_side:WorkerSide._log_running": "notice",
     f"{HERE}.worker_side:WorkerSide.flush": "rows",
 }

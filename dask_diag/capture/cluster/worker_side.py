@@ -127,7 +127,12 @@ class WorkerSide:
             if self._spills.have_changed():
                 self._log_spills(key)
             if start in _RUNNING:
-                self._goes_on(key, finish)
+                try:
+                    if self._messages:
+                        # The scheduler may forget what was moved here as soon as this task is done.
+                        self._send()
+                finally:
+                    self._goes_on(key, finish)
             elif finish == "executing":
                 self._wrap(key)
             elif finish == "flight":
@@ -141,9 +146,6 @@ class WorkerSide:
 
     def _goes_on(self, key: Hashable, finish: str) -> None:
         """What runs was to be in another state: it may run on, as it does when it is cancelled."""
-        if self._messages:
-            # The scheduler may forget what was moved here as soon as this task is done.
-            self._send()
         state = self._worker.state.tasks.get(key)
         actual = finish if state is None else state.state
         if actual not in _RUNNING:
@@ -255,7 +257,13 @@ class WorkerSide:
             self._send()
         elif not self._is_due:
             self._is_due = True
-            asyncio.get_running_loop().call_later(_SECONDS_TO_SEND, self._send)
+            asyncio.get_running_loop().call_later(_SECONDS_TO_SEND, self._send_due)
+
+    def _send_due(self) -> None:
+        try:
+            self._send()
+        except Exception as error:
+            self._fault("sending what was measured", error)
 
     def _send(self) -> None:
         self._is_due = False
