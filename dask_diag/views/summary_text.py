@@ -19,7 +19,7 @@ from rich.text import Text
 from dask_diag.formatting import percent
 from dask_diag.schema import Activity
 
-__all__ = ["WIDTH", "FindingText", "SummaryParts", "text_of"]
+__all__ = ["WIDTH", "FindingText", "SummaryParts", "text_of", "unbroken"]
 
 WIDTH = 80
 """Columns where it is not known how many there are."""
@@ -180,10 +180,18 @@ def _style_of_part(name: str) -> str:
     return _BAR_STYLES.get(name, _WAITING)
 
 
+def unbroken(text: str) -> str:
+    """A text of which no line ends between a number and its unit."""
+    return _UNIT_FOLLOWS.sub(_NO_BREAK, text)
+
+
 def _lines(text: str, width: int, first: str = "", others: str = "") -> list[str]:
     """Break a text between words, but not between a number and its unit."""
-    joined = _UNIT_FOLLOWS.sub(_NO_BREAK, text)
     lines = textwrap.wrap(
-        joined, width, initial_indent=first, subsequent_indent=others, break_on_hyphens=False
+        unbroken(text),
+        width,
+        initial_indent=first,
+        subsequent_indent=others,
+        break_on_hyphens=False,
     )
     return [line.replace(_NO_BREAK, " ") for line in lines]

@@ -21,6 +21,7 @@ from dask_diag.views.report.components import Bars, Figure, Grid, Key, Part, Tex
 from dask_diag.views.report.figures import Figures
 from dask_diag.views.report.header import wall_bar
 from dask_diag.views.report.work import activities_by_function, pieces
+from dask_diag.views.summary_text import unbroken
 from dask_diag.views.theme.colors import FunctionColors, color_of_activity, stacking_order
 
 __all__ = ["Sides", "changes_of_parts", "duration", "flame", "functions", "timelines", "wall"]
@@ -105,7 +106,12 @@ def functions(sides: Sides) -> Iterator[Part]:
             )
         ],
     )
-    yield Grid("All functions", (*HEADINGS[:-1], "verdict"), rows, marks=[row[-1] for row in rows])
+    # On a phone a line of a cell may end after an arrow.
+    cells = [
+        (name, *(unbroken(text).replace("→", "→\u200b") for text in numbers))
+        for name, *numbers in rows
+    ]
+    yield Grid("All functions", (*HEADINGS[:-1], "verdict"), cells, marks=[row[-1] for row in rows])
     yield Text([safe(note, 400) for note in comparison_notes(sides.comparison)], listed=True)
 
 
