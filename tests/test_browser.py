@@ -10,6 +10,7 @@ import dask.threaded
 import pytest
 
 from dask_diag import CacheProfiler, Profiler, ResourceProfiler, visualize
+from dask_diag.formatting import percent, seconds
 from dask_diag.views.comparison.page import comparison_page
 
 from .test_compare import recording
@@ -165,7 +166,10 @@ def test_hovering_a_task_tells_of_it(opened):
     page.wait_for_function("document.body.innerText !== null")
     text = tooltip(page)
     assert "('slow', 7)" in text
-    for part in ("slow", "start", "duration", "20", "non-CPU", "(<0.1%)", "thread-0"):
+    (task,) = prof.recording.tasks.to_dicts()
+    took = task["stop"] - task["start"]
+    share = percent(task["thread_cpu"] / took)
+    for part in ("slow", "start", "duration", seconds(took), "non-CPU", f"({share})", "thread-0"):
         assert part in text
 
 

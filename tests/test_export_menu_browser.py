@@ -199,8 +199,7 @@ def test_the_menu_is_opened_used_and_closed_by_keyboard(open_file, written):  # 
     assert page.evaluate(IS_OPEN) is False
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (390, "light")])
 def test_the_open_menu_fits_and_is_read_easily(open_file, written, width, scheme):  # noqa: F811
     from .test_accessibility import violations
 
