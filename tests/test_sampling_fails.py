@@ -43,11 +43,11 @@ def test_the_end_of_sampling_raises(get, probe, monkeypatch):
 
 
 def sent_back(monkeypatch, where):
-    """What a worker process sends of a task whose sampling fails there: result, and notices."""
-    told = []
+    """What a worker process sends of a task whose sampling fails there: result, and errors."""
+    errors = []
     computation = Computation({})
     probe = StackProbe(0.01, 1.0)
-    attach_probe(computation, probe, told.append)
+    attach_probe(computation, probe, errors.append)
     wrapper = computation.new_wrapper()
     wrapper.key, wrapper.task = "three", Task("three", add, 1, 2)
     remote = RemoteProbedTask(0.0, wrapper.task, computation.number, "three", (probe,))
@@ -58,7 +58,7 @@ def sent_back(monkeypatch, where):
     assert not running_tasks
     wrapper.transfer = None
     wrapper.receive(delivery.measurement)
-    return delivery.result, told
+    return delivery.result, errors
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,6 @@ def sent_back(monkeypatch, where):
     ids=["stop", "sampler", "run"],
 )
 def test_it_raises_in_a_worker_process(where, monkeypatch):
-    result, told = sent_back(monkeypatch, where)
+    result, errors = sent_back(monkeypatch, where)
     assert result == 3
-    assert [str(error) for error in told] == ["in a worker process, OSError: no such thing"]
+    assert [str(error) for error in errors] == ["in a worker process, OSError: no such thing"]

@@ -29,8 +29,6 @@ OVERLAP = 0.15
 """Largest share of what they do otherwise that overlaps: samples are a few milliseconds off."""
 UNEVEN = 0.4
 """Least spread of the seconds that they sleep, over their mean: who polls waits for others."""
-
-
 MOST_CPU = 0.1
 """Largest share of CPU in the seconds at the line: who computes there does not sleep."""
 

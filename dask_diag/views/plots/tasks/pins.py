@@ -5,10 +5,9 @@ from __future__ import annotations
 from bokeh.events import Tap
 from bokeh.models import ColumnDataSource, CustomJS
 from bokeh.plotting import figure
-from bokeh.transform import dodge
 
 from dask_diag.views.assets import call
-from dask_diag.views.plots.tasks.columns import FULL
+from dask_diag.views.plots.tasks.outlines import add_outlines
 
 __all__ = ["OUTLINES", "PATH", "RECTANGLES", "add_pins"]
 
@@ -24,17 +23,8 @@ def add_pins(plot: figure, rectangles: ColumnDataSource) -> None:
     Their colour is that of the page's text, light or dark.
     """
     rectangles.name = RECTANGLES
-    outlines = ColumnDataSource({name: [] for name in ("left", "right", "top")}, name=OUTLINES)
-    plot.quad(
-        left="left",
-        right="right",
-        top="top",
-        bottom=dodge("top", FULL),
-        fill_color=None,
-        line_color="black",
-        line_width=2,
-        source=outlines,
-    )
+    outlines = add_outlines(plot, line_color="black", line_width=2)
+    outlines.name = OUTLINES
     path = ColumnDataSource({name: [] for name in ("x0", "y0", "x1", "y1")}, name=PATH)
     plot.segment(
         x0="x0", y0="y0", x1="x1", y1="y1", line_color="black", line_width=1.5, source=path

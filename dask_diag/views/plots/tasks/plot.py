@@ -33,6 +33,7 @@ from dask_diag.views.plots.tasks.binned import draw_in_view
 from dask_diag.views.plots.tasks.cluster_lanes import draw_workers_in_lanes
 from dask_diag.views.plots.tasks.columns import FULL, LANE, TasksInLanes, tasks_in_lanes
 from dask_diag.views.plots.tasks.details import Details, details_of, packed_details
+from dask_diag.views.plots.tasks.outlines import add_outlines
 from dask_diag.views.plots.tasks.pins import add_pins
 from dask_diag.views.plots.tasks.tooltip import add_tooltip
 
@@ -94,7 +95,7 @@ def _draw(
     source = ColumnDataSource({name: [] for name in _COLUMNS_OF_RECTANGLES})
     rectangles = _draw_rectangles(plot, source, mapper)
     codes = {outcome: _codes_of(tasks.outcome, outcome) for outcome in _MARKS}
-    marks = {outcome: _mark(plot, _MARKS[outcome]) for outcome in _MARKS if codes[outcome]}
+    marks = {outcome: add_outlines(plot, **_MARKS[outcome]) for outcome in _MARKS if codes[outcome]}
     _add_legend(plot, functions, labels, mapper)
     names = {
         "function": [shown(name, options.label_size) for name in labels.values],
@@ -178,21 +179,6 @@ def _draw_rectangles(
     pale = plot.quad(top="top", fill_alpha=0.35, **look)
     plot.quad(top={"expr": Stack(fields=["top", "unfilled"])}, **look)
     return pale
-
-
-def _mark(plot: figure, style: dict[str, str | float]) -> ColumnDataSource:
-    """Outline what the page puts into a source, above the rectangles."""
-    source = ColumnDataSource({name: [] for name in ("left", "right", "top")})
-    plot.quad(
-        left="left",
-        right="right",
-        top="top",
-        bottom=dodge("top", FULL),
-        fill_color=None,
-        source=source,
-        **style,
-    )
-    return source
 
 
 def _add_legend(
