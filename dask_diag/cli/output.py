@@ -42,6 +42,7 @@ _IN_ASCII = {
     "─": "-",
     "·": ".",
     "\N{NO-BREAK SPACE}": " ",
+    "\N{ZERO WIDTH SPACE}": "",
     "▁": "_",
     "▂": ".",
     "▃": ":",
