@@ -30,6 +30,12 @@ multiprocessing.set_forkserver_preload(
 # `test_report.py` has a test of what they say.
 os.environ.setdefault("BOKEH_VALIDATE_DOC", "no")
 
+# The profiler of distributed reads frames while Python 3.11 may collect garbage, which can leave a
+# program standing still: see `dask_diag/capture/system/frames.py`.
+if sys.version_info[:2] == (3, 11):
+    os.environ["DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED"] = "False"
+    dask.config.set({"distributed.worker.profile.enabled": False})
+
 UNDER_MUTMUT = "mutmut" in sys.modules
 """Whether `make mutate` runs the tests: it forks a process for each change."""
 if UNDER_MUTMUT:

@@ -2,13 +2,21 @@
 # Run pytest: tests/run.sh PYTHON ARGUMENT ... Where the variable ALONE is a number, so many tests at
 # most may fail beside others, if they pass alone, once. The gate sets it: it must not refuse a
 # change for what a busy machine did to one of thousands of tests. It prints which ones they were.
+# Where tests run in several processes, one that stands still for four minutes is ended, so that
+# the others go on: it prints what its threads did, and its test counts as failed.
 set -u
 
 python=$1
 shift
 cache=$PWD/$(dirname "$(dirname "$python")")/tested
 
-"$python" -m pytest -q -o cache_dir="$cache" --cache-clear "$@"
+still=
+case " $* " in
+*" -n "*) still="-o faulthandler_timeout=240 -o faulthandler_exit_on_timeout=true" ;;
+esac
+
+# shellcheck disable=SC2086
+"$python" -m pytest -q -o cache_dir="$cache" --cache-clear $still "$@"
 status=$?
 [ $status -eq 1 ] && [ -n "${ALONE:-}" ] || exit $status
 

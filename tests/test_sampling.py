@@ -921,7 +921,7 @@ def test_a_sampler_that_is_slow_looks_less_often():
 
 def test_all_that_sample_at_a_tick_share_one_reading_of_the_frames(monkeypatch):
     rounds, readings = [], []
-    share, read = sampler_module.share_frames, sys._current_frames
+    share, read = sampler_module.share_frames, threads_now.current_frames
     monkeypatch.setattr(sampler_module, "share_frames", lambda: (rounds.append(1), share()))
 
     def current_frames():
@@ -930,7 +930,7 @@ def test_all_that_sample_at_a_tick_share_one_reading_of_the_frames(monkeypatch):
             readings.append(1)
         return read()
 
-    monkeypatch.setattr(sys, "_current_frames", current_frames)
+    monkeypatch.setattr(threads_now, "current_frames", current_frames)
     with SamplingProfiler("2ms") as first, SamplingProfiler("2ms") as second:
         dask.threaded.get({("wait", 0): (time.sleep, 0.3)}, [("wait", 0)])
     for sprof in (first, second):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Iterator
 from types import FrameType
 from typing import NamedTuple
 
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.dask_internals import calls_of_threads, codes_of_dask_calls
+from dask_diag.capture.system.frames import current_frames
 from dask_diag.schema import ProgressPhase
 
 __all__ = ["ProgressInfo", "open_calls", "progress_of"]
@@ -62,7 +62,7 @@ def open_calls(known: Collection[float]) -> Iterator[ProgressInfo]:
     threads = tuple(calls_of_threads.items())
     if not threads:
         return
-    frames = sys._current_frames()
+    frames = current_frames()
     try:
         for ident, calls in threads:
             times = _open_times(frames.pop(ident, None), calls.times)

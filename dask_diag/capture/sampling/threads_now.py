@@ -7,13 +7,13 @@ sampler would else have for more samples, and time in which it keeps the GIL.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from threading import get_ident
 from time import perf_counter
 from types import FrameType
 from typing import Any, NamedTuple, Protocol
 
+from dask_diag.capture.system.frames import current_frames
 from dask_diag.capture.tasks.remote_task import running
 
 __all__ = [
@@ -137,7 +137,7 @@ def thread_frames() -> ThreadFrames:
     if shared is not None:
         return shared
     tasks = running_now()
-    frames = sys._current_frames()
+    frames = current_frames()
     # The frame of this call would keep all alive in a circle.
     frames.pop(ident, None)
     read = ThreadFrames(tasks, frames, perf_counter())

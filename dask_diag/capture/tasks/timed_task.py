@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Hashable, Mapping, Sequence
 from threading import get_ident
 from time import perf_counter, thread_time
@@ -10,6 +9,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dask_diag.capture.dask_internals import GraphNode
+from dask_diag.capture.system.frames import current_frames
 from dask_diag.capture.tasks.failure import NO_FAILURE, Failure, failure_of
 from dask_diag.capture.tasks.metered import Metered, Wait
 from dask_diag.capture.tasks.metering import runs_a_task
@@ -168,7 +168,7 @@ runs_a_task.add(id(TimedTask.__call__.__code__))
 def threads_of_tasks() -> dict[int, int]:
     """The idents of the threads that run tasks now, by the ``id()`` of their wrappers."""
     threads = {}
-    for thread, leaf in sys._current_frames().items():
+    for thread, leaf in current_frames().items():
         frame: FrameType | None = leaf
         while frame is not None:
             if frame.f_code is TimedTask.__call__.__code__:

@@ -1,0 +1,77 @@
+"""The frames of all threads can be read at any time, also while garbage is collected."""
+
+import gc
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from dask_diag.capture.system import frames
+from dask_diag.capture.system.frames import current_frames
+
+DEADLOCK = """
+import gc, sys, threading, time
+import dask
+from dask_diag import SamplingProfiler
+
+class Circle:
+    '''Garbage whose end waits for the lock of the list of threads.'''
+
+    def __init__(self):
+        self.circle = self
+        self.local = threading.local()
+        self.local.value = 1
+
+def deep(depth):
+    if depth:
+        return deep(depth - 1)
+    end = time.perf_counter() + 0.5
+    while time.perf_counter() < end:
+        Circle()
+        short()
+    return 1
+
+def short():
+    time.sleep(0.0002)
+
+gc.set_threshold(1)
+with SamplingProfiler("1ms") as sprof:
+    done = sum(dask.compute(*[dask.delayed(deep)(60) for _ in range(4)], num_workers=4))
+print(done, sprof.tree(root="tasks")["total_count"][0] > 0)
+"""
+
+
+def test_a_program_whose_garbage_wants_the_lock_of_the_threads_is_sampled_to_its_end():
+    """Without care Python 3.11 stands still here; what is sampled must never do that."""
+    program = subprocess.run(
+        [sys.executable, "-c", DEADLOCK], capture_output=True, text=True, timeout=60
+    )
+    assert program.stdout.split() == ["4", "True"], program.stderr
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_the_collector_is_left_as_it_was(collects, monkeypatch):
+    monkeypatch.setattr(frames, "_COLLECTS_WHILE_IT_READS", sys.version_info >= (3, 11))
+    (gc.enable if collects else gc.disable)()
+    try:
+        assert threading.get_ident() in current_frames()
+        assert gc.isenabled() is collects
+    finally:
+        gc.enable()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="reads them as Python does")
+def test_the_collector_is_on_again_after_an_error(monkeypatch):
+    monkeypatch.setattr(frames, "_COLLECTS_WHILE_IT_READS", True)
+    was_on = []
+
+    def fails():
+        was_on.append(gc.isenabled())
+        raise MemoryError("no frames")
+
+    monkeypatch.setattr(sys, "_current_frames", fails)
+    with pytest.raises(MemoryError):
+        current_frames()
+    assert was_on == [False]
+    assert gc.isenabled()
