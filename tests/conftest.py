@@ -15,6 +15,10 @@ import pytest
 from dask.callbacks import Callback
 from hypothesis import settings
 
+from .opened_pages import browser, open_file, opened, window
+
+__all__ = ["browser", "open_file", "opened", "window"]
+
 # The same examples each time, however long one of them takes beside other processes;
 # HYPOTHESIS_PROFILE=search looks for new ones.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -134,10 +138,11 @@ def pytest_configure():
 
 
 def pytest_collection_modifyitems(items):
-    """What may be measured again is a truth; it is run alone."""
+    """What may be measured again is a truth; it is run alone. Browsers come last: see `browser`."""
     for item in items:
         if "retried" in item.fixturenames:
             item.add_marker("truth")
+    items.sort(key=lambda item: "browser" in item.keywords)
 
 
 def pytest_collection_finish():
