@@ -15,9 +15,12 @@ import pytest
 from dask.callbacks import Callback
 from hypothesis import settings
 
-from .opened_pages import browser, open_file, opened, window
-
-__all__ = ["browser", "open_file", "opened", "window"]
+from .collecting import pytest_ignore_collect as pytest_ignore_collect
+from .collecting import pytest_sessionstart as pytest_sessionstart
+from .opened_pages import browser as browser
+from .opened_pages import open_file as open_file
+from .opened_pages import opened as opened
+from .opened_pages import window as window
 
 # The same examples each time, however long one of them takes beside other processes;
 # HYPOTHESIS_PROFILE=search looks for new ones.

@@ -284,10 +284,10 @@ def test_keys_that_are_left_out_are_reported(opened, monkeypatch):
     monkeypatch.setattr("dask_diag.views.plots.tasks.binned._MOST_BYTES", 1_000_000)
     recording = many_tasks(100_000, alike=False)
     page = opened(recording, plots=["tasks"])
-    assert "3.05 MB of keys are left out of this page" in state(page)["status"]
+    assert "2.86 MB of keys are left out of this page" in state(page)["status"]
     reported = look_at(page, 0, 0.01)
     assert reported["tasks"]["key"]
-    assert set(reported["tasks"]["key"]) == {"(3.05 MB of keys are left out of this page)"}
+    assert set(reported["tasks"]["key"]) == {"(2.86 MB of keys are left out of this page)"}
 
 
 def test_tasks_follow_the_time_axis_that_they_share(opened):
