@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import shutil
 import subprocess
@@ -17,7 +19,6 @@ needs_node = pytest.mark.skipif(
 
 # JSON has no NaN and no infinity; both ways they travel as objects.
 SCRIPT = """
-const {calls, body} = JSON.parse(require("fs").readFileSync(0, "utf8"))
 const restored = (value) => {
     if (Array.isArray(value)) return value.map(restored)
     if (value === null || typeof value !== "object") return value
@@ -30,13 +31,55 @@ const portable = (value) => {
     if (Array.isArray(value) || ArrayBuffer.isView(value)) return Array.from(value, portable)
     return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, portable(item)]))
 }
-const run = new Function("args", body)
-const results = calls.map((args) => {
-    const given = restored(args)
-    return portable([run(given) ?? null, given])
+const results_of = ({calls, body}) => {
+    const run = new Function("args", body)
+    return calls.map((args) => {
+        const given = restored(args)
+        return portable([run(given) ?? null, given])
+    })
+}
+const answer_to = (line) => {
+    try {
+        return {results: results_of(JSON.parse(line))}
+    } catch (error) {
+        return {error: error.stack}
+    }
+}
+require("readline").createInterface({input: process.stdin}).on("line", (line) => {
+    process.stdout.write(JSON.stringify(answer_to(line)) + "\\n")
 })
-process.stdout.write(JSON.stringify(results))
 """
+
+
+@functools.cache
+def _node():
+    """A node that answers a line with a line: to start one takes longer than most functions."""
+    process = subprocess.Popen(
+        [NODE, "-e", SCRIPT],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+        cwd="/",
+    )
+    # It ends as soon as there is nothing more to read.
+    atexit.register(process.communicate)
+    return process
+
+
+def results_of(body, calls=()):
+    """Of each call of a function with this body the result and the arguments; it has to parse."""
+    node = _node()
+    try:
+        node.stdin.write(json.dumps({"calls": calls, "body": body}, allow_nan=False) + "\n")
+        node.stdin.flush()
+        answer = json.loads(node.stdout.readline())
+    except BaseException:
+        # What it would answer later is no answer to the next question.
+        node.kill()
+        _node.cache_clear()
+        raise
+    assert "error" not in answer, answer["error"]
+    return answer["results"]
 
 
 def run_javascript(module, function, *calls):
@@ -52,13 +95,7 @@ def changed_by_javascript(module, function, *arguments):
 
 def _run(module, function, calls):
     """Of each call the result and the arguments; the module is linked as it is for a page."""
-    body = call(module, function, "...args")
-    given = json.dumps({"calls": _portable(list(calls)), "body": body}, allow_nan=False)
-    done = subprocess.run(
-        [NODE, "-e", SCRIPT], input=given, capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    return _restored(json.loads(done.stdout))
+    return _restored(results_of(call(module, function, "...args"), _portable(list(calls))))
 
 
 def _portable(value):

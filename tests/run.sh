@@ -15,6 +15,9 @@ case " $* " in
 *" -n "*) still="-o faulthandler_timeout=240 -o faulthandler_exit_on_timeout=true" ;;
 esac
 
+# In a new checkout each of several processes that start together would compile the package.
+"$python" -m compileall -q -j 0 dask_diag
+
 # shellcheck disable=SC2086
 "$python" -m pytest -q -o cache_dir="$cache" --cache-clear $still "$@"
 status=$?

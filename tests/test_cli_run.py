@@ -423,7 +423,14 @@ threading.Thread(target=later).start()
 """
 
 
-@pytest.mark.parametrize(("ends", "status"), [("", 0), ("sys.exit(3)", 3), ("1 / 0", 1)])
+@pytest.mark.parametrize(
+    ("ends", "status"),
+    [
+        ("", 0),
+        pytest.param("sys.exit(3)", 3, marks=pytest.mark.once),
+        pytest.param("1 / 0", 1, marks=pytest.mark.once),
+    ],
+)
 def test_threads_that_outlive_the_program_are_waited_for(ends, status):
     name = script(OUTLIVES.format(seconds=0.3) + ends)
     plain, own = python(name), diag("run", name)
@@ -582,6 +589,7 @@ dask.compute([dask.delayed(time.sleep)(0.15) for _ in range(20)], scheduler="thr
 """
 
 
+@pytest.mark.once
 @pytest.mark.skipif(sys.platform == "win32", reason="terminals are made with pty")
 def test_a_terminal_shows_how_far_a_long_computation_is():
     command = [sys.executable, "-m", "dask_diag", "run", "-c", SLOW]
@@ -593,6 +601,7 @@ def test_a_terminal_shows_how_far_a_long_computation_is():
     assert (status, text) == (0, "")
 
 
+@pytest.mark.once
 def test_a_pipe_shows_no_progress():
     command = [sys.executable, "-m", "dask_diag", "run", "-c", SLOW]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -55,6 +55,7 @@ def no_viewer_left(tmp_path):
     end_viewers(tmp_path / "run.diag")
 
 
+@pytest.mark.once
 def test_a_recording_starts_its_viewer(capfd):
     with record("run.diag", live=True) as run:
         dask.compute(*[dask.delayed(sum)([n, 1]) for n in range(20)], scheduler="threads")
@@ -79,6 +80,7 @@ def test_a_recording_starts_its_viewer(capfd):
     assert token not in repr([tables, recording.notices])
 
 
+@pytest.mark.once
 def test_a_viewer_that_cannot_start_is_a_line_and_nothing_else(monkeypatch, capfd):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with record("run.diag", live=True) as run:
@@ -131,6 +133,7 @@ def test_run_ends_as_the_program_does_and_its_streams_with_it():
     assert answer["functions"]
 
 
+@pytest.mark.once
 def test_a_viewer_of_a_killed_program_says_so_and_is_no_orphan():
     process = run_live("wait")
     try:
@@ -184,12 +187,14 @@ def test_a_viewer_that_is_killed_or_stopped_changes_nothing(harm):
     assert len(recording.tasks) == 1
 
 
+@pytest.mark.once
 def test_live_and_repeat_exclude_each_other():
     result = CliRunner().invoke(main, ["run", "--live", "--repeat", "2", "-c", "1"])
     assert result.exit_code == 2
     assert "--live or --repeat" in result.stderr
 
 
+@pytest.mark.once
 def test_a_writer_is_never_refused_because_of_followers():
     followers = [Follower("run.diag") for _ in range(2)]
     for _ in range(1000):
@@ -231,6 +236,7 @@ def test_a_killed_writer_is_said_within_four_seconds(retried):
     retried(measure)
 
 
+@pytest.mark.once
 def test_a_viewer_of_a_path_with_a_leading_dash_is_of_that_file():
     viewer = LiveViewer("./-x.diag")
     viewer.wait_for_address(20)

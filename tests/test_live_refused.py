@@ -18,7 +18,7 @@ from dask_diag.storage.writing import Writer
 
 from .recordings import example
 
-pytestmark = pytest.mark.leaves_files
+pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
 
 
 @pytest.fixture(autouse=True)

@@ -48,7 +48,7 @@ from .javascript import needs_node, run_javascript
 from .recordings import chunks_of_example, example
 from .test_live_model import busy_model
 
-pytestmark = pytest.mark.leaves_files
+pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
 
 SECRET = "sum-"
 """How keys of the example begin: no refusal may hold it."""
@@ -453,7 +453,6 @@ def test_a_viewer_does_not_end_while_it_makes_a_report(slow_reports):
         assert running.server.is_idle()
 
 
-@pytest.mark.once
 def test_there_is_no_report_of_a_file_that_was_replaced_by_something_else():
     save(example(3), "run.diag")
     with Running() as running:
@@ -563,7 +562,6 @@ def brute_force(left, right, functions, count, columns):
     return cover
 
 
-@pytest.mark.once
 @given(
     st.lists(
         st.tuples(st.floats(-5, 15), st.floats(0, 6), st.integers(0, 2)), min_size=1, max_size=12
@@ -587,7 +585,6 @@ SAVED_ROWS = 16
 """Of a lane's image in a saved page."""
 
 
-@pytest.mark.once
 @needs_node
 @pytest.mark.parametrize("view", [(0.0, 1.5), (0.4, 1.1)])
 def test_pixels_are_as_high_and_of_the_function_that_the_saved_page_has_there(view):
@@ -627,7 +624,6 @@ def test_pixels_are_as_high_and_of_the_function_that_the_saved_page_has_there(vi
         assert (rows.argmax(axis=0) == cells[lane])[clear].all()
 
 
-@pytest.mark.once
 def test_few_tasks_are_rectangles_and_many_are_pixels():
     few = LiveModel()
     few.tasks.extend(example(200).tasks)
@@ -641,7 +637,6 @@ def test_few_tasks_are_rectangles_and_many_are_pixels():
     assert stream["columns"] == 800
 
 
-@pytest.mark.once
 def test_running_tasks_are_in_the_stream_until_now():
     model = busy_model()
     model.stop = 20.0

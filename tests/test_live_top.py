@@ -19,7 +19,7 @@ from dask_diag.storage.writing import Writer
 
 from .recordings import example
 
-pytestmark = pytest.mark.leaves_files
+pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
 
 
 def test_without_a_terminal_one_frame_is_printed():

@@ -9,7 +9,7 @@ import pytest
 
 from dask_diag.analysis.simulation.changes import with_fewer_workers, without
 from dask_diag.analysis.simulation.merge import merged
-from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND, COSTS, under
+from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND, COSTS, bytes_moved, under
 from dask_diag.analysis.simulation.work import STEPS, Work
 from dask_diag.analysis.transfers import TRANSFERS
 
@@ -135,6 +135,10 @@ def test_under_processes_each_result_passes_the_scheduler():
         np.testing.assert_allclose(getattr(made, name), getattr(costs, name) * own)
     assert made.startup == (0.7, 0.7)
     assert (made.batch, made.submit, made.switching) == (costs.batch, costs.submit, 0.0)
+    # Nor is it sent to the task that became one with it; of three tasks alone nothing is sent.
+    np.testing.assert_allclose(bytes_moved(chained, sizes), [[0.0] * 4, [0.0, *sizes[1:]]])
+    needed = replace(chained, task=np.array([2, 3]), depends_on=np.array([0, 0]))
+    np.testing.assert_allclose(bytes_moved(needed, sizes), [[0.0, 0.0, *sizes[[0, 0]]], sizes])
     # Three are sent, in batches.
     each = costs.prepare + costs.collect + costs.submit / costs.batch
     assert made.scheduler_cpu == pytest.approx(3.0 + 3 * each)

@@ -133,14 +133,6 @@ class Analysis:
         tasks = int(counts_by(self.recording.tasks.function).max(initial=0))
         return tasks, max(1, round(self.workers))
 
-    @cached_property
-    def bytes_between_tasks(self) -> float:
-        """Bytes of results that tasks pass on, once for each that uses them; NaN if not known."""
-        sizes = self.simulator.result_sizes
-        if sizes is None:
-            return math.nan
-        return float(sizes[self.recording.dependencies.depends_on].sum())
-
     def waits_of_tasks(self, activity: str) -> FloatArray:
         """The seconds of a wait, task by task; without recorded waits, all seconds off a CPU."""
         if self.seconds_waited:

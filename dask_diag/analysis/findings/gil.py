@@ -175,8 +175,8 @@ def _remedy(analysis: Analysis, remove: dict[str, float]) -> str:
     )
     if isnan(saved):
         return RELEASE
-    passed = analysis.bytes_between_tasks if known else 0.0
-    need = "need time to start" + (f" and to pass on {size(passed)} of results" if passed else "")
+    moved = analysis.simulator.bytes_between_processes if known else 0.0
+    need = "need time to start" + (f" and to move {size(moved)} of results" if moved else "")
     least = WORTH_PROCESSES * analysis.wall
     if saved < least:
         longer = f"{seconds(-saved)} longer" if saved < 0 else f"only {seconds(saved)} less"

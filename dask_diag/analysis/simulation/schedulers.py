@@ -16,7 +16,15 @@ from dask_diag.formatting import BYTES
 from dask_diag.model.recording import Recording
 from dask_diag.schema import Outcome
 
-__all__ = ["BYTES_A_SECOND", "COSTS", "POOL_START", "pool_start", "result_sizes", "under"]
+__all__ = [
+    "BYTES_A_SECOND",
+    "COSTS",
+    "POOL_START",
+    "bytes_moved",
+    "pool_start",
+    "result_sizes",
+    "under",
+]
 
 BYTES_A_SECOND = 0.25e9
 """What passes from a process to another: pickled, sent, unpickled. NumPy arrays of 8 to 32 MB were
@@ -93,16 +101,14 @@ def under(
         Seconds in which worker processes start.
     """
     costs, count = COSTS[scheduler], len(work)
-    fused = _fused(work) if scheduler == "processes" else np.zeros(count, bool)
-    inside = np.zeros(count, bool)
-    inside[work.depends_on[fused[work.task]]] = True
-    received = np.bincount(work.task, sizes[work.depends_on], minlength=count)
-    to_task = np.where(fused, 0.0, received) / BYTES_A_SECOND
-    from_task = np.where(inside, 0.0, sizes) / BYTES_A_SECOND
-    own = np.where(fused, 0.0, 1.0)
     is_apart = scheduler == "processes"
-    prepare = costs.prepare * own + to_task * is_apart
-    collect = costs.collect * own + from_task * is_apart
+    fused = _fused(work) if is_apart else np.zeros(count, bool)
+    to_task, from_task = np.zeros(count), np.zeros(count)
+    if is_apart:
+        to_task, from_task = (moved / BYTES_A_SECOND for moved in bytes_moved(work, sizes))
+    own = np.where(fused, 0.0, 1.0)
+    prepare = costs.prepare * own + to_task
+    collect = costs.collect * own + from_task
     sent = (count - int(fused.sum())) / costs.batch
     return replace(
         work,
@@ -112,7 +118,7 @@ def under(
         gap=costs.gap * own,
         deliver=costs.deliver * own,
         # A result is unpickled whether the scheduler waits for it or it for the scheduler.
-        notice=costs.notice * own + from_task * is_apart,
+        notice=costs.notice * own + from_task,
         submit=costs.submit,
         startup=(startup,) * workers if is_apart else (),
         batch=costs.batch,
@@ -120,6 +126,27 @@ def under(
         gil=np.zeros(count) if is_apart else work.gil,
         scheduler_cpu=float((prepare + collect).sum()) + costs.submit * sent,
     )
+
+
+def bytes_moved(work: Work, sizes: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """What passes between worker processes and the scheduler's, for each task.
+
+    Parameters
+    ----------
+    work : Work
+    sizes : array of float
+        The bytes of each result.
+
+    Returns
+    -------
+    to_task, from_task : array of float
+        Bytes of the inputs that are sent to its process, and of the result that comes from it.
+    """
+    count, fused = len(work), _fused(work)
+    inside = np.zeros(count, bool)
+    inside[work.depends_on[fused[work.task]]] = True
+    received = np.bincount(work.task, sizes[work.depends_on], minlength=count)
+    return np.where(fused, 0.0, received), np.where(inside, 0.0, sizes)
 
 
 def _fused(work: Work) -> BoolArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import nan
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +12,7 @@ from dask_diag.analysis.simulation.computation import ComputationSimulator
 from dask_diag.analysis.simulation.facts import Facts
 from dask_diag.analysis.simulation.merge import side_by_side
 from dask_diag.analysis.simulation.result import Row, Simulation, table_of
+from dask_diag.analysis.simulation.schedulers import bytes_moved
 from dask_diag.columns import FloatArray
 from dask_diag.model.recording import Recording, expect_recording
 
@@ -42,6 +44,18 @@ class Simulator:
     def result_sizes(self) -> FloatArray | None:
         """The bytes of each task's result; None if they were not measured."""
         return self.facts.result_sizes
+
+    @property
+    def bytes_between_processes(self) -> float:
+        """Bytes of results that pass between processes; NaN if not known.
+
+        Each once to the scheduler, and once to each task that uses it.
+        """
+        sizes = self.result_sizes
+        if sizes is None:
+            return nan
+        moved = (bytes_moved(work, sizes[work.rows]) for work in self.facts.works.values())
+        return float(sum(to_task.sum() + from_task.sum() for to_task, from_task in moved))
 
     def seconds_of(self, activity: str) -> float:
         """Seconds of workers and schedulers of an activity, those that can be removed."""

@@ -1,0 +1,47 @@
+"""What pytest imports before the first test: no file that is left out, none rewritten twice."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+MARKS_OF_FILE = re.compile(r"^pytestmark = (\[.*?^\]|.*?$)", re.MULTILINE | re.DOTALL)
+MARK = re.compile(r"pytest\.mark\.(\w+)")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """A file all of whose tests are left out by their mark is not imported, which takes long."""
+    if collection_path.suffix == ".py" and left_out(collection_path, config.option.markexpr):
+        return True
+    return None
+
+
+def left_out(path, expression):
+    """Whether an expression of marks refuses each test of a file, by the marks of the file."""
+    if not re.fullmatch(r"not \w+( and not \w+)*", expression):
+        return False
+    (marks,) = MARKS_OF_FILE.findall(path.read_text()) or [""]
+    return not set(MARK.findall(marks)).isdisjoint(expression.split())
+
+
+def pytest_sessionstart(session):
+    """Processes that collect all tests at the same time each begin with other files.
+
+    In a new checkout pytest rewrites each file, which takes most of the time of a collection; so
+    each process rewrites a part, and finds the other parts done.
+    """
+    config = session.config
+    worker = getattr(config, "workerinput", None)
+    if worker is None or config.args != config.getini("testpaths"):
+        return
+    paths = sorted(Path(__file__).parent.glob("test_*.py"))
+    names = [path.stem for path in paths if not left_out(path, config.option.markexpr)]
+    first = len(names) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+    for name in names[first:] + names[:first]:
+        # What fails here fails again when it is collected, and is reported then.
+        with contextlib.suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(f"tests.{name}")
