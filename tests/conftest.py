@@ -15,8 +15,8 @@ import pytest
 from dask.callbacks import Callback
 from hypothesis import settings
 
+from .collecting import pytest_collection as pytest_collection
 from .collecting import pytest_ignore_collect as pytest_ignore_collect
-from .collecting import pytest_sessionstart as pytest_sessionstart
 
 # The same examples each time, however long one of them takes beside other processes;
 # HYPOTHESIS_PROFILE=search looks for new ones.
