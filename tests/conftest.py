@@ -17,6 +17,10 @@ from hypothesis import settings
 
 from .collecting import pytest_collection as pytest_collection
 from .collecting import pytest_ignore_collect as pytest_ignore_collect
+from .opened_pages import browser as browser
+from .opened_pages import open_file as open_file
+from .opened_pages import opened as opened
+from .opened_pages import window as window
 
 # The same examples each time, however long one of them takes beside other processes;
 # HYPOTHESIS_PROFILE=search looks for new ones.
@@ -137,10 +141,11 @@ def pytest_configure():
 
 
 def pytest_collection_modifyitems(items):
-    """What may be measured again is a truth; it is run alone."""
+    """What may be measured again is a truth; it is run alone. Browsers come last: see `browser`."""
     for item in items:
         if "retried" in item.fixturenames:
             item.add_marker("truth")
+    items.sort(key=lambda item: "browser" in item.keywords)
 
 
 def pytest_collection_finish():

@@ -6,6 +6,8 @@ the page and paints at once: with colours of the new rows for the old ones.
 
 from __future__ import annotations
 
+from .opened_pages import settled
+
 _OBSERVE = """() => {
     const views = new Set()
     const walk = (view) => {
@@ -39,6 +41,6 @@ def observe_paints(page):
 
 def paints_of_half(page):
     """The glyphs that were painted while their columns were replaced; some were replaced."""
-    page.wait_for_timeout(200)
+    settled(page, 200)
     assert page.evaluate("window.replaced") > 0
     return page.evaluate("window.painted_half")

@@ -11,8 +11,8 @@ import pytest
 from dask_diag import performance_report, visualize
 from dask_diag.views.comparison.page import comparison_page
 
+from .opened_pages import settled
 from .stacks import known_stacks
-from .test_browser import DRAWN, browser  # noqa: F401
 from .test_compare import recording
 from .test_report import GRAPH
 
@@ -49,20 +49,14 @@ def violations(page):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", ["report", "plots", "comparison"])
-def test_a_page_has_no_violation(browser, pages, name, scheme):  # noqa: F811
-    page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme=scheme)
-    page.goto((pages / f"{name}.html").as_uri())
-    page.wait_for_function(DRAWN, timeout=60_000)
-    page.wait_for_timeout(300)
+def test_a_page_has_no_violation(open_file, pages, name, scheme):
+    page = open_file(pages / f"{name}.html", 1280, 900, scheme)
+    settled(page, 300)
     assert violations(page) == []
-    page.close()
 
 
-def test_a_violation_is_found(browser, pages):  # noqa: F811
-    page = browser.new_page()
-    page.goto((pages / "report.html").as_uri())
-    page.wait_for_function(DRAWN, timeout=60_000)
-    page.wait_for_timeout(300)
+def test_a_violation_is_found(open_file, pages):
+    page = open_file(pages / "report.html")
+    settled(page, 300)
     page.evaluate("document.querySelector('main').append(document.createElement('input'))")
     assert [rule for rule, _ in violations(page)] == ["label"]
-    page.close()

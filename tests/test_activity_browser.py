@@ -12,10 +12,10 @@ from dask_diag.analysis.analysis import Analysis
 from dask_diag.views.plots.activities.bars import numbers_of
 
 from .javascript import needs_node
+from .opened_pages import DRAWN as PAGE_DRAWN
+from .opened_pages import colours, frames, tooltip
 from .paints import observe_paints, paints_of_half
 from .test_activity_pictures import SEVERAL, laid_out
-from .test_browser import DRAWN as PAGE_DRAWN
-from .test_browser import browser, colours, frames, opened, tooltip  # noqa: F401
 from .test_views import HOSTILE, hostile_diagnostics, recording_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
@@ -52,7 +52,7 @@ CLICK = """(title) => {
 }"""
 
 
-def panel(opened, source):  # noqa: F811
+def panel(opened, source):
     return opened(source, plots=["activities"])
 
 
@@ -80,7 +80,7 @@ def values(picture):
 
 @needs_node
 @pytest.mark.parametrize("recording", [SEVERAL, "many"], ids=["several", "many"])
-def test_the_page_opens_and_changes_as_it_is_laid_out(opened, recording):  # noqa: F811
+def test_the_page_opens_and_changes_as_it_is_laid_out(opened, recording):
     if recording == "many":
         rows = [(f"f{n:03d}", 0.0, 1.0 + n / 99, 0.5, f"thread-{n % 40}") for n in range(400)]
         recording = recording_of(rows)
@@ -120,20 +120,16 @@ next()
 
 
 @pytest.mark.parametrize("plot", ["activities", "tasks"])
-def test_the_first_frame_that_shows_a_figure_shows_all_of_it(browser, tmp_path, plot):  # noqa: F811
+def test_the_first_frame_that_shows_a_figure_shows_all_of_it(open_file, tmp_path, plot):
     path = tmp_path / "page.html"
     visualize(SEVERAL, plots=[plot], filename=path, show=False)
-    page = browser.new_page(viewport={"width": 1100, "height": 1000})
-    page.add_init_script(FRAMES)
-    page.goto(path.as_uri())
-    page.wait_for_function("window.frames_drawn.length == 20", timeout=60_000)
+    page = open_file(path, 1100, 1000, script=FRAMES, until="window.frames_drawn.length == 20")
     first, *_, last = page.evaluate("window.frames_drawn")
     assert first == last
     assert min(last) > 5000
-    page.close()
 
 
-def test_choosing_functions_changes_every_picture(opened):  # noqa: F811
+def test_choosing_functions_changes_every_picture(opened):
     page = panel(opened, SEVERAL)
     before = page.evaluate(DRAWN)
     picture = colours(page, frames(page)[0])
@@ -154,7 +150,7 @@ def test_choosing_functions_changes_every_picture(opened):  # noqa: F811
     assert page.evaluate(DRAWN) == before
 
 
-def test_no_bar_is_painted_before_its_colour_is_there(opened):  # noqa: F811
+def test_no_bar_is_painted_before_its_colour_is_there(opened):
     page = panel(opened, SEVERAL)
     observe_paints(page)
     click(page, "g")
@@ -162,7 +158,7 @@ def test_no_bar_is_painted_before_its_colour_is_there(opened):  # noqa: F811
     assert paints_of_half(page) == []
 
 
-def test_choosing_the_unit_draws_bytes_by_function(opened):  # noqa: F811
+def test_choosing_the_unit_draws_bytes_by_function(opened):
     page = panel(opened, SEVERAL)
     choose_unit(page, "bytes")
     pictures = page.evaluate(DRAWN)
@@ -177,7 +173,7 @@ def test_choosing_the_unit_draws_bytes_by_function(opened):  # noqa: F811
     assert "@" not in text
 
 
-def test_hovering_a_share_of_cpu_shows_the_seconds(opened):  # noqa: F811
+def test_hovering_a_share_of_cpu_shows_the_seconds(opened):
     page = panel(opened, SEVERAL)
     box = frames(page)[1]
     page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 0.25 * box["height"])
@@ -187,7 +183,7 @@ def test_hovering_a_share_of_cpu_shows_the_seconds(opened):  # noqa: F811
     assert "@" not in text
 
 
-def test_a_search_narrows_the_list_and_the_buttons_choose_what_is_found(opened):  # noqa: F811
+def test_a_search_narrows_the_list_and_the_buttons_choose_what_is_found(opened):
     rows = [
         (f"{kind}-{n}", 0.0, 1.0, 0.5, "thread-0") for kind in ("load", "sum") for n in range(60)
     ]
@@ -210,7 +206,7 @@ def test_a_search_narrows_the_list_and_the_buttons_choose_what_is_found(opened):
     assert sum(drawn["total"]) == pytest.approx(60)
 
 
-def test_pictures_do_not_overlap_and_stay_in_the_page(opened):  # noqa: F811
+def test_pictures_do_not_overlap_and_stay_in_the_page(opened):
     rows = [(f"function-{n:03d}-" + "w" * 50, 0.0, 1.0 + n, 0.5, f"thread-{n}") for n in range(200)]
     page = panel(opened, recording_of(rows))
     for _ in range(2):
@@ -227,7 +223,7 @@ def test_pictures_do_not_overlap_and_stay_in_the_page(opened):  # noqa: F811
         click(page, "Choose all")
 
 
-def test_hostile_text_stays_text(opened):  # noqa: F811
+def test_hostile_text_stays_text(opened):
     def work(n):
         with context_meter.meter(HOSTILE[n]):
             context_meter.digest_metric(HOSTILE[n], 1.0, HOSTILE[n])
@@ -251,7 +247,7 @@ def test_hostile_text_stays_text(opened):  # noqa: F811
         assert "mathjax" not in page.content().lower().split("</head>")[0][:2000]
 
 
-def test_nothing_recorded_draws(opened):  # noqa: F811
+def test_nothing_recorded_draws(opened):
     page = panel(opened, Profiler())
     assert len(frames(page)) == 4
     assert page.get_by_text("nothing was measured").is_visible()

@@ -2,57 +2,33 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 
 import dask.array as da
 import dask.threaded
 import pytest
 
-from dask_diag import CacheProfiler, Profiler, ResourceProfiler, visualize
+from dask_diag import CacheProfiler, Profiler, ResourceProfiler
 from dask_diag.formatting import percent, seconds
 from dask_diag.views.comparison.page import comparison_page
 
+from .opened_pages import DRAWN, colours, frames, settled, tooltip
 from .test_compare import recording
 from .test_views import hostile_diagnostics
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
 
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
-if CHROMIUM is None:
-    pytest.skip("no Chromium is installed (apt-get install chromium)", allow_module_level=True)
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
-DRAWN = "document.documentElement.dataset.figures === 'drawn'"
 OVER_TIME = ["tasks", "resources", "cache"]
-OF_OLD_BOKEH = "Canvas2D: Multiple readback"
-"""What Chromium advises bokeh 3.4 to do, which later ones do."""
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 
 
-def is_a_problem(message):
-    return message.type in ("error", "warning") and OF_OLD_BOKEH not in message.text
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield browser
-        browser.close()
-
-
-def test_a_comparison_is_whole_on_a_phone_and_scrolls_by_keyboard(browser, tmp_path):
+def test_a_comparison_is_whole_on_a_phone_and_scrolls_by_keyboard(open_file, tmp_path):
     rows = {"f": [1.0] * 5000, "load_from_parquet_file": [1.0] * 800, "few": [1.0]}
     after = {"f": [1.5] * 6000, "load_from_parquet_file": [1.0] * 500, "few": [2.0]}
     recordings = recording(**rows, cpu=0.9), recording(**after, cpu=0.4)
     path = tmp_path / "page.html"
     path.write_text(comparison_page(*recordings, ("before.diag", "after.diag")), encoding="utf-8")
     for width in (390, 1280):
-        page = browser.new_page(viewport={"width": width, "height": 700})
-        page.goto(path.as_uri())
+        page = open_file(path, width, 700)
         scroller = page.get_by_role("region", name="All functions")
         assert scroller.get_attribute("tabindex") == "0"
         assert scroller.evaluate("node => node.scrollWidth <= node.clientWidth")
@@ -61,58 +37,6 @@ def test_a_comparison_is_whole_on_a_phone_and_scrolls_by_keyboard(browser, tmp_p
             "cells => cells.map(cell => cell.getBoundingClientRect().right)"
         )
         assert max(ends) <= width
-        page.close()
-    path.unlink()
-
-
-@pytest.fixture
-def opened(browser, tmp_path):
-    """Open a picture in a page; afterwards there was no error, and nothing was asked for."""
-    problems = []
-
-    def open_page(sources, **kwargs):
-        path = tmp_path / "page.html"
-        visualize(sources, filename=path, show=False, **kwargs)
-        page = browser.new_page(viewport={"width": 1100, "height": 1000})
-        page.on("console", lambda m: is_a_problem(m) and problems.append(m.text))
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("request", lambda r: r.url.startswith("file:") or problems.append(r.url))
-        page.goto(path.as_uri())
-        page.wait_for_function(DRAWN, timeout=60_000)
-        return page
-
-    yield open_page
-    assert problems == []
-    for context in browser.contexts:
-        context.close()
-
-
-def colours(page, box):
-    """How many colours there are in a part of the page, from its screenshot."""
-    from io import BytesIO
-
-    Image = pytest.importorskip("PIL.Image")
-    image = Image.open(BytesIO(page.screenshot(clip=box))).convert("RGB")
-    return {color for _, color in image.getcolors(1_000_000)}
-
-
-def frames(page):
-    """The frame of each plot, from the top, in pixels of the page."""
-    return page.evaluate(
-        """() => {
-            const views = []
-            const walk = (view) => {
-                if (view.model.type == "Figure") {
-                    const at = view.el.getBoundingClientRect(), box = view.frame.bbox
-                    views.push({x: at.x + box.left, y: at.y + box.top,
-                                width: box.width, height: box.height})
-                }
-                for (const child of view.child_views ?? []) walk(child)
-            }
-            for (const view of Object.values(Bokeh.index)) walk(view)
-            return views.sort((a, b) => a.y - b.y)
-        }"""
-    )
 
 
 def ranges(page):
@@ -197,31 +121,6 @@ def slowly(value):
     return value
 
 
-def tooltip(page):
-    for _ in range(50):
-        text = page.evaluate(
-            """() => {
-                const found = []
-                const walk = (root) => {
-                    for (const node of root.querySelectorAll("*")) {
-                        if (node.shadowRoot) {
-                            if (node.classList.contains("bk-Tooltip")) found.push(
-                                [...node.shadowRoot.children].filter(c => c.tagName != "STYLE")
-                                .map(c => c.innerText ?? c.textContent).join(" "))
-                            walk(node.shadowRoot)
-                        }
-                    }
-                }
-                walk(document)
-                return found.join(" ")
-            }"""
-        )
-        if text.strip():
-            return text
-        time.sleep(0.05)
-    return ""
-
-
 def test_hostile_names_stay_text(opened):
     page = opened(hostile_diagnostics())
     boxes = frames(page)
@@ -257,17 +156,17 @@ def test_plots_are_zoomed_by_the_wheel_with_ctrl_and_not_beyond_their_time(opene
     whole = ranges(page)[1]
     page.mouse.move(at["x"] + at["width"] / 2, at["y"] + at["height"] / 2)
     page.mouse.wheel(0, -240)
-    page.wait_for_timeout(200)
+    settled(page, 200)
     assert ranges(page)[1] == whole
     page.evaluate("window.scrollTo(0, 0)")
     page.mouse.move(at["x"] + at["width"] / 2, at["y"] + at["height"] / 2)
     page.keyboard.down("Control")
     page.mouse.wheel(0, -240)
-    page.wait_for_timeout(200)
+    settled(page, 200)
     zoomed = [shown for shown in ranges(page) if shown[1] - shown[0] < 0.95 * (whole[1] - whole[0])]
     assert len(zoomed) >= 3
     for _ in range(3):
         page.mouse.wheel(0, 2400)
-    page.wait_for_timeout(200)
+    settled(page, 200)
     page.keyboard.up("Control")
     assert all(shown[0] >= whole[0] and shown[1] <= whole[1] for shown in ranges(page)[:4])

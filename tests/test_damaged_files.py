@@ -175,7 +175,7 @@ def write_forged(path, payload):
 def chunk_of(head, columns=b""):
     text = json.dumps(head).encode()
     out = ByteWriter()
-    out.append(columns)
+    out.append_planes(columns)
     return out.getvalue(len(text).to_bytes(8, "little") + text, 1)
 
 
@@ -193,12 +193,12 @@ def peak_of_loading(path):
 def test_a_changed_chunk_with_the_right_checksum_is_a_recording_or_refused(tmp_path):
     rng = random.Random(2)
     source = ByteReader(memoryview(encode_chunk(example(40), 4)))
-    data, plain = bytes(source._compressed), bytes(source._plain)
+    data, planes = bytes(source._data), bytes(source._planes)
     refused = 0
     for _ in range(MUTATIONS):
-        block = zlib.compress(changed := mutated(data, rng), 1)
-        sizes = len(changed).to_bytes(8, "little") + len(block).to_bytes(8, "little")
-        write_forged(tmp_path / "forged", sizes + block + plain)
+        out = ByteWriter()
+        out.append_planes(planes)
+        write_forged(tmp_path / "forged", out.getvalue(mutated(data, rng), 1))
         try:
             recording = load(tmp_path / "forged")
         except RecordingFileError:
@@ -211,15 +211,22 @@ def test_a_changed_chunk_with_the_right_checksum_is_a_recording_or_refused(tmp_p
 
 TIMES = {"start": 0.0, "stop": 1.0, "epoch": 2.0}
 HUGE = 2**50
-PLAIN = {"base": "", "first": 0, "least": 0, "planes": 1, "plain": 0}
-LABELS = {"kind": "labels", "codes": PLAIN, "values": ["a"]}
-SCALED = {"kind": "scaled", "dtype": "<f8", "scale": 1, "count": PLAIN}
-DIFFERENCE = {"kind": "difference", "dtype": "<f8", "sources": ["c0"], "error": PLAIN}
-ZERO = {"kind": "scaled", "dtype": "<f8", "scale": 1, "count": {"constant": 0}}
+ONE_PLANE = {"base": "", "least": 0, "planes": 1}
+ZEROS = {**ONE_PLANE, "planes": 0}
+LABELS = {"kind": "labels", "values": ["a"], "integers": {"codes": ONE_PLANE}}
+FLOATS = {"kind": "numbers", "dtype": "<f8"}
+SCALED = {**FLOATS, "scale": 1, "integers": {"count": ONE_PLANE, "error": ONE_PLANE}}
+DIFFERENCE = {**FLOATS, "sources": ["c0"], "integers": {"error": ONE_PLANE}}
+ZERO = {**FLOATS, "scale": 1, "integers": {"count": ZEROS, "error": ZEROS}}
 
 
 def integers(dtype="<i8", **changes):
-    return {"kind": "integers", "dtype": dtype, "values": {**PLAIN, **changes}}
+    return {"kind": "numbers", "dtype": dtype, "integers": {"bits": {**ONE_PLANE, **changes}}}
+
+
+def texts(tails, values=("a",), **lengths):
+    parts = {"codes": ONE_PLANE, "lengths": {**ONE_PLANE, **lengths}}
+    return {"kind": "texts", "values": values, "integers": parts, "tails": tails}
 
 
 def table(rows, *columns):
@@ -233,22 +240,19 @@ FORGED_TABLES = {
     "rows below zero": table(-1, integers()),
     "rows that are text": table("3", integers()),
     "rows that are true": table(True, integers()),
-    "no planes": table(3, integers(planes=0)),
-    "no planes of many rows": table(HUGE, integers(planes=0)),
+    "a constant of no bytes": table(HUGE, integers(planes=0)),
+    "a large constant": table(3, integers(planes=0, least=2**70)),
+    "a constant with a base": table(3, integers(planes=0, base="+", first=1)),
     "nine planes": table(0, integers(planes=9)),
-    "planes that are not there": table(3, integers(plain=1)),
-    "more plain planes than planes": table(0, integers(plain=2)),
-    "planes below zero": table(3, integers(planes=1, plain=-1)),
-    "a constant of no bytes": table(HUGE, {**integers(), "values": {"constant": 1}}),
-    "a large constant": table(3, {**integers(), "values": {"constant": 2**70}}),
-    "raw bytes that are not there": table(3, {"kind": "raw", "dtype": "<i8"}),
-    "raw bytes of no numbers": table(1, {"kind": "raw", "dtype": "S3"}),
-    "raw codes of no bytes": table(HUGE, {**LABELS, "codes": "S0"}),
+    "planes that are not there": table(3, integers(planes=2)),
+    "planes below zero": table(3, integers(planes=-1)),
+    "planes that are text": table(3, integers(planes="1")),
+    "no integers": table(HUGE, {**LABELS, "integers": {}}),
     "no array of numbers": table(3, integers("O")),
     "no numbers": table(3, integers("V8")),
     "numbers of 16 bytes": table(3, integers("c16")),
     "an unknown base": table(3, integers(base="=b")),
-    "a base of another kind": table(3, LABELS, integers(base="=c0")),
+    "a base of another unit": table(3, LABELS, integers(base="=c0")),
     "a large number": table(3, integers(least=2**70)),
     "a large first number": table(3, integers(base="+", first=2**70)),
     "unknown sources": table(3, {**DIFFERENCE, "sources": ["stop", "start"]}),
@@ -259,14 +263,12 @@ FORGED_TABLES = {
     "codes without labels": table(3, {**LABELS, "values": []}),
     "labels that are lists": table(3, {**LABELS, "values": [[]]}),
     "labels that are text": table(3, {**LABELS, "values": "abc"}),
-    "texts that are numbers": table(
-        1, {"kind": "texts", "heads": {**LABELS, "values": [1]}, "lengths": PLAIN, "size": 0}
-    ),
-    "texts longer than they are": table(
-        1, {"kind": "texts", "heads": LABELS, "lengths": {**PLAIN, "least": 9}, "size": 1}
-    ),
-    "texts of less than nothing": table(
-        1, {"kind": "texts", "heads": LABELS, "lengths": {**PLAIN, "least": -1}, "size": 1}
+    "texts that are numbers": table(1, texts(0, [1])),
+    "texts longer than they are": table(1, texts(0, least=9)),
+    "texts of less than nothing": table(1, texts(0, least=-1)),
+    "texts of bytes that are not there": table(1, texts(9, least=9)),
+    "keys of tasks that are not there": table(
+        1, {"kind": "tasks", "integers": {"rows": ONE_PLANE}}
     ),
     "a number": 7,
     "nothing": None,
@@ -288,7 +290,7 @@ def test_forged_tables_are_refused(tables, tmp_path):
         load(tmp_path / "forged")
 
 
-UNCORRECTED = {name: DIFFERENCE[name] for name in ("kind", "dtype", "sources")}
+UNCORRECTED = {**DIFFERENCE, "integers": {}}
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,8 @@ from dask_diag.cli import main
 from dask_diag.columns import Categorical
 from dask_diag.views.report.page import write_report
 
-from .opened_pages import open_file  # noqa: F401
+from .opened_pages import settled
 from .stacks import known_stacks
-from .test_browser import browser  # noqa: F401
 from .test_many_tasks import with_columns
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
@@ -57,7 +56,7 @@ def by_key(recording):
     return {row["key"]: row for row in recording.tasks.to_dicts()}
 
 
-def test_few_tasks_are_saved_as_they_were_measured(open_file, written):  # noqa: F811
+def test_few_tasks_are_saved_as_they_were_measured(open_file, written):
     recording, path = written
     name, content, said = saved(open_file(path), "csv")
     assert name == "few tasks-tasks.csv"
@@ -74,7 +73,7 @@ def test_few_tasks_are_saved_as_they_were_measured(open_file, written):  # noqa:
     assert tasks == {}
 
 
-def test_a_file_says_what_the_page_does_not_have(open_file, tmp_path, monkeypatch):  # noqa: F811
+def test_a_file_says_what_the_page_does_not_have(open_file, tmp_path, monkeypatch):
     recording = many_tasks(MANY)
     start = np.array(recording.tasks.start)
     start[:2] = np.nan
@@ -113,7 +112,7 @@ def test_a_file_says_what_the_page_does_not_have(open_file, tmp_path, monkeypatc
     assert content.startswith(b"function,worker,start,stop,thread_cpu,outcome\r\n")
 
 
-def test_what_a_spreadsheet_would_run_is_text(open_file, tmp_path):  # noqa: F811
+def test_what_a_spreadsheet_would_run_is_text(open_file, tmp_path):
     codes = np.arange(FEW) % 3
     names = ["=1+1", 'a "quoted", name', "x" * 100]
     recording = many_tasks(FEW, workers=5)
@@ -125,8 +124,9 @@ def test_what_a_spreadsheet_would_run_is_text(open_file, tmp_path):  # noqa: F81
     assert {"'=1+1", 'a "quoted", name'} < functions
 
 
-def test_the_summary_is_saved_and_copied_as_text(open_file, written):  # noqa: F811
-    page = open_file(written[1], permissions=["clipboard-read", "clipboard-write"])
+def test_the_summary_is_saved_and_copied_as_text(open_file, written, browser):
+    context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+    page = open_file(written[1], context=context)
     name, content, _ = saved(page, "text")
     assert name == "few tasks.txt"
     text = content.decode()
@@ -142,7 +142,7 @@ def test_the_summary_is_saved_and_copied_as_text(open_file, written):  # noqa: F
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_picture_has_the_figures_in_the_colours_of_the_page(open_file, written, scheme):  # noqa: F811
+def test_the_picture_has_the_figures_in_the_colours_of_the_page(open_file, written, scheme):
     page = open_file(written[1], scheme=scheme)
     name, content, _ = saved(page, "picture")
     assert name == "few tasks.png"
@@ -161,7 +161,7 @@ def test_the_picture_has_the_figures_in_the_colours_of_the_page(open_file, writt
         assert len(np.unique(part, axis=0)) > 10, figure.get_attribute("aria-label")
 
 
-def test_each_command_writes_what_it_says(open_file, written, tmp_path, monkeypatch):  # noqa: F811
+def test_each_command_writes_what_it_says(open_file, written, tmp_path, monkeypatch):
     import shlex
 
     monkeypatch.chdir(tmp_path)
@@ -183,7 +183,7 @@ def test_each_command_writes_what_it_says(open_file, written, tmp_path, monkeypa
     assert seen == {"perfetto", "speedscope", "collapsed", "json", "csv", "parquet"}
 
 
-def test_the_menu_is_opened_used_and_closed_by_keyboard(open_file, written):  # noqa: F811
+def test_the_menu_is_opened_used_and_closed_by_keyboard(open_file, written):
     page = open_file(written[1])
     assert page.evaluate(IS_OPEN) is False
     page.locator("#export summary").focus()
@@ -200,7 +200,7 @@ def test_the_menu_is_opened_used_and_closed_by_keyboard(open_file, written):  # 
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (390, "light")])
-def test_the_open_menu_fits_and_is_read_easily(open_file, written, width, scheme):  # noqa: F811
+def test_the_open_menu_fits_and_is_read_easily(open_file, written, width, scheme):
     from .test_accessibility import violations
 
     page = open_file(written[1], width=width, scheme=scheme)
@@ -212,17 +212,20 @@ def test_the_open_menu_fits_and_is_read_easily(open_file, written, width, scheme
     assert box["x"] + box["width"] <= width
     assert box["y"] + box["height"] <= 800
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    page.wait_for_timeout(300)
+    settled(page, 300)
     assert violations(page) == []
 
 
-def test_without_a_file_the_menu_says_how_to_save_one(open_file, tmp_path):  # noqa: F811
+def test_without_a_file_the_menu_says_how_to_save_one(open_file, tmp_path):
     report(known_stacks(), tmp_path / "page.html")
     page = open_file(tmp_path / "page.html")
     page.locator("#export summary").click()
     menu = page.locator(".menu-content").text_content()
-    assert 'dask_diag.save(recording, "recording.diag")' in menu
-    assert "dask-diag export recording.diag --format json" in menu
+    first = menu.index('dask_diag.save(profilers, "recording.diag")')
+    assert 'with dask_diag.record("recording.diag"):' in menu
+    # The file is made before a command reads it.
+    assert first < menu.index("dask-diag export recording.diag --format json")
+    assert page.locator(".menu-content").bounding_box()["y"] >= 0
     # There are no tasks in it.
     assert page.locator("[data-export=csv]").count() == 0
     assert "--format csv" not in menu

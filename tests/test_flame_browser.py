@@ -9,16 +9,12 @@ import pytest
 from dask_diag import visualize
 from dask_diag.schema import Root
 
-from . import test_browser
+from .opened_pages import DRAWN, colours, frames, settled, tooltip
 from .paints import observe_paints, paints_of_half
 from .stacks import CORE, LEAF, MAIN, known_stacks, recording_of_stacks
-from .test_browser import DRAWN, colours, frames, tooltip
 from .test_flame import hostile_stacks, many_stacks
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
-
-browser = test_browser.browser
-opened = test_browser.opened
 
 STATE = """() => {
     const models = [...Bokeh.documents[0]._all_models.values()]
@@ -44,7 +40,7 @@ class Flame:
 
     @property
     def state(self):
-        self.page.wait_for_timeout(120)
+        settled(self.page, 50)
         return self.page.evaluate(STATE)
 
     @property
@@ -335,6 +331,6 @@ class NothingSampled:
 
 def test_nothing_sampled_opens_as_an_empty_graph(opened):
     page = opened(NothingSampled())
-    page.wait_for_timeout(300)
+    settled(page, 300)
     assert len(frames(page)) == 2
     assert "nothing to draw" in page.evaluate(STATE)["status"]

@@ -292,8 +292,24 @@ def test_cells_have_the_keys_of_tasks_with_most_time():
     recording = recording_of_stacks(rows, keys=["('f', 0)", "('f', 1)", "", "('f', 0)"])
     page = Page(recording)
     assert page.keys == ["('f', 1)", "('f', 0)"]
-    by_key = dict(zip(page.cells["key"].tolist(), page.cells["wall"].tolist(), strict=True))
+    wall = sum(page.cells[name].astype(float) for name in ("cpu", "waiting", "unknown"))
+    by_key = dict(zip(page.cells["key"].tolist(), wall.tolist(), strict=True))
     assert by_key == {0: 4.0, 1: 2.0, 2: 1.5}
+
+
+def test_where_there_are_many_cells_neighbouring_cycles_merge(monkeypatch):
+    """All seconds are there; each number is as exact as one reads it."""
+    monkeypatch.setattr("dask_diag.views.plots.flame.data._MOST_CELLS", 3)
+    cpu = np.random.default_rng(1).random(7)
+    rows = [((float(n), n + 1.0), "f", [MAIN], 1.0, share) for n, share in enumerate(cpu)]
+    page = Page(recording_of_stacks(rows))
+    assert page.cycles["start"].tolist() == [0.0, 4.0]
+    assert page.cycles["stop"].tolist() == [4.0, 7.0]
+    assert page.cells["cycle"].tolist() == [0, 1]
+    expected = np.array([cpu[:4].sum(), cpu[4:].sum()])
+    assert page.cells["cpu"] == pytest.approx(expected, rel=1 / 16_000)
+    assert page.cells["waiting"] == pytest.approx([4, 3] - expected, rel=1 / 16_000)
+    assert page.cells["unknown"].tolist() == [0, 0]
 
 
 def test_each_function_has_the_line_with_most_of_its_time():

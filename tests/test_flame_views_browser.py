@@ -8,16 +8,13 @@ import pytest
 
 from dask_diag import report
 
-from . import test_browser
+from .opened_pages import settled
 from .stacks import MAIN, recording_of_stacks
 from .test_flame_browser import STATE, Flame, flame_of
 from .test_flame_orders import SHARED, SLOW, called_from_two, libraries
 from .test_views import recording_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
-
-browser = test_browser.browser
-opened = test_browser.opened
 
 ORDERS = ["By function", "Time order", "Sandwich"]
 
@@ -37,7 +34,7 @@ def focus(flame):
 
 
 def detail(flame):
-    flame.page.wait_for_timeout(100)
+    settled(flame.page)
     return flame.page.locator("[role=status]").evaluate(
         """(host) => [...host.shadowRoot.children].filter((child) => child.tagName != "STYLE")
             .map((child) => child.innerText).join(" ")"""
@@ -161,13 +158,12 @@ def test_the_keyboard_walks_zooms_and_goes_back(opened):
     assert flame.state["x"] == [0, 1.5]
 
 
-def test_in_a_report_the_graph_counts_what_the_other_plots_show(browser, tmp_path):
+def test_in_a_report_the_graph_counts_what_the_other_plots_show(open_file, tmp_path):
     stacks = called_from_two()
     tasks = recording_of([("f", 0.0, 3.0, 1.5, "thread-0")])
     tables = {name: getattr(stacks, name) for name in ("frames", "call_tree", "samples")}
     report(replace(tasks, start=0.0, stop=3.0, **tables), tmp_path / "report.html")
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.goto((tmp_path / "report.html").as_uri())
+    page = open_file(tmp_path / "report.html", 1280, 900)
     flame = Flame(page)
     page.evaluate(
         """() => [...Bokeh.documents[0]._all_models.values()].find((m) => m.name == "tasks")
@@ -185,4 +181,3 @@ def test_in_a_report_the_graph_counts_what_the_other_plots_show(browser, tmp_pat
         }"""
     )
     assert widths[0] > 0.95 * widths[1]
-    page.close()

@@ -16,7 +16,7 @@ from dask_diag.storage import Writer, recent_tasks
 from dask_diag.storage.chunks import decode_chunk, encode_chunk, joined
 from dask_diag.storage.follow import Follower
 from dask_diag.storage.preceding import Preceding
-from dask_diag.storage.recent_tasks import NOT_FOUND, RecentTasks
+from dask_diag.storage.recent_tasks import RecentTasks
 
 from .recordings import NOTHING, assert_same
 from .tables import filled_table
@@ -140,11 +140,15 @@ def test_the_last_task_of_a_key_is_its_task_and_memory_is_bounded(monkeypatch):
     recent = RecentTasks()
     for keys in (["a-1", "a-2"], ["a-3", "a-1"], ["a-4"]):
         recent = recent.plus(tasks_of(keys))
-    wanted = PrefixStrings.of(["a-1", "a-2", "a-3", "a-4", "a-5"])
-    assert recent.rows_of(wanted).tolist() == [1, 3, 2, 0, NOT_FOUND]
-    assert recent.limited().rows_of(wanted).tolist() == [1, NOT_FOUND, 2, 0, NOT_FOUND]
+    wanted = PrefixStrings.of(["a-1", "a-2", "a-3", "a-4"])
+    assert recent.rows_of(wanted).tolist() == [1, 3, 2, 0]
+    assert recent.rows_of(PrefixStrings.of(["a-1", "a-5"])) is None
+    limited = recent.limited()
+    assert limited.rows_of(wanted) is None
+    assert limited.rows_of(PrefixStrings.of(["a-1", "a-3", "a-4"])).tolist() == [1, 2, 0]
     many = recent.plus(tasks_of([f"b-{n}" for n in range(6)])).limited()
-    assert many.rows_of(PrefixStrings.of(["b-0", "a-4"])).tolist() == [NOT_FOUND] * 2
+    assert many.rows_of(PrefixStrings.of(["b-0"])) is None
+    assert many.rows_of(PrefixStrings.of(["a-4"])) is None
 
 
 def test_a_file_is_followed_and_truncated_anywhere(tmp_path):

@@ -13,9 +13,9 @@ from dask_diag.analysis.step_functions import cached_levels
 from dask_diag.columns import Categorical, PrefixStrings
 
 from .javascript import needs_node, run_javascript
+from .opened_pages import settled
 from .pages import arguments_of, unpacked
 from .tables import filled_table
-from .test_browser import browser, opened  # noqa: F401
 from .test_many_tasks_browser import MODELS
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
@@ -137,7 +137,7 @@ def drawn(page, start=None, end=None):
             models.find((m) => m.type == "Figure").x_range.setv({{start, end}}) }}""",
             [start, end],
         )
-    page.wait_for_timeout(250)
+    settled(page, 250)
     return page.evaluate(DRAWN)
 
 
@@ -157,7 +157,7 @@ def extremes(time, values, reported):
 
 
 @pytest.mark.browser
-def test_of_many_samples_the_extremes_of_each_pixel_are_drawn_and_all_when_zoomed(opened):  # noqa: F811
+def test_of_many_samples_the_extremes_of_each_pixel_are_drawn_and_all_when_zoomed(opened):
     recording = with_samples(50_000)
     samples = recording.resources
     page = opened(recording, plots=["resources"])
@@ -180,7 +180,7 @@ def test_of_many_samples_the_extremes_of_each_pixel_are_drawn_and_all_when_zoome
 
 
 @pytest.mark.browser
-def test_of_many_changes_all_are_drawn_when_zoomed(opened):  # noqa: F811
+def test_of_many_changes_all_are_drawn_when_zoomed(opened):
     recording = with_results(50_000)
     _, total = cached_levels(recording)
     page = opened(recording, plots=["cache"])

@@ -18,9 +18,9 @@ from benchmarks.made_up import many_tasks
 from dask_diag.storage.writing import Writer
 
 from .live_chunks import HOSTILE, chunk, provisional
+from .opened_pages import frames, is_a_problem, new_page, settled
 from .recordings import NOTHING, example
 from .tables import filled_table
-from .test_browser import browser, frames, is_a_problem  # noqa: F401
 from .test_live_server import Running
 from .viewers import report_at
 
@@ -32,8 +32,8 @@ NUMBERS = "id => document.getElementById(id).textContent"
 class Opened:
     """A page, what it asked for and what went wrong in it."""
 
-    def __init__(self, driver, **settings):
-        self.page = driver.new_page(**settings)
+    def __init__(self, window, **look):
+        self.page = new_page(window, **look)
         self.problems, self.addresses = [], []
         self.page.on("console", lambda m: self.problems.append(m.text) if is_a_problem(m) else None)
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
@@ -62,11 +62,11 @@ class Opened:
 
 
 @pytest.fixture
-def opened(browser):  # noqa: F811
+def opened(window):
     pages = []
 
-    def open_page(server, **settings):
-        pages.append(Opened(browser, **settings))
+    def open_page(server, **look):
+        pages.append(Opened(window, **look))
         return pages[-1].open(server)
 
     yield open_page
@@ -162,7 +162,7 @@ def peak_memory(pid):
 
 @pytest.mark.truth
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux")
-def test_a_million_tasks_are_zoomed_in_300_ms_with_50_kb_and_350_mb(browser, retried):  # noqa: F811
+def test_a_million_tasks_are_zoomed_in_300_ms_with_50_kb_and_350_mb(browser, retried):
     tasks, each = many_tasks(1_000_000).tasks, 10_000
     with Writer("run.diag") as writer:
         for first in range(0, len(tasks), each):
@@ -196,7 +196,7 @@ def test_a_phone_has_all_of_it_without_scrolling_sideways(opened, scheme):
     with Writer("run.diag") as writer:
         writer.append(chunk(30, 40.0, "a_function_with_a_long_name_" * 4))
     with Running() as server:
-        page = opened(server, viewport={"width": 390, "height": 800}, color_scheme=scheme)
+        page = opened(server, width=390, scheme=scheme)
         page.wait_for("state", "complete")
         page.wait_for("functions", "30")
         assert page.page.evaluate("document.documentElement.scrollWidth") <= 390
@@ -226,8 +226,8 @@ def test_a_hidden_page_asks_nothing_and_a_shown_one_again(opened):
         page.wait_for("progress", "30 of 50")
 
 
-def test_the_last_state_stays_when_the_viewer_has_ended(browser):  # noqa: F811
-    page = Opened(browser)
+def test_the_last_state_stays_when_the_viewer_has_ended(window):
+    page = Opened(window)
     with Writer("run.diag") as writer:
         with Running() as server:
             writer.append(chunk(10, 12.0), provisional(10))
@@ -286,7 +286,7 @@ def many_running(count):
 def test_the_keyboard_alone_reaches_the_tasks_that_run_longest_and_zooms(opened):
     with Writer("run.diag") as writer, Running() as server:
         writer.append(chunk(10, 12.0), many_running(14))
-        page = opened(server, viewport={"width": 1280, "height": 500})
+        page = opened(server, height=500)
         page.wait_for("running-more", "and 2 more")
         rows = page.page.locator("#running tr")
         assert rows.count() == 12
@@ -312,7 +312,7 @@ def test_the_keyboard_alone_reaches_the_tasks_that_run_longest_and_zooms(opened)
         assert box.evaluate("box => box.scrollHeight > box.clientHeight")
         for _ in range(5):
             page.page.keyboard.press("ArrowDown")
-        page.page.wait_for_timeout(300)
+        settled(page.page, 300)
         assert box.evaluate("box => box.scrollTop") > before
         page.page.keyboard.press("+")
         page.page.wait_for_function(

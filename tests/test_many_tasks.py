@@ -120,13 +120,13 @@ def test_a_million_tasks_have_room_and_keys_without_a_pattern_are_reported_to_be
     )
     without = (tmp_path / "few.html").stat().st_size
     path, args = page_of(many_tasks(count), tmp_path)
-    assert (path.stat().st_size - without) / count < 7
+    assert (path.stat().st_size - without) / count < 6.5
     assert args["packed_keys"] is not None
     monkeypatch.setattr("dask_diag.views.plots.tasks.binned._MOST_BYTES", 8 * count)
     different = many_tasks(count, alike=False)
     path, args = page_of(different, tmp_path)
     assert args["packed_keys"] is None
-    entropy = 16 * 4 / 3 * count
+    entropy = 16 * 5 / 4 * count
     assert entropy < args["size_of_keys"] < 2 * entropy
     assert (path.stat().st_size - without) / count < 8
     order, _, there = in_order(different, args)

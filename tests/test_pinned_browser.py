@@ -12,8 +12,7 @@ from dask_diag import report
 from dask_diag.formatting import count, percent, seconds, size
 from dask_diag.model.table import Table
 
-from .opened_pages import open_file  # noqa: F401
-from .test_browser import browser  # noqa: F401
+from .opened_pages import settled
 from .test_many_tasks import with_columns
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
@@ -127,7 +126,7 @@ def show(page, recording, row):
     start, stop = float(tasks.start[row]), float(tasks.stop[row])
     around = stop - start
     page.evaluate(f"{AXIS}.setv({{start: {max(0, start - around)}, end: {stop + around}}})")
-    page.wait_for_timeout(300)
+    settled(page, 300)
     lane = int(tasks.worker[row].split("-")[1])
     return page.evaluate(PLACE, [(start + stop) / 2, 320 * lane + 100])
 
@@ -138,7 +137,7 @@ def text_of(page):
     return row.text_content()
 
 
-def test_a_click_pins_a_task_with_the_numbers_of_the_recording(open_file, known):  # noqa: F811
+def test_a_click_pins_a_task_with_the_numbers_of_the_recording(open_file, known):
     recording, path = known
     page = open_file(path)
     tasks, number = recording.tasks, len(recording.tasks)
@@ -158,7 +157,7 @@ def test_a_click_pins_a_task_with_the_numbers_of_the_recording(open_file, known)
     assert page.evaluate(MARKED)["pinned tasks"] == 0
 
 
-def test_zoom_and_path_lead_to_the_task_and_to_what_it_waited_for(open_file, known):  # noqa: F811
+def test_zoom_and_path_lead_to_the_task_and_to_what_it_waited_for(open_file, known):
     recording, path = known
     tasks = recording.tasks
     page = open_file(path)
@@ -189,7 +188,7 @@ def test_zoom_and_path_lead_to_the_task_and_to_what_it_waited_for(open_file, kno
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_a_row_of_the_longest_tasks_pins_by_keyboard_until_escape(open_file, known, width):  # noqa: F811
+def test_a_row_of_the_longest_tasks_pins_by_keyboard_until_escape(open_file, known, width):
     recording, path = known
     page = open_file(path, width=width)
     button = page.locator("#tasks button[data-task]").last
@@ -205,17 +204,17 @@ def test_a_row_of_the_longest_tasks_pins_by_keyboard_until_escape(open_file, kno
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_where_pixels_are_drawn_a_click_asks_to_zoom(open_file, tmp_path):  # noqa: F811
+def test_where_pixels_are_drawn_a_click_asks_to_zoom(open_file, tmp_path):
     report(known_tasks(MANY), tmp_path / "report.html")
     page = open_file(tmp_path / "report.html")
     recording_end = page.evaluate(f"{AXIS}.end")
-    page.wait_for_timeout(500)
+    settled(page, 500)
     page.mouse.click(*page.evaluate(PLACE, [recording_end / 2, 100]))
     assert "zoom in until each is drawn" in text_of(page)
     assert page.locator("#pinned button:visible").all_text_contents() == ["Unpin"]
 
 
-def test_what_does_not_fit_into_the_page_is_reported(open_file, tmp_path, monkeypatch):  # noqa: F811
+def test_what_does_not_fit_into_the_page_is_reported(open_file, tmp_path, monkeypatch):
     monkeypatch.setattr("dask_diag.views.plots.tasks.binned._MOST_WITH_DETAILS", 0)
     recording = known_tasks(MANY)
     report(recording, tmp_path / "report.html")

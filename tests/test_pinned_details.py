@@ -1,18 +1,15 @@
 """What a page has of the longest tasks, where not all tasks fit: the paths that led to them."""
 
-import zlib
-
 import numpy as np
 
 from dask_diag.views.plots.tasks.details import Details, packed_details
 
+from .pages import unpacked
+
 
 def first_column(packed):
-    """The first column of whole numbers from 0 on."""
-    _, length, width, signed = packed["layout"][0]
-    assert not signed
-    planes = np.frombuffer(zlib.decompress(packed["data"])[: length * width], np.uint8)
-    return planes.reshape(width, length).T.astype(np.int64) @ 256 ** np.arange(width)
+    name, *_ = packed["layout"][0]
+    return unpacked(packed)[name]
 
 
 def test_where_not_all_fit_each_path_has_as_many_tasks():

@@ -14,8 +14,8 @@ from dask_diag import performance_report, report
 from dask_diag.analysis.findings import Finding
 from dask_diag.views.report import sections
 
+from .opened_pages import DRAWN, settled
 from .stacks import known_stacks
-from .test_browser import DRAWN, browser, is_a_problem  # noqa: F401
 from .test_report import GRAPH, hostile_recording
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
@@ -41,25 +41,15 @@ def pages(tmp_path_factory):
 
 
 @pytest.fixture
-def opened(browser, pages):  # noqa: F811
-    """Open a report; afterwards there was no error, and nothing was asked for."""
-    problems = []
+def opened(open_file, pages):
+    """Open a report by its name."""
 
     def open_page(name, size="desk", scheme="light"):
-        width, height = SIZES[size]
-        page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
-        page.on("console", lambda m: is_a_problem(m) and problems.append(m.text))
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("request", lambda r: r.url.startswith(("file:", "data:")) or problems.append(r.url))
-        page.goto((pages / f"{name}.html").as_uri())
-        page.wait_for_function(DRAWN, timeout=60_000)
-        page.wait_for_timeout(200)
+        page = open_file(pages / f"{name}.html", *SIZES[size], scheme)
+        settled(page)
         return page
 
-    yield open_page
-    assert problems == []
-    for context in browser.contexts:
-        context.close()
+    return open_page
 
 
 @pytest.mark.parametrize(
@@ -70,7 +60,7 @@ def test_nothing_is_wider_than_the_window(opened, name, size):
     page = opened(name, size)
     for fold in page.query_selector_all("main summary"):
         fold.click()
-    page.wait_for_timeout(300)
+    settled(page, 300)
     widths = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
     assert widths[0] <= widths[1] == SIZES[size][0]
     figures = page.evaluate(
@@ -131,7 +121,7 @@ def test_no_figure_is_white_in_a_dark_scheme_nor_dark_in_a_light_one(opened, sch
     page = opened("real", size, scheme)
     for fold in page.query_selector_all("main summary"):
         fold.click()
-    page.wait_for_timeout(400)
+    settled(page, 400)
     for name in ("activities", "flame"):
         figure = page.query_selector(f"#{name} .figure")
         pixels = np.asarray(Image.open(io.BytesIO(figure.screenshot())).convert("RGB"))
@@ -153,7 +143,7 @@ def test_no_figure_is_white_in_a_dark_scheme_nor_dark_in_a_light_one(opened, sch
 def test_figures_follow_when_the_scheme_changes(opened):
     page = opened("real")
     page.emulate_media(color_scheme="dark")
-    page.wait_for_timeout(200)
+    settled(page, 200)
     foreground = page.evaluate(
         """() => [...Bokeh.documents[0]._all_models.values()].find((m) => m.name == "tasks")
         .below[0].major_label_text_color"""
@@ -205,7 +195,7 @@ def test_a_fold_opens_by_keyboard(opened):
 def test_a_link_goes_to_its_section_below_the_bar(opened):
     page = opened("real")
     page.locator("nav a", has_text="Details").click()
-    page.wait_for_timeout(100)
+    settled(page)
     top = page.evaluate("document.getElementById('tasks-title').getBoundingClientRect().top")
     assert 30 < top < 900
     assert page.evaluate("document.querySelector('.top').getBoundingClientRect().top") == 0
@@ -220,7 +210,7 @@ def test_hostile_text_stays_text(opened):
 def test_the_interactive_pictures_of_activities_are_drawn_when_unfolded(opened):
     page = opened("real")
     page.locator("#activities summary").click()
-    page.wait_for_timeout(500)
+    settled(page, 500)
     sizes = page.evaluate(
         """() => [...Bokeh.documents[0].get_model_by_name("activities").references()]
         .filter((m) => m.type == "Figure").map((m) => [m.inner_width, m.inner_height])"""
@@ -259,7 +249,7 @@ def test_plots_have_their_heights_while_one_zooms(opened, width):
             }""",
             share,
         )
-        page.wait_for_timeout(700)
+        settled(page, 700)
         heights.append(page.evaluate(HEIGHTS))
     assert heights[0] == heights[1] == heights[2]
 
@@ -390,7 +380,7 @@ def test_the_longest_tasks_are_reached_and_shown_by_keyboard(opened):
     assert page.evaluate(SHOWN) == whole
 
 
-def test_on_a_phone_a_swipe_scrolls_the_page_and_a_tap_shows_the_detail(browser, pages):  # noqa: F811
+def test_on_a_phone_a_swipe_scrolls_the_page_and_a_tap_shows_the_detail(browser, pages):
     context = browser.new_context(
         viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True
     )
@@ -399,7 +389,7 @@ def test_on_a_phone_a_swipe_scrolls_the_page_and_a_tap_shows_the_detail(browser,
     page.wait_for_function(DRAWN, timeout=60_000)
     plot = page.locator('[aria-label="Plot of what the workers did over time"]')
     plot.scroll_into_view_if_needed()
-    page.wait_for_timeout(300)
+    settled(page, 300)
     box = plot.bounding_box()
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     assert page.locator(".bk-Tooltip:visible").count() == 0
@@ -414,7 +404,7 @@ def test_on_a_phone_a_swipe_scrolls_the_page_and_a_tap_shows_the_detail(browser,
         place = {"x": x, "y": y - 20 * step}
         touch.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [place]})
     touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
-    page.wait_for_timeout(500)
+    settled(page, 500)
     assert page.evaluate("window.scrollY") >= before + 100
     assert page.evaluate(SHOWN) == shown
     context.close()
@@ -439,17 +429,17 @@ def test_the_wheel_scrolls_the_page_and_zooms_with_ctrl(opened):
     box = page.locator('[aria-label="Plot of what the workers did over time"]').bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     page.mouse.wheel(0, 60)
-    page.wait_for_timeout(300)
+    settled(page, 300)
     assert page.evaluate("window.scrollY") > 0
     assert page.evaluate(SHOWN) == whole
     page.keyboard.down("Control")
     page.mouse.wheel(0, -240)
-    page.wait_for_timeout(300)
+    settled(page, 300)
     start, end = page.evaluate(SHOWN)
     assert end - start < whole[1] - whole[0]
     for _ in range(3):
         page.mouse.wheel(0, 2400)
-    page.wait_for_timeout(300)
+    settled(page, 300)
     page.keyboard.up("Control")
     start, end = page.evaluate(SHOWN)
     assert whole[0] <= start < end <= whole[1]
@@ -471,7 +461,7 @@ ON_THE_WAY = """(() => {
 })()"""
 
 
-def test_the_first_screen_does_not_wait_for_the_sections_below(browser, pages):  # noqa: F811
+def test_the_first_screen_does_not_wait_for_the_sections_below(browser, pages):
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.add_init_script(ON_THE_WAY)
     page.goto((pages / "real.html").as_uri())
@@ -492,7 +482,7 @@ def test_the_first_screen_does_not_wait_for_the_sections_below(browser, pages): 
     page.close()
 
 
-def first_screen(browser, pages):  # noqa: F811
+def first_screen(browser, pages):
     page = browser.new_page(viewport={"width": 1280, "height": 800})
     page.goto((pages / "findings.html").as_uri())
     page.wait_for_function(DRAWN, timeout=60_000)
@@ -514,7 +504,7 @@ def with_findings(pages):
     return pages
 
 
-def test_the_first_screen_has_its_findings_and_all_of_the_plot(browser, with_findings):  # noqa: F811
+def test_the_first_screen_has_its_findings_and_all_of_the_plot(browser, with_findings):
     page = first_screen(browser, with_findings)
     assert page.locator(".finding").count() == 3
     # The strip, the workers with their legend below, and then the tasks.
@@ -523,7 +513,7 @@ def test_the_first_screen_has_its_findings_and_all_of_the_plot(browser, with_fin
     page.close()
 
 
-def test_the_details_of_a_finding_are_shown_by_keyboard(browser, with_findings):  # noqa: F811
+def test_the_details_of_a_finding_are_shown_by_keyboard(browser, with_findings):
     page = first_screen(browser, with_findings)
     details = page.locator(".finding details").first
     where = details.locator("p").first
@@ -534,7 +524,7 @@ def test_the_details_of_a_finding_are_shown_by_keyboard(browser, with_findings):
     page.close()
 
 
-def test_on_a_phone_a_long_task_takes_few_lines(browser, with_findings):  # noqa: F811
+def test_on_a_phone_a_long_task_takes_few_lines(browser, with_findings):
     page = first_screen(browser, with_findings)
     page.set_viewport_size({"width": 390, "height": 844})
     rows = page.locator("#tasks tbody tr")

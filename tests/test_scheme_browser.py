@@ -6,9 +6,7 @@ import pytest
 
 from dask_diag import report, visualize
 
-from .opened_pages import open_file  # noqa: F401
 from .stacks import known_stacks
-from .test_browser import browser  # noqa: F401
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
 
@@ -49,8 +47,10 @@ def assert_looks(page, scheme):
 
 
 @pytest.mark.parametrize(("system", "other"), [("light", "dark"), ("dark", "light")])
-def test_the_switch_changes_page_and_figures_and_is_remembered(open_file, written, system, other):  # noqa: F811
-    page = open_file(written, scheme=system)
+def test_the_switch_changes_page_and_figures_and_is_remembered(
+    open_file, browser, written, system, other
+):
+    page = open_file(written, scheme=system, context=browser.new_context())
     assert_looks(page, system)
     page.locator("#scheme").focus()
     page.keyboard.press("Enter")
@@ -60,7 +60,7 @@ def test_the_switch_changes_page_and_figures_and_is_remembered(open_file, writte
     assert_looks(page, system)
 
 
-def test_until_the_reader_chooses_the_page_follows_the_system(open_file, written):  # noqa: F811
+def test_until_the_reader_chooses_the_page_follows_the_system(open_file, written):
     page = open_file(written)
     set_system(page, "dark")
     assert_looks(page, "dark")
@@ -70,8 +70,10 @@ def test_until_the_reader_chooses_the_page_follows_the_system(open_file, written
     assert_looks(page, "light")
 
 
-def test_where_storage_is_refused_the_switch_still_works(open_file, written):  # noqa: F811
-    page = open_file(written, script=NO_STORAGE)
+def test_where_storage_is_refused_the_switch_still_works(open_file, browser, written):
+    context = browser.new_context()
+    context.add_init_script(NO_STORAGE)
+    page = open_file(written, context=context)
     page.locator("#scheme").click()
     assert_looks(page, "dark")
-    assert_looks(open_file(written, context=page.context), "light")
+    assert_looks(open_file(written, context=context), "light")

@@ -32,7 +32,8 @@ CHUNKS = [
     replace(
         chunk,
         tasks=tasks_of(keys) if n % 2 else chunk.tasks,
-        cached_results=results_of([*KEYS[n - 1][:40], f"other-{n}"], chunk.tasks.start),
+        # Of some chunks all keys are those of tasks, and of some not.
+        cached_results=results_of([*KEYS[n - 1][:40], *["other"] * (n % 2)], chunk.tasks.start),
     )
     for n, (keys, chunk) in enumerate(zip(KEYS, chunks_of_example(2000), strict=True))
 ]
@@ -93,50 +94,23 @@ def test_a_live_view_decodes_what_it_shows_and_no_more(monkeypatch):
     assert viewer.model.recorded == len(load("run.diag").tasks)
 
 
-def test_damage_in_a_column_that_no_live_view_shows_is_noticed_live():
-    """Its bytes are passed over, but the checksum of their chunk is compared."""
+def test_damage_anywhere_in_a_chunk_is_noticed_live():
+    """In columns that no live view shows, too."""
     save_all("run.diag")
     original = Path("run.diag").read_bytes()
-    entries = [entry for entry, _ in read_entries(memoryview(original))]
-    damaged = entries[3]
+    damaged = [entry for entry, _ in read_entries(memoryview(original))][3]
     begin = damaged.start + CHUNK_HEADER_SIZE
-    as_shown = rows_decoded(memoryview(original)[begin : damaged.stop])
-    unseen = 0
-    for place in range(begin, damaged.stop, 97):
+    for place in range(begin, damaged.stop, (damaged.stop - begin) // 50):
         changed = bytearray(original)
         changed[place] ^= 1
-        if rows_decoded(memoryview(changed)[begin : damaged.stop]) != as_shown:
-            continue
-        # Without the checksum a live view would take it for what was written.
-        unseen += 1
         Path("run.diag").write_bytes(changed)
         follower = Follower("run.diag", columns=COLUMNS, provisional_columns=PROVISIONAL_COLUMNS)
         update = follower.poll()
         assert len(update.chunks) == 2
         assert update.state == load("run.diag").state == State.DAMAGED
-    assert unseen > 10
 
 
 def save_all(path):
     with Writer(path) as writer:
         for chunk in CHUNKS:
             writer.append(chunk, None)
-
-
-def rows_decoded(payload):
-    """What a live view decodes of the third chunk; None if it cannot."""
-    preceding = Preceding()
-    for before in PAYLOADS[:2]:
-        decode_chunk(memoryview(before), preceding, COLUMNS)
-    try:
-        chunk = decode_chunk(payload, preceding, COLUMNS)
-    except Exception:
-        return None
-    return repr(
-        [
-            (name, column, table[column].tolist())
-            for name, table in chunk.tables.items()
-            for column in COLUMNS[name]
-            if column in table.columns
-        ]
-    )

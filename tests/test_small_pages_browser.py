@@ -12,7 +12,6 @@ from dask_diag.views.comparison.page import comparison_page
 from dask_diag.views.summary_page import summary_page
 
 from .stacks import known_stacks
-from .test_browser import browser  # noqa: F401
 from .test_compare import recording
 from .test_tune_race import Simulated, settings
 
@@ -26,19 +25,15 @@ LINES_OF_CELLS = """(cells) => cells.map((cell) => {
 
 
 @pytest.fixture
-def opened(browser, tmp_path):  # noqa: F811
+def opened(open_file, tmp_path):
     """Open the text of a page in a window of this width."""
 
     def open_page(text, width=390):
         path = tmp_path / "page.html"
         path.write_text(text, encoding="utf-8")
-        page = browser.new_page(viewport={"width": width, "height": 844})
-        page.goto(path.as_uri())
-        return page
+        return open_file(path, width, 844, until=None)
 
-    yield open_page
-    for context in browser.contexts:
-        context.close()
+    return open_page
 
 
 @pytest.mark.parametrize("width", [390, 1280])

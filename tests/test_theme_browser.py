@@ -14,8 +14,9 @@ from PIL import Image
 from benchmarks.made_up import many_tasks
 from dask_diag import ResourceProfiler, report, visualize
 
+from .opened_pages import settled
 from .stacks import known_stacks
-from .test_browser import DRAWN, browser, is_a_problem, sum_of_blocks  # noqa: F401
+from .test_browser import sum_of_blocks
 from .test_views import recording_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
@@ -26,25 +27,15 @@ FIGURES = """() => [...Bokeh.documents[0]._all_models.values()].filter((m) => m.
 
 
 @pytest.fixture
-def opened(browser, tmp_path):  # noqa: F811
-    """Open what was written to a path; afterwards there was no error."""
-    problems = []
+def opened(open_file):
+    """Open what was written to a path."""
 
     def open_page(path, size="desk", scheme="light"):
-        width, height = SIZES[size]
-        page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
-        page.on("console", lambda m: is_a_problem(m) and problems.append(m.text))
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("request", lambda r: r.url.startswith(("file:", "data:")) or problems.append(r.url))
-        page.goto(path.as_uri())
-        page.wait_for_function(DRAWN, timeout=60_000)
-        page.wait_for_timeout(400)
+        page = open_file(path, *SIZES[size], scheme)
+        settled(page)
         return page
 
-    yield open_page
-    assert problems == []
-    for context in browser.contexts:
-        context.close()
+    return open_page
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +86,7 @@ def test_a_tooltip_is_in_the_window_and_in_the_colours_of_the_page(
             if not 0 < y < height:
                 continue
             page.mouse.move(x, y)
-            page.wait_for_timeout(30)
+            settled(page, 30)
             for (left, top, right, bottom), background, color in page.evaluate(BOUNDS_OF_TOOLTIPS):
                 assert left >= 0
                 assert right <= width
@@ -171,7 +162,7 @@ def test_a_legend_is_below_where_there_is_little_room_and_back_when_there_is_mor
     assert page.evaluate(shown) == ["below"] * 3
     assert all(width <= 390 for width, _ in page.evaluate(FIGURES))
     page.set_viewport_size({"width": 1280, "height": 900})
-    page.wait_for_timeout(300)
+    settled(page, 300)
     assert page.evaluate(shown) == ["right"] * 3
     assert max(width for width, _ in page.evaluate(FIGURES)) == 1000
 
@@ -216,6 +207,6 @@ def test_a_table_that_goes_on_beyond_the_edge_hints_at_it_until_its_end(opened, 
     first = "(e) => e.querySelector('tbody th').getBoundingClientRect().left"
     before = table.evaluate(first)
     table.evaluate("(e) => { e.scrollLeft = e.scrollWidth }")
-    page.wait_for_timeout(100)
+    settled(page)
     assert shade() < 6
     assert table.evaluate(first) == before

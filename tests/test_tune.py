@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pty
 import re
@@ -26,7 +27,7 @@ from dask_diag.tuning.gains import MIN_RUNS
 from dask_diag.tuning.settings import Setting, combined, filled, of_parameter
 from dask_diag.tuning.trials import ChildRunner, Program
 
-from .test_cli_run import SEARCHED, diag, environment
+from .test_cli_run import SEARCHED, environment
 from .test_tune_race import recorded
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
@@ -51,17 +52,27 @@ def write(source, name="script.py"):
     return name
 
 
+def tune_here(*arguments, stderr=""):
+    """Run the command in this process; its stdout."""
+    done = CliRunner().invoke(main, ["tune", *arguments])
+    assert (done.exit_code, done.stderr) == (0, stderr)
+    return done.stdout
+
+
 @pytest.fixture
 def tuned(monkeypatch):
-    """Run the command in this process, with the fewest runs of each setting; gives its stdout."""
+    """Run the command with the fewest runs of each setting; its stdout in one line."""
     monkeypatch.setattr(race, "LOOKS", (MIN_RUNS,))
+    return lambda *arguments: " ".join(tune_here(*arguments).split())
 
-    def run(*arguments):
-        done = CliRunner().invoke(main, ["tune", *arguments])
-        assert (done.exit_code, done.stderr) == (0, "")
-        return " ".join(done.stdout.split())
 
-    return run
+@pytest.fixture
+def _ends_when_proven(monkeypatch):
+    """A setting that is proven to win is run no more, however wide the interval of its gain is.
+
+    The proof is as strong as ever: on a quiet machine three runs give it, on a noisy one up to ten.
+    """
+    monkeypatch.setattr(race, "_NARROW", math.inf)
 
 
 def child(code, timeout=60.0, **kwargs):
@@ -203,14 +214,14 @@ def test_what_findings_advise_comes_first():
 
 
 @pytest.mark.truth
+@pytest.mark.usefixtures("_ends_when_proven")
 def test_more_workers_win_where_tasks_sleep():
     options = ["--only", "--workers", "12", "--html", "page.html", "--budget", "50s"]
-    done = diag("tune", *options, write(SLEEPS), "ä b")
-    assert (done.returncode, done.stderr) == (0, "page: page.html\n")
+    stdout = tune_here(*options, write(SLEEPS), "ä b", stderr="page: page.html\n")
     # 12 were asked for; what findings advise is tried, too, and may be as quick.
-    assert int(re.match(r"(\d+) workers: ", done.stdout)[1]) >= 12
-    assert "export DASK_NUM_WORKERS=" in done.stdout
-    assert " as it is " in done.stdout
+    assert int(re.match(r"(\d+) workers: ", stdout)[1]) >= 12
+    assert "export DASK_NUM_WORKERS=" in stdout
+    assert " as it is " in stdout
     page = Path("page.html").read_text()
     assert "<svg" in page
     assert '<tr class="faster">' in page
@@ -321,17 +332,21 @@ def sleeping():
 
 
 def slept(number):
-    time.sleep(0.15)
+    # Two workers take 0.9 s longer than eight: as much as a program's start may vary by.
+    time.sleep(0.3)
     return number
 
 
 @pytest.mark.truth
+@pytest.mark.usefixtures("_ends_when_proven")
 def test_a_function_is_tuned():
     lines = []
-    result = dask_diag.tune(sleeping, workers=[8], only=True, budget="20s", progress=lines.append)
+    result = dask_diag.tune(sleeping, workers=[8], only=True, budget="60s", progress=lines.append)
     assert result.best is not None
     assert result.best.workers >= 8
-    assert result.table["median"][0] < 1.5
+    medians = dict(zip(result.table["setting"].tolist(), result.table["median"].tolist()))
+    assert next(iter(medians)) == result.best.name
+    assert medians[result.best.name] < medians["as it is"]
     assert lines[0] == "as it is: recording"
     assert [finding.code for finding, _ in result.findings] == [
         finding.code for finding in dask_diag.findings(result.recording)
@@ -358,6 +373,7 @@ def two_cpus_are_free():
 
 @pytest.mark.truth
 @pytest.mark.timeout(1000)
+@pytest.mark.usefixtures("_ends_when_proven")
 def test_processes_win_where_the_gil_is_the_bound(retried, monkeypatch):
     # Where they start at once a short program shows what they gain.
     monkeypatch.setenv("DASK_MULTIPROCESSING__CONTEXT", "fork")
@@ -387,7 +403,10 @@ if __name__ == "__main__":
 
 @pytest.mark.truth
 @pytest.mark.timeout(600)
-def test_nothing_wins_where_there_is_nothing_to_gain():
+def test_nothing_wins_where_there_is_nothing_to_gain(monkeypatch):
+    # Three of the five looks, each at the risk that it has of five; `test_tune_race` has all five
+    # of many programs, by a clock that is simulated.
+    monkeypatch.setattr(race, "LOOKS", race.LOOKS[:3])
     name = write("""
 import dask
 

@@ -15,12 +15,9 @@ import numpy as np
 from dask_diag.columns import Array, IntArray, PrefixStrings, Values, concatenate
 from dask_diag.model.table import Table
 
-__all__ = ["NOT_FOUND", "REMEMBERED", "RecentTasks"]
+__all__ = ["REMEMBERED", "RecentTasks"]
 
 C = TypeVar("C", PrefixStrings, Array)
-
-NOT_FOUND = -1
-"""In place of a row, of a key that no recent task has."""
 
 _NUMBERS = ("collected", "nbytes")
 REMEMBERED = frozenset({"key", *_NUMBERS})
@@ -52,10 +49,11 @@ class RecentTasks:
         rows = np.cumsum([len(part.keys) for part in self._parts], dtype=np.int64)
         return RecentTasks(*self._parts[: int((rows[:_MOST_PARTS] <= _MOST_ROWS).sum())])
 
-    def rows_of(self, keys: PrefixStrings) -> IntArray:
-        """How many tasks follow on the last one with each key, or `NOT_FOUND`."""
+    def rows_of(self, keys: PrefixStrings) -> IntArray | None:
+        """How many tasks follow on the last one with each key; nothing if a key is not there."""
         texts, before = keys.tolist(), 0
-        rows, missing = dict.fromkeys(texts, NOT_FOUND), set(texts)
+        rows: dict[str, int] = {}
+        missing = set(texts)
         for part in self._parts:
             if not missing:
                 break
@@ -63,7 +61,7 @@ class RecentTasks:
             rows.update((key, before + part.following[key]) for key in found)
             missing -= found
             before += len(part.keys)
-        return np.array(list(map(rows.__getitem__, texts)), np.int64)
+        return None if missing else np.array([rows[key] for key in texts], np.int64)
 
     def keys(self, rows: IntArray) -> PrefixStrings:
         """The keys of tasks, all of them rows that there are."""
@@ -72,9 +70,9 @@ class RecentTasks:
         return keys
 
     def numbers(self, name: str, rows: IntArray) -> Array:
-        """``collected`` or ``nbytes`` of tasks; anything, but always the same, if not found."""
+        """``collected`` or ``nbytes`` of tasks, all of them rows that there are."""
         columns = [part.numbers[name] for part in self._parts]
-        columns, rows = self._needed(np.maximum(rows, 0), columns)
+        columns, rows = self._needed(rows, columns)
         numbers: Array = np.concatenate(columns)[rows]
         return numbers
 

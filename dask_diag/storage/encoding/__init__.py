@@ -6,43 +6,34 @@ small differences, whose bytes hardly change from row to row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 
 import numpy as np
 
 from dask_diag.columns import Categorical, PrefixStrings, Values
 from dask_diag.model.table import Table
 from dask_diag.storage.blocks import ByteReader, ByteWriter
-from dask_diag.storage.encoding.floats import (
-    decode_difference,
-    decode_scaled,
-    encode_floats,
-)
-from dask_diag.storage.encoding.integers import (
-    NUMBERS,
-    ColumnsDone,
-    Spec,
-    decode_numbers,
-    decode_raw,
-    encode_numbers,
-    encode_raw,
-)
+from dask_diag.storage.encoding.bases import COLUMN
+from dask_diag.storage.encoding.floats import decode_numbers, encode_numbers
+from dask_diag.storage.encoding.integers import Decoder, Encoder, Spec
 from dask_diag.storage.encoding.keys_of_tasks import (
     KEY,
+    OF_TASK,
     decode_keys_of_tasks,
     encode_keys_of_tasks,
 )
-from dask_diag.storage.encoding.labels import (
+from dask_diag.storage.encoding.texts import (
     NotStorableError,
     decode_labels,
     decode_texts,
     encode_labels,
     encode_texts,
 )
-from dask_diag.storage.encoding.skipping import needed_columns, size_of_column
 from dask_diag.storage.recent_tasks import RecentTasks
 
 __all__ = ["NotStorableError", "Spec", "decode_table", "encode_table"]
+
+_NO_TASKS = RecentTasks()
 
 
 def encode_table(
@@ -50,16 +41,31 @@ def encode_table(
 ) -> Spec:
     """Append a table's bytes to `out`, and return the specification that decodes them.
 
-    By its `name` it is known what its columns are like. If there are `tasks`, its key may be stored
-    as a row of them.
+    By its `name` it is known what its columns are like. If there are `tasks`, its keys may be
+    stored as rows of them.
     """
-    done, columns = ColumnsDone(len(table), name, tasks), {}
-    for column in table.columns:
+    to, columns = Encoder(len(table), name, out), {}
+    for to.column in table.columns:
         try:
-            columns[column] = _encode_column(column, table[column], done, out)
+            columns[to.column] = _encode(table[to.column], tasks, to)
         except NotStorableError as error:
-            raise NotStorableError(f"column {column!r}: {error}") from None
-    return {"rows": done.rows, "columns": columns}
+            raise NotStorableError(f"column {to.column!r}: {error}") from None
+    return {"rows": to.rows, "columns": columns}
+
+
+def _encode(column: object, tasks: RecentTasks | None, to: Encoder) -> Spec:
+    if isinstance(column, Categorical):
+        return {"kind": "labels", **encode_labels(column, to)}
+    if isinstance(column, PrefixStrings):
+        if tasks and to.column == KEY and (rows := encode_keys_of_tasks(column, tasks, to)):
+            return {"kind": "tasks", **rows}
+        return {"kind": "texts", **encode_texts(column, to)}
+    if not isinstance(column, np.ndarray) or column.ndim != 1 or column.dtype.kind not in "biuf":
+        found = getattr(column, "dtype", type(column).__name__)
+        raise NotStorableError(f"expected a flat array of numbers, labels or texts, found {found}")
+    if column.dtype.itemsize > 8:
+        raise NotStorableError(f"expected numbers of at most 8 bytes, found {column.dtype}")
+    return {"kind": "numbers", **encode_numbers(column, to)}
 
 
 def decode_table(
@@ -70,54 +76,51 @@ def decode_table(
 ) -> Table:
     """The table that `encode_table` encoded; whatever is wrong with it raises some error.
 
-    If columns are `wanted` it has no others.
+    If columns are `wanted` it has no others: of what these do not need, bytes are passed over. A
+    live view shows a few columns, and to decode the others would be most of what it costs.
     """
-    done = ColumnsDone(spec["rows"], tasks=tasks)
-    columns: dict[str, Values] = {}
-    needed = spec["columns"] if wanted is None else needed_columns(spec, wanted)
-    compressed = plain = 0
-    for name, column in spec["columns"].items():
-        if name in needed:
-            source.skip(compressed, plain)
-            compressed = plain = 0
-            values = columns[name] = _DECODERS[column["kind"]](name, column, done, source)
-            if isinstance(values, np.ndarray) and values.dtype == np.float64:
-                done.floats[name] = values
+    decoder, columns = Decoder(spec["rows"], source), {}
+    needed = spec["columns"].keys() if wanted is None else _needed(spec["columns"], wanted)
+    for decoder.column, column in spec["columns"].items():
+        if decoder.column in needed:
+            columns[decoder.column] = _decode(column, tasks or _NO_TASKS, decoder)
         else:
-            # Those next to each other are passed over at once.
-            more, more_plain = size_of_column(column, done.rows)
-            compressed, plain = compressed + more, plain + more_plain
-    source.skip(compressed, plain)
+            _skip(column, decoder)
     if wanted is not None:
         columns = {name: values for name, values in columns.items() if name in wanted}
     return Table(columns)
 
 
-def _encode_column(name: str, column: object, done: ColumnsDone, out: ByteWriter) -> Spec:
-    if isinstance(column, Categorical):
-        return encode_labels(name, column, done, out)
-    if isinstance(column, PrefixStrings):
-        if name == KEY and (spec := encode_keys_of_tasks(name, column, done, out)):
-            return spec
-        return encode_texts(name, column, done, out)
-    if not isinstance(column, np.ndarray) or column.ndim != 1 or column.dtype.kind not in NUMBERS:
-        found = getattr(column, "dtype", type(column).__name__)
-        raise NotStorableError(f"expected a flat array of numbers, labels or texts, found {found}")
-    if column.dtype.itemsize > 8:
-        raise NotStorableError(f"expected numbers of at most 8 bytes, found {column.dtype}")
-    if done.is_short:
-        return {"kind": "raw", "dtype": encode_raw(column, out)}
-    native = column.astype(column.dtype.newbyteorder("="), copy=False)
-    encode = encode_floats if native.dtype == np.float64 else encode_numbers
-    return {"dtype": column.dtype.str, **encode(name, native, done, out)}
+def _decode(spec: Spec, tasks: RecentTasks, decoder: Decoder) -> Values:
+    kind = spec["kind"]
+    if kind == "labels":
+        return decode_labels(spec, decoder)
+    if kind == "texts":
+        return decode_texts(spec, decoder)
+    if kind == "tasks":
+        return decode_keys_of_tasks(spec, tasks, decoder)
+    if kind == "numbers":
+        return decode_numbers(spec, decoder)
+    raise ValueError(f"expected a kind of column, found {kind!r}")
 
 
-_DECODERS: Mapping[str, Callable[[str, Spec, ColumnsDone, ByteReader], Values]] = {
-    "raw": decode_raw,
-    "integers": decode_numbers,
-    "scaled": decode_scaled,
-    "difference": decode_difference,
-    "labels": decode_labels,
-    "texts": decode_texts,
-    "tasks": decode_keys_of_tasks,
-}
+def _needed(columns: dict[str, Spec], wanted: Collection[str]) -> set[str]:
+    """The columns that are wanted, and those that these are stored relative to."""
+    needed = set(wanted)
+    # A column is relative to columns before it.
+    for name, spec in reversed(columns.items()):
+        if name in needed:
+            needed.update(spec.get("sources", ()))
+            for integers in spec["integers"].values():
+                base = integers["base"]
+                needed.add(KEY if base[1:].startswith(OF_TASK) else base.removeprefix(COLUMN))
+    return needed
+
+
+def _skip(spec: Spec, decoder: Decoder) -> None:
+    """Take the bytes of a column that nobody wants."""
+    source, rows = decoder.source, decoder.rows
+    for integers in spec["integers"].values():
+        source.take_planes(rows * max(1, integers["planes"]))
+    source.take(spec.get("tails", 0))
+    source.take_planes(spec.get("tokens", 0))

@@ -1,7 +1,8 @@
-"""Floats: predicted, and stored by how many units in the last place the prediction is off.
+"""Numbers, of which 64-bit floats are predicted and stored by how far the prediction is off.
 
 Most are whole numbers, as bytes are, or whole nanoseconds, as clock readings are, or the difference
-of earlier columns, as durations are: then nothing is off.
+of earlier columns, as durations are: then nothing is off. What is off is counted in units in the
+last place.
 """
 
 from __future__ import annotations
@@ -12,84 +13,79 @@ from functools import reduce
 import numpy as np
 
 from dask_diag.columns import Array, FloatArray, IntArray
-from dask_diag.storage.blocks import ByteReader, ByteWriter
 from dask_diag.storage.encoding.integers import (
     ERROR,
-    ColumnsDone,
+    Decoder,
+    Encoder,
     Spec,
-    decode_integers,
-    encode_integers,
-    encode_numbers,
+    dtype_of,
     is_constant,
 )
 
-__all__ = ["counted", "decode_difference", "decode_scaled", "encode_floats"]
+__all__ = ["counted", "decode_numbers", "encode_numbers"]
 
 SCALES = (1, 1_000_000, 1_000_000_000)
 """Of whole numbers, of whole microseconds, and of whole nanoseconds."""
 
-_ALL_SCALES = np.array(SCALES, float)[:, np.newaxis]
+_BITS, _COUNT = "bits", "count"
 _LARGEST_COUNT = 2.0**62
 _SAMPLE = 64
 
 
-def encode_floats(name: str, values: FloatArray, done: ColumnsDone, out: ByteWriter) -> Spec:
-    """Append a column's bytes, and return the specification that decodes them."""
-    bits, spec = values.view(np.int64), Spec()
-    done.floats[name] = values
-    if is_constant(bits):
-        return encode_numbers(name, values, done, out)
-    sources = done.sources_of(name)
-    if sources:
-        spec |= {"kind": "difference", "sources": sources}
-        predicted = _difference([done.floats[source] for source in sources])
+def encode_numbers(column: Array, to: Encoder) -> Spec:
+    """Append a column's numbers, and return the specification that decodes them."""
+    native = column.astype(column.dtype.newbyteorder("="), copy=False)
+    bits, dtype = native.view(f"i{native.dtype.itemsize}"), column.dtype.str
+    if native.dtype == np.float64:
+        to.floats[to.column] = native
+    if native.dtype != np.float64 or to.is_short or is_constant(bits):
+        return {"dtype": dtype, "integers": {_BITS: to.encode(bits, _BITS)}}
+    sources = to.differences.get(to.column, ())
+    if sources and to.floats.keys() >= set(sources):
+        spec: Spec = {"dtype": dtype, "sources": sources, "integers": {}}
+        predicted = _difference([to.floats[source] for source in sources])
     else:
-        scale = _scale_of(values)
-        count = counted(values, scale)
-        spec |= {"kind": "scaled", "scale": scale}
-        spec["count"] = encode_integers(name, count, scale, done, out)
+        scale = _scale_of(native)
+        count = counted(native, scale)
+        spec = {"dtype": dtype, "scale": scale, "integers": {_COUNT: to.encode(count, scale)}}
         predicted = _quotient(count, scale)
-    error = bits - predicted
-    if sources or error.any():
-        spec["error"] = encode_integers(ERROR, error, ERROR, done, out)
+    spec["integers"][ERROR] = to.encode(bits - predicted, ERROR)
     return spec
 
 
-def decode_scaled(name: str, spec: Spec, done: ColumnsDone, source: ByteReader) -> Array:
-    """A column of which `encode_floats` encoded multiples."""
-    scale = spec["scale"]
+def decode_numbers(spec: Spec, source: Decoder) -> Array:
+    """The column that `encode_numbers` encoded."""
+    dtype, integers = dtype_of(spec["dtype"]), spec["integers"]
+    if _BITS in integers:
+        values: Array = source.decode(integers[_BITS], _BITS)
+        if dtype.kind == "f":
+            values = values.astype(f"i{dtype.itemsize}", copy=False).view(dtype.newbyteorder("="))
+    else:
+        if (dtype.kind, dtype.itemsize) != ("f", 8):
+            raise ValueError(f"expected 64-bit floats, found {dtype}")
+        if "sources" in spec:
+            predicted = _difference([source.floats[column] for column in spec["sources"]])
+        else:
+            predicted = _multiples(spec["scale"], integers[_COUNT], source)
+        values = (predicted + source.decode(integers[ERROR], ERROR)).view(np.float64)
+    if values.dtype == np.float64:
+        source.floats[source.column] = values
+    return values.astype(dtype, copy=False)
+
+
+def _multiples(scale: int, count: Spec, source: Decoder) -> IntArray:
     if scale not in SCALES:
         raise ValueError(f"expected a scale, found {scale!r}")
-    count = decode_integers(name, spec["count"], scale, done, source)
-    return _corrected(_quotient(count, scale), spec, done, source)
-
-
-def decode_difference(name: str, spec: Spec, done: ColumnsDone, source: ByteReader) -> Array:
-    """A column that `encode_floats` encoded as the difference of others."""
-    predicted = _difference([done.floats[column] for column in spec["sources"]])
-    if "error" not in spec:
-        # So that no small file makes its reader allocate endless rows.
-        raise ValueError("expected the errors of a difference")
-    return _corrected(predicted, spec, done, source)
-
-
-def _corrected(predicted: IntArray, spec: Spec, done: ColumnsDone, source: ByteReader) -> Array:
-    dtype = np.dtype(str(spec["dtype"]))
-    if dtype.newbyteorder("=") != np.float64:
-        raise ValueError(f"expected 64-bit floats, found {dtype}")
-    if "error" in spec:
-        # By no column's name: no other column is stored relative to it.
-        predicted = predicted + decode_integers(ERROR, spec["error"], ERROR, done, source)
-    return predicted.view(np.float64).astype(dtype, copy=False)
+    return _quotient(source.decode(count, scale), scale)
 
 
 def _scale_of(values: FloatArray) -> int:
     """The smallest scale by which a column is whole, or nearly so, by a sample; else the last."""
     sample = values[:: max(1, len(values) // _SAMPLE)]
-    with np.errstate(all="ignore"):
-        is_whole = np.rint(sample * _ALL_SCALES) / _ALL_SCALES == sample
-    are_whole = (is_whole | ~np.isfinite(sample)).all(axis=1)
-    return SCALES[int(are_whole.argmax())] if are_whole.any() else SCALES[-1]
+    sample = sample[np.isfinite(sample)]
+    with np.errstate(over="ignore"):
+        fits = (s for s in SCALES if (np.rint(sample * s) / s == sample).all())
+        return next(fits, SCALES[-1])
 
 
 def counted(values: FloatArray, scale: int) -> IntArray:

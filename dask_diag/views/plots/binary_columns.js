@@ -1,7 +1,25 @@
 // Columns that travelled deflated are made columns again: the other side of binary_columns.py.
 
+// Base 85 as Python has it, but for the last letters, which nothing in a page escapes.
+const LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%,()*+-;.=:?@^_/{|}~"
+
 export async function unpacked({layout, data}) {
-    return columns_of(layout, await inflated(data))
+    return columns_of(layout, await inflated(bytes_of(data)))
+}
+
+// Five letters are four bytes, the highest first; at the end there may be fewer of both.
+function bytes_of(text) {
+    const digits = new Uint8Array(128)
+    for (let digit = 0; digit < LETTERS.length; digit++) digits[LETTERS.charCodeAt(digit)] = digit
+    const groups = Math.ceil(text.length / 5)
+    const bytes = new DataView(new ArrayBuffer(4 * groups))
+    for (let group = 0; group < groups; group++) {
+        let value = 0
+        for (let i = 5 * group; i < 5 * group + 5; i++)
+            value = 85 * value + (i < text.length ? digits[text.charCodeAt(i)] : 84)
+        bytes.setUint32(4 * group, value)
+    }
+    return new Uint8Array(bytes.buffer, 0, Math.floor(text.length * 4 / 5))
 }
 
 async function inflated(data) {

@@ -4,7 +4,7 @@
 // of the tree in one cycle and the reverse in the next one, which so begins with the calls with which
 // the last one ended: these go on, and are one rectangle.
 
-import {is_below} from "./tree.js"
+import {is_below, values_of} from "./tree.js"
 
 // `weights` is what each cell counts; the seconds of the threads stand one after another.
 export function in_time_order(tree, cells, weights, measure, base, node_of = null) {
@@ -35,10 +35,10 @@ export function in_time_order(tree, cells, weights, measure, base, node_of = nul
 
 // The cells that count, in order of their cycles.
 function pieces_of(tree, cells, weights, measure, base, node_of) {
-    const pieces = []
+    const pieces = [], values = values_of(cells, measure)
     for (let i = 0; i < cells.node.length; i++) {
         const node = node_of === null ? cells.node[i] : node_of[cells.node[i]]
-        const seconds = weights[i] * Math.max(0, cells[measure][i])
+        const seconds = weights[i] * Math.max(0, values[i])
         if (seconds > 0 && is_below(tree, node, base)) pieces.push({cycle: cells.cycle[i], node, seconds})
     }
     return pieces.sort((a, b) => a.cycle - b.cycle

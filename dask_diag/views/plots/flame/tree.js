@@ -29,12 +29,18 @@ export function weights_of(cells, shares, keys) {
         keys === null || keys.has(cells.key[i]) ? shares[cycle] : 0)
 }
 
+// A number of each cell. Of wall seconds the page has the parts: CPU, waiting, and either.
+export function values_of(cells, measure) {
+    const {cpu, waiting, unknown} = cells
+    return cells[measure] ?? Float64Array.from(cpu, (seconds, i) => seconds + waiting[i] + unknown[i])
+}
+
 // The self time of each node; `node_of` maps the nodes of cells to those of the tree.
 export function own_of(tree, cells, weights, measure, node_of = null) {
-    const own = new Float64Array(tree.end.length)
+    const own = new Float64Array(tree.end.length), values = values_of(cells, measure)
     for (let i = 0; i < cells.node.length; i++) {
         const node = node_of === null ? cells.node[i] : node_of[cells.node[i]]
-        own[node] += weights[i] * Math.max(0, cells[measure][i])
+        own[node] += weights[i] * Math.max(0, values[i])
     }
     return own
 }

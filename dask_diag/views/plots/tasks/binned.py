@@ -16,7 +16,7 @@ from dask_diag.views.plots.tasks.details import Details, packed_details
 __all__ = ["draw_in_view"]
 
 _LOOKUPS = "plots/tasks/lookups.js"
-_MOST_BYTES = 7_700_000
+_MOST_BYTES = 7_200_000
 """That tasks and their keys may take in a page."""
 _MOST_WITH_DETAILS = 4_000_000
 """That they may take together with what else is shown of a pinned task."""
