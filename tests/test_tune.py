@@ -345,8 +345,8 @@ def test_a_function_is_tuned():
     assert result.best is not None
     assert result.best.workers >= 8
     medians = dict(zip(result.table["setting"].tolist(), result.table["median"].tolist()))
-    assert next(iter(medians)) == result.best.name
-    assert medians[result.best.name] < medians["as it is"]
+    # On two processors the baseline sleeps for 1.2 s.
+    assert medians[result.best.name] < medians["as it is"] < 1.2 + 0.9
     assert lines[0] == "as it is: recording"
     assert [finding.code for finding, _ in result.findings] == [
         finding.code for finding in dask_diag.findings(result.recording)
