@@ -15,8 +15,8 @@ import pytest
 from dask.callbacks import Callback
 from hypothesis import settings
 
+from .collecting import pytest_collection as pytest_collection
 from .collecting import pytest_ignore_collect as pytest_ignore_collect
-from .collecting import pytest_sessionstart as pytest_sessionstart
 from .opened_pages import browser as browser
 from .opened_pages import open_file as open_file
 from .opened_pages import opened as opened

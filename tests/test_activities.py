@@ -338,9 +338,9 @@ def test_a_hundred_thousand_tasks_are_broken_down_in_a_moment():
     start = np.arange(count) * 1e-3
     rows = list(zip(start, start + 5e-4, start + 7e-4, ["ok"] * count, [()] * count))
     recording = recording_of(rows, 4, count * 1e-3 + 1)
-    started = time.perf_counter()
+    started = time.process_time()
     assert_adds_up(recording)
-    assert time.perf_counter() - started < 10
+    assert time.process_time() - started < 10
 
 
 def test_it_is_a_public_name_and_prints():

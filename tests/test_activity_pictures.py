@@ -414,7 +414,7 @@ def test_two_hundred_thousand_tasks_are_added_up_in_a_moment():
     start = np.arange(count) * 1e-3
     rows = list(zip(start, start + 5e-4, start + 7e-4, ["ok"] * count, [()] * count))
     recording = scheduled(rows, 4, count * 1e-3 + 1)
-    started = time.perf_counter()
+    started = time.process_time()
     numbers = numbers_of(Analysis(recording))
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
     assert numbers.cells["value"].sum() == pytest.approx(activities(recording)["value"].sum())

@@ -75,9 +75,15 @@ def tree_of(path):
     return ast.parse(path.read_text())
 
 
+@cache
+def nodes_of(path):
+    """All nodes of a file: most of the time of these tests is spent on finding them."""
+    return list(ast.walk(tree_of(path)))
+
+
 def imports(path):
     """Every module of the package that a file imports: in functions and for types, too."""
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: imports are absolute"
             for alias in node.names:
@@ -114,10 +120,10 @@ def test_no_imports_run_in_a_circle():
 def test_no_module_touches_anothers_private_names():
     public = {"_asdict", "_fields", "_make", "_replace", "_repr_html_", "_repr_mimebundle_"}
     for path in FILES:
-        tree = tree_of(path)
-        own = {n.name for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
-        own |= {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and _is_self(n)}
-        for node in ast.walk(tree):
+        nodes = nodes_of(path)
+        own = {n.name for n in nodes if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
+        own |= {n.attr for n in nodes if isinstance(n, ast.Attribute) and _is_self(n)}
+        for node in nodes:
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dask_diag"):
                 names = [a.name for a in node.names if a.name.startswith("_") and a.name[1] != "_"]
                 assert names in ([], ["_version"]), f"{path}: imports {names}"
@@ -251,7 +257,7 @@ def test_only_one_folder_touches_dasks_internals():
     for path in FILES:
         if "dask_internals" in path.parts:
             continue
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             assert not [name for name in names if name in private], path
@@ -324,7 +330,7 @@ MOST_ANY = {
 @pytest.mark.parametrize("folder", MOST_ANY)
 def test_there_is_no_more_any_than_there_was(folder):
     files = (PACKAGE.parent / folder).rglob("*.py")
-    nodes = (node for path in files for node in ast.walk(tree_of(path)))
+    nodes = (node for path in files for node in nodes_of(path))
     count = sum(isinstance(node, ast.Name) and node.id == "Any" for node in nodes)
     assert count <= MOST_ANY[folder]
 
@@ -342,7 +348,7 @@ def test_a_file_is_no_longer_than_a_subject_needs():
 def test_a_function_fits_a_screen():
     """Without its signature and docstring."""
     for path in FILES:
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 body = node.body[ast.get_docstring(node) is not None :]
                 lines = body[-1].end_lineno - body[0].lineno + 1 if body else 0

@@ -38,10 +38,9 @@ def test_each_run_is_a_process_with_a_recording_of_its_own():
     assert not any(len(each.waits) for each in recordings)
     assert "3 runs: wall " in done.stderr
     assert done.stderr.endswith("recordings: script-1.diag to script-3.diag\n")
-    compared = diag(
-        "compare", "--before", "script-1.diag", "--after", "script-2.diag", "script-3.diag"
-    )
-    assert compared.returncode == 0
+    files = ["--before", "script-1.diag", "--after", "script-2.diag", "script-3.diag"]
+    compared = CliRunner().invoke(main, ["compare", *files])
+    assert compared.exit_code == 0
     assert compared.stdout.startswith("1 run before, 2 runs after")
 
 
@@ -67,11 +66,12 @@ def test_names_have_as_many_digits_as_the_last_and_reports_are_numbered(monkeypa
     assert numbered("run.diag", 10)[0::9] == ["run-01.diag", "run-10.diag"]
 
 
-def test_no_file_is_replaced_unasked_and_nothing_started():
+def test_no_file_is_replaced_unasked_and_nothing_started(monkeypatch):
+    monkeypatch.setattr(sys, "argv", sys.argv)
     name = script("open('ran', 'w')\n", with_compute=False)
     Path("script-2.diag").write_text("")
-    done = diag("run", "--repeat", "2", name)
-    assert done.returncode == 2
+    done = CliRunner().invoke(main, ["run", "--repeat", "2", name])
+    assert done.exit_code == 2
     assert "will not overwrite script-2.diag" in done.stderr
     assert not Path("ran").exists()
     assert diag("run", "--force", "--repeat", "2", name).returncode == 0

@@ -187,9 +187,7 @@ def test_cancelled_runs_that_no_one_records_are_not_awaited():
     assert not driver.plugin.orphans
 
 
-@pytest.mark.parametrize(
-    "count", [100_001, pytest.param(1_000_000, marks=[pytest.mark.once, pytest.mark.truth])]
-)
+@pytest.mark.parametrize("count", [100_001, pytest.param(1_000_000, marks=pytest.mark.once)])
 def test_every_task_has_its_row_and_nothing_of_it_stays(count):
     driver, at_once = Driver(), 20_000
     for first in range(0, count, at_once):
@@ -289,7 +287,6 @@ def test_the_tasks_of_a_queue_take_few_bytes_for_how_long_they_were_in_it():
 
 
 @pytest.mark.once
-@pytest.mark.truth
 def test_a_client_that_does_not_pull_costs_64_mb_and_no_more():
     driver, at_once = Driver(), 50_000
     limit = scheduler_sessions.LIMIT_BYTES

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from .collecting import left_out
+from .collecting import MARK, left_out
 
 pytestmark = pytest.mark.once
 
 ONE = "import pytest\n\npytestmark = pytest.mark.once\n"
 LIST = "pytestmark = [\n    pytest.mark.leaves_files,\n    pytest.mark.once,\n]\n"
+RETRIED = "def test_it(retried): ...\n"
 SOME = "pytestmark = pytest.mark.leaves_files\n\n@pytest.mark.once\ndef test_it(): ...\n"
 
 
@@ -24,14 +27,27 @@ SOME = "pytestmark = pytest.mark.leaves_files\n\n@pytest.mark.once\ndef test_it(
         (ONE, "not truth", False),
         (ONE, "once", False),
         (ONE, "not once or browser", False),
-        (ONE, "truth and not once", False),
+        (ONE, "truth", True),
+        (ONE, "truth and not once", True),
+        (LIST, "once and leaves_files", False),
+        (SOME, "once and not truth", False),
+        (SOME, "browser and not truth", True),
+        (RETRIED, "truth", False),
+        (RETRIED, "truth and not once", False),
         (ONE, "", False),
     ],
 )
-def test_a_file_is_left_out_where_its_own_mark_refuses_all_of_it(
+def test_a_file_is_left_out_where_the_marks_in_it_refuse_all_of_it(
     text, expression, expected, tmp_path
 ):
     file = tmp_path / "test_some.py"
     file.write_text(text)
     assert left_out(file, expression) is expected
     file.unlink()
+
+
+def test_no_file_has_its_marks_from_another():
+    folder = Path(__file__).parent
+    for path in {*folder.rglob("*.py")} - {*folder.rglob("test_*.py")}:
+        marks = MARK.findall(path.read_text())
+        assert not {"browser", "diagnosis", "once", "truth"} & {*marks}, path

@@ -221,8 +221,11 @@ def test_without_a_file_the_menu_says_how_to_save_one(open_file, tmp_path):
     page = open_file(tmp_path / "page.html")
     page.locator("#export summary").click()
     menu = page.locator(".menu-content").text_content()
-    assert 'dask_diag.save(recording, "recording.diag")' in menu
-    assert "dask-diag export recording.diag --format json" in menu
+    first = menu.index('dask_diag.save(profilers, "recording.diag")')
+    assert 'with dask_diag.record("recording.diag"):' in menu
+    # The file is made before a command reads it.
+    assert first < menu.index("dask-diag export recording.diag --format json")
+    assert page.locator(".menu-content").bounding_box()["y"] >= 0
     # There are no tasks in it.
     assert page.locator("[data-export=csv]").count() == 0
     assert "--format csv" not in menu

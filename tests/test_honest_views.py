@@ -7,12 +7,24 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import bokeh.models as bm
+import dask.threaded
 import numpy as np
 import pytest
 
-from dask_diag import MemorySampler, Profiler, Recording, load, report, summary, visualize
+from dask_diag import (
+    CacheProfiler,
+    MemorySampler,
+    Profiler,
+    Recording,
+    load,
+    report,
+    summary,
+    visualize,
+)
+from dask_diag.analysis.compare import compare
 from dask_diag.schema import STATES
 from dask_diag.storage import save
+from dask_diag.views.compare import comparison_summary
 from dask_diag.views.findings import no_findings
 from dask_diag.views.report.plots import bounded
 from dask_diag.views.summary_lines import memory_growth
@@ -134,6 +146,17 @@ class Usage:
 def test_growth_is_shown_if_it_can_tell_functions_apart(sampled, bound, shown):
     rows = [{"function": "f", "sampled": sampled, "bound": bound}]
     assert memory_growth(Usage(rows)) == (rows if shown else [])
+
+
+def test_cached_results_have_one_name_wherever_they_are_shown(tmp_path):
+    graph = {("a", 0): (range, 5), ("b", 0): (len, ("a", 0)), ("c", 0): (abs, ("b", 0))}
+    with CacheProfiler() as cache:
+        dask.threaded.get(graph, ("c", 0))
+    report(cache, tmp_path / "page.html", mode="cdn")
+    compared = comparison_summary(compare(cache.recording, cache.recording), "a", "b")
+    for text in (str(summary(cache)), (tmp_path / "page.html").read_text(), compared):
+        assert re.search("cached results", text, re.IGNORECASE)
+        assert not re.search("cache size|results held|held results|held by", text, re.IGNORECASE)
 
 
 def test_a_bound_of_nothing_known_is_unknown():

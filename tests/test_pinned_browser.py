@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -112,12 +113,22 @@ def path_to(recording, row):
     return path
 
 
-@pytest.fixture(scope="module", params=[FEW, MANY])
-def known(request, tmp_path_factory):
-    recording = known_tasks(request.param)
-    path = tmp_path_factory.mktemp("pinned") / "report.html"
-    report(recording, path)
-    return recording, path
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """So many tasks, and their report."""
+    folder = tmp_path_factory.mktemp("pinned")
+
+    @cache
+    def of(number):
+        recording = known_tasks(number)
+        return recording, report(recording, folder / f"{number}.html")
+
+    return of
+
+
+@pytest.fixture(params=[FEW, MANY])
+def known(request, written):
+    return written(request.param)
 
 
 def show(page, recording, row):
@@ -204,9 +215,8 @@ def test_a_row_of_the_longest_tasks_pins_by_keyboard_until_escape(open_file, kno
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_where_pixels_are_drawn_a_click_asks_to_zoom(open_file, tmp_path):
-    report(known_tasks(MANY), tmp_path / "report.html")
-    page = open_file(tmp_path / "report.html")
+def test_where_pixels_are_drawn_a_click_asks_to_zoom(open_file, written):
+    page = open_file(written(MANY)[1])
     recording_end = page.evaluate(f"{AXIS}.end")
     settled(page, 500)
     page.mouse.click(*page.evaluate(PLACE, [recording_end / 2, 100]))

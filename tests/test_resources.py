@@ -44,13 +44,20 @@ def cpu_seconds(rprof):
 
 def test_a_spinning_process_reads_one_core_from_the_first_sample_on(retried):
     def measure():
+        # By the clock of the thread: that of the process has the profiler's own samples in it.
+        clocks = []
         with ResourceProfiler(dt=0.1) as rprof:
-            spin(1.0)
-        cpu = samples(rprof)["cpu"]
+            begun = time.thread_time()
+            while not clocks or clocks[-1][1] < 1.0:
+                clocks.append((time.perf_counter(), time.thread_time() - begun))
+        table = samples(rprof)
+        cpu = table["cpu"]
         assert len(cpu) >= 8
-        assert cpu_seconds(rprof) == pytest.approx(1.0, abs=0.05)
+        assert cpu_seconds(rprof) == pytest.approx(1.0, abs=0.03)
         assert cpu.max() < 115
-        assert cpu[0] > 40
+        # A neighbour may take some of the first tenth of a second.
+        first = np.interp(table["time"][0], *zip(*clocks)) / (table["time"][0] - rprof.start_time)
+        assert cpu[0] > 40 * first
 
     retried(measure)
 

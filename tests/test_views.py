@@ -557,9 +557,9 @@ def test_a_big_profile_makes_a_small_page(tmp_path):
     rows = [(f"f{n % 5}", n * 1e-3, n * 1e-3 + 5e-4, 4e-4, f"thread-{n % 4}") for n in range(count)]
     recording = recording_of(rows)
     visualize(recording_of([]), filename=tmp_path / "empty.html", plots=["tasks"], show=False)
-    begun = time.perf_counter()
+    begun = time.process_time()
     visualize(recording, filename=tmp_path / "page.html", plots=["tasks"], show=False)
-    assert time.perf_counter() - begun < 10
+    assert time.process_time() - begun < 10
     beyond = (tmp_path / "page.html").stat().st_size - (tmp_path / "empty.html").stat().st_size
     assert beyond < 50 * count
     for path in tmp_path.iterdir():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dask_diag.analysis.grouping import rows_by
-from dask_diag.analysis.task_times import call_times
+from dask_diag.analysis.task_times import call_times, prepared_times
 from dask_diag.columns import BoolArray, Categorical, FloatArray
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
@@ -76,14 +76,18 @@ def phase_intervals(recording: Recording) -> Table:
 
 
 def first_starts(recording: Recording) -> FloatArray:
-    """When the first task of each computation started; its stop, if none is known to have."""
+    """When the first task of each computation started; its stop, if none is known to have.
+
+    Where tasks were not recorded, they started when the graph was in order.
+    """
     computations, tasks = recording.computations, recording.tasks
+    if not len(tasks):
+        return np.fmin(prepared_times(computations), computations.stop)
     first = np.array(computations.stop)
-    if len(tasks):
-        rows_of = rows_by(tasks.computation)
-        for index, name in enumerate(computations.computation.tolist()):
-            if name in rows_of:
-                first[index] = np.fmin.reduce(tasks.start[rows_of[name]], initial=first[index])
+    rows_of = rows_by(tasks.computation)
+    for index, name in enumerate(computations.computation.tolist()):
+        if name in rows_of:
+            first[index] = np.fmin.reduce(tasks.start[rows_of[name]], initial=first[index])
     return first
 
 

@@ -206,9 +206,12 @@ def cache(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     if plot is None:
         yield not_there("cached results", "CacheProfiler")
         return
+    metric = safe(measured(recording), 40)
+    # Outside a report the axis has the name that dask gave it.
+    plot.model.yaxis.axis_label = f"Cached results ({metric})"
     yield Text(
         [
-            f"Results that the scheduler cached for other tasks ({safe(measured(recording), 40)}), "
+            f"Results that the scheduler cached for other tasks ({metric}), "
             "by function; dashed: total."
         ]
     )
