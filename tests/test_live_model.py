@@ -393,6 +393,17 @@ def test_findings_are_made_rarely_and_once_at_the_end():
     assert len(made) == count + 1
 
 
+def test_findings_of_a_recording_that_lost_its_end_are_of_what_was_recorded():
+    model = LiveModel()
+    viewer = Shown(model)
+    findings = FindingsSoFar("run.diag", lambda path: [], lambda: 0.0)
+    viewer.is_over = True
+    model.apply(update(replace(NOTHING, tasks=tasks(), stop=11.5), state=FollowState.TRUNCATED))
+    findings.refresh(viewer)
+    findings._thread.join()
+    assert findings.note(viewer) == "of the 11 s that were recorded"
+
+
 def test_findings_of_a_recording_that_is_over_are_those_of_all_of_it_at_once():
     made = []
     model = LiveModel()

@@ -165,7 +165,7 @@ class Stream:
 
     def __init__(self, prof, cprof):
         self._tasks = IncrementalTasks(prof.session)
-        self._cache = IncrementalCachedResults(cprof.cached_results, self._tasks.columns_of_keys)
+        self._cache = IncrementalCachedResults(cprof.cached_results)
         self.tasks, self.cache = [], []
 
     def take(self):

@@ -31,12 +31,12 @@ from dask_diag import (
     load,
     record,
 )
+from dask_diag.builders import incremental_results
 from dask_diag.builders.chunks import ChunkBuilder
 from dask_diag.builders.incremental_results import IncrementalCachedResults
 from dask_diag.builders.incremental_tasks import IncrementalTasks
 from dask_diag.builders.keys import function_of_key, keys_columns
 from dask_diag.capture import computation_end
-from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.errors import RecordingFileError
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Tasks
@@ -266,23 +266,24 @@ def test_a_disk_that_stays_full_leaves_what_was_written(often, monkeypatch):
     assert os.listdir() == ["run.diag"]
 
 
-def test_a_computation_may_end_while_its_results_are_written():
+def test_a_computation_may_end_while_its_results_are_written(monkeypatch):
     started, release = threading.Event(), threading.Event()
 
     def wait():
         started.set()
         assert release.wait(30)
 
-    def end_it_now(_compute, _keys):
+    def end_it_now(*args):
         release.set()
         computing.join()
-        return PrefixStrings.of([]), Categorical([], [])
+        return keys_columns(*args)
 
+    monkeypatch.setattr(incremental_results, "keys_columns", end_it_now)
     with CacheProfiler() as cprof:
         computing = threading.Thread(target=dask.threaded.get, args=({"plain": (wait,)}, "plain"))
         computing.start()
         assert started.wait(30)
-        stream = IncrementalCachedResults(cprof.cached_results, end_it_now)
+        stream = IncrementalCachedResults(cprof.cached_results)
         tables = [stream.take()[0]["cached_results"] for _ in range(2)]
     assert [len(table) for table in tables] == [0, 1]
     assert tables[1]["function"].tolist() == ["wait"]

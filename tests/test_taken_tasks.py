@@ -17,14 +17,11 @@ def test_rows_are_found_in_whichever_part_they_are(parts, seed):
     taken, keys, positions, position = TakenTasks(), [], [], 0
     for count, others in parts:
         new = [(f"f{(len(keys) + n) % 3}-1", len(keys) + n) for n in range(count)]
-        taken.add(position, keys_columns(new, {}))
+        taken.add(position, keys_columns(new, {})[1])
         keys += new
         positions += range(position, position + count)
         position += count + others
     assert len(taken) == len(keys)
     assert taken.functions().tolist() == [key[0][:2] for key in keys]
     rows = np.random.default_rng(seed).integers(0, max(len(keys), 1), 10 if keys else 0)
-    texts, functions = taken.columns_of(rows)
-    assert texts.tolist() == [str(keys[row]) for row in rows]
-    assert functions.tolist() == [keys[row][0][:2] for row in rows]
     assert taken.positions_of(rows).tolist() == [positions[row] for row in rows]

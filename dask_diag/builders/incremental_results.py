@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from time import perf_counter
 
 from dask_diag.builders.chunks import Taken
-from dask_diag.builders.keys import KeyColumns, keys_columns
+from dask_diag.builders.keys import keys_columns
 from dask_diag.builders.recording import cached_results_of
 from dask_diag.capture.cached_results import CACHED_RESULT, CachedResults, CachedResultsSnapshot
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.tasks.keys import Keys, NamesOfPlainKeys
-from dask_diag.columns import concatenate
 from dask_diag.model import tables
 from dask_diag.model.table import Table, stack
 
 __all__ = ["IncrementalCachedResults"]
 
 ResultsOfComputations = Callable[[], Iterable[tuple[Computation, CachedResults]]]
-ColumnsOfKeys = Callable[[Computation, list[Hashable]], KeyColumns]
 
 _NONE = CachedResultsSnapshot(b"", [], [], True)
 
@@ -30,9 +28,6 @@ class IncrementalCachedResults:
     ----------
     results : callable
         Returns the computations so far, each with its results.
-    columns_of_keys : callable
-        Returns texts and functions of a computation's keys, up to the first of which they were not
-        written before: they need not be made twice.
     on_clusters : callable, optional
         Returns those of clusters that are new.
     """
@@ -40,12 +35,10 @@ class IncrementalCachedResults:
     def __init__(
         self,
         results: ResultsOfComputations,
-        columns_of_keys: ColumnsOfKeys,
         on_clusters: Callable[[], Table] = tables.CachedResults.empty,
     ) -> None:
         self._on_clusters = on_clusters
         self._results = results
-        self._columns_of_keys = columns_of_keys
         self._seen: set[int] = set()
         self._live: list[_ResultsOfComputation] = []
 
@@ -54,9 +47,7 @@ class IncrementalCachedResults:
         for computation, results in self._results():
             if computation.number not in self._seen:
                 self._seen.add(computation.number)
-                self._live.append(
-                    _ResultsOfComputation(computation, results, self._columns_of_keys)
-                )
+                self._live.append(_ResultsOfComputation(computation, results))
         taken = [each.take() for each in self._live]
         self._live = [each for each in self._live if not each.has_ended]
         released, cached = (
@@ -75,13 +66,10 @@ class _ResultsOfComputation:
         Whether all of them have been taken.
     """
 
-    def __init__(
-        self, computation: Computation, results: CachedResults, columns_of_keys: ColumnsOfKeys
-    ) -> None:
+    def __init__(self, computation: Computation, results: CachedResults) -> None:
         self.has_ended = False
         self._computation = computation
         self._results = results
-        self._columns_of_keys = columns_of_keys
         # Released by the computation when it ends, which is before all have been taken.
         self._keys = results.keys
         self._taken = 0
@@ -122,10 +110,7 @@ class _ResultsOfComputation:
         return CachedResultsSnapshot(rows, keys, names, True)
 
     def _table(self, results: CachedResultsSnapshot) -> Table:
-        keys = list(results.keys)
-        written = self._columns_of_keys(self._computation, keys)
-        count = len(written[0])
-        names = {row - count: name for row, name in results.names if row >= count}
-        others = keys_columns(keys[count:], names)
-        columns = map(concatenate, zip(written, others, strict=True))
+        # Made of keys again, and not looked up among those of tasks: results that are cached for
+        # long are of all chunks before, and to search these takes longer with each of them.
+        columns = keys_columns(list(results.keys), dict(results.names))
         return cached_results_of(self._computation.name, results.rows, *columns)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from dask_diag.builders.chunks import Tables, Taken
-from dask_diag.builders.keys import NO_KEYS, KeyColumns
 from dask_diag.builders.recording import computations_table, pools_table
 from dask_diag.builders.taken_tasks import TakenTasks
 from dask_diag.builders.task_logs import log_tables
@@ -87,13 +86,6 @@ class IncrementalTasks:
         new, provisional = self._clusters.take(logs, self._rows, now)
         self._rows += len(new["tasks"])
         return new, provisional
-
-    def columns_of_keys(self, computation: Computation, keys: list[Hashable]) -> KeyColumns:
-        """Texts and functions of the first of a computation's keys: those that were taken."""
-        for each in self._live:
-            if each.computation is computation:
-                return each.columns_of_keys(keys)
-        return NO_KEYS
 
     def _together(
         self,
@@ -241,7 +233,7 @@ class _TasksOfComputation:
         taken = len(self.taken)
         tasks = tasks_of(part.info, part.new, workers)
         self.threads = self.threads.plus(task_threads(part.new.rows))
-        self.taken.add(position, (tasks["key"], tasks["function"]))
+        self.taken.add(position, tasks["function"])
         if self.computation.finished is not None and part.info.stop is not None:
             remember_functions(self.computation.finished, self.taken.functions())
         logged = log_tables(part.new)
@@ -253,12 +245,6 @@ class _TasksOfComputation:
             "dependencies": self._dependencies(part.new.dependencies, taken, position),
             **{name: moved(table, REFERENCES[name], to) for name, table in logged.items()},
         }
-
-    def columns_of_keys(self, keys: list[Hashable]) -> KeyColumns:
-        """Texts and functions of the first of these keys: of those whose tasks were taken."""
-        rows = np.array(self.computation.dependencies.rows_of(keys), dtype=np.int64)
-        later = np.flatnonzero(rows >= len(self.taken))
-        return self.taken.columns_of(rows[: later[0] if len(later) else None])
 
     def in_flight(self, part: _Part, workers: Workers, position: int) -> Tables:
         """The tasks that are submitted and not collected, of which the first is at `position`."""

@@ -113,8 +113,10 @@ class FindingsSoFar:
             return self.problem
         if viewer.model.recorded > MOST_TASKS:
             return f"of more than {count(MOST_TASKS)} tasks they are in the report, at the end"
-        if viewer.model.state == FollowState.COMPLETE and self._are_final:
-            return ""
+        if self._are_final:
+            # What was lost is not in them, and nothing more comes.
+            is_complete = viewer.model.state == FollowState.COMPLETE
+            return "" if is_complete else f"of the {duration(self._of)} that were recorded"
         return f"of the first {duration(self._of)}, so far" if self._of else "so far"
 
     def _run(self, lasted: float) -> None:

@@ -165,9 +165,7 @@ class record(ProfilerGroup):  # noqa: N801
 
         cache, sampling = self.cache, self.stacks
         tasks = IncrementalTasks(self.tasks.session, lambda: self.tasks.clusters.logs)
-        results = IncrementalCachedResults(
-            cache.cached_results, tasks.columns_of_keys, cache.results_on_clusters()
-        )
+        results = IncrementalCachedResults(cache.cached_results, cache.results_on_clusters())
         stacks = IncrementalStacks(
             sampling.session,
             sampling.stacks,

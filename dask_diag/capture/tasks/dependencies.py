@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from itertools import chain
 
 __all__ = ["Dependencies"]
@@ -64,11 +64,6 @@ class Dependencies:
             needed = [[key for key in each if key in row_of] for each in needed]
             rows = [row for row in rows if row is not None]
         return list(map(len, needed)), rows  # type: ignore[return-value]
-
-    def rows_of(self, keys: Iterable[Hashable]) -> list[int]:
-        """The rows of tasks by their keys, up to the first without; none once it is closed."""
-        rows = list(map(self._row_of.get, keys))
-        return rows[: rows.index(None)] if None in rows else rows  # type: ignore[return-value]
 
     def close(self) -> None:
         """Release the keys; it grows no more."""
