@@ -9,16 +9,20 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
 
 import dask.local
 import dask.multiprocessing
 import dask.threaded
+import numpy as np
 import pytest
 
 import dask_diag
 from dask_diag import Profiler, ResourceProfiler
+from dask_diag.builders.threads import TaskThreads, task_threads
 from dask_diag.capture.system import native_threads, thread_clocks
 from dask_diag.capture.system.thread_usage import ThreadUsage
+from dask_diag.capture.tasks.task_row import pack_row
 
 from .recordings import assert_same_table
 
@@ -418,3 +422,14 @@ def test_where_memory_cannot_be_read_no_library_is_known(monkeypatch):
 
     monkeypatch.setattr(native_threads._Files, "_open", refuse)
     assert native_threads.libraries_of_threads([threading.get_native_id()]) == {}
+
+
+def test_the_cpu_of_tasks_is_the_same_however_they_are_divided_among_chunks():
+    """A file's table has the very numbers of the recording's, though tasks came bit by bit."""
+    cpu = np.random.default_rng(1).integers(0, 10**7, 200) / 1e9
+    rows = [pack_row(0.0, 1.0, 0.0, seconds, float(n % 3), 0.0) for n, seconds in enumerate(cpu)]
+    whole = task_threads(b"".join(rows))
+    assert whole.cpu == pytest.approx(cpu.sum(), rel=1e-12)
+    for size in (1, 3, 7, 150):
+        chunks = [b"".join(rows[n : n + size]) for n in range(0, len(rows), size)]
+        assert reduce(TaskThreads.plus, map(task_threads, chunks)) == whole

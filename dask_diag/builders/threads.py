@@ -16,6 +16,8 @@ from dask_diag.schema import THREAD_KINDS
 
 __all__ = ["TaskThreads", "task_threads", "threads_table"]
 
+NANOSECONDS = 1_000_000_000
+"""In a second."""
 _NUMBER = re.compile(r"[-_]\d+(?=$| \()")
 """What distinguishes threads of one name: ``zarr_io_3``, ``Thread-7 (work)``."""
 
@@ -24,14 +26,23 @@ _Groups = dict[tuple[str, str], tuple[int, float]]
 
 
 class TaskThreads(NamedTuple):
-    """The idents of the threads that ran tasks, and the tasks' CPU seconds."""
+    """The idents of the threads that ran tasks, and the tasks' CPU in nanoseconds.
+
+    Whole ones: their sum is the same however tasks were divided among the chunks of a file.
+    """
 
     idents: frozenset[int]
-    cpu: float
+    nanoseconds: int
+
+    @property
+    def cpu(self) -> float:
+        """CPU seconds of the tasks."""
+        return self.nanoseconds / NANOSECONDS
 
     def plus(self, other: TaskThreads) -> TaskThreads:
         """Of these and other tasks."""
-        return TaskThreads(self.idents | other.idents, self.cpu + other.cpu)
+        idents, nanoseconds = other
+        return TaskThreads(self.idents | idents, self.nanoseconds + nanoseconds)
 
 
 def threads_table(computations: Iterable[tuple[ComputationInfo, TaskThreads]]) -> tables.Threads:
@@ -66,7 +77,7 @@ def _groups_of(computation: ComputationInfo, tasks: TaskThreads) -> _Groups:
         return groups
     # In worker processes idents mean other threads.
     in_this_process = computation.scheduler != "processes"
-    ran_tasks, cpu_of_tasks = tasks if in_this_process else (frozenset(), 0.0)
+    ran_tasks, cpu_of_tasks = (tasks.idents, tasks.cpu) if in_this_process else (frozenset(), 0.0)
     for thread in computation.threads:
         kind, name, count, cpu = thread.kind, _NUMBER.sub("", thread.name), 1, thread.cpu
         if thread.ident == computation.thread:
@@ -93,4 +104,5 @@ def task_threads(rows: bytes) -> TaskThreads:
     idents = np.nan_to_num(numbers[:, 4]).astype(np.int64)
     # A set: `numpy.unique` imports masked arrays. 0 is not known, or the thread that called the
     # scheduler.
-    return TaskThreads(frozenset(idents.tolist()) - {0}, float(np.nansum(numbers[:, 3])))
+    nanoseconds = np.rint(np.nan_to_num(numbers[:, 3]) * NANOSECONDS).astype(np.int64)
+    return TaskThreads(frozenset(idents.tolist()) - {0}, int(nanoseconds.sum()))
