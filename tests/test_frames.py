@@ -75,3 +75,59 @@ def test_the_collector_is_on_again_after_an_error(monkeypatch):
         current_frames()
     assert was_on == [False]
     assert gc.isenabled()
+
+
+def collections_in(code, work):
+    """How often garbage was collected in a function while `work` ran."""
+    seen = []
+
+    def note(phase, info):
+        if phase == "start" and sys._getframe(1).f_code is code:
+            seen.append(info)
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(note)
+    gc.set_threshold(1)
+    try:
+        work()
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(note)
+    return len(seen)
+
+
+@pytest.mark.skipif(
+    sys.version_info[:2] != (3, 11),
+    reason="before it all frames are objects, since then nothing is collected within a step",
+)
+@pytest.mark.parametrize("depth", [0, 30, 500])
+def test_nothing_is_collected_while_the_calls_of_other_threads_are_read(depth):
+    """Another thread could run meanwhile, and a frame of it be gone."""
+    deep_enough, go_on = threading.Event(), threading.Event()
+
+    def call(depth):
+        if depth:
+            call(depth - 1)
+        else:
+            deep_enough.set()
+            go_on.wait(30)
+
+    def stacks():
+        found = {}
+        for ident, frame in current_frames().items():
+            found[ident] = 0
+            while frame is not None:
+                found[ident] += 1
+                frame = frame.f_back
+        return found
+
+    thread = threading.Thread(target=call, args=(depth,))
+    thread.start()
+    deep_enough.wait(30)
+    depths = []
+    seen = collections_in(stacks.__code__, lambda: depths.append(stacks()[thread.ident]))
+    go_on.set()
+    thread.join()
+    assert depths[0] > depth
+    # One may be for the dictionary that it makes at first; without care each caller makes one.
+    assert seen <= 1

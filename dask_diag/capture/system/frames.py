@@ -1,4 +1,4 @@
-"""The frames of all threads, read without a deadlock."""
+"""The frames of all threads, read so that the program neither stands still nor crashes."""
 
 from __future__ import annotations
 
@@ -9,32 +9,49 @@ from collections.abc import Callable
 from functools import partial
 from itertools import takewhile
 from types import FrameType
-from typing import Any
+from typing import TypeVar, cast
 
 __all__ = ["current_frames"]
 
 _COLLECTS_WHILE_IT_READS = sys.version_info[:2] == (3, 11)
 """
-Whether Python may collect garbage while it reads the frames: Python 3.11 makes frame objects then,
-and holds the lock of its list of threads. What is collected may wait for that lock, as a
-`threading.local` does, or for a thread that starts and waits for it: the program stands still.
+Whether Python may collect garbage while it reads frames. Python 3.11 makes an object of each frame
+when it is first asked for, also by ``f_back``, and may collect before it does. What is collected
+may wait for the lock of the list of threads, as a `threading.local` does, which is held meanwhile:
+the program stands still. Or it lets other threads run, and the frame that was to be made is gone.
 """
 
+T = TypeVar("T")
+
+_MOST_CALLS = 10_000
 _is_not_false = partial(operator.is_not, False)
+_make_callers = operator.attrgetter(".".join(["f_back"] * _MOST_CALLS))
+"""Asks for a frame's caller, for that one's, and so on; the outermost frame's has none."""
 
 
 def current_frames() -> dict[int, FrameType]:
     """The innermost frame of each thread, by its ident, as `sys._current_frames` has it."""
     if not _COLLECTS_WHILE_IT_READS:
         return sys._current_frames()
+    read = _without_collecting(sys._current_frames)
+    frames = read[0] if read else sys._current_frames()
+    for frame in frames.values():
+        try:
+            _without_collecting(partial(_make_callers, frame))
+        except AttributeError:
+            # This is how the outermost frame is reached.
+            continue
+    return frames
+
+
+def _without_collecting(read: Callable[[], T]) -> list[T]:
+    """What a function returns, alone in a list; an empty one if nothing is ever collected."""
     # Four calls with no step of Python between them: no other thread can run and find the
     # collector off, or switch it off itself and have it on again. The first says whether it is on.
-    steps: tuple[Callable[[], Any], ...]
-    steps = (gc.isenabled, gc.disable, sys._current_frames, gc.enable)
+    steps: tuple[Callable[[], object], ...] = (gc.isenabled, gc.disable, read, gc.enable)
     try:
         results = list(takewhile(_is_not_false, map(operator.call, steps)))
     except BaseException:
         gc.enable()
         raise
-    frames: dict[int, FrameType] = results[2] if results else sys._current_frames()
-    return frames
+    return cast("list[T]", results[2:3])
