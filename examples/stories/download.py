@@ -22,6 +22,12 @@ class SlowServer(http.server.BaseHTTPRequestHandler):
         """Log nothing."""
 
 
+class Server(http.server.ThreadingHTTPServer):
+    """A connection that finds no place in its queue is tried again after a second."""
+
+    request_queue_size = 64
+
+
 @dask.delayed
 def size_of(address: str) -> int:
     with urllib.request.urlopen(address) as answer:
@@ -29,7 +35,7 @@ def size_of(address: str) -> int:
 
 
 def main(workers: int) -> None:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), SlowServer)
+    server = Server(("127.0.0.1", 0), SlowServer)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}"
     sizes = [size_of(f"{address}/{number}") for number in range(60)]

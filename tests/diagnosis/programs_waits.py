@@ -79,8 +79,13 @@ class _Answer(socketserver.BaseRequestHandler):
         self.request.sendall(b"!")
 
 
+class _Server(socketserver.ThreadingTCPServer):
+    # A connection that finds no place in its queue is tried again after a second.
+    request_queue_size = 64
+
+
 def _serve(pipe: Connection) -> None:
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Answer) as server:
+    with _Server(("127.0.0.1", 0), _Answer) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
         pipe.send(server.server_address[1])
