@@ -20,6 +20,8 @@ ARGUMENTS = [
     "--process-per-site",
 ]
 
+WITHIN = ("data:", "blob:")
+"""How addresses begin that a page makes of what it has, as when it saves a file."""
 DRAWN = "document.documentElement.dataset.figures === 'drawn'"
 OF_OLD_BOKEH = "Canvas2D: Multiple readback"
 """What Chromium advises bokeh 3.4 to do, which later ones do."""
@@ -73,7 +75,14 @@ def open_file(browser, window):
     problems, pages = [], []
 
     def open_page(
-        path, width=1280, height=800, scheme="light", script=None, context=None, until=DRAWN
+        path,
+        width=1280,
+        height=800,
+        scheme="light",
+        script=None,
+        context=None,
+        until=DRAWN,
+        within=WITHIN,
     ):
         page = new_page(context or window, width, height, scheme)
         pages.append(page)
@@ -81,7 +90,7 @@ def open_file(browser, window):
             page.add_init_script(script)
         page.on("console", lambda m: is_a_problem(m) and problems.append(m.text))
         page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("request", lambda r: is_asked_for(r.url) and problems.append(r.url))
+        page.on("request", lambda r: r.url.startswith(("file:", *within)) or problems.append(r.url))
         page.goto(path.as_uri())
         if until is not None:
             page.wait_for_function(until, timeout=60_000)
@@ -104,7 +113,7 @@ def opened(open_file, tmp_path):
     def open_picture(sources, **kwargs):
         path = tmp_path / "page.html"
         visualize(sources, filename=path, show=False, **kwargs)
-        return open_file(path, 1100, 1000)
+        return open_file(path, 1100, 1000, within=())
 
     return open_picture
 
@@ -125,10 +134,6 @@ def settled(page, milliseconds=100):
 
 def is_a_problem(message):
     return message.type in ("error", "warning") and OF_OLD_BOKEH not in message.text
-
-
-def is_asked_for(url):
-    return not url.startswith(("file:", "data:", "blob:"))
 
 
 def colours(page, box):

@@ -11,6 +11,7 @@ from benchmarks.made_up import many_tasks
 from dask_diag import visualize
 from dask_diag.analysis.step_functions import cached_levels
 from dask_diag.columns import Categorical, PrefixStrings
+from dask_diag.views.plots.binary_columns import letters
 
 from .javascript import needs_node, run_javascript
 from .opened_pages import settled
@@ -191,3 +192,12 @@ def test_of_many_changes_all_are_drawn_when_zoomed(opened):
     reported = drawn(page, 2.0, 2.1)
     assert reported["data"][0]["time"][1:-1] == pytest.approx(total.times[inside], abs=6e-7)
     assert reported["data"][0]["amount"][1:-1] == total.amounts[inside].tolist()
+
+
+@needs_node
+def test_bytes_of_any_number_are_the_same_after_they_were_text():
+    sent = [bytes(range(256))[255 - size :] for size in range(9)] + [b"\0" * 7, b"\xff" * 6]
+    texts = [letters(data) for data in sent]
+    assert not set("&<>`\"'\\") & set("".join(texts))
+    received = run_javascript("plots/binary_columns.js", "bytes_of", *([text] for text in texts))
+    assert [bytes(map(int, data)) for data in received] == sent

@@ -45,7 +45,7 @@ def opened(open_file, pages):
     """Open a report by its name."""
 
     def open_page(name, size="desk", scheme="light"):
-        page = open_file(pages / f"{name}.html", *SIZES[size], scheme)
+        page = open_file(pages / f"{name}.html", *SIZES[size], scheme, within=("data:",))
         settled(page)
         return page
 

@@ -31,7 +31,7 @@ def opened(open_file):
     """Open what was written to a path."""
 
     def open_page(path, size="desk", scheme="light"):
-        page = open_file(path, *SIZES[size], scheme)
+        page = open_file(path, *SIZES[size], scheme, within=("data:",))
         settled(page)
         return page
 

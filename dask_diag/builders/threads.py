@@ -16,7 +16,7 @@ from dask_diag.schema import THREAD_KINDS
 
 __all__ = ["TaskThreads", "task_threads", "threads_table"]
 
-NANOSECONDS = 1_000_000_000
+_NANOSECONDS = 1_000_000_000
 """In a second."""
 _NUMBER = re.compile(r"[-_]\d+(?=$| \()")
 """What distinguishes threads of one name: ``zarr_io_3``, ``Thread-7 (work)``."""
@@ -37,12 +37,12 @@ class TaskThreads(NamedTuple):
     @property
     def cpu(self) -> float:
         """CPU seconds of the tasks."""
-        return self.nanoseconds / NANOSECONDS
+        return self.nanoseconds / _NANOSECONDS
 
     def plus(self, other: TaskThreads) -> TaskThreads:
         """Of these and other tasks."""
-        idents, nanoseconds = other
-        return TaskThreads(self.idents | idents, self.nanoseconds + nanoseconds)
+        nanoseconds = self.nanoseconds + other.nanoseconds
+        return TaskThreads(self.idents | other.idents, nanoseconds)
 
 
 def threads_table(computations: Iterable[tuple[ComputationInfo, TaskThreads]]) -> tables.Threads:
@@ -104,5 +104,5 @@ def task_threads(rows: bytes) -> TaskThreads:
     idents = np.nan_to_num(numbers[:, 4]).astype(np.int64)
     # A set: `numpy.unique` imports masked arrays. 0 is not known, or the thread that called the
     # scheduler.
-    nanoseconds = np.rint(np.nan_to_num(numbers[:, 3]) * NANOSECONDS).astype(np.int64)
+    nanoseconds = np.rint(np.nan_to_num(numbers[:, 3]) * _NANOSECONDS).astype(np.int64)
     return TaskThreads(frozenset(idents.tolist()) - {0}, int(nanoseconds.sum()))

@@ -102,10 +102,8 @@ def under(
     """
     costs, count = COSTS[scheduler], len(work)
     is_apart = scheduler == "processes"
-    fused = _fused(work) if is_apart else np.zeros(count, bool)
-    to_task, from_task = np.zeros(count), np.zeros(count)
-    if is_apart:
-        to_task, from_task = (moved / BYTES_A_SECOND for moved in bytes_moved(work, sizes))
+    fused = _fused(work) & is_apart
+    to_task, from_task = (is_apart * moved / BYTES_A_SECOND for moved in bytes_moved(work, sizes))
     own = np.where(fused, 0.0, 1.0)
     prepare = costs.prepare * own + to_task
     collect = costs.collect * own + from_task

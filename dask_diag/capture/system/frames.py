@@ -30,7 +30,10 @@ _make_callers = operator.attrgetter(".".join(["f_back"] * _MOST_CALLS))
 
 
 def current_frames() -> dict[int, FrameType]:
-    """The innermost frame of each thread, by its ident, as `sys._current_frames` has it."""
+    """The innermost frame of each thread, by its ident, as `sys._current_frames` has it.
+
+    That of each caller can be read from it at any time.
+    """
     if not _COLLECTS_WHILE_IT_READS:
         return sys._current_frames()
     read = _without_collecting(sys._current_frames)

@@ -8,7 +8,7 @@ export async function unpacked({layout, data}) {
 }
 
 // Five letters are four bytes, the highest first; at the end there may be fewer of both.
-function bytes_of(text) {
+export function bytes_of(text) {
     const digits = new Uint8Array(128)
     for (let digit = 0; digit < LETTERS.length; digit++) digits[LETTERS.charCodeAt(digit)] = digit
     const groups = Math.ceil(text.length / 5)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from dask_diag.columns import Array, IntArray
 
-__all__ = ["Packed", "pack", "size_in_page", "ticks"]
+__all__ = ["Packed", "letters", "pack", "size_in_page", "ticks"]
 
 _LEVEL = 7
 _ESCAPED = bytes.maketrans(b"&<>`", b",.:/")
@@ -66,8 +66,12 @@ def pack(columns: Mapping[str, Array | str]) -> Packed:
         planes = values.astype("<i8").view(np.uint8).reshape(-1, 8)[:, :width]
         parts.append(np.ascontiguousarray(planes.T).tobytes())
         layout.append((name, len(values), width, signed))
-    data = base64.b85encode(zlib.compress(b"".join(parts), _LEVEL)).translate(_ESCAPED)
-    return {"layout": layout, "data": data.decode("ascii")}
+    return {"layout": layout, "data": letters(zlib.compress(b"".join(parts), _LEVEL))}
+
+
+def letters(data: bytes) -> str:
+    """Bytes as text, of which nothing is escaped in a page or a script."""
+    return base64.b85encode(data).translate(_ESCAPED).decode("ascii")
 
 
 def size_in_page(packed: Packed) -> int:
