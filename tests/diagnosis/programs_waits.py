@@ -181,7 +181,8 @@ PROGRAMS = (
         limited_downloads,
         "too-few-threads",
         settings={"scheduler": "threads", "num_workers": 4},
-        remedy={"num_workers": 16},
+        # As many as divide the 24 tasks: with 16, half would be idle in the second round.
+        remedy={"num_workers": 12},
         remaining=frozenset({"io-bound", "too-few-threads"}),
         prepare=server,
     ),
