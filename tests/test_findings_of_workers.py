@@ -306,3 +306,29 @@ def test_threads_are_advised_in_place_of_processes_that_sleep(cpu, lost):
     if finding:
         assert "scheduler='threads', num_workers=" in finding.advice
         assert finding.seconds_lost == pytest.approx(lost, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("count", "workers", "seconds_lost"),
+    [
+        # Two rounds of two; four run them in one.
+        (4, 4, 1.0),
+        # Nine rounds: eight workers need three, sixteen two, 32 one, which gains most: 8 s.
+        (17, 16, 7.0),
+    ],
+)
+def test_as_many_threads_are_advised_as_gain_four_fifths(count, workers, seconds_lost):
+    finding = found(with_waits(sleeping(count), "sleep"))["too-few-threads"]
+    assert f"num_workers={workers}" in finding.advice
+    assert finding.seconds_lost == pytest.approx(seconds_lost, rel=0.02)
+
+
+def test_metered_io_leaves_cpus_to_other_threads():
+    recording = sleeping(16)
+    count = len(recording.tasks)
+    columns = {"activity": ["read"], "unit": ["seconds"], "value": [0.7], "cpu": [0.2]}
+    columns = {"task": range(count), **{name: each * count for name, each in columns.items()}}
+    finding = found(replace(recording, metrics=filled_table("metrics", columns)))["too-few-threads"]
+    assert "Tasks slept or waited for I/O for 50% of their time" in finding.evidence
+    assert "num_workers=8" in finding.advice
+    assert finding.where.functions == ("pause",)
