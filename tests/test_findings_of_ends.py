@@ -42,16 +42,17 @@ def uneven(longer, shorter):
 
 
 def test_of_several_computations_the_most_uneven_is_described_and_all_are_added_up():
-    # Idle for 0.5, 0.4 and 0.6 s, of which two workers could have saved half.
-    recording = in_sequence(uneven(1.0, 0.5), uneven(1.0, 0.6), uneven(1.2, 0.6))
+    # Idle for 0.5, 0.4, 0.6 and 0.1 s, of which two workers could have saved half.
+    ran = (1.0, 0.5), (1.0, 0.6), (1.2, 0.6), (1.0, 0.9)
+    recording = in_sequence(*(uneven(*seconds) for seconds in ran))
     finding = found(recording)["imbalance"]
     assert finding.evidence == (
         "One worker ran tasks for 1.20 s, another for 600 ms and was then idle"
     )
-    assert finding.seconds_lost == pytest.approx(0.75)
-    # 0.75 of 3.2 s.
+    assert finding.seconds_lost == pytest.approx(0.8)
+    # 0.8 of 4.2 s.
     assert finding.severity == "medium"
-    intervals = [(0.5, 1.0), (1.6, 2.0), (2.6, 3.2)]
+    intervals = [(0.5, 1.0), (1.6, 2.0), (2.6, 3.2), (4.1, 4.2)]
     assert [end for pair in finding.where.intervals for end in pair] == pytest.approx(
         [end for pair in intervals for end in pair]
     )
@@ -132,8 +133,10 @@ def test_no_remedy_is_known_where_another_task_takes_about_as_long():
 
 @pytest.mark.parametrize("scheduler", ["threads", "processes", "distributed"])
 @pytest.mark.parametrize("with_pool", [False, True])
-def test_without_known_times_no_share_of_them_is_lost(scheduler, with_pool):
-    tasks = [Task(0, NAN, worker=worker, collected=1.0, outcome="failed") for worker in range(2)]
+@pytest.mark.parametrize("collected", [1.0, NAN])
+def test_without_known_times_no_share_of_them_is_lost(scheduler, with_pool, collected):
+    start = collected - 1
+    tasks = [Task(start, NAN, None, "work", n, (), collected, "failed") for n in range(2)]
     recording = run(tasks, stop=1.0, scheduler=scheduler)
     if with_pool:
         pool = {"computation": "c", "kind": "native", "name": "openblas", "threads": 2}
