@@ -48,6 +48,30 @@ def test_all_runs_of_a_tuned_program_are_in_the_window(opened, width):
     assert hidden <= 0
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_verdicts_of_settings_are_in_the_window(opened, width):
+    names = ("a", "a" * 40, "array.chunk-size=64MiB")
+    summary = Simulated(dict.fromkeys(names, 8.1)).tune(settings(*names)).page("tuned")
+    page = opened(summary, width)
+    cells = page.eval_on_selector_all(
+        "tr > :last-child",
+        """(cells) => cells.map((cell) => {
+            const range = document.createRange();
+            range.selectNodeContents(cell);
+            const row = cell.parentNode.firstChild.getBoundingClientRect();
+            const text = range.getBoundingClientRect();
+            return [cell.textContent, text.right, text.top - row.top];
+        })""",
+    )
+    assert len(cells) == 6
+    assert [cell for cell in cells if not width / 2 < cell[1] <= width] == []
+    # Beside the name of the setting.
+    assert [cell for cell in cells if not 0 <= cell[2] < 30] == []
+    assert page.get_by_role("cell").count() == 35
+    assert page.get_by_role("columnheader").count() == 7
+    assert "`" not in page.inner_text("main")
+
+
 def test_numbers_of_compared_runs_stay_on_one_line(opened):
     runs = [[recording(f=[wall] * 8, stack=[0.0612] * 8)] * 3 for wall in (1.0, 2.0)]
     summary = run_comparison_summary(compare_runs(*runs))
