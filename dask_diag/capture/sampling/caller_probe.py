@@ -58,8 +58,16 @@ class CallingThread:
     """
 
     __slots__ = (
-        *("_clock", "_cpu", "_interval", "_last", "_stack", "_state", "_ticks"),
-        *("computations", "ended_calls", "noted"),
+        "_clock",
+        "_cpu",
+        "_interval",
+        "_last",
+        "_stack",
+        "_state",
+        "_ticks",
+        "computations",
+        "ended_calls",
+        "noted",
     )
 
     def __init__(self, native_id: int, since: float, interval: float) -> None:
