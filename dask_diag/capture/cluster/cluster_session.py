@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from dask_diag._version import __version__
 from dask_diag.capture.cluster.clock import ClockReading, compare_clocks
-from dask_diag.capture.cluster.formats import NAME, SCHEDULER, Joined, Reply, Wants
+from dask_diag.capture.cluster.formats import NAME, SCHEDULER
 from dask_diag.capture.cluster.host import host_id, is_below_this_process
 from dask_diag.capture.cluster.log import ClusterLog
 from dask_diag.capture.cluster.shipping import BOOTSTRAP, Shipped, source_of_scheduler_plugin
@@ -21,6 +21,8 @@ from dask_diag.capture.run_id import run_id
 
 if TYPE_CHECKING:
     from distributed import Client
+
+    from dask_diag.capture.cluster.messages import Joined, Reply, Wants
 
 __all__ = ["ClusterSession"]
 
@@ -107,8 +109,6 @@ class ClusterSession:
         scheduler = self._scheduler
         plugin = Shipped(source_of_scheduler_plugin(), "DaskDiagSchedulerPlugin")
         await scheduler.register_scheduler_plugin(plugin=pickle.dumps(plugin), **_ONCE)
-        reading = await self._compare_clocks()
-        self.log.offset, self.log.error = reading.offset, reading.error
         reply: Joined = await scheduler.dask_diag_attach(
             session=self._id,
             client=self._client_id,
@@ -118,16 +118,15 @@ class ClusterSession:
         log.scheduler, log.address, log.pid = reply["scheduler"], reply["address"], reply["pid"]
         if is_below_this_process(reply["host"], reply["pid"]):
             self.log.below.add(SCHEDULER)
+        if not reply["host"] or reply["host"] != host_id():
+            reading = await self._compare_clocks()
+            log.offset, log.error = reading.offset, reading.error
 
     async def _attach_workers(self) -> None:
         bootstrap = Shipped(BOOTSTRAP, "DaskDiagWorkerPlugin", __version__)
         await self._scheduler.register_worker_plugin(plugin=pickle.dumps(bootstrap), **_ONCE)
 
     async def _compare_clocks(self) -> ClockReading:
-        answer = await self._scheduler.dask_diag_clock()
-        if answer["host"] and answer["host"] == host_id():
-            return ClockReading(perf_counter(), 0.0, 0.0)
-
         async def ask() -> float:
             answer = await self._scheduler.dask_diag_clock()
             return float(answer["time"])

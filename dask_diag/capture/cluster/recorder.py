@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from dask_diag.capture.cluster.cluster_session import ClusterSession, Fault
-    from dask_diag.capture.cluster.formats import Wants
     from dask_diag.capture.cluster.log import ClusterLog
+    from dask_diag.capture.cluster.messages import Wants
     from dask_diag.capture.cluster.worker_names import WorkerNames
 
 __all__ = ["ClusterRecorder", "active_recorders", "is_of_a_worker"]

@@ -9,10 +9,13 @@ import asyncio
 from array import array
 from collections.abc import Hashable, Sequence
 from time import perf_counter, thread_time
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from dask_diag.capture.cluster.formats import WORKER_ROW, Wants
+from dask_diag.capture.cluster.formats import WORKER_ROW
 from dask_diag.capture.cluster.scheduler_records import RUN, RunDetails, Worker
+
+if TYPE_CHECKING:
+    from dask_diag.capture.cluster.messages import Wants
 
 __all__ = ["BYTES_PER_KEY", "LIMIT_BYTES", "Batch", "Computation", "Session"]
 
@@ -30,7 +33,8 @@ class Computation:
     """
 
     __slots__ = (
-        *("active", "client", "cpu", "cpu_at_start", "cpu_of_tasks", "done", "failed"),
+        *("active", "client", "client_number"),
+        *("cpu", "cpu_at_start", "cpu_of_tasks", "done", "failed"),
         *("name", "number", "recorders", "seconds", "sessions", "span"),
         *("start", "stop", "total", "workers"),
     )
@@ -42,6 +46,7 @@ class Computation:
         # Of the thread of the scheduler's event loop, on which all of this runs.
         self.cpu_at_start, self.cpu = thread_time(), 0.0
         self.active = 0
+        self.client_number = -1
         self.workers = 0
         self.total = self.done = self.failed = 0
         self.seconds = self.cpu_of_tasks = 0.0
