@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING, cast
@@ -32,6 +32,7 @@ _SECONDS_BETWEEN_NEWS = 0.02
 _SECONDS_TO_WAIT_FOR_NEWS = 0.5
 _SECONDS_TO_ATTACH = 10.0
 _SECONDS_TO_FINISH = 10.0
+_SECONDS_WITHOUT_SCHEDULER = 0.5
 _ONCE = {"name": NAME, "idempotent": True}
 """How plugins are registered that may be there already."""
 
@@ -176,7 +177,7 @@ class ClusterSession:
             if self._puller is not None:
                 if not self._wants.get("progress"):
                     self._puller.cancel()
-                await asyncio.wait_for(self._detach(), _SECONDS_TO_FINISH)
+                await _unless_lost(self._detach(), self.client)
                 await asyncio.wait([self._puller], timeout=_SECONDS_TO_FINISH)
         except Exception as error:
             self._fault("to pull the last rows from a cluster", error)
@@ -197,3 +198,18 @@ class ClusterSession:
     async def _ask_to_detach(self) -> Reply:
         reply = await self._scheduler.dask_diag_detach(session=self._id, received=self.log.received)
         return cast("Reply", reply)
+
+
+async def _unless_lost(request: Coroutine[object, object, None], client: Client | None) -> None:
+    """Wait for what a client asks its scheduler for, but not for a scheduler that is gone."""
+    asked = asyncio.ensure_future(request)
+    start = perf_counter()
+    while not asked.done():
+        connection = getattr(client, "scheduler_comm", None)
+        is_lost = connection is None or connection.closed()
+        most = _SECONDS_WITHOUT_SCHEDULER if is_lost else _SECONDS_TO_FINISH
+        if perf_counter() - start > most:
+            asked.cancel()
+            raise TimeoutError(f"no answer in {most:g} s")
+        await asyncio.wait([asked], timeout=_SECONDS_WITHOUT_SCHEDULER)
+    await asked
