@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import time
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
@@ -40,6 +42,26 @@ def left(before):
     while (more := held() - before) and time.monotonic() < deadline:
         time.sleep(0.05)
     return more
+
+
+async def log_and_stop():
+    worker = SimpleNamespace(
+        data={},
+        address="tcp://here",
+        state=SimpleNamespace(tasks={}),
+        handlers={},
+        status=SimpleNamespace(name="running"),
+        log_event=None,
+    )
+    side, loop = WorkerSide(worker), asyncio.get_running_loop()
+    side._log(("disk", "tcp://here"))
+    (timer,) = loop._scheduled
+    side.stop()
+    return timer.cancelled()
+
+
+def test_a_worker_that_measures_no_more_sends_nothing_later():
+    assert asyncio.run(log_and_stop())
 
 
 @pytest.mark.leaves_files

@@ -68,7 +68,7 @@ class WorkerSide:
         self._flights: dict[Hashable, tuple[float, str]] = {}
         self._spills = SpillCounters(worker.data, self._clock)
         self._messages: list[Message] = []
-        self._is_due = False
+        self._due: asyncio.TimerHandle | None = None
         self._is_heard = True
         self._is_of_threads: dict[type, bool] = {}
         self._compared = WorkerClock(worker, self._clock, self._log_clock, self._fault)
@@ -123,6 +123,8 @@ class WorkerSide:
             # What one cannot undo, the others do.
             with suppress(Exception):
                 step()
+        if self._due is not None:
+            self._due.cancel()
 
     def transition(self, key: Hashable, start: str, finish: str, **kwargs: object) -> None:
         """What the worker reports of each change of a task's state: several times for each."""
@@ -260,18 +262,18 @@ class WorkerSide:
         self._messages.append(message)
         if len(self._messages) >= _MESSAGES_AT_ONCE:
             self._send()
-        elif not self._is_due:
-            self._is_due = True
-            asyncio.get_running_loop().call_later(_SECONDS_TO_SEND, self._send_due)
+        elif self._due is None:
+            loop = asyncio.get_running_loop()
+            self._due = loop.call_later(_SECONDS_TO_SEND, self._send_due)
 
     def _send_due(self) -> None:
+        self._due = None
         try:
             self._send()
         except Exception as error:
             self._fault("sending what was measured", error)
 
     def _send(self) -> None:
-        self._is_due = False
         messages, self._messages = self._messages, []
         if messages and self._is_heard:
             self._worker.log_event(NAME, messages)
