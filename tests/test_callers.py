@@ -17,6 +17,8 @@ from dask.base import DaskMethodsMixin
 
 from dask_diag import SamplingProfiler
 from dask_diag.capture.dask_internals import calls_of_threads
+from dask_diag.capture.sampling import caller_probe
+from dask_diag.capture.sampling.threads_now import thread_frames
 from dask_diag.schema import ROOTS, Root
 
 INTERVAL = 0.01
@@ -137,6 +139,35 @@ def test_dasks_own_loop_opens_into_lines(retried):
         # The profiler's own callbacks are one line, and none of their calls is shown.
         assert "(dask_diag)" in lines
         assert not [file for file in sprof.recording.frames.file.values if "/dask_diag/" in file]
+
+    retried(measure)
+
+
+def test_a_call_that_begins_while_the_thread_is_sampled(retried, monkeypatch):
+    """Its stack is of before the call: that the call was noted meanwhile is not forgotten."""
+    read, go = threading.Event(), threading.Event()
+
+    def frames_of_before():
+        found = thread_frames()
+        if go.is_set() and not read.is_set():
+            read.set()
+            while not calls_of_threads:
+                time.sleep(0.001)
+        return found
+
+    monkeypatch.setattr(caller_probe, "thread_frames", frames_of_before)
+
+    def measure():
+        read.clear(), go.clear()
+        with SamplingProfiler() as sprof:
+            load_inputs(0.1)
+            collection = Collection({("work", 0): (nothing,)}, 0.2)
+            go.set()
+            read.wait()
+            collection.compute(scheduler="sync")
+        assert "build" not in lines_of(sprof, Root.BEFORE)
+        assert lines_of(sprof, Root.GRAPH)["build"] == about(collection.building)
+        assert "load_inputs" in lines_of(sprof, Root.BEFORE)
 
     retried(measure)
 

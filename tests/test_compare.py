@@ -20,6 +20,7 @@ from dask_diag.analysis.statistics import (
 )
 from dask_diag.cli.compare import compare as compare_command
 from dask_diag.columns import Categorical, PrefixStrings
+from dask_diag.errors import DiagnosticError
 from dask_diag.model.table import Table
 from dask_diag.views.compare import comparison_summary
 from dask_diag.views.comparison.page import comparison_page
@@ -111,6 +112,12 @@ def test_a_change_within_the_spread_never_fails():
     assert rows_of(comparison)["load"]["change"] == pytest.approx(3.0)
     assert rows_of(comparison)["load"]["verdict"] == "unchanged"
     assert comparison.regressions(0.1) == []
+
+
+def test_a_regression_is_more_than_the_share():
+    comparison = compare(recording(f=[1.0] * 8), recording(f=[1.25] * 8))
+    assert comparison.regressions(0.25) == []
+    assert comparison.regressions(0.24) == ["total", "f"]
 
 
 @pytest.mark.parametrize("token", ["1a2b", "3c4d"])
@@ -242,6 +249,10 @@ def test_the_more_functions_are_judged_the_more_each_has_to_change():
     )
     # Student's with 19 degrees of freedom, of 1% and of an eleventh of it.
     assert ten["f"]["spread"] / one["f"]["spread"] == pytest.approx(3.622 / 2.539, rel=1e-3)
+    before = recording(f=around(1, 0.1, 20, 1), old=[1.0] * 9)
+    two = rows_of(compare(before, recording(f=around(1, 0.1, 20, 2), new=[1.0] * 9)))
+    # What was added or removed is not judged: besides `f` only the total is, at half of the risk.
+    assert two["f"]["spread"] / one["f"]["spread"] == pytest.approx(2.861 / 2.539, rel=1e-3)
 
 
 def test_cpu_memory_and_what_is_held():
@@ -255,6 +266,7 @@ def test_cpu_memory_and_what_is_held():
     assert (row["cached_before"], row["cached_after"]) == (3.0, 7.0)
     unknown = compare(recording(f=[1.0] * 5), recording(f=[1.0] * 5)).total
     assert np.isnan([unknown["cached_before"], unknown["cached_after"]]).all()
+    assert [comparison.total[f"cpu_{when}"] for when in ("before", "after")] == [0.9, 0.4]
     assert (comparison.total["memory_before"], comparison.total["memory_after"]) == (2e9, 3e9)
     assert (row["memory_before"], row["memory_after"]) == (2e9, 3e9)
     assert rows_of(comparison)["g"]["memory_after"] == 1e9
@@ -270,6 +282,36 @@ def test_unknown_durations_are_left_out():
     comparison = compare(recording(f=[1.0, np.nan] * 5), recording(f=[1.0] * 5))
     row = rows_of(comparison)["f"]
     assert (row["tasks_before"], row["seconds_before"], row["verdict"]) == (10, 5.0, "unchanged")
+
+
+@pytest.mark.parametrize(
+    ("of_f", "of_g", "share_of_f", "share_of_g", "of_all"),
+    [
+        ([0.5, 0.5], [3.0], 0.5, 0.75, 4 / 6),
+        # Of a task that failed in its process it is not known.
+        ([0.5, np.nan], [3.0], 0.5, 0.75, 4 / 6),
+        ([np.nan, np.nan], [3.0], np.nan, 0.75, 0.75),
+        ([np.nan, np.nan], [np.nan], np.nan, np.nan, np.nan),
+    ],
+)
+def test_the_share_of_cpu_is_that_of_tasks_of_which_it_is_known(
+    of_f, of_g, share_of_f, share_of_g, of_all
+):
+    one = recording(f=[1.0, 1.0], g=[4.0])
+    columns = {name: one.tasks[name] for name in one.tasks.columns}
+    tasks = filled_table("tasks", {**columns, "thread_cpu": [*of_f, *of_g]})
+    comparison = compare(replace(one, tasks=tasks), one)
+    rows = rows_of(comparison)
+    shares = [rows["f"]["cpu_before"], rows["g"]["cpu_before"], comparison.total["cpu_before"]]
+    assert shares == pytest.approx([share_of_f, share_of_g, of_all], nan_ok=True)
+    if np.isnan(share_of_f):
+        assert "?→50" in comparison_summary(comparison, "a", "b")
+
+
+def test_what_is_no_recording_is_refused():
+    for pair in ((NOTHING, "a.diag"), ("a.diag", NOTHING)):
+        with pytest.raises(DiagnosticError, match="expected a Recording"):
+            compare(*pair)
 
 
 def test_empty_recordings_compare():

@@ -31,10 +31,23 @@ def test_a_change_of_few_tasks_may_all_be_chance(step):
 
 
 def test_paired_tasks_of_all_functions_are_one_sample_of_differences():
-    before = {"f": [1.0, 2.0, 3.0], "g": [5.0, 4.0, 3.0]}
-    after = {"f": [1.1, 2.0, 3.2], "g": [5.0, 4.3, 3.0]}
+    before = {"f": [1.0, 2.0, 3.0], "g": [5.0, 4.0]}
+    after = {"f": [1.1, 2.0, 3.2], "g": [5.0, 4.3]}
     total = compare(recording(**before), recording(**after)).total
-    # Neither has enough tasks of its own; together they differ by 0.1, 0, 0.2, 0, 0.3 and 0.
-    variance = (0.14 - 0.6**2 / 6) / 5
-    assert total["spread"] == pytest.approx(half_width([Variation(6, variance)], risk(1)))
+    # Neither has enough tasks of its own; together they differ by 0.1, 0, 0.2, 0 and 0.3.
+    variance = (0.14 - 0.6**2 / 5) / 4
+    assert total["spread"] == pytest.approx(half_width([Variation(5, variance)], risk(1)))
     assert total["change"] == pytest.approx(0.6)
+
+
+def test_each_function_has_its_part_in_the_spread_of_the_total():
+    before = {"paired": [2.0, 2.0] * 3, "u": BEFORE, "v": BEFORE, "few": [9.0], "old": BEFORE}
+    after = {"paired": [2.5, 2.0] * 3, "u": AFTER, "v": AFTER, "few": [7.0], "once": [0.5]}
+    total = compare(recording(**before), recording(**after)).total
+    ten, twelve = Variation(10, 0.05**2 * 10 / 9), Variation(12, 0.1**2 * 12 / 11)
+    # The paired tasks and `few` differ by 0.5 or not at all, and by -2: they are one sample.
+    differences = Variation(7, (3 * 0.5**2 + 2**2 - 0.5**2 / 7) / 6)
+    parts = [differences, ten, twelve, ten, twelve, ten]
+    # Judged are `paired`, `u`, `v` and the total; of one added task nothing is known.
+    assert total["spread"] == pytest.approx(half_width(parts, risk(4)) + 0.5)
+    assert total["change"] == pytest.approx(1.5 + 2 * (13.2 - 10.5) - 2 - 10.5 + 0.5)

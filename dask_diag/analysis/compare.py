@@ -113,9 +113,7 @@ class _FunctionChange:
 
     @cached_property
     def variations(self) -> list[Variation]:
-        """Of the sums that make up the change."""
-        if self.pairs is not None:
-            return [Variation.of(self.pairs[1] - self.pairs[0])]
+        """Of the tasks before and of those after."""
         sides = (self.before, self.after)
         return [Variation.of(side.timed.seconds) for side in sides if side.tasks]
 
@@ -179,16 +177,22 @@ def _by_function(recording: Recording) -> dict[str, _Side]:
     for name, rows in rows_by(tasks.function).items():
         rows_timed = rows[~np.isnan(timed.seconds[rows])]
         seconds = float(timed.seconds[rows_timed].sum())
-        cpu_seconds = float(np.nansum(tasks.thread_cpu[rows_timed]))
         sides[name] = _Side(
             tasks=len(rows),
             seconds=seconds,
-            cpu=cpu_seconds / seconds if seconds else _NAN,
+            cpu=_share(tasks.thread_cpu[rows_timed], timed.seconds[rows_timed]),
             memory=memory.get(name, _NAN),
             cached=levels[name].peak if name in levels else _NAN,
             timed=timed.rows(rows_timed),
         )
     return sides
+
+
+def _share(parts: FloatArray, wholes: FloatArray) -> float:
+    """The share of all parts in their wholes, where a part is known; else NaN."""
+    known = ~np.isnan(parts)
+    whole = float(wholes[known].sum())
+    return float(parts[known].sum()) / whole if whole else _NAN
 
 
 def _table(changes: list[_FunctionChange], risk: float) -> Table:
@@ -214,11 +218,11 @@ def _total(
     total: Totals = {}
     for when, recording in (("before", before), ("after", after)):
         sides = [getattr(row, when) for row in changes]
-        seconds = sum(side.seconds for side in sides)
-        cpu = sum(side.cpu * side.seconds for side in sides if not np.isnan(side.cpu))
+        seconds = np.array([side.seconds for side in sides])
+        cpu = np.array([side.cpu for side in sides]) * seconds
         total[f"tasks_{when}"] = sum(side.tasks for side in sides)
-        total[f"seconds_{when}"] = seconds
-        total[f"cpu_{when}"] = cpu / seconds if seconds else _NAN
+        total[f"seconds_{when}"] = float(seconds.sum())
+        total[f"cpu_{when}"] = _share(cpu, seconds)
         total[f"cached_{when}"] = (
             cached_levels(recording)[1].peak if len(recording.cached_results) else _NAN
         )
@@ -243,16 +247,16 @@ def _spread_of_total(changes: list[_FunctionChange], risk: float) -> float:
     )
     variations: list[Variation] = []
     unpaired = [row for row in changes if row.pairs is None]
+    # Where the noise is not known, all of the change may be noise.
     unknown = 0.0
-    if len(before) < MIN_TASKS:
-        unknown += abs(float((after - before).sum()))
-    else:
+    if len(before) >= MIN_TASKS:
         variations.append(Variation.of(after - before))
+    else:
+        unknown = abs(float((after - before).sum()))
     for row in unpaired:
         if row.has_known_variation:
             variations += row.variations
         else:
-            # Where the noise is not known, all of the change may be noise.
             unknown += abs(row.change)
     if len(before) >= MIN_TASKS and len(variations) == 1:
         return half_width_of_pairs(before, after, risk) + unknown

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.cpu_waits import (
     VARIABLES,
@@ -53,17 +51,16 @@ def thread_oversubscription(analysis: Analysis) -> Finding | None:
     if analysis.at_once * largest <= analysis.cpus:
         return None
     waits = cpu_waits(analysis)
-    waited = f"waited {seconds(waits.waited)} for a CPU"
-    if not analysis.seconds_waited:
-        waited = f"were off-CPU for {seconds(waits.waited)} (Profiler(waits=True) shows why)"
     # A task waits for its library's threads as for a lock.
     locked = analysis.seconds_waited.get(Activity.LOCK_WAIT, 0.0)
     if (waits.waited + locked) / analysis.in_tasks < WAITED:
         return None
-    for_threads = f"; {seconds(locked)} for these threads or for locks" if locked else ""
     share = (waits.pools + locked) / analysis.in_tasks
     saved, kind = seconds_saved_without(analysis, waits.pools, waits.waited, idle_pools=True)
-    saved += _saved_without_locks(analysis, waits, used)
+    blocked = analysis.waits_of_tasks(Activity.CPU_WAIT)
+    if locked:
+        saved += _saved_without_locks(analysis, waits, used)
+        blocked = blocked + analysis.waits_of_tasks(Activity.LOCK_WAIT)
     libraries = sorted(pool.name for pool in pools if pool.name)
     called = in_words(libraries) or "a native library whose name is not known"
     return Finding(
@@ -72,25 +69,33 @@ def thread_oversubscription(analysis: Analysis) -> Finding | None:
         saved,
         f"{amount(analysis.at_once)} concurrent tasks called {called} (up to {largest} threads) "
         f"on {analysis.cpus} CPUs. Its threads used {seconds(used)} of CPU time, the tasks' own "
-        f"threads {seconds(analysis.cpu_in_tasks)}; tasks {waited}"
-        f"{_shared(waits)}{for_threads}",
+        f"threads {seconds(analysis.cpu_in_tasks)}; tasks {_waited(analysis, waits, locked)}",
         _advice(libraries),
         # Threads of a library that is not known may do something else.
         kind=kind if libraries else AT_MOST,
-        where=where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.CPU_WAIT)),
+        where=where_of_tasks(analysis.recording, blocked),
     )
 
 
 def _saved_without_locks(analysis: Analysis, waits: CpuWaits, used: float) -> float:
     """What is gained besides if no task waits for the pools' threads, which compute no more."""
-    if not analysis.seconds_waited.get(Activity.LOCK_WAIT):
-        return 0.0
     of_cpu = waits.pools / waits.waited if waits.waited else 0.0
     with_locks = analysis.seconds_saved(remove={Activity.CPU_WAIT: of_cpu}, idle_pools=True)
     remove = {Activity.CPU_WAIT: of_cpu, Activity.LOCK_WAIT: 1.0}
     besides = analysis.seconds_saved(remove=remove, idle_pools=True) - with_locks
     most = analysis.wall - (analysis.cpu_in_tasks + used) / analysis.cpus
-    return max(0.0, float(np.nan_to_num(min(besides, most))))
+    # What cannot be simulated, NaN, is not more than 0.
+    return max(0.0, min(besides, most))
+
+
+def _waited(analysis: Analysis, waits: CpuWaits, locked: float) -> str:
+    """What the tasks waited for, and how long."""
+    waited = seconds(waits.waited)
+    if not analysis.seconds_waited:
+        return f"were off-CPU for {waited} (Profiler(waits=True) shows why){_shared(waits)}"
+    parts = [f"{waited} for a CPU{_shared(waits)}"] if waits.waited else []
+    parts += [f"{seconds(locked)} for these threads or for locks"] if locked else []
+    return f"waited {'; '.join(parts)}"
 
 
 def _shared(waits: CpuWaits) -> str:

@@ -53,6 +53,8 @@ class CallingThread:
         Those that it has started and that have not been counted to their end.
     ended_calls : set of float
         When dask was called for the computations that have ended, of calls that may still go on.
+    noted : DaskCalls or None
+        The calls of dask that were known of it at the sample before.
     """
 
     __slots__ = (
@@ -65,6 +67,7 @@ class CallingThread:
         "_ticks",
         "computations",
         "ended_calls",
+        "noted",
     )
 
     def __init__(self, native_id: int, since: float, interval: float) -> None:
@@ -77,6 +80,7 @@ class CallingThread:
         self._state: tuple[float, int, int] = (_NAN, 0, 0)
         self.computations: list[Computation] = []
         self.ended_calls: set[float] = set()
+        self.noted: DaskCalls | None = None
 
     def _cpu_now(self) -> float:
         """CPU seconds of the thread; NaN if it has ended or the system does not say."""
@@ -270,8 +274,10 @@ class CallerProbe:
             root = root_at(now)
         thread.ended_calls &= calls
         thread.see(now, root, found.stack, self._stacks)
-        if not calls and computation is None:
+        # The thread may have called dask since its stack was read: what was noted meanwhile stays.
+        if not calls and computation is None and noted is thread.noted:
             self._end_calls(ident, noted)
+        thread.noted = noted
 
     def _end_calls(self, ident: int, noted: DaskCalls | None) -> None:
         """Sample a thread no more that is in no call of dask, unless it is the profiler's."""
