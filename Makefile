@@ -82,6 +82,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.files
 	$(BIN)/python -m benchmarks.exports
+	$(BIN)/python -m benchmarks.pages
 	$(BIN)/python -m benchmarks.sampling
 	$(BIN)/python -m benchmarks.simulate
 	$(BIN)/python -m benchmarks.real

@@ -215,6 +215,15 @@ def test_imports_are_no_graph_preparation():
     assert "graph-preparation" not in found(sampled(prepared(0.6, 0.4), imports))
 
 
+@pytest.mark.parametrize(("seen", "is_found"), [(0.05, False), (0.5, True)])
+def test_what_could_not_be_sampled_is_no_graph_preparation(seen, is_found):
+    rows = [("graph", [MAIN, ORDER], seen), ("graph", None, 0.6 - seen)]
+    finding = found(sampled(prepared(0.6, 0.4), rows)).get("graph-preparation")
+    assert (finding is not None) == is_found
+    if finding:
+        assert finding.seconds_lost == pytest.approx(seen)
+
+
 def in_processes(startup, took, tasks=2, computations=1):
     """Two processes, each of which starts for so long; then tasks run, one after the other."""
     rows = [
@@ -308,3 +317,47 @@ def test_the_start_of_profilers_is_no_preparation(own, is_found):
 
 def test_the_line_of_own_calls_is_that_of_stacks():
     assert caller_walker.OWN_CALLS.name == program_lines.OWN_CALLS
+
+
+def small_tasks_in_processes(startup, work, overhead, tasks):
+    """As of a word count: the pool starts, then each task is collected so much after it."""
+    each = work + overhead
+    recording = in_processes(startup, work, tasks)
+    columns = {name: recording.tasks[name] for name in recording.tasks.columns}
+    start = startup + np.arange(tasks) // 2 * each
+    columns |= {"start": start, "stop": start + work, "collected": start + each}
+    columns["thread_cpu"] = np.full(tasks, work)
+    ran = {name: recording.computations[name] for name in recording.computations.columns}
+    ran |= {"stop": [startup + tasks / 2 * each], "workers": [2]}
+    # Only times matter here, not what was sent.
+    return replace(
+        recording,
+        tasks=filled_table("tasks", columns),
+        computations=filled_table("computations", ran),
+        transfers=filled_table("transfers", {}),
+        stop=startup + tasks / 2 * each,
+    )
+
+
+def test_the_start_of_a_pool_and_preparing_are_no_overhead_of_small_tasks():
+    # 4 ms of worker time for each task pass before the first one, as in the review's word count.
+    codes = found(small_tasks_in_processes(0.24, 0.00157, 1e-6, 120))
+    assert "tasks-too-small" not in codes
+    assert "pool-startup" in codes
+    tasks = [Task(0.6 + n * 0.002, 0.6 + n * 0.002 + 0.0019) for n in range(120)]
+    codes = found(run(tasks, workers=1, cpus=1, called=0.0, prepared=0.6))
+    assert "tasks-too-small" not in codes
+    assert "graph-preparation" in codes
+
+
+def test_the_advice_for_small_tasks_is_by_their_own_overhead_and_leaves_chunks_for_workers():
+    finding = found(small_tasks_in_processes(0.24, 0.00157, 0.00043, 120))["tasks-too-small"]
+    assert "average 1.57 ms of work and 430 µs of overhead (21%)" in finding.evidence
+    # (0.43 ms x 95 / 5) / 1.57 ms is 5.2; with the start of the pool it would be 54: one chunk.
+    assert "make chunks about 6 times as large: overhead is below 5%" in finding.advice
+    # 12 of these tasks for each of two workers: 4 times as large leaves 3.
+    finding = found(small_tasks_in_processes(0.24, 0.0005, 0.002, 100))["tasks-too-small"]
+    assert (
+        "make chunks about 16 times as large: larger ones would leave fewer than 3 for each of "
+        "2 workers" in finding.advice
+    )

@@ -32,8 +32,8 @@ from dask_diag.capture.sampling import sampler as sampler_module
 from dask_diag.capture.sampling import stack_probe, threads_now
 from dask_diag.capture.sampling.bins import Run
 from dask_diag.capture.sampling.call_tree import Stacks
-from dask_diag.capture.sampling.caller_probe import CallingThread
 from dask_diag.capture.sampling.caller_walker import CallerWalker
+from dask_diag.capture.sampling.calling_thread import CallingThread
 from dask_diag.capture.sampling.sampler import Sampler, Ticks, ticks_between, ticks_until
 from dask_diag.capture.sampling.stack_sample import Line
 from dask_diag.capture.sampling.stack_walker import Stack, Walker

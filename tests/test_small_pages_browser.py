@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from bokeh.embed.notebook import notebook_content
 from bokeh.resources import INLINE
 
 from dask_diag import visualize
@@ -48,6 +49,30 @@ def test_all_runs_of_a_tuned_program_are_in_the_window(opened, width):
     assert hidden <= 0
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_verdicts_of_settings_are_in_the_window(opened, width):
+    names = ("a", "a" * 40, "array.chunk-size=64MiB")
+    summary = Simulated(dict.fromkeys(names, 8.1)).tune(settings(*names)).page("tuned")
+    page = opened(summary, width)
+    cells = page.eval_on_selector_all(
+        "tr > :last-child",
+        """(cells) => cells.map((cell) => {
+            const range = document.createRange();
+            range.selectNodeContents(cell);
+            const row = cell.parentNode.firstChild.getBoundingClientRect();
+            const text = range.getBoundingClientRect();
+            return [cell.textContent, text.right, text.top - row.top];
+        })""",
+    )
+    assert len(cells) == 6
+    assert [cell for cell in cells if not width / 2 < cell[1] <= width] == []
+    # Beside the name of the setting.
+    assert [cell for cell in cells if not 0 <= cell[2] < 30] == []
+    assert page.get_by_role("cell").count() == 35
+    assert page.get_by_role("columnheader").count() == 7
+    assert "`" not in page.inner_text("main")
+
+
 def test_numbers_of_compared_runs_stay_on_one_line(opened):
     runs = [[recording(f=[wall] * 8, stack=[0.0612] * 8)] * 3 for wall in (1.0, 2.0)]
     summary = run_comparison_summary(compare_runs(*runs))
@@ -68,22 +93,52 @@ def test_cells_of_compared_functions_are_not_broken_on_a_phone(opened):
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_plots_of_a_cell_are_folded_and_drawn_when_opened(opened, monkeypatch):
-    """The cell's value is above them, and stays in the window: D25 of the review."""
+@pytest.fixture
+def cell(opened, monkeypatch):
+    """Open a notebook with one cell, as wide as that, which shows the plots."""
     published = []
     monkeypatch.setattr("dask_diag.views.display.output_notebook", lambda **settings: None)
     monkeypatch.setattr("dask_diag.views.display.in_notebook", lambda: True)
     monkeypatch.setattr(
         "IPython.display.publish_display_data", lambda data, **more: published.append(data)
     )
-    visualize(known_stacks(), show=True, save=False, fold="Plots")
-    fold, script = published
-    page = opened(
-        f"<!doctype html><head>{INLINE.render()}</head><body><p>Out: 7</p>{fold['text/html']}"
-        f"<script>{script['application/javascript']}</script><p id='next'>the next cell</p></body>",
-        1280,
-    )
-    page.wait_for_function("Bokeh.documents.length > 0", timeout=60_000)
+
+    def shown_as_bokeh_shows_it(picture):
+        drawing, div, _ = notebook_content(picture)
+        published.extend([{"text/html": div}, {"application/javascript": drawing}])
+
+    monkeypatch.setattr("dask_diag.views.display.bokeh_show", shown_as_bokeh_shows_it)
+
+    def open_cell(width, fold="", bokeh=INLINE.render()):
+        visualize(known_stacks(), show=True, save=False, fold=fold)
+        outputs = "".join(
+            f"<div>{data.get('text/html', '')}</div>"
+            f"<script>{data.get('application/javascript', '')}</script>"
+            for data in published
+        )
+        page = opened(
+            f"<!doctype html><head>{bokeh}</head><body><p>Out: 7</p>"
+            f"<div id='cell' style='width: {width}px; overflow: auto'>{outputs}</div>"
+            "<p id='next'>the next cell</p></body>",
+            1280,
+        )
+        if bokeh:
+            page.wait_for_function("Bokeh.documents.length > 0", timeout=60_000)
+        return page
+
+    return open_cell
+
+
+def test_a_cell_says_that_bokeh_is_missing(cell):
+    """Its script is in the output of one cell: it is gone when the page is loaded again."""
+    page = cell(1200, "Plots", bokeh="")
+    page.click("summary")
+    page.wait_for_function("document.body.innerText.includes('output_notebook()')", timeout=60_000)
+
+
+def test_plots_of_a_cell_are_folded_and_drawn_when_opened(cell):
+    """The cell's value is above them, and stays in the window: D25 of the review."""
+    page = cell(1200, "Plots")
     top_of_next = "document.getElementById('next').getBoundingClientRect().top"
     assert page.evaluate(top_of_next) < 150
     page.click("summary")
@@ -91,3 +146,23 @@ def test_plots_of_a_cell_are_folded_and_drawn_when_opened(opened, monkeypatch):
     page.wait_for_function(
         "[...document.querySelectorAll('details *')].some((e) => e.getBoundingClientRect().height > 200)"
     )
+
+
+@pytest.mark.parametrize("fold", ["", "Plots"])
+def test_plots_of_a_cell_are_as_wide_as_it_is(cell, fold):
+    """A notebook beside JupyterLab's list of files has less than the 1,000 pixels of a plot."""
+    page = cell(1200, fold)
+    if fold:
+        page.click("summary")
+    figures = """() => {
+        const within = (view) => [...(view.model.type === "Figure" ? [view] : []),
+                                  ...(view.child_views ?? []).flatMap(within)];
+        return Object.values(Bokeh.index).flatMap(within).map(({el}) => el.offsetWidth);
+    }"""
+    widths = f"Math.max(...({figures})())"
+    page.wait_for_function(f"{widths} === 1000", timeout=60_000)
+    for width in (700, 400, 900):
+        page.evaluate(f"document.getElementById('cell').style.width = '{width}px'")
+        page.wait_for_function(f"Math.abs({widths} - {width}) <= 20", timeout=60_000)
+        cut_off = "(({scrollWidth, clientWidth}) => scrollWidth - clientWidth)(document.getElementById('cell'))"
+        page.wait_for_function(f"{cut_off} <= 0", timeout=20_000)

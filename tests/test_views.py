@@ -342,15 +342,23 @@ def test_show_false_touches_no_browser(monkeypatch, tmp_path):
 
 
 def test_in_a_notebook_the_figure_shows_inline_and_no_file_is_written(monkeypatch, tmp_path):
-    shown_in = []
+    shown_in, fitted = [], []
+    pytest.importorskip("IPython")
     monkeypatch.setattr("dask_diag.views.display.in_notebook", lambda: True)
     monkeypatch.setattr("dask_diag.views.display.output_notebook", lambda **k: shown_in.append(k))
     monkeypatch.setattr("dask_diag.views.display.bokeh_show", shown_in.append)
+    monkeypatch.setattr(
+        "IPython.display.publish_display_data", lambda data, **more: fitted.append(data)
+    )
     (prof,) = run(Profiler())
     figure = prof.visualize()
     assert shown_in[-1].children[0].children[1][0] is figure
     assert shown_in[0]["resources"].mode == "inline"
     assert list(tmp_path.iterdir()) == []
+    # A script makes it as wide as the cell, but none of the size that the user asked for.
+    assert len(fitted) == 1
+    prof.visualize(width=2000)
+    assert len(fitted) == 1
 
 
 def test_what_is_shown_and_not_saved_is_in_no_folder_of_the_users(monkeypatch, tmp_path):

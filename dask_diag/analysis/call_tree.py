@@ -14,7 +14,14 @@ from dask_diag.model.table import Table
 from dask_diag.model.tables import CallTree, Frames, Samples
 from dask_diag.schema import Root
 
-__all__ = ["NOT_SAMPLED", "are_functions", "hottest_lines", "tree", "tree_and_nodes"]
+__all__ = [
+    "NOT_SAMPLED",
+    "are_functions",
+    "distinct_frames",
+    "hottest_lines",
+    "tree",
+    "tree_and_nodes",
+]
 
 NOT_SAMPLED = "(not sampled)"
 """The name of the node that represents time in which no stack could be read."""
@@ -62,7 +69,7 @@ def tree_and_nodes(
     samples = recording.samples
     share = selection.shares(samples)
     selected = np.flatnonzero(share > 0)
-    kind_of_frame, frame_of_kind = _distinct(recording.frames, ("name", "file", "first_line"))
+    kind_of_frame, frame_of_kind = distinct_frames(recording.frames, ("name", "file", "first_line"))
     parent, kind, node_of_selected = _grown(recording, samples.rows(selected), kind_of_frame)
     own = np.zeros((len(parent), len(MEASURES)))
     np.add.at(own, node_of_selected, measures(samples, share)[selected])
@@ -123,7 +130,7 @@ def hottest_lines(
     samples = recording.samples
     share = selection.shares(samples)
     sampled = samples.node >= 0
-    line_of_frame, frame_of_line = _distinct(recording.frames, ("name", "file", "line"))
+    line_of_frame, frame_of_line = distinct_frames(recording.frames, ("name", "file", "line"))
     own, totals = _by_line(
         recording.call_tree, line_of_frame, samples.rows(sampled), share[sampled]
     )
@@ -167,7 +174,7 @@ def _outermost(line: IntArray, position: IntArray, end: IntArray) -> BoolArray:
     return outermost
 
 
-def _distinct(frames: Frames, columns: tuple[str, str, str]) -> tuple[IntArray, IntArray]:
+def distinct_frames(frames: Frames, columns: tuple[str, str, str]) -> tuple[IntArray, IntArray]:
     """A number for each frame, the same for those alike in `columns`; a frame of each number."""
     if not len(frames):
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)

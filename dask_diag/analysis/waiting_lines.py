@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dask_diag.analysis.call_tree import hottest_lines
+from dask_diag.analysis.call_tree import distinct_frames, hottest_lines
 from dask_diag.analysis.sample_measures import measures
 from dask_diag.analysis.selection import ALL_SAMPLES, Selection
 from dask_diag.analysis.source_paths import is_standard_library
@@ -60,27 +60,21 @@ def waiting_lines(
     rows = np.flatnonzero((samples.node >= 0) & (seconds > 0))
     if not len(rows):
         return Table({})
-    caller = _callers_outside(recording)
     frames, stacks = recording.frames, recording.call_tree
-    sums: dict[tuple[str, str, int], dict[str, float]] = {}
-    for node, waited in zip(samples.node[rows].tolist(), seconds[rows].tolist(), strict=True):
-        frame, inner = int(stacks.frame[caller[node]]), int(stacks.frame[node])
-        line = frames.name[frame], frames.file[frame], int(frames.line[frame])
-        of_line = sums.setdefault(line, {})
-        name = frames.name[inner]
-        of_line[name] = of_line.get(name, 0.0) + waited
-    longest = sorted(sums, key=lambda line: -sum(sums[line].values()))[:count]
-    columns = zip(*longest, strict=True)
-    names, files, lines = (list(column) for column in columns)
+    node, waited = samples.node[rows], seconds[rows]
+    line_of_frame, frame_of_line = distinct_frames(frames, ("name", "file", "line"))
+    line = line_of_frame[stacks.frame[_callers_outside(recording)[node]]]
+    inner = frames.name.codes[stacks.frame[node]]
+    of_line = np.bincount(line, waited, len(frame_of_line))
+    longest = np.argsort(-of_line, kind="stable")[:count]
+    longest = longest[of_line[longest] > 0]
+    of_inner = (np.bincount(inner[line == one], waited[line == one]) for one in longest)
+    shown = frames.rows(frame_of_line[longest])
     return Table(
         {
-            "name": Categorical.of(names),
-            "file": Categorical.of(files),
-            "line": np.array(lines, dtype=np.int64),
-            "waiting": np.array([sum(sums[line].values()) for line in longest]),
-            "inner": Categorical.of(
-                max(sums[line], key=sums[line].__getitem__) for line in longest
-            ),
+            **{name: shown[name] for name in ("name", "file", "line")},
+            "waiting": of_line[longest],
+            "inner": Categorical([each.argmax() for each in of_inner], frames.name.values),
         }
     )
 

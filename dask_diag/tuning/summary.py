@@ -19,8 +19,8 @@ __all__ = ["tune_summary"]
 _COLUMNS = ("setting", "runs", "median", "gain", "95%", "predicted", "verdict")
 _TOO_FEW = "too few runs"
 _HOW_TO_READ = (
-    "gain: 2x is half the wall time, from runs beside each other; `faster` is said only of what "
-    "chance does not explain, over all settings together (risk 0.2%)"
+    'gain: 2x is half the wall time, from runs of the same round; "faster" is a gain that chance '
+    "does not explain, over all settings together (risk 0.2%)"
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import mkdtemp
@@ -18,12 +19,12 @@ from bokeh.util.browser import view
 
 from dask_diag.atomic_files import write_text
 from dask_diag.views.assets import text_of
-from dask_diag.views.theme.page import page_of
+from dask_diag.views.theme.page import page_of, script
 
 __all__ = ["Page", "in_notebook", "show_file", "show_in_browser", "show_in_notebook", "write_page"]
 
 _FRAME = "theme/page.html"
-_HTML, _JAVASCRIPT = "text/html", "application/javascript"
+_HTML, _JAVASCRIPT, _TEXT = "text/html", "application/javascript", "text/plain"
 _BOKEH = "application/vnd.bokehjs_exec.v0+json"
 
 
@@ -88,19 +89,25 @@ def show_in_browser(page: Page, mode: str) -> None:
     show_file(path)
 
 
-def show_in_notebook(picture: LayoutDOM, fold: str = "") -> None:
+def show_in_notebook(page: Page, fold: str = "") -> None:
     """Show a picture below the cell that is running; with `fold`, below a line to open it."""
+    picture = page.picture
     if not curstate().notebook:
         output_notebook(resources=Resources(mode="inline"), hide_banner=True)
+    fit = script("theme/cell.js", "fit_in_cell", json.dumps(picture.id)) if page.fitted else ""
     if not fold:
         bokeh_show(picture)
+        if fit:
+            _publish({_JAVASCRIPT: fit, _TEXT: ""})
         return
+    drawing, div, _ = notebook_content(picture)
+    title = html.escape(fold)
+    _publish({_HTML: f"<details><summary>{title}</summary>{div}</details>", _TEXT: fold})
+    # As bokeh publishes it: with an extension of its own, and without one.
+    _publish({_JAVASCRIPT: f"{drawing}\n;{fit}", _BOKEH: ""}, {_BOKEH: {"id": picture.id}})
+
+
+def _publish(data: dict[str, str], metadata: dict[str, dict[str, str]] | None = None) -> None:
     from IPython.display import publish_display_data
 
-    script, div, _ = notebook_content(picture)
-    title = html.escape(fold)
-    publish_display_data(
-        {_HTML: f"<details><summary>{title}</summary>{div}</details>", "text/plain": fold}
-    )
-    # As bokeh publishes it: with an extension of its own, and without one.
-    publish_display_data({_JAVASCRIPT: script, _BOKEH: ""}, metadata={_BOKEH: {"id": picture.id}})
+    publish_display_data(data, metadata=metadata)

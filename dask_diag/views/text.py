@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -85,4 +86,6 @@ def _html_table(columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:
     if not rows:
         return ""
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    return f"<table><thead><tr>{cells('th', columns)}</tr></thead><tbody>{body}</tbody></table>"
+    # A heading without a text would be read as one.
+    headings = re.sub(r"<th( [^>]*)?></th>", r"<td\1></td>", cells("th", columns))
+    return f"<table><thead><tr>{headings}</tr></thead><tbody>{body}</tbody></table>"

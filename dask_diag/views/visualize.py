@@ -116,7 +116,7 @@ def visualize(
     if save:
         display.write_page(page, path, mode or "inline")
     if show and in_notebook:
-        display.show_in_notebook(page.picture, fold)
+        display.show_in_notebook(page, fold)
     elif show and save:
         display.show_file(path)
     elif show:

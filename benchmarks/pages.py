@@ -1,0 +1,86 @@
+"""How soon a report is seen in Chromium: ``python -m benchmarks.pages``.
+
+Wall seconds from opening the file, and CPU seconds of the page's process, which other programs
+change less: until its text is painted, until tasks are drawn, and until all figures are.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.made_up import many_tasks
+
+RUNS = 3
+SIZES = {60_000: "≤ 1 s", 1_000_000: "≤ 3 s"}
+"""Numbers of tasks, and how soon they are to be drawn on a quiet machine."""
+STEPS = ("text", "tasks", "all")
+TASKS = """() => window.Bokeh?.documents.some((doc) => [...doc._all_models.values()].some(
+    (model) => model.type == "Title" && model.text.includes("in view")))"""
+ALL = "document.documentElement.dataset.figures === 'drawn'"
+FRAME = """() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(
+    () => done(performance.now()))))"""
+TEXT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+
+
+def main() -> None:
+    """Print a row for each number of tasks."""
+    from playwright.sync_api import sync_playwright
+
+    from dask_diag import report
+
+    names = ("chromium", "chromium-browser", "google-chrome")
+    chromium = next(filter(None, map(shutil.which, names)), None)
+    if chromium is None:
+        sys.exit("no Chromium is installed (apt-get install chromium)")
+    print("median of", RUNS, "openings; wall s (CPU s of the page's process)")
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
+        for size, bar in SIZES.items():
+            page = report(many_tasks(size), Path(folder) / f"{size}.html")
+            opened = []
+            for _ in range(RUNS):
+                browser = driver.chromium.launch(
+                    executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
+                )
+                opened.append(seconds_until_drawn(browser, page))
+                browser.close()
+            text = ", ".join(
+                f"{step} {median(opened, step, 0):.2f} ({median(opened, step, 1):.2f})"
+                for step in STEPS
+            )
+            print(f"{size:>9,} tasks, {page.stat().st_size / 1e6:.1f} MB: {text}; tasks {bar}")
+
+
+def seconds_until_drawn(browser: Any, path: Path) -> dict[str, tuple[float, float]]:
+    """Open a page in a browser that has just started; wall and CPU seconds of each step."""
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable")
+
+    def cpu() -> float:
+        metrics = session.send("Performance.getMetrics")["metrics"]
+        return next(float(each["value"]) for each in metrics if each["name"] == "ProcessTime")
+
+    page.goto(path.as_uri(), wait_until="commit")
+    page.wait_for_function(
+        "performance.getEntriesByName('first-contentful-paint').length", timeout=120_000
+    )
+    steps = {"text": (page.evaluate(TEXT) / 1e3, cpu())}
+    for step, drawn in (("tasks", TASKS), ("all", ALL)):
+        page.wait_for_function(drawn, polling=20, timeout=120_000)
+        # The frame after the one in which it was asked for is on the screen.
+        steps[step] = (page.evaluate(FRAME) / 1e3, cpu())
+    return steps
+
+
+def median(opened: list[dict[str, tuple[float, float]]], step: str, part: int) -> float:
+    """Of all openings, of wall (0) or CPU (1)."""
+    return statistics.median(each[step][part] for each in opened)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""What the documentation has a reader type runs as it stands, in order, in an empty folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.once, pytest.mark.leaves_files]
+
+ROOT = Path(__file__).parents[1]
+
+PROGRAM = """
+import time
+
+import dask
+
+
+def load(number):
+    time.sleep(0.01)
+    return number
+
+
+if __name__ == "__main__":
+    print(sum(dask.compute(*[dask.delayed(load)(n) for n in range(20)], scheduler="threads")))
+"""
+
+NOT_RUN = {
+    "docs/live.rst: dask-diag run --live": "it opens a browser: tests/test_live_process.py",
+    "docs/live.rst: dask-diag live": "it lasts until the page is closed: tests/test_live_process.py",
+    "docs/tune.rst: dask-diag tune": "it takes minutes: tests/test_tune.py",
+    "docs/command_line.rst: dask-diag tune": "it takes minutes: tests/test_tune.py",
+    "docs/command_line.rst: dask-diag live": "it lasts until the page is closed",
+    "docs/command_line.rst: dask-diag run -m package.module": "the reader's module",
+    'docs/command_line.rst: dask-diag run -c "code"': "the reader's code",
+    "docs/cluster.rst: dask-diag": "tests/test_cluster_docs.py runs them",
+    "docs/guide.rst: sprof.summary(key=": "a key that only the reader has",
+    "docs/guide.rst: from tqdm.auto": "tests/test_users_bar.py has both bars",
+}
+"""Where a command or a block of code starts like this, and why it is left out."""
+
+QUICKER = {
+    "--repeat 5": "--repeat 2",
+    "--format perfetto|speedscope|collapsed|csv|parquet|json": "--format csv",
+    "(10_000, 1_000)": "(1_000, 100)",
+    "chunks=(1_000, 1_000)": "chunks=(100, 100)",
+    "(500, 1_000)": "(50, 100)",
+}
+"""What is smaller here than in the documentation, and one of the choices that it names."""
+
+READY = {
+    "docs/command_line.rst": ["before.diag", "after.diag", "a1.diag", "b1.diag"],
+    "docs/what_if.rst": ["run.diag"],
+    "docs/live.rst": ["run.diag"],
+}
+"""Recordings that a page takes to be there: it shows what is done with them."""
+
+
+def is_run(name, text):
+    return not any(f"{name}: {text}".startswith(left_out) for left_out in NOT_RUN)
+
+
+def quicker(text):
+    for large, small in QUICKER.items():
+        text = text.replace(large, small)
+    return text
+
+
+def commands(name):
+    """Lines of literal blocks that call this package, with what is optional, without comments."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    lines = re.findall(r"^ {4}(dask-diag [^\n]*)", text, re.MULTILINE)
+    lines = [re.sub(r" +# .*| \[args\.\.\.\]|[][]", "", line).strip() for line in lines]
+    return [quicker(line) for line in lines if is_run(name, line)]
+
+
+def blocks(name):
+    text = (ROOT / name).read_text(encoding="utf-8")
+    found = re.findall(r"^\.\. code-block:: python\n\n((?: .*\n|\n)+)", text, re.MULTILINE)
+    found = [textwrap.dedent(block) for block in found]
+    return [
+        quicker("\n".join(line for line in block.splitlines() if is_run(name, line)))
+        for block in found
+        if is_run(name, block)
+    ]
+
+
+def outputs(words):
+    pairs = zip(words, words[1:])
+    return [name for option, name in pairs if option in ("-o", "--report", "--html")]
+
+
+def call(*words):
+    environment = dict(os.environ, PYTHONPATH=str(ROOT), NO_COLOR="1")
+    command = [sys.executable, "-m", "dask_diag", *words]
+    return subprocess.run(
+        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("script.py").write_text(PROGRAM)
+    Path("examples").symlink_to(ROOT / "examples")
+    monkeypatch.setattr("dask_diag.views.display.view", lambda address: None)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "docs/get_started.rst",
+        "docs/why_slow.rst",
+        "docs/command_line.rst",
+        "docs/what_if.rst",
+        "docs/live.rst",
+    ],
+)
+def test_its_commands_run_in_their_order(name, folder):
+    for recording in READY.get(name, ()):
+        assert call("run", "-q", "-o", recording, "script.py").returncode == 0
+    lines = commands(name)
+    assert lines
+    for line in lines:
+        words = [
+            name
+            for word in shlex.split(line)[1:]
+            for name in (sorted(map(str, Path().glob(word))) if "*" in word else [word])
+        ]
+        # Several commands of a page have the same example of a file that they write.
+        for written in outputs(words):
+            Path(written).unlink(missing_ok=True)
+        done = call(*words)
+        # What is compared may differ by chance.
+        assert done.returncode in ((0, 1) if "--fail-above" in words else (0,)), (line, done.stderr)
+
+
+def test_the_code_of_the_guide_runs_in_its_order(folder, capsys):
+    pytest.importorskip("pandas")
+    names = {"__name__": "__main__"}
+    for block in blocks("docs/guide.rst"):
+        exec(compile(block, "docs/guide.rst", "exec"), names)
+    assert "computation" in capsys.readouterr().out
+    for written in ("profile.html", "run.diag", "run.html", "dask-report.html", "flame.html"):
+        assert (folder / written).stat().st_size > 1000
+
+
+def test_what_is_left_out_is_in_the_documentation():
+    for entry in NOT_RUN:
+        name, _, start = entry.partition(": ")
+        text = (ROOT / name).read_text(encoding="utf-8")
+        assert re.search(rf"^ +{re.escape(start)}", text, re.MULTILINE), entry
