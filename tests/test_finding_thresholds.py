@@ -569,14 +569,6 @@ def test_a_straggler_is_simulated_in_parts(monkeypatch):
     assert measured.seconds_lost == pytest.approx(finding.seconds_lost)
 
 
-def test_a_straggler_must_cost_time():
-    # While it runs, others do, too.
-    tasks = [Task(n / 10, (n + 1) / 10, worker=0) for n in range(9)]
-    recording = run([*tasks, Task(0, 1.0, worker=1)])
-    assert "straggler" not in found(recording)
-    assert "straggler" in found(run([*tasks[:5], Task(0, 1.0, worker=1)]))
-
-
 @pytest.mark.parametrize(("seen", "others"), [(10, 10), (9, 10), (10, 9)])
 def test_the_hottest_line_of_a_straggler_needs_ten_samples(seen, others):
     recording = straggling(1.25)
@@ -921,20 +913,6 @@ def test_tasks_wait_for_a_librarys_threads_as_for_a_lock(waited, used, lost):
 def test_thread_oversubscription_is_not_found_where_threads_are_not_known():
     unknown = replace(with_threads(1.0, waited=0.31), threads=filled_table("threads", {}))
     assert "thread-oversubscription" not in found(unknown)
-
-
-@pytest.mark.parametrize(
-    ("library", "advice"),
-    [
-        ("mkl", "set MKL_NUM_THREADS=1 before Python starts, or compute inside threadpoolctl"),
-        ("openmp", "set OMP_NUM_THREADS=1 before"),
-        ("arrow", "set OMP_NUM_THREADS=1 before Python starts, or call pyarrow.set_cpu_count(1)"),
-    ],
-)
-def test_thread_oversubscription_advises_what_limits_the_library(library, advice):
-    finding = found(with_threads(1.0, waited=0.31, name=library))["thread-oversubscription"]
-    assert finding.advice.startswith(advice)
-    assert f"called {library} (up to 2 threads) on 2 CPUs" in finding.evidence
 
 
 def test_the_profilers_own_threads_are_no_cpu_of_the_program():

@@ -131,6 +131,7 @@ def test_without_a_simulation_the_pools_part_of_the_waits_is_at_most_lost(monkey
             "arrow and openmp (up to 4 threads)",
             "set OMP_NUM_THREADS=1 before Python starts, or call pyarrow.set_cpu_count(1)",
         ),
+        ([("openmp", 1)], "openmp (up to 2 threads)", "set OMP_NUM_THREADS=1 before Python"),
         (
             [("", 1)],
             "a native library whose name is not known (up to 2 threads)",

@@ -192,11 +192,6 @@ def test_more_threads_would_wait_for_the_same_lock(locked, is_found):
     assert ("too-few-threads" in found(other)) == is_found
 
 
-def test_threads_are_advised_in_place_of_the_synchronous_scheduler():
-    recording = with_waits(sleeping(8, workers=1, scheduler="synchronous"), "sleep")
-    assert "scheduler='threads', num_workers=4" in found(recording)["too-few-threads"].advice
-
-
 @pytest.mark.parametrize(
     ("rest", "is_found"),
     # The one task has 89% or 91% of the work.
@@ -306,3 +301,79 @@ def test_threads_are_advised_in_place_of_processes_that_sleep(cpu, lost):
     if finding:
         assert "scheduler='threads', num_workers=" in finding.advice
         assert finding.seconds_lost == pytest.approx(lost, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("count", "workers", "seconds_lost"),
+    [
+        # Two rounds of two; four run them in one.
+        (4, 4, 1.0),
+        # Nine rounds: eight workers need three, sixteen two, 32 one, which gains most: 8 s.
+        (17, 16, 7.0),
+    ],
+)
+def test_as_many_threads_are_advised_as_gain_four_fifths(count, workers, seconds_lost):
+    finding = found(with_waits(sleeping(count), "sleep"))["too-few-threads"]
+    assert f"num_workers={workers}" in finding.advice
+    assert finding.seconds_lost == pytest.approx(seconds_lost, rel=0.02)
+
+
+def test_metered_io_leaves_cpus_to_other_threads():
+    recording = sleeping(16)
+    count = len(recording.tasks)
+    columns = {"activity": ["read"], "unit": ["seconds"], "value": [0.7], "cpu": [0.2]}
+    columns = {"task": range(count), **{name: each * count for name, each in columns.items()}}
+    finding = found(replace(recording, metrics=filled_table("metrics", columns)))["too-few-threads"]
+    assert "Tasks slept or waited for I/O for 50% of their time" in finding.evidence
+    assert "num_workers=8" in finding.advice
+    assert finding.where.functions == ("pause",)
+
+
+def one_by_one(*seconds, scheduler="threads"):
+    """Tasks that sleep, on one worker."""
+    stops = np.cumsum(seconds)
+    rows = [Task(stop - each, stop, 0.0) for stop, each in zip(stops, seconds, strict=True)]
+    return run(rows, workers=1, scheduler=scheduler)
+
+
+@pytest.mark.parametrize(
+    ("recording", "said", "advised", "lost", "severity"),
+    [
+        # What tasks compute, a quarter, needs an eighth of the time of two CPUs.
+        (
+            sleeping(16, cpu=0.25),
+            "75% of their time, while 1.50 of 2",
+            "num_workers=8",
+            6.0,
+            "high",
+        ),
+        (
+            sleeping(16, cpu=0.59),
+            "41% of their time, while 0.820 of 2",
+            "num_workers=4",
+            3.28,
+            "high",
+        ),
+        (one_by_one(1.0, 1.0), "100% of their time, while 2 of 2", "num_workers=2", 1.0, "high"),
+        (one_by_one(8.4, 1.6), "100% of their time", "num_workers=2", 1.6, "medium"),
+        # Less than 15% of ten seconds.
+        (one_by_one(8.6, 1.4), None, None, None, None),
+        (
+            one_by_one(0.2, 0.2, scheduler="synchronous"),
+            "100% of their time",
+            "scheduler='threads', num_workers=2",
+            0.2,
+            "high",
+        ),
+    ],
+)
+def test_too_few_threads_says_what_was_idle_and_how_many_to_have(
+    recording, said, advised, lost, severity
+):
+    finding = found(with_waits(recording, "sleep")).get("too-few-threads")
+    assert (finding is None) == (said is None)
+    if finding:
+        assert finding.evidence.startswith(f"Tasks slept or waited for I/O for {said}")
+        assert finding.advice == f"run more tasks at once: {advised}"
+        assert finding.seconds_lost == pytest.approx(lost, rel=0.02)
+        assert finding.severity == severity

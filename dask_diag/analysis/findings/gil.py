@@ -81,7 +81,9 @@ class _GilWaits(NamedTuple):
 
 def gil_bound(analysis: Analysis) -> Finding | None:
     """Threads that wait for the GIL."""
-    if not analysis.schedulers & {"threads", "distributed"} or analysis.share_at_once < AT_ONCE:
+    if not analysis.schedulers & {"threads", "distributed"} or not analysis.in_tasks:
+        return None
+    if analysis.share_at_once < AT_ONCE:
         return None
     is_recorded = bool(analysis.seconds_waited)
     waits = _waits_for_gil(analysis) if is_recorded else _non_cpu_of_turns(analysis)

@@ -30,7 +30,7 @@ def lock_bound(analysis: Analysis) -> Finding | None:
     if turns is not None:
         return _polled(analysis, turns)
     waited = analysis.seconds_waited.get(Activity.LOCK_WAIT, 0.0)
-    if not waited or waited < WORTH_REPORTING * analysis.in_tasks:
+    if not analysis.in_tasks or waited < WORTH_REPORTING * analysis.in_tasks:
         return None
     pools = sum(group.cpu for group in analysis.thread_groups if group.kind == "native")
     # Tasks wait for threads of a native library as they do for a lock.

@@ -54,9 +54,7 @@ def too_few_threads(analysis: Analysis) -> Finding | None:
         return None
     idle = analysis.cpus - analysis.cpu_in_tasks / analysis.busy_wall
     in_threads = "" if analysis.schedulers == {"threads"} else "scheduler='threads', "
-    where = where_of_tasks(
-        analysis.recording, np.nan_to_num(analysis.recording.tasks.thread_noncpu)
-    )
+    where = where_of_tasks(analysis.recording, analysis.recording.tasks.thread_noncpu)
     return Finding(
         "too-few-threads",
         severity_of_share(lost / analysis.wall),
@@ -97,7 +95,7 @@ def chunks_too_large(analysis: Analysis) -> Finding | None:
     for occupancy in analysis.occupancies:
         of_work = _tasks_with_the_work(analysis, occupancy)
         at_once = _at_once(analysis, occupancy, of_work)
-        if occupancy.workers < 2 or not 0 < at_once < occupancy.workers:
+        if not 0 < at_once < occupancy.workers:
             continue
         seconds_of_tasks = analysis.task_seconds[occupancy.tasks.rows]
         cpu = np.nansum(analysis.recording.tasks.thread_cpu[occupancy.tasks.rows])

@@ -42,9 +42,9 @@ def thread_oversubscription(analysis: Analysis) -> Finding | None:
     """Native thread pools and workers that compete for the CPUs."""
     pools = [group for group in analysis.thread_groups if is_pool(group)]
     used = sum(pool.cpu for pool in pools)
-    if analysis.share_at_once < AT_ONCE or used <= OUTSIDE_OF_WALL * analysis.wall:
+    if not analysis.in_tasks or analysis.share_at_once < AT_ONCE:
         return None
-    if used < OUTSIDE * (used + analysis.cpu_in_tasks):
+    if used <= OUTSIDE_OF_WALL * analysis.wall or used < OUTSIDE * (used + analysis.cpu_in_tasks):
         return None
     # The thread that calls a library works together with its pool.
     largest = 1 + max(pool.threads for pool in pools)

@@ -94,7 +94,7 @@ def _last_tasks(analysis: Analysis) -> Iterator[tuple[Occupancy, float, int]]:
 
 def imbalance(analysis: Analysis) -> Finding | None:
     """Workers that stopped early, since the remaining tasks could not be divided evenly."""
-    lost, busy = 0.0, (0.0, 0.0)
+    lost, most, busy = 0.0, 0.0, (0.0, 0.0)
     ends: list[tuple[float, float]] = []
     computations = analysis.recording.computations
     in_batches = set(computations.computation[computations.scheduler.where("processes")])
@@ -102,8 +102,8 @@ def imbalance(analysis: Analysis) -> Finding | None:
         idle, end = _idle_in_uneven_end(occupancy, occupancy.computation in in_batches)
         if idle:
             ends.append(end)
-        if idle / occupancy.workers > lost:
-            busy = _least_and_most_busy(analysis, occupancy)
+        if idle / occupancy.workers > most:
+            most, busy = idle / occupancy.workers, _least_and_most_busy(analysis, occupancy)
         lost += idle / occupancy.workers
     if lost < WORTH_REPORTING * analysis.wall:
         return None
@@ -144,7 +144,7 @@ def _idle_in_uneven_end(
     the chain of tasks that keeps workers idle.
     """
     tasks = occupancy.tasks
-    if occupancy.workers < 2 or np.isnan(tasks.worker_stop).all():
+    if np.isnan(tasks.worker_stop).all():
         return 0.0, (0.0, 0.0)
     free = occupancy.workers - occupancy.busy if in_batches else occupancy.idle
     full = np.flatnonzero(free == 0)

@@ -1,0 +1,152 @@
+"""Findings on uneven ends, of one computation and of several: who ran how long, and what it cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from .tables import filled_table
+from .test_finding_thresholds import NAN, Task, found, run
+
+pytestmark = pytest.mark.once
+
+
+def in_sequence(*computations, workers=2, **columns):
+    """Computations of these tasks, each of which starts as the one before has stopped."""
+    tasks, rows, names = [], [], []
+    offset = 0.0
+    for n, those in enumerate(computations):
+        lasts = max(task.stop for task in those)
+        rows.append((f"c{n}", offset, offset + lasts))
+        names += [f"c{n}"] * len(those)
+        tasks += [
+            task._replace(start=task.start + offset, stop=task.stop + offset) for task in those
+        ]
+        offset += lasts
+    recording = run(tasks, workers=workers, cpus=workers, **columns)
+    one = recording.computations
+    repeated = {name: one[name].tolist() * len(rows) for name in one.columns}
+    repeated |= dict(zip(("computation", "start", "stop"), map(list, zip(*rows)), strict=True))
+    of_tasks = {name: recording.tasks[name] for name in recording.tasks.columns}
+    return replace(
+        recording,
+        computations=filled_table("computations", repeated),
+        tasks=filled_table("tasks", {**of_tasks, "computation": names}),
+    )
+
+
+def uneven(longer, shorter):
+    """One worker runs a task for longer than the other, and not far longer."""
+    return [Task(0, longer), Task(0, shorter, worker=1)]
+
+
+def test_of_several_computations_the_most_uneven_is_described_and_all_are_added_up():
+    # Idle for 0.5, 0.4, 0.6 and 0.1 s, of which two workers could have saved half.
+    ran = (1.0, 0.5), (1.0, 0.6), (1.2, 0.6), (1.0, 0.9)
+    recording = in_sequence(*(uneven(*seconds) for seconds in ran))
+    finding = found(recording)["imbalance"]
+    assert finding.evidence == (
+        "One worker ran tasks for 1.20 s, another for 600 ms and was then idle"
+    )
+    assert finding.seconds_lost == pytest.approx(0.8)
+    # 0.8 of 4.2 s.
+    assert finding.severity == "medium"
+    intervals = [(0.5, 1.0), (1.6, 2.0), (2.6, 3.2), (4.1, 4.2)]
+    assert [end for pair in finding.where.intervals for end in pair] == pytest.approx(
+        [end for pair in intervals for end in pair]
+    )
+
+
+def test_an_even_computation_has_no_uneven_end():
+    finding = found(in_sequence(uneven(1.0, 0.2), uneven(0.3, 0.3)))["imbalance"]
+    assert finding.where.intervals == ((0.2, 1.0),)
+    assert finding.seconds_lost == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(("shorter", "is_found"), [(1.42, False), (1.38, True)])
+def test_imbalance_is_a_share_of_the_wall(shorter, is_found):
+    # Half of the idle time, 0.29 or 0.31 s of two seconds.
+    assert ("imbalance" in found(in_sequence(uneven(2.0, shorter)))) == is_found
+
+
+@pytest.mark.parametrize(
+    ("ran", "workers", "said"),
+    [
+        # From 0 on, one after the other on each worker.
+        ([[0.5, 0.5], [0.4, 0.4], [0.3, 0.1]], 3, ("1.00 s", "400 ms")),
+        # A worker that ran nothing is in no row.
+        ([[0.5, 0.5], [0.4, 0.4]], 3, ("1.00 s", "0 s")),
+    ],
+)
+def test_the_most_and_the_least_busy_worker_are_named(ran, workers, said):
+    tasks = [
+        Task(sum(those[:n]), sum(those[: n + 1]), worker=worker)
+        for worker, those in enumerate(ran)
+        for n in range(len(those))
+    ]
+    finding = found(in_sequence(tasks, workers=workers))["imbalance"]
+    assert finding.evidence == (
+        f"One worker ran tasks for {said[0]}, another for {said[1]} and was then idle"
+    )
+
+
+def one_for_long(others, seconds):
+    tasks = [Task(0, each, worker=worker) for worker, each in enumerate(others)]
+    return [*tasks, Task(0, seconds, worker=len(others))]
+
+
+def test_of_several_stragglers_the_worst_is_named_and_all_are_added_up():
+    computations = (
+        one_for_long([0.4, 0.4, 0.4], 1.3),
+        one_for_long([0.4, 0.5, 0.9], 2.0),
+        one_for_long([0.4, 0.4, 0.4], 1.25),
+    )
+    finding = found(in_sequence(*computations, workers=4))["straggler"]
+    assert finding.evidence == (
+        "Task ('work', 7) took 2.00 s, other tasks of work 500 ms (median); other workers were "
+        "idle until it stopped"
+    )
+    # Four workers that divide the work evenly take 0.625, 0.95 and 0.6125 s.
+    assert finding.seconds_lost == pytest.approx(4.55 - (0.625 + 0.95 + 0.6125))
+    assert (finding.severity, finding.kind) == ("high", "about")
+    assert finding.where.intervals == ((1.3, 3.3),)
+
+
+@pytest.mark.parametrize(("alone", "severity"), [(1.9, None), (2.1, "medium")])
+def test_a_straggler_costs_a_share_of_the_wall(alone, severity):
+    # Four workers save three quarters of what it runs alone: 1.43 or 1.58 of 10 s.
+    tasks = one_for_long([0.1] * 3, 10.0)
+    tasks += [Task(0.1, 10 - alone, function=f"other-{n}", worker=n) for n in range(3)]
+    finding = found(in_sequence(tasks, workers=4)).get("straggler")
+    assert (finding and finding.severity) == severity
+    if finding:
+        assert finding.seconds_lost == pytest.approx(0.75 * alone)
+
+
+def test_no_remedy_is_known_where_another_task_takes_about_as_long():
+    finding = found(in_sequence(one_for_long([0.4, 0.4, 1.2], 1.25), workers=4))["straggler"]
+    assert finding.advice == "no remedy is known: splitting that task is not predicted to help"
+    assert finding.seconds_lost == pytest.approx(0.05)
+    assert finding.kind == "about"
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "processes", "distributed"])
+@pytest.mark.parametrize("with_pool", [False, True])
+@pytest.mark.parametrize("collected", [1.0, NAN])
+def test_without_known_times_no_share_of_them_is_lost(scheduler, with_pool, collected):
+    start = collected - 1
+    tasks = [Task(start, NAN, None, "work", n, (), collected, "failed") for n in range(2)]
+    recording = run(tasks, stop=1.0, scheduler=scheduler)
+    if with_pool:
+        pool = {"computation": "c", "kind": "native", "name": "openblas", "threads": 2}
+        columns = {name: [value] for name, value in pool.items()}
+        columns["cpu_seconds"] = [1.0]
+        recording = replace(recording, threads=filled_table("threads", columns))
+    assert set(found(recording)) == {"failed-tasks"}
+
+
+def test_a_task_that_did_not_stop_is_no_end():
+    unfinished = Task(1.25, NAN, worker=0, collected=1.25, outcome="unfinished")
+    recording = run([*one_for_long([0.4] * 3, 1.25), unfinished], workers=4, stop=1.25)
+    assert "('work', 3) took 1.25 s" in found(recording)["straggler"].evidence
