@@ -4,8 +4,9 @@ A fixed amount of numpy work on two threads, recorded, is timed alone, with a vi
 with a visible page in Chromium, with one that shows all time, and with a hidden one; in every third
 turn beside it the same work on distributed's ``LocalCluster(processes=False)`` with its dashboard
 open, recorded by nothing. All take turns. The ratios are of each turn's wall time to that of the
-same turn alone; the viewer's CPU is of its process while the work ran. No turn starts that would
-not end within MINUTES. Wants a quiet machine.
+same turn alone. The CPU of the viewer, and of all processes of the browser together, is a share of
+a core while the work ran: a busy machine disturbs it less than the wall time. No turn starts that
+would not end within MINUTES. Wants a quiet machine.
 """
 
 from __future__ import annotations
@@ -84,10 +85,11 @@ class Viewer:
 
 
 class Turn(NamedTuple):
-    """The wall seconds of the work, and the viewer's share of a core meanwhile."""
+    """The wall seconds of the work, and the shares of a core that others took meanwhile."""
 
     wall: float
-    share: float | None
+    viewer: float | None
+    browser: float
 
 
 def main(seconds: float = 10.0, pairs: int = 10, minutes: float = 11.5) -> None:
@@ -113,15 +115,23 @@ def print_turns(turns: list[dict[str, Turn]]) -> None:
     """The ratios beside their bars."""
     alone = np.array([turn["alone"].wall for turn in turns])
     print(f"{len(turns)} turns; wall alone {np.median(alone):.2f} s")
-    print(f"{'with':<20}{'turns':>6}{'median':>8}{'quartiles':>16}{'bar':>7}{'CPU':>8}{'bar':>7}")
+    idle = np.median([turn["alone"].browser for turn in turns])
+    print(f"CPU of the browser without a page {idle:.2%} of a core")
+    print(f"{'':<57}{'CPU of the':>8}")
+    print(
+        f"{'with':<20}{'turns':>6}{'median':>8}{'quartiles':>16}{'bar':>7}"
+        f"{'browser':>9}{'viewer':>8}{'bar':>5}"
+    )
     for name, bar in BARS.items():
         ratios = [turn[name].wall / turn["alone"].wall for turn in turns if name in turn]
-        shares = [turn[name].share for turn in turns if name in turn]
+        shares = [turn[name].viewer for turn in turns if name in turn]
+        browser = np.median([turn[name].browser for turn in turns if name in turn])
         low, median, high = np.percentile(ratios, [25, 50, 75])
         limit = f"{bar:.3f}" if bar else ""
         line = f"{name:<20}{len(ratios):>6}{median:>8.3f}{f'{low:.3f} to {high:.3f}':>16}{limit:>7}"
+        line += f"{browser:>9.2%}"
         if None not in shares:
-            line += f"{np.median(np.array(shares, float)):>8.2%}{MOST_CPU:>7.0%}"
+            line += f"{np.median(np.array(shares, float)):>8.2%}{MOST_CPU:>5.0%}"
         print(line)
 
 
@@ -135,13 +145,25 @@ def turn_of(name: str, seconds: float, path: Path, browser: Browser) -> Turn:
         assert child.stdout is not None
         address = child.stdout.readline().strip()
         with BESIDE[name](address, path, browser) as viewer:
-            before = viewer.cpu() if viewer else 0.0
+            before, of_browser = viewer.cpu() if viewer else 0.0, browser_cpu()
             child.stdin.write("go\n")
             child.stdin.flush()
             # The browser's own loop must go on meanwhile.
             wall = float(_line_of(child, browser))
             share = (viewer.cpu() - before) / wall if viewer else None
-    return Turn(wall, share)
+            of_browser = (browser_cpu() - of_browser) / wall
+    return Turn(wall, share, of_browser)
+
+
+def browser_cpu() -> float:
+    """Seconds so far, of all processes of Chromium that this one started."""
+    seconds = 0.0
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if "chrom" in process.name():
+                times = process.cpu_times()
+                seconds += times.user + times.system
+    return seconds
 
 
 def _line_of(child: subprocess.Popen[str], browser: Browser) -> str:

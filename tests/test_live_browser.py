@@ -73,7 +73,7 @@ def opened(window):
     for each in pages:
         each.page.close()
         assert not each.problems
-        assert all(url.startswith("http://127.0.0.1:") for url in each.addresses)
+        assert all(url.startswith(("http://127.0.0.1:", "about:blank")) for url in each.addresses)
 
 
 def test_the_page_grows_with_the_file_and_links_to_the_report(opened):
@@ -258,6 +258,87 @@ def test_a_page_may_be_open_before_the_file_is_there_and_sees_it_replaced_and_cu
         with open("run.diag", "wb") as file:
             file.write(b"something else")
         page.wait_for("state", "not a recording")
+
+
+COUNTED = """() => {
+    const original = window.requestAnimationFrame.bind(window)
+    window.counts = {frames: 0, drawings: 0, changes: 0}
+    window.requestAnimationFrame = (callback) => { window.counts.frames++; return original(callback) }
+    window.watch = () => {
+        const tasks = Bokeh.documents[0].get_model_by_name("live_tasks")
+        tasks.properties.data.change.connect(() => { window.counts.drawings++ })
+        new MutationObserver((all) => { window.counts.changes += all.length })
+            .observe(document.documentElement,
+                     {childList: true, subtree: true, attributes: true, characterData: true})
+    }
+}"""
+FEWEST_MILLISECONDS = 1500
+"""From one drawing of the figures to the next, of a page that follows."""
+
+
+def test_numbers_come_each_second_and_figures_are_drawn_less_often(opened):
+    with Writer("run.diag") as writer, Running() as server:
+        writer.append(chunk(1, 2.0), provisional(1))
+        page = opened(server)
+        page.wait_for("progress", "1 of 50")
+        page.page.evaluate(f"({COUNTED})()")
+        page.page.evaluate("() => { window.watch(); window.began = performance.now() }")
+        steps = 9
+        for done in range(2, 2 + steps):
+            writer.append(chunk(1, 2.0 + done), provisional(done))
+            page.wait_for("progress", f"{done} of 50")
+        took = page.page.evaluate("performance.now() - window.began")
+        counts = page.page.evaluate("window.counts")
+        # However slow the machine is: the page sees to the time between two drawings itself.
+        assert counts["drawings"] <= 1 + took / FEWEST_MILLISECONDS
+        page.wait_for("in-view", "drawn every ")
+
+
+def test_nothing_moves_while_nothing_is_new(opened):
+    with Writer("run.diag") as writer, Running() as server:
+        writer.append(chunk(10, 12.0), provisional(10))
+        page = opened(server)
+        page.wait_for("progress", "10 of 50")
+        page.wait_for("in-view", "11 tasks")
+        settled(page.page, 1500)
+        page.page.evaluate(f"({COUNTED})()")
+        page.page.evaluate("() => window.watch()")
+        page.page.wait_for_timeout(3000)
+        assert page.page.evaluate("window.counts") == {"frames": 0, "drawings": 0, "changes": 0}
+        assert page.page.evaluate("document.getAnimations().length") == 0
+        # Its question is still open.
+        page.page.goto("about:blank")
+
+
+def test_rows_that_did_not_change_are_left_alone(opened):
+    with Writer("run.diag") as writer, Running() as server:
+        writer.append(chunk(10, 12.0, "first"), provisional(10))
+        page = opened(server)
+        page.wait_for("functions", "first")
+        page.page.evaluate("() => { window.row = document.querySelector('#functions tr') }")
+        writer.append(chunk(5, 22.0, "other"), provisional(15))
+        page.wait_for("functions", "other")
+        assert page.page.evaluate("window.row === document.querySelector('#functions tr')")
+        assert page.page.locator("#functions tr").count() > 1
+
+
+def test_the_end_and_another_recording_are_drawn_at_once(opened):
+    drawn = """() => [document.getElementById("kind").textContent,
+        Bokeh.documents[0].get_model_by_name("live_tasks").data.left.length]"""
+    with Running() as server:
+        with Writer("run.diag") as writer:
+            writer.append(chunk(10, 12.0), provisional(10))
+            page = opened(server)
+            page.wait_for("progress", "10 of 50")
+            for done in range(11, 15):
+                writer.append(chunk(1, 3.0 + done), provisional(done))
+                page.wait_for("progress", f"{done} of 50")
+        page.wait_for("kind", "complete")
+        assert page.page.evaluate(drawn) == ["complete", 14]
+        with Writer("run.diag", overwrite=True) as writer:
+            writer.append(chunk(3, 5.0, "other"), provisional(3))
+            page.wait_for("progress", "3 of 50")
+            assert page.page.evaluate(drawn) == ["running", 3]
 
 
 FIRST_SCREEN = (

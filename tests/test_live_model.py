@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import threading
 from dataclasses import replace
+from math import nan
+from pathlib import Path
 
 import dask
 import numpy as np
@@ -13,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from dask_diag import load, record
+from dask_diag import load, record, save
+from dask_diag.analysis.findings import Finding
 from dask_diag.analysis.functions import by_function
 from dask_diag.live import findings_so_far
 from dask_diag.live.arrays import Growing, TaskArrays
@@ -514,3 +517,25 @@ def test_a_file_whose_chunks_do_not_fit_is_a_state(monkeypatch):
     viewer.poll()
     assert viewer.model.state == FollowState.NOT_A_RECORDING
     assert "odd" in state_line(viewer.model, "x", 0.0)
+
+
+def test_findings_that_lost_most_come_first(monkeypatch):
+    """A view shows the seconds, and not the severity, which is of other shares of the time."""
+
+    def found(code, severity, lost):
+        return Finding(code, severity, lost, "evidence", "advice", kind="about")
+
+    in_a_report = [
+        found("failed-tasks", "high", nan),
+        found("spilling", "high", nan),
+        found("busy-machine", "medium", 0.378),
+        found("gil-bound", "low", 0.482),
+        found("imbalance", "low", 0.1),
+    ]
+    monkeypatch.setattr(findings_so_far, "findings", lambda recording: in_a_report)
+    save(example(3), "run.diag")
+    viewer = Viewer("run.diag")
+    viewer.poll()
+    shown = FindingsSoFar(Path("run.diag")).finish(viewer)
+    codes = ["failed-tasks", "gil-bound", "busy-machine", "imbalance", "spilling"]
+    assert [each.code for each in shown] == codes

@@ -35,10 +35,11 @@ from dask_diag.live.compression import QuickCompression
 from dask_diag.live.model import LiveModel
 from dask_diag.live.security import (
     HEADERS,
+    QUESTION,
     allowed_hosts,
     new_token,
+    question_of,
     refusal,
-    view_of,
 )
 from dask_diag.live.server import LiveServer, bind
 from dask_diag.live.stream import MOST_RECTANGLES, NOTHING, binned, stream_in_view
@@ -227,6 +228,8 @@ def test_only_this_machines_own_address_is_bound(running):
         "x0=nan&x1=2",
         "x0=0&x1=inf",
         "x0=0&x1=1e30",
+        "p=2",
+        "p=x",
     ],
 )
 def test_numbers_out_of_bounds_are_refused(running, query):
@@ -234,9 +237,9 @@ def test_numbers_out_of_bounds_are_refused(running, query):
     assert (status, body) == (400, b"")
 
 
-@given(st.dictionaries(st.sampled_from(["x0", "x1", "w", "r"]), st.text(max_size=12)))
+@given(st.dictionaries(st.sampled_from(QUESTION), st.text(max_size=12)))
 def test_no_question_makes_an_error(arguments):
-    view_of(arguments)
+    question_of(arguments)
 
 
 def test_the_token_is_long_and_in_no_page(running):
@@ -309,6 +312,16 @@ def test_answers_are_small():
         stream = stream_in_view(model, model.start, model.start + 1e6, columns)
         text = json.dumps(stream).encode()
         assert len(gzip.compress(text, QuickCompression.GZIP_LEVEL)) < 50_000
+
+
+def test_numbers_alone_are_the_same_without_what_is_drawn(running):
+    whole, numbers = running.answer(), running.answer("p=0")
+    for name in ("now", "view", "stream", "resources", "overview", "limits"):
+        del whole[name]
+    assert numbers.pop("took") > 0
+    assert whole.pop("took") > 0
+    assert numbers == whole
+    assert len(json.dumps(numbers)) < 5_000
 
 
 def test_an_empty_recording_is_an_answer():

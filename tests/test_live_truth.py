@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dask_diag.columns import Categorical
-from dask_diag.live.answer import answer
+from dask_diag.live.answer import answer, pictures
 from dask_diag.live.findings_so_far import FindingsSoFar
 from dask_diag.live.model import LiveModel
 from dask_diag.storage.chunks import Chunk
@@ -62,7 +62,7 @@ def test_a_million_tasks_are_drawn_at_once_and_a_chunk_costs_what_the_first_did(
             answers = []
             cost = seconds(
                 lambda view=view, answers=answers: answers.append(
-                    json.dumps(answer(viewer, findings, 1, view, 1150))
+                    json.dumps({**answer(viewer, findings, 1), **pictures(viewer, view, 1150)})
                 )
             )
             assert cost < 0.3, view

@@ -10,7 +10,7 @@ from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Samples
 
-__all__ = ["MEASURES", "measures", "not_sampled", "seconds_over_time"]
+__all__ = ["MEASURES", "measures", "not_sampled", "seconds_over_time", "totals"]
 
 MEASURES = ("wall", "cpu", "waiting", "count")
 """The columns of `measures`. Wall seconds that are neither CPU nor waiting may be either."""
@@ -21,6 +21,13 @@ def measures(samples: Samples, share: FloatArray) -> FloatArray:
     wall, cpu = samples.seconds, samples.cpu_seconds
     columns = wall, np.nan_to_num(cpu), np.nan_to_num(wall - cpu), samples.count
     return np.stack(columns, axis=1).astype(float) * share[:, np.newaxis]
+
+
+def totals(recording: Recording, selection: Selection = ALL_SAMPLES) -> dict[str, float]:
+    """The `MEASURES` of all samples together."""
+    samples = recording.samples
+    sums = measures(samples, selection.shares(samples)).sum(axis=0)
+    return dict(zip(MEASURES, sums.tolist(), strict=True))
 
 
 def not_sampled(recording: Recording, selection: Selection = ALL_SAMPLES) -> float:

@@ -1,4 +1,8 @@
-"""What a page gets when it asks: the present state, and what is in view."""
+"""What a page gets when it asks: the present state, and what is in view.
+
+Numbers change each second; what is drawn of what is in view costs a page many times as much, so it
+asks for that more seldom.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ from dask_diag.views.escaping import shown
 from dask_diag.views.findings import lost
 from dask_diag.views.theme.colors import color_of_activity
 
-__all__ = ["FOLLOWED", "Answer", "answer"]
+__all__ = ["FOLLOWED", "Answer", "Pictures", "answer", "pictures"]
 
 FOLLOWED = 60.0
 """Seconds that are in view if nothing else is asked for."""
@@ -36,9 +40,10 @@ _RUNNING_COLOR = "#3fa7d6"
 
 
 class Answer(TypedDict):
-    """What a page shows, times in seconds since the recording started."""
+    """What a page says of the present state."""
 
     revision: int
+    recording: int
     kind: str
     over: bool
     word: str
@@ -46,12 +51,6 @@ class Answer(TypedDict):
     lines: list[str]
     preparation: str
     share: float | None
-    now: float
-    view: tuple[float, float]
-    stream: Stream
-    resources: dict[str, list[float | None]]
-    overview: dict[str, list[float | None]]
-    limits: dict[str, float]
     memory: str
     workers: list[tuple[str, str, float, str]]
     functions: list[tuple[str, str, str, str, str, str]]
@@ -64,13 +63,41 @@ class Answer(TypedDict):
     notices: list[str]
 
 
-def answer(
-    viewer: Viewer,
-    findings: FindingsSoFar,
-    revision: int,
-    view: tuple[float, float] | None,
-    columns: int,
-) -> Answer:
+class Pictures(TypedDict):
+    """What a page draws, times in seconds since the recording started."""
+
+    now: float
+    view: tuple[float, float]
+    stream: Stream
+    resources: dict[str, list[float | None]]
+    overview: dict[str, list[float | None]]
+    limits: dict[str, float]
+
+
+def pictures(viewer: Viewer, view: tuple[float, float] | None, columns: int) -> Pictures:
+    """What is in view.
+
+    Parameters
+    ----------
+    viewer : Viewer
+    view : (float, float) or None
+        Seconds since the recording started; None for the last ones.
+    columns : int
+        Pixels.
+    """
+    model, now = viewer.model, max(viewer.now - viewer.model.start, 0.0)
+    start, stop = _clipped(view, now)
+    return {
+        "now": now,
+        "view": (start, stop),
+        "stream": stream_in_view(model, model.start + start, model.start + stop, columns),
+        "resources": _resources(model, start, stop, _MOST_POINTS),
+        "overview": _resources(model, 0.0, now, _POINTS_OF_OVERVIEW),
+        "limits": {"cpu": 100.0 * model.machine.cpus, "memory": model.machine.memory},
+    }
+
+
+def answer(viewer: Viewer, findings: FindingsSoFar, revision: int) -> Answer:
     """The state of a viewer.
 
     Parameters
@@ -79,19 +106,14 @@ def answer(
     findings : FindingsSoFar
     revision : int
         What the page gives back when it asks for what is new.
-    view : (float, float) or None
-        Seconds since the recording started; None for the last ones.
-    columns : int
-        Pixels.
     """
-    model, now = viewer.model, max(viewer.now - viewer.model.start, 0.0)
-    start, stop = _clipped(view, now)
-    limits = {"cpu": 100.0 * model.machine.cpus, "memory": model.machine.memory}
+    model = viewer.model
     functions = _functions(model)
     word, state = state_parts(model, shown(viewer.name), viewer.now)
     shares = [each.share for each in model.progress.running.values() if each.total]
     return {
         "revision": revision,
+        "recording": model.generation,
         "kind": model.state,
         "over": viewer.is_over,
         "word": word,
@@ -99,12 +121,6 @@ def answer(
         "lines": progress_lines(model, viewer.now)[:4] or [shown(viewer.name)],
         "preparation": preparation_line(model),
         "share": shares[0] if shares else None,
-        "now": now,
-        "view": (start, stop),
-        "stream": stream_in_view(model, model.start + start, model.start + stop, columns),
-        "resources": _resources(model, start, stop, _MOST_POINTS),
-        "overview": _resources(model, 0.0, now, _POINTS_OF_OVERVIEW),
-        "limits": limits,
         "memory": _memory(model),
         "workers": _workers(model),
         "functions": functions[:_MOST_FUNCTIONS],

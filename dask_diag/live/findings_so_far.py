@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from math import inf, isnan
 from pathlib import Path
 from time import monotonic, thread_time
 
@@ -32,7 +33,7 @@ class FindingsSoFar:
     ----------
     path : Path
     make : callable, optional
-        Makes the findings of the file.
+        Makes the findings of the file; those that lost most come first if it is not given.
     clock, cpu_time : callable, optional
         Seconds.
 
@@ -48,7 +49,7 @@ class FindingsSoFar:
     def __init__(
         self,
         path: Path,
-        make: Callable[[Path], list[Finding]] = lambda path: findings(load(path)),
+        make: Callable[[Path], list[Finding]] | None = None,
         clock: Callable[[], float] = monotonic,
         cpu_time: Callable[[], float] = thread_time,
     ) -> None:
@@ -56,7 +57,7 @@ class FindingsSoFar:
         self.problem = ""
         self.revision = 0
         self._path = path
-        self._make = make
+        self._make = make or _findings_by_loss
         self._clock = clock
         self._cpu_time = cpu_time
         self._next = 0.0
@@ -135,3 +136,16 @@ class FindingsSoFar:
         self.revision += 1
         took = self._cpu_time() - start
         self._next = self._clock() + max(_SHORTEST_PAUSE, took / _SHARE)
+
+
+def _findings_by_loss(path: Path) -> list[Finding]:
+    return sorted(findings(load(path)), key=_order)
+
+
+def _order(finding: Finding) -> tuple[bool, float]:
+    """By seconds lost, the most first: a live view shows them, and not how severe findings are.
+
+    Without a result no other finding matters; those whose seconds are not known come last.
+    """
+    lost = finding.seconds_lost
+    return finding.code != "failed-tasks", inf if isnan(lost) else -lost

@@ -11,21 +11,26 @@ import os
 import secrets
 from collections.abc import Mapping
 from hmac import compare_digest
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 __all__ = [
     "HEADERS",
     "MOST_COLUMNS",
+    "QUESTION",
     "TOKEN_HEADER",
+    "Question",
     "allowed_hosts",
     "allowed_origins",
     "is_token",
     "new_token",
+    "question_of",
     "refusal",
-    "view_of",
 ]
 
 TOKEN_HEADER = "X-Dask-Diag-Token"
+QUESTION = ("x0", "x1", "w", "r", "p")
+"""What a page may ask with."""
 MOST_COLUMNS = 4000
 _LARGEST_TIME = 1e9
 
@@ -87,20 +92,42 @@ def refusal(
     return 0 if is_token(given, token) else 403
 
 
-def view_of(arguments: Mapping[str, str]) -> tuple[tuple[float, float] | None, int, int] | None:
-    """Interval, pixels and revision of a question; None if one is not a number in its bounds."""
+class Question(NamedTuple):
+    """What a page asks for.
+
+    Attributes
+    ----------
+    view : (float, float) or None
+        Seconds since the recording started; None for the last ones.
+    columns : int
+        Pixels.
+    revision : int
+        What the page has.
+    pictures : bool
+        Whether with what is drawn, or numbers alone.
+    """
+
+    view: tuple[float, float] | None
+    columns: int
+    revision: int
+    pictures: bool
+
+
+def question_of(arguments: Mapping[str, str]) -> Question | None:
+    """What is asked for; None if something is not a number in its bounds."""
     try:
         columns = int(arguments.get("w", "800"))
         revision = int(arguments.get("r", "-1"))
+        pictures = int(arguments.get("p", "1"))
         interval = None
         if "x0" in arguments or "x1" in arguments:
             interval = (float(arguments["x0"]), float(arguments["x1"]))
     except (KeyError, ValueError):
         return None
-    if not 1 <= columns <= MOST_COLUMNS or not -1 <= revision <= 2**53:
+    if not 1 <= columns <= MOST_COLUMNS or not -1 <= revision <= 2**53 or pictures not in (0, 1):
         return None
     if interval is not None and not all(
         math.isfinite(time) and abs(time) <= _LARGEST_TIME for time in interval
     ):
         return None
-    return interval, columns, revision
+    return Question(interval, columns, revision, bool(pictures))

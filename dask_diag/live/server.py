@@ -21,18 +21,19 @@ import tornado.netutil
 import tornado.web
 
 from dask_diag.errors import DiagnosticError
-from dask_diag.live.answer import answer
+from dask_diag.live.answer import answer, pictures
 from dask_diag.live.compression import QuickCompression
 from dask_diag.live.findings_so_far import FindingsSoFar
 from dask_diag.live.picture import picture
 from dask_diag.live.report_process import made_report
 from dask_diag.live.security import (
     HEADERS,
+    QUESTION,
     TOKEN_HEADER,
     allowed_hosts,
     new_token,
+    question_of,
     refusal,
-    view_of,
 )
 from dask_diag.live.viewer import PERIOD, Viewer
 from dask_diag.storage.follow import FollowState
@@ -246,23 +247,23 @@ class _Data(_Handler):
         self._is_gone = True
 
     async def get(self) -> None:
-        names = ("x0", "x1", "w", "r")
-        given = {name: self.get_query_argument(name, None) for name in names}
-        question = view_of({name: value for name, value in given.items() if value is not None})
+        given = {name: self.get_query_argument(name, None) for name in QUESTION}
+        question = question_of({name: value for name, value in given.items() if value is not None})
         if question is None:
             self.set_status(400)
             return
-        server, (view, columns, revision) = self.server, question
-        if revision == server.revision:
-            await server.wait_for_news(revision)
+        server = self.server
+        if question.revision == server.revision:
+            await server.wait_for_news(question.revision)
         if self._is_gone:
             return
         began = thread_time()
-        content = answer(server.viewer, server.findings, server.revision, view, columns)
-        # What it costs to draw the same again says how soon a page asks again.
-        body = json.dumps({**content, "took": thread_time() - began})
+        content: dict[str, object] = {**answer(server.viewer, server.findings, server.revision)}
+        if question.pictures:
+            content.update(pictures(server.viewer, question.view, question.columns))
         self.set_header("Content-Type", "application/json")
-        self.finish(body)
+        # What it costs to draw the same again says how soon a page asks again.
+        self.finish(json.dumps({**content, "took": thread_time() - began}))
 
 
 class _Picture(_Handler):

@@ -1,14 +1,17 @@
 // The page of a recording that is being made: it asks its server what is new, and draws the answer.
 //
-// A page that is hidden asks nothing. When the server is gone, the last state stays.
+// To draw its figures costs a page many times what its numbers do: these come each second, figures
+// every few seconds, at once when the reader moves them, and at the end. A page that is hidden asks
+// nothing. When the server is gone, the last state stays.
 
+import {time_of} from "./drawing_time.js"
 import {Figures} from "./figures.js"
-import {show_answer, show_lost} from "./tables.js"
+import {show_lost, show_numbers, show_view} from "./tables.js"
 
-const SHORTEST_PERIOD = 1000        // milliseconds: the server reads the recording as often
-const SHARE_OF_TIME = 50            // of which the page works one part at most
-const SHARE_OF_SERVER = 200         // and its server, of the CPU time of a core
-const PERIOD_OF_LONG_TIME = 2000    // of all time, or what was zoomed to, less changes in a picture
+const NUMBERS = [1000, 2000]        // milliseconds from one to the next, at least and at most; the
+const PICTURES = [2000, 5000]       // server reads the recording once a second
+const SHARE_OF_TIME = 200           // of which the page draws one part, within these bounds
+const SHARE_OF_SERVER = 200         // and its server works, of the CPU time of a core
 const WAIT_FOR_BOKEH = 20
 const WAIT_FOR_MORE_ZOOM = 60
 const MOST_FAILURES = 3
@@ -25,7 +28,10 @@ class Live {
         this.figures = figures
         this.token = new URLSearchParams(location.search).get("token") ?? ""
         this.mode = "follow"
-        this.revision = -1
+        this.revision = this.drawn = -1
+        this.state = ""
+        this.pictures_due = 0
+        this.period = PICTURES[0]
         this.failures = 0
         this.request = null
         this.timer = null
@@ -41,7 +47,7 @@ class Live {
         on_click("earlier", () => this.figures.move(-0.5))
         on_click("later", () => this.figures.move(0.5))
         document.addEventListener("keydown", (event) => this.press(event))
-        document.addEventListener("visibilitychange", () => this.ask_soon(0))
+        document.addEventListener("visibilitychange", () => this.draw_soon(0))
         this.figures.when_moved(() => this.look_at("view"))
         this.ask()
     }
@@ -60,11 +66,12 @@ class Live {
         this.mode = mode
         document.getElementById("follow").setAttribute("aria-pressed", mode === "follow")
         document.getElementById("everything").setAttribute("aria-pressed", mode === "all")
-        this.revision = -1
-        this.ask_soon(WAIT_FOR_MORE_ZOOM)
+        this.drawn = -1
+        this.draw_soon(WAIT_FOR_MORE_ZOOM)
     }
 
-    ask_soon(wait) {
+    draw_soon(wait) {
+        this.pictures_due = 0
         clearTimeout(this.timer)
         this.request?.abort()
         this.request = null
@@ -73,27 +80,48 @@ class Live {
 
     async ask() {
         const request = this.request = new AbortController()
+        const with_pictures = performance.now() >= this.pictures_due
         try {
-            const answer = await this.answer(request.signal)
+            const answer = await this.answer(request.signal, with_pictures)
             if (this.request !== request) return
             this.failures = 0
-            const began = performance.now()
-            this.revision = answer.revision
-            this.figures.draw(answer)
-            show_answer(answer)
-            const took = performance.now() - began
-            const servers = SHARE_OF_SERVER * 1000 * answer.took
-            const shortest = this.mode === "follow" ? SHORTEST_PERIOD : PERIOD_OF_LONG_TIME
-            this.wait_for_next(Math.max(shortest, SHARE_OF_TIME * took, servers))
+            if (!answer.stream && this.state !== state_of(answer)) {
+                this.draw_soon(0)
+                return
+            }
+            const took = await time_of(() => this.show(answer))
+            if (this.request === request) this.wait_for_next(this.period_after(answer, took))
         } catch (error) {
             if (this.request === request) this.fail(error)
         }
     }
 
-    async answer(signal) {
-        const query = new URLSearchParams({w: this.figures.columns(), r: this.revision})
-        const [from, to] = this.mode === "all" ? [0, ALL_TIME] : this.figures.in_view()
-        if (this.mode !== "follow") {
+    show(answer) {
+        this.revision = answer.revision
+        show_numbers(answer)
+        if (!answer.stream) return
+        this.drawn = answer.revision
+        this.state = state_of(answer)
+        this.figures.draw(answer)
+        show_view(answer, this.period)
+    }
+
+    // Milliseconds until the next question; it is one for pictures if they are due then.
+    period_after(answer, took) {
+        const servers = SHARE_OF_SERVER * 1000 * answer.took
+        const own = SHARE_OF_TIME * took
+        if (!answer.stream) return Math.max(within(NUMBERS, own), servers)
+        this.period = Math.max(within(PICTURES, own), servers)
+        this.pictures_due = performance.now() + this.period - NUMBERS[0] / 2
+        return NUMBERS[0]
+    }
+
+    async answer(signal, with_pictures) {
+        const query = new URLSearchParams({p: Number(with_pictures)})
+        query.set("r", with_pictures ? this.drawn : this.revision)
+        if (with_pictures) query.set("w", this.figures.columns())
+        if (with_pictures && this.mode !== "follow") {
+            const [from, to] = this.mode === "all" ? [0, ALL_TIME] : this.figures.in_view()
             query.set("x0", from)
             query.set("x1", to)
         }
@@ -110,7 +138,16 @@ class Live {
 
     fail(error) {
         this.failures++
-        if (this.failures < MOST_FAILURES) this.wait_for_next(SHORTEST_PERIOD * this.failures)
+        if (this.failures < MOST_FAILURES) this.wait_for_next(NUMBERS[0] * this.failures)
         else show_lost(error)
     }
+}
+
+// What numbers and pictures have to agree in: another recording, or the end of one, is drawn at once.
+function state_of({recording, kind}) {
+    return `${recording} ${kind}`
+}
+
+function within([least, most], value) {
+    return Math.min(most, Math.max(least, value))
 }

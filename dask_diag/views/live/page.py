@@ -54,6 +54,11 @@ def _figures() -> list[figure]:
     shared = CrosshairTool(overlay=Span(dimension="height", line_color="#8a8f96", line_alpha=0.6))
     figures = [_overview(view)]
     figures += [_stream(view, shared), _cpu(view, shared), _memory(view, shared)]
+    for plot in figures:
+        for renderer in plot.renderers:
+            # Nothing is selected or muted here. Bokeh would work out how each glyph looked then at
+            # each change of its data, which takes longer than the glyph itself.
+            renderer.selection_glyph = renderer.nonselection_glyph = renderer.muted_glyph = None
     return figures
 
 

@@ -1,16 +1,23 @@
 // What a live page says beside its figures. All of it is text, whatever is in a key.
+//
+// What has not changed is left alone: the browser would lay it out and paint it again.
 
-import {count, seconds} from "../formatting.js"
+import {count, percent, seconds} from "../formatting.js"
 
 const MOST_IN_LEGEND = 24
 
-export function show_answer(answer) {
+// Which part of the recording the figures show, that are drawn again after so many milliseconds.
+export function show_view({view, stream, over}, period) {
+    const parts = [`${seconds(view[1] - view[0])} in view, ${count(stream.tasks)} tasks`]
+    if (stream.left_out) parts.push(`${stream.left_out} more workers are not drawn`)
+    if (!over) parts.push(`drawn every ${count(period / 1000)} s`)
+    set("in-view", parts.join("; "))
+    show_key("legend", stream.functions.slice(0, MOST_IN_LEGEND))
+}
+
+export function show_numbers(answer) {
     show_state(answer)
     show_share(answer)
-    const {view, stream} = answer
-    set("in-view", `${seconds(view[1] - view[0])} in view, ${count(stream.tasks)} tasks`
-        + (stream.left_out ? `; ${stream.left_out} more workers are not drawn` : ""))
-    show_key("legend", stream.functions.slice(0, MOST_IN_LEGEND))
     set("memory", answer.memory ? `Memory ${answer.memory}` : "")
     show_workers(answer.workers)
     fill("functions", answer.functions.map(([name, color, ...cells]) =>
@@ -41,10 +48,12 @@ function show_state({kind, word, state, lines, preparation, over}) {
     set("preparation", preparation)
     document.getElementById("report-link").hidden = !over
     document.getElementById("lost-viewer").hidden = true
-    document.title = `${word}: ${lines[0]}`
 }
 
-function show_share({share}) {
+function show_share({share, word, lines, over}) {
+    // The browser paints its own window again for a title: it has no more than what changes seldom.
+    const title = `${word}: ${share === null || over ? lines[0] : percent(Math.floor(100 * share) / 100)}`
+    if (document.title !== title) document.title = title
     const bar = document.getElementById("done")
     bar.hidden = share === null
     if (share === null) return
@@ -110,7 +119,12 @@ function element(kind, text) {
 }
 
 function fill(id, children) {
-    document.getElementById(id).replaceChildren(...children)
+    const parent = document.getElementById(id), before = [...parent.children]
+    children.forEach((child, index) => {
+        if (index >= before.length) parent.append(child)
+        else if (!before[index].isEqualNode(child)) before[index].replaceWith(child)
+    })
+    before.slice(children.length).forEach((child) => child.remove())
 }
 
 function set(id, text) {

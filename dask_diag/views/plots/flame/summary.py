@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from dask_diag.analysis.call_tree import tree
-from dask_diag.analysis.sample_measures import not_sampled
+from dask_diag.analysis.sample_measures import not_sampled, totals
 from dask_diag.analysis.selection import ALL_SAMPLES, Selection
 from dask_diag.analysis.source_paths import short_path
 from dask_diag.analysis.waiting_lines import computing_lines, waiting_lines
@@ -58,7 +57,7 @@ def flame_summary_parts(
     """Heading, columns, rows and notes of the summary of stacks."""
     if selection.root is None:
         selection = replace(selection, root=Root.TASKS)
-    total = tree(recording, selection).rows(slice(1)).to_dicts()[0]
+    total = totals(recording, selection)
     lines = computing_lines(recording, count, selection)
     lost = not_sampled(recording, selection)
     waits = waiting_lines(recording, _WAITS, selection)
@@ -66,16 +65,16 @@ def flame_summary_parts(
     return _heading(total, selection.root), _COLUMNS, list(_rows(lines, total)), notes
 
 
-def _heading(total: Record, root: str | None) -> str:
+def _heading(total: Mapping[str, float], root: str | None) -> str:
     return (
-        f"{seconds(total['total_wall'])} of {root}, "
-        f"{counted(round(total['total_count']), 'sample')} of their stacks"
+        f"{seconds(total['wall'])} of {root}, "
+        f"{counted(round(total['count']), 'sample')} of their stacks"
     )
 
 
-def _rows(lines: Table, total: Record) -> Iterator[tuple[str, ...]]:
+def _rows(lines: Table, total: Mapping[str, float]) -> Iterator[tuple[str, ...]]:
     """Cells for each line that did not wait, for all else, for waiting, and for all."""
-    wall, waiting = total["total_wall"], total["total_waiting"]
+    wall, waiting = total["wall"], total["waiting"]
     listed = waiting
     for line in lines.to_dicts():
         hot = line["wall"] - line["waiting"]
@@ -95,11 +94,11 @@ def _name_of(line: Record) -> str:
     return f"{location}{shown(line['name'])}"
 
 
-def _waits(lines: Table, total: Record) -> Iterator[str]:
+def _waits(lines: Table, total: Mapping[str, float]) -> Iterator[str]:
     """The lines that waited longest, in a note each."""
     for line in lines.to_dicts():
         inner = "" if line["inner"] == line["name"] else f" in {shown(line['inner'], 40)}"
-        time, share = _cells(line["waiting"], total["total_wall"])
+        time, share = _cells(line["waiting"], total["wall"])
         yield f"waited {time} ({share}): {_name_of(line)}{inner}"
 
 
@@ -107,9 +106,9 @@ def _cells(part: float, whole: float) -> tuple[str, str]:
     return seconds(part), percent(part / whole)
 
 
-def _notes(total: Record, lost: float) -> Iterator[str]:
+def _notes(total: Mapping[str, float], lost: float) -> Iterator[str]:
     """How it divides into CPU time and waiting, and what could not be seen."""
-    wall, cpu, waiting = (total[f"total_{name}"] for name in ("wall", "cpu", "waiting"))
+    wall, cpu, waiting = (total[name] for name in ("wall", "cpu", "waiting"))
     if not wall:
         return
     kinds = {"CPU": cpu, "waiting": waiting, "not known to be either": wall - cpu - waiting}
