@@ -215,6 +215,15 @@ def test_imports_are_no_graph_preparation():
     assert "graph-preparation" not in found(sampled(prepared(0.6, 0.4), imports))
 
 
+@pytest.mark.parametrize(("seen", "is_found"), [(0.05, False), (0.5, True)])
+def test_what_could_not_be_sampled_is_no_graph_preparation(seen, is_found):
+    rows = [("graph", [MAIN, ORDER], seen), ("graph", None, 0.6 - seen)]
+    finding = found(sampled(prepared(0.6, 0.4), rows)).get("graph-preparation")
+    assert (finding is not None) == is_found
+    if finding:
+        assert finding.seconds_lost == pytest.approx(seen)
+
+
 def in_processes(startup, took, tasks=2, computations=1):
     """Two processes, each of which starts for so long; then tasks run, one after the other."""
     rows = [

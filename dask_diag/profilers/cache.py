@@ -30,8 +30,8 @@ from dask_diag.validation import text
 
 if TYPE_CHECKING:
     from dask_diag.builders.cluster_results import ClusterResults
-    from dask_diag.capture.cluster.formats import Wants
     from dask_diag.capture.cluster.log import ClusterLog
+    from dask_diag.capture.cluster.messages import Wants
     from dask_diag.model.recording import Recording
     from dask_diag.model.table import Table
 

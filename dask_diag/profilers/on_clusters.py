@@ -11,8 +11,8 @@ from dask_diag.profilers.base import Diagnostic
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from dask_diag.capture.cluster.formats import Wants
     from dask_diag.capture.cluster.log import ClusterLog
+    from dask_diag.capture.cluster.messages import Wants
     from dask_diag.model.recording import Recording
     from dask_diag.model.table import Table
 

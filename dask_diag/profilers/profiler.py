@@ -17,7 +17,7 @@ from dask_diag.profilers.task_diagnostic import TaskDiagnostic
 from dask_diag.schema import Outcome
 
 if TYPE_CHECKING:
-    from dask_diag.capture.cluster.formats import Wants
+    from dask_diag.capture.cluster.messages import Wants
     from dask_diag.model.recording import Recording
     from dask_diag.profilers.wait_recorder import WaitRecorder
 

@@ -20,8 +20,8 @@ from dask_diag.profilers.users_bar import UsersBar
 from dask_diag.validation import number
 
 if TYPE_CHECKING:
-    from dask_diag.capture.cluster.formats import Wants
     from dask_diag.capture.cluster.log import ClusterLog
+    from dask_diag.capture.cluster.messages import Wants
     from dask_diag.model.recording import Recording
 
 __all__ = ["ProgressBar"]

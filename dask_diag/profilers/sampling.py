@@ -18,8 +18,8 @@ from dask_diag.profilers.task_diagnostic import TaskDiagnostic
 from dask_diag.schema import PROFILING
 
 if TYPE_CHECKING:
-    from dask_diag.capture.cluster.formats import Wants
     from dask_diag.capture.cluster.log import ClusterLog
+    from dask_diag.capture.cluster.messages import Wants
     from dask_diag.capture.sampling.call_tree import Stacks
     from dask_diag.capture.sampling.caller_probe import CallerProbe
     from dask_diag.model.recording import Recording

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
 from dask_diag._version import __version__
 from dask_diag.capture.cluster.clock import ClockReading, compare_clocks
-from dask_diag.capture.cluster.formats import NAME, SCHEDULER, Joined, Reply, Wants
+from dask_diag.capture.cluster.formats import NAME, SCHEDULER
 from dask_diag.capture.cluster.host import host_id, is_below_this_process
 from dask_diag.capture.cluster.log import ClusterLog
 from dask_diag.capture.cluster.shipping import BOOTSTRAP, Shipped, source_of_scheduler_plugin
@@ -22,6 +22,8 @@ from dask_diag.capture.run_id import run_id
 if TYPE_CHECKING:
     from distributed import Client
 
+    from dask_diag.capture.cluster.messages import Joined, Reply, Wants
+
 __all__ = ["ClusterSession"]
 
 _PINGS = 20
@@ -30,6 +32,7 @@ _SECONDS_BETWEEN_NEWS = 0.02
 _SECONDS_TO_WAIT_FOR_NEWS = 0.5
 _SECONDS_TO_ATTACH = 10.0
 _SECONDS_TO_FINISH = 10.0
+_SECONDS_WITHOUT_SCHEDULER = 0.5
 _ONCE = {"name": NAME, "idempotent": True}
 """How plugins are registered that may be there already."""
 
@@ -107,8 +110,6 @@ class ClusterSession:
         scheduler = self._scheduler
         plugin = Shipped(source_of_scheduler_plugin(), "DaskDiagSchedulerPlugin")
         await scheduler.register_scheduler_plugin(plugin=pickle.dumps(plugin), **_ONCE)
-        reading = await self._compare_clocks()
-        self.log.offset, self.log.error = reading.offset, reading.error
         reply: Joined = await scheduler.dask_diag_attach(
             session=self._id,
             client=self._client_id,
@@ -118,16 +119,15 @@ class ClusterSession:
         log.scheduler, log.address, log.pid = reply["scheduler"], reply["address"], reply["pid"]
         if is_below_this_process(reply["host"], reply["pid"]):
             self.log.below.add(SCHEDULER)
+        if not reply["host"] or reply["host"] != host_id():
+            reading = await self._compare_clocks()
+            log.offset, log.error = reading.offset, reading.error
 
     async def _attach_workers(self) -> None:
         bootstrap = Shipped(BOOTSTRAP, "DaskDiagWorkerPlugin", __version__)
         await self._scheduler.register_worker_plugin(plugin=pickle.dumps(bootstrap), **_ONCE)
 
     async def _compare_clocks(self) -> ClockReading:
-        answer = await self._scheduler.dask_diag_clock()
-        if answer["host"] and answer["host"] == host_id():
-            return ClockReading(perf_counter(), 0.0, 0.0)
-
         async def ask() -> float:
             answer = await self._scheduler.dask_diag_clock()
             return float(answer["time"])
@@ -177,7 +177,7 @@ class ClusterSession:
             if self._puller is not None:
                 if not self._wants.get("progress"):
                     self._puller.cancel()
-                await asyncio.wait_for(self._detach(), _SECONDS_TO_FINISH)
+                await _unless_lost(self._detach(), self.client)
                 await asyncio.wait([self._puller], timeout=_SECONDS_TO_FINISH)
         except Exception as error:
             self._fault("to pull the last rows from a cluster", error)
@@ -198,3 +198,18 @@ class ClusterSession:
     async def _ask_to_detach(self) -> Reply:
         reply = await self._scheduler.dask_diag_detach(session=self._id, received=self.log.received)
         return cast("Reply", reply)
+
+
+async def _unless_lost(request: Coroutine[object, object, None], client: Client | None) -> None:
+    """Wait for what a client asks its scheduler for, but not for a scheduler that is gone."""
+    asked = asyncio.ensure_future(request)
+    start = perf_counter()
+    while not asked.done():
+        connection = getattr(client, "scheduler_comm", None)
+        is_lost = connection is None or connection.closed()
+        most = _SECONDS_WITHOUT_SCHEDULER if is_lost else _SECONDS_TO_FINISH
+        if perf_counter() - start > most:
+            asked.cancel()
+            raise TimeoutError(f"no answer in {most:g} s")
+        await asyncio.wait([asked], timeout=_SECONDS_WITHOUT_SCHEDULER)
+    await asked

@@ -53,26 +53,17 @@ class ClusterTask(GraphNode):
     """
 
     __slots__ = (
-        "clock",
-        "cpu",
-        "discarded",
-        "error",
-        "fault",
-        "is_coro",
-        "metered",
-        "rescheduled",
-        "row",
-        "run_id",
-        "sampled",
-        "seceded",
-        "seceded_at_cpu",
-        "start",
-        "state",
-        "task",
-        "thread",
+        *("__dict__", "clock", "cpu", "is_coro", "row", "run_id"),
+        *("start", "state", "task", "thread"),
     )
 
+    # What most tasks never have is the class's until then: this is made for every task.
     is_sampled = False
+    metered: Metered | None = None
+    error = fault = ""
+    rescheduled = discarded = False
+    sampled: Sampled | tuple[()] = ()
+    seceded = seceded_at_cpu = _NAN
 
     def __init__(self, state: TaskState, task: GraphNode, clock: Callable[[], float]) -> None:
         self.state = state
@@ -81,13 +72,9 @@ class ClusterTask(GraphNode):
         self.clock = clock
         self.run_id: int = state.run_id
         self.is_coro: bool = task.is_coro
-        self.metered: Metered | None = None
         self.row = b""
-        self.error = self.fault = ""
-        self.rescheduled = self.discarded = False
-        self.sampled: Sampled | tuple[()] = ()
         self.thread = 0
-        self.start = self.seceded = self.seceded_at_cpu = _NAN
+        self.start = _NAN
         self.cpu = 0.0
 
     def __call__(self, values: object = ()) -> object:

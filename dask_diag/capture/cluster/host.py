@@ -23,11 +23,12 @@ def is_below_this_process(host: str, pid: int) -> bool:
     """Whether a process of a host, as `host_id` names it, is this one or descends from it."""
     if not host or host != host_id():
         return False
-    if pid == os.getpid():
-        return True
-    import psutil
-
+    own = os.getpid()
     try:
-        return any(parent.pid == os.getpid() for parent in psutil.Process(pid).parents())
-    except psutil.Error:
+        while pid > 1 and pid != own:
+            # After the name, in which there may be brackets: the state, and the parent.
+            words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+            pid = int(words[1])
+    except (OSError, LookupError, ValueError):
         return False
+    return pid == own

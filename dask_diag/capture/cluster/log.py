@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import inf
 from time import perf_counter
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from dask_diag.capture.cluster.formats import COROUTINE, Facts, Reply, SentBatch, Wants
+from dask_diag.capture.cluster.formats import COROUTINE
 from dask_diag.capture.cluster.worker_names import WorkerNames
 from dask_diag.capture.tasks.keys import Keys
 from dask_diag.capture.tasks.metered import Metric
+
+if TYPE_CHECKING:
+    from dask_diag.capture.cluster.messages import Facts, Reply, SentBatch, Wants
 
 __all__ = ["Batch", "ClusterComputation", "ClusterLog", "ClusterWorker", "RunDetails"]
 
 
 _CONTENT: tuple[Literal["ids", "transfers", "others", "processes", "results", "events"], ...] = (
-    "ids",
-    "transfers",
-    "others",
-    "processes",
-    "results",
-    "events",
+    *("ids", "transfers", "others"),
+    *("processes", "results", "events"),
 )
 """What of a batch is to be looked at later: the remainder is taken at once."""
 

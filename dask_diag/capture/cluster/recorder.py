@@ -11,15 +11,17 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import dask.config
 
 if TYPE_CHECKING:
     from distributed import Client
+    from distributed.preloading import PreloadManager
 
     from dask_diag.capture.cluster.cluster_session import ClusterSession, Fault
-    from dask_diag.capture.cluster.formats import Wants
     from dask_diag.capture.cluster.log import ClusterLog
+    from dask_diag.capture.cluster.messages import Wants
     from dask_diag.capture.cluster.worker_names import WorkerNames
 
 __all__ = ["ClusterRecorder", "active_recorders", "is_of_a_worker"]
@@ -29,6 +31,8 @@ _OPTION = "distributed.client.preload"
 _LOGGER = "distributed.preloading"
 _lock = threading.RLock()
 _active: list[ClusterRecorder] = []
+_own_preloads: WeakKeyDictionary[Client, PreloadManager] = WeakKeyDictionary()
+"""What those clients load that were open before a diagnostic was active."""
 
 
 class ClusterRecorder:
@@ -59,6 +63,10 @@ class ClusterRecorder:
         for client in open_clients():
             session = self._new_session(client)
             if session is not None:
+                try:
+                    _add_preload(client)
+                except Exception as error:
+                    self._fault("to know when a client closes", error)
                 self._run(client, session.attach)
 
     def stop(self) -> None:
@@ -185,8 +193,22 @@ def _set_preload() -> None:
         dask.config.set({_OPTION: [*modules, _PRELOAD]})
 
 
+def _add_preload(client: Client) -> None:
+    """Have a client that is open do before it closes what one does that starts now."""
+    preloading = sys.modules["distributed.preloading"]
+    with _lock:
+        if any(each.name == _PRELOAD for each in client.preloads):
+            return
+        own, more = client.preloads, preloading.Preload(client, _PRELOAD, (), None)
+        client.preloads = preloading.PreloadManager([*own, more])
+        _own_preloads[client] = own
+
+
 def _unset_preload() -> None:
     logging.getLogger(_LOGGER).removeFilter(_is_of_others)
+    for client, own in list(_own_preloads.items()):
+        client.preloads = own
+    _own_preloads.clear()
     modules = [module for module in _preloads() if module != _PRELOAD]
     if modules or "distributed" in sys.modules:
         dask.config.set({_OPTION: modules})

@@ -12,13 +12,14 @@ import os
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from time import perf_counter
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-from dask_diag.capture.cluster.formats import NAME, Wants
+from dask_diag.capture.cluster.formats import NAME
+from dask_diag.capture.cluster.handlers import forget_handlers
 from dask_diag.capture.cluster.host import host_id
-from dask_diag.capture.cluster.scheduler_records import ACTIVE, QUEUES, Transition, reason_of
+from dask_diag.capture.cluster.scheduler_records import ACTIVE, QUEUES, reason_of
 from dask_diag.capture.cluster.scheduler_runs import RunCollector
 from dask_diag.capture.cluster.scheduler_sessions import Session
 from dask_diag.capture.cluster.scheduler_tasks import Task
@@ -26,6 +27,7 @@ from dask_diag.capture.cluster.scheduler_tasks import Task
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler
 
+    from dask_diag.capture.cluster.messages import Wants
 
 __all__ = ["DaskDiagSchedulerPlugin"]
 
@@ -67,6 +69,7 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
         """Undo `start`."""
         for name in OPERATIONS:
             self.scheduler.handlers.pop(f"{NAME}_{name}", None)
+        forget_handlers()
         self._stop_usage()
 
     async def handle_attach(self, session: str, client: str, wants: Wants) -> dict[str, object]:
@@ -84,7 +87,6 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
             "address": self.scheduler.address,
             "host": self.host,
             "pid": os.getpid(),
-            "time": perf_counter(),
         }
 
     async def handle_pull(
@@ -111,7 +113,6 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
             "unmeasured": collected.unmeasured,
             "unattributed": self.unattributed,
             "faults": self.faults,
-            "now": perf_counter(),
         }
 
     async def handle_detach(self, session: str, received: int) -> dict[str, object]:
@@ -211,7 +212,7 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
         finish: str,
         *args: object,
         stimulus_id: str = "",
-        **kwargs: object,
+        **kwargs: Any,
     ) -> None:
         """The state of a task has changed. This is called several times for each task."""
         if start == "memory" and not self.records_results:
@@ -230,7 +231,7 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
             if finish == "processing":
                 self._sent(key, task, now)
             elif start == "processing":
-                self._came_back(key, task, finish, now, cast("Transition", kwargs))
+                self._came_back(key, task, finish, now, kwargs)
             elif finish == "forgotten":
                 del self.tasks[key]
             elif finish in QUEUES:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from time import perf_counter
-from typing import NamedTuple, TypedDict
+from typing import TYPE_CHECKING, NamedTuple
 
 from distributed.metrics import time
 
@@ -16,6 +16,9 @@ from dask_diag.capture.cluster.formats import (
     WORKER_ROW,
     Sampled,
 )
+
+if TYPE_CHECKING:
+    from dask_diag.capture.cluster.messages import Interval
 
 __all__ = [
     "ACTIVE",
@@ -33,9 +36,7 @@ __all__ = [
     "RUN_ID_AT",
     "UNFINISHED",
     "End",
-    "Interval",
     "RunDetails",
-    "Transition",
     "Worker",
     "reason_of",
     "span_name",
@@ -77,22 +78,6 @@ class Worker:
         where = (self.number, self.name, self.address, self.host, self.threads)
         facts = {**self.facts, "clock": self.clock} if self.facts else {}
         return (*where, self.joined, self.left, self.reason, facts)
-
-
-class Interval(TypedDict):
-    """What a worker did from one time of day to another."""
-
-    action: str
-    start: float
-    stop: float
-
-
-class Transition(TypedDict, total=False):
-    """Of what the scheduler says of a change of state, what is used here."""
-
-    worker: str
-    nbytes: int
-    startstops: Sequence[Interval]
 
 
 NOT_SAMPLED: Sampled = (), b""

@@ -10,7 +10,7 @@ from time import perf_counter
 
 from dask_diag.capture.cluster.formats import RESULT
 from dask_diag.capture.cluster.scheduler_computations import ComputationCollector
-from dask_diag.capture.cluster.scheduler_sessions import BYTES_PER_KEY, Session
+from dask_diag.capture.cluster.scheduler_sessions import BYTES_PER_KEY, Session, size_of
 from dask_diag.capture.cluster.scheduler_tasks import Cached, Task
 
 __all__ = ["ResultCollector"]
@@ -33,7 +33,7 @@ class ResultCollector(ComputationCollector):
         """A result was in distributed memory from when it came to `stop`."""
         if not session.wants.get("results"):
             return
-        if not session.has_room(RESULT.size + BYTES_PER_KEY):
+        if not session.has_room(RESULT.size + BYTES_PER_KEY + size_of(key)):
             session.dropped += 1
             return
         session.result_keys.append(key)

@@ -6,10 +6,10 @@ module is shipped: see `scheduler_plugin`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from math import isnan
 from time import perf_counter
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from dask_diag.capture.cluster.formats import (
     NAME,
@@ -30,7 +30,6 @@ from dask_diag.capture.cluster.scheduler_records import (
     UNFINISHED,
     End,
     RunDetails,
-    Transition,
     unmeasured_row,
 )
 from dask_diag.capture.cluster.scheduler_results import ResultCollector
@@ -81,7 +80,7 @@ class RunCollector(ResultCollector):
         task.is_out = True
 
     def _came_back(  # noqa: C901 - as for `transition`
-        self, key: Hashable, task: Task, finish: str, now: float, facts: Transition
+        self, key: Hashable, task: Task, finish: str, now: float, facts: Mapping[str, Any]
     ) -> None:
         """A task was done, or failed, or its worker has left, or no one wants it any more."""
         ts = self.scheduler.tasks[key]
@@ -196,6 +195,10 @@ class RunCollector(ResultCollector):
             self._record_for_others(row, worker, recorders)
             if not recorders:
                 return
+        if computation.client_number < 0:
+            # Of its first run: the ids of clients of whom nothing is recorded are not sent.
+            known = self.clients
+            computation.client_number = known.setdefault(computation.client, len(known))
         state = self.scheduler.tasks.get(key)
         depends_on = self._rows_of(state.dependencies) if state and state.dependencies else ()
         packed = row + RUN.pack(
@@ -206,7 +209,7 @@ class RunCollector(ResultCollector):
             self.numbers.get(worker, -1),
             computation.number,
             task.attempt,
-            self.clients.setdefault(computation.client, len(self.clients)),
+            computation.client_number,
             len(depends_on),
             outcome,
             worker != task.worker,

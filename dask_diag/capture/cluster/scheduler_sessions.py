@@ -9,17 +9,28 @@ import asyncio
 from array import array
 from collections.abc import Hashable, Sequence
 from time import perf_counter, thread_time
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from dask_diag.capture.cluster.formats import WORKER_ROW, Wants
+from dask_diag.capture.cluster.formats import WORKER_ROW
 from dask_diag.capture.cluster.scheduler_records import RUN, RunDetails, Worker
 
-__all__ = ["BYTES_PER_KEY", "LIMIT_BYTES", "Batch", "Computation", "Session"]
+if TYPE_CHECKING:
+    from dask_diag.capture.cluster.messages import Wants
+
+__all__ = ["BYTES_PER_KEY", "LIMIT_BYTES", "Batch", "Computation", "Session", "size_of"]
 
 LIMIT_BYTES = 64_000_000
 """What is collected for one client at most, until it pulls."""
 BYTES_PER_KEY = 100
 BYTES_PER_RUN = WORKER_ROW.size + RUN.size + BYTES_PER_KEY
+
+
+def size_of(key: Hashable) -> int:
+    """How many letters and bytes a key has: it may be long, where users make their own."""
+    kind = type(key)
+    if kind is str or kind is bytes:
+        return len(key)  # type: ignore[arg-type]
+    return sum(map(size_of, key)) if kind is tuple else 0  # type: ignore[call-overload]
 
 
 class Computation:
@@ -30,7 +41,8 @@ class Computation:
     """
 
     __slots__ = (
-        *("active", "client", "cpu", "cpu_at_start", "cpu_of_tasks", "done", "failed"),
+        *("active", "client", "client_number"),
+        *("cpu", "cpu_at_start", "cpu_of_tasks", "done", "failed"),
         *("name", "number", "recorders", "seconds", "sessions", "span"),
         *("start", "stop", "total", "workers"),
     )
@@ -42,6 +54,7 @@ class Computation:
         # Of the thread of the scheduler's event loop, on which all of this runs.
         self.cpu_at_start, self.cpu = thread_time(), 0.0
         self.active = 0
+        self.client_number = -1
         self.workers = 0
         self.total = self.done = self.failed = 0
         self.seconds = self.cpu_of_tasks = 0.0
@@ -116,6 +129,8 @@ class Session:
     ) -> None:
         """Add a run of a task, with what it has of `details` that is wanted."""
         size = BYTES_PER_RUN
+        if type(key) is not str or len(key) > BYTES_PER_KEY:
+            size += size_of(key)
         if depends_on:
             size += 8 * len(depends_on)
         if details is not None:
@@ -124,7 +139,7 @@ class Session:
             waits = waits if wants.get("waits") else ()
             stacks = stacks if wants.get("stacks") else b""
             details = error, metrics, span, waits, stacks
-            size += len(stacks)
+            size += len(stacks) + BYTES_PER_KEY * (len(metrics) + len(waits))
         # As `has_room` has it: this is done for every task.
         size += self.size
         if size + self.sealed_size > LIMIT_BYTES:

@@ -11,7 +11,7 @@ from pathlib import Path
 __all__ = ["SHIPPED", "Shipped", "source_of_scheduler_plugin"]
 
 SHIPPED = (
-    *("formats", "host", "scheduler_records", "scheduler_sessions", "scheduler_tasks"),
+    *("formats", "handlers", "host", "scheduler_records", "scheduler_sessions", "scheduler_tasks"),
     *(
         "scheduler_workers",
         "scheduler_computations",
@@ -65,7 +65,8 @@ class Shipped:
 
 @lru_cache(maxsize=4)
 def _compiled(source: str, name: str) -> bytes:
-    return marshal.dumps(compile(source, name, "exec"))
+    # Without docstrings, which no one reads there.
+    return marshal.dumps(compile(source, name, "exec", optimize=2))
 
 
 @lru_cache(maxsize=1)

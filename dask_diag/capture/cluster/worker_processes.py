@@ -6,16 +6,28 @@ import asyncio
 import threading
 from array import array
 from collections.abc import Callable
+from math import inf
+from typing import TYPE_CHECKING
 
+from dask_diag.capture.system.memory_limit import memory_limit
 from dask_diag.capture.system.resource_sampler import ResourceRows, ResourceSampler
 
-__all__ = ["WorkerProcesses"]
+if TYPE_CHECKING:
+    from distributed.worker import Worker
+
+__all__ = ["WorkerProcesses", "memory_limit_of"]
 
 _SECONDS_TO_SEND = 0.25
 
 _lock = threading.Lock()
 _of_this_process: list[WorkerProcesses] = []
 """Of the workers in this process the first samples it, as long as it is there."""
+
+
+def memory_limit_of(worker: Worker) -> float:
+    """Bytes that a worker may use: what distributed or the machine allows."""
+    own = getattr(worker.memory_manager, "memory_limit", None) or inf
+    return min(float(own), memory_limit())
 
 
 class WorkerProcesses:

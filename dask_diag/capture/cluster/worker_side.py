@@ -6,22 +6,21 @@ import asyncio
 import os
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from math import inf
 from threading import get_ident
 from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
 from dask_diag.capture.cluster.clock import ClockReading
 from dask_diag.capture.cluster.cluster_task import ClusterTask, codes_around_tasks
-from dask_diag.capture.cluster.formats import NAME, SENT_OUTCOMES, Facts, Settings, Welcome
+from dask_diag.capture.cluster.formats import NAME, SENT_OUTCOMES
+from dask_diag.capture.cluster.handlers import forget_handlers
 from dask_diag.capture.cluster.probed_task import ProbedClusterTask
 from dask_diag.capture.cluster.spill import SpillCounters
 from dask_diag.capture.cluster.worker_clock import WorkerClock
-from dask_diag.capture.cluster.worker_processes import WorkerProcesses
+from dask_diag.capture.cluster.worker_processes import WorkerProcesses, memory_limit_of
 from dask_diag.capture.cluster.worker_sampling import WorkerSampling
 from dask_diag.capture.dask_internals import GraphNode
 from dask_diag.capture.running import start_listening, stop_listening
-from dask_diag.capture.system.memory_limit import memory_limit
 from dask_diag.capture.system.usage import processors
 from dask_diag.capture.tasks.metering import runs_around_tasks
 from dask_diag.schema import Outcome
@@ -29,18 +28,21 @@ from dask_diag.schema import Outcome
 if TYPE_CHECKING:
     from distributed.worker import Worker
 
+    from dask_diag.capture.cluster.messages import Facts, Settings, Welcome
+
 __all__ = ["WorkerSide"]
 
-_FLUSH = f"{NAME}_flush"
-_SETTINGS = f"{NAME}_settings"
+_FLUSH, _SETTINGS = f"{NAME}_flush", f"{NAME}_settings"
 _GOES_ON = {"running", "paused"}
 """Statuses of a worker that has not ended, so that it was asked to measure no more."""
 _SECONDS_TO_SEND = 0.05
 _MESSAGES_AT_ONCE = 500
 _DEFAULT: dict[str, str] = {}
 Message = tuple[object, ...]
-_WAITING = frozenset(("ready", "constrained", "waiting"))
+_WAITING = {"ready", "constrained", "waiting"}
 _RUNNING = frozenset(("executing", "long-running", "cancelled", "resumed"))
+_NO_NEWS = {*_WAITING, "forgotten"}
+"""What a task may become unnoticed, if it neither ran nor was sent: half of all transitions."""
 
 
 def clock_of(worker: object) -> Callable[[], float]:
@@ -66,7 +68,7 @@ class WorkerSide:
         self._flights: dict[Hashable, tuple[float, str]] = {}
         self._spills = SpillCounters(worker.data, self._clock)
         self._messages: list[Message] = []
-        self._is_due = False
+        self._due: asyncio.TimerHandle | None = None
         self._is_heard = True
         self._is_of_threads: dict[type, bool] = {}
         self._compared = WorkerClock(worker, self._clock, self._log_clock, self._fault)
@@ -94,7 +96,7 @@ class WorkerSide:
             "pid": os.getpid(),
             "clock_host": self._compared.host,
             "cpus": processors(),
-            "memory_limit": self._memory_limit(),
+            "memory_limit": memory_limit_of(self._worker),
         }
         welcome = await self._report(facts)
         await self._compared.follow(welcome["host"])
@@ -105,6 +107,7 @@ class WorkerSide:
         stop_listening(self)
         for name in (_FLUSH, _SETTINGS):
             self._worker.handlers.pop(name, None)
+        forget_handlers()
         self._compared.stop()
         for task in self._tasks.values():
             task.discarded = True
@@ -120,9 +123,13 @@ class WorkerSide:
             # What one cannot undo, the others do.
             with suppress(Exception):
                 step()
+        if self._due is not None:
+            self._due.cancel()
 
     def transition(self, key: Hashable, start: str, finish: str, **kwargs: object) -> None:
         """What the worker reports of each change of a task's state: several times for each."""
+        if finish in _NO_NEWS and not (start in _RUNNING or start == "flight"):
+            return
         try:
             if self._spills.have_changed():
                 self._log_spills(key)
@@ -255,18 +262,18 @@ class WorkerSide:
         self._messages.append(message)
         if len(self._messages) >= _MESSAGES_AT_ONCE:
             self._send()
-        elif not self._is_due:
-            self._is_due = True
-            asyncio.get_running_loop().call_later(_SECONDS_TO_SEND, self._send_due)
+        elif self._due is None:
+            loop = asyncio.get_running_loop()
+            self._due = loop.call_later(_SECONDS_TO_SEND, self._send_due)
 
     def _send_due(self) -> None:
+        self._due = None
         try:
             self._send()
         except Exception as error:
             self._fault("sending what was measured", error)
 
     def _send(self) -> None:
-        self._is_due = False
         messages, self._messages = self._messages, []
         if messages and self._is_heard:
             self._worker.log_event(NAME, messages)
@@ -279,11 +286,6 @@ class WorkerSide:
         except Exception:
             # The worker goes on, whatever becomes of the report.
             return
-
-    def _memory_limit(self) -> float:
-        """Bytes that this worker may use: what distributed or the machine allows."""
-        own = getattr(self._worker.memory_manager, "memory_limit", None) or inf
-        return min(float(own), memory_limit())
 
     def _log_processes(self, samples: bytes) -> None:
         self._log(("processes", self._worker.address, samples))

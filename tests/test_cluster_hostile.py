@@ -1,0 +1,131 @@
+"""What happens to clusters in the midst of a block, and what their users make of keys."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import dask.config
+import pytest
+
+pytest.importorskip("distributed")
+
+from distributed import Client, LocalCluster
+
+from dask_diag import Profiler
+from dask_diag.capture.cluster import cluster_session, scheduler_sessions
+from dask_diag.capture.tasks.metering import listening
+
+from .clusters import assert_adds_up, cluster, rows
+from .test_cluster_many_tasks import Driver
+
+
+def increment(x):
+    return x + 1
+
+
+def in_memory():
+    return LocalCluster(
+        n_workers=1,
+        threads_per_worker=1,
+        processes=False,
+        dashboard_address=None,
+        protocol="inproc",
+    )
+
+
+@pytest.mark.parametrize("step", ["_attach", "_attach_workers"])
+def test_a_worker_that_joins_while_a_cluster_is_joined_is_measured(step, monkeypatch):
+    session = cluster_session.ClusterSession
+    original = getattr(session, step)
+    with cluster(1) as client:
+
+        async def with_one_more(self):
+            local = client.cluster
+            joining = asyncio.ensure_future(local._correct_state())
+            local._workers_to_add = None
+            local.scale(2)
+            await original(self)
+            await joining
+
+        monkeypatch.setattr(session, step, with_one_more)
+        with Profiler() as prof:
+            client.wait_for_workers(2)
+            addresses = list(client.scheduler_info()["workers"])
+            futures = [
+                client.submit(increment, n, workers=[addresses[n % 2]], pure=False)
+                for n in range(8)
+            ]
+            assert client.gather(futures) == list(range(1, 9))
+    found = rows(prof.recording, "increment")
+    assert len(found) == 8
+    assert len({row["worker"] for row in found}) == 2
+    assert all(row["thread_cpu"] >= 0 for row in found)
+    assert_adds_up(prof.recording)
+
+
+@pytest.mark.parametrize("is_older", [True, False])
+def test_a_scheduler_that_is_closed_in_the_block_is_not_waited_for(is_older, monkeypatch):
+    # What would be waited for an answer that does not come.
+    monkeypatch.setattr(cluster_session, "_SECONDS_TO_FINISH", 60.0)
+    local = in_memory()
+    client = Client(local) if is_older else None
+    start = time.perf_counter()
+    with Profiler() as prof:
+        client = client or Client(local)
+        assert client.submit(increment, 1).result() == 2
+        prof.clusters.pull()
+        local.close()
+    client.close()
+    assert time.perf_counter() - start < 30
+    (row,) = rows(prof.recording, "increment")
+    assert row["outcome"] == "ok"
+    assert prof.recording.notices
+    assert not listening
+
+
+def test_a_client_that_is_closed_twice_in_the_block_is_left_once():
+    before = dask.config.get("distributed.client.preload")
+    with in_memory() as local:
+        client = Client(local)
+        preloads = client.preloads
+        with Profiler():
+            assert client.preloads is not preloads
+        assert client.preloads is preloads
+        with Profiler() as prof:
+            assert client.submit(increment, 1).result() == 2
+            client.close()
+            client.close()
+            assert "dask_diag" not in local.scheduler.plugins
+        client.close()
+    assert len(rows(prof.recording, "increment")) == 1
+    assert prof.recording.notices == ()
+    assert dask.config.get("distributed.client.preload") == before
+
+
+@pytest.mark.parametrize(
+    "key", ["k" * 300_000, b"k" * 300_000, ("k", "x" * 200_000, (b"y" * 100_000, 1))]
+)
+def test_long_keys_count_to_what_the_scheduler_holds_at_most(key, monkeypatch):
+    monkeypatch.setattr(scheduler_sessions, "LIMIT_BYTES", 1_000_000)
+    session = scheduler_sessions.Session("client", {"tasks": True})
+    for number in range(10):
+        session.add_run(number, key, b"", (), None)
+    assert len(session.keys) == 3
+    assert session.dropped == 7
+    assert session.size >= 900_000
+
+
+def test_a_key_of_usual_length_takes_what_was_set_aside_for_it():
+    driver = Driver()
+    driver.run(0, 10)
+    assert driver.held() == 10 * scheduler_sessions.BYTES_PER_RUN
+
+
+def test_tasks_with_long_keys_are_recorded():
+    key = "k" * 1_000_000
+    with cluster(1) as client, Profiler() as prof:
+        assert client.submit(increment, 1, key=key).result() == 2
+    (text,) = prof.recording.tasks.key.tolist()
+    assert text == key
+    assert prof.recording.notices == ()
