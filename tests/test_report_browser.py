@@ -14,13 +14,13 @@ from dask_diag import performance_report, report
 from dask_diag.analysis.findings import Finding
 from dask_diag.views.report import sections
 
-from .opened_pages import DRAWN, settled
+from .opened_pages import DRAWN, frames, settled
 from .stacks import known_stacks
 from .test_report import GRAPH, hostile_recording
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
 
-SIZES = {"desk": (1280, 900), "phone": (390, 844)}
+SIZES = {"desk": (1280, 900), "phone": (390, 844), "wide": (1920, 1000)}
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +68,15 @@ def test_nothing_is_wider_than_the_window(opened, name, size):
         .map((f) => [f.getBoundingClientRect().width, f.scrollWidth])"""
     )
     assert all(inside <= round(outside) for outside, inside in figures)
+
+
+def test_plots_take_a_wide_window_and_lines_of_text_do_not(opened):
+    page = opened("real", "wide")
+    assert min(frame["width"] for frame in frames(page)[:4]) > 1650
+    lines = page.eval_on_selector_all(
+        "main p, main li", "(texts) => texts.map((text) => text.getBoundingClientRect().width)"
+    )
+    assert 0 < max(lines) <= 1200
 
 
 CONTRAST = """() => {
