@@ -171,6 +171,19 @@ def test_labels_of_different_types_stay_apart():
     assert [type(value) for value in back.values] == [type(value) for value in values]
 
 
+def test_labels_of_numpy_come_back_as_those_of_python():
+    labels = [np.int64(3), np.float64(0.5), np.str_("x"), np.bool_(True), None]
+    spec, data = encoded(Table({"a": Categorical(range(5), labels)}))
+    back = decode_table(spec, ByteReader(memoryview(data)))["a"]
+    assert [(type(value), value) for value in back.values] == [
+        (int, 3),
+        (float, 0.5),
+        (str, "x"),
+        (bool, True),
+        (type(None), None),
+    ]
+
+
 def test_lone_surrogates_stay_two_characters():
     texts = ["\ud83d\ude00", "\ud83d" + "\ude00", "\U0001f600", "a\ud800", "\udfff" * 3]
     assert_comes_back(
