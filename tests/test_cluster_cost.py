@@ -103,7 +103,7 @@ def test_a_worker_calls_few_functions_for_a_task(worker):
 
     calls = calls_of(run)
     assert all(task.metadata["dask_diag"] for task in tasks.values())
-    assert 0 < calls / TASKS <= 50
+    assert 0 < calls / TASKS <= 36
 
 
 @pytest.fixture

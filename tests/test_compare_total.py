@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from dask_diag.analysis.compare import compare
 from dask_diag.analysis.statistics import CONFIDENCE, Variation, half_width
 
+from .tables import filled_table
 from .test_compare import recording
 
 pytestmark = pytest.mark.once
@@ -51,3 +55,30 @@ def test_each_function_has_its_part_in_the_spread_of_the_total():
     # Judged are `paired`, `u`, `v` and the total; of one added task nothing is known.
     assert total["spread"] == pytest.approx(half_width(parts, risk(4)) + 0.5)
     assert total["change"] == pytest.approx(1.5 + 2 * (13.2 - 10.5) - 2 - 10.5 + 0.5)
+
+
+def test_one_function_that_was_added_has_its_own_spread():
+    total = compare(recording(few=[9.0]), recording(few=[7.0], new=AFTER)).total
+    added = Variation(12, 0.1**2 * 12 / 11)
+    assert total["spread"] == pytest.approx(half_width([added], risk(1)) + 2.0)
+
+
+def test_five_tasks_are_enough_where_all_are_slower_by_a_factor():
+    sizes = [4.6, 0.2, 0.15, 0.1, 0.1]
+    total = compare(recording(f=sizes), recording(f=[4 * size for size in sizes])).total
+    assert total["verdict"] == "slower"
+
+
+def test_the_largest_change_comes_first():
+    before = {"a": [1.0], "b": [9.0], "c": [5.0]}
+    comparison = compare(recording(**before), recording(a=[2.0], b=[4.0], c=[8.0]))
+    assert comparison.functions["function"].tolist() == ["b", "c", "a"]
+    assert comparison.functions["change"].tolist() == [-5.0, 3.0, 1.0]
+
+
+def test_memory_is_that_of_child_processes_too():
+    columns = {"time": [0.5, 1.5], "memory": [3e9, 2e9], "memory_children": [0.0, 4e9]}
+    table = filled_table("resources", columns)
+    total = compare(replace(recording(f=[1.0]), resources=table), recording(f=[1.0])).total
+    assert total["memory_before"] == 6e9
+    assert np.isnan(total["memory_after"])

@@ -267,6 +267,36 @@ def test_more_workers_than_cpus_do_not_compute_more():
     assert finding.seconds_lost == pytest.approx(7 / 8)
 
 
+@pytest.mark.parametrize(
+    ("tasks", "stop", "said", "lost", "severity"),
+    [
+        (
+            [Task(0, 2, function="load"), Task(0, 1.5, function="load", worker=1)],
+            2.0,
+            "2 tasks of load had 90% or more of the work of a computation with 4 workers: the "
+            "others were idle. Longest: 2.00 s",
+            # 3.5 s of four workers.
+            2 - 3.5 / 4,
+            "high",
+        ),
+        # Of ten seconds, in most of which no task ran.
+        (
+            [Task(0, 2.4)],
+            10.0,
+            "1 task of work had 90% or more of the work of a computation with 4 workers: the "
+            "others were idle. Longest: 2.40 s",
+            1.8,
+            "medium",
+        ),
+    ],
+)
+def test_chunks_too_large_says_how_few_tasks_had_the_work(tasks, stop, said, lost, severity):
+    finding = found(run(tasks, stop, workers=4, cpus=4))["chunks-too-large"]
+    assert finding.evidence == said
+    assert finding.seconds_lost == pytest.approx(lost)
+    assert (finding.severity, finding.kind) == (severity, "at most")
+
+
 @pytest.mark.parametrize(("stop", "is_found"), [(3.32, True), (3.35, False)])
 def test_what_large_chunks_cost_must_be_worth_reporting(stop, is_found):
     recording = run([Task(0, 1.0)], stop=stop)

@@ -83,6 +83,7 @@ def test_the_page_grows_with_the_file_and_links_to_the_report(opened):
         page.wait_for("progress", "10 of 50 tasks, 20%")
         assert "running" in page.text("state")
         assert page.page.locator("#done").get_attribute("aria-valuenow") == "20"
+        assert page.page.title() == "running: 20%"
         assert HOSTILE[:20] in page.text("running")
         assert page.page.locator("img").count() == 0
         assert page.model("live_tasks", "data")["function"] == ["inc"] * 10
@@ -96,6 +97,7 @@ def test_the_page_grows_with_the_file_and_links_to_the_report(opened):
         writer.close()
         page.wait_for("state", "complete")
         page.wait_for("progress", "50 tasks")
+        assert page.page.title().startswith("complete: 50 tasks")
         page.page.click("#report")
         page.page.wait_for_selector("h1:has-text('29.5 s without a computation')")
 

@@ -6,34 +6,45 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dask_diag import load
+from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.live.rows import COLUMNS, PROVISIONAL_COLUMNS
 from dask_diag.live.viewer import Viewer
+from dask_diag.model.table import Table
 from dask_diag.schema import State
 from dask_diag.storage import Writer
 from dask_diag.storage import chunks as storage_chunks
-from dask_diag.storage.blocks import ByteReader
+from dask_diag.storage.blocks import ByteReader, ByteWriter
 from dask_diag.storage.chunks import decode_chunk
+from dask_diag.storage.encoding import decode_table, encode_table
 from dask_diag.storage.follow import Follower
 from dask_diag.storage.preceding import Preceding
+from dask_diag.storage.recent_tasks import REMEMBERED
 from dask_diag.storage.zip_stream import CHUNK_HEADER_SIZE, read_entries
 
 from .recordings import chunks_of_example
+from .tables import filled_table
 from .test_keys_of_results import encoded, results_of, tasks_of, tokens
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
 
-KEYS = [tokens(60) for _ in range(4)]
+
+def with_collected(tasks):
+    """Stored relative to when they stopped, and that to when they started."""
+    columns = {name: tasks[name] for name in tasks.columns}
+    return filled_table("tasks", {**columns, "collected": tasks.stop + 1e-6})
+
+
+KEYS = [tokens(300) for _ in range(4)]
 CHUNKS = [
     replace(
         chunk,
-        tasks=tasks_of(keys) if n % 2 else chunk.tasks,
+        tasks=tasks_of(keys) if n % 2 else with_collected(chunk.tasks),
         # Of some chunks all keys are those of tasks, and of some not.
-        cached_results=results_of([*KEYS[n - 1][:40], *["other"] * (n % 2)], chunk.tasks.start),
+        cached_results=results_of([*KEYS[n - 1][:150], *["other"] * (n % 2)], chunk.tasks.start),
     )
     for n, (keys, chunk) in enumerate(zip(KEYS, chunks_of_example(2000), strict=True))
 ]
@@ -41,24 +52,59 @@ PAYLOADS = encoded(CHUNKS)
 TABLES = sorted({name for chunk in CHUNKS for name, table in chunk.tables().items() if len(table)})
 
 
-def columns_of(name):
-    return st.sets(st.sampled_from(sorted(CHUNKS[0].tables()[name].columns)))
+COLUMNS_OF = {name: sorted(CHUNKS[0].tables()[name].columns) for name in TABLES}
 
 
-@given(columns=st.fixed_dictionaries({}, optional={name: columns_of(name) for name in TABLES}))
-@settings(max_examples=80, deadline=None)
-def test_wanted_columns_are_the_same_with_and_without_the_others(columns):
-    all_of_it, some_of_it = Preceding(), Preceding()
-    for payload in PAYLOADS:
-        expected = decode_chunk(memoryview(payload), all_of_it)
+WANTED = {f"{name}.{column}": {name: {column}} for name in TABLES for column in COLUMNS_OF[name]}
+WANTED["every second"] = {name: set(COLUMNS_OF[name][::2]) for name in TABLES}
+WANTED["no columns"] = {name: set() for name in TABLES}
+WANTED["no tables"] = {}
+
+
+@pytest.mark.parametrize("columns", WANTED.values(), ids=WANTED)
+def test_wanted_columns_are_the_same_with_and_without_the_others(columns, chunks_in_full):
+    some_of_it = Preceding()
+    for payload, expected in zip(PAYLOADS, chunks_in_full, strict=True):
         decoded = decode_chunk(memoryview(payload), some_of_it, columns)
         assert decoded.values == expected.values
         assert decoded.tables.keys() == expected.tables.keys() & columns.keys()
         for name, table in decoded.tables.items():
-            for column in columns[name]:
+            # Of tasks, what results refer to is there, too.
+            more = REMEMBERED if name == "tasks" else set()
+            assert columns[name] <= set(table.columns) <= columns[name] | more
+            for column in table.columns:
                 values, wanted = table[column], expected.tables[name][column]
                 assert type(values) is type(wanted)
                 assert repr(values.tolist()) == repr(wanted.tolist())
+
+
+@pytest.fixture(scope="module")
+def chunks_in_full():
+    preceding = Preceding()
+    return [decode_chunk(memoryview(payload), preceding) for payload in PAYLOADS]
+
+
+@pytest.mark.parametrize("wanted", ["label", "text", "token", "number", "other text", "difference"])
+def test_the_bytes_of_columns_that_are_not_wanted_are_passed_over(wanted):
+    """Those before it, or another column would be decoded in its place, and those after it."""
+    count = 200
+    columns = {
+        "label": Categorical.of(n % 7 for n in range(count)),
+        "text": PrefixStrings.of(f"of {n} words" for n in range(count)),
+        "token": PrefixStrings(Categorical([0] * count, ["x-"]), tokens(count)),
+        "number": np.arange(count) / 7,
+        "other text": PrefixStrings.of(f"and {n} others" for n in range(count)),
+        "difference": np.arange(count) ** 2,
+    }
+    out = ByteWriter()
+    spec = encode_table(Table(columns), out)
+    source = ByteReader(memoryview(out.getvalue(b"", 4)))
+    decoded = decode_table(json.loads(json.dumps(spec)), source, wanted=[wanted])
+    assert decoded.columns == (wanted,)
+    assert decoded[wanted].tolist() == columns[wanted].tolist()
+    for take in (source.take, source.take_planes):
+        with pytest.raises(ValueError, match="expected 1 bytes, found 0"):
+            take(1)
 
 
 def test_some_results_are_stored_as_rows_of_tasks():

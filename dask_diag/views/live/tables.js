@@ -7,11 +7,13 @@ import {count, percent, seconds} from "../formatting.js"
 const MOST_IN_LEGEND = 24
 
 // Which part of the recording the figures show, that are drawn again after so many milliseconds.
-export function show_view({view, stream, over}, period) {
+export function show_view(answer, period) {
+    const {view, stream, over} = answer
     const parts = [`${seconds(view[1] - view[0])} in view, ${count(stream.tasks)} tasks`]
     if (stream.left_out) parts.push(`${stream.left_out} more workers are not drawn`)
     if (!over) parts.push(`drawn every ${count(period / 1000)} s`)
     set("in-view", parts.join("; "))
+    show_title(answer)
     show_key("legend", stream.functions.slice(0, MOST_IN_LEGEND))
 }
 
@@ -50,10 +52,14 @@ function show_state({kind, word, state, lines, preparation, over}) {
     document.getElementById("lost-viewer").hidden = true
 }
 
-function show_share({share, word, lines, over}) {
-    // The browser paints its own window again for a title: it has no more than what changes seldom.
-    const title = `${word}: ${share === null || over ? lines[0] : percent(Math.floor(100 * share) / 100)}`
-    if (document.title !== title) document.title = title
+// The browser paints its own window again for a title, which costs as much as half of all numbers: it
+// is as old as the figures.
+function show_title({share, word, lines, over}) {
+    const text = share === null || over ? lines[0] : percent(Math.floor(100 * share) / 100)
+    if (document.title !== `${word}: ${text}`) document.title = `${word}: ${text}`
+}
+
+function show_share({share}) {
     const bar = document.getElementById("done")
     bar.hidden = share === null
     if (share === null) return
