@@ -166,3 +166,16 @@ def test_plots_of_a_cell_are_as_wide_as_it_is(cell, fold):
         page.wait_for_function(f"Math.abs({widths} - {width}) <= 20", timeout=60_000)
         cut_off = "(({scrollWidth, clientWidth}) => scrollWidth - clientWidth)(document.getElementById('cell'))"
         page.wait_for_function(f"{cut_off} <= 0", timeout=20_000)
+
+
+def test_what_is_chosen_is_read_in_a_dark_notebook(cell):
+    page = cell(1200, bokeh=f"{INLINE.render()}<style>body {{ color: #ffffff }}</style>")
+    colors = """() => {
+        const within = (root) => [...root.querySelectorAll("*")].flatMap((element) =>
+            [element, ...(element.shadowRoot ? within(element.shadowRoot) : [])]);
+        const chosen = within(document).find((element) => element.tagName === "SELECT");
+        const style = chosen && getComputedStyle(chosen);
+        return style ? [style.color, style.backgroundColor] : null;
+    }"""
+    expected = "rgb(28, 30, 33),rgb(255, 255, 255)"
+    page.wait_for_function(f"String(({colors})()) === '{expected}'", timeout=60_000)

@@ -5,6 +5,8 @@ import {fit} from "./fit_width.js"
 // Milliseconds until bokeh's script must be there, and until it must have drawn the picture.
 const MOST_LOADING = 5_000
 const MOST_WAITING = 60_000
+// Bokeh's are white, and their letters those of the notebook: white, too, in a dark one.
+const WIDGETS = ".bk-input { color: #1c1e21; background-color: #ffffff; }"
 const NOT_LOADED = "This page does not have Bokeh's script: it was reloaded since. "
     + "Run bokeh.io.output_notebook(), and this cell again."
 
@@ -30,6 +32,9 @@ function element_of(id) {
 }
 
 function follow_width(element, view) {
+    for (const model of view.model.references())
+        if ("disabled" in model.properties && "stylesheets" in model.properties)
+            model.stylesheets = [...model.stylesheets, WIDGETS]
     let fitted_to = 0
     const observer = new ResizeObserver(([{target}]) => {
         if (!element.isConnected) observer.disconnect()
