@@ -18,8 +18,11 @@ esac
 # In a new checkout each of several processes that start together would compile the package.
 "$python" -m compileall -q -j 0 dask_diag
 
+# Not python -m pytest: that has the checkout on its path, whose metadata make pytest rewrite the
+# assertions of the whole package, in each process anew.
+pytest=$(dirname "$python")/pytest
 # shellcheck disable=SC2086
-"$python" -m pytest -q -o cache_dir="$cache" --cache-clear $still "$@"
+"$pytest" -q -o cache_dir="$cache" --cache-clear $still "$@"
 status=$?
 [ $status -eq 1 ] && [ -n "${ALONE:-}" ] || exit $status
 
@@ -31,4 +34,4 @@ END
 [ "$(echo "$failed" | wc -l)" -le "$ALONE" ] || exit 1
 echo "== failed beside others, run alone now:"
 echo "$failed"
-"$python" -m pytest -q -o cache_dir="$cache" --last-failed -n 0 "$@"
+"$pytest" -q -o cache_dir="$cache" --last-failed -n 0 "$@"
