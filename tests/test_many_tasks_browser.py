@@ -13,12 +13,14 @@ from benchmarks.made_up import FUNCTIONS, many_tasks, recording_of
 from dask_diag import ResourceProfiler, visualize
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.table import Table
+from dask_diag.schema import Activity
 from dask_diag.views.plots.tasks.columns import FULL, LANE, tasks_in_lanes
-from dask_diag.views.theme.colors import FunctionColors
+from dask_diag.views.theme.colors import FunctionColors, color_of_activity
 
 from .javascript import changed_by_javascript, needs_node
 from .opened_pages import frames, settled, tooltip
 from .paints import observe_paints, paints_of_half
+from .tables import filled_table
 from .test_many_tasks import with_columns
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
@@ -199,24 +201,100 @@ def layers(count=6000):
     return replace(recording_of(Table(columns), 1), stop=2.0)
 
 
-def test_a_column_of_pixels_is_as_high_as_the_worker_was_busy_and_pale_where_off_the_cpu(opened):
-    reported = state(opened(layers(), plots=["tasks"]))
-    (image,) = reported["images"]
+def pixels_of(image):
+    """A function that gives the colour and opacity at a row from above and a column."""
     rows, width = image["shape"]
-    assert reported["at"] == [0, 2]
-    colors = FunctionColors(["a", "b"])
 
     def pixel(row, column):
         value = image["pixels"][row * width + column]
         red, green, blue, alpha = (value >> shift & 255 for shift in (0, 8, 16, 24))
         return f"#{red:02x}{green:02x}{blue:02x}", round(alpha / 255, 2)
 
+    return rows, width, pixel
+
+
+def test_a_column_of_pixels_is_as_high_as_the_worker_was_busy_with_off_cpu_in_its_colour(opened):
+    reported = state(opened(layers(), plots=["tasks"]))
+    (image,) = reported["images"]
+    rows, width, pixel = pixels_of(image)
+    assert reported["at"] == [0, 2]
+    colors = FunctionColors(["a", "b"])
+    off_cpu = color_of_activity(Activity.NONCPU)
     first, last = width // 4, 3 * width // 4
     for row in range(rows):
         assert pixel(row, first) == (colors["a"], 1.0)
-    assert pixel(rows - 1, last) == (colors["b"], 0.35)
-    assert pixel(rows // 2 + 2, last) == (colors["b"], 0.35)
-    assert pixel(rows // 2 - 2, last)[1] == 0
+    assert pixel(rows - 1, last) == (off_cpu, 1.0)
+    assert pixel(rows // 2 + 2, last) == (off_cpu, 1.0)
+    # All tasks could run from the start on: a free worker waits for the scheduler.
+    assert pixel(rows // 2 - 2, last)[0] == color_of_activity(Activity.OVERHEAD)
+
+
+def chain(count=40_000):
+    """Tasks that depend each on the one before, in turns on two workers, for 1 s.
+
+    A worker has a task for three sixteenths of its time, one of them off the CPU. For five the
+    scheduler collects a result or hands out a task, and for eight no task is ready: it is idle.
+    """
+    cycle = 1 / count
+    number = np.arange(count)
+    start = number * cycle
+    recording = with_columns(
+        layers(count),
+        function=Categorical(np.zeros(count, int), ["a"]),
+        worker=Categorical(number % 2, ["thread-0", "thread-1"]),
+        start=start,
+        stop=start + 0.375 * cycle,
+        thread_cpu=np.full(count, 0.25 * cycle),
+        submitted=start,
+        collected=start + 0.625 * cycle,
+    )
+    computations = {name: recording.computations[name] for name in recording.computations.columns}
+    computations |= {"stop": np.ones(1), "workers": np.array([2])}
+    return replace(
+        recording,
+        computations=filled_table("computations", computations),
+        dependencies=filled_table("dependencies", {"task": number[1:], "depends_on": number[:-1]}),
+        stop=1.0,
+    )
+
+
+@pytest.mark.parametrize("view", [(0.0, 1.0), (0.4, 0.6)])
+def test_cpu_off_cpu_overhead_and_idle_have_their_shares_of_each_lane(opened, view):
+    page = opened(chain(), plots=["tasks"])
+    state(page)
+    reported = look_at(page, *view)
+    assert len(reported["images"]) == 2
+    overhead = color_of_activity(Activity.OVERHEAD)
+    for image in reported["images"]:
+        rows, width, pixel = pixels_of(image)
+        column = [[pixel(row, at) for row in range(rows)] for at in range(5, width - 5)]
+        colors = [color if alpha else "" for pixels in column for color, alpha in pixels]
+        shares = {color: colors.count(color) / len(colors) for color in colors}
+        assert shares == pytest.approx(
+            {
+                FunctionColors(["a"])["a"]: 2 / 16,
+                color_of_activity(Activity.NONCPU): 1 / 16,
+                overhead: 5 / 16,
+                "": 8 / 16,
+            },
+            abs=0.02,
+        )
+        # It is hatched: some of it is strong, and the rest pale.
+        strong = {alpha for pixels in column for color, alpha in pixels if color == overhead}
+        assert strong == {0.25, 1.0}
+
+
+def test_what_lanes_show_besides_functions_is_in_the_legend(opened):
+    page = opened(chain(), plots=["tasks"])
+    assert "hatched" in state(page)["status"]
+    legend = page.evaluate(
+        f"""() => {{
+            {MODELS}
+            const legend = models.find((m) => m.type == "Legend" && m.visible)
+            return legend.items.map((item) => item.label.value ?? item.label)
+        }}"""
+    )
+    assert legend == ["a", "tasks off the CPU", "no task: scheduler at work"]
 
 
 @pytest.mark.parametrize("share", [0.03, 0.25, 1.0])
@@ -228,7 +306,10 @@ def test_the_height_is_the_share_of_time_and_one_task_is_seen(opened, share):
     recording = with_columns(layers(count + 1), start=start, stop=start + length, thread_cpu=length)
     (image,) = state(opened(recording, plots=["tasks"]))["images"]
     rows, width = image["shape"]
-    alpha = (np.array(image["pixels"]).reshape(rows, width) >> 24 & 255) / 255
+    values = np.array(image["pixels"]).reshape(rows, width)
+    red, green, blue = bytes.fromhex(color_of_activity(Activity.OVERHEAD)[1:])
+    is_overhead = values & 0xFFFFFF == red | green << 8 | blue << 16
+    alpha = np.where(is_overhead, 0.0, (values >> 24 & 255) / 255)
     assert set(np.unique(alpha)) == {0.0, 1.0}
     heights = alpha.sum(axis=0)
     assert heights[5 : width // 2 - 5] == pytest.approx(max(1, share * rows), abs=1)

@@ -20,6 +20,7 @@ from bokeh.models import (
 )
 from bokeh.plotting import figure
 
+from dask_diag.analysis.occupancy import Occupancy
 from dask_diag.errors import DiagnosticError, UnknownKeywordError
 from dask_diag.views.assets import call
 from dask_diag.views.escaping import shown
@@ -72,6 +73,8 @@ class Options:
         self.colors: FunctionColors | None = None
         self.is_pinnable = False
         """Whether the page has what a script shows of a task that is clicked."""
+        self.occupied: Sequence[Occupancy] | None = None
+        """Of the computations of the one recording that is drawn, if they were computed."""
         self.label_size = label_size
         for old, new in (("plot_width", "width"), ("plot_height", "height")):
             if old in kwargs:

@@ -13,7 +13,7 @@ from dask_diag.columns import FloatArray
 from dask_diag.formatting import amount
 from dask_diag.views.plots.figures import formatted, set_hover
 
-__all__ = ["Layer", "draw_layers", "top_of"]
+__all__ = ["Layer", "draw_layers", "look_of", "top_of"]
 
 _NAMED_IN_TOOLTIP = 4
 _ROUNDING = 1e-6
@@ -67,10 +67,16 @@ def draw_layers(
 def _draw(
     plot: figure, edges: FloatArray, bottom: FloatArray, top: FloatArray, layer: Layer
 ) -> None:
-    """One area of steps; a hatch marks what is no work of the program."""
+    """One area of steps."""
     source = ColumnDataSource(
         {"time": edges, "bottom": np.append(bottom, bottom[-1]), "top": np.append(top, top[-1])}
     )
+    look = look_of(layer)
+    plot.varea_step("time", "bottom", "top", source=source, step_mode="after", **look)
+
+
+def look_of(layer: Layer) -> dict[str, object]:
+    """Keywords of a glyph that is filled; a hatch marks what is no work of the program."""
     look: dict[str, object] = {"fill_color": layer.color}
     if layer.hatch:
         look |= {
@@ -80,7 +86,7 @@ def _draw(
             "hatch_scale": 8,
             "hatch_weight": 1.2,
         }
-    plot.varea_step("time", "bottom", "top", source=source, step_mode="after", **look)
+    return look
 
 
 def _add_tooltip(

@@ -19,7 +19,7 @@ from dask_diag.views.plots.figures import Options, draw_nothing, new_figure
 from dask_diag.views.plots.layers import Layer, draw_layers, top_of
 from dask_diag.views.theme.colors import OTHER, FunctionColors, color_of_activity, color_of_phase
 
-__all__ = ["layers_of", "plot_workers"]
+__all__ = ["layers_of", "layers_without_task", "plot_workers"]
 
 _BINS = 600
 _LEAST = 0.001
@@ -59,6 +59,11 @@ def _all_layers(
         yield Layer(shown(name, 40), colors[name], made.functions[name])
     yield Layer("other functions", OTHER, made.functions[OTHER_FUNCTIONS])
     yield Layer(name_of_part(Activity.NONCPU), color_of_activity(Activity.NONCPU), made.off_cpu)
+    yield from layers_without_task(made)
+
+
+def layers_without_task(made: WorkerLayers) -> Iterator[Layer]:
+    """What workers did that had no task, the lowest first; idle ones are not drawn."""
     yield Layer("inputs and results moved", color_of_activity(Activity.SERIALIZE), made.moving)
     for activity, hatch in _HATCHES.items():
         if activity in made.free:

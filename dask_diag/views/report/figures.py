@@ -63,6 +63,7 @@ class Figures:
         """One of the plots of `dask_diag.views.drawings`, without its legend."""
         options = self._options(**settings)
         options.is_pinnable = True
+        options.occupied = self._analysis.occupancies
         plot = plot_of(name, self._analysis.recording, options)
         if plot is None:
             return None

@@ -1,23 +1,43 @@
 // Many tasks: an image of each lane. A pixel's column shows what its worker did in that time: from
-// below the functions that computed, then tasks that were off the CPU; what is free is empty.
+// below the functions that computed, then tasks that were off the CPU, then what kept the worker from
+// a task, hatched; idle time is empty. The height is the share of time, the colour what it was.
 
 import {count, percent} from "../../formatting.js"
 import {cpu_share} from "./decode.js"
 import {spans_in_view} from "./rectangles.js"
 
 const ROWS = 16                     // of a lane's image: so many steps of the worker's time
-const NOT_CPU = 0.35                // how strong the colour is of a task that is off the CPU
+const HATCH = {period: 8, line: 3, step: 3, between: 0.25}  // in pixels, a step for each row
 const MOST_NAMES = 4
 
-// Of each lane its image from a time on, and of how many tasks' functions there are colours.
-export function images_of(tasks, spans, from, per_pixel, width, colors) {
-    const pixel_colors = colors.map(blue_green_red)
+// Of each lane its image from a time on. `colors` are those of functions, `free` is what free_time.py
+// has of the time without a task.
+export function images_of(tasks, spans, from, per_pixel, width, {colors, off_cpu_color, free}) {
+    const looks = {
+        functions: colors.map(blue_green_red),
+        off_cpu: blue_green_red(off_cpu_color),
+        free: free.colors.map((color, i) => [blue_green_red(color), free.hatched[i]]),
+    }
+    const shares = free_shares(free, from * tasks.unit, per_pixel * tasks.unit, width)
     const bins = {
         cpu: new Float64Array(width * colors.length), busy: new Float64Array(width * colors.length),
     }
     return spans.map((span) => {
         fill_bins(bins, tasks, span, from, per_pixel, width)
-        return image_of(bins, width, pixel_colors)
+        return image_of(bins, width, looks, shares)
+    })
+}
+
+// For each pixel the shares of the time without a task: the means of the bins that it touches.
+function free_shares({start, length, units, shares}, from, per_pixel, width) {
+    return Array.from({length: width}, (_, pixel) => {
+        const left = (from + pixel * per_pixel - start) / length
+        const first = Math.max(0, Math.floor(left))
+        const last = Math.max(first + 1, Math.ceil(left + per_pixel / length))
+        return left + per_pixel / length <= 0 ? shares.map(() => 0) : shares.map((of_bin) => {
+            const touched = of_bin.slice(first, last)
+            return touched.reduce((sum, share) => sum + share, 0) / (units * Math.max(1, touched.length))
+        })
     })
 }
 
@@ -35,7 +55,8 @@ function fill_bins({cpu, busy}, tasks, [start, end], from, per_pixel, width) {
     for (let i = start; i < end; i++) {
         const left = (tasks.start[i] - from) / per_pixel, right = (tasks.stop[i] - from) / per_pixel
         if (right < 0) continue
-        const code = tasks.function[i], share = cpu_share(tasks, i)
+        // A task whose CPU time is unknown is not said to be off the CPU.
+        const code = tasks.function[i], share = Number.isNaN(tasks.cpu[i]) ? 1 : cpu_share(tasks, i)
         const first = Math.max(0, Math.floor(left)), last = Math.min(width - 1, Math.floor(right))
         for (let pixel = first; pixel <= last; pixel++) {
             // Nobody would see a task without length.
@@ -47,29 +68,35 @@ function fill_bins({cpu, busy}, tasks, [start, end], from, per_pixel, width) {
 }
 
 // Heights are shares of the pixel's time. What was there for less than a row is the lowest one.
-function image_of({cpu, busy}, width, pixel_colors) {
-    const functions = pixel_colors.length
+function image_of({cpu, busy}, width, looks, shares) {
+    const functions = looks.functions.length
     const image = new Uint32Array(ROWS * width)
     for (let pixel = 0; pixel < width; pixel++) {
         const first = pixel * functions
-        let reached = 0, filled = 0, longest = -1
-        const stack = (code, part, strength) => {
+        let reached = 0, filled = 0, longest = -1, off_cpu = 0
+        const stack = (color, part, is_hatched = false) => {
             reached += part
-            const color = (pixel_colors[code] | Math.round(255 * strength) << 24) >>> 0
             for (const top = Math.min(ROWS, Math.round(ROWS * reached)); filled < top; filled++)
-                image[(ROWS - 1 - filled) * width + pixel] = color
+                image[(ROWS - 1 - filled) * width + pixel] = seen(color, pixel, filled, is_hatched)
         }
         for (let code = 0; code < functions; code++) {
-            if (cpu[first + code] > 0) stack(code, cpu[first + code], 1)
+            if (cpu[first + code] > 0) stack(looks.functions[code], cpu[first + code])
+            off_cpu += busy[first + code] - cpu[first + code]
             if (busy[first + code] > (busy[first + longest] ?? 0)) longest = code
         }
-        for (let code = 0; code < functions; code++) {
-            const off_cpu = busy[first + code] - cpu[first + code]
-            if (off_cpu > 0) stack(code, off_cpu, NOT_CPU)
-        }
-        if (filled === 0 && longest >= 0) stack(longest, 1 / ROWS, 1)
+        if (off_cpu > 0) stack(looks.off_cpu, off_cpu)
+        const rest = Math.max(0, 1 - reached)
+        if (filled === 0 && longest >= 0) stack(looks.functions[longest], 1 / ROWS - reached)
+        looks.free.forEach(([color, is_hatched], i) => stack(color, rest * shares[pixel][i], is_hatched))
     }
     return Object.assign(image, {shape: [ROWS, width], dimension: 2})
+}
+
+// The colour of a pixel: in a hatch lines go up to the right, and what is between them is pale.
+function seen(color, pixel, row, is_hatched) {
+    const {period, line, step, between} = HATCH
+    const is_line = !is_hatched || (pixel + period - row * step % period) % period < line
+    return (color | Math.round(255 * (is_line ? 1 : between)) << 24) >>> 0
 }
 
 // How many tasks ran in a lane between two times, and the functions' shares of that time.

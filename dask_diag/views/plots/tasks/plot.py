@@ -19,9 +19,10 @@ from dask_diag.analysis.functions import by_function
 from dask_diag.columns import Categorical
 from dask_diag.formatting import count, percent, seconds
 from dask_diag.model.recording import Recording
-from dask_diag.schema import Outcome
+from dask_diag.schema import Activity, Outcome
 from dask_diag.views.assets import callback
 from dask_diag.views.escaping import shown
+from dask_diag.views.part_names import name_of_part
 from dask_diag.views.plots.figures import (
     Options,
     add_legend,
@@ -29,13 +30,16 @@ from dask_diag.views.plots.figures import (
     legend_label,
     new_figure,
 )
+from dask_diag.views.plots.layers import Layer, look_of
 from dask_diag.views.plots.tasks.binned import draw_in_view
 from dask_diag.views.plots.tasks.cluster_lanes import draw_workers_in_lanes
 from dask_diag.views.plots.tasks.columns import FULL, LANE, TasksInLanes, tasks_in_lanes
-from dask_diag.views.plots.tasks.details import Details, details_of, packed_details
+from dask_diag.views.plots.tasks.details import details_of, packed_details
+from dask_diag.views.plots.tasks.free_time import FreeTime, free_time
 from dask_diag.views.plots.tasks.outlines import add_outlines
 from dask_diag.views.plots.tasks.pins import add_pins
 from dask_diag.views.plots.tasks.tooltip import add_tooltip
+from dask_diag.views.theme.colors import color_of_activity
 
 __all__ = ["MOST_RECTANGLES", "plot_tasks"]
 
@@ -72,22 +76,21 @@ def plot_tasks(recording: Recording, origin: float, duration: float, options: Op
     _label_lanes(plot, tasks.workers or [str(lane) for lane in range(lanes)])
     if len(tasks):
         draw_workers_in_lanes(plot, recording, origin, duration, tasks.workers)
-        ordered = tasks.in_order()
-        details = details_of(recording, ordered) if options.is_pinnable else None
-        _draw(plot, ordered, by_function(recording)["function"].tolist(), options, details)
+        _draw(plot, recording, tasks.in_order(), origin, options)
     else:
         draw_nothing(plot)
     return plot
 
 
 def _draw(
-    plot: figure,
-    tasks: TasksInLanes,
-    functions: list[str],
-    options: Options,
-    details: Details | None,
+    plot: figure, recording: Recording, tasks: TasksInLanes, origin: float, options: Options
 ) -> None:
     """Have the page draw all tasks, which are in order, if they are few, else those in view."""
+    functions = by_function(recording)["function"].tolist()
+    details = details_of(recording, tasks) if options.is_pinnable else None
+    is_binned = len(tasks) > MOST_RECTANGLES
+    lanes = len(tasks.workers)
+    free = free_time(recording, origin, lanes, options.occupied) if is_binned else None
     labels: Categorical = tasks.table["function"]
     color_of = options.colors_of(functions)
     colors = [color_of[name] for name in labels.values]
@@ -96,7 +99,8 @@ def _draw(
     rectangles = _draw_rectangles(plot, source, mapper)
     codes = {outcome: _codes_of(tasks.outcome, outcome) for outcome in _MARKS}
     marks = {outcome: add_outlines(plot, **_MARKS[outcome]) for outcome in _MARKS if codes[outcome]}
-    _add_legend(plot, functions, labels, mapper)
+    items = _functions_in_legend(plot, functions, labels, mapper)
+    add_legend(plot, [*items, *(_others_in_legend(plot, free) if free else ())])
     names = {
         "function": [shown(name, options.label_size) for name in labels.values],
         "outcome": [shown(text, options.label_size) for text in tasks.outcome.values],
@@ -115,7 +119,7 @@ def _draw(
     }
     if details is not None:
         add_pins(plot, source)
-    if len(tasks) <= MOST_RECTANGLES:
+    if free is None:
         arguments = {
             **settings,
             "columns": tasks.columns(),
@@ -124,8 +128,11 @@ def _draw(
         }
         plot.js_on_change("inner_width", callback("plots/tasks/tasks.js", "draw_all", arguments))
     else:
+        # The lanes show what computed, waited and kept workers from tasks: each has its colour.
         settings |= {
             "colors": colors,
+            "off_cpu_color": color_of_activity(Activity.NONCPU),
+            "free": free.for_page(),
             "key_size": key_size,
             "most": MOST_RECTANGLES,
         }
@@ -181,10 +188,10 @@ def _draw_rectangles(
     return pale
 
 
-def _add_legend(
+def _functions_in_legend(
     plot: figure, functions: list[str], labels: Categorical, mapper: LinearColorMapper
-) -> None:
-    """Name the functions' colours, in the order of `functions`."""
+) -> list[LegendItem]:
+    """The functions' colours, in the order of `functions`."""
     present = {labels.values[code]: code for code in np.unique(labels.codes).tolist()}
     names = [name for name in functions if name in present]
     nowhere = np.full(len(names), np.nan)
@@ -198,10 +205,19 @@ def _add_legend(
         fill_color=transform("function", mapper),
         line_color="white",
     )
-    add_legend(
-        plot,
-        [
-            LegendItem(label=legend_label(name), renderers=[samples], index=index)
-            for index, name in enumerate(names)
-        ],
-    )
+    return [
+        LegendItem(label=legend_label(name), renderers=[samples], index=index)
+        for index, name in enumerate(names)
+    ]
+
+
+def _others_in_legend(plot: figure, free: FreeTime) -> list[LegendItem]:
+    """What else lanes show where many tasks are in view."""
+    off_cpu = Layer(name_of_part(Activity.NONCPU), color_of_activity(Activity.NONCPU), np.zeros(0))
+    nowhere = ColumnDataSource({"at": [float("nan")]})
+    items = []
+    for layer in (off_cpu, *free.layers):
+        sample = plot.rect(x="at", y="at", width=0, height=0, source=nowhere, **look_of(layer))
+        sample.glyph.line_color = "white"
+        items.append(LegendItem(label=layer.name, renderers=[sample]))
+    return items

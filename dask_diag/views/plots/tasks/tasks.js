@@ -78,10 +78,11 @@ function draw_marks(tasks, marked, from, to, per_pixel, {marks, lane_height}) {
     })
 }
 
-function image_columns(tasks, spans, from, to, {plot, colors, tick, lane_height}) {
+function image_columns(tasks, spans, from, to, models) {
+    const {plot, tick, lane_height} = models
     const width = Math.max(1, Math.round(plot.inner_width))
     return {
-        image: images_of(tasks, spans, from, (to - from) / width, width, colors),
+        image: images_of(tasks, spans, from, (to - from) / width, width, models),
         x: spans.map(() => from * tick),
         y: spans.map((_, lane) => lane * lane_height),
         width: spans.map(() => (to - from) * tick),
@@ -102,8 +103,9 @@ function text_at(tasks, x, y, {plot, tick, lane_height, functions}) {
 }
 
 function text_of_pixels(in_view, most, precision) {
-    return `${count(in_view)} tasks in view, binned: the height is the share of time, pale where `
-        + `tasks were off the CPU. Zoom in below ${count(most)} tasks to see each one: ${precision}.`
+    return `${count(in_view)} tasks in view, binned: the height is the share of time. From below: `
+        + "functions, tasks off the CPU, hatched: the worker was kept from a task; empty: idle. "
+        + `Zoom in below ${count(most)} tasks to see each one: ${precision}.`
 }
 
 function without_keys({size_of_keys}) {
