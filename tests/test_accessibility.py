@@ -7,8 +7,6 @@ from pathlib import Path
 
 import dask.threaded
 import pytest
-from bokeh.embed import file_html
-from bokeh.resources import INLINE
 
 from dask_diag import MemorySampler, performance_report, visualize
 from dask_diag.analysis.compare_runs import compare_runs
@@ -47,7 +45,7 @@ def pages(tmp_path_factory):
     sampler = MemorySampler()
     with sampler.sample("block", interval=0.01):
         sum(range(10_000))
-    (folder / "memory.html").write_text(file_html(sampler.plot(), INLINE), encoding="utf-8")
+    sampler.visualize(filename=folder / "memory.html", show=False)
     runs = [[recording(f=[wall] * 8)] * 3 for wall in (1.0, 2.0)]
     text = summary_page(run_comparison_summary(compare_runs(*runs)), "runs")
     (folder / "runs.html").write_text(text, encoding="utf-8")
@@ -67,7 +65,7 @@ def violations(page, least=20):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("name", ["report", "plots", "comparison"])
+@pytest.mark.parametrize("name", ["report", "plots", "comparison", "memory"])
 def test_a_page_has_no_violation(open_file, pages, name, width, scheme):
     page = open_file(pages / f"{name}.html", width, 900, scheme)
     settled(page, 300)
