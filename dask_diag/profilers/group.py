@@ -15,6 +15,7 @@ from dask_diag.profilers.profiler import Profiler
 from dask_diag.profilers.resources import ResourceProfiler
 from dask_diag.profilers.result_metric import ResultMetric
 from dask_diag.profilers.sampling import SamplingProfiler
+from dask_diag.profilers.short_text import short_text
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -80,6 +81,9 @@ class ProfilerGroup:
         self._faults: list[str] = []
         self._environment: list[tuple[str, str, str]] = []
         self._entered: list[Diagnostic] = []
+
+    def __repr__(self) -> str:
+        return short_text(self, self.tasks.session, is_active=self.tasks.is_active)
 
     def __enter__(self) -> Self:
         self._faults = []

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask_diag.capture.session import Session
 from dask_diag.profilers.memory_block import MemoryBlock, SampledSeries
+from dask_diag.profilers.short_text import short_text
 from dask_diag.validation import number
 
 if TYPE_CHECKING:
@@ -82,6 +83,9 @@ class MemorySampler:
         self._measures: dict[str, str] = {}
         self._series: dict[str, SampledSeries] = {}
         self._tracers: dict[str, AllocationTracer] = {}
+
+    def __repr__(self) -> str:
+        return short_text(self, self.session, series=len(self._series))
 
     def sample(
         self, label: str | None = None, *, measure: str = "process", interval: float = 0.5
