@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import dask
+import numpy as np
 import pytest
 
 import dask_diag
@@ -15,6 +16,7 @@ import dask_diag
 pytest.importorskip("IPython", reason="IPython is not installed: pip install .[test]")
 
 from dask_diag.cli.magic import DiagMagics
+from dask_diag.model.table import Table
 
 pytestmark = [
     pytest.mark.once,
@@ -273,6 +275,22 @@ def test_a_recording_shows_what_it_holds_and_where_its_summary_is():
     html = prof.recording._repr_html_()
     assert "<tr><td>tasks</td><td>1</td></tr>" in html
     assert "dask_diag.summary()" in html
+
+
+def test_numbers_of_tables_are_rounded():
+    # As they are measured: sums of clocks, with 16 digits.
+    measured = 34834.39676324123
+    table = Table({"start": np.array([measured]), "cpu": np.array([measured / 3e7])})
+    shown_in = [table._repr_html_(), str(table)]
+    with dask_diag.Profiler() as prof:
+        dask.delayed(sum)([1, 2]).compute(scheduler="sync")
+    shown_in += [prof.recording.tasks._repr_html_(), prof.summary()._repr_html_()]
+    assert "<td>34834.3968</td>" in shown_in[0]
+    assert "34834.4" in shown_in[1]
+    for text in shown_in:
+        for number in re.findall(r"(?<![\w.-])\d+\.\d+", text):
+            digits = number.replace(".", "").lstrip("0")
+            assert len(digits) <= 9, number
 
 
 def test_the_example_runs(tmp_path, monkeypatch):
