@@ -22,7 +22,6 @@ from dask_diag.capture.dask_internals import (
 from dask_diag.capture.session import Session
 from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.tasks.planned import PlannedTasks, tasks_not_submitted
-from dask_diag.profilers.short_text import short_text
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -57,6 +56,8 @@ class Diagnostic(Callback):
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
+        from dask_diag.profilers.short_text import short_text
+
         return short_text(self, self.session, is_active=self.is_active)
 
     @property

@@ -15,7 +15,6 @@ from dask_diag.profilers.profiler import Profiler
 from dask_diag.profilers.resources import ResourceProfiler
 from dask_diag.profilers.result_metric import ResultMetric
 from dask_diag.profilers.sampling import SamplingProfiler
-from dask_diag.profilers.short_text import short_text
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -83,6 +82,8 @@ class ProfilerGroup:
         self._entered: list[Diagnostic] = []
 
     def __repr__(self) -> str:
+        from dask_diag.profilers.short_text import short_text
+
         return short_text(self, self.tasks.session, is_active=self.tasks.is_active)
 
     def __enter__(self) -> Self:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from dask_diag.capture.session import Session
 from dask_diag.profilers.memory_block import MemoryBlock, SampledSeries
-from dask_diag.profilers.short_text import short_text
 from dask_diag.validation import number
 
 if TYPE_CHECKING:
@@ -85,6 +84,8 @@ class MemorySampler:
         self._tracers: dict[str, AllocationTracer] = {}
 
     def __repr__(self) -> str:
+        from dask_diag.profilers.short_text import short_text
+
         return short_text(self, self.session, series=len(self._series))
 
     def sample(
