@@ -21,6 +21,7 @@ from .opened_pages import browser as browser
 from .opened_pages import open_file as open_file
 from .opened_pages import opened as opened
 from .opened_pages import window as window
+from .recordings import Busy
 
 # The same examples each time, however long one of them takes beside other processes;
 # HYPOTHESIS_PROFILE=search looks for new ones.
@@ -169,7 +170,10 @@ def without_plots():
 
 @pytest.fixture
 def retried(request):
-    """Run a measurement again where the machine, not the code, may have spoilt it."""
+    """Run a measurement again where the machine, not the code, may have spoilt it.
+
+    One that is `Busy` each time is skipped: then there is no known truth.
+    """
 
     def run(measure):
         for attempt in range(1, ATTEMPTS):
@@ -178,7 +182,10 @@ def retried(request):
             except AssertionError as error:
                 measured_again[request.node.name] = str(error).partition("\n")[0]
                 time.sleep(0.2 * attempt)
-        return measure()
+        try:
+            return measure()
+        except Busy as error:
+            pytest.skip(str(error))
 
     return run
 

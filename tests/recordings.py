@@ -49,6 +49,10 @@ def assert_same_column(a, b):
             assert repr(a.values) == repr(b.values)
 
 
+class Busy(AssertionError):
+    """Other programs had the CPUs, so that the answer is not known."""
+
+
 def on_an_idle_machine(recording):
     """The same, without what other programs used: tests run on machines that are busy or not."""
     table = recording.computations
