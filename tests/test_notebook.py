@@ -293,6 +293,22 @@ def test_numbers_of_tables_are_rounded():
             assert len(digits) <= 9, number
 
 
+def test_times_of_tables_count_from_the_first():
+    with dask_diag.Profiler() as prof:
+        dask.delayed(sum)([1, 2]).compute(scheduler="sync")
+    tasks = prof.recording.tasks
+    html = tasks._repr_html_()
+    first, last = tasks.submitted[0], tasks.collected[0]
+    assert "<td>0</td>" in html
+    assert f"<td>{round(last - first, 9):.9g}</td>" in html
+    assert f"<td>{last:.9g}</td>" not in html
+    assert "start, stop, submitted, collected, seceded: seconds since the first" in html
+    assert f"{first:.9g} s of the clock" in html
+    # A table that has no times, and one without rows.
+    assert "of the clock" not in prof.recording.dependencies._repr_html_()
+    assert "<p>0 rows</p>" in type(tasks).empty()._repr_html_()
+
+
 def test_the_example_runs(tmp_path, monkeypatch):
     nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
     pytest.importorskip("ipykernel", reason="ipykernel is not installed")

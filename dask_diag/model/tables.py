@@ -82,6 +82,22 @@ class RecordingTable(schema.Schema, Table):
     def __getitem__(self, name: str) -> Any:
         return Table.__getitem__(self, name)
 
+    def _repr_html_(self) -> str:
+        """As any table, but times count from the first one: the clock started at any time."""
+        times = [name for name, column in type(self).schema.items() if column.is_time]
+        readings = np.concatenate([self[name] for name in times] or [np.zeros(0)])
+        readings = readings[np.isfinite(readings)]
+        if not len(readings):
+            return super()._repr_html_()
+        first = readings.min()
+        columns = {name: self[name] for name in self.columns}
+        # Nanoseconds are what clocks have.
+        columns |= {name: np.round(self[name] - first, 9) for name in times}
+        return (
+            f"{Table(columns)._repr_html_()}<p>{', '.join(times)}: seconds since the first of "
+            f"these times, which is {first:.9g} s of the clock</p>"
+        )
+
     def _check(self, columns: Mapping[str, Values]) -> None:
         expected = type(self).schema
         if columns.keys() != expected.keys():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 if TYPE_CHECKING:
     from dask_diag.columns import Categorical, FloatArray, IntArray, PrefixStrings
 
-__all__ = ["Column", "Schema", "category", "integer", "number", "seconds", "text"]
+__all__ = ["Column", "Schema", "category", "integer", "number", "seconds", "text", "time"]
 
 Values = TypeVar("Values")
 
@@ -25,10 +25,13 @@ class Column(Generic[Values]):
         ``s``, ``bytes``, ``%``, or empty for counts, positions and text.
     meaning : str
         One sentence.
+    is_time : bool
+        Whether it says when: seconds of a clock that started at any time.
     """
 
-    def __init__(self, kind: str, unit: str, meaning: str) -> None:
+    def __init__(self, kind: str, unit: str, meaning: str, is_time: bool = False) -> None:
         self.name = ""
+        self.is_time = is_time
         self.kind = kind
         self.unit = unit
         self.meaning = meaning
@@ -65,6 +68,11 @@ class Schema:
 def seconds(meaning: str) -> Column[FloatArray]:
     """A column of seconds."""
     return Column("float", "s", meaning)
+
+
+def time(meaning: str) -> Column[FloatArray]:
+    """A column of times, in seconds of the recording's clock."""
+    return Column("float", "s", meaning, is_time=True)
 
 
 def number(unit: str, meaning: str) -> Column[FloatArray]:

@@ -21,7 +21,7 @@ __all__ = [
 class Resources(Schema):
     """A row per sample of a `ResourceProfiler`."""
 
-    time = column.seconds("When it was taken.")
+    time = column.time("When it was taken.")
     cpu = column.number("%", "CPU since the sample before, of one core, of all processes together.")
     memory = column.number("bytes", "Resident memory of the computing process.")
     memory_children = column.number(
@@ -42,7 +42,7 @@ class Processes(Schema):
     Processes of a cluster that the computing process did not start have times of their own.
     """
 
-    time = column.seconds("When it was read.")
+    time = column.time("When it was read.")
     pid = column.integer("The process.")
     is_child = column.integer("0 for the computing process, 1 for its descendants and others.")
     memory = column.number("bytes", "Its resident memory.")
@@ -57,7 +57,7 @@ class Memory(Schema):
     """A row per sample of a `MemorySampler`, over this process and its descendants."""
 
     label = column.category("The series it belongs to, a block of the program.")
-    time = column.seconds("When it was taken.")
+    time = column.time("When it was taken.")
     rss = column.number("bytes", "Resident memory; pages that processes share count in each.")
     pss = column.number("bytes", "Proportional memory: shared pages are divided; NaN if not read.")
     uss = column.number("bytes", "Memory of one process alone, summed; NaN if not read.")
@@ -73,7 +73,7 @@ class Allocations(Schema):
     """
 
     label = column.category("The block, as in `memory`; empty of a whole recording.")
-    time = column.seconds("When the snapshot was taken.")
+    time = column.time("When the snapshot was taken.")
     function = column.category(
         "The qualified name of its function; in brackets what is no single line of the program."
     )
@@ -119,12 +119,12 @@ class Workers(Schema):
 
     computation = column.category("The computation; of a worker of a cluster, the cluster.")
     pid = column.category("The process; 0 if not known.")
-    joined = column.seconds("When it could first run tasks: before its computation or in it.")
+    joined = column.time("When it could first run tasks: before its computation or in it.")
     worker = column.category("Its name, with which `tasks.worker` starts; empty elsewhere.")
     address = column.category("Its address; empty if it is no worker of a cluster.")
     host = column.category("The host it runs on.")
     threads = column.integer("How many tasks it can run at once.")
-    left = column.seconds("When it left the cluster; NaN if it did not.")
+    left = column.time("When it left the cluster; NaN if it did not.")
     reason = column.category("Why it left, as distributed's scheduler says.")
     clock_offset = column.seconds("What was added to its times; 0 where processes share a clock.")
     clock_error = column.seconds("How wrong that may be.")
@@ -141,8 +141,8 @@ class OtherTasks(Schema):
 
     computation = column.category("The cluster.")
     worker = column.category("The worker, as in `workers`.")
-    start = column.seconds("When it started.")
-    stop = column.seconds("When it stopped or seceded.")
+    start = column.time("When it started.")
+    stop = column.time("When it stopped or seceded.")
 
 
 class WorkerEvents(Schema):
@@ -151,6 +151,6 @@ class WorkerEvents(Schema):
     computation = column.category("The cluster.")
     worker = column.category("The worker, as in `workers`.")
     event = column.category("`paused`, `disk-write` or `disk-read`.")
-    start = column.seconds("When it started.")
-    stop = column.seconds("When it stopped; of a pause that lasted, when recording stopped.")
+    start = column.time("When it started.")
+    stop = column.time("When it stopped; of a pause that lasted, when recording stopped.")
     bytes = column.number("bytes", "Size of what was written or read, pickled; NaN of a pause.")

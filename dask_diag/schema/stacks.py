@@ -29,8 +29,8 @@ class CallTree(Schema):
 class Samples(Schema):
     """A row per cycle, root, function, key and call stack."""
 
-    start = column.seconds("When the cycle started.")
-    stop = column.seconds("When the cycle stopped.")
+    start = column.time("When the cycle started.")
+    stop = column.time("When the cycle stopped.")
     root = column.category("What the time belongs to, such as `tasks` or `scheduler`.")
     function = column.category("The function of the tasks that were sampled; empty outside tasks.")
     key = column.category("The task's key, of tasks longer than a quarter of a cycle; else empty.")

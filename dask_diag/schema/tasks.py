@@ -22,12 +22,10 @@ class Computations(Schema):
     """A row per computation: one graph that a scheduler ran."""
 
     computation = column.category("Its id, unique among all runs.")
-    called = column.seconds(
-        "When `dask.compute` was called; `start` where it was not, or not seen."
-    )
-    start = column.seconds("When the scheduler started, with a graph that was made.")
-    prepared = column.seconds("When the graph was in order and its first task could be submitted.")
-    stop = column.seconds("When it returned or raised; of one that still runs, now.")
+    called = column.time("When `dask.compute` was called; `start` where it was not, or not seen.")
+    start = column.time("When the scheduler started, with a graph that was made.")
+    prepared = column.time("When the graph was in order and its first task could be submitted.")
+    stop = column.time("When it returned or raised; of one that still runs, now.")
     workers = column.integer("How many tasks could run at once; 0 if not known.")
     process_cpu = column.seconds("CPU of the computing process meanwhile, all threads.")
     scheduler_cpu = column.seconds("CPU of the thread that called the scheduler.")
@@ -64,7 +62,7 @@ class Progress(Schema):
     phase = column.category(
         "`graph`, `ordering` or `tasks`: see the phases of a running computation."
     )
-    since = column.seconds("When this phase started.")
+    since = column.time("When this phase started.")
     total = column.integer(
         "How many tasks it has; while they are put in order, data are among them."
     )
@@ -81,12 +79,12 @@ class Tasks(Schema):
     function = column.category(
         "The prefix of the key; without one, the name of the function called."
     )
-    start = column.seconds("When it started, read on the thread that ran it.")
-    stop = column.seconds("When it stopped, read there too.")
+    start = column.time("When it started, read on the thread that ran it.")
+    stop = column.time("When it stopped, read there too.")
     thread_cpu = column.seconds("CPU of that thread between the two.")
     thread_noncpu = column.seconds("The rest of the time between the two.")
-    submitted = column.seconds("When the scheduler submitted it.")
-    collected = column.seconds("When the scheduler collected its result; NaN if it did not.")
+    submitted = column.time("When the scheduler submitted it.")
+    collected = column.time("When the scheduler collected its result; NaN if it did not.")
     worker = column.category(
         "The thread or process that ran it: `thread-0`, `process-3`, `caller`."
     )
@@ -110,9 +108,7 @@ class Tasks(Schema):
     )
     stolen = column.integer("1 if another worker ran it than it was first sent to, else 0.")
     client = column.category("The client of a cluster that asked for it; empty elsewhere.")
-    seceded = column.seconds(
-        "When it gave its worker's thread back though it went on; NaN if never."
-    )
+    seceded = column.time("When it gave its worker's thread back though it went on; NaN if never.")
     seceded_cpu = column.seconds("Of `thread_cpu`, what it used after that; NaN if it did not.")
 
 
@@ -141,8 +137,8 @@ class Transfers(Schema):
         "`serialize` or `deserialize`; `transfer` between workers of a cluster."
     )
     side = column.category("Where it was done: `scheduler` or `worker`; `network` of a transfer.")
-    start = column.seconds("When it started.")
-    stop = column.seconds("When it stopped.")
+    start = column.time("When it started.")
+    stop = column.time("When it stopped.")
     bytes = column.number("bytes", "Size of what was pickled or sent.")
     source = column.category("The worker of a cluster that it was sent from; else empty.")
     destination = column.category("The worker that it was sent to; else empty.")
@@ -166,5 +162,5 @@ class CachedResults(Schema):
     metric = column.number(
         "of the recording's `metric_unit`", "Its size, as the metric measures it, or NaN."
     )
-    start = column.seconds("When the scheduler got it.")
-    stop = column.seconds("When the scheduler released it.")
+    start = column.time("When the scheduler got it.")
+    stop = column.time("When the scheduler released it.")
