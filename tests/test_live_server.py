@@ -617,12 +617,18 @@ def test_pixels_are_as_high_and_of_the_function_that_the_saved_page_has_there(vi
         columns = {"start": own.start, "stop": own.stop, "cpu": own.stop - own.start}
         codes = [names.index(name) if name in names else 0 for name in own.function.tolist()]
         given = [
-            {**columns, "function": codes},
+            {**columns, "function": codes, "unit": 1},
             [[0, len(own)]],
             start,
             (stop - start) / width,
             width,
-            [f"#{code + 1:06x}" for code in range(len(names))],
+            {
+                "colors": [f"#{code + 1:06x}" for code in range(len(names))],
+                "off_cpu_color": "#0000ff",
+                # A live page draws nothing above tasks.
+                "free": {"start": 0, "length": 1, "units": 1}
+                | dict.fromkeys(("colors", "hatched", "shares"), []),
+            },
         ]
         ((image,),) = run_javascript("plots/tasks/binned.js", "images_of", given)
         # The colour is the function; as numbers the colours have their blue in the third byte.
