@@ -620,7 +620,7 @@ def test_bokeh_looks_through_the_figures_of_a_page_once(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("tasks", "drawn"), [(2000, "a rectangle for each task"), (4000, "as high as it was busy")]
+    ("tasks", "drawn"), [(2000, "a rectangle for each task"), (4000, "by what that did")]
 )
 def test_the_text_of_the_tasks_describes_what_is_drawn_as_the_page_opens(tmp_path, tasks, drawn):
     page = page_of(many_tasks(tasks), tmp_path)

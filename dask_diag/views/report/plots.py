@@ -49,7 +49,7 @@ _LANES = (
 )
 _RECTANGLES = "a rectangle for each task; the filled part is its share of CPU time."
 _PIXELS = (
-    "as high as it was busy, since there are too many tasks to draw each. Zoom in below {most} "
+    "by what that did, since there are too many tasks to draw each. Zoom in below {most} "
     "tasks for a rectangle each; the filled part is then its share of CPU time."
 )
 _POINTING = (
