@@ -224,6 +224,18 @@ def test_what_could_not_be_sampled_is_no_graph_preparation(seen, is_found):
         assert finding.seconds_lost == pytest.approx(seen)
 
 
+@pytest.mark.parametrize(("samples", "code"), [(10, "graph-preparation"), (2, "slow-start")])
+def test_a_late_sample_does_not_say_that_a_graph_was_made(samples, code):
+    """One call kept the GIL: the sample after it represents its time, and is of what came next."""
+    recording = sampled(
+        moved(run([Task(0, 1)]), 0.8), [("before computations", [MAIN, ORDER], 0.8)]
+    )
+    columns = {name: recording.samples[name] for name in recording.samples.columns}
+    columns["count"] = np.full(len(recording.samples), samples)
+    made = found(replace(recording, samples=filled_table("samples", columns)))
+    assert {"graph-preparation", "slow-start"} & made.keys() == {code}
+
+
 def in_processes(startup, took, tasks=2, computations=1):
     """Two processes, each of which starts for so long; then tasks run, one after the other."""
     rows = [

@@ -27,6 +27,8 @@ __all__ = [
 ]
 
 _IMPORT_SYSTEM = re.compile(r"^<frozen importlib|/importlib/_bootstrap")
+_LATE = 0.3
+"""Seconds that one sample represents from which on it does not say where they passed."""
 OWN_CALLS = "(dask_diag)"
 """The line of a stack that represents this package's own calls."""
 _OUTSIDE = -1
@@ -117,7 +119,9 @@ def graphs_made_before(recording: Recording) -> BoolArray:
     chosen = np.zeros(len(samples), bool)
     nodes = samples.node[has_stack]
     chosen[has_stack] = in_dask[nodes] & ~importing[nodes]
-    return chosen & samples.root.where(Root.BEFORE)
+    # After a call that kept the GIL one sample represents its time, and is of what came next.
+    is_in_time = samples.seconds <= _LATE * samples.count
+    return chosen & is_in_time & samples.root.where(Root.BEFORE)
 
 
 def _frames_of_nodes(recording: Recording) -> tuple[np.ndarray, np.ndarray]:
