@@ -6,7 +6,7 @@ import {count, percent, seconds} from "../formatting.js"
 
 const MOST_IN_LEGEND = 24
 
-// Which part of the recording the figures show, that are drawn again after so many milliseconds.
+// What part of the recording the figures show, and how many milliseconds pass until they are drawn again.
 export function show_view(answer, period) {
     const {view, stream, over} = answer
     const parts = [`${seconds(view[1] - view[0])} in view, ${count(stream.tasks)} tasks`]
