@@ -17,6 +17,7 @@ import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -148,32 +149,11 @@ def task_stream(package: str) -> dict[str, float]:
 
 def first_paint(path: Path) -> float:
     """Seconds from opening a page to the tasks being drawn; NaN where there is no Chromium."""
-    import shutil
+    from benchmarks.pages import chromium, opened_once
 
-    names = ("chromium", "chromium-browser", "google-chrome")
-    chromium = next(filter(None, map(shutil.which, names)), None)
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        chromium = None
-    if chromium is None:
+    if chromium() is None or find_spec("playwright") is None:
         return float("nan")
-    drawn = """() => window.Bokeh?.documents.some((doc) => [...doc._all_models.values()].some(
-        (model) => model.type == "Title" && model.text.includes("in view")))"""
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
-        )
-        page = browser.new_page()
-        page.goto(path.as_uri())
-        page.wait_for_function(drawn, polling=20, timeout=60_000)
-        # The frame after the one in which it was asked for is on the screen.
-        milliseconds = page.evaluate(
-            "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame("
-            "() => done(performance.now()))))"
-        )
-        browser.close()
-    return float(milliseconds) / 1e3
+    return opened_once(path)["tasks"][0]
 
 
 def importing(package: str) -> dict[str, float]:

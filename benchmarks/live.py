@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import re
 import selectors
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,8 @@ from typing import NamedTuple
 import numpy as np
 import psutil
 from playwright.sync_api import Browser, sync_playwright
+
+from benchmarks.pages import chromium
 
 BARS = {
     "a viewer": 1.01,
@@ -97,8 +98,7 @@ def main(seconds: float = 10.0, pairs: int = 10, minutes: float = 11.5) -> None:
     started, longest = monotonic(), 0.0
     turns: list[dict[str, Turn]] = []
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
-        chromium = shutil.which("chromium") or shutil.which("google-chrome")
-        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = driver.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         while len(turns) < pairs and monotonic() - started + longest < 60 * minutes:
             began = monotonic()
             names = ["alone", *BARS]

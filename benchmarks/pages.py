@@ -29,25 +29,15 @@ TEXT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
 
 def main() -> None:
     """Print a row for each number of tasks."""
-    from playwright.sync_api import sync_playwright
-
     from dask_diag import report
 
-    names = ("chromium", "chromium-browser", "google-chrome")
-    chromium = next(filter(None, map(shutil.which, names)), None)
-    if chromium is None:
+    if chromium() is None:
         sys.exit("no Chromium is installed (apt-get install chromium)")
     print("median of", RUNS, "openings; wall s (CPU s of the page's process)")
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
+    with tempfile.TemporaryDirectory() as folder:
         for size, bar in SIZES.items():
             page = report(many_tasks(size), Path(folder) / f"{size}.html")
-            opened = []
-            for _ in range(RUNS):
-                browser = driver.chromium.launch(
-                    executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
-                )
-                opened.append(seconds_until_drawn(browser, page))
-                browser.close()
+            opened = [opened_once(page) for _ in range(RUNS)]
             text = ", ".join(
                 f"{step} {median(opened, step, 0):.2f} ({median(opened, step, 1):.2f})"
                 for step in STEPS
@@ -55,8 +45,28 @@ def main() -> None:
             print(f"{size:>9,} tasks, {page.stat().st_size / 1e6:.1f} MB: {text}; tasks {bar}")
 
 
+def chromium() -> str | None:
+    """Where it is installed; None if it is not."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next(filter(None, map(shutil.which, names)), None)
+
+
+def opened_once(page: Path) -> dict[str, tuple[float, float]]:
+    """`seconds_until_drawn` in a browser that is started for it."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(
+            executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"]
+        )
+        try:
+            return seconds_until_drawn(browser, page)
+        finally:
+            browser.close()
+
+
 def seconds_until_drawn(browser: Any, path: Path) -> dict[str, tuple[float, float]]:
-    """Open a page in a browser that has just started; wall and CPU seconds of each step."""
+    """Open a page; wall and CPU seconds until each step, of those that it has."""
     page = browser.new_page(viewport={"width": 1280, "height": 800})
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable")
