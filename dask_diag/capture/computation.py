@@ -14,6 +14,7 @@ from dask_diag.capture.dask_internals import (
     Graph,
     SchedulerState,
     annotations_of_graph,
+    call_site,
     scheduler_locals,
     when_called,
 )
@@ -65,6 +66,8 @@ class Computation:
     called, start, prepared : float
         When dask was called, the scheduler started, and the graph was in order; seconds of
         ``time.perf_counter()``. What has not happened yet is None.
+    call_site : str
+        The line of the user's code that called dask.
     planned : PlannedTasks or None
         The tasks that it was to run, from when the graph was in order to its end.
     usage_before : UsageSoFar
@@ -102,6 +105,7 @@ class Computation:
     __slots__ = (
         "annotated",
         "aside",
+        "call_site",
         "called",
         "dependencies",
         "done_at_end",
@@ -141,6 +145,7 @@ class Computation:
     def __init__(self, dsk: Graph) -> None:
         self.start = perf_counter()
         self.called = when_called() or self.start
+        self.call_site = call_site()
         self.prepared: float | None = None
         self.planned: PlannedTasks | None = None
         self.finished: ComputationSnapshot | None = None
