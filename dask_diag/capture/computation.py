@@ -209,10 +209,7 @@ class Computation:
         """How many of its tasks the scheduler has finished, and how many it has."""
         state = self.state
         finished = len(state.get("finished", ()))
-        unfinished = sum(
-            len(keys)
-            for keys in (state.get("ready", ()), state.get("waiting", ()), state.get("running", ()))
-        )
+        unfinished = sum(len(state.get(name, ())) for name in ("ready", "waiting", "running"))
         # Its state is released at the end, and may have been meanwhile.
         return (finished, finished + unfinished) if self.finished is None else self.done_at_end
 
@@ -236,8 +233,7 @@ class Computation:
         if wrapper is None:
             return
         wrapper.receive(measurement)
-        transfer = wrapper.transfer
-        if transfer is not None:
+        if (transfer := wrapper.transfer) is not None:
             transfer.landing, transfer.landed, transfer.bytes_out = landing, landed, size
 
     def take_set_aside(self, key: Hashable) -> TimedTask | None:
@@ -269,8 +265,7 @@ class Computation:
 
     def add_metered_key(self, key: Hashable, wrapper: TimedTask) -> None:
         """Add the key of the last row, and before it what its task metered and waited for."""
-        metered = wrapper.metered
-        if metered is not None:
+        if (metered := wrapper.metered) is not None:
             self.metrics.add(self.done - 1, metered.metrics)
             self.waits.add(self.done - 1, metered.waits)
         self.keys.append(key)
