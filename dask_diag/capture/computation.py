@@ -78,12 +78,8 @@ class Computation:
         The CPU of each thread of this process.
     workers : int
         How many tasks the scheduler lets run at once; 0 if not known.
-    share : float
-        The share of its tasks that was done when it ended.
-    wrapper_type : type
-        The kind of `TimedTask` that wraps its tasks.
     wrappers : list of TimedTask
-        All of them: those that hold a task are in flight, the others are also in `free`.
+        All, of the `wrapper_type`: those that hold a task are in flight, the others are also in `free`.
     aside : dict
         The wrappers, by key, of tasks that are in the graph themselves: pickled or failed.
     probes : mapping
@@ -209,7 +205,10 @@ class Computation:
         """How many of its tasks the scheduler has finished, and how many it has."""
         state = self.state
         finished = len(state.get("finished", ()))
-        unfinished = sum(len(state.get(name, ())) for name in ("ready", "waiting", "running"))
+        unfinished = sum(
+            len(keys)
+            for keys in (state.get("ready", ()), state.get("waiting", ()), state.get("running", ()))
+        )
         # Its state is released at the end, and may have been meanwhile.
         return (finished, finished + unfinished) if self.finished is None else self.done_at_end
 
