@@ -79,7 +79,7 @@ class Computation:
     workers : int
         How many tasks the scheduler lets run at once; 0 if not known.
     wrappers : list of TimedTask
-        All, of the `wrapper_type`: those that hold a task are in flight, the others are also in `free`.
+        All, of one `wrapper_type`: those that hold a task are in flight, others are in `free` too.
     aside : dict
         The wrappers, by key, of tasks that are in the graph themselves: pickled or failed.
     probes : mapping
