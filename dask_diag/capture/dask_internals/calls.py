@@ -5,7 +5,7 @@ calls first notes the time.
 
 The place of the call needs no note: the caller is on the stack of the scheduler's thread when a
 computation starts. It is read once then, from the inside out up to the user's first line: some ten
-frames, each a look at the name of its file.
+frames, of which the name of the file is read.
 """
 
 from __future__ import annotations
