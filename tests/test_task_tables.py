@@ -17,8 +17,8 @@ from dask_diag.builders.constants import this_host
 from dask_diag.builders.incremental_tasks import IncrementalTasks
 from dask_diag.builders.keys import keys_columns
 from dask_diag.builders.task_logs import log_tables
-from dask_diag.builders.tasks import tasks_of, tasks_tables, with_workers_named
-from dask_diag.capture.snapshot import TaskRows
+from dask_diag.builders.tasks import tasks_of, tasks_tables, times_of_tasks, with_workers_named
+from dask_diag.capture.snapshot import ComputationSnapshot, TaskRows
 from dask_diag.capture.tasks.dependencies import Dependencies
 from dask_diag.capture.tasks.failure import Failure
 from dask_diag.capture.tasks.remote_task import Transfer
@@ -60,22 +60,29 @@ def test_what_was_read_while_a_computation_ran_is_not_read_again():
         raise ValueError("no")
 
     dsk = {"a-1": (nothing,), "b-1": (read, "a-1"), "c-1": (nothing, "b-1")}
+    dsk |= {"d": (read, "c-1", "a-1"), "e": (fail, "d")}
     with Profiler() as prof:
         incremental = IncrementalTasks(prof.session)
         with pytest.raises(ValueError, match="no"):
-            dask.local.get_sync({**dsk, "d-1": (fail, "c-1", "a-1")}, "d-1")
+            dask.local.get_sync(dsk, "e")
         taken += [incremental.take(), incremental.take()]
     new, provisional = zip(*taken, strict=True)
-    assert [*map(keys_of, new)] == [["a-1"], ["b-1", "c-1"], ["d-1"], []]
-    assert [*map(keys_of, provisional)] == [["b-1"], ["d-1"], [], []]
+    assert [*map(keys_of, new)] == [["a-1"], ["b-1", "c-1"], ["d"], ["e"], []]
+    assert [*map(keys_of, provisional)] == [["b-1"], ["d"], ["e"], [], []]
     # Of what runs, too, it is known which rows it needed.
-    assert [*map(edges_of, new)] == [[], [(1, 0), (2, 1)], [(3, 0), (3, 2)], []]
-    assert [*map(edges_of, provisional)] == [[(1, 0)], [(3, 0), (3, 2)], [], []]
+    assert [*map(edges_of, new)] == [[], [(1, 0), (2, 1)], [(3, 0), (3, 2)], [(4, 3)], []]
+    assert [*map(edges_of, provisional)] == [[(1, 0)], [(3, 0), (3, 2)], [(4, 3)], [], []]
     metered = [rows_of(part["metrics"], "task", "value") for part in new]
-    assert metered == [[], [(1, 0.0)], [(3, 1.0)], []]
-    outcomes = [outcome for part in new for outcome in Tasks.of(part["tasks"]).outcome.tolist()]
-    assert outcomes == ["ok", "ok", "ok", "failed"]
-    assert [len(part["computations"]) for part in new] == [0, 0, 1, 0]
+    assert metered == [[], [(1, 0.0)], [(3, 1.0)], [(4, 2.0)], []]
+    columns = ("function", "outcome")
+    assert [row for part in new for row in rows_of(Tasks.of(part["tasks"]), *columns)] == [
+        ("a", "ok"),
+        ("b", "ok"),
+        ("c", "ok"),
+        ("read", "ok"),
+        ("fail", "failed"),
+    ]
+    assert [len(part["computations"]) for part in new] == [0, 0, 0, 1, 0]
 
 
 def test_tasks_of_several_computations_and_of_a_cluster_have_a_row_each():
@@ -83,6 +90,7 @@ def test_tasks_of_several_computations_and_of_a_cluster_have_a_row_each():
 
     def compute(name, runs):
         def wait(_):
+            context_meter.digest_metric("read", ord(name), "bytes")
             runs.set()
             assert ends.wait(60)
 
@@ -111,7 +119,13 @@ def test_tasks_of_several_computations_and_of_a_cluster_have_a_row_each():
     assert edges_of(provisional) == [(4, 0), (5, 1)]
     assert keys_of(after) == ["x-1", "y-1", "no_op-2"]
     assert edges_of(after) == [(4, 0), (5, 1)]
+    assert rows_of(after["metrics"], "task", "value") == [(4, ord("x")), (5, ord("y"))]
     assert keys_of(none) == []
+    # All at once they are in the order of submission, and with them what refers to them.
+    tables = prof.recording
+    assert tables.tasks["key"].tolist() == ["x-0", "x-1", "y-0", "y-1"]
+    assert edges_of({"dependencies": tables.dependencies}) == [(1, 0), (3, 2)]
+    assert rows_of(tables.metrics, "task", "value") == [(1, ord("x")), (3, ord("y"))]
 
 
 def test_a_result_whose_size_is_being_measured_comes_with_it_in_the_next_part():
@@ -141,33 +155,30 @@ def test_of_nothing_there_are_all_columns_and_no_rows():
 
 
 ON_TWO_THREADS = SimpleNamespace(
-    name="c", span="", scheduler="threads", workers=2, pid=3, thread=1, remote_workers={}
+    stop=9.0, name="c", span="", scheduler="threads", workers=2, pid=3, thread=1, remote_workers={}
 )
 NO_LOGS = {"metrics": Metrics(), "transfers": Transfers(), "waits": Waits()}
 
 
 def test_tasks_are_as_they_were_captured():
     """Three tasks on two threads, of which two raised; the first result has a known size."""
-    table = tasks_of(
-        ON_TWO_THREADS,
-        TaskRows(
-            # Submitted, start, stop, CPU, thread, collected.
-            rows=pack_row(0, 1, 3, 0.5, 7, 4)
-            + pack_row(0, 2, 6, 4.0, 9, 7)
-            + pack_row(4, 5, 6, 0.0, 7, 8),
-            keys=["f-1", "g-1", "g-2"],
-            names=[(2, "h")],
-            exceptional={
-                1: Exceptional("failed", "ValueError", Failure("no", "here")),
-                2: Exceptional("failed", "ValueError"),
-            },
-            spans=SpansOfTasks(["f-1", "g-1", "g-2"], {"g-1": "loading"}),
-            dependencies=Dependencies(),
-            sizes=array("d", [16.0]),
-            **NO_LOGS,
-        ),
-        workers := {},
+    captured = TaskRows(
+        # Submitted, start, stop, CPU, thread, collected.
+        rows=pack_row(0, 1, 3, 0.5, 7, 4)
+        + pack_row(0, 2, 6, 4.0, 9, 7)
+        + pack_row(4, 5, 6, 0.0, 7, 8),
+        keys=["f-1", "g-1", "g-2"],
+        names=[(2, "h")],
+        exceptional={
+            1: Exceptional("failed", "ValueError", Failure("no", "here")),
+            2: Exceptional("failed", "ValueError"),
+        },
+        spans=SpansOfTasks(["f-1", "g-1", "g-2"], {"g-1": "loading"}),
+        dependencies=Dependencies(),
+        sizes=array("d", [16.0]),
+        **NO_LOGS,
     )
+    table = tasks_of(ON_TWO_THREADS, captured, workers := {})
     tasks = Tasks.of(with_workers_named(table, workers))
     assert rows_of(tasks, "key", "function", "outcome", "error", "error_message", "span") == [
         ("f-1", "f", "ok", "", "", ""),
@@ -192,6 +203,9 @@ def test_tasks_are_as_they_were_captured():
     assert same == [("c", this_host(), 1, 0, "")] * 3
     for name in ("queued", "seceded", "seceded_cpu"):
         assert np.isnan(tasks[name]).all(), name
+    times = times_of_tasks([ComputationSnapshot(ON_TWO_THREADS, captured)])
+    assert rows_of(times, *times.columns) == rows_of(tasks, *times.columns)
+    assert set(times.columns) == {"function", "start", "stop", "thread_cpu", "computation"}
 
 
 def test_of_a_transfer_each_step_whose_times_are_known_is_a_row():
