@@ -229,6 +229,11 @@ def texts(tails, values=("a",), **lengths):
     return {"kind": "texts", "values": values, "integers": parts, "tails": tails}
 
 
+def tokens(*halves):
+    parts = dict.fromkeys(("heads", *halves), ONE_PLANE)
+    return {"kind": "texts", "values": ["a"], "integers": parts, "tails": 0}
+
+
 def table(rows, *columns):
     return {"rows": rows, "columns": {f"c{n}": column for n, column in enumerate(columns)}}
 
@@ -244,7 +249,7 @@ FORGED_TABLES = {
     "a large constant": table(3, integers(planes=0, least=2**70)),
     "a constant with a base": table(3, integers(planes=0, base="+", first=1)),
     "nine planes": table(0, integers(planes=9)),
-    "planes that are not there": table(3, integers(planes=2)),
+    "planes that are not there": table(3, integers(planes=4)),
     "planes below zero": table(3, integers(planes=-1)),
     "planes that are text": table(3, integers(planes="1")),
     "no integers": table(HUGE, {**LABELS, "integers": {}}),
@@ -267,6 +272,8 @@ FORGED_TABLES = {
     "texts longer than they are": table(1, texts(0, least=9)),
     "texts of less than nothing": table(1, texts(0, least=-1)),
     "texts of bytes that are not there": table(1, texts(9, least=9)),
+    "tokens without their other half": table(1, tokens("low")),
+    "tokens that are not there": table(9, tokens("low", "high")),
     "keys of tasks that are not there": table(
         1, {"kind": "tasks", "tails": 0, "integers": {"rows": ONE_PLANE}}
     ),
@@ -279,7 +286,7 @@ FORGED_TABLES = {
 @pytest.mark.parametrize("forged", FORGED_TABLES.values(), ids=FORGED_TABLES)
 def test_a_forged_table_is_refused_and_allocates_little(forged, tmp_path):
     head = {"values": TIMES, "tables": {"tasks": forged}}
-    write_forged(tmp_path / "forged", chunk_of(head, bytes(3)))
+    write_forged(tmp_path / "forged", chunk_of(head, bytes(9)))
     assert peak_of_loading(tmp_path / "forged") < 20e6
 
 

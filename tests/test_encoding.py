@@ -313,6 +313,13 @@ def test_tokens_are_two_integers_or_it_is_damaged(missing):
         decode_table(spec, ByteReader(memoryview(data)))
 
 
+def test_texts_that_end_within_a_character_are_damaged():
+    heads = Categorical([0, 0], [""])
+    spec, data = encoded(Table({"a": PrefixStrings.from_encoded(heads, [1, 1], "é".encode())}))
+    with pytest.raises(UnicodeDecodeError):
+        decode_table(spec, ByteReader(memoryview(data)))
+
+
 def test_noise_takes_its_own_bytes_and_no_more():
     noise = Table({"a": RNG.integers(0, 2**62, ROWS)})
     assert 7.7 * ROWS < assert_comes_back(noise)[1] < 8.02 * ROWS

@@ -186,7 +186,7 @@ def write_as_version(path, version, monkeypatch):
 def test_a_newer_version_is_refused_by_what_was_found_and_expected(version, tmp_path, monkeypatch):
     write_as_version(tmp_path / "new.diag", version, monkeypatch)
     message = refusal(tmp_path / "new.diag")
-    assert f"found version {version}, expected a dask_diag recording of version 5" in message
+    assert f"found version {version}, expected a dask_diag recording of version 6" in message
     assert f"upgrade dask_diag, which is {dask_diag.__version__} here" in message
 
 
@@ -194,7 +194,7 @@ def test_a_newer_version_is_refused_by_what_was_found_and_expected(version, tmp_
 def test_an_older_version_is_refused_and_to_be_recorded_again(version, tmp_path, monkeypatch):
     write_as_version(tmp_path / "old.diag", version, monkeypatch)
     message = refusal(tmp_path / "old.diag")
-    assert f"found version {version}, expected a dask_diag recording of version 5" in message
+    assert f"found version {version}, expected a dask_diag recording of version 6" in message
     assert message.endswith("; record it again")
 
 
@@ -211,7 +211,7 @@ def test_an_older_version_is_refused_and_to_be_recorded_again(version, tmp_path,
 def test_a_foreign_file_is_refused(content, reason, tmp_path):
     (tmp_path / "other").write_bytes(content)
     message = refusal(tmp_path / "other")
-    assert f"found {reason}, expected a dask_diag recording of version 5; such files" in message
+    assert f"found {reason}, expected a dask_diag recording of version 6; such files" in message
 
 
 def test_a_zip_archive_of_something_else_is_refused(tmp_path):

@@ -145,6 +145,8 @@ def _joined_numbers(spec: Spec, parts: Parts, columns: Mapping[str, Values]) -> 
         raise ValueError(f"expected numbers, found {dtype}")
     if "bits" in parts:
         bits = parts["bits"]
+    elif (dtype.kind, dtype.itemsize) != ("f", 8):
+        raise ValueError(f"expected 64-bit floats, found {dtype}")
     elif "sources" in spec:
         bits = parts["error"] + _difference([columns[source] for source in spec["sources"]])
     else:
