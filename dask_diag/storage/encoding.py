@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from itertools import product
 
+import numpy as np
+
 from dask_diag.columns import IntArray, Values
 from dask_diag.model.table import Table
 from dask_diag.storage.blocks import ByteReader, ByteWriter
@@ -128,7 +130,7 @@ def _remember(known: _Known, tasks: RecentTasks, rows: IntArray) -> None:
     """What the tasks in these rows are like: so are their results."""
     if len(rows) > FEW:
         for name, scale in product(NUMBERS, SCALES):
-            count = counted(tasks.column(name, rows), scale)
+            count = counted(np.asarray(tasks.column(name, rows), float), scale)
             _before(known, "count", {"scale": scale})[f"{OF_TASK}{name}"] = count
 
 

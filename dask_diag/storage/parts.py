@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import Any
 
 import numpy as np
 
@@ -72,8 +71,7 @@ def join(
     if kind == "texts":
         return _joined_texts(_labels(parts["heads"], spec["values"]), parts, tails)
     if kind == "tasks" and tasks:
-        keys: PrefixStrings = tasks.column(KEY, parts["rows"])
-        return keys
+        return tasks.column(KEY, parts["rows"])
     if kind == "numbers":
         return _joined_numbers(spec, parts, columns)
     raise ValueError(f"expected a kind of column, found {kind!r}")
@@ -155,7 +153,7 @@ def _joined_numbers(spec: Spec, parts: Parts, columns: Mapping[str, Values]) -> 
     return values.astype(dtype, copy=False)
 
 
-def _is_number(dtype: np.dtype[Any]) -> bool:
+def _is_number(dtype: np.dtype[np.generic]) -> bool:
     return dtype.kind in "biuf" and dtype.itemsize <= 8
 
 

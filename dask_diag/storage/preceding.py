@@ -8,11 +8,10 @@ back from the last task of the chunk, so that chunks need not know how many are 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from dask_diag.columns import IntArray, PrefixStrings, concatenate
+from dask_diag.columns import IntArray, PrefixStrings, Values, concatenate
 from dask_diag.model.table import Table
 
 __all__ = ["KEY", "NUMBERS", "Preceding", "RecentTasks"]
@@ -60,7 +59,7 @@ class RecentTasks:
             before += len(part.tasks)
         return None if missing else np.array([rows[key] for key in texts], np.int64)
 
-    def column(self, name: str, rows: IntArray) -> Any:
+    def column(self, name: str, rows: IntArray) -> Values:
         """What a column has in these rows, all of which have to be there."""
         last, total, parts = int(rows.max(initial=0)), 0, []
         for part in self._parts:
@@ -70,7 +69,8 @@ class RecentTasks:
                 break
         if total <= last or int(rows.min(initial=0)) < 0:
             raise ValueError(f"expected rows of {total} tasks")
-        return concatenate(parts[::-1])[total - 1 - rows]
+        values: Values = concatenate(parts[::-1])[total - 1 - rows]
+        return values
 
 
 class _Part:
