@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dask_diag.analysis.simulation.changes import with_fewer_workers, without
-from dask_diag.analysis.simulation.merge import merged
+from dask_diag.analysis.simulation.merge import merged, side_by_side
 from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND, COSTS, bytes_moved, under
 from dask_diag.analysis.simulation.work import STEPS, Work
 from dask_diag.analysis.transfers import TRANSFERS
@@ -160,6 +160,26 @@ def test_of_merged_tasks_what_is_done_for_each_task_is_done_less_often():
     np.testing.assert_allclose(made.seconds, 2.0)
     np.testing.assert_allclose(made.prepare, [2.0, 6.0])
     assert (made.scheduler_cpu, made.graph, made.before) == (0.1, 0.15, 0.2)
+
+
+def test_only_tasks_of_a_function_side_by_side_are_merged():
+    """Three tasks; after each one of another function, of which the last is followed by a third."""
+    work = replace(
+        work_of(),
+        rows=np.arange(7),
+        task=np.array([3, 4, 5, 6]),
+        depends_on=np.array([0, 1, 2, 5]),
+        **{name: np.arange(7.0) for name in (*STEPS, "seconds", "cpu", "gil")},
+    )
+    functions = np.array([0, 0, 0, 1, 1, 1, 1])
+    made = merged(work, functions, 2)
+    assert made.rows.tolist() == [0, 2, 3, 5, 6]
+    assert made.seconds.tolist() == made.cpu.tolist() == made.gil.tolist() == [1, 2, 7, 5, 6]
+    assert made.wake.tolist() == [0.5, 2, 3.5, 5, 6]
+    assert [*zip(made.task.tolist(), made.depends_on.tolist())] == [(2, 0), (3, 1), (4, 3)]
+    assert len(merged(work, functions, 100)) == 3
+    # Three of seven stand in a row of three, twice.
+    assert side_by_side(work, functions) == 3
 
 
 def test_with_fewer_workers_threads_wake_up_sooner_in_proportion():
