@@ -397,9 +397,14 @@ def test_computations_in_sequence_keep_the_time_between_them():
 def test_computations_that_overlap_do_not_wait_for_each_other():
     recording = several([1.0, 2.0, 8.0], [7.0, 4.0, 9.0], 10.0)
     assert simulate(recording).seconds == pytest.approx(10)
+    assert simulate(recording).outside == pytest.approx(1 + 1 + 1)
     assert simulate(recording, speedup={"c1": 2}).seconds == pytest.approx(10)
     assert simulate(recording, speedup={"c0": 2}).seconds == pytest.approx(7)
     assert simulate(recording, speedup={"c1": 0.2}).seconds == pytest.approx(12)
+
+
+def test_of_a_computation_that_lasts_longer_than_the_recording_nothing_is_outside():
+    assert simulate(several([0.0], [5.0], 4.0)).outside == 0.0
 
 
 def test_what_is_not_known_and_what_failed():
