@@ -83,7 +83,9 @@ class CachedResults:
         count = len(keys)
         cached = dict(self.cached)
         released, recent = keys_since(keys, row, count)
-        return released, {key: value for key, value in cached.items() if key not in recent}
+        for key in recent:
+            cached.pop(key, None)
+        return released, cached
 
     def snapshot(self, now: float) -> CachedResultsSnapshot:
         """All results, as if those that are cached were released now."""
