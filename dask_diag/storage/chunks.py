@@ -14,9 +14,9 @@ from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table, stack
 from dask_diag.model.tables import TABLES
 from dask_diag.storage.blocks import ByteReader, ByteWriter
-from dask_diag.storage.encoding import NotStorableError, Spec, decode_table, encode_table
-from dask_diag.storage.preceding import Preceding
-from dask_diag.storage.recent_tasks import REMEMBERED
+from dask_diag.storage.encoding import NotStorableError, decode_table, encode_table
+from dask_diag.storage.integers import Spec
+from dask_diag.storage.preceding import KEY, NUMBERS, Preceding
 
 __all__ = ["Chunk", "Columns", "decode_chunk", "encode_chunk", "joined"]
 
@@ -90,7 +90,7 @@ def decode_chunk(
     for name, spec in head["tables"].items():
         wanted = None if columns is None else {*columns.get(name, ())}
         if wanted is not None and refers and name == _REFERRED:
-            wanted |= REMEMBERED
+            wanted |= {KEY, *NUMBERS}
         table = decode_table(spec, source, tasks if name == _REFERRING else None, wanted)
         if columns is None or name in columns:
             tables[name] = table
