@@ -31,7 +31,7 @@ from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.storage.blocks import ByteWriter
 from dask_diag.storage.encoding import encode_table
-from dask_diag.storage.recent_tasks import RecentTasks
+from dask_diag.storage.preceding import RecentTasks
 
 TASKS = 5_000
 PAIRS = 10

@@ -83,6 +83,7 @@ def recording_of(tasks: Table, workers: int) -> Recording:
         "span": Categorical.of([""]),
         "scheduler": Categorical.of(["threads"]),
         "cluster": Categorical.of([""]),
+        "call_site": Categorical.of([""]),
         "error": Categorical.of([""]),
     }
     none = Table({})

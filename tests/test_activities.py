@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_diag import DiagnosticError, Profiler, Recording, context_meter
-from dask_diag.analysis.activities import activities, execute_metrics
+from dask_diag.analysis.activities import activities, cells, execute_metrics
 from dask_diag.analysis.occupancy import occupancies
 from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.model.table import NO_ROWS, Table
@@ -260,6 +260,107 @@ def test_graph_and_startup_by_hand():
     }
 
 
+def moved_and_metered():
+    """On two processes: a task that moves data, one that fails, and one of which nothing is known.
+
+    The first runs from 1 to 4 and is collected at 5, which lets the others be submitted; the second
+    runs from 6 to 8 and is collected at 9.
+    """
+    nan = float("nan")
+    rows = [(1, 4, 5, "ok", ()), (6, 8, 9, "failed", (0,)), (nan, nan, nan, "unfinished", (0,))]
+    recording = recording_of(rows, 2, 10)
+    transfers = {
+        "task": [0, 0, 0, 0, 2],
+        "side": ["scheduler", "worker", "worker", "scheduler", "scheduler"],
+        "activity": ["serialize", "deserialize", "serialize", "deserialize", "serialize"],
+        "start": [0.1, 0.5, 4.0, 4.6, 9.2],
+        "stop": [0.4, 1.0, 4.5, 4.9, 9.3],
+        "bytes": [100, 100, 50, nan, 1000],
+    }
+    metrics = {
+        "task": [0, 0, 1, 2],
+        "activity": ["disk"] * 4,
+        "unit": ["bytes", "images", "images", "images"],
+        "value": [7, 2, 3, 40],
+    }
+    return dataclasses.replace(
+        recording,
+        transfers=filled_table("transfers", transfers),
+        metrics=filled_table("metrics", metrics),
+    )
+
+
+def test_moving_data_by_hand():
+    recording = moved_and_metered()
+    assert totals(recording) == pytest.approx(
+        {
+            "idle": 6,
+            "other": 5,
+            # What the scheduler took for one task is not overhead beside that.
+            "overhead": (0.5 - 0.3) + (0.5 - 0.3) + 1 + 1,
+            "thread-noncpu": 2.25,
+            "failed": 2,
+            "deserialize": 0.5 + 0.3,
+            "serialize": 0.5 + 0.3,
+            "thread-cpu": 0.75,
+        }
+    )
+    # On either side, of tasks that are known to have run; what failed counts with what it did.
+    assert totals(recording, unit="bytes") == {"serialize": 150, "deserialize": 100, "disk": 7}
+    assert totals(recording, unit="count") == {"serialize": 2, "deserialize": 2}
+    assert totals(recording, unit="images") == {"disk": 5}
+    assert_adds_up(recording)
+
+
+def test_of_several_computations_the_seconds_are_summed_and_the_largest_come_first():
+    recording = recording_of([(1, 4, 4, "ok", ()), (12, 18, 18, "ok", ())], 2, 10)
+    two = {"computation": ["c", "d"], "start": [0, 10], "stop": [10, 20], "workers": [2, 2]}
+    tasks = {name: recording.tasks[name] for name in recording.tasks.columns}
+    recording = dataclasses.replace(
+        recording,
+        stop=20.0,
+        computations=filled_table("computations", {"scheduler": ["threads"] * 2, **two}),
+        tasks=filled_table("tasks", {**tasks, "computation": ["c", "d"]}),
+    )
+    expected = {
+        "idle": (10 + 6) + (10 + 2),
+        "thread-noncpu": 0.75 * (3 + 6),
+        "overhead": 1 + 2,
+        "thread-cpu": 0.25 * (3 + 6),
+    }
+    assert list(totals(recording).items()) == list(expected.items())
+    for by in ("function", "worker", "computation"):
+        values = activities(recording, by=by)["value"].tolist()
+        assert values == sorted(values, reverse=True)
+
+
+def test_all_activities_by_function_and_worker_at_once():
+    cell_of = {
+        (row["function"], row["worker"], row["activity"], row["unit"]): row["value"]
+        for row in cells(moved_and_metered()).to_dicts()
+        if row["value"]
+    }
+    of_tasks = {key: value for key, value in cell_of.items() if key[0]}
+    first, second = ("f0", "thread-0"), ("f1", "thread-1")
+    assert of_tasks == {
+        (*first, "thread-cpu", "seconds"): 0.75,
+        (*first, "thread-noncpu", "seconds"): 2.25,
+        (*first, "serialize", "seconds"): 0.5,
+        (*first, "deserialize", "seconds"): 0.5,
+        (*second, "failed", "seconds"): 2.0,
+        (*first, "serialize", "bytes"): 150,
+        (*first, "deserialize", "bytes"): 100,
+        (*first, "disk", "bytes"): 7,
+        (*first, "serialize", "count"): 2,
+        (*first, "deserialize", "count"): 2,
+        (*first, "disk", "images"): 2,
+        (*second, "disk", "images"): 3,
+    }
+    seconds = sum(value for key, value in cell_of.items() if key[3] == "seconds")
+    assert seconds == pytest.approx(20)
+    assert {key[0] for key in cell_of} == {"f0", "f1", None}
+
+
 def test_a_process_without_a_task_to_run_does_not_start_up():
     # There is one task at first: the second process could not have run any until 6.
     rows = [(3, 6, 6, "ok", ()), (8, 9, 9, "ok", (0,))]
@@ -312,6 +413,7 @@ def recordings(draw):
 
 
 @pytest.mark.once
+@settings(max_examples=40)
 @given(recordings())
 def test_any_schedule_adds_up(recording):
     assert_adds_up(recording)

@@ -194,7 +194,7 @@ AT_IMPORT = (
     *("dask_diag.capture.computation*", "dask_diag.capture.dask_internals*"),
     *("dask_diag.capture.run_id", "dask_diag.capture.running", "dask_diag.capture.session"),
     *("dask_diag.capture.snapshot", "dask_diag.capture.span", "dask_diag.capture.system"),
-    "dask_diag.capture.system.frames",
+    *("dask_diag.capture.system.frames", "dask_diag.capture.system.source_files"),
     *("dask_diag.capture.system.machine_cpu", "dask_diag.capture.system.own_threads"),
     *("dask_diag.capture.system.thread_clocks", "dask_diag.capture.system.thread_usage"),
     *("dask_diag.capture.system.usage", "dask_diag.capture.cluster"),

@@ -287,9 +287,12 @@ def test_the_tasks_of_a_queue_take_few_bytes_for_how_long_they_were_in_it():
 
 
 @pytest.mark.once
-def test_a_client_that_does_not_pull_costs_64_mb_and_no_more():
-    driver, at_once = Driver(), 50_000
-    limit = scheduler_sessions.LIMIT_BYTES
+def test_a_client_that_does_not_pull_costs_64_mb_and_no_more(monkeypatch):
+    assert scheduler_sessions.LIMIT_BYTES == 64_000_000
+    # An eighth, which takes an eighth of the time.
+    limit = 8_000_000
+    monkeypatch.setattr(scheduler_sessions, "LIMIT_BYTES", limit)
+    driver, at_once = Driver(), 10_000
     per_task = WORKER_ROW.size + struct.calcsize(scheduler_records.RUN.format)
     fits = limit // (per_task + scheduler_sessions.BYTES_PER_KEY)
     count = (fits // at_once + 1) * at_once

@@ -15,12 +15,14 @@ from dask_diag.model.table import Table
 from dask_diag.model.tables import TABLES
 from dask_diag.storage.blocks import ByteReader, ByteWriter
 from dask_diag.storage.encoding import (
+    BASES,
+    OF_TASK,
     NotStorableError,
     decode_table,
     encode_table,
-    integers,
 )
-from dask_diag.storage.encoding.bases import BASES, COLUMN, DIFFERENCES, STEP, VALUE
+from dask_diag.storage.integers import STEP, VALUE
+from dask_diag.storage.parts import DIFFERENCES
 
 from .recordings import assert_same_table
 
@@ -300,13 +302,21 @@ def test_texts_like_tokens_come_back(tails):
     assert_comes_back(Table({"a": np.arange(len(tails)), "key": PrefixStrings(heads, tails)}))
 
 
-@pytest.mark.parametrize("size", [0, 1, 16, 48, "16", None, -1])
-def test_as_many_tokens_as_texts_of_their_length_or_it_is_damaged(size):
+@pytest.mark.parametrize("missing", ["low", "high", "heads"])
+def test_tokens_are_two_integers_or_it_is_damaged(missing):
     keys = PrefixStrings(Categorical([0, 0], ["x-"]), [token(RNG), token(RNG)])
     spec, data = encoded(Table({"key": keys}))
-    assert spec["columns"]["key"]["tokens"] == 32
-    spec["columns"]["key"]["tokens"] = size
-    with pytest.raises((ValueError, TypeError)):
+    integers = spec["columns"]["key"]["integers"]
+    assert integers.keys() == {"heads", "low", "high"}
+    del integers[missing]
+    with pytest.raises(KeyError):
+        decode_table(spec, ByteReader(memoryview(data)))
+
+
+def test_texts_that_end_within_a_character_are_damaged():
+    heads = Categorical([0, 0], [""])
+    spec, data = encoded(Table({"a": PrefixStrings.from_encoded(heads, [1, 1], "é".encode())}))
+    with pytest.raises(UnicodeDecodeError):
         decode_table(spec, ByteReader(memoryview(data)))
 
 
@@ -315,18 +325,19 @@ def test_noise_takes_its_own_bytes_and_no_more():
     assert 7.7 * ROWS < assert_comes_back(noise)[1] < 8.02 * ROWS
 
 
-@pytest.mark.parametrize("name", BASES)
-def test_what_columns_are_stored_relative_to_is_in_the_schema(name):
-    columns = TABLES[name].schema
-    bases = {base.removeprefix(COLUMN) for base in BASES[name].values()} - {STEP}
-    tasks = {f"tasks.{column}" for column in TABLES["tasks"].schema}
-    assert BASES[name].keys() <= columns.keys()
-    assert bases <= columns.keys() | tasks
-    for column, sources in DIFFERENCES.get(name, {}).items():
-        assert {column, *sources} <= columns.keys()
+def test_what_columns_are_stored_relative_to_is_in_the_schema():
+    columns = {column for table in TABLES.values() for column in table.schema}
+    columns |= {f"{name}.{column}" for name, table in TABLES.items() for column in table.schema}
+    assert BASES.keys() <= columns
+    assert set(BASES.values()) - {STEP} <= columns
+    for column, sources in DIFFERENCES.items():
+        assert {column, *sources} <= TABLES["tasks"].schema.keys()
+    assert {base for base in BASES.values() if base.startswith(OF_TASK)}
 
 
-@pytest.mark.parametrize("name", BASES)
+@pytest.mark.parametrize(
+    "name", ["tasks", "cached_results", "transfers", "dependencies", "samples"]
+)
 @pytest.mark.parametrize("seed", range(3))
 def test_tables_of_a_recording_come_back_whatever_is_in_them(name, seed):
     rng = np.random.default_rng(seed)
@@ -338,11 +349,14 @@ def test_tables_of_a_recording_come_back_whatever_is_in_them(name, seed):
         assert_comes_back(Table(columns), name)
 
 
-def test_few_rows_are_stored_as_they_are(monkeypatch):
-    monkeypatch.setattr(integers, "is_constant", None)
-    assert_comes_back(Table({"start": START[:100] / 1e9, "labels": Categorical.of(range(100))}))
-    with pytest.raises(TypeError):
-        encoded(Table({"labels": Categorical.of(range(101))}))
+def test_few_rows_are_stored_as_they_are():
+    few, more = (Table({"start": START[:rows] / 1e9}) for rows in (100, 101))
+    for table, parts in ((few, {"bits"}), (more, {"count", "error"})):
+        spec, _ = assert_comes_back(table, "tasks")
+        integers = spec["columns"]["start"]["integers"]
+        assert integers.keys() == parts
+    integers = assert_comes_back(Table({"start": np.full(100, 7)}), "tasks")[0]["columns"]["start"]
+    assert integers["integers"]["bits"] == {"base": VALUE, "least": 0, "planes": 8}
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, "<f8", ">f8"])

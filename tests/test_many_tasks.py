@@ -13,6 +13,7 @@ from dask_diag.columns import Categorical, PrefixStrings
 from dask_diag.views.escaping import shown
 from dask_diag.views.plots.binary_columns import pack
 
+from .javascript import needs_node, run_javascript
 from .pages import arguments_of, keys_of, tasks_of, unpacked
 from .tables import filled_table
 from .test_views import HOSTILE
@@ -154,3 +155,39 @@ def test_rows_of_texts_are_those_that_were_chosen():
     for rows in (slice(3, 9), np.array([5, 5, 0]), np.arange(len(keys)) % 2 == 0, slice(0, 0)):
         assert texts[rows].tolist() == np.asarray(keys, object)[rows].tolist()
     assert Categorical.of(keys)[np.array([1, 0])].tolist() == [keys[1], keys[0]]
+
+
+@needs_node
+def test_pointing_at_a_lane_of_many_tasks_says_what_is_drawn_there():
+    # A lane of 10 s: two tasks of 4 s and 2 s, one of which computed for 3 s and the other not
+    # measured; 4 s without a task, of which the scheduler took a quarter.
+    tasks = {
+        "start": [0, 4, 20],
+        "stop": [4, 6, 30],
+        "cpu": [3, np.nan, 1],
+        "function": [0, 1, 0],
+        "unit": 1,
+        "reach": [4, 6, 30],
+        "lanes": [{"first": 0, "last": 3}],
+    }
+    models = {
+        "functions": ["load", "sum"],
+        "free": {
+            "start": 0,
+            "length": 10,
+            "units": 1000,
+            "names": ["scheduler"],
+            "shares": [[250]],
+        },
+    }
+    calls = ((0, (0, 10)), (0, (12, 14)), (1, (0, 10)))
+    texts = run_javascript(
+        "plots/tasks/binned.js",
+        "text_of_bin",
+        *([tasks, lane, *view, models] for lane, view in calls),
+    )
+    assert texts == [
+        "2 tasks: load 40% (10% off the CPU), sum 20%, scheduler 10%, idle 30%",
+        "0 tasks: idle 100%",
+        "",
+    ]

@@ -141,7 +141,7 @@ def test_what_the_page_draws_of_packed_tasks_is_what_is_drawn_of_few(opened):
     for name, off in (("left", 1e-6), ("right", 1e-6), ("cpu", 3e-5)):
         assert reported["tasks"][name] == pytest.approx(expected[name], abs=off)
     ticks_long = np.subtract(expected["right"], expected["left"]) / 1e-6
-    off = np.abs(np.subtract(reported["tasks"]["unfilled"], expected["unfilled"]))
+    off = np.abs(np.subtract(reported["tasks"]["off_cpu"], expected["off_cpu"]))
     assert (off <= 1 + 255 * (0.002 + 2 / ticks_long)).all()
     assert reported["images"] == []
     look_at(page, 0, recording.stop)
@@ -326,7 +326,7 @@ def test_hovering_pixels_shows_of_the_tasks_in_them(opened):
     (box,) = frames(page)
     for across, parts in (
         (0.25, ("a 100%",)),
-        (0.75, ("b 50%", "b 49%", "b 51%", "b 48%", "b 52%")),
+        (0.75, [f"b {n}% ({n}% off the CPU), no task: scheduler" for n in range(48, 53)]),
     ):
         page.mouse.move(box["x"] + 5, box["y"] + 1)
         page.mouse.move(box["x"] + across * box["width"], box["y"] + box["height"] / 2)

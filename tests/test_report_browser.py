@@ -68,6 +68,21 @@ def test_nothing_is_wider_than_the_window(opened, name, size):
         .map((f) => [f.getBoundingClientRect().width, f.scrollWidth])"""
     )
     assert all(inside <= round(outside) for outside, inside in figures)
+    if size == "phone":
+        # Tables and code: every cell is in the window, none has to be scrolled to.
+        tables = page.evaluate(
+            """() => [...document.querySelectorAll(".scroll")].filter((e) => e.clientWidth > 0)
+            .map((e) => [e.ariaLabel, e.scrollWidth - e.clientWidth])"""
+        )
+        assert tables
+        assert [table for table in tables if table[1] > 0] == []
+        cells = page.evaluate(
+            """() => [...document.querySelectorAll("main tbody th, main td")].map((e) => {
+                const {left, right} = e.getBoundingClientRect()
+                return [e.textContent, left, right]
+            })"""
+        )
+        assert [cell for cell in cells if not 0 <= cell[1] <= cell[2] <= widths[0]] == []
 
 
 def test_plots_take_a_wide_window_and_lines_of_text_do_not(opened):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from benchmarks.made_up import many_tasks
 from dask_diag import report, visualize
 
 from .stacks import known_stacks
@@ -15,7 +18,12 @@ LABELS = {"light": "#1c1e21", "dark": "#e6e8ea"}
 LOOK = """() => [getComputedStyle(document.body).backgroundColor,
     [...new Set([...Bokeh.documents[0]._all_models.values()]
         .filter((m) => "major_label_text_color" in m.properties)
-        .map((m) => m.major_label_text_color))]]"""
+        .map((m) => m.major_label_text_color))],
+    [...new Set([...Bokeh.documents[0]._all_models.values()]
+        .filter((m) => m.hatch_pattern?.value === "left_diagonal_line")
+        .map((m) => m.hatch_color.value))]]"""
+STRIPES = {"light": "#ffffff", "dark": "#16181b"}
+"""Tasks off the CPU: stripes of the page over the function's colour."""
 NO_STORAGE = """Object.defineProperty(window, "localStorage", {
     get() { throw new DOMException("refused", "SecurityError") } })"""
 
@@ -24,8 +32,9 @@ NO_STORAGE = """Object.defineProperty(window, "localStorage", {
 def pages(tmp_path_factory):
     """A report and a page of `visualize`, by name."""
     folder = tmp_path_factory.mktemp("scheme")
-    report(known_stacks(), folder / "report.html")
-    visualize(known_stacks(), filename=folder / "visualize.html", show=False)
+    made = replace(known_stacks(), tasks=many_tasks(20).tasks)
+    report(made, folder / "report.html")
+    visualize(made, filename=folder / "visualize.html", show=False)
     return folder
 
 
@@ -41,7 +50,7 @@ def set_system(page, scheme):
 
 
 def assert_looks(page, scheme):
-    assert page.evaluate(LOOK) == [BACKGROUNDS[scheme], [LABELS[scheme]]]
+    assert page.evaluate(LOOK) == [BACKGROUNDS[scheme], [LABELS[scheme]], [STRIPES[scheme]]]
     other = "Light" if scheme == "dark" else "Dark"
     assert page.locator("#scheme").text_content() == other
 

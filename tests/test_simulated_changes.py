@@ -8,8 +8,18 @@ import numpy as np
 import pytest
 
 from dask_diag.analysis.simulation.changes import with_fewer_workers, without
-from dask_diag.analysis.simulation.merge import merged
-from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND, COSTS, bytes_moved, under
+from dask_diag.analysis.simulation.contention import contention, least_seconds
+from dask_diag.analysis.simulation.merge import merged, side_by_side
+from dask_diag.analysis.simulation.replay import Timeline
+from dask_diag.analysis.simulation.schedulers import (
+    BYTES_A_SECOND,
+    COSTS,
+    POOL_START,
+    bytes_moved,
+    pool_start,
+    result_sizes,
+    under,
+)
 from dask_diag.analysis.simulation.work import STEPS, Work
 from dask_diag.analysis.transfers import TRANSFERS
 
@@ -162,6 +172,26 @@ def test_of_merged_tasks_what_is_done_for_each_task_is_done_less_often():
     assert (made.scheduler_cpu, made.graph, made.before) == (0.1, 0.15, 0.2)
 
 
+def test_only_tasks_of_a_function_side_by_side_are_merged():
+    """Three tasks; after each one of another function, of which the last is followed by a third."""
+    work = replace(
+        work_of(),
+        rows=np.arange(7),
+        task=np.array([3, 4, 5, 6]),
+        depends_on=np.array([0, 1, 2, 5]),
+        **{name: np.arange(7.0) for name in (*STEPS, "seconds", "cpu", "gil")},
+    )
+    functions = np.array([0, 0, 0, 1, 1, 1, 1])
+    made = merged(work, functions, 2)
+    assert made.rows.tolist() == [0, 2, 3, 5, 6]
+    assert made.seconds.tolist() == made.cpu.tolist() == made.gil.tolist() == [1, 2, 7, 5, 6]
+    assert made.wake.tolist() == [0.5, 2, 3.5, 5, 6]
+    assert [*zip(made.task.tolist(), made.depends_on.tolist())] == [(2, 0), (3, 1), (4, 3)]
+    assert len(merged(work, functions, 100)) == 3
+    # Three of seven stand in a row of three, twice.
+    assert side_by_side(work, functions) == 3
+
+
 def test_with_fewer_workers_threads_wake_up_sooner_in_proportion():
     """One of three others is left: a third of what the usual step took longer than the quickest."""
     work = replace(work_of(wake=[0.1, 0.1, 0.1, 0.4], gap=[0.1, 0.1, 0.1, 0.4]), workers=4)
@@ -169,3 +199,72 @@ def test_with_fewer_workers_threads_wake_up_sooner_in_proportion():
     np.testing.assert_allclose(made.wake, [0.1, 0.1, 0.1, 0.2])
     np.testing.assert_allclose(made.gap, work.gap)
     np.testing.assert_allclose(with_fewer_workers(work, 1).wake, 0.1)
+
+
+def at_once(**columns):
+    """Two tasks at once, from 0 to 2, that compute all the time; their timeline."""
+    work = work_of(**{name: np.zeros(TASKS) for name in STEPS})
+    arrays = {"rows": np.arange(2), "seconds": np.full(2, 2.0), "cpu": np.full(2, 2.0)}
+    arrays |= {name: np.zeros(2) for name in (*STEPS, "gil")}
+    idle = {"switching": 0.0, "scheduler_cpu": 0.0}
+    work = replace(work, **{**idle, **arrays, **columns})
+    return Timeline(np.zeros(2), np.full(2, 2.0), 2.0, 2.0), work
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gils", "columns", "waiting", "delay"),
+    [
+        (2, 9, {}, 2.0, 0.0),
+        # Both take twice as long.
+        (1, 9, {}, 2.0, 2.0),
+        # So they do where each needs the GIL always, or half of the time and two more halves.
+        (9, 1, {"gil": np.full(2, 2.0)}, 2.0, 2.0),
+        (9, 1, {"gil": np.full(2, 1.0)}, 2.0, 0.0),
+        (9, 1, {"gil": np.full(2, 1.0), "switching": 1.0}, 2.0, 2.0),
+        # The scheduler was busy for half of the time; it needs the GIL, too.
+        (1, 9, {}, 1.0, 3.0),
+        (9, 1, {"gil": np.full(2, 1.0)}, 1.0, 1.0),
+        # Threads of a library had a CPU for half of the time, but not the GIL.
+        (1, 9, {"pool_cpu": 1.0}, 2.0, 3.0),
+        (9, 1, {"gil": np.full(2, 1.0), "pool_cpu": 1.0}, 2.0, 0.0),
+        # Others had one of two CPUs; or both, of which a twentieth is thought to be free.
+        (2, 9, {"others": 1.0}, 2.0, 2.0),
+        (2, 9, {"others": 2.0}, 2.0, 2 * (2 / 0.1 - 1)),
+        # Two thirds of three seconds each, with what comes before and after.
+        (1, 9, {"wake": np.full(2, 0.5), "deliver": np.full(2, 0.5)}, 2.0, 3 * (4 / 3 - 1)),
+        # No task needs more than one CPU.
+        (1, 9, {"cpu": np.full(2, 8.0)}, 2.0, 2.0),
+    ],
+)
+def test_tasks_that_need_more_than_there_is_delay_each_other(cpus, gils, columns, waiting, delay):
+    timeline, work = at_once(**columns)
+    timeline = replace(timeline, waiting=waiting)
+    assert contention(timeline, work, cpus, gils) == pytest.approx(delay)
+
+
+def test_no_number_of_workers_takes_less_than_the_cpu_of_all():
+    _, work = at_once(pool_cpu=3.0, switching=0.5, scheduler_cpu=1.0, gil=np.full(2, 0.5))
+    # Tasks 4, the library 3, handing out 1 + 2 * 0.5: 9 CPU seconds.
+    assert least_seconds(work, 2, 9) == pytest.approx(9 / 2)
+    assert least_seconds(work, 99, 1) == pytest.approx(1 + 1 + 1)
+    assert least_seconds(work, 99, 99) == pytest.approx(1)
+
+
+def test_worker_processes_that_start_share_the_cpus():
+    _, work = at_once()
+    assert pool_start(work, 8, 4) == POOL_START
+    assert pool_start(replace(work, others=2.0), 8, 4) == pytest.approx(1.5 * POOL_START)
+    assert pool_start(replace(work, others=2.0), 2, 4) == POOL_START
+    assert pool_start(work, 8, 0) == POOL_START
+
+
+@pytest.mark.parametrize(("sized", "known"), [(20, True), (19, True), (18, False), (0, False)])
+def test_sizes_are_known_if_those_of_nearly_all_results_are(sized, known):
+    rows = {f"t-{n}": [n, n + 1, n + 1] for n in range(20)}
+    recording = recording_of(rows, {key: set() for key in rows}, 20, 2)
+    columns = {name: recording.tasks[name] for name in recording.tasks.columns}
+    columns["nbytes"] = [8.0] * sized + [np.nan] * (20 - sized)
+    sizes = result_sizes(replace(recording, tasks=filled_table("tasks", columns)))
+    assert (None if sizes is None else sizes.tolist()) == (
+        [8.0] * sized + [0.0] * (20 - sized) if known else None
+    )

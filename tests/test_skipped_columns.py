@@ -21,8 +21,7 @@ from dask_diag.storage.blocks import ByteReader, ByteWriter
 from dask_diag.storage.chunks import decode_chunk
 from dask_diag.storage.encoding import decode_table, encode_table
 from dask_diag.storage.follow import Follower
-from dask_diag.storage.preceding import Preceding
-from dask_diag.storage.recent_tasks import REMEMBERED
+from dask_diag.storage.preceding import KEY, NUMBERS, Preceding
 from dask_diag.storage.zip_stream import CHUNK_HEADER_SIZE, read_entries
 
 from .recordings import chunks_of_example
@@ -70,7 +69,7 @@ def test_wanted_columns_are_the_same_with_and_without_the_others(columns, chunks
         assert decoded.tables.keys() == expected.tables.keys() & columns.keys()
         for name, table in decoded.tables.items():
             # Of tasks, what results refer to is there, too.
-            more = REMEMBERED if name == "tasks" else set()
+            more = {KEY, *NUMBERS} if name == "tasks" else set()
             assert columns[name] <= set(table.columns) <= columns[name] | more
             for column in table.columns:
                 values, wanted = table[column], expected.tables[name][column]

@@ -148,16 +148,20 @@ def test_a_task_is_drawn_where_and_when_it_ran():
         show=False,
         save=False,
     )
-    whole, filled = quads(figure)
+    whole, off_cpu = quads(figure)
     data, marks = drawn_by_the_page(figure)
     assert marks == []
-    assert filled.data_source is whole.data_source
+    # At full strength, with stripes above the CPU time: strength means nothing.
+    assert (whole.glyph.fill_alpha, off_cpu.glyph.fill_color, whole.glyph.top) == (1.0, None, "top")
+    assert off_cpu.glyph.hatch_pattern == "left_diagonal_line"
+    assert (off_cpu.glyph.top, off_cpu.glyph.hatch_color) == ("top", "white")
+    assert off_cpu.data_source is whole.data_source
     assert set(data) == set(whole.data_source.data)
     assert data["key"] == ["('f', 0)", "('f', 2)", "('g', 1)"]
     assert data["left"] == [1.0, 4.0, 2.0]
     assert data["right"] == [3.0, 5.0, 4.0]
     height = 255
-    assert [round(1 - part / height, 2) for part in data["unfilled"]] == [0.75, 1, 0]
+    assert [round(1 - part / height, 2) for part in data["off_cpu"]] == [0.75, 1, 0]
     assert data["top"] == [0, 0, 320]
     lanes = sorted(set(data["top"]))
     bottom, top = figure.y_range.start, figure.y_range.end
@@ -194,7 +198,8 @@ def test_tasks_not_ok_are_marked_and_those_not_begun_are_not_drawn():
     assert len(quads(figure)) == 4
     assert data["left"] == [0.0, 1.0, 1.0]
     assert data["outcome"] == [0, 1, 2]
-    assert data["unfilled"] == [0, 128, 255]
+    # Of the last one no CPU time is known: it is not said to have been off the CPU.
+    assert data["off_cpu"] == [0, 128, 0]
     assert failed == {"left": [1.0], "right": [2.0], "top": [0]}
     assert unfinished == {"left": [1.0], "right": [2.5], "top": [320]}
     lines = summary(recording).splitlines()

@@ -1,8 +1,9 @@
-"""Dask's own scheduler on a clock that only tasks move: what a graph takes without any overhead."""
+"""Dask's own scheduler on a clock that only tasks move, or tasks and costs that are known."""
 
 from __future__ import annotations
 
 from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from unittest import mock
 
@@ -89,3 +90,99 @@ def recording_of(rows, dependencies, stop, workers, cpu=0.0):
         ),
         dependencies=filled_table("dependencies", {"task": task, "depends_on": depends_on}),
     )
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds: those of `Work` in `dask_diag.analysis.simulation.work`, the same for each task."""
+
+    prepare: float
+    submit: float
+    wake: float
+    gap: float
+    deliver: float
+    notice: float
+    collect: float
+    startup: tuple[float, ...]
+    graph: float
+    after: float
+
+
+class CostlyWorkers:
+    """Workers and the scheduler's thread, which take their time for what is between tasks."""
+
+    def __init__(self, seconds, workers, costs):
+        self.seconds, self.costs, self.now = seconds, costs, costs.graph
+        self.results, self.rows, self.arrived, self.worker_of = [], {}, {}, {}
+        self.free, self.startup = list(range(workers)), list(costs.startup)
+
+    def pretask(self, key, dsk, state):
+        self.now += self.costs.prepare
+        self.rows[key] = [self.now]
+
+    def submit(self, function, batch):
+        self.now += self.costs.submit
+        worker, future = heappop(self.free), Future()
+        moment = self.now + self.costs.wake
+        moment += self.startup.pop(0) if self.startup else 0.0
+        for position, (key, *_) in enumerate(batch):
+            moment += self.costs.gap if position else 0.0
+            self.rows[key] += [moment, moment + self.seconds[key]]
+            moment += self.seconds[key]
+            self.worker_of[key] = f"worker-{worker}"
+        moment += self.costs.deliver
+        heappush(self.results, (moment, worker, future, function(batch)))
+        return future
+
+    def get(self, queue):
+        arrived, worker, future, result = heappop(self.results)
+        heappush(self.free, worker)
+        self.arrived |= {key: arrived for key, *_ in result}
+        future.set_result(result)
+        return queue.get_nowait()
+
+    def posttask(self, key, value, dsk, state, worker):
+        """It was busy and collects what waits for it; or it waited, and notices what arrives."""
+        noticed = self.arrived[key] + self.costs.notice
+        self.now = max(self.now + self.costs.collect, noticed)
+        self.rows[key].append(self.now)
+
+
+def run_with_costs(dsk, seconds, workers, costs, scheduler="threads", chunksize=1):
+    """The recording of a graph whose tasks take these seconds, and scheduling them the costs."""
+    pool, dependencies = CostlyWorkers(seconds, workers, costs), {}
+    watch = Callback(
+        start_state=lambda _, state: dependencies.update(state["dependencies"]),
+        pretask=pool.pretask,
+        posttask=pool.posttask,
+    )
+    with mock.patch("dask.local.queue_get", pool.get), watch:
+        dask.local.get_async(pool.submit, workers, dsk, list(dsk), chunksize=chunksize)
+    submitted = np.array([row[0] for row in pool.rows.values()])
+    measured = {key: row[1:] for key, row in pool.rows.items()}
+    recording = recording_of(measured, dependencies, pool.now + costs.after, workers)
+    tasks, computations = (
+        {name: table[name] for name in table.columns}
+        for table in (recording.tasks, recording.computations)
+    )
+    tasks |= {"submitted": submitted, "worker": [pool.worker_of[key] for key in pool.rows]}
+    computations |= {"prepared": [costs.graph], "scheduler": [scheduler]}
+    recording = replace(
+        recording,
+        tasks=filled_table("tasks", tasks),
+        computations=filled_table("computations", computations),
+    )
+    if scheduler != "processes":
+        return recording
+    # The result is rebuilt from what came; the worker's own part of that takes no time.
+    received = recording.tasks.collected - costs.collect
+    count = len(submitted)
+    moves = {
+        "task": [*range(count)] * 2,
+        "side": ["scheduler"] * 2 * count,
+        "activity": ["serialize"] * count + ["deserialize"] * count,
+        "start": [*(submitted - costs.prepare), *received],
+        "stop": [*submitted, *recording.tasks.collected],
+        "bytes": [10.0] * 2 * count,
+    }
+    return replace(recording, transfers=filled_table("transfers", moves))

@@ -92,6 +92,7 @@ def computations_table(computations: Sequence[ComputationInfo], now: float) -> t
             "span": Categorical.of(computation.span for computation in computations),
             "scheduler": Categorical.of(computation.scheduler for computation in computations),
             "cluster": constant("", len(computations)),
+            "call_site": Categorical.of(computation.call_site for computation in computations),
             "error": Categorical.of(computation.error for computation in computations),
         }
     )

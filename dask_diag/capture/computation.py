@@ -14,6 +14,7 @@ from dask_diag.capture.dask_internals import (
     Graph,
     SchedulerState,
     annotations_of_graph,
+    call_site,
     scheduler_locals,
     when_called,
 )
@@ -65,6 +66,8 @@ class Computation:
     called, start, prepared : float
         When dask was called, the scheduler started, and the graph was in order; seconds of
         ``time.perf_counter()``. What has not happened yet is None.
+    call_site : str
+        The line of the user's code that called dask.
     planned : PlannedTasks or None
         The tasks that it was to run, from when the graph was in order to its end.
     usage_before : UsageSoFar
@@ -75,12 +78,8 @@ class Computation:
         The CPU of each thread of this process.
     workers : int
         How many tasks the scheduler lets run at once; 0 if not known.
-    share : float
-        The share of its tasks that was done when it ended.
-    wrapper_type : type
-        The kind of `TimedTask` that wraps its tasks.
     wrappers : list of TimedTask
-        All of them: those that hold a task are in flight, the others are also in `free`.
+        All, of one `wrapper_type`: those that hold a task are in flight, others are in `free` too.
     aside : dict
         The wrappers, by key, of tasks that are in the graph themselves: pickled or failed.
     probes : mapping
@@ -102,6 +101,7 @@ class Computation:
     __slots__ = (
         "annotated",
         "aside",
+        "call_site",
         "called",
         "dependencies",
         "done_at_end",
@@ -141,6 +141,7 @@ class Computation:
     def __init__(self, dsk: Graph) -> None:
         self.start = perf_counter()
         self.called = when_called() or self.start
+        self.call_site = call_site()
         self.prepared: float | None = None
         self.planned: PlannedTasks | None = None
         self.finished: ComputationSnapshot | None = None
@@ -231,8 +232,7 @@ class Computation:
         if wrapper is None:
             return
         wrapper.receive(measurement)
-        transfer = wrapper.transfer
-        if transfer is not None:
+        if (transfer := wrapper.transfer) is not None:
             transfer.landing, transfer.landed, transfer.bytes_out = landing, landed, size
 
     def take_set_aside(self, key: Hashable) -> TimedTask | None:
@@ -264,8 +264,7 @@ class Computation:
 
     def add_metered_key(self, key: Hashable, wrapper: TimedTask) -> None:
         """Add the key of the last row, and before it what its task metered and waited for."""
-        metered = wrapper.metered
-        if metered is not None:
+        if (metered := wrapper.metered) is not None:
             self.metrics.add(self.done - 1, metered.metrics)
             self.waits.add(self.done - 1, metered.waits)
         self.keys.append(key)

@@ -69,6 +69,7 @@ def info_at_end(
         pid=computation.pid,
         thread=computation.thread,
         called=computation.called,
+        call_site=computation.call_site,
         start=computation.start,
         prepared=computation.prepared,
         stop=stop,

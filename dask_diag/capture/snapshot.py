@@ -34,6 +34,8 @@ class ComputationInfo(NamedTuple):
     called, start, prepared, stop : float
         When dask was called, the scheduler started, the graph was in order, and the scheduler
         returned; seconds of ``time.perf_counter()``. What has not happened yet is None.
+    call_site : str
+        The line of the user's code that called dask, as ``file.py:12``; empty if not known.
     workers : int
         How many tasks the scheduler lets run at once; 0 if not known.
     span : str
@@ -60,6 +62,7 @@ class ComputationInfo(NamedTuple):
     pid: int
     thread: int
     called: float
+    call_site: str
     start: float
     prepared: float | None
     stop: float | None

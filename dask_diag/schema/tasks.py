@@ -44,6 +44,10 @@ class Computations(Schema):
     span = column.category("The span in which it started; empty without one.")
     scheduler = column.category("`threads`, `processes`, `synchronous` or `distributed`.")
     cluster = column.category("The id of the cluster that ran it; empty on a local scheduler.")
+    call_site = column.category(
+        "The line of the user's code that called dask, as `file.py:12`; empty if not known, as on "
+        "a cluster."
+    )
     error = column.category("The exception's type; empty if there was none.")
 
 

@@ -7,13 +7,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from dask_diag.columns import Categorical
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table, stack
 from dask_diag.model.tables import TABLES
 from dask_diag.storage.blocks import ByteReader, ByteWriter
-from dask_diag.storage.encoding import NotStorableError, Spec, decode_table, encode_table
-from dask_diag.storage.preceding import Preceding
-from dask_diag.storage.recent_tasks import REMEMBERED
+from dask_diag.storage.encoding import NotStorableError, decode_table, encode_table
+from dask_diag.storage.integers import Spec
+from dask_diag.storage.preceding import KEY, NUMBERS, Preceding
 
 __all__ = ["Chunk", "Columns", "decode_chunk", "encode_chunk", "joined"]
 
@@ -87,7 +90,7 @@ def decode_chunk(
     for name, spec in head["tables"].items():
         wanted = None if columns is None else {*columns.get(name, ())}
         if wanted is not None and refers and name == _REFERRED:
-            wanted |= REMEMBERED
+            wanted |= {KEY, *NUMBERS}
         table = decode_table(spec, source, tasks if name == _REFERRING else None, wanted)
         if columns is None or name in columns:
             tables[name] = table
@@ -108,7 +111,14 @@ def joined(chunks: Sequence[Chunk], notices: Sequence[str]) -> Recording:
             table = stack([chunk.tables[name] for chunk in chunks if name in chunk.tables])
             columns = TABLES[name].schema
             unknown += [f"{name}.{column}" for column in table.columns if column not in columns]
-            values[name] = TABLES[name]({c: table[c] for c in columns})
+            values[name] = TABLES[name](
+                {c: table[c] for c in columns if c in table.columns}
+                | {
+                    c: _not_known(len(table))
+                    for c in _ADDED.get(name, ())
+                    if c not in table.columns
+                }
+            )
     left_out = [f"this version of dask_diag leaves out {', '.join(unknown)}"] if unknown else []
     for name, value in values.items():
         expected = _CHECKED.get(str(known[name].type))
@@ -117,6 +127,14 @@ def joined(chunks: Sequence[Chunk], notices: Sequence[str]) -> Recording:
     recording = Recording(**values)
     added = (*left_out, *notices)
     return replace(recording, notices=(*recording.notices, *added)) if added else recording
+
+
+_ADDED = {"computations": ("call_site",)}
+"""Labels that files of this version may lack, as they were recorded before there were such."""
+
+
+def _not_known(rows: int) -> Categorical:
+    return Categorical(np.zeros(rows, np.uint8), ("",))
 
 
 _CHECKED: dict[str, type | tuple[type, ...]] = {

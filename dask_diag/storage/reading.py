@@ -70,7 +70,7 @@ def _content(path: str | os.PathLike[str]) -> bytes:
     with (
         os_errors_as("read", name, RecordingFileError),
         # As it was given: with a slash at its end it is no file.
-        open(os.fspath(path), "rb", opener=open_without_blocking) as file,
+        open(path, "rb", opener=open_without_blocking) as file,
     ):
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
@@ -135,7 +135,6 @@ class _Reading:
 
     def __init__(self, first: Entry, entries: Iterator[tuple[Entry, memoryview]]) -> None:
         self.chunks: list[Chunk] = []
-        self._stop = 0
         self._entries = [first]
         preceding = Preceding()
         for entry, payload in entries:
@@ -149,17 +148,17 @@ class _Reading:
                 # Its checksum is right: another program wrote it, and what it means is not clear.
                 break
             self._entries.append(entry)
-            self._stop = entry.stop
 
     def state(self, path: str | os.PathLike[str], data: memoryview) -> tuple[str, list[str]]:
         """The state of the file, and the notices that say why."""
-        rest = data[self._stop :]
-        if rest == zip_stream.directory(self._entries, self._stop):
+        stop = self._entries[-1].stop
+        rest = data[stop:]
+        if rest == zip_stream.directory(self._entries, stop):
             return State.COMPLETE, []
         name = os.path.basename(os.fsdecode(path))
         if zip_stream.ends_with_directory(data):
             return State.DAMAGED, [
-                f"{name} is damaged: it has changed since it was closed, from byte {self._stop:,} "
+                f"{name} is damaged: it has changed since it was closed, from byte {stop:,} "
                 f"on; the last {len(rest):,} bytes cannot be read. Everything up to there was "
                 "loaded; get another copy for the rest."
             ]

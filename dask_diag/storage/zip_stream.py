@@ -32,7 +32,7 @@ __all__ = [
     "read_entries",
 ]
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """Of what chunks hold and how it is encoded. A reader refuses every other version."""
 
 FORMAT = "dask_diag recording"

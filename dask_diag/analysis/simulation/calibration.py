@@ -201,7 +201,10 @@ def _collecting(
         submit = float(np.quantile(reached[sends > 0] / sends[sends > 0], QUICK))
         # Sending tasks takes no longer than pickling them.
         pickling = np.median(np.maximum(moments.submitted - steps.before_submission, 0.0))
-        submit = min(submit, float(pickling) * len(batches) / int(sends.sum()))
+        # And a batch starts after it was sent.
+        waking = np.quantile((moments.start - steps.last_of_round)[is_first], QUICK)
+        longest = min(float(pickling) * len(batches) / int(sends.sum()), float(waking))
+        submit = min(submit, max(longest, 0.0))
         typical = float(np.median(moments.collected - moments.received))
         at_once &= reached <= AT_ONCE * submit * np.maximum(sends, 1)
     collect = np.maximum(since_step - sends * submit, 0.0)

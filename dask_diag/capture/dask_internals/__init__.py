@@ -3,7 +3,7 @@
 Dask's local schedulers call callbacks with too little; what they lack is read here.
 
 - ``callbacks`` lets callbacks see computations that overlap in several threads.
-- ``calls`` notes when ``dask.compute`` was called, before there is a graph.
+- ``calls`` notes when ``dask.compute`` was called, before there is a graph, and which line did.
 - ``stack`` reads local variables of dask's functions: the number of workers, the sizes of what a
   worker process was sent and sent back, what ``dask.annotate`` said of the graph; and, in tasks,
   which calls are dask's own and which function they called.
@@ -22,6 +22,7 @@ from dask_diag.capture.dask_internals.callbacks import (
 )
 from dask_diag.capture.dask_internals.calls import (
     DaskCalls,
+    call_site,
     calls_of_threads,
     codes_of_dask_calls,
     when_called,
@@ -51,6 +52,7 @@ __all__ = [
     "annotations_of_graph",
     "bytes_of_result",
     "bytes_of_task",
+    "call_site",
     "called_from",
     "calls_of_threads",
     "codes_of_dask_calls",

@@ -1,14 +1,20 @@
-"""When dask was called: a computation begins, for its user, with the call of ``dask.compute``.
+"""When and where dask was called: a computation begins, for its user, with ``dask.compute``.
 
 Callbacks hear of it when its graph is made. While a diagnostic is active, the function that dask's
 calls first notes the time.
+
+The place of the call needs no note: the caller is on the stack of the scheduler's thread when a
+computation starts. It is read once then, from the inside out up to the user's first line: some ten
+frames, of which the name of the file is read.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from time import perf_counter
 from types import CodeType, FrameType
@@ -17,9 +23,11 @@ from typing import NamedTuple
 import dask.base
 
 from dask_diag.capture.dask_internals.stack import frames_from, is_in_task
+from dask_diag.capture.system.source_files import LIBRARY, USER, owner_of_file
 
 __all__ = [
     "DaskCalls",
+    "call_site",
     "calls_of_threads",
     "codes_of_dask_calls",
     "start_noting_calls",
@@ -72,6 +80,34 @@ def when_called() -> float | None:
         if id(frame) in times and frame.f_code in _CALLERS:
             return times[id(frame)]
     return None
+
+
+def call_site() -> str:
+    """The line that calls dask on this thread, as ``file.py:12``; empty if there is none.
+
+    That is the innermost line of the user's, also if a library called dask for it; without one it
+    is the innermost line of a library. The folder of a file is left out, as it may name a person.
+    """
+    place = ""
+    for frame in frames_from(sys._getframe(1)):
+        file = frame.f_code.co_filename
+        owner = owner_of_file(file)
+        if owner == USER:
+            return _place(file, frame)
+        if owner == LIBRARY and not place:
+            place = _place(file, frame)
+    return place
+
+
+def _place(file: str, frame: FrameType) -> str:
+    """A file's name, or that of a notebook's cell as IPython shows it, and a frame's line."""
+    name = os.path.basename(file)
+    ipython = sys.modules.get("IPython")
+    if ipython is not None:
+        # It need not be complete: it may be loaded just now, or be another one's.
+        with suppress(Exception):
+            _, name = ipython.get_ipython().compile.format_code_name(file)
+    return f"{name}:{frame.f_lineno}"
 
 
 def _times_of_calls() -> dict[int, float]:

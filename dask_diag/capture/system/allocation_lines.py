@@ -6,25 +6,19 @@ and of many small ones a sample is read, which is scaled to the bytes of all.
 
 from __future__ import annotations
 
-import os
 import random
-import sys
-import sysconfig
 import tracemalloc
 from operator import itemgetter
 from typing import NamedTuple
 
-import dask
+from dask_diag.capture.system import source_files
+from dask_diag.capture.system.source_files import OF_DASK, USER, owner_of_file
 
 __all__ = ["OWN", "OWN_OF_DASK", "AllocatedLine", "LineSums"]
 
 _LARGE = 4096
 """Bytes from which on each block is counted."""
 _MOST_SMALL = 100_000
-_PACKAGE = os.path.dirname(os.path.abspath(sys.modules["dask_diag"].__file__ or "")) + os.sep
-_DASK = os.path.dirname(os.path.abspath(dask.__file__)) + os.sep
-_PACKAGES = ("/site-packages/", "/dist-packages/")
-_STANDARD = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib"))
 
 Traceback = tuple[tuple[str, int], ...]
 """Files and lines, the innermost call first."""
@@ -43,8 +37,6 @@ class AllocatedLine(NamedTuple):
 OWN = AllocatedLine("", 0, "(dask_diag)")
 OWN_OF_DASK = AllocatedLine("", 0, "(dask itself)")
 
-_USER, _LIBRARY, _STANDARD_LIBRARY, _OF_DASK, _OWN = range(5)
-
 
 class LineSums:
     """Sums the blocks of a snapshot by the line of the user's code that allocated them.
@@ -52,9 +44,6 @@ class LineSums:
     That is the innermost line that is neither dask's nor this package's, nor of a library, if there
     is one among the calls that were traced; else the innermost line of a library.
     """
-
-    def __init__(self) -> None:
-        self._kinds: dict[str, int] = {}
 
     def read(self, snapshot: tracemalloc.Snapshot) -> dict[AllocatedLine, tuple[int, int]]:
         """Bytes and blocks by line."""
@@ -99,35 +88,16 @@ class LineSums:
 
     def line_of(self, traceback: Traceback) -> AllocatedLine:
         """The line of the user's code that allocated."""
-        best, best_kind = OWN, _OWN
+        best, best_owner = OWN, source_files.OWN
         for file, line in traceback:
-            kind = self._kind_of(file)
-            if kind < best_kind:
-                best = OWN_OF_DASK if kind == _OF_DASK else AllocatedLine(file, line)
-                best_kind = kind
-            if kind == _USER or (kind == _OWN and best_kind == _OWN):
+            owner = owner_of_file(file)
+            if owner < best_owner:
+                best = OWN_OF_DASK if owner == OF_DASK else AllocatedLine(file, line)
+                best_owner = owner
+            if owner == USER or (owner == source_files.OWN and best_owner == source_files.OWN):
                 # What this package allocates when the user's code calls it is its own.
                 break
         return best
-
-    def _kind_of(self, file: str) -> int:
-        kind = self._kinds.get(file)
-        if kind is None:
-            kind = self._kinds[file] = _kind_of_file(file)
-        return kind
-
-
-def _kind_of_file(file: str) -> int:
-    if file.startswith(_PACKAGE):
-        return _OWN
-    path = file.replace("\\", "/")
-    if file.startswith(_DASK) or any(f"{part}distributed/" in path for part in _PACKAGES):
-        return _OF_DASK
-    if any(part in path for part in _PACKAGES):
-        return _LIBRARY
-    if file.startswith((*_STANDARD, "<frozen ", "<unknown>")):
-        return _STANDARD_LIBRARY
-    return _USER
 
 
 def _traces_of(snapshot: tracemalloc.Snapshot) -> list[Trace]:

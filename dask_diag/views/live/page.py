@@ -23,6 +23,7 @@ from bokeh.resources import Resources
 from dask_diag.views.assets import call, text_of
 from dask_diag.views.escaping import shown
 from dask_diag.views.plots.figures import number_ticks
+from dask_diag.views.plots.layers import STRIPES
 from dask_diag.views.plots.resources import CPU, MEMORY
 from dask_diag.views.theme.page import page_of
 
@@ -99,8 +100,8 @@ def _stream(view: Range1d, shared: CrosshairTool) -> figure:
     columns = ("left", "right", "bottom", "top", "filled", "color", "function", "lasted", "share")
     tasks = ColumnDataSource({n: [] for n in columns}, name="live_tasks")
     look = {"source": tasks, "fill_color": "color", "line_color": None}
-    drawn = plot.quad("left", "right", "top", "bottom", fill_alpha=0.35, **look)
-    plot.quad("left", "right", "filled", "bottom", **look)
+    drawn = plot.quad("left", "right", "top", "bottom", **look)
+    plot.quad("left", "right", "top", "filled", source=tasks, **STRIPES)
     running = ColumnDataSource({n: [] for n in columns}, name="live_running")
     also_drawn = plot.quad(
         "left",

@@ -21,6 +21,7 @@ export function rectangles(stream, from, lanes) {
         column.right.push(left + lasted)
         column.bottom.push(bottom)
         column.top.push(bottom + full)
+        // Above this height a task is striped.
         column.filled.push(bottom + full * Math.max(0, share) / 100)
         column.color.push(color)
         column.function.push(name)

@@ -13,10 +13,21 @@ from dask_diag.columns import FloatArray
 from dask_diag.formatting import amount
 from dask_diag.views.plots.figures import formatted, set_hover
 
-__all__ = ["Layer", "draw_layers", "look_of", "top_of"]
+__all__ = ["STRIPES", "Layer", "draw_layers", "look_of", "top_of"]
 
 _NAMED_IN_TOOLTIP = 4
 _ROUNDING = 1e-6
+
+STRIPES: dict[str, str | float | None] = {
+    "fill_color": None,
+    "line_color": None,
+    "hatch_pattern": "left_diagonal_line",
+    "hatch_color": "white",
+    "hatch_scale": 10,
+    "hatch_weight": 2,
+}
+"""Of tasks that were off the CPU. They rise to the left: those of the scheduler's time, which is no
+task's, and of tasks that did not finish rise to the right."""
 
 
 class Layer(NamedTuple):

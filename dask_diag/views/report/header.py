@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 from typing import NamedTuple
 
+import numpy as np
+
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.headline import headline
-from dask_diag.formatting import counted, percent, seconds
+from dask_diag.formatting import count, counted, percent, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.schema import PHASES, Activity
 from dask_diag.views.escaping import shown
@@ -48,12 +50,14 @@ def head(analysis: Analysis) -> Head:
 
 
 def _facts(analysis: Analysis) -> str:
-    """What ran, on what, and when."""
+    """What ran, on what, when, and where it was called."""
     recording = analysis.recording
     # Of a cluster the workers' CPUs are not known.
     known = int(recording.computations.cpus.max(initial=0))
     cpus = [counted(known, "CPU")] if known else []
-    return " · ".join([*_script(recording), outcome(analysis), *cpus, when(recording)])
+    return " · ".join(
+        [*_script(recording), outcome(analysis), *cpus, when(recording), *_call_sites(recording)]
+    )
 
 
 def when(recording: Recording) -> str:
@@ -68,6 +72,16 @@ def _script(recording: Recording) -> Iterator[str]:
     if len(table):
         places = table.rows(table.section.where("calling code")).name.tolist()
         yield from (safe(place, 80) for place in places[:1])
+
+
+def _call_sites(recording: Recording) -> Iterator[str]:
+    """The line that called dask first, and how many others did."""
+    computations = recording.computations
+    by_time = computations.rows(np.argsort(computations.called, kind="stable"))
+    sites = [site for site in dict.fromkeys(by_time.call_site.tolist()) if site]
+    if sites:
+        others = f" and {count(len(sites) - 1)} more" if sites[1:] else ""
+        yield f"called at {safe(sites[0], 80)}{others}"
 
 
 def wall_bar(analysis: Analysis) -> WallBar | None:

@@ -47,10 +47,12 @@ _LANES = (
     "Above: the workers, by what they did; empty is idle. Below: a lane for each worker, of a "
     "cluster for each of its threads"
 )
-_RECTANGLES = "a rectangle for each task; the filled part is its share of CPU time."
+_RECTANGLES = (
+    "a rectangle for each task; the solid part is its share of CPU time, the striped one the rest."
+)
 _PIXELS = (
     "by what that did, since there are too many tasks to draw each. Zoom in below {most} "
-    "tasks for a rectangle each; the filled part is then its share of CPU time."
+    "tasks for a rectangle each; the solid part is then its share of CPU time."
 )
 _POINTING = (
     "Point at a task for details, click to pin them; drag to move, Ctrl and wheel to zoom. All "

@@ -15,7 +15,7 @@ const TEXTS_AND_LINES = ["axis_label_text_color", "major_label_text_color", "axi
 export async function start({widgets, fitted}) {
     const figures = await decoded()
     // Of glyphs and labels the variable of the colour that they were made with.
-    const variables = {line_color: new Map(), text_color: new Map()}
+    const variables = {line_color: new Map(), hatch_color: new Map(), text_color: new Map()}
     style_widgets(models_of(figures), widgets)
     paint(figures, variables)
     when_scheme_changes(() => paint(figures, variables))

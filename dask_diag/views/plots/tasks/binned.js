@@ -9,6 +9,7 @@ import {spans_in_view} from "./rectangles.js"
 const ROWS = 16                     // of a lane's image: so many steps of the worker's time
 const HATCH = {period: 8, line: 3, step: 3, between: 0.25}  // in pixels, a step for each row
 const MOST_NAMES = 4
+const LEAST_NAMED = 0.0005          // of the time: less is 0%
 
 // Of each lane its image from a time on. `colors` are those of functions, `free` is what free_time.py
 // has of the time without a task.
@@ -55,8 +56,7 @@ function fill_bins({cpu, busy}, tasks, [start, end], from, per_pixel, width) {
     for (let i = start; i < end; i++) {
         const left = (tasks.start[i] - from) / per_pixel, right = (tasks.stop[i] - from) / per_pixel
         if (right < 0) continue
-        // A task whose CPU time is unknown is not said to be off the CPU.
-        const code = tasks.function[i], share = Number.isNaN(tasks.cpu[i]) ? 1 : cpu_share(tasks, i)
+        const code = tasks.function[i], share = cpu_share(tasks, i)
         const first = Math.max(0, Math.floor(left)), last = Math.min(width - 1, Math.floor(right))
         for (let pixel = first; pixel <= last; pixel++) {
             // Nobody would see a task without length.
@@ -99,8 +99,9 @@ function seen(color, pixel, row, is_hatched) {
     return (color | Math.round(255 * (is_line ? 1 : between)) << 24) >>> 0
 }
 
-// How many tasks ran in a lane between two times, and the functions' shares of that time.
-export function text_of_bin(tasks, lane, from, to, functions) {
+// How many tasks ran in a lane between two times, and the shares of that time: of functions, with the
+// part of it off the CPU, and of the time without a task. They sum to all of it.
+export function text_of_bin(tasks, lane, from, to, {functions, free}) {
     const bounds = tasks.lanes[lane]
     if (bounds === undefined) return ""
     const [[first, last]] = spans_in_view({...tasks, lanes: [bounds]}, from, to)
@@ -109,13 +110,28 @@ export function text_of_bin(tasks, lane, from, to, functions) {
     for (let i = first; i < last; i++) {
         if (tasks.stop[i] < from) continue
         in_bin++
-        const time = Math.min(to, tasks.stop[i]) - Math.max(from, tasks.start[i])
-        times.set(tasks.function[i], (times.get(tasks.function[i]) ?? 0) + time)
+        const part = (Math.min(to, tasks.stop[i]) - Math.max(from, tasks.start[i])) / (to - from)
+        const [time, off_cpu] = times.get(tasks.function[i]) ?? [0, 0]
+        times.set(tasks.function[i], [time + part, off_cpu + part * (1 - cpu_share(tasks, i))])
     }
-    const longest_first = [...times].sort((a, b) => b[1] - a[1])
-    const shares = longest_first.slice(0, MOST_NAMES)
-        .map(([code, time]) => `${functions[code]} ${percent(time / (to - from))}`)
-    const busy = longest_first.reduce((sum, [, time]) => sum + time, 0) / (to - from)
-    const more = times.size > MOST_NAMES ? `, ${count(times.size - MOST_NAMES)} more functions` : ""
-    return `${count(in_bin)} tasks: ${shares.join(", ")}${more} of the time, ${percent(busy)} in all`
+    const longest_first = [...times].sort((a, b) => b[1][0] - a[1][0])
+    const parts = longest_first.slice(0, MOST_NAMES)
+        .map(([code, shares]) => text_of_part(functions[code], ...shares))
+    if (times.size > MOST_NAMES) {
+        const left_out = longest_first.slice(MOST_NAMES).map(([, shares]) => shares)
+        parts.push(text_of_part(`${count(left_out.length)} more functions`,
+            ...[0, 1].map((kind) => left_out.reduce((sum, shares) => sum + shares[kind], 0))))
+    }
+    const rest = Math.max(0, 1 - longest_first.reduce((sum, [, [time]]) => sum + time, 0))
+    const [shares] = free_shares(free, from * tasks.unit, (to - from) * tasks.unit, 1)
+    const idle = 1 - shares.reduce((sum, share) => sum + share, 0)
+    const without_task = [...free.names.map((label, i) => [label, shares[i]]), ["idle", idle]]
+    for (const [name, share] of without_task)
+        if (rest * share >= LEAST_NAMED) parts.push(`${name} ${percent(rest * share)}`)
+    return `${count(in_bin)} ${in_bin === 1 ? "task" : "tasks"}: ${parts.join(", ")}`
+}
+
+function text_of_part(name, time, off_cpu) {
+    const waited = off_cpu >= LEAST_NAMED ? ` (${percent(off_cpu)} off the CPU)` : ""
+    return `${name} ${percent(time)}${waited}`
 }

@@ -56,8 +56,10 @@ export function indices_of_outcomes(tasks, codes) {
     return indices
 }
 
-// Which share of a task's time was CPU time; none if that is unknown.
+// Which share of a task's time was CPU time; all of it if that is unknown, since a task is not said to
+// be off the CPU unless it was.
 export function cpu_share(tasks, i) {
+    if (Number.isNaN(tasks.cpu[i])) return 1
     const length = tasks.stop[i] - tasks.start[i]
     return length > 0 && tasks.cpu[i] > 0 ? Math.min(1, tasks.cpu[i] / length) : 0
 }

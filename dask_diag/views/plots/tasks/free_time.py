@@ -45,6 +45,7 @@ class FreeTime(NamedTuple):
             "length": self.length,
             "units": _UNITS,
             "colors": [layer.color for layer in self.layers],
+            "names": [layer.name for layer in self.layers],
             "hatched": [bool(layer.hatch) for layer in self.layers],
             "shares": [
                 np.rint(layer.heights * _UNITS).astype(int).tolist() for layer in self.layers

@@ -30,7 +30,7 @@ from dask_diag.views.plots.figures import (
     legend_label,
     new_figure,
 )
-from dask_diag.views.plots.layers import Layer, look_of
+from dask_diag.views.plots.layers import STRIPES, Layer, look_of
 from dask_diag.views.plots.tasks.binned import draw_in_view
 from dask_diag.views.plots.tasks.cluster_lanes import draw_workers_in_lanes
 from dask_diag.views.plots.tasks.columns import FULL, LANE, TasksInLanes, tasks_in_lanes
@@ -49,7 +49,7 @@ _LONGEST_NAME, _LONG_NAME = 12, 10
 MOST_RECTANGLES = 3000
 """Of more tasks than these, the page draws what is in view."""
 _COLUMNS_OF_RECTANGLES = (
-    *("left", "right", "top", "unfilled"),
+    *("left", "right", "top", "off_cpu"),
     *("function", "outcome", "cpu", "key"),
 )
 _MARKS: dict[str, dict[str, str | float]] = {
@@ -61,7 +61,8 @@ _MARKS: dict[str, dict[str, str | float]] = {
 def plot_tasks(recording: Recording, origin: float, duration: float, options: Options) -> figure:
     """Draw each task as a rectangle in the lane of its worker.
 
-    The filled part, from below, is the share of CPU time; its colour is that of its function.
+    The solid part, from below, is the share of CPU time, above it the task is striped; the colour
+    is that of its function.
     The page lays the rectangles out; where many tasks are in view, it draws what is in each pixel.
     """
     tasks = tasks_in_lanes(recording, origin)
@@ -100,7 +101,8 @@ def _draw(
     codes = {outcome: _codes_of(tasks.outcome, outcome) for outcome in _MARKS}
     marks = {outcome: add_outlines(plot, **_MARKS[outcome]) for outcome in _MARKS if codes[outcome]}
     items = _functions_in_legend(plot, functions, labels, mapper)
-    add_legend(plot, [*items, *(_others_in_legend(plot, free) if free else ())])
+    others = _others_in_legend(plot, free) if free else [_striped_in_legend(plot)]
+    add_legend(plot, [*items, *others])
     names = {
         "function": [shown(name, options.label_size) for name in labels.values],
         "outcome": [shown(text, options.label_size) for text in tasks.outcome.values],
@@ -148,7 +150,7 @@ def _codes_of(outcomes: Categorical, outcome: str) -> list[int]:
 def _title(recording: Recording) -> str:
     tasks = recording.tasks
     wall, cpu = np.nansum(tasks["stop"] - tasks["start"]), np.nansum(tasks["thread_cpu"])
-    share = f", {percent(cpu / wall)} of it CPU (the filled part of each task)" if wall else ""
+    share = f", {percent(cpu / wall)} of it CPU (the solid part of each task)" if wall else ""
     return f"{count(len(tasks))} tasks, {seconds(float(wall))} in all{share}"
 
 
@@ -173,19 +175,21 @@ def _fitting(name: str) -> str:
 def _draw_rectangles(
     plot: figure, source: ColumnDataSource, mapper: LinearColorMapper
 ) -> GlyphRenderer:
-    """Draw each task twice: all of it pale, and over it, from below, the share of CPU."""
-    look = {
-        "left": "left",
-        "right": "right",
-        "bottom": dodge("top", FULL),
-        "source": source,
-        "fill_color": transform("function", mapper),
-        "line_color": "white",
-        "line_width": 0.5,
-    }
-    pale = plot.quad(top="top", fill_alpha=0.35, **look)
-    plot.quad(top={"expr": Stack(fields=["top", "unfilled"])}, **look)
-    return pale
+    """Draw each task, and stripes of the page's colour over the share in which it was off the CPU.
+
+    All of it has its function's colour at full strength. The stripes have one colour, so that bokeh
+    makes one pattern for all, and the page changes it with its theme.
+    """
+    place = {"left": "left", "right": "right", "top": "top", "source": source}
+    drawn = plot.quad(
+        bottom=dodge("top", FULL),
+        fill_color=transform("function", mapper),
+        line_color="white",
+        line_width=0.5,
+        **place,
+    )
+    plot.quad(bottom={"expr": Stack(fields=["top", "off_cpu"])}, **place, **STRIPES)
+    return drawn
 
 
 def _functions_in_legend(
@@ -209,6 +213,14 @@ def _functions_in_legend(
         LegendItem(label=legend_label(name), renderers=[samples], index=index)
         for index, name in enumerate(names)
     ]
+
+
+def _striped_in_legend(plot: figure) -> LegendItem:
+    """What stripes mean, on a colour that no function has."""
+    nowhere = ColumnDataSource({"at": [float("nan")]})
+    place = {"x": "at", "y": "at", "width": 0, "height": 0, "source": nowhere}
+    sample = plot.rect(**place, **{**STRIPES, "fill_color": "#777777"})
+    return LegendItem(label=name_of_part(Activity.NONCPU), renderers=[sample])
 
 
 def _others_in_legend(plot: figure, free: FreeTime) -> list[LegendItem]:

@@ -13,10 +13,10 @@ export function tasks_in_spans(spans) {
     return spans.reduce((sum, [first, last]) => sum + Math.max(0, last - first), 0)
 }
 
-// A column for each property of a rectangle; `unfilled` is the height of what was not CPU time.
+// A column for each property of a rectangle; `off_cpu` is the height of the time off the CPU.
 export function rectangles_of(tasks, spans, from, key_of, {lane_height, full}) {
     const columns = {
-        left: [], right: [], top: [], unfilled: [], function: [], outcome: [], cpu: [], key: [],
+        left: [], right: [], top: [], off_cpu: [], function: [], outcome: [], cpu: [], key: [],
     }
     spans.forEach(([first, last], lane) => {
         for (let i = first; i < last; i++) {
@@ -24,7 +24,7 @@ export function rectangles_of(tasks, spans, from, key_of, {lane_height, full}) {
             columns.left.push(tasks.start[i] * tasks.unit)
             columns.right.push(tasks.stop[i] * tasks.unit)
             columns.top.push(lane * lane_height)
-            columns.unfilled.push(Math.round((1 - cpu_share(tasks, i)) * full))
+            columns.off_cpu.push(Math.round((1 - cpu_share(tasks, i)) * full))
             columns.function.push(tasks.function[i])
             columns.outcome.push(tasks.outcome[i])
             columns.cpu.push(tasks.cpu[i] * tasks.unit)

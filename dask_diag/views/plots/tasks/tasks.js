@@ -61,7 +61,8 @@ async function start(models, report_error) {
         pixels.data = emptied(pixels.data)
         const drawn = rectangles_of(tasks, spans, from, key_of, models)
         rectangles.data = drawn
-        const text = `${count(drawn.left.length)} tasks in view, each drawn. In this page: ${precision}.`
+        const text = `${count(drawn.left.length)} tasks in view, each drawn; striped: off the CPU. `
+            + `In this page: ${precision}.`
         const longest = text_of_pixels(tasks.start.length, most, precision)
         status.text = wrapped(text, plot.outer_width, longest)
     }, report_error)
@@ -94,12 +95,13 @@ function emptied(columns) {
 }
 
 // The tooltip of the pixel at a time and a height.
-function text_at(tasks, x, y, {plot, tick, lane_height, functions}) {
+function text_at(tasks, x, y, models) {
+    const {plot, tick, lane_height} = models
     const per_pixel = pixel_width(plot)
     const pixel = Math.floor((x - plot.x_range.start) / per_pixel)
     const from = (plot.x_range.start + pixel * per_pixel) / tick
     const lane = Math.floor(y / lane_height)
-    return text_of_bin(tasks, lane, from, from + per_pixel / tick, functions)
+    return text_of_bin(tasks, lane, from, from + per_pixel / tick, models)
 }
 
 function text_of_pixels(in_view, most, precision) {

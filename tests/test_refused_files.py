@@ -1,0 +1,192 @@
+"""What a user reads of a file that cannot be read, word by word; and how little of it is read."""
+
+from __future__ import annotations
+
+import json
+import os
+import tracemalloc
+from dataclasses import replace
+
+import pytest
+
+import dask_diag
+from dask_diag import load, save
+from dask_diag.errors import RecordingFileError
+from dask_diag.storage import Writer, reading, zip_stream
+
+from .recordings import assert_same_table, chunks_of_example, example
+
+pytestmark = [pytest.mark.once, pytest.mark.leaves_files]
+
+EXPECTED = f"expected a dask_diag recording of version {zip_stream.SCHEMA_VERSION}"
+ADVICE = "record it again, or get another copy"
+
+
+def refusal(path="run.diag"):
+    with pytest.raises(RecordingFileError) as caught:
+        load(path)
+    return str(caught.value)
+
+
+def with_entries(entries):
+    """A closed archive of these names and contents."""
+    content, listed = b"", []
+    for name, payload in entries:
+        added, entry = zip_stream.entry(name, payload, len(content))
+        content += added
+        listed.append(entry)
+    return content + zip_stream.directory(listed, len(content))
+
+
+def about(text):
+    return with_entries([("dask_diag.json", text)])
+
+
+def entries_of(path):
+    with open(path, "rb") as file:
+        read = list(zip_stream.read_entries(memoryview(file.read())))
+    return [(entry.name, bytes(payload)) for entry, payload in read]
+
+
+def small():
+    save(example(3), "small.diag")
+    with open("small.diag", "rb") as file:
+        return file.read()
+
+
+def changed(content, index):
+    content = bytearray(content)
+    content[index] ^= 1
+    return bytes(content)
+
+
+MADE_BY = "such files are made by dask_diag.save or dask_diag.record"
+UPGRADE = f"upgrade dask_diag, which is {dask_diag.__version__} here"
+REFUSED = {
+    "empty": (lambda: b"", f"found an empty file, {EXPECTED}; {MADE_BY}"),
+    "a database": (
+        lambda: b"SQLite format 3\0" + bytes(4000),
+        rf"found a file that begins with b'SQLite format 3\x00', {EXPECTED}; {MADE_BY}",
+    ),
+    "the signature alone": (lambda: b"PK\3\4", f"found a zip archive, {EXPECTED}; {MADE_BY}"),
+    "text": (lambda: b"text", f"found a file that begins with b'text', {EXPECTED}; {MADE_BY}"),
+    "of something else": (
+        lambda: with_entries([("a.txt", b"a")]),
+        f"found a zip archive, {EXPECTED}; {MADE_BY}",
+    ),
+    # Its first entry is called as that of a recording, and its bytes are others.
+    "begins with damage": (
+        lambda: changed(small(), 50),
+        f"its beginning is damaged; {ADVICE}",
+    ),
+    "without a name": (
+        lambda: changed(small(), 31),
+        f"found a zip archive, {EXPECTED}; {MADE_BY}",
+    ),
+    "no json": (lambda: about(b"?"), f"found version (none), {EXPECTED}; {UPGRADE}"),
+    "of another format": (
+        lambda: about(json.dumps({"format": "photographs", "version": 5}).encode()),
+        f"found version photographs, {EXPECTED}; {UPGRADE}",
+    ),
+    "cut": (
+        lambda: small()[:300],
+        f"it is damaged or truncated within its first chunk, after 300 bytes; {ADVICE}",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_it_is_said_what_was_found(kind):
+    make, reason = REFUSED[kind]
+    with open("run.diag", "wb") as file:
+        file.write(make())
+    assert refusal() == f"cannot read run.diag: {reason}"
+
+
+def test_chunks_that_do_not_fit_together_are_refused(monkeypatch):
+    def refuse(chunks, notices):
+        raise ValueError("3 and 4 rows")
+
+    small()
+    monkeypatch.setattr(reading, "joined", refuse)
+    message = f"its chunks do not fit together (3 and 4 rows); {ADVICE}"
+    assert refusal("small.diag") == f"cannot read small.diag: {message}"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+def test_a_pipe_is_not_waited_for():
+    os.mkfifo("pipe")
+    assert refusal("pipe") == "cannot read pipe: it is not a regular file"
+
+
+# A terabyte of nothing takes no room on most file systems.
+@pytest.mark.parametrize("begin", [b"text", b"PK\3\4"])
+def test_of_a_large_file_that_cannot_be_a_recording_little_is_read(begin):
+    with open("run.diag", "wb") as file:
+        file.write(begin)
+        try:
+            file.truncate(1 << 40)
+        except OSError:
+            pytest.skip("the file system has no such files")
+    tracemalloc.start()
+    try:
+        assert EXPECTED in refusal()
+        assert tracemalloc.get_traced_memory()[1] < 1e6
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_chunks_are_read_in_the_order_in_which_they_were_written(swapped):
+    """All bytes are right, and one chunk is missing, or two stand in each other's place."""
+    with Writer("run.diag") as writer:
+        for chunk in chunks_of_example():
+            writer.append(chunk)
+    about, first, second, third, *others = entries_of("run.diag")
+    rows = len(load("run.diag").tasks)
+    entries = [about, first, third, second] if swapped else [about, first, third]
+    with open("run.diag", "wb") as file:
+        file.write(with_entries([*entries, *others]))
+    loaded = load("run.diag")
+    with open("first.diag", "wb") as file:
+        file.write(with_entries([about, first]))
+    expected = load("first.diag")
+    assert expected.state == "complete"
+    assert loaded.state == "damaged"
+    assert_same_table(loaded.tasks, expected.tasks)
+    assert 0 < len(loaded.tasks) < rows
+
+
+def test_a_notice_says_from_where_on_bytes_are_lost():
+    with Writer("run.diag") as writer:
+        for chunk in chunks_of_example():
+            writer.append(chunk)
+    with open("run.diag", "rb") as file:
+        content = file.read()
+    *_, last = zip_stream.read_entries(memoryview(content))
+    start, end = last[0].start, len(content)
+    lost = end - start
+    assert start > 1000
+    save(replace(example(3), notices=("one",)), "whole.diag")
+    assert load("whole.diag").notices == ("one",)
+    for content, notice in (
+        (
+            changed(content, start + 100),
+            f"run.diag is damaged: it has changed since it was closed, from byte {start:,} on; the "
+            f"last {lost:,} bytes cannot be read. Everything up to there was loaded; get another "
+            "copy for the rest.",
+        ),
+        (
+            content[: start + 100],
+            "run.diag is truncated: the writing process did not close it (killed?). Everything up "
+            "to the last complete chunk was loaded. The last 100 bytes cannot be read.",
+        ),
+        (
+            content[:start],
+            "run.diag is truncated: the writing process did not close it (killed?). Everything up "
+            "to the last complete chunk was loaded.",
+        ),
+    ):
+        with open("run.diag", "wb") as file:
+            file.write(content)
+        assert load("run.diag").notices[-1] == notice
