@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from sys import getsizeof
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 __all__ = ["UNKNOWN", "ResultSizes"]
 
@@ -184,14 +184,14 @@ def _size_of_column(column: _Result, depth: int) -> float:
     return size
 
 
-def _size_of_items(sample: Sequence[Any], count: int, depth: int) -> float:
+def _size_of_items(sample: Sequence[object], count: int, depth: int) -> float:
     """The size of so many items, of which these are some."""
     if not count:
         return 0
     if depth >= _DEEPEST:
         return UNKNOWN
     total: float = 0
-    for item in sample:
+    for item in cast("Sequence[_Result]", sample):
         kind = type(item)
         if kind in _PLAIN:
             total += getsizeof(item)
