@@ -201,6 +201,42 @@ def test_where_nothing_waits_for_cpus_there_are_as_many_as_it_takes():
     assert waits.seconds == pytest.approx(1, rel=1e-6)
 
 
+def test_quicker_tasks_need_less_of_the_cpus():
+    rows = {("t", n): [n // 2, n // 2 + 1, n // 2 + 1] for n in range(32)}
+    recording = recording_of(rows, {key: set() for key in rows}, 16.0, 2, cpu=1.0)
+    assert simulate(recording, workers=inf, speedup={"t": 2}).seconds == pytest.approx(4)
+    half = recording_of(rows, {key: set() for key in rows}, 16.0, 2, cpu=0.5)
+    assert simulate(half, workers=inf).seconds == pytest.approx(4)
+    assert simulate(half, workers=inf, remove={"thread-cpu"}).seconds == pytest.approx(0.5)
+
+
+def test_where_more_ran_at_once_than_there_are_cpus_none_is_thought_to_be_quicker():
+    """Both of two tasks are said to have had the one CPU: a clock is wrong."""
+    rows = {("t", n): [n // 2, n // 2 + 1, n // 2 + 1] for n in range(16)}
+    recording = recording_of(rows, {key: set() for key in rows}, 8.0, 2, cpu=1.0)
+    one = with_threads(recording, "tasks", 16.0, cpus=1)
+    for workers, seconds in ((1, 16), (2, 8), (4, 8), (inf, 8)):
+        assert simulate(one, workers=workers).seconds == pytest.approx(seconds, rel=1e-6)
+
+
+def test_unlimited_workers_are_no_fewer_than_there_were():
+    recording = run_virtually(*chain_and_others(), 8)
+    for workers, expected in ((inf, 8), (3, 3), (None, 8)):
+        assert simulate(recording, workers=workers).computations["workers"].tolist() == [expected]
+    assert simulate(run_virtually(*chain_and_others(), 2), workers=inf).computations[
+        "workers"
+    ].tolist() == [4]
+
+
+def test_tasks_that_depend_on_later_ones_cannot_be_merged():
+    recording = run_virtually({("t", n): (first,) for n in range(2)}, {("t", 0): 1, ("t", 1): 1}, 1)
+    later = filled_table("dependencies", {"task": [0], "depends_on": [1]})
+    damaged = replace(recording, dependencies=later)
+    with pytest.raises(DiagnosticError, match=r"^merge_tasks: expected tasks that were submitted"):
+        simulate(damaged, merge_tasks=2)
+    assert simulate(damaged).seconds == pytest.approx(2)
+
+
 def test_what_tasks_metered_can_be_removed():
     rows = {("t", n): [n, n + 1, n + 1] for n in range(4)}
     recording = recording_of(rows, {key: set() for key in rows}, 4.0, 1)
@@ -476,6 +512,10 @@ def test_computations_that_overlap_do_not_wait_for_each_other():
     assert simulate(recording, speedup={"c1": 2}).seconds == pytest.approx(10)
     assert simulate(recording, speedup={"c0": 2}).seconds == pytest.approx(7)
     assert simulate(recording, speedup={"c1": 0.2}).seconds == pytest.approx(12)
+    # The third one waits for the first, and nothing waits for what had not ended.
+    assert simulate(recording, speedup={"c0": 0.5}).seconds == pytest.approx(16)
+    two = several([1.0, 2.0], [7.0, 9.0], 10.0)
+    assert simulate(two, speedup={"c0": 2}).seconds == pytest.approx(10)
 
 
 def test_of_a_computation_that_lasts_longer_than_the_recording_nothing_is_outside():

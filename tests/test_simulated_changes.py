@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dask_diag.analysis.simulation import Simulator
 from dask_diag.analysis.simulation.changes import with_fewer_workers, without
 from dask_diag.analysis.simulation.contention import contention, least_seconds
 from dask_diag.analysis.simulation.merge import merged, side_by_side
@@ -192,6 +193,30 @@ def test_only_tasks_of_a_function_side_by_side_are_merged():
     assert side_by_side(work, functions) == 3
 
 
+def test_no_task_is_merged_with_one_that_it_depends_on():
+    """The last one depends on tasks one and two steps from the start."""
+    work = replace(work_of(), task=np.array([1, 2, 3, 3]), depends_on=np.array([0, 0, 2, 0]))
+    assert merged(work, np.zeros(TASKS, np.int64), 9).rows.tolist() == [0, 1, 3]
+    # Side by side, two functions take turns; each is merged with its own.
+    apart = merged(work_of(), np.array([0, 1, 0, 1]), 2)
+    assert (apart.rows.tolist(), apart.seconds.tolist()) == ([0, 1], [2, 2])
+    odd = {"rows": np.arange(8), **{name: np.ones(8) for name in (*STEPS, "seconds")}}
+    eight = replace(work_of(), **odd)
+    assert side_by_side(eight, np.array([1, 2, 3, 4, 4, 4, 4, 4])) == 5
+
+
+def test_threads_wait_for_others_in_the_number_that_there_were():
+    work = replace(work_of(wake=[0.1, 0.1, 0.1, 0.4]), cpu=np.zeros(TASKS), gil=np.zeros(TASKS))
+    none = {name: np.zeros(TASKS) for name in STEPS if name != "wake"}
+    work = replace(work, submit=0.0, switching=0.0, scheduler_cpu=0.0, **none)
+    simulator = Simulator(with_moves(MOVES))
+    simulator.facts.works = {"c": work}
+    # After 0.7 s in which the graph was made; on one worker no thread waits for another.
+    for workers, seconds in ((1, 4 * 1.1), (2, 1.1 + 1.4), (4, 1.4)):
+        predicted = simulator.simulate(workers=workers).computations["seconds"]
+        assert predicted.tolist() == pytest.approx([0.7 + seconds])
+
+
 def test_with_fewer_workers_threads_wake_up_sooner_in_proportion():
     """One of three others is left: a third of what the usual step took longer than the quickest."""
     work = replace(work_of(wake=[0.1, 0.1, 0.1, 0.4], gap=[0.1, 0.1, 0.1, 0.4]), workers=4)
@@ -268,3 +293,5 @@ def test_sizes_are_known_if_those_of_nearly_all_results_are(sized, known):
     assert (None if sizes is None else sizes.tolist()) == (
         [8.0] * sized + [0.0] * (20 - sized) if known else None
     )
+    # Results that are cached have sizes, too: those of none are not known.
+    assert result_sizes(replace(recording, metric_unit="bytes")) is None
