@@ -413,6 +413,7 @@ def recordings(draw):
 
 
 @pytest.mark.once
+@settings(max_examples=40)
 @given(recordings())
 def test_any_schedule_adds_up(recording):
     assert_adds_up(recording)

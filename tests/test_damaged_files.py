@@ -45,8 +45,8 @@ def original(tmp_path):
 
 @pytest.fixture
 def small(tmp_path):
-    """Three small chunks: every byte of them is damaged once."""
-    chunks = [Dependencies({"task": ROWS + n, "depends_on": ROWS}) for n in range(3)]
+    """Two small chunks: every byte of them is damaged once."""
+    chunks = [Dependencies({"task": ROWS + n, "depends_on": ROWS}) for n in range(2)]
     return written(tmp_path / "run.diag", [replace(NOTHING, dependencies=c) for c in chunks])
 
 

@@ -19,7 +19,7 @@ import dask.multiprocessing
 import dask.threaded
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_diag import (
@@ -413,6 +413,7 @@ any_key = st.one_of(
 )
 
 
+@settings(max_examples=40)
 @given(st.one_of(st.lists(any_key, max_size=5), any_key.flatmap(lambda k: st.just([k] * 3))))
 def test_keys_are_written_as_str_writes_them(keys):
     texts, functions = keys_columns(keys, {})
@@ -420,6 +421,7 @@ def test_keys_are_written_as_str_writes_them(keys):
     assert functions.tolist() == [function_of_key(key) for key in keys]
 
 
+@settings(max_examples=40)
 @given(st.lists(any_key, min_size=1, max_size=5), st.data())
 def test_names_that_are_reported_take_the_place_of_prefixes(keys, data):
     rows = data.draw(st.lists(st.sampled_from(range(len(keys))), unique=True))

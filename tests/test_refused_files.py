@@ -64,6 +64,11 @@ MADE_BY = "such files are made by dask_diag.save or dask_diag.record"
 UPGRADE = f"upgrade dask_diag, which is {dask_diag.__version__} here"
 REFUSED = {
     "empty": (lambda: b"", f"found an empty file, {EXPECTED}; {MADE_BY}"),
+    "a database": (
+        lambda: b"SQLite format 3\0" + bytes(4000),
+        rf"found a file that begins with b'SQLite format 3\x00', {EXPECTED}; {MADE_BY}",
+    ),
+    "the signature alone": (lambda: b"PK\3\4", f"found a zip archive, {EXPECTED}; {MADE_BY}"),
     "text": (lambda: b"text", f"found a file that begins with b'text', {EXPECTED}; {MADE_BY}"),
     "of something else": (
         lambda: with_entries([("a.txt", b"a")]),

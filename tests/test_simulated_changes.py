@@ -7,9 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dask_diag.analysis.simulation import Simulator
 from dask_diag.analysis.simulation.changes import with_fewer_workers, without
+from dask_diag.analysis.simulation.contention import contention, least_seconds
 from dask_diag.analysis.simulation.merge import merged, side_by_side
-from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND, COSTS, bytes_moved, under
+from dask_diag.analysis.simulation.replay import Timeline
+from dask_diag.analysis.simulation.schedulers import (
+    BYTES_A_SECOND,
+    COSTS,
+    POOL_START,
+    bytes_moved,
+    pool_start,
+    result_sizes,
+    under,
+)
 from dask_diag.analysis.simulation.work import STEPS, Work
 from dask_diag.analysis.transfers import TRANSFERS
 
@@ -182,6 +193,30 @@ def test_only_tasks_of_a_function_side_by_side_are_merged():
     assert side_by_side(work, functions) == 3
 
 
+def test_no_task_is_merged_with_one_that_it_depends_on():
+    """The last one depends on tasks one and two steps from the start."""
+    work = replace(work_of(), task=np.array([1, 2, 3, 3]), depends_on=np.array([0, 0, 2, 0]))
+    assert merged(work, np.zeros(TASKS, np.int64), 9).rows.tolist() == [0, 1, 3]
+    # Side by side, two functions take turns; each is merged with its own.
+    apart = merged(work_of(), np.array([0, 1, 0, 1]), 2)
+    assert (apart.rows.tolist(), apart.seconds.tolist()) == ([0, 1], [2, 2])
+    odd = {"rows": np.arange(8), **{name: np.ones(8) for name in (*STEPS, "seconds")}}
+    eight = replace(work_of(), **odd)
+    assert side_by_side(eight, np.array([1, 2, 3, 4, 4, 4, 4, 4])) == 5
+
+
+def test_threads_wait_for_others_in_the_number_that_there_were():
+    work = replace(work_of(wake=[0.1, 0.1, 0.1, 0.4]), cpu=np.zeros(TASKS), gil=np.zeros(TASKS))
+    none = {name: np.zeros(TASKS) for name in STEPS if name != "wake"}
+    work = replace(work, submit=0.0, switching=0.0, scheduler_cpu=0.0, **none)
+    simulator = Simulator(with_moves(MOVES))
+    simulator.facts.works = {"c": work}
+    # After 0.7 s in which the graph was made; on one worker no thread waits for another.
+    for workers, seconds in ((1, 4 * 1.1), (2, 1.1 + 1.4), (4, 1.4)):
+        predicted = simulator.simulate(workers=workers).computations["seconds"]
+        assert predicted.tolist() == pytest.approx([0.7 + seconds])
+
+
 def test_with_fewer_workers_threads_wake_up_sooner_in_proportion():
     """One of three others is left: a third of what the usual step took longer than the quickest."""
     work = replace(work_of(wake=[0.1, 0.1, 0.1, 0.4], gap=[0.1, 0.1, 0.1, 0.4]), workers=4)
@@ -189,3 +224,74 @@ def test_with_fewer_workers_threads_wake_up_sooner_in_proportion():
     np.testing.assert_allclose(made.wake, [0.1, 0.1, 0.1, 0.2])
     np.testing.assert_allclose(made.gap, work.gap)
     np.testing.assert_allclose(with_fewer_workers(work, 1).wake, 0.1)
+
+
+def at_once(**columns):
+    """Two tasks at once, from 0 to 2, that compute all the time; their timeline."""
+    work = work_of(**{name: np.zeros(TASKS) for name in STEPS})
+    arrays = {"rows": np.arange(2), "seconds": np.full(2, 2.0), "cpu": np.full(2, 2.0)}
+    arrays |= {name: np.zeros(2) for name in (*STEPS, "gil")}
+    idle = {"switching": 0.0, "scheduler_cpu": 0.0}
+    work = replace(work, **{**idle, **arrays, **columns})
+    return Timeline(np.zeros(2), np.full(2, 2.0), 2.0, 2.0), work
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gils", "columns", "waiting", "delay"),
+    [
+        (2, 9, {}, 2.0, 0.0),
+        # Both take twice as long.
+        (1, 9, {}, 2.0, 2.0),
+        # So they do where each needs the GIL always, or half of the time and two more halves.
+        (9, 1, {"gil": np.full(2, 2.0)}, 2.0, 2.0),
+        (9, 1, {"gil": np.full(2, 1.0)}, 2.0, 0.0),
+        (9, 1, {"gil": np.full(2, 1.0), "switching": 1.0}, 2.0, 2.0),
+        # The scheduler was busy for half of the time; it needs the GIL, too.
+        (1, 9, {}, 1.0, 3.0),
+        (9, 1, {"gil": np.full(2, 1.0)}, 1.0, 1.0),
+        # Threads of a library had a CPU for half of the time, but not the GIL.
+        (1, 9, {"pool_cpu": 1.0}, 2.0, 3.0),
+        (9, 1, {"gil": np.full(2, 1.0), "pool_cpu": 1.0}, 2.0, 0.0),
+        # Others had one of two CPUs; or both, of which a twentieth is thought to be free.
+        (2, 9, {"others": 1.0}, 2.0, 2.0),
+        (2, 9, {"others": 2.0}, 2.0, 2 * (2 / 0.1 - 1)),
+        # Two thirds of three seconds each, with what comes before and after.
+        (1, 9, {"wake": np.full(2, 0.5), "deliver": np.full(2, 0.5)}, 2.0, 3 * (4 / 3 - 1)),
+        # No task needs more than one CPU.
+        (1, 9, {"cpu": np.full(2, 8.0)}, 2.0, 2.0),
+    ],
+)
+def test_tasks_that_need_more_than_there_is_delay_each_other(cpus, gils, columns, waiting, delay):
+    timeline, work = at_once(**columns)
+    timeline = replace(timeline, waiting=waiting)
+    assert contention(timeline, work, cpus, gils) == pytest.approx(delay)
+
+
+def test_no_number_of_workers_takes_less_than_the_cpu_of_all():
+    _, work = at_once(pool_cpu=3.0, switching=0.5, scheduler_cpu=1.0, gil=np.full(2, 0.5))
+    # Tasks 4, the library 3, handing out 1 + 2 * 0.5: 9 CPU seconds.
+    assert least_seconds(work, 2, 9) == pytest.approx(9 / 2)
+    assert least_seconds(work, 99, 1) == pytest.approx(1 + 1 + 1)
+    assert least_seconds(work, 99, 99) == pytest.approx(1)
+
+
+def test_worker_processes_that_start_share_the_cpus():
+    _, work = at_once()
+    assert pool_start(work, 8, 4) == POOL_START
+    assert pool_start(replace(work, others=2.0), 8, 4) == pytest.approx(1.5 * POOL_START)
+    assert pool_start(replace(work, others=2.0), 2, 4) == POOL_START
+    assert pool_start(work, 8, 0) == POOL_START
+
+
+@pytest.mark.parametrize(("sized", "known"), [(20, True), (19, True), (18, False), (0, False)])
+def test_sizes_are_known_if_those_of_nearly_all_results_are(sized, known):
+    rows = {f"t-{n}": [n, n + 1, n + 1] for n in range(20)}
+    recording = recording_of(rows, {key: set() for key in rows}, 20, 2)
+    columns = {name: recording.tasks[name] for name in recording.tasks.columns}
+    columns["nbytes"] = [8.0] * sized + [np.nan] * (20 - sized)
+    sizes = result_sizes(replace(recording, tasks=filled_table("tasks", columns)))
+    assert (None if sizes is None else sizes.tolist()) == (
+        [8.0] * sized + [0.0] * (20 - sized) if known else None
+    )
+    # Results that are cached have sizes, too: those of none are not known.
+    assert result_sizes(replace(recording, metric_unit="bytes")) is None

@@ -77,6 +77,9 @@ def test_costs_of_threads_are_those_that_there_were():
     assert work.submit == pytest.approx(COSTS.submit, rel=0.2)
     assert np.median(work.wake) + work.submit == pytest.approx(COSTS.wake + COSTS.submit)
     np.testing.assert_allclose(np.median(work.deliver + work.notice), COSTS.deliver + COSTS.notice)
+    steps = 99 * COSTS.prepare + 100 * (COSTS.collect + COSTS.submit)
+    assert simulate(recording).scheduling == pytest.approx(steps, rel=0.1)
+    assert simulate(recording).preparing == pytest.approx(0.02 + 0.001 + 0.01)
     without = simulate(recording, remove={"overhead", "graph"}).seconds
     assert without == pytest.approx(work.seconds.sum() / 3 + COSTS.after, rel=0.02)
 

@@ -198,28 +198,6 @@ def test_an_older_version_is_refused_and_to_be_recorded_again(version, tmp_path,
     assert message.endswith("; record it again")
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"", "an empty file"),
-        (b"SQLite format 3\0" + bytes(4000), r"a file that begins with b'SQLite format 3\x00'"),
-        (b"PK\3\4", "a zip archive"),
-        (b"\x80\x04\x95", r"a file that begins with b'\x80\x04\x95'"),
-        (b"<html>", "a file that begins with b'<html>'"),
-    ],
-)
-def test_a_foreign_file_is_refused(content, reason, tmp_path):
-    (tmp_path / "other").write_bytes(content)
-    message = refusal(tmp_path / "other")
-    assert f"found {reason}, expected a dask_diag recording of version 6; such files" in message
-
-
-def test_a_zip_archive_of_something_else_is_refused(tmp_path):
-    with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
-        archive.writestr("hello.txt", "hello")
-    assert "a zip archive" in refusal(tmp_path / "other.zip")
-
-
 def test_what_cannot_be_opened_is_refused(tmp_path):
     assert "No such file" in refusal(tmp_path / "missing.diag")
     assert refusal(tmp_path)

@@ -95,6 +95,7 @@ def test_what_can_gain_less_than_a_hundredth_is_not_tried(seconds, is_tried):
     assert (("function", "short") in predicted(table)) == is_tried
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_what_ran_on_a_cluster_is_refused(recording, tmp_path):
     columns = {name: recording.computations[name] for name in recording.computations.columns}
     columns["scheduler"] = Categorical.of(["distributed"])
@@ -137,6 +138,7 @@ def test_the_command_refuses_what_is_no_number_of_workers(recording, tmp_path):
     assert "--workers" in done.stderr
 
 
+@pytest.mark.usefixtures("without_plots")
 @pytest.mark.usefixtures("without_plots")
 def test_a_report_shows_the_table(recording, tmp_path, monkeypatch):
     text = report(recording, tmp_path / "report.html", mode="cdn", overwrite=True).read_text()
