@@ -100,3 +100,17 @@ def test_a_result_that_is_released_takes_few_calls():
     assert max(calls) <= 4
     assert list(results.cached) == keys[92:]
     assert results.keys == keys[:92]
+
+
+def test_names_of_results_that_are_cached_no_more_do_not_gather():
+    results, computation = CachedResults({}), Computation({})
+    incremental = IncrementalCachedResults(lambda: [(computation, results)])
+    results.cached["held", 0] = 8, 1.0
+    for step in range(200):
+        # Each of another name, as those of `dask.delayed` are.
+        results.cached |= {(f"{step}-{n}", 0): (8, 1.0) for n in range(10)}
+        old = [key for key in results.cached if not key[0].startswith(("held", f"{step}-"))]
+        results.release(old, set(old), 2.0)
+        cached = incremental.take()[1]["cached_results"]
+        assert len(cached) == 11
+        assert len(cached["key"].heads.values) <= 500
