@@ -14,8 +14,6 @@ import pytest
 from dask_diag import Profiler, load, record
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.columns import Categorical
-from dask_diag.model.table import Table
-from dask_diag.storage.chunks import Chunk, joined
 from dask_diag.views.report.header import head
 
 from .recordings import example
@@ -97,17 +95,6 @@ def test_a_file_has_the_line_and_no_folder_also_without_code(tmp_path):
     recording = load(tmp_path / "run.diag")
     assert recording.computations.call_site.tolist() == ["known.py:2"]
     assert "known.py:2" in facts(recording)
-
-
-def test_a_file_from_before_the_column_opens_and_names_no_call():
-    old = with_sites("a.py:1", "a.py:2")
-    columns = {name: old.computations[name] for name in old.computations.columns}
-    del columns["call_site"]
-    values = {"start": 0.5, "stop": 1.5, "epoch": 1e9}
-    recording = joined([Chunk(values, {"computations": Table(columns)})], ())
-    assert recording.computations.call_site.tolist() == ["", ""]
-    assert recording.state == "complete"
-    assert "called at" not in facts(recording)
 
 
 @pytest.mark.parametrize(

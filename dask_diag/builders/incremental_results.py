@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import compress
 from time import perf_counter
 
+import numpy as np
+
 from dask_diag.builders.chunks import Taken
+from dask_diag.builders.constants import constant
 from dask_diag.builders.keys import keys_columns
 from dask_diag.builders.recording import cached_results_of
 from dask_diag.capture.cached_results import CACHED_RESULT, CachedResults, CachedResultsSnapshot
 from dask_diag.capture.computation import Computation
+from dask_diag.capture.dask_internals import Graph
 from dask_diag.capture.tasks.keys import Keys, NamesOfPlainKeys
 from dask_diag.model import tables
-from dask_diag.model.table import Table, stack
+from dask_diag.model.table import NO_ROWS, Table, stack
 
 __all__ = ["IncrementalCachedResults"]
 
 ResultsOfComputations = Callable[[], Iterable[tuple[Computation, CachedResults]]]
-
-_NONE = CachedResultsSnapshot(b"", [], [], True)
 
 
 class IncrementalCachedResults:
@@ -73,33 +76,30 @@ class _ResultsOfComputation:
         # Released by the computation when it ends, which is before all have been taken.
         self._keys = results.keys
         self._taken = 0
+        # Of the results that were cached when last asked: most are so for long, and their keys take
+        # longer to make into text than all else that is done of them.
+        self._cached_keys: list[Hashable] = []
+        self._cached_columns: Table = NO_ROWS
 
     def take(self) -> tuple[Table, Table]:
         """The results released since last asked, and those that are cached now."""
-        results, now = self._results, perf_counter()
+        results = self._results
         if results.finished is None:
-            released, cached = self._read(results, now)
+            rows, cached = self._read(results)
         if results.finished is not None:
             # If it ended meanwhile, what was read may lack what was released.
-            released, cached = self._read_finished(results.finished), _NONE
+            rows, cached = self._read_finished(results.finished), tables.CachedResults.empty()
             self.has_ended = True
-        tables = self._table(released), self._table(cached)
-        self._taken += len(tables[0])
-        return tables
+        released = self._released(rows)
+        self._taken += len(released)
+        return released, cached
 
-    def _read(
-        self, results: CachedResults, now: float
-    ) -> tuple[CachedResultsSnapshot, CachedResultsSnapshot]:
+    def _read(self, results: CachedResults) -> tuple[CachedResultsSnapshot, Table]:
         released, cached = results.released_and_cached(self._taken)
         start, stop = self._taken, self._taken + len(released)
         rows = bytes(results.rows[start * CACHED_RESULT.size : stop * CACHED_RESULT.size])
-        cached_rows = [CACHED_RESULT.pack(metric, since, now) for metric, since in cached.values()]
-        return (
-            CachedResultsSnapshot(rows, released, NamesOfPlainKeys(released, results.dsk), True),
-            CachedResultsSnapshot(
-                b"".join(cached_rows), list(cached), NamesOfPlainKeys([*cached], results.dsk), True
-            ),
-        )
+        names = NamesOfPlainKeys(released, results.dsk)
+        return CachedResultsSnapshot(rows, released, names, True), self._cached(cached, results.dsk)
 
     def _read_finished(self, finished: CachedResultsSnapshot) -> CachedResultsSnapshot:
         taken = self._taken
@@ -109,8 +109,50 @@ class _ResultsOfComputation:
         rows = finished.rows[taken * CACHED_RESULT.size :]
         return CachedResultsSnapshot(rows, keys, names, True)
 
-    def _table(self, results: CachedResultsSnapshot) -> Table:
+    def _released(self, results: CachedResultsSnapshot) -> Table:
         # Made of keys again, and not looked up among those of tasks: results that are cached for
         # long are of all chunks before, and to search these takes longer with each of them.
         columns = keys_columns(list(results.keys), dict(results.names))
         return cached_results_of(self._computation.name, results.rows, *columns)
+
+    def _cached(self, cached: Mapping[Hashable, tuple[float, float]], dsk: Graph) -> Table:
+        """The results that are cached now; the columns of those that were before are kept."""
+        keys = list(cached)
+        stay = list(map(cached.__contains__, self._cached_keys))
+        same = list(compress(self._cached_keys, stay))
+        if keys[: len(same)] != same:
+            # They are in the order in which they came, unless the scheduler is another.
+            stay, same = [False] * len(stay), []
+        new = keys[len(same) :]
+        columns = _columns_of_cached(new, [cached[key] for key in new], dsk)
+        before = self._cached_columns
+        if len(same) < len(stay):
+            before = before.rows(np.array(stay, dtype=bool))
+        self._cached_keys, self._cached_columns = keys, stack([before, columns])
+        if not keys:
+            return tables.CachedResults.empty()
+        return tables.CachedResults(
+            {
+                **{name: self._cached_columns[name] for name in self._cached_columns.columns},
+                "computation": constant(self._computation.name, len(keys)),
+                "stop": np.full(len(keys), perf_counter()),
+            }
+        )
+
+
+def _columns_of_cached(
+    keys: Sequence[Hashable], values: Sequence[tuple[float, float]], dsk: Graph
+) -> Table:
+    """What does not change while a result is cached."""
+    if not keys:
+        return NO_ROWS
+    texts, functions = keys_columns(keys, dict(NamesOfPlainKeys(keys, dsk)))
+    numbers = np.array(values, dtype=float)
+    return Table(
+        {
+            "key": texts,
+            "function": functions,
+            "metric": numbers[:, 0].copy(),
+            "start": numbers[:, 1].copy(),
+        }
+    )

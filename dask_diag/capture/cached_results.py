@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Container, Hashable, Iterable, Mapping
 from struct import Struct
 from typing import NamedTuple
 
@@ -68,12 +68,17 @@ class CachedResults:
     def __len__(self) -> int:
         return len(self.rows) // CACHED_RESULT.size + len(self.cached)
 
-    def release(self, key: Hashable, now: float) -> None:
-        """Record that a result is cached no more."""
-        metric, since = self.cached[key]
-        self.rows += _pack_cached_result(metric, since, now)
-        self.keys.append(key)
-        del self.cached[key]
+    def release(self, keys: Iterable[Hashable], released: Container[Hashable], now: float) -> None:
+        """Record that those of some results that are `released` are cached no more.
+
+        Each is looked up as seldom as can be: to hash a key takes as long as all else.
+        """
+        cached = self.cached
+        for key in keys:
+            if key in released and (value := cached.get(key)) is not None:
+                self.rows += _pack_cached_result(*value, now)
+                self.keys.append(key)
+                del cached[key]
 
     def released_and_cached(
         self, row: int
@@ -83,7 +88,9 @@ class CachedResults:
         count = len(keys)
         cached = dict(self.cached)
         released, recent = keys_since(keys, row, count)
-        return released, {key: value for key, value in cached.items() if key not in recent}
+        for key in recent:
+            cached.pop(key, None)
+        return released, cached
 
     def snapshot(self, now: float) -> CachedResultsSnapshot:
         """All results, as if those that are cached were released now."""

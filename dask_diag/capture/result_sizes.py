@@ -47,6 +47,7 @@ class _Result(Protocol):
     def __iter__(self) -> Iterator[object]: ...
     def __len__(self) -> int: ...
     def items(self) -> Iterable[tuple[object, _Result]]: ...
+    def values(self) -> Iterable[_Result]: ...
 
 
 Measure = Callable[[_Result, int], float]
@@ -101,16 +102,14 @@ def _measure_of(kind: type) -> Measure:
     if kind in _MEASURES:
         return _MEASURES[kind]
     if kind.__name__ == "ndarray" and kind.__module__ == "numpy":
-        return _size_of_numpy_array
+        # Results of reductions are dicts of arrays: to find out again what each of them is would
+        # take longer than to measure it.
+        return _MEASURES.setdefault(kind, _size_of_numpy_array)
     if kind.__module__.partition(".")[0] == "pandas" and hasattr(kind, "memory_usage"):
         return _size_of_table
     if hasattr(kind, "__dask_graph__"):
         return _size_unless_lazy
     return _size_of_array if hasattr(kind, "nbytes") else _no_size
-
-
-def _size(value: object, depth: int) -> float:
-    return _measure_of(type(value))(cast("_Result", value), depth)
 
 
 def _no_size(value: _Result, depth: int) -> float:
@@ -149,8 +148,12 @@ def _size_of_set(value: _Result, depth: int) -> float:
 
 
 def _size_of_dict(value: _Result, depth: int) -> float:
+    count = len(value)
+    if count <= _SAMPLE:
+        items = [*value, *value.values()]
+        return getsizeof(value) + _size_of_items(items, 2 * count, depth)
     items = [*chain.from_iterable(islice(value.items(), _SAMPLE))]
-    return getsizeof(value) + _size_of_items(items, 2 * len(value), depth)
+    return getsizeof(value) + _size_of_items(items, 2 * count, depth)
 
 
 def _size_of_table(value: _Result, depth: int) -> float:
@@ -187,8 +190,15 @@ def _size_of_items(sample: Sequence[object], count: int, depth: int) -> float:
         return 0
     if depth >= _DEEPEST:
         return UNKNOWN
-    sizes = [_size(item, depth + 1) for item in sample]
-    return round(sum(sizes) * count / len(sizes))
+    total: float = 0
+    for item in cast("Sequence[_Result]", sample):
+        kind = type(item)
+        if kind in _PLAIN:
+            total += getsizeof(item)
+        else:
+            measure = _MEASURES.get(kind) or _measure_of(kind)
+            total += measure(item, depth + 1)
+    return total if len(sample) == count else round(total * count / len(sample))
 
 
 def _step(count: int) -> int:

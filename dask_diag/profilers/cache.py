@@ -223,11 +223,10 @@ class CacheProfiler(OnClusters):
                 if computation.sizer is self:
                     computation.note_size(key, metric)
             now = perf_counter()
-            cached, released = cached_results.cached, state["released"]
-            cached[key] = metric, now
-            for dependency in state["dependencies"][key]:
-                if dependency in released and dependency in cached:
-                    cached_results.release(dependency, now)
+            cached_results.cached[key] = metric, now
+            dependencies = state["dependencies"][key]
+            if dependencies:
+                cached_results.release(dependencies, state["released"], now)
         except Exception as error:
             self._fault("to record a result", error)
 

@@ -7,9 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from dask_diag.columns import Categorical
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table, stack
 from dask_diag.model.tables import TABLES
@@ -111,14 +108,7 @@ def joined(chunks: Sequence[Chunk], notices: Sequence[str]) -> Recording:
             table = stack([chunk.tables[name] for chunk in chunks if name in chunk.tables])
             columns = TABLES[name].schema
             unknown += [f"{name}.{column}" for column in table.columns if column not in columns]
-            values[name] = TABLES[name](
-                {c: table[c] for c in columns if c in table.columns}
-                | {
-                    c: _not_known(len(table))
-                    for c in _ADDED.get(name, ())
-                    if c not in table.columns
-                }
-            )
+            values[name] = TABLES[name]({c: table[c] for c in columns})
     left_out = [f"this version of dask_diag leaves out {', '.join(unknown)}"] if unknown else []
     for name, value in values.items():
         expected = _CHECKED.get(str(known[name].type))
@@ -127,14 +117,6 @@ def joined(chunks: Sequence[Chunk], notices: Sequence[str]) -> Recording:
     recording = Recording(**values)
     added = (*left_out, *notices)
     return replace(recording, notices=(*recording.notices, *added)) if added else recording
-
-
-_ADDED = {"computations": ("call_site",)}
-"""Labels that files of this version may lack, as they were recorded before there were such."""
-
-
-def _not_known(rows: int) -> Categorical:
-    return Categorical(np.zeros(rows, np.uint8), ("",))
 
 
 _CHECKED: dict[str, type | tuple[type, ...]] = {
