@@ -224,6 +224,17 @@ def test_where_more_ran_at_once_than_there_are_cpus_none_is_thought_to_be_quicke
         assert simulate(one, workers=workers).seconds == pytest.approx(seconds, rel=1e-6)
 
 
+def test_fewer_workers_gain_nothing_where_tasks_delayed_each_other():
+    """On one CPU, pairs of tasks that compute all the time, and then pairs that sleep."""
+    rows = {("t", n): [n // 2, n // 2 + 1, n // 2 + 1] for n in range(16)}
+    recording = recording_of(rows, {key: set() for key in rows}, 8.0, 2, cpu=1.0)
+    columns = {name: recording.tasks[name] for name in recording.tasks.columns}
+    columns["thread_cpu"], columns["thread_noncpu"] = [1.0] * 8 + [0.0] * 8, [0.0] * 8 + [1.0] * 8
+    tasks = filled_table("tasks", columns)
+    one = replace(with_threads(recording, "tasks", 8.0, cpus=1), tasks=tasks)
+    assert simulate(one, workers=1).seconds == pytest.approx(16)
+
+
 def test_unlimited_workers_are_no_fewer_than_there_were():
     recording = run_virtually(*chain_and_others(), 8)
     for workers, expected in ((inf, 8), (3, 3), (None, 8)):
