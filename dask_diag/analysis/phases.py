@@ -56,7 +56,7 @@ def phase_intervals(recording: Recording) -> Table:
     edges = np.unique(np.concatenate([[recording.start, recording.stop], called, first, stop]))
     starts, stops = edges[:-1], edges[1:]
     in_tasks = _covered(starts, first, stop)
-    preparing = _covered(starts, called, first) & ~in_tasks
+    preparing = _covered(starts, called, first)
     before = stops <= called.min(initial=np.inf)
     after = starts >= stop.max(initial=-np.inf)
     # Without a computation all is before the first.
