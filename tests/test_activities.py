@@ -309,6 +309,13 @@ def test_moving_data_by_hand():
     assert totals(recording, unit="bytes") == {"serialize": 150, "deserialize": 100, "disk": 7}
     assert totals(recording, unit="count") == {"serialize": 2, "deserialize": 2}
     assert totals(recording, unit="images") == {"disk": 5}
+    # What the scheduler moved belongs to the task, and to none of the workers.
+    of_first = {"thread-noncpu": 2.25, "deserialize": 0.8, "serialize": 0.8, "thread-cpu": 0.75}
+    assert totals(recording, functions=["f0"]) == pytest.approx(of_first)
+    on_worker = {**of_first, "deserialize": 0.5, "serialize": 0.5}
+    assert totals(recording, functions=["f0"], by="worker") == pytest.approx(on_worker)
+    assert totals(recording, functions="f1") == {"failed": 2}
+    assert totals(recording, functions="f1", unit="images") == {"disk": 3}
     assert_adds_up(recording)
 
 
@@ -359,6 +366,9 @@ def test_all_activities_by_function_and_worker_at_once():
     seconds = sum(value for key, value in cell_of.items() if key[3] == "seconds")
     assert seconds == pytest.approx(20)
     assert {key[0] for key in cell_of} == {"f0", "f1", None}
+    nothing = cells(Recording(start=0.0, stop=1.0, epoch=0.0))
+    assert nothing.columns == ("function", "worker", "activity", "unit", "value")
+    assert len(nothing) == 0
 
 
 def test_a_process_without_a_task_to_run_does_not_start_up():
@@ -542,7 +552,8 @@ def test_a_unit_that_nothing_has_is_reported_unless_it_is_well_known():
         assert activities(prof.recording, by="worker", unit=known).columns[0] == "worker"
     assert totals(prof.recording, unit="dollars\n") == {"fees": 2.0}
     reported = (
-        r"unit: expected one of 'seconds', 'bytes', 'count', 'dollars\\n', found 'second'; [^\n]*$"
+        r"unit: expected one of 'seconds', 'bytes', 'count', 'dollars\\n', found 'second'; tasks "
+        r"metered no other units$"
     )
     with pytest.raises(DiagnosticError, match=reported):
         activities(prof.recording, unit="second")

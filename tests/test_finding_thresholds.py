@@ -569,6 +569,15 @@ def test_a_straggler_is_simulated_in_parts(monkeypatch):
     assert measured.seconds_lost == pytest.approx(finding.seconds_lost)
 
 
+def test_a_straggler_is_as_severe_as_what_its_remedy_is_predicted_to_gain(monkeypatch):
+    assert found(straggling(1.25))["straggler"].severity == "high"
+    gain = 0.05 * Analysis(straggling(1.25)).wall
+    monkeypatch.setattr(Analysis, "seconds_saved", lambda analysis, **changes: gain)
+    finding = found(straggling(1.25))["straggler"]
+    assert (finding.severity, finding.seconds_lost) == ("low", pytest.approx(gain))
+    assert finding.advice.startswith("no remedy is known")
+
+
 @pytest.mark.parametrize(("seen", "others"), [(10, 10), (9, 10), (10, 9)])
 def test_the_hottest_line_of_a_straggler_needs_ten_samples(seen, others):
     recording = straggling(1.25)

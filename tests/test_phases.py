@@ -57,6 +57,14 @@ def seconds_of(measured):
             [(0, 1), (1, 6)],
             {"before": 1, "preparing": 1, "tasks": 5, "between": 2},
         ),
+        # Of the second one no task is known to have started: it prepared until it stopped.
+        (
+            0,
+            10,
+            [(1, 3), (5, 9)],
+            [(0, 2)],
+            {"before": 1, "preparing": 1 + 4, "tasks": 1, "between": 2, "after": 1},
+        ),
         # Two that overlap: what one prepares while the other runs tasks is time of tasks.
         (
             0,

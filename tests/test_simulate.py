@@ -199,6 +199,11 @@ def test_where_nothing_waits_for_cpus_there_are_as_many_as_it_takes():
     assert simulate(pool, workers=inf, idle_pools=True).seconds == pytest.approx(8, rel=1e-6)
     waits = simulate(pool, workers=inf, remove={"cpu-wait"})
     assert waits.seconds == pytest.approx(1, rel=1e-6)
+    # Tasks that are on a CPU for half of their time, and are to be there always.
+    half = recording_of(rows, {key: set() for key in rows}, 16.0, 2, cpu=0.5)
+    half = with_threads(half, "native", 16.0, cpus=4)
+    off = simulate(half, workers=inf, remove={"thread-noncpu"})
+    assert off.seconds == pytest.approx(4, rel=1e-6)
 
 
 def test_quicker_tasks_need_less_of_the_cpus():
@@ -217,6 +222,17 @@ def test_where_more_ran_at_once_than_there_are_cpus_none_is_thought_to_be_quicke
     one = with_threads(recording, "tasks", 16.0, cpus=1)
     for workers, seconds in ((1, 16), (2, 8), (4, 8), (inf, 8)):
         assert simulate(one, workers=workers).seconds == pytest.approx(seconds, rel=1e-6)
+
+
+def test_fewer_workers_gain_nothing_where_tasks_delayed_each_other():
+    """On one CPU, pairs of tasks that compute all the time, and then pairs that sleep."""
+    rows = {("t", n): [n // 2, n // 2 + 1, n // 2 + 1] for n in range(16)}
+    recording = recording_of(rows, {key: set() for key in rows}, 8.0, 2, cpu=1.0)
+    columns = {name: recording.tasks[name] for name in recording.tasks.columns}
+    columns["thread_cpu"], columns["thread_noncpu"] = [1.0] * 8 + [0.0] * 8, [0.0] * 8 + [1.0] * 8
+    tasks = filled_table("tasks", columns)
+    one = replace(with_threads(recording, "tasks", 8.0, cpus=1), tasks=tasks)
+    assert simulate(one, workers=1).seconds == pytest.approx(16)
 
 
 def test_unlimited_workers_are_no_fewer_than_there_were():
@@ -397,6 +413,16 @@ def test_processes_need_no_gil_and_take_time_to_start():
     batches = simulate(spinning(0), scheduler="processes").seconds
     assert batches == pytest.approx(7 + POOL_START, abs=0.01)
     assert simulate(spinning(), scheduler="processes", result_bytes=0).seconds == batches
+
+
+def test_processes_need_the_cpus_that_there_are():
+    """Of one CPU, nine tasks of a second take nine; and its processes must start."""
+    recording = spinning(0)
+    columns = {name: recording.computations[name] for name in recording.computations.columns}
+    columns["cpus"] = [1]
+    one = replace(recording, computations=filled_table("computations", columns))
+    predicted = simulate(one, scheduler="processes", chunksize=1).seconds
+    assert predicted == pytest.approx(9 + POOL_START, abs=0.01)
 
 
 def test_in_processes_nothing_waits_for_the_gil_of_others():

@@ -265,6 +265,16 @@ def test_tasks_that_need_more_than_there_is_delay_each_other(cpus, gils, columns
     timeline, work = at_once(**columns)
     timeline = replace(timeline, waiting=waiting)
     assert contention(timeline, work, cpus, gils) == pytest.approx(delay)
+    # All in a tenth of the time; and beside a task that took none.
+    times = ("start", "stop", "end", "waiting")
+    timeline = replace(timeline, **{name: getattr(timeline, name) / 10 for name in times})
+    seconds = ("cpu", "gil", "wake", "deliver", "switching", "pool_cpu")
+    work = replace(work, **{name: getattr(work, name) / 10 for name in seconds})
+    assert contention(timeline, work, cpus, gils) == pytest.approx(delay / 10)
+    arrays = ("cpu", "gil", "wake", "deliver")
+    work = replace(work, **{name: np.append(getattr(work, name), 0.0) for name in arrays})
+    both = {name: np.append(getattr(timeline, name), 0.1) for name in ("start", "stop")}
+    assert contention(replace(timeline, **both), work, cpus, gils) == pytest.approx(delay / 10)
 
 
 def test_no_number_of_workers_takes_less_than_the_cpu_of_all():

@@ -67,7 +67,7 @@ def sums_of_groups(
 ) -> Iterator[Sum]:
     """The sum of the amounts in the mask, for each group that has any."""
     codes = groups.codes[mask]
-    sums = np.bincount(codes, amounts[mask], minlength=len(groups.values))
+    sums = np.bincount(codes, amounts[mask])
     for code in np.unique(codes).tolist():
         yield groups.values[code], activity, float(sums[code])
 

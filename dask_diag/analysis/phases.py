@@ -7,7 +7,7 @@ import numpy as np
 from dask_diag.analysis.grouping import rows_by
 from dask_diag.analysis.task_times import call_times, prepared_times
 from dask_diag.columns import BoolArray, Categorical, FloatArray
-from dask_diag.model.recording import Recording, expect_recording
+from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.schema import PHASES
 
@@ -48,7 +48,6 @@ def phase_intervals(recording: Recording) -> Table:
     Table
         Columns ``phase``, ``start`` and ``stop``, seconds as in the recording's tables.
     """
-    expect_recording(recording)
     computations = recording.computations
     called, first, stop = (
         np.clip(times, recording.start, recording.stop)
@@ -57,7 +56,7 @@ def phase_intervals(recording: Recording) -> Table:
     edges = np.unique(np.concatenate([[recording.start, recording.stop], called, first, stop]))
     starts, stops = edges[:-1], edges[1:]
     in_tasks = _covered(starts, first, stop)
-    preparing = _covered(starts, called, first) & ~in_tasks
+    preparing = _covered(starts, called, first)
     before = stops <= called.min(initial=np.inf)
     after = starts >= stop.max(initial=-np.inf)
     # Without a computation all is before the first.

@@ -144,8 +144,8 @@ def with_workers_named(table: Table, workers: Workers) -> Table:
     columns = {
         **{name: table[name] for name in table.columns},
         "worker": Categorical(lanes, worker_names(workers)),
-        "pid": Categorical(lanes, [pid for pid, _, _ in workers] or [0]),
-        "thread": Categorical(lanes, [thread for _, thread, _ in workers] or [0]),
+        "pid": Categorical(lanes, [pid for pid, _, _ in workers]),
+        "thread": Categorical(lanes, [thread for _, thread, _ in workers]),
     }
     return Table({name: columns[name] for name in TASK_COLUMNS})
 

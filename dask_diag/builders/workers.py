@@ -85,4 +85,4 @@ def worker_names(workers: Iterable[tuple[int, int, str]]) -> list[str]:
     for _, _, kind in workers:
         count = counts[kind] = counts.get(kind, -1) + 1
         names.append(f"{kind}-{count}" if kind in ("thread", "process") or count else kind)
-    return names or ["unknown"]
+    return names

@@ -52,13 +52,14 @@ def straggler(analysis: Analysis) -> Finding | None:
     _, row, usual = worst
     tasks = analysis.recording.tasks
     gained = analysis.seconds_saved(speedup=factors)
+    shown = lost if isnan(gained) else max(gained, 0.0)
     advice = "check that task's input; split it, or start it first"
     if gained < WORTH_GAINING * analysis.wall:
         advice = "no remedy is known: splitting that task is not predicted to help"
     return Finding(
         "straggler",
-        severity_of_share(lost / analysis.wall),
-        lost if isnan(gained) else max(gained, 0.0),
+        severity_of_share(shown / analysis.wall),
+        shown,
         f"Task {tasks.key[row]} took {seconds(analysis.task_seconds[row])}, other tasks of "
         f"{tasks.function[row]} {seconds(usual)} (median); other workers were idle until it stopped"
         f"{hottest_line_of(analysis.recording, row)}",

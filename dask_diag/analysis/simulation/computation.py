@@ -115,9 +115,8 @@ class ComputationSimulator:
             removed = less[activity] * self._facts.activities[activity][work.rows]
             seconds = seconds - removed
             cpu = cpu - removed if activity == Activity.CPU else cpu
-        # Where nothing waits for CPUs, nothing else has them.
-        waits = Activity.CPU_WAIT, Activity.NONCPU
-        is_idle = self._change.idle_pools or any(map(self._change.without, waits))
+        # Where tasks are always on a CPU, they wait for no threads of libraries.
+        is_idle = self._change.idle_pools or self._change.without(Activity.NONCPU)
         factors = self._factors[work.rows]
         seconds = np.maximum(seconds, 0.0) / factors
         cpu = np.minimum(np.maximum(cpu, 0.0) / factors, seconds)
