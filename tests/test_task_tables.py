@@ -26,8 +26,6 @@ from dask_diag.capture.tasks.task_log import Metrics, SpansOfTasks, Transfers, W
 from dask_diag.capture.tasks.task_row import Exceptional, pack_row
 from dask_diag.model.tables import Tasks
 
-from .test_cluster_many_tasks import Driver
-
 pytestmark = pytest.mark.once
 
 
@@ -86,6 +84,9 @@ def test_what_was_read_while_a_computation_ran_is_not_read_again():
 
 
 def test_tasks_of_several_computations_and_of_a_cluster_have_a_row_each():
+    pytest.importorskip("distributed")
+    from .test_cluster_many_tasks import Driver
+
     driver, ends = Driver(), threading.Event()
 
     def compute(name, runs):
