@@ -236,6 +236,7 @@ def test_of_a_transfer_each_step_whose_times_are_known_is_a_row():
     ("of_a_kind", "functions"),
     [
         ([("sum-a-b1", n, -n) for n in range(9)] + [("x", 3)], ["sum-a"] * 9 + ["x"]),
+        ([("sum-b1", 0), ("sum-c2", 0), ("x", 1), ("sum-b1", 2)], ["sum", "sum", "x", "sum"]),
         ([f"mean-b{n}c" for n in range(9)] + ["a-b-3"], ["mean"] * 9 + ["a-b"]),
     ],
 )
