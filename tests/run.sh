@@ -22,7 +22,7 @@ esac
 # assertions of the whole package, in each process anew.
 pytest=$(dirname "$python")/pytest
 # shellcheck disable=SC2086
-"$pytest" -q -o cache_dir="$cache" --cache-clear $still "$@"
+"$pytest" -q -o cache_dir="$cache" --cache-clear --durations=15 $still "$@"
 status=$?
 [ $status -eq 1 ] && [ -n "${ALONE:-}" ] || exit $status
 
