@@ -4,6 +4,7 @@
 # change for what a busy machine did to one of thousands of tests. It prints which ones they were.
 # Where tests run in several processes, one that stands still for four minutes is ended, so that
 # the others go on: it prints what its threads did, and its test counts as failed.
+# It names the slowest tests: the suite is to stay quick.
 set -u
 
 python=$1
