@@ -8,14 +8,20 @@ import numpy as np
 import pytest
 
 from dask_diag._version import __version__
+from dask_diag.builders import cluster_tasks
+from dask_diag.builders.cluster_workers import Lanes
 from dask_diag.builders.constants import this_host
 from dask_diag.builders.stacks import joined_stacks
 from dask_diag.builders.threads import TaskThreads, task_threads, threads_table
 from dask_diag.builders.workers import worker_codes, worker_names, workers_table
+from dask_diag.capture.cluster.formats import SENT_OUTCOMES
+from dask_diag.capture.cluster.log import Batch, ClusterLog, RunDetails
 from dask_diag.capture.system.thread_usage import ThreadCpu
+from dask_diag.capture.tasks.keys import Keys
 from dask_diag.capture.tasks.remote_task import RemoteWorker
 from dask_diag.capture.tasks.task_row import pack_row
 from dask_diag.model.table import Table
+from dask_diag.model.tables import Tasks
 
 pytestmark = pytest.mark.once
 
@@ -169,3 +175,49 @@ def test_stacks_of_several_workers_refer_to_their_own_frames():
     assert {name: len(table) for name, table in joined_stacks([]).items()} == dict.fromkeys(
         ("frames", "call_tree", "samples"), 0
     )
+
+
+def test_tasks_of_a_cluster_are_as_they_were_pulled():
+    """The scheduler's clock is ten seconds ahead; one run failed, of one no start is known."""
+    log = ClusterLog({"tasks": True})
+    log.offset, log.clients, log.labels = 10.0, ["me", "other"], {5: "worker-5"}
+    log.computations = {2: SimpleNamespace(name="c", span="all")}
+    runs = np.zeros(3, cluster_tasks.RUN)
+    runs["submitted"], runs["collected"], runs["queued"] = [12, 14, 15], [16, 19, 20], 0.5
+    runs["start"], runs["stop"], runs["cpu"] = [13, 15, NAN], [15, 18, NAN], [1, 0.5, NAN]
+    runs["seceded"], runs["seceded_cpu"] = [14, NAN, NAN], [0.25, NAN, NAN]
+    runs["thread"], runs["worker"], runs["computation"] = [7, 7, 0], [5, 5, 6], [2, 2, 3]
+    runs["attempt"], runs["client"], runs["stolen"] = [1, 2, 1], [0, 1, 0], [0, 1, 0]
+    runs["outcome"] = [SENT_OUTCOMES[name] for name in ("ok", "failed", "cancelled")]
+    runs["nbytes"], runs["measured"] = [80, 99, 99], 1
+    batch = Batch(
+        np.arange(3).tobytes(),
+        runs.tobytes(),
+        Keys(["f-1", ("g-2", 0), "h-3"]),
+        b"",
+        {1: RunDetails("ValueError", (), "loading", (), b"")},
+        *((), b"", (), Keys([]), b"", ()),
+    )
+    tasks = Tasks.of(cluster_tasks.tasks_of(batch, log, Lanes()))
+    assert tasks["key"].tolist() == ["f-1", "('g-2', 0)", "h-3"]
+    assert tasks.function.tolist() == ["f", "g", "h"]
+    np.testing.assert_array_equal(tasks.submitted, [2, 4, 5])
+    np.testing.assert_array_equal(tasks.start, [3, 5, NAN])
+    np.testing.assert_array_equal(tasks.stop, [5, 8, NAN])
+    np.testing.assert_array_equal(tasks.collected, [6, 9, 10])
+    np.testing.assert_array_equal(tasks.thread_cpu, [1, 0.5, NAN])
+    np.testing.assert_array_equal(tasks.thread_noncpu, [1, 2.5, NAN])
+    np.testing.assert_array_equal(tasks.seceded, [4, NAN, NAN])
+    np.testing.assert_array_equal(tasks.seceded_cpu, [0.25, NAN, NAN])
+    np.testing.assert_array_equal(tasks.queued, [0.5] * 3)
+    # Only what was done has a result.
+    np.testing.assert_array_equal(tasks.nbytes, [80, NAN, NAN])
+    assert tasks.outcome.tolist() == ["ok", "failed", "cancelled"]
+    assert tasks.error.tolist() == ["", "ValueError", ""]
+    assert tasks.computation.tolist() == ["c", "c", ""]
+    assert tasks.span.tolist() == ["all", "loading", ""]
+    assert (tasks.attempt.tolist(), tasks.stolen.tolist()) == ([1, 2, 1], [0, 1, 0])
+    assert tasks.client.tolist() == ["me", "other", "me"]
+    assert tasks.thread.tolist() == [7, 7, 0]
+    assert tasks.pid.tolist() == [0, 0, 0]
+    assert tasks.worker.tolist() == ["worker-5/0", "worker-5/0", "unknown/unknown"]
