@@ -25,17 +25,23 @@ WIDTH, HEIGHT = 80, 22
 def main(page_picture: str, top_picture: str, run_picture: str) -> None:
     """Run a program, and look at it while it runs: as a page, in a terminal, and as its output."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "run.diag"
-        with running(path, "--live", "--no-browser") as process:
+        with running(Path(folder) / "page.diag", "--live", "--no-browser") as process:
             _take_page(process, page_picture)
-        with running(path):
-            frames = _frames(path)
-        Path(top_picture).write_text(moving_picture(frames, "dask-diag top run.diag", WIDTH))
+        take_top(Path(folder) / "run.diag", top_picture)
         program = Path(folder) / "program.py"
         program.write_text(PROGRAM)
-        command = [*RUN, "--force", "-o", str(path), str(program)]
+        command = [*RUN, "--force", "-o", str(Path(folder) / "own.diag"), str(program)]
         frames = frames_of(command, "dask-diag run program.py", WIDTH)
         Path(run_picture).write_text(moving_picture(frames, "dask-diag run program.py", WIDTH))
+
+
+def take_top(path: Path, picture: str) -> None:
+    """Run the program, which writes a file that is not there yet, and show it in a terminal."""
+    with running(path):
+        while not path.exists():
+            time.sleep(0.1)
+        frames = _frames(path)
+    Path(picture).write_text(moving_picture(frames, "dask-diag top run.diag", WIDTH))
 
 
 def _take_page(process: subprocess.Popen[str], page_picture: str) -> None:

@@ -17,6 +17,8 @@ from rich.text import Text
 
 SECONDS_A_FRAME = 1.2
 SECONDS_OF_THE_LAST = 5.0
+MOST_FRAMES = 14
+"""A reader does not wait a minute for the last one."""
 
 
 def picture(content: RenderableType, title: str, width: int, number: int = 0) -> str:
@@ -31,7 +33,14 @@ def picture(content: RenderableType, title: str, width: int, number: int = 0) ->
 
 
 def moving_picture(frames: Sequence[RenderableType], title: str, width: int) -> str:
-    """An SVG that shows frames in turn, the last one longest; who wants no motion sees that one."""
+    """An SVG that shows frames in turn, the last one longest; who wants no motion sees that one.
+
+    Of many frames some are shown, evenly chosen, among them the first and the last.
+    """
+    count = min(len(frames), MOST_FRAMES)
+    steps = max(1, count - 1)
+    frames = [frames[n * (len(frames) - 1) // steps] for n in range(count)]
+    frames = _equally_tall(frames, width)
     pictures = [picture(frame, title, width, number) for number, frame in enumerate(frames)]
     boxes = [re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', each) for each in pictures]
     size = [max(float(box[axis]) for box in boxes if box) for axis in (1, 2)]
@@ -43,6 +52,17 @@ def moving_picture(frames: Sequence[RenderableType], title: str, width: int) -> 
         + "\n".join(parts)
         + "</svg>\n"
     )
+
+
+def _equally_tall(frames: Sequence[RenderableType], width: int) -> list[RenderableType]:
+    """The same, with empty lines below: a terminal does not change its height."""
+    console = Console(file=io.StringIO(), width=width)
+    lines = [len(console.render_lines(frame)) for frame in frames]
+    missing = [max(lines) - each for each in lines]
+    return [
+        Group(frame, Text("\n" * (count - 1))) if count else frame
+        for frame, count in zip(frames, missing, strict=True)
+    ]
 
 
 def _style(count: int, total: float) -> str:

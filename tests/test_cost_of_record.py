@@ -7,13 +7,21 @@ import sys
 
 import numpy as np
 import pytest
+from dask.local import get_sync
 
+from dask_diag import Profiler
 from dask_diag.builders import incremental_results
 from dask_diag.builders.incremental_results import IncrementalCachedResults
+from dask_diag.builders.incremental_tasks import IncrementalTasks
 from dask_diag.builders.keys import keys_columns
+from dask_diag.builders.stacks import SeenBefore, stacks_as_seen
 from dask_diag.capture.cached_results import CachedResults
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.result_sizes import ResultSizes
+from dask_diag.capture.sampling.bins import Run
+from dask_diag.capture.sampling.call_tree import Stacks
+from dask_diag.capture.sampling.stack_sample import Line
+from dask_diag.capture.sampling.stack_walker import Stack
 
 
 @pytest.fixture
@@ -100,3 +108,44 @@ def test_a_result_that_is_released_takes_few_calls():
     assert max(calls) <= 4
     assert list(results.cached) == keys[92:]
     assert results.keys == keys[:92]
+
+
+def test_names_of_results_that_are_cached_no_more_do_not_gather():
+    results, computation = CachedResults({}), Computation({})
+    incremental = IncrementalCachedResults(lambda: [(computation, results)])
+    results.cached["held", 0] = 8, 1.0
+    for step in range(200):
+        # Each of another name, as those of `dask.delayed` are.
+        results.cached |= {(f"{step}-{n}", 0): (8, 1.0) for n in range(10)}
+        old = [key for key in results.cached if not key[0].startswith(("held", f"{step}-"))]
+        results.release(old, set(old), 2.0)
+        cached = incremental.take()[1]["cached_results"]
+        assert len(cached) == 11
+        assert len(cached["key"].heads.values) <= 500
+
+
+def test_the_tree_of_calls_is_made_again_only_where_it_has_grown():
+    lines = [Line(f"f{n}", "/x.py", n, n) for n in range(3)]
+    stacks, before, task = Stacks(0.1), SeenBefore(), Run("f", ("f", 0))
+    trees = []
+    for count in (2, 2, 3, 3, 3):
+        stacks.see(1.0, task, Stack(tuple(lines[:count])), 0.01, 0.01)
+        seen = stacks_as_seen(stacks, 100, before=before)
+        fresh = stacks_as_seen(stacks, 100)
+        for name in ("frames", "call_tree", "samples"):
+            assert seen[name].to_dicts() == fresh[name].to_dicts()
+        trees.append(seen["call_tree"])
+    assert [len(tree) for tree in trees] == [2, 2, 3, 3, 3]
+    assert trees[0] is trees[1]
+    assert trees[2] is trees[3] is trees[4]
+
+
+def test_a_computation_of_one_task_takes_a_bounded_number_of_calls_to_write():
+    with Profiler() as prof:
+        for _ in range(31):
+            get_sync({("f", 0): (abs, 1)}, ("f", 0))
+    first = IncrementalTasks(prof.session)
+    tables = []
+    calls = calls_of(lambda: tables.append(first.take()[0]))
+    assert len(tables[0]["tasks"]) == len(tables[0]["computations"]) == 31
+    assert calls / 31 <= 850

@@ -213,8 +213,8 @@ TIMES = {"start": 0.0, "stop": 1.0, "epoch": 2.0}
 HUGE = 2**50
 ONE_PLANE = {"base": "", "least": 0, "planes": 1}
 ZEROS = {**ONE_PLANE, "planes": 0}
-LABELS = {"kind": "labels", "tails": 0, "values": ["a"], "integers": {"codes": ONE_PLANE}}
-FLOATS = {"kind": "numbers", "tails": 0, "dtype": "<f8"}
+LABELS = {"kind": "labels", "values": ["a"], "integers": {"codes": ONE_PLANE}}
+FLOATS = {"kind": "numbers", "dtype": "<f8"}
 SCALED = {**FLOATS, "scale": 1, "integers": {"count": ONE_PLANE, "error": ONE_PLANE}}
 DIFFERENCE = {**FLOATS, "sources": ["c0"], "integers": {"error": ONE_PLANE}}
 ZERO = {**FLOATS, "scale": 1, "integers": {"count": ZEROS, "error": ZEROS}}
@@ -231,7 +231,7 @@ def texts(tails, values=("a",), **lengths):
 
 def tokens(*halves):
     parts = dict.fromkeys(("heads", *halves), ONE_PLANE)
-    return {"kind": "texts", "values": ["a"], "integers": parts, "tails": 0}
+    return {"kind": "texts", "values": ["a"], "integers": parts}
 
 
 def table(rows, *columns):
@@ -275,7 +275,7 @@ FORGED_TABLES = {
     "tokens without their other half": table(1, tokens("low")),
     "tokens that are not there": table(9, tokens("low", "high")),
     "keys of tasks that are not there": table(
-        1, {"kind": "tasks", "tails": 0, "integers": {"rows": ONE_PLANE}}
+        1, {"kind": "tasks", "integers": {"rows": ONE_PLANE}}
     ),
     "a number": 7,
     "nothing": None,

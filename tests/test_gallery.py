@@ -107,3 +107,12 @@ def test_the_contact_sheet_can_be_made_alone(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["gallery", "--sheet"])
     gallery.main()
     assert made == [STORIES]
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
+def test_the_summary_of_a_story_is_that_of_its_recording(story, monkeypatch):
+    pages_in_docs, written = pages.PAGES, []
+    monkeypatch.setattr(Path, "write_text", lambda path, text, **how: written.append(text))
+    pages.renew_summary(story)
+    # Else: python -m docs.gallery --summaries.
+    assert written == [(pages_in_docs / f"{story.name}.rst").read_text(encoding="utf-8")]

@@ -21,6 +21,9 @@ from dask_diag.model.table import NO_ROWS, Table, stack
 
 __all__ = ["IncrementalCachedResults"]
 
+_FEW_NAMES = 200
+"""Names of keys that need not be dropped: to have them costs less than to make texts again."""
+
 ResultsOfComputations = Callable[[], Iterable[tuple[Computation, CachedResults]]]
 
 
@@ -120,12 +123,14 @@ class _ResultsOfComputation:
         keys = list(cached)
         stay = list(map(cached.__contains__, self._cached_keys))
         same = list(compress(self._cached_keys, stay))
-        if keys[: len(same)] != same:
-            # They are in the order in which they came, unless the scheduler is another.
+        before = self._cached_columns
+        names = before["key"].heads.values if stay else []
+        if keys[: len(same)] != same or len(names) > 2 * len(same) + _FEW_NAMES:
+            # They are in the order in which they came, unless the scheduler is another. Names of
+            # those that were released are dropped when they are most of all.
             stay, same = [False] * len(stay), []
         new = keys[len(same) :]
         columns = _columns_of_cached(new, [cached[key] for key in new], dsk)
-        before = self._cached_columns
         if len(same) < len(stay):
             before = before.rows(np.array(stay, dtype=bool))
         self._cached_keys, self._cached_columns = keys, stack([before, columns])

@@ -7,8 +7,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from dask_diag.builders.chunks import Taken
-from dask_diag.builders.stack_cells import CellsByCycle
-from dask_diag.builders.stacks import joined_stacks, stacks_as_seen, stacks_tables
+from dask_diag.builders.stacks import SeenBefore, joined_stacks, stacks_as_seen, stacks_tables
 from dask_diag.capture.sampling.call_tree import Stacks
 from dask_diag.capture.session import Session
 
@@ -50,13 +49,13 @@ class IncrementalStacks:
         self._clusters: ClusterStacks | None = None
         self._stacks = stacks
         self._is_active = is_active
-        self._cells = CellsByCycle()
+        self._before = SeenBefore()
 
     def take(self) -> Taken:
         """Nothing for good, and all samples so far; final once the profiler has ended."""
         clusters = self._of_clusters()
         if self._is_active():
-            local = stacks_as_seen(self._stacks, _MOST_CELLS, cells_by_cycle=self._cells)
+            local = stacks_as_seen(self._stacks, _MOST_CELLS, before=self._before)
             others = clusters.as_seen(_MOST_CELLS) if clusters else []
         else:
             session = self._session

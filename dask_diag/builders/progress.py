@@ -84,8 +84,6 @@ def _planned_table(counts: Iterable[_Counts]) -> tables.Planned:
         for function, count in sorted(functions.items())
         if count
     ]
-    if not rows:
-        return tables.Planned.empty()
     return tables.Planned(
         {
             "computation": Categorical.of(row[0] for row in rows),
@@ -97,8 +95,6 @@ def _planned_table(counts: Iterable[_Counts]) -> tables.Planned:
 
 def _progress_table(infos: Iterable[ProgressInfo]) -> tables.Progress:
     rows = list(infos)
-    if not rows:
-        return tables.Progress.empty()
     numbers = ("total", "finished", "ready", "waiting", "running")
     return tables.Progress(
         {

@@ -25,7 +25,7 @@ from dask_diag.columns import Array, Categorical
 from dask_diag.model.table import NO_ROWS, Table, stack
 from dask_diag.schema import Root
 
-__all__ = ["joined_stacks", "stacks_as_seen", "stacks_of_tasks", "stacks_tables"]
+__all__ = ["SeenBefore", "joined_stacks", "stacks_as_seen", "stacks_of_tasks", "stacks_tables"]
 
 
 def stacks_tables(
@@ -79,21 +79,38 @@ def _moved(table: Table, by: Mapping[str, int]) -> Table:
     return Table({**columns, **moved})
 
 
+class SeenBefore:
+    """What `stacks_as_seen` made of the stacks of one profiler, most of which is the same again."""
+
+    def __init__(self) -> None:
+        self.cells = CellsByCycle()
+        self._size = -1, -1
+        self._tree: dict[str, Table] = {}
+
+    def tree(self, found: Snapshot) -> dict[str, Table]:
+        """The tables of the tree, which only grows."""
+        size = len(found.lines), len(found.parents)
+        if size != self._size:
+            self._size, self._tree = size, _tree(found)
+        return self._tree
+
+
 def stacks_as_seen(
-    stacks: Stacks, most: int, worker: str = "", cells_by_cycle: CellsByCycle | None = None
+    stacks: Stacks, most: int, worker: str = "", before: SeenBefore | None = None
 ) -> dict[str, Table]:
     """The same without regard to what was measured of tasks, in about `most` rows at most.
 
-    If this is asked again and again, `cells_by_cycle` has what is the same as before.
+    If this is asked again and again, `before` has what is the same.
     """
+    before = before or SeenBefore()
     found = stacks.snapshot()
-    (cells, names), cycle = (cells_by_cycle or CellsByCycle()).of(found), found.cycle
+    (cells, names), cycle = before.cells.of(found), found.cycle
     if len(cells.node) > most and cells.key.any():
         cells = summed(cells._replace(key=np.zeros_like(cells.key)))
     while len(cells.node) > most and cells.cycle.min() < cells.cycle.max():
         cells, cycle = summed(cells._replace(cycle=cells.cycle // 2)), 2 * cycle
     bounds = -np.inf, np.inf, worker
-    return {**_tree(found), "samples": _samples_table(cells, cycle, names, bounds)}
+    return {**before.tree(found), "samples": _samples_table(cells, cycle, names, bounds)}
 
 
 def _tree(found: Snapshot) -> dict[str, Table]:

@@ -85,8 +85,10 @@ def encode_table(
             before[column] = values
         if tasks and "rows" in parts:
             _remember(known, tasks, parts["rows"])
-        out.append(tails)
-        specs[column] = {**spec, "integers": integers, "tails": len(tails)}
+        specs[column] = {**spec, "integers": integers}
+        if tails:
+            out.append(tails)
+            specs[column]["tails"] = len(tails)
     return {"rows": len(table), "columns": specs}
 
 
@@ -115,7 +117,7 @@ def decode_table(
                 skip_integers(integers, rows, source)
         if tasks and "rows" in parts:
             _remember(known, tasks, parts["rows"])
-        tails = bytes(source.take(each["tails"]))
+        tails = bytes(source.take(each["tails"])) if "tails" in each else b""
         if column in needed:
             columns[column] = join(each, parts, tails, columns, tasks)
     return Table({name: columns[name] for name in columns if wanted is None or name in wanted})

@@ -149,7 +149,9 @@ def _joined_numbers(spec: Spec, parts: Parts, columns: Mapping[str, Values]) -> 
         bits = parts["error"] + _difference([columns[source] for source in spec["sources"]])
     else:
         bits = parts["error"] + _quotient(parts["count"], spec["scale"])
-    values: Array = bits.astype(f"i{dtype.itemsize}", copy=False).view(dtype.newbyteorder("="))
+    if dtype.itemsize < 8:
+        bits = bits.astype(f"i{dtype.itemsize}")
+    values: Array = bits.view(dtype.newbyteorder("="))
     return values.astype(dtype, copy=False)
 
 

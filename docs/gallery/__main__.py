@@ -19,7 +19,7 @@ import dask_diag
 from dask_diag import load, save
 from dask_diag.columns import Categorical
 from docs.gallery.contact_sheet import write_contact_sheet
-from docs.gallery.pages import Measured, write_index, write_page
+from docs.gallery.pages import Measured, renew_summary, write_index, write_page
 from docs.gallery.stories import STORIES, Story
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +50,12 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="stories; all by default")
     parser.add_argument("--pairs", type=int, default=PAIRS, help="runs before and after the change")
     parser.add_argument("--sheet", action="store_true", help="make the contact sheet alone")
+    parser.add_argument("--summaries", action="store_true", help="renew the summaries alone")
     arguments = parser.parse_args()
+    if arguments.summaries:
+        for story in STORIES:
+            renew_summary(story)
+        return
     if arguments.sheet:
         write_contact_sheet(STORIES)
         return

@@ -71,6 +71,15 @@ More on this finding: :doc:`/findings/{story.code}`.
     (PAGES / f"{story.name}.rst").write_text(text, encoding="utf-8")
 
 
+def renew_summary(story: Story) -> None:
+    """Write the summary again as it is now, of the recording that there is."""
+    path = PAGES / f"{story.name}.rst"
+    before, start, rest = path.read_text(encoding="utf-8").partition(".. code-block:: text\n\n")
+    _, end, after = rest.partition(f"\n\n{_heading('The report', '-')}")
+    text = f"{before}{start}{_indented(_summary_of(story.name))}{end}{after}"
+    path.write_text(text, encoding="utf-8")
+
+
 def write_index(stories: Sequence[Story]) -> None:
     """Write the list of stories."""
     rows = "\n".join(f"   {story.name}" for story in stories)

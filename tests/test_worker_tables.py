@@ -1,0 +1,223 @@
+"""Tables of workers and of threads, from what was captured: a known answer for each kind."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from dask_diag._version import __version__
+from dask_diag.builders import cluster_tasks
+from dask_diag.builders.cluster_workers import Lanes
+from dask_diag.builders.constants import this_host
+from dask_diag.builders.stacks import joined_stacks
+from dask_diag.builders.threads import TaskThreads, task_threads, threads_table
+from dask_diag.builders.workers import worker_codes, worker_names, workers_table
+from dask_diag.capture.cluster.formats import SENT_OUTCOMES
+from dask_diag.capture.cluster.log import Batch, ClusterLog, RunDetails
+from dask_diag.capture.system.thread_usage import ThreadCpu
+from dask_diag.capture.tasks.keys import Keys
+from dask_diag.capture.tasks.remote_task import RemoteWorker
+from dask_diag.capture.tasks.task_row import pack_row
+from dask_diag.model.table import Table
+from dask_diag.model.tables import Tasks
+
+pytestmark = pytest.mark.once
+
+NAN = float("nan")
+PID, CALLER = 100, 1
+
+
+def info(scheduler="threads", workers=2, threads=(), remote=None, name="c"):
+    return SimpleNamespace(
+        name=name,
+        pid=PID,
+        thread=CALLER,
+        scheduler=scheduler,
+        workers=workers,
+        threads=threads,
+        remote_workers=remote or {},
+    )
+
+
+def of_workers(computation, ran_on, start=None):
+    """The name, the process and the thread of what ran each task."""
+    workers = {}
+    start = np.arange(len(ran_on)) if start is None else start
+    codes = worker_codes(computation, np.array(ran_on, float), np.array(start, float), workers)
+    names, places = worker_names(workers), list(workers)
+    return [(names[code], *places[code][:2]) for code in codes.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("computation", "ran_on", "expected"),
+    [
+        (info(), [7, 9, 7], [("thread-0", PID, 7), ("thread-1", PID, 9), ("thread-0", PID, 7)]),
+        # What ran it is not known: it did not start, say.
+        (info(), [7, NAN], [("thread-0", PID, 7), ("unknown", 0, 0)]),
+        # A pool of one thread, and the thread that called, which has no number there.
+        (info("synchronous", 1), [0, CALLER], [("caller", PID, CALLER)] * 2),
+        (info("synchronous", 1), [7], [("thread-0", PID, 7)]),
+        # A pool of the user's of several threads that is handed to the synchronous scheduler.
+        (info("synchronous", 4), [CALLER, 0], [("thread-0", PID, CALLER), ("unknown", 0, 0)]),
+        (
+            info("processes", remote={50: RemoteWorker(5, 0.5), 60: RemoteWorker(6, 0.25)}),
+            [60, 50, 60],
+            [("process-0", 60, 6), ("process-1", 50, 5), ("process-0", 60, 6)],
+        ),
+    ],
+)
+def test_workers_are_named_in_the_order_in_which_they_first_ran_a_task(
+    computation, ran_on, expected
+):
+    assert of_workers(computation, ran_on) == expected
+
+
+def test_the_first_worker_is_the_one_whose_task_started_first():
+    assert [name for name, *_ in of_workers(info(), [7, 9, 9], [2, 3, 1])] == [
+        "thread-1",
+        "thread-0",
+        "thread-0",
+    ]
+    # Of one it is not known when it started.
+    assert [name for name, *_ in of_workers(info(), [7, 9], [NAN, 3])] == ["thread-1", "thread-0"]
+
+
+def test_each_worker_process_has_a_row():
+    processes = info("processes", remote={50: RemoteWorker(5, 0.5), 60: RemoteWorker(6, 0.25)})
+    rows = workers_table([info(), processes, info("processes", remote={70: RemoteWorker(7, NAN)})])
+    assert rows.computation.tolist() == ["c"] * 3
+    assert rows.pid.tolist() == [50, 60, 70]
+    np.testing.assert_array_equal(rows.joined, [0.5, 0.25, NAN])
+    assert (rows.threads.tolist(), rows.measured.tolist()) == ([1] * 3, [1] * 3)
+    assert np.isnan(rows.left).all()
+    assert set(rows.host.tolist()) == {this_host()}
+    assert set(rows.version.tolist()) == {__version__}
+    assert set(rows.worker.tolist()) == set(rows.reason.tolist()) == {""}
+    assert rows.clock_offset.tolist() == rows.clock_error.tolist() == [0.0] * 3
+    assert len(workers_table([info()])) == 0
+
+
+def cpu_of(computation, tasks):
+    return [
+        (row["kind"], row["name"], row["threads"], row["cpu_seconds"])
+        for row in threads_table([(computation, tasks)]).to_dicts()
+    ]
+
+
+THREADS = (
+    ThreadCpu("native", "openblas", 0, 4.0),
+    ThreadCpu("native", "openblas", 0, 3.0),
+    ThreadCpu("python", "MainThread", CALLER, 2.0),
+    ThreadCpu("python", "ThreadPoolExecutor-0_1", 7, 1.0),
+    ThreadCpu("python", "ThreadPoolExecutor-0_2", 9, 0.5),
+    ThreadCpu("python", "zarr_io_3", 11, 0.25),
+    ThreadCpu("python", "Thread-7 (work)", 13, 0.125),
+    ThreadCpu("ended", "", 0, 0.0625),
+)
+
+
+def test_threads_of_one_name_are_a_group():
+    assert cpu_of(info(threads=THREADS), TaskThreads(frozenset({7, 9}), 10**9)) == [
+        ("tasks", "ThreadPoolExecutor-0", 2, 1.5),
+        ("scheduler", "MainThread", 1, 2.0),
+        ("python", "Thread (work)", 1, 0.125),
+        ("python", "zarr_io", 1, 0.25),
+        ("native", "openblas", 2, 7.0),
+        # How many they were is not known.
+        ("ended", "", 0, 0.0625),
+    ]
+    assert cpu_of(info(), TaskThreads(frozenset({7}), 10**9)) == []
+
+
+@pytest.mark.parametrize(("of_tasks", "tasks", "rest"), [(1.5, 1.5, 0.5), (2.5, 2.0, 0.0)])
+def test_a_thread_that_runs_tasks_and_the_scheduler_is_divided(of_tasks, tasks, rest):
+    own = THREADS[2:3]
+    assert cpu_of(info("synchronous", 1, own), TaskThreads(frozenset(), int(of_tasks * 10**9))) == [
+        ("tasks", "MainThread", 1, tasks),
+        ("scheduler", "MainThread", 1, rest),
+    ]
+
+
+def test_in_processes_no_thread_of_this_one_runs_tasks():
+    """Their threads may have the same numbers."""
+    groups = cpu_of(info("processes", threads=THREADS[2:4]), TaskThreads(frozenset({7}), 10**9))
+    assert groups == [
+        ("scheduler", "MainThread", 1, 2.0),
+        ("python", "ThreadPoolExecutor-0", 1, 1.0),
+    ]
+
+
+def test_threads_of_tasks_and_their_cpu_are_read_from_rows():
+    rows = [(0, 1, 2, 0.25, 7, 2), (0, 1, 2, 0.5, 9, 2), (0, 1, 2, NAN, 7, 2), (0,) + (NAN,) * 5]
+    threads = task_threads(b"".join(pack_row(*row) for row in [*rows, (0, 1, 2, 0.125, 0, 2)]))
+    assert threads == TaskThreads(frozenset({7, 9}), 875_000_000)
+    assert threads.plus(TaskThreads(frozenset({1}), 125_000_000)).cpu == 1.0
+    assert task_threads(b"") == TaskThreads(frozenset(), 0)
+
+
+def test_stacks_of_several_workers_refer_to_their_own_frames():
+    def part(count, node):
+        tree = {"parent": np.arange(count) - 1, "frame": np.arange(count)}
+        return {
+            "frames": Table({"line": np.arange(count)}),
+            "call_tree": Table(tree),
+            "samples": Table({"node": np.array(node)}),
+        }
+
+    joined = joined_stacks([part(2, [1, -1]), part(3, [0, 2])])
+    assert joined["frames"]["line"].tolist() == [0, 1, 0, 1, 2]
+    assert joined["call_tree"]["parent"].tolist() == [-1, 0, -1, 2, 3]
+    assert joined["call_tree"]["frame"].tolist() == [0, 1, 2, 3, 4]
+    # -1 is no stack: it was not sampled.
+    assert joined["samples"]["node"].tolist() == [1, -1, 2, 4]
+    assert {name: len(table) for name, table in joined_stacks([]).items()} == dict.fromkeys(
+        ("frames", "call_tree", "samples"), 0
+    )
+
+
+def test_tasks_of_a_cluster_are_as_they_were_pulled():
+    """The scheduler's clock is ten seconds ahead; one run failed, of one no start is known."""
+    log = ClusterLog({"tasks": True})
+    log.offset, log.clients, log.labels = 10.0, ["me", "other"], {5: "worker-5"}
+    log.computations = {2: SimpleNamespace(name="c", span="all")}
+    runs = np.zeros(3, cluster_tasks.RUN)
+    runs["submitted"], runs["collected"], runs["queued"] = [12, 14, 15], [16, 19, 20], 0.5
+    runs["start"], runs["stop"], runs["cpu"] = [13, 15, NAN], [15, 18, NAN], [1, 0.5, NAN]
+    runs["seceded"], runs["seceded_cpu"] = [14, NAN, NAN], [0.25, NAN, NAN]
+    runs["thread"], runs["worker"], runs["computation"] = [7, 7, 0], [5, 5, 6], [2, 2, 3]
+    runs["attempt"], runs["client"], runs["stolen"] = [1, 2, 1], [0, 1, 0], [0, 1, 0]
+    runs["outcome"] = [SENT_OUTCOMES[name] for name in ("ok", "failed", "cancelled")]
+    runs["nbytes"], runs["measured"] = [80, 99, 99], 1
+    batch = Batch(
+        np.arange(3).tobytes(),
+        runs.tobytes(),
+        Keys(["f-1", ("g-2", 0), "h-3"]),
+        b"",
+        {1: RunDetails("ValueError", (), "loading", (), b"")},
+        *((), b"", (), Keys([]), b"", ()),
+    )
+    tasks = Tasks.of(cluster_tasks.tasks_of(batch, log, Lanes()))
+    assert tasks["key"].tolist() == ["f-1", "('g-2', 0)", "h-3"]
+    assert tasks.function.tolist() == ["f", "g", "h"]
+    np.testing.assert_array_equal(tasks.submitted, [2, 4, 5])
+    np.testing.assert_array_equal(tasks.start, [3, 5, NAN])
+    np.testing.assert_array_equal(tasks.stop, [5, 8, NAN])
+    np.testing.assert_array_equal(tasks.collected, [6, 9, 10])
+    np.testing.assert_array_equal(tasks.thread_cpu, [1, 0.5, NAN])
+    np.testing.assert_array_equal(tasks.thread_noncpu, [1, 2.5, NAN])
+    np.testing.assert_array_equal(tasks.seceded, [4, NAN, NAN])
+    np.testing.assert_array_equal(tasks.seceded_cpu, [0.25, NAN, NAN])
+    np.testing.assert_array_equal(tasks.queued, [0.5] * 3)
+    # Only what was done has a result.
+    np.testing.assert_array_equal(tasks.nbytes, [80, NAN, NAN])
+    assert tasks.outcome.tolist() == ["ok", "failed", "cancelled"]
+    assert tasks.error.tolist() == ["", "ValueError", ""]
+    assert tasks.computation.tolist() == ["c", "c", ""]
+    assert tasks.span.tolist() == ["all", "loading", ""]
+    assert (tasks.attempt.tolist(), tasks.stolen.tolist()) == ([1, 2, 1], [0, 1, 0])
+    assert tasks.client.tolist() == ["me", "other", "me"]
+    assert tasks.thread.tolist() == [7, 7, 0]
+    assert tasks.pid.tolist() == [0, 0, 0]
+    assert tasks.worker.tolist() == ["worker-5/0", "worker-5/0", "unknown/unknown"]
