@@ -4,6 +4,7 @@
 # change for what a busy machine did to one of thousands of tests. It prints which ones they were.
 # Where tests run in several processes, one that stands still for four minutes is ended, so that
 # the others go on: it prints what its threads did, and its test counts as failed.
+# It names the slowest tests: the suite is to stay quick.
 set -u
 
 python=$1
@@ -22,7 +23,7 @@ esac
 # assertions of the whole package, in each process anew.
 pytest=$(dirname "$python")/pytest
 # shellcheck disable=SC2086
-"$pytest" -q -o cache_dir="$cache" --cache-clear $still "$@"
+"$pytest" -q -o cache_dir="$cache" --cache-clear --durations=15 $still "$@"
 status=$?
 [ $status -eq 1 ] && [ -n "${ALONE:-}" ] || exit $status
 

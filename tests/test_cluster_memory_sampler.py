@@ -64,15 +64,15 @@ def test_workers_that_others_started_are_added():
             futures = client.map(filled, [SIZE, SIZE + 8])
             client.gather(client.map(len, futures))
             time.sleep(1.0)
-            whole = resident() + client.run_on_scheduler(resident)
-            whole += sum(client.run(resident).values())
+            # Other tests may have left children.
+            children = psutil.Process().children(recursive=True)
+            whole = resident() + sum(each.memory_info().rss for each in children)
+            whole += client.run_on_scheduler(resident) + sum(client.run(resident).values())
         rows = ms.recording.memory
         assert rise(ms.samples[name]) == pytest.approx(2 * SIZE, rel=0.1)
         assert rise(ms.samples[name]) == pytest.approx(rise(theirs.samples["held"]), rel=0.1)
         assert rows.rss[-1] == pytest.approx(whole, rel=0.1)
-        # Other tests may have left children.
-        own = len(psutil.Process().children(recursive=True)) + 1
-        assert rows.processes[-1] == own + 3
+        assert rows.processes[-1] == 1 + len(children) + 3
         assert np.isnan(rows.pss).all()
         assert ms.recording.notices == ()
 

@@ -7,9 +7,12 @@ import sys
 
 import numpy as np
 import pytest
+from dask.local import get_sync
 
+from dask_diag import Profiler
 from dask_diag.builders import incremental_results
 from dask_diag.builders.incremental_results import IncrementalCachedResults
+from dask_diag.builders.incremental_tasks import IncrementalTasks
 from dask_diag.builders.keys import keys_columns
 from dask_diag.builders.stacks import SeenBefore, stacks_as_seen
 from dask_diag.capture.cached_results import CachedResults
@@ -135,3 +138,14 @@ def test_the_tree_of_calls_is_made_again_only_where_it_has_grown():
     assert [len(tree) for tree in trees] == [2, 2, 3, 3, 3]
     assert trees[0] is trees[1]
     assert trees[2] is trees[3] is trees[4]
+
+
+def test_a_computation_of_one_task_takes_a_bounded_number_of_calls_to_write():
+    with Profiler() as prof:
+        for _ in range(31):
+            get_sync({("f", 0): (abs, 1)}, ("f", 0))
+    first = IncrementalTasks(prof.session)
+    tables = []
+    calls = calls_of(lambda: tables.append(first.take()[0]))
+    assert len(tables[0]["tasks"]) == len(tables[0]["computations"]) == 31
+    assert calls / 31 <= 850

@@ -61,6 +61,18 @@ def test_a_chunk_that_is_larger_than_what_is_read_at_once_is_read(monkeypatch, k
     assert_rows_are_those_of_load(viewer)
 
 
+def test_of_a_long_file_of_a_killed_writer_that_is_said_when_all_is_read(monkeypatch, killed):
+    monkeypatch.setattr(follow, "_MOST_AT_ONCE", 100)
+    PATH.write_bytes(killed)
+    viewer, updates = Viewer(is_locked=lambda file: False), []
+    while not updates or updates[-1].behind:
+        updates.append(viewer.follower.poll())
+        viewer.now += 10.0
+    assert len(updates) > 2
+    assert {update.state for update in updates[:-1]} == {FollowState.GROWING}
+    assert updates[-1].state == FollowState.TRUNCATED
+
+
 def test_of_a_file_that_does_not_change_only_the_end_is_read(monkeypatch, killed):
     PATH.write_bytes(killed)
     viewer = Viewer(is_locked=lambda file: True)

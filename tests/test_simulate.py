@@ -212,6 +212,7 @@ def test_quicker_tasks_need_less_of_the_cpus():
     assert simulate(recording, workers=inf, speedup={"t": 2}).seconds == pytest.approx(4)
     half = recording_of(rows, {key: set() for key in rows}, 16.0, 2, cpu=0.5)
     assert simulate(half, workers=inf).seconds == pytest.approx(4)
+    assert simulate(half, workers=inf, speedup={"t": 2}).seconds == pytest.approx(2)
     assert simulate(half, workers=inf, remove={"thread-cpu"}).seconds == pytest.approx(0.5)
 
 

@@ -21,12 +21,11 @@ from dask_diag.builders.tasks import tasks_of, tasks_tables, times_of_tasks, wit
 from dask_diag.capture.snapshot import ComputationSnapshot, TaskRows
 from dask_diag.capture.tasks.dependencies import Dependencies
 from dask_diag.capture.tasks.failure import Failure
+from dask_diag.capture.tasks.metered import Wait
 from dask_diag.capture.tasks.remote_task import Transfer
 from dask_diag.capture.tasks.task_log import Metrics, SpansOfTasks, Transfers, Waits
 from dask_diag.capture.tasks.task_row import Exceptional, pack_row
 from dask_diag.model.tables import Tasks
-
-from .test_cluster_many_tasks import Driver
 
 pytestmark = pytest.mark.once
 
@@ -86,6 +85,9 @@ def test_what_was_read_while_a_computation_ran_is_not_read_again():
 
 
 def test_tasks_of_several_computations_and_of_a_cluster_have_a_row_each():
+    pytest.importorskip("distributed")
+    from .test_cluster_many_tasks import Driver
+
     driver, ends = Driver(), threading.Event()
 
     def compute(name, runs):
@@ -128,7 +130,8 @@ def test_tasks_of_several_computations_and_of_a_cluster_have_a_row_each():
     assert rows_of(tables.metrics, "task", "value") == [(1, ord("x")), (3, ord("y"))]
 
 
-def test_a_result_whose_size_is_being_measured_comes_with_it_in_the_next_part():
+@pytest.mark.parametrize("order", [1, -1], ids=["row first", "size first"])
+def test_a_result_whose_size_is_being_measured_comes_with_it_in_the_next_part(order):
     taken = []
 
     def size(result):
@@ -137,10 +140,11 @@ def test_a_result_whose_size_is_being_measured_comes_with_it_in_the_next_part():
         return 10 * result
 
     cache = CacheProfiler(metric=size, unit="bytes")
-    with Profiler() as prof, cache:
-        incremental = IncrementalTasks(prof.session)
-        dask.local.get_sync({"b-1": (abs, 1), "c-1": (add, "b-1", 1)}, "c-1")
-        taken.append(incremental.take())
+    prof = Profiler()
+    incremental = IncrementalTasks(prof.session)
+    callbacks = [each._callback for each in (prof, cache)][::order]
+    dask.local.get_sync({"b-1": (abs, 1), "c-1": (add, "b-1", 1)}, "c-1", callbacks=callbacks)
+    taken.append(incremental.take())
     sizes = [rows_of(Tasks.of(part["tasks"]), "key", "nbytes") for part, _ in taken]
     assert sizes == [[("b-1", 10.0)], [("c-1", 20.0)]]
     assert [edges_of(part) for part, _ in taken] == [[], [(1, 0)]]
@@ -214,7 +218,7 @@ def test_of_a_transfer_each_step_whose_times_are_known_is_a_row():
     whole.closed, whole.landing, whole.landed = 6.0, 7.0, 8.0
     whole.bytes_in, whole.bytes_out = 100, 200
     # Nothing was heard of the worker that it was sent to.
-    lost.packed, lost.bytes_in = 12.0, 300
+    lost.packed, lost.bytes_in, lost.landing = 12.0, 300, 13.0
     transfers = Transfers()
     transfers.add(4, whole)
     transfers.add(5, lost)
@@ -231,10 +235,23 @@ def test_of_a_transfer_each_step_whose_times_are_known_is_a_row():
     assert len(tables["metrics"]) == len(tables["waits"]) == 0
 
 
+def test_what_tasks_waited_for_is_logged_by_row():
+    waits = Waits()
+    waits.add(3, [Wait("io-wait", 0.5, 9), Wait("cpu-wait", 0.25, 0)])
+    waits.add(7, [Wait("io-wait", 1.5, 30)])
+    table = log_tables(SimpleNamespace(**{**NO_LOGS, "waits": waits}))["waits"]
+    assert rows_of(table, "task", "activity", "seconds", "samples") == [
+        (3, "io-wait", 0.5, 9),
+        (3, "cpu-wait", 0.25, 0),
+        (7, "io-wait", 1.5, 30),
+    ]
+
+
 @pytest.mark.parametrize(
     ("of_a_kind", "functions"),
     [
         ([("sum-a-b1", n, -n) for n in range(9)] + [("x", 3)], ["sum-a"] * 9 + ["x"]),
+        ([("sum-b1", 0), ("sum-c2", 0), ("x", 1), ("sum-b1", 2)], ["sum", "sum", "x", "sum"]),
         ([f"mean-b{n}c" for n in range(9)] + ["a-b-3"], ["mean"] * 9 + ["a-b"]),
     ],
 )

@@ -302,8 +302,9 @@ def test_what_cannot_be_tuned_is_one_line(arguments, message):
 
 def test_progress_is_shown_on_a_terminal():
     leader, follower = pty.openpty()
-    name = write(SLEEPS.replace("0.2", "0.001"))
-    options = ["--only", "--workers", "1"]
+    # A setting that looks hopeless after its recording would not be run.
+    name = write(SLEEPS.replace("0.2", "0.05"))
+    options = ["--only", "--workers", "12"]
     command = [sys.executable, "-m", "dask_diag", "tune", *options, name]
     process = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=follower)
     os.close(follower)
@@ -312,7 +313,7 @@ def test_progress_is_shown_on_a_terminal():
         try:
             while block := terminal.read(4096):
                 shown += block
-                if not is_interrupted and b"1 worker: run 1 (" in shown:
+                if not is_interrupted and b"12 workers: run 1 (" in shown:
                     # There is no more to see.
                     process.send_signal(signal.SIGINT)
                     is_interrupted = True

@@ -59,6 +59,7 @@ def of_workers(computation, ran_on, start=None):
         # A pool of one thread, and the thread that called, which has no number there.
         (info("synchronous", 1), [0, CALLER], [("caller", PID, CALLER)] * 2),
         (info("synchronous", 1), [7], [("thread-0", PID, 7)]),
+        (info("threads", 1), [7, 0], [("thread-0", PID, 7), ("unknown", 0, 0)]),
         # A pool of the user's of several threads that is handed to the synchronous scheduler.
         (info("synchronous", 4), [CALLER, 0], [("thread-0", PID, CALLER), ("unknown", 0, 0)]),
         (
@@ -82,6 +83,12 @@ def test_the_first_worker_is_the_one_whose_task_started_first():
     ]
     # Of one it is not known when it started.
     assert [name for name, *_ in of_workers(info(), [7, 9], [NAN, 3])] == ["thread-1", "thread-0"]
+
+
+def test_threads_that_compute_themselves_are_numbered_from_the_second_on():
+    callers = [(PID, CALLER, "caller"), (PID, 7, "thread"), (PID, 2, "caller")]
+    assert worker_names(callers) == ["caller", "thread-0", "caller-1"]
+    assert worker_names([]) == []
 
 
 def test_each_worker_process_has_a_row():
@@ -153,7 +160,10 @@ def test_threads_of_tasks_and_their_cpu_are_read_from_rows():
     rows = [(0, 1, 2, 0.25, 7, 2), (0, 1, 2, 0.5, 9, 2), (0, 1, 2, NAN, 7, 2), (0,) + (NAN,) * 5]
     threads = task_threads(b"".join(pack_row(*row) for row in [*rows, (0, 1, 2, 0.125, 0, 2)]))
     assert threads == TaskThreads(frozenset({7, 9}), 875_000_000)
-    assert threads.plus(TaskThreads(frozenset({1}), 125_000_000)).cpu == 1.0
+    both = threads.plus(TaskThreads(frozenset({1}), 125_000_000))
+    assert (both.idents, both.cpu) == ({1, 7, 9}, 1.0)
+    # Nanoseconds are whole ones, however a float has them.
+    assert task_threads(pack_row(0, 1, 2, 6.5e-05, 7, 2)).nanoseconds == 65000
     assert task_threads(b"") == TaskThreads(frozenset(), 0)
 
 
@@ -219,5 +229,30 @@ def test_tasks_of_a_cluster_are_as_they_were_pulled():
     assert (tasks.attempt.tolist(), tasks.stolen.tolist()) == ([1, 2, 1], [0, 1, 0])
     assert tasks.client.tolist() == ["me", "other", "me"]
     assert tasks.thread.tolist() == [7, 7, 0]
-    assert tasks.pid.tolist() == [0, 0, 0]
+    assert (tasks.pid.tolist(), tasks.host.tolist()) == ([0, 0, 0], ["", "", ""])
     assert tasks.worker.tolist() == ["worker-5/0", "worker-5/0", "unknown/unknown"]
+
+
+def test_no_task_of_a_cluster_starts_before_it_was_sent_or_ends_after_it_was_known_to_have():
+    """The worker's clock is three seconds behind the scheduler's, and not quite right."""
+    log, clock = ClusterLog({"tasks": True}), [(0.0, 3.0, 0.5)]
+    log.offset, log.clients, log.labels = 10.0, ["me"], {5: "worker-5"}
+    log.workers = {5: SimpleNamespace(host="h", facts={"pid": 42, "clock": clock})}
+    runs = np.zeros(4, cluster_tasks.RUN)
+    runs["submitted"], runs["collected"], runs["worker"] = 12, [20, 20, 17, 20], 5
+    # In time; a second early; a second late; and by the scheduler's own clock.
+    runs["start"], runs["stop"] = [10, 8, 12, 13], [12, 10, 15, 15]
+    runs["seceded"], runs["measured"] = [11, 9, 13, 14], [1, 1, 1, 0]
+    runs["cpu"] = 0.5
+    batch = Batch(
+        np.arange(4).tobytes(),
+        runs.tobytes(),
+        Keys(["f-1", "f-2", "f-3", "f-4"]),
+        *(b"", {}, (), b"", (), Keys([]), b"", ()),
+    )
+    tasks = Tasks.of(cluster_tasks.tasks_of(batch, log, Lanes()))
+    # What it took is as it was measured.
+    np.testing.assert_allclose(tasks.start, [3, 2, 4, 3])
+    np.testing.assert_allclose(tasks.stop, [5, 4, 7, 5])
+    np.testing.assert_allclose(tasks.seceded, [4, 3, 5, 4])
+    assert (tasks.pid.tolist(), tasks.host.tolist()) == ([42] * 4, ["h"] * 4)

@@ -264,6 +264,8 @@ class _TasksOfComputation:
         self, position: int, counts: Sequence[int], rows: Sequence[int]
     ) -> Table:
         """On which rows each of some tasks depends, of which the first is at `position`."""
+        if not rows:
+            return NO_ROWS
         depends_on = np.array(rows, dtype=np.int64)
         task = np.arange(position, position + len(counts)).repeat(counts)
         # What runs may depend on what has been collected since.

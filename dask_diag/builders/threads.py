@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dask_diag.builders.constants import without_nan
 from dask_diag.capture.snapshot import ComputationInfo
 from dask_diag.capture.tasks.task_row import ROW
 from dask_diag.columns import Categorical
@@ -43,6 +44,9 @@ class TaskThreads(NamedTuple):
         """Of these and other tasks."""
         nanoseconds = self.nanoseconds + other.nanoseconds
         return TaskThreads(self.idents | other.idents, nanoseconds)
+
+
+_NO_TASKS = TaskThreads(frozenset(), 0)
 
 
 def threads_table(computations: Iterable[tuple[ComputationInfo, TaskThreads]]) -> tables.Threads:
@@ -100,9 +104,11 @@ def _add(groups: _Groups, group: tuple[str, str], count: int, cpu: float) -> Non
 
 def task_threads(rows: bytes) -> TaskThreads:
     """Of the tasks of these rows."""
+    if not rows:
+        return _NO_TASKS
     numbers = np.frombuffer(rows, dtype=float).reshape(-1, ROW.size // 8)
-    idents = np.nan_to_num(numbers[:, 4]).astype(np.int64)
+    idents = without_nan(numbers[:, 4]).astype(np.int64)
     # A set: `numpy.unique` imports masked arrays. 0 is not known, or the thread that called the
     # scheduler.
-    nanoseconds = np.rint(np.nan_to_num(numbers[:, 3]) * _NANOSECONDS).astype(np.int64)
+    nanoseconds = np.rint(without_nan(numbers[:, 3]) * _NANOSECONDS).astype(np.int64)
     return TaskThreads(frozenset(idents.tolist()) - {0}, int(nanoseconds.sum()))

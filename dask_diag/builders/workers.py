@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from dask_diag._version import __version__
-from dask_diag.builders.constants import constant, this_host
+from dask_diag.builders.constants import constant, this_host, without_nan
 from dask_diag.capture.snapshot import ComputationInfo
 from dask_diag.capture.system.memory_limit import memory_limit
 from dask_diag.capture.system.usage import processors
@@ -27,9 +27,9 @@ def worker_codes(
 
     `workers` grows by those not seen before.
     """
-    idents, inverse = np.unique(np.nan_to_num(ran_on).astype(np.int64), return_inverse=True)
+    idents, inverse = np.unique(without_nan(ran_on).astype(np.int64), return_inverse=True)
     first = np.full(len(idents), np.inf)
-    np.minimum.at(first, inverse, np.nan_to_num(start, nan=np.inf))
+    np.minimum.at(first, inverse, without_nan(start, np.inf))
     codes = np.zeros(len(idents), dtype=np.int64)
     for position in np.argsort(first, kind="stable").tolist():
         worker = _worker_of(computation, int(idents[position]))
