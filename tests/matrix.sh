@@ -30,8 +30,14 @@ prepare_others() {
 
 run() {
     name=$1
+    shift
     echo "== $name: $(".venv-$name/bin/python" -c 'import sys, dask; print("Python", sys.version.split()[0] + ", dask", dask.__version__)')"
-    sh tests/run.sh ".venv-$name/bin/python" -n 4 --dist worksteal -m "not browser and not once and not truth and not diagnosis"
+    sh tests/run.sh ".venv-$name/bin/python" -n 4 --dist worksteal -m "not browser and not once and not truth and not diagnosis" "$@"
+}
+
+# Tests of clusters run with the oldest and the newest distributed, and here those of no cluster.
+run_pinned() {
+    run pinned --ignore-glob="*/test_cluster_*"
 }
 
 case ${1:-both} in
@@ -41,7 +47,7 @@ prepare)
     ;;
 run)
     run oldest
-    run pinned
+    run_pinned
     run newest
     ;;
 both)
@@ -51,7 +57,7 @@ both)
     installing=$!
     run oldest
     wait "$installing"
-    run pinned
+    run_pinned
     run newest
     ;;
 *)

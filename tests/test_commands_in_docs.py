@@ -148,7 +148,7 @@ def test_its_commands_run_in_their_order(name, folder):
         assert status in ((0, 1) if "--fail-above" in words else (0,)), (line, reported)
 
 
-def test_the_code_of_the_guide_runs_in_its_order(folder, capsys):
+def test_the_code_of_the_guide_runs_in_its_order(folder, capsys, without_plots):
     pytest.importorskip("pandas")
     names = {"__name__": "__main__"}
     for block in blocks("docs/guide.rst"):
