@@ -106,6 +106,19 @@ def test_lock_bound_names_the_line_outside_the_standard_library():
     assert "in main (~/code/main.py:5) and update (/code/update.py:9). Mostly" in evidence
 
 
+@pytest.mark.parametrize(("seconds", "is_found"), [(0.9, True), (1.1, False)])
+def test_a_task_that_waits_for_what_it_computes_inside_waits_for_no_lock(seconds, is_found):
+    in_dask = ("queue_get", "/lib/python3.12/site-packages/dask/local.py", 141, 140)
+    stacks = recording_of_stacks(
+        [
+            ((0.0, 2.0), "copy", [MAIN, in_dask], seconds, 0.0),
+            ((0.0, 2.0), "copy", [MAIN], 1.0, 0.0),
+        ]
+    )
+    tables = {name: getattr(stacks, name) for name in ("frames", "call_tree", "samples")}
+    assert ("lock-bound" in found(replace(taking_turns(0.5), **tables))) == is_found
+
+
 @pytest.mark.parametrize(("used", "is_found"), [(0.16, True), (0.19, False)])
 def test_waits_for_a_librarys_threads_are_no_lock(used, is_found):
     # Two tasks used a second together: 15% of all are 0.18 s.

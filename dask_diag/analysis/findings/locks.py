@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import isnan
 
 import numpy as np
@@ -11,7 +12,8 @@ from dask_diag.analysis.findings.finding import ABOUT, AT_MOST, Finding, severit
 from dask_diag.analysis.findings.function_names import MOST_NAMED, WORTH_NAMING, in_words
 from dask_diag.analysis.findings.in_turns import InTurns, in_turns
 from dask_diag.analysis.findings.where import Where, where_of_tasks
-from dask_diag.analysis.program_lines import program_lines
+from dask_diag.analysis.program_lines import ProgramLine, program_lines
+from dask_diag.analysis.source_paths import short_path
 from dask_diag.formatting import percent, seconds
 from dask_diag.schema import Activity, Root
 
@@ -22,6 +24,9 @@ WORTH_REPORTING = 0.15
 
 OF_POOLS = 0.15
 """Largest share of native libraries' threads in the CPU of these and of tasks."""
+INSIDE = 0.5
+"""Largest share of the time at these lines that is dask's own: of a computation inside a task."""
+_SCHEDULER = ("dask/local.py", "dask/threaded.py")
 
 
 def lock_bound(analysis: Analysis) -> Finding | None:
@@ -42,12 +47,17 @@ def lock_bound(analysis: Analysis) -> Finding | None:
         return None
     of_tasks = analysis.waits_of_tasks(Activity.LOCK_WAIT)
     where = where_of_tasks(analysis.recording, of_tasks)
+    lines = _lines(analysis, where)
+    inside = sum(line.seconds for line in lines if short_path(line.file) in _SCHEDULER)
+    # What a task computes inside, it waits for as for a lock.
+    if inside > INSIDE * sum(line.seconds for line in lines):
+        return None
     return Finding(
         "lock-bound",
         severity_of_share(waited / analysis.in_tasks),
         lost,
         f"Tasks waited {seconds(waited)} for locks ({percent(waited / analysis.in_tasks)} of "
-        f"their time){_line(analysis, where)}. Mostly: {in_words(where.functions)}",
+        f"their time){_in_words(lines)}. Mostly: {in_words(where.functions)}",
         "hold the lock for less of the task, or give each task what it locks: a file, a "
         "connection, a buffer of its own",
         kind=AT_MOST if isnan(saved) else ABOUT,
@@ -78,12 +88,15 @@ def _polled(analysis: Analysis, turns: InTurns) -> Finding | None:
     )
 
 
-def _line(analysis: Analysis, where: Where) -> str:
+def _lines(analysis: Analysis, where: Where) -> list[ProgramLine]:
     """The innermost lines outside the standard library in which these functions wait most."""
     samples = analysis.recording.samples
     of_functions = samples.root.where(Root.TASKS) & samples.function.is_in(where.functions)
     waiting = np.nan_to_num(samples.seconds - samples.cpu_seconds) * of_functions
-    lines = program_lines(analysis.recording, waiting)
+    return program_lines(analysis.recording, waiting)
+
+
+def _in_words(lines: Sequence[ProgramLine]) -> str:
     total = sum(line.seconds for line in lines)
     # Tasks may wait for other things, too: a sample does not say for which.
     most = [line for line in lines[:MOST_NAMED] if line.seconds >= WORTH_NAMING * total]
