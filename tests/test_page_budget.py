@@ -81,8 +81,8 @@ def with_calls(recording, nodes=100_000, functions=3000, cycles=300):
 def test_a_million_tasks_with_all_that_is_known_of_them_take_less_than_8_mb(tmp_path, monkeypatch):
     # So many that not all of them have details.
     monkeypatch.setattr("dask_diag.views.plots.tasks.binned._MOST_WITH_DETAILS", 0)
-    # Simulations take half of the time, and kilobytes of the page for any number of tasks.
-    monkeypatch.setattr("dask_diag.analysis.analysis.MOST_SIMULATED", 0)
+    # And what if is left to the command line.
+    monkeypatch.setattr("dask_diag.views.report.predictions._TASKS_SIMULATED", 0)
 
     def size(name, recording):
         return report(recording, tmp_path / name, mode="cdn").stat().st_size
