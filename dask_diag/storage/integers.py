@@ -72,11 +72,8 @@ def decode_integers(
 
 def _take(spec: Spec, rows: int, source: ByteReader) -> IntArray:
     """The integers without their base."""
-    planes, width, least = (
-        skip_integers(spec, rows, source),
-        spec["planes"],
-        np.int64(spec["least"]),
-    )
+    planes = skip_integers(spec, rows, source)
+    width, least = spec["planes"], np.int64(spec["least"])
     if not width:
         # One number in memory, however many rows.
         return np.broadcast_to(least, rows)
