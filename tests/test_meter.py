@@ -503,8 +503,8 @@ class SleepingThread:
     def cpu(self):
         return 0.0
 
-    def waited_for_cpu(self):
-        return 0.0
+    def read_schedstat(self):
+        return b"0 0 0"
 
 
 @pytest.mark.parametrize(("unit", "sampled"), [("seconds", {}), ("count", {"sleep": 0.5})])

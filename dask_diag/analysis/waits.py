@@ -1,4 +1,4 @@
-"""What tasks waited for when they had no CPU time: exact seconds divided by what was sampled."""
+"""What tasks waited for when they had no CPU time: it is divided by what was read and sampled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from dask_diag.schema import Activity, Outcome
 
 __all__ = ["divided", "waits"]
 
-EXACT = Activity.CPU_WAIT
+READ = Activity.CPU_WAIT
+"""What is read of some tasks, to which the others of their function are assumed to be alike."""
 REMAINDER = Activity.GIL_WAIT
 """What explains seconds that no sample represents, if the tasks were seen to wait for it at all.
 
@@ -37,6 +38,9 @@ class _Pool:
     ----------
     tasks : array of int
         Positions in `Recording.tasks`.
+    for_cpu : float
+        Seconds that they waited for a CPU, and the standard error of that from reading some.
+    for_cpu_error : float
     shares : dict of str to float
         How the seconds that tasks were blocked divide among activities; they sum to 1.
     samples : dict of str to int
@@ -45,6 +49,8 @@ class _Pool:
     """
 
     tasks: IntArray
+    for_cpu: float
+    for_cpu_error: float
     shares: Mapping[str, float]
     samples: Mapping[str, int]
     errors: Mapping[str, float]
@@ -77,9 +83,10 @@ def waits(recording: Recording, by: str = "function") -> Table:
     -------
     Table
         ``function`` (not for ``"activity"``), ``activity``, ``seconds``, ``samples`` in which it
-        was seen, and ``error``, the standard error of the seconds that comes from sampling; it is 0
-        for ``cpu-wait``, which is exact. The largest first. The seconds of a function sum to its
-        ``thread-noncpu`` without what was metered.
+        was seen, and ``error``, the standard error of the seconds that comes from sampling. The
+        samples of ``cpu-wait`` are the tasks of which it was read, exactly; where it was read of
+        all, as of tasks of 10 ms and more, its error is 0. The largest first. The seconds of a
+        function sum to its ``thread-noncpu`` without what was metered.
 
     Raises
     ------
@@ -113,12 +120,14 @@ def _totals(recording: Recording, by_function: bool) -> dict[tuple[str, str], _T
     """What was waited for, by function (or ``""`` for all) and activity."""
     ok = recording.tasks.outcome.where(Outcome.OK)
     noncpu = np.nan_to_num(without_metered(recording, ok)[1])
-    exact, pools = _explained(recording, noncpu, ok)
-    blocked = noncpu - exact
+    for_cpu, pools = _explained(recording, noncpu, ok)
+    blocked = noncpu - for_cpu
     totals: dict[tuple[str, str], _Total] = {}
     for pool in pools:
         name = recording.tasks.function[int(pool.tasks[0])] if by_function else ""
-        totals.setdefault((name, EXACT), _Total()).add(float(exact[pool.tasks].sum()))
+        totals.setdefault((name, READ), _Total()).add(
+            pool.for_cpu, pool.samples[READ], pool.for_cpu_error
+        )
         seconds = float(blocked[pool.tasks].sum())
         for activity, share in pool.shares.items():
             total = totals.setdefault((name, activity), _Total())
@@ -137,10 +146,10 @@ def divided(
     """
     undivided = mask.copy()
     if len(recording.waits):
-        exact, pools = _explained(recording, noncpu, mask)
-        parts: dict[str, FloatArray] = {EXACT: exact}
+        for_cpu, pools = _explained(recording, noncpu, mask)
+        parts: dict[str, FloatArray] = {READ: for_cpu}
         for pool in pools:
-            blocked = noncpu[pool.tasks] - exact[pool.tasks]
+            blocked = noncpu[pool.tasks] - for_cpu[pool.tasks]
             for activity, share in pool.shares.items():
                 part = parts.setdefault(activity, np.zeros(len(noncpu)))
                 part[pool.tasks] = share * blocked
@@ -155,31 +164,63 @@ def _explained(
 ) -> tuple[FloatArray, list[_Pool]]:
     """Seconds that each task waited for a CPU, and what the others divide into."""
     table = recording.waits.rows(mask[recording.waits.task])
-    is_exact = table.activity.where(EXACT)
-    exact = np.zeros(len(noncpu))
-    np.add.at(exact, table.task[is_exact], np.nan_to_num(table.seconds[is_exact]))
-    exact = np.clip(exact, 0.0, np.fmax(noncpu, 0.0))
+    is_read = table.activity.where(READ)
+    for_cpu, is_reading = _read_of(table.rows(is_read), noncpu)
+    share_of_all = _share_for_cpu(noncpu[is_reading], for_cpu[is_reading])
     probed = np.flatnonzero(mask & _probed(recording) & np.isfinite(noncpu))
-    sampled = table.rows(~is_exact)
+    sampled = table.rows(~is_read)
     pool_of = _pool_codes(recording)
     rows_of = rows_by_code(pool_of[sampled.task])
     wall = recording.tasks.stop - recording.tasks.start
     pools = []
     for code, positions in rows_by_code(pool_of[probed]).items():
         tasks = probed[positions]
-        blocked = float((noncpu[tasks] - exact[tasks]).sum())
+        readings = tasks[is_reading[tasks]]
+        share, error = share_of_all
+        if len(readings):
+            share, error = _share_for_cpu(noncpu[readings], for_cpu[readings])
+        unread = tasks[np.isnan(for_cpu[tasks])]
+        for_cpu[unread] = share * noncpu[unread]
+        seconds = float(for_cpu[tasks].sum())
+        blocked = float(noncpu[tasks].sum()) - seconds
         rows = sampled.rows(rows_of.get(code, slice(0)))
-        pools.append(_pool(tasks, blocked, float(np.nansum(wall[tasks])), rows))
-    return exact, pools
+        shares, errors = _shares(blocked, float(np.nansum(wall[tasks])), rows)
+        error *= float(noncpu[unread].sum())
+        samples = {READ: len(readings), **_samples(rows)}
+        pools.append(_Pool(tasks, seconds, error, shares, samples, errors))
+    return np.nan_to_num(for_cpu), pools
+
+
+def _read_of(table: Waits, noncpu: FloatArray) -> tuple[FloatArray, BoolArray]:
+    """Seconds that each task waited for a CPU, NaN if not read; and where that is of all of it."""
+    for_cpu = np.full(len(noncpu), np.nan)
+    for_cpu[table.task] = 0.0
+    np.add.at(for_cpu, table.task, table.seconds)
+    for_cpu = np.clip(for_cpu, 0.0, np.fmax(noncpu, 0.0))
+    is_reading = np.zeros(len(noncpu), dtype=bool)
+    is_reading[table.task[table.samples > 0]] = True
+    return for_cpu, is_reading & np.isfinite(for_cpu)
+
+
+def _share_for_cpu(noncpu: FloatArray, for_cpu: FloatArray) -> tuple[float, float]:
+    """The share of their time off the CPU that these tasks waited for one; its standard error."""
+    off, count = float(noncpu.sum()), len(noncpu)
+    if off <= 0:
+        return 0.0, 0.0
+    share = float(for_cpu.sum()) / off
+    if count == 1:
+        return share, share
+    residuals = for_cpu - share * noncpu
+    return share, float(np.sqrt((residuals**2).sum() * count / (count - 1)) / off)
 
 
 def _probed(recording: Recording) -> BoolArray:
     """The tasks of which it is known what they waited for: all of a computation, or none.
 
-    Tasks that did not wait have no row; the first one of a computation always has.
+    Tasks that were not sampled have no row; the first one of a computation always has.
     """
     waits, computation = recording.waits, recording.tasks.computation
-    codes = np.unique(computation.codes[waits.task[waits.activity.where(EXACT)]])
+    codes = np.unique(computation.codes[waits.task[waits.activity.where(READ)]])
     return np.isin(computation.codes, codes)
 
 
@@ -189,13 +230,22 @@ def _pool_codes(recording: Recording) -> IntArray:
     return distinct_pairs(tasks.function.codes, tasks.computation.codes)[2]
 
 
-def _pool(tasks: IntArray, blocked: float, wall: float, sampled: Waits) -> _Pool:
-    """How the seconds in which these tasks were blocked divide."""
+def _samples(sampled: Waits) -> dict[str, int]:
+    """In how many samples each activity was seen."""
+    return {
+        name: int(sampled.samples[rows].sum()) for name, rows in rows_by(sampled.activity).items()
+    }
+
+
+def _shares(
+    blocked: float, wall: float, sampled: Waits
+) -> tuple[dict[str, float], dict[str, float]]:
+    """How the seconds in which the tasks of a pool were blocked divide, and the errors of that."""
+    if blocked <= 0:
+        return {NOT_KNOWN: 1.0}, {}
     rows_of = rows_by(sampled.activity)
     seconds = {name: float(sampled.seconds[rows].sum()) for name, rows in rows_of.items()}
-    samples = {name: int(sampled.samples[rows].sum()) for name, rows in rows_of.items()}
-    if blocked <= 0:
-        return _Pool(tasks, {NOT_KNOWN: 1.0}, samples, {})
+    samples = _samples(sampled)
     # Samples may represent more than was measured: then their proportions count.
     whole = max(sum(seconds.values()), blocked)
     shares = {name: value / whole for name, value in seconds.items()}
@@ -203,7 +253,7 @@ def _pool(tasks: IntArray, blocked: float, wall: float, sampled: Waits) -> _Pool
     if remainder > _ROUNDING:
         name = REMAINDER if samples.get(REMAINDER) else NOT_KNOWN
         shares[name] = shares.get(name, 0.0) + remainder
-    return _Pool(tasks, shares, samples, _errors(seconds, samples, blocked, wall, shares))
+    return shares, _errors(seconds, samples, blocked, wall, shares)
 
 
 def _errors(

@@ -130,7 +130,7 @@ PROGRESS_PHASES = {
 """What a computation that runs can do."""
 
 WAITS = {
-    Activity.CPU_WAIT: "The thread could run and had no CPU (exact, from the kernel).",
+    Activity.CPU_WAIT: "The thread could run and had no CPU (read from the kernel).",
     Activity.GIL_WAIT: "It waited for the GIL.",
     Activity.LOCK_WAIT: "It waited for another lock.",
     Activity.IO_WAIT: "It waited for files, sockets, pipes or other processes.",

@@ -153,8 +153,10 @@ class Waits(Schema):
 
     task = column.integer("Row of the task in `tasks`.")
     activity = column.category("What it waited for: `cpu-wait`, `gil-wait`, `io-wait`, …")
-    seconds = column.seconds("For how long: exact for `cpu-wait`, else what its samples represent.")
-    samples = column.integer("In how many samples it was seen; 0 for `cpu-wait`, which is exact.")
+    seconds = column.seconds("For how long: read for `cpu-wait`, else what its samples represent.")
+    samples = column.integer(
+        "In how many samples it was seen; of `cpu-wait` 1 if it was read for all of it, else 0."
+    )
 
 
 class CachedResults(Schema):

@@ -24,7 +24,7 @@ from dask_diag.capture.tasks.timed_task import Owner, TimedTask
 
 if TYPE_CHECKING:
     from dask_diag.capture.computation import Computation
-    from dask_diag.capture.sampling.linux_threads import LinuxThread
+    from dask_diag.capture.sampling.wait_probe import ProbedThread
 
 __all__ = ["ProbedTask", "RemoteProbedTask", "attach_probe"]
 
@@ -59,7 +59,7 @@ class ProbedTask(TimedTask):
 
     __slots__ = ("ids", "linux_thread", "task_probes", "waited")
 
-    linux_thread: LinuxThread | None
+    linux_thread: ProbedThread | None
     waited: bytes
 
     def __init__(self, computation: Owner) -> None:

@@ -18,7 +18,7 @@ from dask_diag.capture.sampling.threads_now import TaskProbe, TaskProbes, runnin
 from dask_diag.capture.tasks.metered import Metered
 
 if TYPE_CHECKING:
-    from dask_diag.capture.sampling.linux_threads import LinuxThread
+    from dask_diag.capture.sampling.wait_probe import ProbedThread
 
 __all__ = [
     "NO_TASK_PROBES",
@@ -69,14 +69,14 @@ class TaskRun(Protocol):
         The ident and the native id of the thread.
     task_probes : mapping
         The task probe of each probe that has sampled it, by the probe's type.
-    linux_thread : LinuxThread or None
+    linux_thread : ProbedThread or None
     waited : bytes
-        What the wait probe read of the thread as the task started.
+        What the wait probe read of the thread as the task started, if it was to be read.
     """
 
     ids: tuple[int, int]
     task_probes: TaskProbes
-    linux_thread: LinuxThread | None
+    linux_thread: ProbedThread | None
     waited: bytes
 
 
@@ -127,7 +127,7 @@ class RunningTask:
 
     __slots__ = ("_outer", "_probes", "ids", "linux_thread", "task", "task_probes", "waited")
 
-    linux_thread: LinuxThread | None
+    linux_thread: ProbedThread | None
     waited: bytes
 
     def __init__(self, task: SampledTask, probes: Collection[Probe]) -> None:

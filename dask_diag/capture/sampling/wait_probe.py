@@ -1,6 +1,8 @@
 """Samples what running tasks wait for, when they have no CPU time.
 
-Exact is how long a task's thread could have run and had no processor. What it was blocked in is
+How long a task's thread could have run and had no processor is read from the kernel, exactly: of
+one task on each thread after each tick, so of each task that is longer than the interval. To read
+it for each task of a fraction of a millisecond took a tenth of it. What a task was blocked in is
 sampled. The sampler needs the GIL itself, so a thread that was running Python code has just lost it
 whenever the sampler runs: that a thread waits for the GIL is sure only if it has not run at all
 since the sample before. Other samples of such waits are counted, and analysis gives them the part
@@ -19,7 +21,7 @@ from dask_diag.capture.sampling.threads_now import running_now
 from dask_diag.capture.tasks.metered import Metered, Wait
 from dask_diag.schema import Activity
 
-__all__ = ["INTERVAL", "WaitProbe", "sample_waits"]
+__all__ = ["INTERVAL", "ProbedThread", "WaitProbe", "sample_waits"]
 
 INTERVAL = 0.01
 """Seconds between samples."""
@@ -36,14 +38,13 @@ _DID_NOT_RUN = 0.02
 class WaitProbe:
     """Samples what tasks wait for."""
 
-    __slots__ = ("_has_logged", "_threads")
+    __slots__ = ("_threads",)
 
     interval = INTERVAL
 
     def __init__(self) -> None:
         # The files of a thread stay open as long as the probe: opening them is most of the cost.
         self._threads = _Threads()
-        self._has_logged = False
 
     def __reduce__(self) -> tuple[object, ...]:
         return WaitProbe, ()
@@ -54,19 +55,23 @@ class WaitProbe:
         return sample_waits
 
     def before(self, run: TaskRun) -> None:
-        """Read how long the thread has waited for a processor so far."""
+        """Read how long the thread has waited for a processor so far, if it is due."""
         try:
             run.linux_thread = thread = self._threads.this
-            run.waited = thread.read_schedstat()
+            if thread.is_due:
+                thread.is_due = False
+                run.waited = thread.read_schedstat()
+            else:
+                run.waited = b""
         except Exception:
             # A task is never hindered by what cannot be read.
             run.linux_thread, run.waited = None, b""
 
     def stop(self, run: TaskRun, task: SampledTask) -> None:
-        """Hand the samples to the task, and the exact seconds without a processor.
+        """Hand the samples to the task, and the seconds without a processor, if they were read.
 
-        Tasks that did not wait have no log of that, except for the first one: from that it is known
-        that those of its computation were probed.
+        The first task on a thread always is: from that it is known that those of its computation
+        were probed.
         """
         start, stop = task.start, task.stop
         if start is None or stop is None:
@@ -74,37 +79,73 @@ class WaitProbe:
         task_probe = run.task_probes.get(WaitProbe)
         if task_probe is not None and task_probe.start != start:
             task_probe = None
-        waited = _waited_since(run) if stop - start - task.cpu > _UNNOTICED else 0.0
-        if waited or task_probe is not None or not self._has_logged:
-            self._has_logged = True
-            if task.metered is None:
-                task.metered = Metered()
-            sampled = () if task_probe is None else task_probe.waits()
-            task.metered.waits = [Wait(Activity.CPU_WAIT, waited, 0), *sampled]
+        if task_probe is None and not run.waited:
+            return
+        waits = [] if task_probe is None else task_probe.waits()
+        if run.waited:
+            is_off = stop - start - task.cpu > _UNNOTICED
+            waited = _waited_since(run.waited, run) if is_off else 0.0
+            waits.append(Wait(Activity.CPU_WAIT, waited, 1))
+        elif task_probe is not None and stop - start >= INTERVAL:
+            # All but what passed before its first sample.
+            waits.append(Wait(Activity.CPU_WAIT, _waited_since(task_probe.waited, run), 0))
+        if task.metered is None:
+            task.metered = Metered()
+        task.metered.waits = waits
 
     def task_probe(self, run: TaskRun, task: SampledTask, start: float) -> WaitTaskProbe:
         """The task probe of a task that has started."""
         return WaitTaskProbe(task, run.linux_thread, start)
 
 
+class ProbedThread(LinuxThread):
+    """A thread that runs tasks.
+
+    Attributes
+    ----------
+    is_due : bool
+        Whether it is to be read how long its next task waits for a processor.
+    """
+
+    __slots__ = ("is_due",)
+
+    def __init__(self) -> None:
+        super().__init__(get_native_id())
+        self.is_due = True
+
+
 class _Threads(threading.local):
     """The thread that asks."""
 
     def __init__(self) -> None:
-        self.this = LinuxThread(get_native_id())
+        self.this = ProbedThread()
 
 
 class WaitTaskProbe:
-    """What one run of a task waits for, that started then on this thread."""
+    """What one run of a task waits for, that started then on this thread.
 
-    __slots__ = ("_cpu", "_tally", "_task", "_thread", "start")
+    Attributes
+    ----------
+    start : float
+        When the task started.
+    waited : bytes
+        How long its thread had waited for a processor when it was sampled first.
+    """
 
-    def __init__(self, task: SampledTask, thread: LinuxThread | None, start: float) -> None:
+    __slots__ = ("_cpu", "_tally", "_task", "_thread", "start", "waited")
+
+    def __init__(self, task: SampledTask, thread: ProbedThread | None, start: float) -> None:
         self.start = start
         self._task = task
         self._thread = thread
         self._tally: dict[str, list[float]] = {}
         self._cpu = task.cpu_before
+        self.waited = b"" if thread is None else thread.read_schedstat()
+
+    def read_next(self) -> None:
+        """Have it read how long the next task of the thread waits for a processor."""
+        if self._thread is not None:
+            self._thread.is_due = True
 
     def sample(self, passed: float) -> None:
         """Note what the thread waits for; a sample represents so many seconds."""
@@ -129,12 +170,12 @@ class WaitTaskProbe:
         return [Wait(name, seen[0], int(seen[1])) for name, seen in tuple(self._tally.items())]
 
 
-def _waited_since(run: TaskRun) -> float:
-    """Seconds without a processor since the task started; NaN if they cannot be read."""
+def _waited_since(reading: bytes, run: TaskRun) -> float:
+    """Seconds without a processor since that was read; NaN if they cannot be read."""
     try:
         if run.linux_thread is None:
             return _NAN
-        return run.linux_thread.waited_for_cpu() - seconds_waited(run.waited)
+        return run.linux_thread.waited_for_cpu() - seconds_waited(reading)
     except Exception:
         return _NAN
 
@@ -153,6 +194,8 @@ def sample_waits(passed: float) -> None:
     global _ticks
     found = [run.task_probe(WaitProbe) for run in running_now().values()]
     task_probes = [task_probe for task_probe in found if task_probe is not None]
+    for task_probe in task_probes:
+        task_probe.read_next()
     count = len(task_probes)
     if count > _AT_ONCE:
         _ticks += 1
