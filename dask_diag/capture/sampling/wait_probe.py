@@ -14,14 +14,14 @@ from __future__ import annotations
 import threading
 from threading import get_native_id
 
-from dask_diag.capture.sampling.linux_threads import LinuxThread, seconds_waited
+from dask_diag.capture.sampling.linux_threads import ProbedThread, seconds_waited
 from dask_diag.capture.sampling.probes import SampledTask, TaskRun
 from dask_diag.capture.sampling.sampler import Listener
 from dask_diag.capture.sampling.threads_now import running_now
 from dask_diag.capture.tasks.metered import Metered, Wait
 from dask_diag.schema import Activity
 
-__all__ = ["INTERVAL", "ProbedThread", "WaitProbe", "sample_waits"]
+__all__ = ["INTERVAL", "WaitProbe", "sample_waits"]
 
 INTERVAL = 0.01
 """Seconds between samples."""
@@ -98,27 +98,11 @@ class WaitProbe:
         return WaitTaskProbe(task, run.linux_thread, start)
 
 
-class ProbedThread(LinuxThread):
-    """A thread that runs tasks.
-
-    Attributes
-    ----------
-    is_due : bool
-        Whether it is to be read how long its next task waits for a processor.
-    """
-
-    __slots__ = ("is_due",)
-
-    def __init__(self) -> None:
-        super().__init__(get_native_id())
-        self.is_due = True
-
-
 class _Threads(threading.local):
     """The thread that asks."""
 
     def __init__(self) -> None:
-        self.this = ProbedThread()
+        self.this = ProbedThread(get_native_id())
 
 
 class WaitTaskProbe:
