@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import hashlib
 import os
 import re
@@ -25,6 +26,7 @@ from dask_diag.capture.sampling.threads_now import running_now
 from dask_diag.capture.sampling.wait_probe import first_of
 from dask_diag.columns import Categorical
 from dask_diag.model.table import Table
+from dask_diag.profilers import hook_cost
 
 from .tables import filled_table
 from .test_finding_thresholds import Task, run
@@ -525,7 +527,11 @@ def _target(link):
 
 @on_linux
 @pytest.mark.parametrize("get", SCHEDULERS)
-def test_files_of_threads_are_open_as_long_as_a_compute(get):
+def test_files_of_threads_are_open_as_long_as_a_compute(get, monkeypatch, request):
+    # Those of the rehearsal of the hooks are closed as well, without a collection of garbage.
+    monkeypatch.setattr(hook_cost, "_known", {})
+    request.addfinalizer(gc.enable)
+    gc.disable()
     before = len(files_in_proc())
     prof = profiled([(time.sleep, 0.1)] * 4, get)
     assert len(prof.recording.waits)

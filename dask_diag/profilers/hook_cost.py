@@ -6,6 +6,7 @@ would cost as much as it measures. Real tasks empty the caches, so hooks take so
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from time import thread_time
 from typing import TYPE_CHECKING
@@ -70,6 +71,9 @@ def rehearse_tasks(
         dsk[key](())
         posttask(key, None, dsk, state, 0)
 
+    # Wrappers and their computation keep each other, and the files of the probe open.
+    weakref.finalize(work, computation.wrappers.clear)
+    weakref.finalize(work, computation.free.clear)
     return work
 
 
