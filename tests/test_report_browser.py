@@ -280,8 +280,9 @@ def test_plots_have_their_heights_while_one_zooms(opened, width):
 
 VIEW = """() => {
     const plot = Bokeh.documents[0].get_model_by_name("workers")
-    const shaded = plot.center.filter((m) => m.name?.startsWith("finding-") && m.visible)
-    return {shaded: shaded.map((m) => [m.left, m.right]), view: [plot.x_range.start, plot.x_range.end]}
+    const {left, right} = Bokeh.documents[0].get_model_by_name("shades").data
+    const shaded = left.map((from, n) => [from, right[n]])
+    return {shaded, view: [plot.x_range.start, plot.x_range.end]}
 }"""
 
 

@@ -61,7 +61,8 @@ def plot_cache(recording: Recording, origin: float, duration: float, options: Op
     if not dots:
         draw_nothing(plot)
         return plot
-    add_legend(plot, items, click_policy="hide")
+    if options.has_legend:
+        add_legend(plot, items, click_policy="hide")
     set_hover(
         plot,
         dots,

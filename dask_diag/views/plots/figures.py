@@ -30,6 +30,7 @@ __all__ = [
     "SIZES",
     "Options",
     "add_legend",
+    "draw_alike",
     "draw_nothing",
     "formatted",
     "label",
@@ -73,6 +74,8 @@ class Options:
         self.colors: FunctionColors | None = None
         self.is_pinnable = False
         """Whether the page has what a script shows of a task that is clicked."""
+        self.has_legend = True
+        """Whether figures name their colours; a page may do so beside them."""
         self.occupied: Sequence[Occupancy] | None = None
         """Of the computations of the one recording that is drawn, if they were computed."""
         self.label_size = label_size
@@ -170,6 +173,17 @@ def draw_nothing(plot: figure) -> None:
     """Give an empty figure what bokeh wants of a figure: something that can be drawn."""
     plot.scatter([], [])
     set_hover(plot, [], None)
+
+
+def draw_alike(renderers: Iterable[GlyphRenderer]) -> None:
+    """Have rows look the same whether they are selected or muted: where neither can be.
+
+    Otherwise a page has three glyphs more for each renderer, and a browser makes them.
+    """
+    for renderer in renderers:
+        if isinstance(renderer, GlyphRenderer):
+            glyph = renderer.glyph
+            renderer.update(selection_glyph=glyph, nonselection_glyph=glyph, muted_glyph=glyph)
 
 
 def add_legend(plot: figure, items: list[LegendItem], **settings: object) -> None:

@@ -37,24 +37,28 @@ export function pixel_width(plot) {
     return (plot.x_range.end - plot.x_range.start) / Math.max(1, plot.inner_width)
 }
 
-// Draw now, and again whenever what is in view has changed, once a frame at most.
+// Draw now, and again whenever what is in view has changed, once a frame at most. The promise that it
+// returns is kept when it has drawn for the first time.
 //
 // The range is looked up when the page is there: plots that share a time axis are given it late.
 export function draw_when_moved(plot, draw, report_error) {
     let is_waiting = false
-    const draw_soon = () => {
-        if (is_waiting) return
-        is_waiting = true
-        requestAnimationFrame(async () => {
-            is_waiting = false
-            try {
-                await draw()
-            } catch (error) {
-                report_error(error)
-            }
-        })
-    }
-    plot.x_range.change.connect(draw_soon)
-    plot.properties.inner_width.change.connect(draw_soon)
-    draw_soon()
+    return new Promise((resolve) => {
+        const draw_soon = () => {
+            if (is_waiting) return
+            is_waiting = true
+            requestAnimationFrame(async () => {
+                is_waiting = false
+                try {
+                    await draw()
+                } catch (error) {
+                    report_error(error)
+                }
+                resolve()
+            })
+        }
+        plot.x_range.change.connect(draw_soon)
+        plot.properties.inner_width.change.connect(draw_soon)
+        draw_soon()
+    })
 }

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from bokeh.models import ColumnDataSource
+from bokeh.models import CDSView, ColumnDataSource
 from bokeh.plotting import figure
 
 from dask_diag.columns import FloatArray
@@ -67,23 +67,15 @@ def draw_layers(
     nothing : str
         What the tooltip says of an interval in which all are 0.
     """
-    bottom = np.zeros(len(edges) - 1)
-    for layer in layers:
-        top = bottom + layer.heights
-        _draw(plot, edges, bottom, top, layer)
-        bottom = top
+    # The top of a layer is the bottom of the next: all share one source.
+    levels = np.cumsum([np.zeros(len(edges) - 1), *(layer.heights for layer in layers)], axis=0)
+    columns = {str(n): np.append(level, level[-1]) for n, level in enumerate(levels)}
+    source = ColumnDataSource({"time": edges, **columns})
+    view = CDSView()
+    for n, layer in enumerate(layers):
+        place = {"x": "time", "y1": str(n), "y2": str(n + 1), "source": source, "view": view}
+        plot.varea_step(**place, step_mode="after", **look_of(layer))
     _add_tooltip(plot, edges, layers, (unit, nothing))
-
-
-def _draw(
-    plot: figure, edges: FloatArray, bottom: FloatArray, top: FloatArray, layer: Layer
-) -> None:
-    """One area of steps."""
-    source = ColumnDataSource(
-        {"time": edges, "bottom": np.append(bottom, bottom[-1]), "top": np.append(top, top[-1])}
-    )
-    look = look_of(layer)
-    plot.varea_step("time", "bottom", "top", source=source, step_mode="after", **look)
 
 
 def look_of(layer: Layer) -> dict[str, object]:

@@ -14,7 +14,7 @@ export function draw_lines(models) {
     const report_error = (error) => {
         status.text = wrapped(`The ${points} cannot be drawn: ${error.message}`, plot.outer_width)
     }
-    start(models, report_error).catch(report_error)
+    plot.is_being_drawn = start(models, report_error).catch(report_error)
 }
 
 async function start({plot, status, lines, points, most, precision}, report_error) {
@@ -27,7 +27,7 @@ async function start({plot, status, lines, points, most, precision}, report_erro
                 + `from ${count(most)} on.`
         return `${count(in_view)} ${points} in view, ${how} In this page: ${precision}.`
     }
-    draw_when_moved(plot, () => {
+    await draw_when_moved(plot, () => {
         const {start: from, end: to} = plot.x_range
         const spans = unpacked_lines.map(({columns}) => indices_in_view(columns.time, from, to))
         const in_view = spans.reduce((sum, [first, last]) => sum + last - first, 0)

@@ -129,7 +129,8 @@ def _figure(
         dots.append(dot)
         items.append(LegendItem(label=legend_label(name), renderers=[line, dot]))
     dots += _drawn_snapshots(plot, snapshots, options)
-    add_legend(plot, items, click_policy="hide")
+    if options.has_legend:
+        add_legend(plot, items, click_policy="hide")
     set_hover(
         plot,
         dots,

@@ -72,7 +72,8 @@ def plot_resources(
             line_width=2,
         )
         items.append(LegendItem(label="of it in children", renderers=[children]))
-    add_legend(plot, items, click_policy="hide")
+    if options.has_legend:
+        add_legend(plot, items, click_policy="hide")
     # Above and below the mouse there may be many.
     _add_tooltip(plot, points, mode="vline" if lines.finish() else "mouse")
     return plot

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bokeh.models import (
-    BoxAnnotation,
     ColumnDataSource,
     CrosshairTool,
     Range1d,
@@ -14,17 +13,15 @@ from bokeh.models import (
 )
 from bokeh.plotting import figure
 
-from dask_diag.analysis.phases import phase_intervals
 from dask_diag.model.recording import Recording
 from dask_diag.views.plots.figures import Options, new_figure
-from dask_diag.views.theme.colors import color_of_phase
+from dask_diag.views.plots.phases import shade_phases
 
 __all__ = ["BORDERS", "TimeAxis", "overview"]
 
 BORDERS = {"min_border_left": 86, "min_border_right": 64}
 """Equal, so that a moment is at the same place in each figure."""
 _COMPUTATION = "#7a8794"
-_PHASE_ALPHA = 0.3
 
 
 class TimeAxis:
@@ -73,27 +70,12 @@ def overview(
     strip.yaxis.visible = False
     strip.ygrid.grid_line_color = None
     strip.xaxis.axis_label = None
+    recordings = list(recordings)
+    shade_phases(strip, recordings, origin)
     for recording in recordings:
-        _shade_phases(strip, recording, origin)
         _add_computations(strip, recording, origin)
     strip.add_tools(RangeTool(x_range=shown))
     return strip
-
-
-def _shade_phases(strip: figure, recording: Recording, origin: float) -> None:
-    for row in phase_intervals(recording).to_dicts():
-        if row["phase"] == "tasks":
-            continue
-        strip.add_layout(
-            BoxAnnotation(
-                left=row["start"] - origin,
-                right=row["stop"] - origin,
-                fill_color=color_of_phase(row["phase"]),
-                fill_alpha=_PHASE_ALPHA,
-                line_color=None,
-                level="underlay",
-            )
-        )
 
 
 def _add_computations(strip: figure, recording: Recording, origin: float) -> None:

@@ -5,27 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from bokeh.models import BoxAnnotation, Label, Range1d
+from bokeh.models import Range1d
 from bokeh.plotting import figure
 
 from dask_diag.analysis.analysis import Analysis
-from dask_diag.analysis.phases import phase_intervals
 from dask_diag.analysis.worker_layers import OTHER_FUNCTIONS, WorkerLayers, worker_layers
 from dask_diag.schema import Activity
-from dask_diag.views.assets import callback
 from dask_diag.views.escaping import shown
 from dask_diag.views.part_names import name_of_part
 from dask_diag.views.plots.figures import Options, draw_nothing, new_figure
 from dask_diag.views.plots.layers import Layer, draw_layers, top_of
-from dask_diag.views.theme.colors import OTHER, FunctionColors, color_of_activity, color_of_phase
+from dask_diag.views.plots.phases import name_phases, shade_phases
+from dask_diag.views.theme.colors import OTHER, FunctionColors, color_of_activity
 
 __all__ = ["layers_of", "layers_without_task", "plot_workers"]
 
 _BINS = 600
 _LEAST = 0.001
 """Of all workers' time: a layer that has less cannot be seen."""
-_MOST_NAMES = 50
-"""Phases that may be named: there are several for each computation."""
 _HATCHES = {
     Activity.OVERHEAD: "/",
     Activity.GRAPH: ".",
@@ -88,52 +85,10 @@ def plot_workers(analysis: Analysis, layers: Sequence[Layer], options: Options) 
     )
     plot.yaxis.axis_label = "Workers"
     plot.ygrid.grid_line_color = None
-    _add_phases(plot, analysis)
+    name_phases(plot, shade_phases(plot, [recording], recording.start))
     if not layers:
         draw_nothing(plot)
         return plot
     edges = np.linspace(0.0, duration, _BINS + 1)
     draw_layers(plot, edges, layers, "workers", "none was busy")
     return plot
-
-
-def _add_phases(plot: figure, analysis: Analysis) -> None:
-    """Shade the time before, between and after the tasks of computations; name it if it fits."""
-    recording = analysis.recording
-    middle = (plot.y_range.start + plot.y_range.end) / 2
-    names: list[dict[str, object]] = []
-    rows = phase_intervals(recording).to_dicts()
-    longest = sorted((row["stop"] - row["start"] for row in rows), reverse=True)[:_MOST_NAMES]
-    for row in rows:
-        phase, start, stop = row["phase"], row["start"], row["stop"]
-        if phase == "tasks":
-            continue
-        left, right = start - recording.start, stop - recording.start
-        plot.add_layout(
-            BoxAnnotation(
-                left=left,
-                right=right,
-                fill_color=color_of_phase(phase),
-                fill_alpha=0.3,
-                line_color=None,
-                level="underlay",
-                propagate_hover=True,
-            )
-        )
-        if stop - start < longest[-1]:
-            continue
-        # The page shows those that fit: how many pixels it has is not known here.
-        label = Label(
-            x=(left + right) / 2,
-            y=middle,
-            text=phase,
-            text_align="center",
-            text_baseline="middle",
-            text_font_size="12px",
-            text_color="#333333",
-            visible=False,
-        )
-        plot.add_layout(label)
-        names.append({"label": label, "left": left, "right": right})
-    place = callback("plots/phases.js", "name_phases", {"plot": plot, "phases": names})
-    plot.js_on_change("inner_width", place)

@@ -159,8 +159,8 @@ class ShownFinding:
     evidence: str
     advice: str
     where: str
-    name: str = ""
-    """Of what marks it in plots."""
+    intervals: Sequence[tuple[float, float]] = ()
+    """Seconds from when to when it was, on the page's time axis: the page shades them."""
     page: str = ""
     """Of the documentation."""
     address: str = ""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cached_property
 from typing import cast
 
 import numpy as np
-from bokeh.models import BoxAnnotation, Plot
+from bokeh.models import ColumnDataSource, GlyphRenderer, Plot
 from bokeh.plotting import figure
 
 from dask_diag.analysis.analysis import Analysis
@@ -18,7 +17,7 @@ from dask_diag.columns import IntArray
 from dask_diag.formatting import BYTES
 from dask_diag.views.drawings import plot_of
 from dask_diag.views.plots.cpu import plot_cpu
-from dask_diag.views.plots.figures import Options, time_range
+from dask_diag.views.plots.figures import Options, draw_alike, time_range
 from dask_diag.views.plots.flame.timeline import TIMELINE
 from dask_diag.views.plots.layers import Layer
 from dask_diag.views.plots.process_memory import ProcessMemory, plot_process_memory
@@ -28,10 +27,13 @@ from dask_diag.views.plots.workers import layers_of, plot_workers
 from dask_diag.views.report.components import Figure
 from dask_diag.views.theme.colors import FunctionColors
 
-__all__ = ["WORKERS", "Figures"]
+__all__ = ["SHADES", "WORKERS", "Figures"]
 
 WORKERS = "workers"
 """The name of the figure in which findings are shaded."""
+SHADES = "shades"
+"""The name of the source of what is shaded there: the page fills it."""
+_SHADE = "#ff8c00"
 
 
 class Figures:
@@ -57,7 +59,6 @@ class Figures:
         duration = recording.stop - recording.start or 1.0
         self._axis = axis or TimeAxis(time_range(duration))
         self.colors = colors or FunctionColors(functions_by_time([recording]))
-        self._shades: list[BoxAnnotation] = []
 
     def over_time(self, name: str, **settings: object) -> Figure | None:
         """One of the plots of `dask_diag.views.drawings`, without its legend."""
@@ -69,6 +70,8 @@ class Figures:
             return None
         if isinstance(plot, Plot):
             self._join(plot)
+        else:
+            draw_alike(plot.select(GlyphRenderer))
         return Figure(name, plot, f"Plot of {name} over time")
 
     @cached_property
@@ -94,31 +97,12 @@ class Figures:
         """What workers did, as layers of one figure."""
         return layers_of(self._analysis, self._options())
 
-    def shade(self, name: str, intervals: Iterable[tuple[float, float]]) -> None:
-        """Have the plot of workers shade these times when the page asks for that name."""
-        start = self._analysis.recording.start
-        self._shades += [
-            BoxAnnotation(
-                left=left - start,
-                right=right - start,
-                name=name,
-                visible=False,
-                fill_color="#ff8c00",
-                fill_alpha=0.25,
-                line_color="#ff8c00",
-                line_alpha=0.8,
-                propagate_hover=True,
-            )
-            for left, right in intervals
-        ]
-
     def workers(self) -> Figure:
         """How many workers computed, waited or were free."""
         options = self._options(height=220, toolbar_location="above")
         plot = plot_workers(self._analysis, self.layers, options)
         self._join(plot)
-        for shade in self._shades:
-            plot.add_layout(shade)
+        _add_shades(plot)
         return Figure(WORKERS, plot, "Plot of what the workers did over time")
 
     @cached_property
@@ -163,6 +147,7 @@ class Figures:
         """The whole recording in a strip, in which the shown part can be moved and resized."""
         recording = self._analysis.recording
         strip = overview([recording], recording.start, self._axis.range, self._options())
+        draw_alike(strip.renderers)
         return Figure("overview", strip, "The whole recording: move or resize the part shown")
 
     def _options(self, **settings: object) -> Options:
@@ -174,6 +159,7 @@ class Figures:
         )
         options.figure |= {**BORDERS, **settings}
         options.colors = self.colors
+        options.has_legend = False
         return options
 
     def _join(self, plot: figure) -> None:
@@ -183,3 +169,19 @@ class Figures:
         plot.xaxis.axis_label = None
         plot.min_border_top = plot.min_border_bottom = 8
         self._axis.join(plot)
+        draw_alike(plot.renderers)
+
+
+def _add_shades(plot: figure) -> None:
+    """Have a figure shade the times that the page puts into a source, over its whole height."""
+    plot.quad(
+        left="left",
+        right="right",
+        bottom=float(plot.y_range.start),
+        top=float(plot.y_range.end),
+        source=ColumnDataSource({"left": [], "right": []}, name=SHADES),
+        fill_color=_SHADE,
+        fill_alpha=0.25,
+        line_color=_SHADE,
+        line_alpha=0.8,
+    )

@@ -4,22 +4,25 @@
 import {model_of} from "./models.js"
 import {zoom} from "./zoom.js"
 
-export async function mark_findings(plot_name) {
+export async function mark_findings({plot: plot_name, shades: shades_name}) {
     const plot = await model_of(plot_name)
+    const shades = await model_of(shades_name)
     for (const card of document.querySelectorAll("[data-finding]")) {
-        const shades = plot.center.filter((model) => model.name === card.dataset.finding)
-        if (shades.length === 0) continue
-        const shade = (visible) => () => { for (const model of shades) model.visible = visible }
-        for (const type of ["mouseenter", "focusin"]) card.addEventListener(type, shade(true))
-        for (const type of ["mouseleave", "focusout"]) card.addEventListener(type, shade(false))
+        const intervals = JSON.parse(card.dataset.finding)
+        if (intervals.length === 0) continue
+        const shade = (shaded) => () => {
+            shades.data = {left: shaded.map(([left]) => left), right: shaded.map(([, right]) => right)}
+        }
+        for (const type of ["mouseenter", "focusin"]) card.addEventListener(type, shade(intervals))
+        for (const type of ["mouseleave", "focusout"]) card.addEventListener(type, shade([]))
         const button = card.querySelector("button")
         button.hidden = false
-        button.addEventListener("click", () => zoom(plot.x_range, shades))
+        button.addEventListener("click", () => zoom(plot.x_range, intervals))
     }
     for (const button of document.querySelectorAll("[data-start]")) {
         const {start: left, stop: right} = button.dataset
         button.addEventListener("click", () => {
-            zoom(plot.x_range, [{left: Number(left), right: Number(right)}])
+            zoom(plot.x_range, [[Number(left), Number(right)]])
             document.getElementById("timeline").scrollIntoView()
         })
     }

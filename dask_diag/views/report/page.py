@@ -21,7 +21,7 @@ from dask_diag.views.findings import incomplete
 from dask_diag.views.plots.tasks.pins import OUTLINES, PATH, RECTANGLES
 from dask_diag.views.report.components import Figure, Fold, Part, Pinned, Wide
 from dask_diag.views.report.exports import Exports, exports_of
-from dask_diag.views.report.figures import WORKERS, Figures
+from dask_diag.views.report.figures import SHADES, WORKERS, Figures
 from dask_diag.views.report.header import Head, head, when
 from dask_diag.views.report.sections import SECTIONS
 from dask_diag.views.sources import Sources, recording_of
@@ -186,7 +186,7 @@ def _settings(sections: list[MadeSection], exports: Exports | None, has_figures:
     names = {name: _PINNED[name] for name in ("plot", "rectangles")}
     menu = exports and {"menu": _MENU, "name": exports.name, "recorded": exports.tasks, **names}
     settings = {
-        "marks": WORKERS if has_figures else None,
+        "marks": {"plot": WORKERS, "shades": SHADES} if has_figures else None,
         "pins": _PINNED if has_pins and has_figures else None,
         "exports": menu,
     }

@@ -82,7 +82,7 @@ async function show_path(pins) {
 async function zoom_to(pins, numbers) {
     const {tasks} = await read(pins)
     const first = numbers[0], last = numbers.at(-1)
-    zoom(pins.plot.x_range, [{left: tasks.start[first] * tasks.unit, right: tasks.stop[last] * tasks.unit}])
+    zoom(pins.plot.x_range, [[tasks.start[first] * tasks.unit, tasks.stop[last] * tasks.unit]])
 }
 
 // Other texts than those of a pinned task have no name, and no buttons but the one that closes.

@@ -48,18 +48,14 @@ class Section(NamedTuple):
 
 def _findings(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     start = analysis.recording.start
-    found = []
-    for index, finding in enumerate(find(analysis)):
-        name = f"finding-{index}"
-        figures.shade(name, finding.where.intervals)
-        found.append(_shown(finding, start, name))
+    found = [_shown(finding, start) for finding in find(analysis)]
     if found:
         yield Findings(found)
     else:
         yield Text([no_findings(analysis.recording), f"Rules: {', '.join(CODES)}."])
 
 
-def _shown(finding: Finding, start: float, name: str) -> ShownFinding:
+def _shown(finding: Finding, start: float) -> ShownFinding:
     return ShownFinding(
         code=finding.code,
         severity=finding.severity,
@@ -67,7 +63,7 @@ def _shown(finding: Finding, start: float, name: str) -> ShownFinding:
         evidence=safe(finding.evidence, 600),
         advice=safe(finding.advice, 400),
         where=location(finding, start),
-        name=name,
+        intervals=[(left - start, right - start) for left, right in finding.where.intervals],
         page=page_of(finding),
         address=address_of_page(finding),
     )

@@ -28,6 +28,7 @@ export async function draw({bokeh, roots}, is_drawn) {
     const elements = bokeh.roots().map((model) => first.find((root) => root.model === model).element)
     await Bokeh.embed.add_document_standalone(bokeh, document.body, elements)
     for (const root of first) await finish(root, is_drawn)
+    for (const {model} of first) await contents_of(model)
     while (waiting.length > 0) {
         await painted()
         const [next] = waiting.splice(index_of_nearest(waiting), 1)
@@ -57,6 +58,13 @@ async function finish({element, model}, is_drawn) {
     while (!view_of_model()?.has_finished() && performance.now() < stop) await later(WAIT)
     element.parentElement.style.minHeight = ""
     if (view_of_model()) is_drawn(view_of_model())
+}
+
+// A figure may draw what it shows later than itself, as tasks that are unpacked: the others wait for
+// that. In a page that nobody sees they do not.
+async function contents_of({is_being_drawn}) {
+    if (is_being_drawn !== undefined && !document.hidden)
+        await Promise.race([is_being_drawn, later(LONGEST_BUILD)])
 }
 
 function later(milliseconds) {

@@ -100,9 +100,10 @@ def _draw(
     rectangles = _draw_rectangles(plot, source, mapper)
     codes = {outcome: _codes_of(tasks.outcome, outcome) for outcome in _MARKS}
     marks = {outcome: add_outlines(plot, **_MARKS[outcome]) for outcome in _MARKS if codes[outcome]}
-    items = _functions_in_legend(plot, functions, labels, mapper)
-    others = _others_in_legend(plot, free) if free else [_striped_in_legend(plot)]
-    add_legend(plot, [*items, *others])
+    if options.has_legend:
+        items = _functions_in_legend(plot, functions, labels, mapper)
+        others = _others_in_legend(plot, free) if free else [_striped_in_legend(plot)]
+        add_legend(plot, [*items, *others])
     names = {
         "function": [shown(name, options.label_size) for name in labels.values],
         "outcome": [shown(text, options.label_size) for text in tasks.outcome.values],

@@ -34,7 +34,7 @@ export function draw_in_view(models) {
         status.text = wrapped(`The tasks cannot be drawn: ${error.message}`, plot.outer_width)
         models.rectangles.failure = error.message
     }
-    start(models, report_error).catch(report_error)
+    plot.is_being_drawn = start(models, report_error).catch(report_error)
 }
 
 async function start(models, report_error) {
@@ -46,7 +46,7 @@ async function start(models, report_error) {
     offer(models, tasks, async (longest) => packed_keys === null ? null
         : key_reader(await unpacked(packed_keys), tasks.function, longest))
     pixels.text_at = (x, y) => text_at(tasks, x, y, models)
-    draw_when_moved(plot, async () => {
+    await draw_when_moved(plot, async () => {
         const from = plot.x_range.start / tick, to = plot.x_range.end / tick
         const spans = spans_in_view(tasks, from, to)
         const in_view = tasks_in_spans(spans)
