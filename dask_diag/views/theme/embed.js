@@ -1,39 +1,58 @@
 // Bokeh's figures, put into the page after its text has been painted: those on the first screen at
-// once, the others one after the other, the nearest to it first.
+// once, the others one after the other.
 //
 // Their colours and widths are set before they are drawn: afterwards each would be laid out again.
 
 const WAIT = 20                     // milliseconds
 const LONGEST_WAIT = 500            // for a frame: a page that nobody sees paints none
 const LONGEST_BUILD = 5000
+// What a script of data has in place of letters that are a page's.
+const ESCAPED = /&(?:amp|lt|gt|quot|#x27|#39);/g
+const LETTERS = {"&amp;": "&", "&lt;": "<", "&gt;": ">", "&quot;": '"', "&#x27;": "'", "&#39;": "'"}
 
-// Decodes the figures of the page, once. Returns those in view when it is opened, and the others.
+// Decodes the figures of the page up to the last that is in view when it is opened. Returns them, and
+// the others as they travelled: a browser needs longer for bokeh's models than to draw them.
 export async function decoded() {
     await painted()
     while (!window.Bokeh) await later(WAIT)
     const data = document.querySelector('script[type="application/json"]')
-    await Bokeh.embed.embed_items(data.textContent, [])
-    const bokeh = Bokeh.documents.at(-1)
+    const documents = JSON.parse(data.textContent.replace(ESCAPED, (escaped) => LETTERS[escaped]))
     const elements = [...document.querySelectorAll("[data-root-id]")]
-    return {bokeh, roots: elements.map((element) =>
-        ({element, model: bokeh.get_model_by_id(element.dataset.rootId)}))}
+    const element_of = ({id}) => elements.find(({dataset}) => dataset.rootId === id)
+    const travelled = Object.values(documents)[0].roots
+    const last = travelled.findLastIndex((root) => distance(element_of(root)) === 0)
+    const rest = travelled.splice(Math.max(1, last + 1))
+    await Bokeh.embed.embed_items(documents, [])
+    const bokeh = Bokeh.documents.at(-1)
+    return {
+        bokeh,
+        roots: bokeh.roots().map((model) => ({element: element_of(model), model})),
+        rest: rest.map((json) => ({element: element_of(json), json})),
+    }
 }
 
-// Draws all roots; calls back with the view of each.
-export async function draw({bokeh, roots}, is_drawn) {
+// Draws all roots; calls back with each of the rest when it is decoded, and with the view of each.
+export async function draw({bokeh, roots, rest}, is_decoded, is_drawn) {
     const waiting = roots.filter(({element}) => distance(element) > 0)
     const first = roots.filter((root) => !waiting.includes(root))
-    // Bokeh draws the roots that its document has, each in the element of the same index.
-    for (const {model} of waiting) bokeh.remove_root(model)
-    const elements = bokeh.roots().map((model) => first.find((root) => root.model === model).element)
+    bokeh.freeze_all_models(() => { for (const {model} of waiting) bokeh.remove_root(model) })
+    // Bokeh draws the roots that its document has, each in the element of the same index. What is
+    // called back later is called after this, which has the colours of a root before it is drawn.
+    const elements = first.map(({element}) => element)
+    let next = null
+    bokeh.on_change(({kind, model}) => {
+        if (kind === "RootAdded" && next.json) is_decoded(Object.assign(next, {model}))
+    })
     await Bokeh.embed.add_document_standalone(bokeh, document.body, elements)
     for (const root of first) await finish(root, is_drawn)
     for (const {model} of first) await contents_of(model)
-    while (waiting.length > 0) {
+    // The rest refers to models of roots before it: those come first, and it comes in order.
+    while (waiting.length + rest.length > 0) {
         await painted()
-        const [next] = waiting.splice(index_of_nearest(waiting), 1)
+        next = waiting.length > 0 ? waiting.splice(index_of_nearest(waiting), 1)[0] : rest.shift()
         elements.push(next.element)
-        bokeh.add_root(next.model)
+        if (next.json) bokeh.apply_json_patch({events: [{kind: "RootAdded", model: next.json}]})
+        else bokeh.add_root(next.model)
         await finish(next, is_drawn)
     }
     document.documentElement.dataset.figures = "drawn"

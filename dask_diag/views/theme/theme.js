@@ -16,24 +16,31 @@ export async function start({widgets, fitted}) {
     const figures = await decoded()
     // Of glyphs and labels the variable of the colour that they were made with.
     const variables = {line_color: new Map(), hatch_color: new Map(), text_color: new Map()}
-    style_widgets(models_of(figures), widgets)
-    paint(figures, variables)
-    when_scheme_changes(() => paint(figures, variables))
-    if (fitted) fit_always(figures)
-    const axis = [...models_of(figures)].find((model) => model.name === "time axis")
-    if (axis !== undefined) keep_in_address(axis)
-    await draw(figures, make_interactive)
+    const roots = [], known = new Set()
+    const prepare = (root) => {
+        roots.push(root)
+        const models = [...root.model.references()].filter((model) => !known.has(model))
+        for (const model of models) known.add(model)
+        style_widgets(models, widgets)
+        paint(models, variables)
+        if (fitted) fit([root])
+        const axis = models.find((model) => model.name === "time axis")
+        if (axis !== undefined) keep_in_address(axis)
+    }
+    for (const root of figures.roots) prepare(root)
+    when_scheme_changes(() => paint(models_of(roots), variables))
+    if (fitted) fit_always(roots)
+    await draw(figures, prepare, make_interactive)
 }
 
-function fit_always({roots}) {
+function fit_always(roots) {
     const fit_all = () => fit(roots)
-    fit_all()
     window.addEventListener("resize", fit_all)
     // What is folded has no width.
     document.addEventListener("toggle", fit_all, true)
 }
 
-function models_of({roots}) {
+function models_of(roots) {
     return new Set(roots.flatMap(({model}) => [...model.references()]))
 }
 
@@ -43,10 +50,10 @@ function style_widgets(models, style) {
             model.stylesheets = [...model.stylesheets, style]
 }
 
-function paint(figures, variables) {
+function paint(models, variables) {
     const style = getComputedStyle(document.documentElement)
     const color = (variable) => style.getPropertyValue(variable).trim()
-    for (const model of models_of(figures)) {
+    for (const model of models) {
         const has = (property) => property in model.properties && model[property] !== null
         for (const property of TEXTS_AND_LINES)
             if (has(property)) model[property] = color("--foreground")
