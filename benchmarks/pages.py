@@ -1,8 +1,8 @@
 """How soon a report is seen in Chromium: ``python -m benchmarks.pages``.
 
 Wall seconds from opening the file, and CPU seconds of the page's process, which other programs
-change less: until its text is painted, until tasks are drawn, and until all figures are. A page that
-is busy answers late: the CPU time until tasks are drawn can have that of what it draws next.
+change less: until its text is painted, until tasks are drawn, and until all figures are. A page
+that is busy answers late: CPU time until tasks are drawn can have that of what it draws next.
 """
 
 from __future__ import annotations
