@@ -23,8 +23,8 @@ Phase = tuple[str, float, float]
 def shade_phases(plot: figure, recordings: Iterable[Recording], origin: float) -> list[Phase]:
     """Shade the time before, between and after the tasks of computations; returns these phases.
 
-    One glyph draws them all: a browser takes longer for each annotation than for thousands of
-    rectangles, and there are several for each computation.
+    One glyph draws them all: there are several for each computation, and of each annotation a
+    browser would make five models and an element.
 
     Parameters
     ----------

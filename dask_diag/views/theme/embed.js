@@ -6,12 +6,12 @@
 const WAIT = 20                     // milliseconds
 const LONGEST_WAIT = 500            // for a frame: a page that nobody sees paints none
 const LONGEST_BUILD = 5000
-// What a script of data has in place of letters that are a page's.
-const ESCAPED = /&(?:amp|lt|gt|quot|#x27|#39);/g
-const LETTERS = {"&amp;": "&", "&lt;": "<", "&gt;": ">", "&quot;": '"', "&#x27;": "'", "&#39;": "'"}
+// What bokeh writes into a script of data in place of letters that mean something to a page.
+const ESCAPED = /&(?:amp|lt|gt);/g
+const LETTERS = {"&amp;": "&", "&lt;": "<", "&gt;": ">"}
 
 // Decodes the figures of the page up to the last that is in view when it is opened. Returns them, and
-// the others as they travelled: a browser needs longer for bokeh's models than to draw them.
+// the others as they travelled: making their models would put off what is in view.
 export async function decoded() {
     await painted()
     while (!window.Bokeh) await later(WAIT)
