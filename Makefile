@@ -9,10 +9,11 @@ export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: demo check test test-browser test-truth truth test-all test-matrix lint lint-js mutate bench docs dist test-dist gallery screenshot clean
 
-# Extras are installed when first needed; a stamp says which are there.
+# Extras are installed when first needed; a stamp says which are there. Little of what is
+# installed is imported, and that compiles it, once.
 $(VENV)/.%: setup.cfg pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$*]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable ".[$*]"
 	touch $@
 
 demo: $(VENV)/.demo

@@ -24,8 +24,9 @@ from typing import Any, NamedTuple
 
 import dask
 import psutil
-from distributed import Client, LocalCluster, wait
+from distributed import Client, wait
 
+from benchmarks.clusters import await_forgotten, cluster
 from dask_diag import Profiler, load, record
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
@@ -56,24 +57,6 @@ def no_op(n: int) -> None:
     """Do nothing."""
 
 
-@contextlib.contextmanager
-def cluster(workers: int, processes: bool) -> Iterator[Client]:
-    """A cluster of workers with a thread each, and its client."""
-    with (
-        LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            processes=processes,
-            protocol=None if processes else "inproc",
-            dashboard_address=None,
-            # Workers of one process each see the memory of all: with their share they would pause.
-            memory_limit="auto" if processes else 1.0,
-        ) as local,
-        Client(local) as client,
-    ):
-        yield client
-
-
 def cpu_seconds(client: Client, processes: bool) -> tuple[float, float]:
     """CPU of this process, which has client and scheduler, and of those of the workers."""
     workers = sum(client.run(time.process_time).values()) if processes else 0.0
@@ -83,7 +66,9 @@ def cpu_seconds(client: Client, processes: bool) -> tuple[float, float]:
 def block(client: Client, tasks: int, profiler: Any, processes: bool) -> tuple[float, float]:
     """CPU seconds of a map of tasks that do nothing, outside of workers and in them.
 
-    Where these are one process, attaching to each of them is not in it: that is no cost of tasks.
+    They are read when all is forgotten: that goes on while a profiler is left, and would be
+    counted there only. Where these are one process, attaching to each of them is not in it: that
+    is no cost of tasks.
     """
     before = cpu_seconds(client, processes)
     with profiler:
@@ -91,12 +76,11 @@ def block(client: Client, tasks: int, profiler: Any, processes: bool) -> tuple[f
             before = cpu_seconds(client, processes)
         client.gather(client.map(no_op, range(tasks), pure=False))
         if not processes:
+            await_forgotten(client)
             after = cpu_seconds(client, processes)
     if processes:
+        await_forgotten(client)
         after = cpu_seconds(client, processes)
-    # What was forgotten is released before the next block.
-    while client.cluster.scheduler.tasks:
-        time.sleep(0.01)
     return after[0] - before[0], after[1] - before[1]
 
 

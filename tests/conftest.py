@@ -122,9 +122,10 @@ def hears_ctrl_c():
 def workers_start_quickly(request):
     """Worker processes of tests are forked from one that has imported dask, which takes a second.
 
-    In truths, and in the programs that tests run, they start as they do for users.
+    Where the start itself is tested, and in the programs that tests run, they start as they do for
+    users.
     """
-    if "truth" in request.keywords or sys.platform == "win32" or UNDER_MUTMUT:
+    if "spawned" in request.keywords or sys.platform == "win32" or UNDER_MUTMUT:
         yield
         return
     with dask.config.set({"multiprocessing.context": "forkserver"}):

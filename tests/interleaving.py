@@ -100,14 +100,14 @@ def at_every_line(work, *, inside="", outside=(), files=PACKAGE, times=2):
             return None
         if event != "line":
             return trace
+        line = frame.f_code, frame.f_lineno
+        if runs[line] >= times:
+            return trace
         if inside and not _is_inside(frame, lambda code: code.co_name == inside):
             return None
         if outside and _is_inside(frame, lambda code: _name_of(code).endswith(outside)):
             return None
-        line = frame.f_code, frame.f_lineno
         runs[line] += 1
-        if runs[line] > times:
-            return trace
         working = True
         try:
             work()

@@ -9,56 +9,81 @@ set -eu
 prepare() {
     name=$1 python=$2 dask=$3
     [ -x ".venv-$name/bin/python" ] || "$python" -m venv ".venv-$name"
-    ".venv-$name/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".[test]" "$dask"
+    ".venv-$name/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --editable ".[test]" "$dask"
 }
 
 # It is 1 GB: asked for with WITH_COFFEA=1. Elsewhere the test of examples/nanoaod.py is skipped.
 with_coffea() {
     [ -z "${WITH_COFFEA:-}" ] ||
-        .venv-pinned/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[test,coffea]"
+        .venv-pinned/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --editable ".[test,coffea]"
 }
 
-prepare_oldest() {
+prepare_all() {
     prepare oldest "$(find_python 3.10 3.11 3.12 3.13)" "dask[array]==2025.1.0"
-}
-
-prepare_others() {
     prepare pinned "$(find_python 3.12 3.13 3.11 3.10)" "dask[array]==2025.3.0"
     with_coffea
     prepare newest "$(find_python 3.13 3.12 3.11 3.10)" "dask[array]"
 }
 
+# Processes of a leg beside the others, and of one after the other.
+beside=2 alone=4
+
 run() {
-    name=$1
-    shift
+    name=$1 processes=$2
+    shift 2
     echo "== $name: $(".venv-$name/bin/python" -c 'import sys, dask; print("Python", sys.version.split()[0] + ", dask", dask.__version__)')"
-    sh tests/run.sh ".venv-$name/bin/python" -n 4 --dist worksteal -m "not browser and not once and not truth and not diagnosis" "$@"
+    sh tests/run.sh ".venv-$name/bin/python" -n "$processes" --dist worksteal -m "not browser and not once and not truth and not diagnosis" "$@"
 }
 
 # Tests of clusters run with the oldest and the newest distributed, and here those of no cluster.
-run_pinned() {
-    run pinned --ignore-glob="*/test_cluster_*"
+leg() {
+    case $1 in
+    pinned) run pinned "$2" --ignore-glob="*/test_cluster_*" ;;
+    *) run "$1" "$2" ;;
+    esac
+}
+
+# At the same time: while one imports, or waits for its last tests, the others have work for the
+# processors. What they print is shown leg by leg.
+run_beside() {
+    place=$(mktemp -d)
+    trap 'rm -rf "$place"' EXIT
+    # Ctrl-C is ignored by what runs in the background of a script.
+    trap 'trap - TERM; kill 0' INT TERM
+    for name in oldest pinned newest; do
+        (
+            status=0
+            BESIDE="$place/lock" leg "$name" "$beside" >"$place/$name.log" 2>&1 || status=$?
+            echo "$status" >"$place/$name.status"
+        ) &
+    done
+    wait
+    cat "$place/oldest.log" "$place/pinned.log" "$place/newest.log"
+    for name in oldest pinned newest; do
+        [ "$(cat "$place/$name.status")" = 0 ] || { echo "== failed: $name"; exit 1; }
+    done
+}
+
+run_all() {
+    if command -v flock >/dev/null; then
+        run_beside
+    else
+        leg oldest "$alone"
+        leg pinned "$alone"
+        leg newest "$alone"
+    fi
 }
 
 case ${1:-both} in
 prepare)
-    prepare_oldest
-    prepare_others
+    prepare_all
     ;;
 run)
-    run oldest
-    run_pinned
-    run newest
+    run_all
     ;;
 both)
-    prepare_oldest
-    # While the first is tested, the others are installed.
-    prepare_others &
-    installing=$!
-    run oldest
-    wait "$installing"
-    run_pinned
-    run newest
+    prepare_all
+    run_all
     ;;
 *)
     echo "usage: tests/matrix.sh [prepare | run]" >&2

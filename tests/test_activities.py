@@ -379,6 +379,7 @@ def test_a_process_without_a_task_to_run_does_not_start_up():
     assert_adds_up(recording)
 
 
+@pytest.mark.spawned
 def test_processes_that_start_are_not_overhead(retried):
     def measure():
         with Profiler() as prof:

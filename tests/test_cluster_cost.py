@@ -6,7 +6,6 @@ import asyncio
 import sys
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from threading import get_ident
 from types import SimpleNamespace
 
 import pytest
@@ -18,7 +17,7 @@ from distributed import Client, LocalCluster
 from distributed.metrics import context_meter
 
 from dask_diag import Profiler, load, record
-from dask_diag.capture.cluster import worker_side
+from dask_diag.capture.cluster import cluster_task, worker_side
 from dask_diag.capture.running import start_listening, stop_listening
 from dask_diag.capture.tasks import metering
 
@@ -106,44 +105,65 @@ def test_a_worker_calls_few_functions_for_a_task(worker):
     assert 0 < calls / TASKS <= 36
 
 
-@pytest.fixture
-def walks(monkeypatch):
-    """The stacks that were searched for a task."""
-    found = []
-    search = metering._current_task
-    monkeypatch.setattr(metering, "_current_task", lambda: found.append(search()))
-    return found
+def labels_heard(monkeypatch):
+    """The labels that distributed's meter has given to this package from now on."""
+    heard, hear = [], metering._hear
+    monkeypatch.setattr(
+        metering, "_hear", lambda label, *args: (heard.append(label), hear(label, *args))
+    )
+    return heard
 
 
-def test_what_a_worker_meters_on_its_event_loop_is_searched_for_no_task(walks):
-    listener, other = object(), object()
-    start_listening(listener, get_ident())
-    try:
-        metering._hear("serialize", 1.0, "seconds")
-        assert not walks
-        # Local computations may run their tasks on this thread, too.
-        start_listening(other)
-        metering._hear("serialize", 1.0, "seconds")
-        assert len(walks) == 1
-        stop_listening(other)
-        with ThreadPoolExecutor(1) as executor:
-            executor.submit(metering._hear, "serialize", 1.0, "seconds").result()
-        assert len(walks) == 2
-    finally:
-        stop_listening(other)
-        stop_listening(listener)
-    assert not metering.loops
-    assert not metering.idle_loops
+def test_what_a_worker_meters_itself_is_not_heard(monkeypatch):
+    heard = labels_heard(monkeypatch)
+    with (
+        LocalCluster(1, processes=False, dashboard_address=None, protocol="tcp") as cluster,
+        Client(cluster) as client,
+        Profiler() as prof,
+    ):
+        assert client.gather(client.map(abs, range(-5, 0))) == [5, 4, 3, 2, 1]
+        assert not heard
+        client.submit(meters_once).result()
+        assert heard == ["events"]
+    metrics = prof.recording.metrics
+    assert metrics.activity.tolist() == ["events"]
+    assert not metering.listening
+    assert not metering.hearing
 
 
-def test_an_event_loop_is_quiet_until_its_last_worker_leaves():
-    first, second = object(), object()
+def test_a_task_whose_metering_cannot_be_heard_runs_all_the_same(monkeypatch):
+    def fails():
+        raise ValueError("no meter")
+
+    monkeypatch.setattr(cluster_task, "hear_this_task", fails)
+    with (
+        LocalCluster(1, processes=False, dashboard_address=None, protocol="inproc") as cluster,
+        Client(cluster) as client,
+        Profiler() as prof,
+    ):
+        assert client.submit(abs, -1).result() == 1
+    recording = prof.recording
+    assert len(recording.tasks) == 1
+    assert any("ValueError: no meter" in notice for notice in recording.notices)
+
+
+def meters_once():
+    context_meter.digest_metric("events", 2, "events")
+
+
+def test_distributeds_meter_is_heard_everywhere_until_the_last_that_asked_for_it_ends():
+    callbacks = context_meter._callbacks.get()
+    first, second, worker = object(), object(), object()
+    start_listening(worker, everywhere=False)
+    assert "dask_diag" not in callbacks
     for listener in (first, second):
-        start_listening(listener, 1)
+        start_listening(listener)
     stop_listening(first)
-    assert metering.idle_loops == {1}
+    assert "dask_diag" in callbacks
     stop_listening(second)
-    assert not metering.idle_loops
+    assert "dask_diag" not in callbacks
+    stop_listening(worker)
+    assert not metering.listening
 
 
 async def meters_for_distributed(steps):
@@ -160,11 +180,9 @@ def test_what_coroutines_give_to_distributeds_meter_is_theirs():
         Profiler() as prof,
     ):
         assert client.submit(meters_for_distributed, 5).result() == 5
-        assert metering.idle_loops
     metrics = prof.recording.metrics
     assert metrics.activity.tolist() == ["events"] * 5
     assert metrics.value.tolist() == [2.0] * 5
-    assert not metering.idle_loops
 
 
 @pytest.mark.leaves_files

@@ -54,7 +54,6 @@ MODULES = (
 
 CALL_THE_USERS_FUNCTION = {
     *("ClusterTask.__call__", "ClusterTask.steps", "_Steps.__init__", "_Steps.__await__"),
-    *("_BusyLoop.__init__", "_BusyLoop.__enter__", "_BusyLoop.__exit__"),
     *("ClusterTask.__repr__", "ClusterTask.__reduce__", "ClusterTask.dependencies"),
 }
 """What raises there is what the user's function raises: there is nothing else in them."""
@@ -244,7 +243,7 @@ def what_is_there(client):
         ],
         "config": dask.config.get("distributed.client.preload"),
         "threads": {each.name for each in threading.enumerate() if "dask_diag" in each.name},
-        "listening": [set(metering.listening), set(metering.loops), set(metering.idle_loops)],
+        "listening": [set(metering.listening), set(metering.hearing)],
         "sampled": list(worker_processes._of_this_process),
         "recorders": recorder.active_recorders(),
         "running": dict(running_tasks),
@@ -463,7 +462,7 @@ def left_on_a_worker(dask_worker):
         "handlers": [name for name in dask_worker.handlers if NAME in name],
         "threads": [each.name for each in threading.enumerate() if NAME in each.name],
         "metadata": [ts.key for ts in dask_worker.state.tasks.values() if ts.metadata],
-        "listening": len(getattr(loaded, "listening", ())) + len(getattr(loaded, "loops", ())),
+        "listening": len(getattr(loaded, "listening", ())) + len(getattr(loaded, "hearing", ())),
     }
 
 

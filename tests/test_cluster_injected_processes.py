@@ -108,7 +108,7 @@ def what_is_there(dask_worker):
         ],
         "running": len(running_tasks),
         "threads": [each.name for each in threading.enumerate() if "dask_diag" in each.name],
-        "listening": [len(metering.listening), len(metering.loops), len(metering.idle_loops)],
+        "listening": [len(metering.listening), len(metering.hearing)],
         "config": dask.config.get("distributed.client.preload"),
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 import textwrap
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import dask_diag
 from dask_diag.cli import main
 
 from .test_cli_run import diag
@@ -130,8 +132,9 @@ def folder(tmp_path, monkeypatch):
     ],
 )
 def test_its_commands_run_in_their_order(name, folder):
-    for recording in READY.get(name, ()):
-        assert call("run", "-q", "-o", recording, "script.py") == (0, "")
+    for ready in READY.get(name, ()):
+        with dask_diag.record(ready):
+            runpy.run_path("script.py", run_name="__main__")
     lines = commands(name)
     assert lines
     for line in lines:

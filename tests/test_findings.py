@@ -116,6 +116,7 @@ HEALTHY = {
 }
 
 
+@pytest.mark.spawned
 @pytest.mark.parametrize("which", HEALTHY)
 def test_nothing_is_found_in_healthy_work(which, retried):
     # Worker processes take a second to start, whatever they run.

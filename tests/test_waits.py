@@ -444,6 +444,31 @@ def test_functions_of_which_no_task_was_read_wait_for_a_cpu_as_the_others():
     assert found["g"]["error"] == pytest.approx(0.1)
 
 
+def test_what_tasks_of_one_function_wait_for_says_nothing_of_others():
+    recording = run([Task(0, 1, 0.0, "f"), Task(0, 2, 1.5, "g", worker=1)])
+    rows = {
+        "task": [0, 0],
+        "activity": ["sleep", "cpu-wait"],
+        "seconds": [1.0, 0.0],
+        "samples": [100, 1],
+    }
+    made = dataclasses.replace(recording, waits=filled_table("waits", rows))
+    found = {(r["function"], r["activity"]): r["seconds"] for r in waits(made).to_dicts()}
+    assert found["f", "sleep"] == pytest.approx(1.0)
+    assert found["g", "unexplained"] == pytest.approx(0.5)
+    assert ("g", "sleep") not in found
+
+
+def test_computations_that_were_not_probed_are_not_divided():
+    recording = run([Task(0, 1, 0.0, "f"), Task(0, 1, 0.5, "f", worker=1)])
+    columns = {name: recording.tasks[name] for name in recording.tasks.columns}
+    columns["computation"] = Categorical.of(["c", "d"])
+    rows = {"task": [0], "activity": ["cpu-wait"], "seconds": [0.2], "samples": [1]}
+    made = dataclasses.replace(recording, tasks=Table(columns), waits=filled_table("waits", rows))
+    found = {row["activity"]: row["seconds"] for row in waits(made).to_dicts()}
+    assert found == pytest.approx({"cpu-wait": 0.2, "unexplained": 0.8})
+
+
 def test_errors_of_functions_are_independent_of_each_other():
     tasks = [Task(0, 1, 0.0, "f"), Task(0, 1, 0.0, "g", worker=1)]
     rows = {

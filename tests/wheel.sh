@@ -4,6 +4,9 @@ set -eu
 
 . tests/pythons.sh
 
+# What is imported is compiled once: pip does not compile, which is near half of its CPU time.
+export PYTHONDONTWRITEBYTECODE=
+
 wheel=$(ls -t "$PWD"/dist/*.whl | head -n 1)
 example=$PWD/examples/qr.py
 place=$(mktemp -d)
@@ -12,7 +15,7 @@ trap 'rm -rf "$place"' EXIT
 try() {
     name=$1 python=$2
     "$python" -m venv "$place/$name"
-    "$place/$name/bin/python" -m pip install --quiet --disable-pip-version-check "dask_diag[demo] @ file://$wheel"
+    "$place/$name/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile "dask_diag[demo] @ file://$wheel"
     # Away from the checkout, whose package would be found first.
     cd "$place"
     "$name/bin/dask-diag" run --waits --output "$name.diag" "$example" 2>&1 | tail -n 3

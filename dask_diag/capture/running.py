@@ -7,9 +7,8 @@ import threading
 
 from dask_diag.capture.tasks.metering import (
     hear_distributed,
-    idle_loops,
+    hearing,
     listening,
-    loops,
     stop_hearing_distributed,
 )
 from dask_diag.capture.tasks.remote_task import Receiver, running
@@ -35,20 +34,19 @@ def stop_running(number: int) -> None:
     stop_listening(number)
 
 
-def start_listening(listener: object, loop: int | None = None) -> None:
+def start_listening(listener: object, everywhere: bool = True) -> None:
     """From here on what tasks meter is recorded.
 
     Parameters
     ----------
     listener : object
-    loop : int, optional
-        The thread of the listener's event loop, if that runs only coroutines.
+    everywhere : bool, optional
+        Whether distributed's meter is heard in any thread, or only in tasks that ask for it.
     """
     with _lock:
-        hear_distributed()
-        if loop is not None:
-            loops[listener] = loop
-            idle_loops.add(loop)
+        if everywhere:
+            hear_distributed()
+            hearing.add(listener)
         listening.add(listener)
 
 
@@ -56,10 +54,8 @@ def stop_listening(listener: object) -> None:
     """Undo `start_listening`."""
     with _lock:
         listening.discard(listener)
-        loop = loops.pop(listener, None)
-        if loop is not None and loop not in loops.values():
-            idle_loops.discard(loop)
-        if not listening:
+        hearing.discard(listener)
+        if not hearing:
             stop_hearing_distributed()
 
 

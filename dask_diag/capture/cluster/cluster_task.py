@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 from dask_diag.capture.cluster.formats import NAME, WORKER_ROW, Sampled
 from dask_diag.capture.dask_internals import GraphNode
 from dask_diag.capture.tasks.metered import Metered, Metric
-from dask_diag.capture.tasks.metering import ends_a_task, idle_loops, runs_a_task
+from dask_diag.capture.tasks.metering import ends_a_task, hear_this_task, runs_a_task
 
 if TYPE_CHECKING:
     from distributed.worker import Worker
@@ -80,13 +80,16 @@ class ClusterTask(GraphNode):
     def __call__(self, values: object = ()) -> object:
         """Run the task and read the clocks around it."""
         self.state.run_spec = self.task
+        try:
+            hear_this_task()
+        except Exception as fault:
+            self.fault = f"{type(fault).__name__}: {fault}"
         if self.is_sampled:
             self.start_sampling()
         self.thread = get_ident()
         self.start = self.clock()
         if self.is_coro:
-            with _BusyLoop(self.thread):
-                return _Steps(self, cast("Awaitable[object]", self.task(values)))
+            return _Steps(self, cast("Awaitable[object]", self.task(values)))
         cpu = thread_time()
         self.cpu = cpu
         try:
@@ -107,8 +110,7 @@ class ClusterTask(GraphNode):
         while True:
             cpu = thread_time()
             try:
-                with _BusyLoop(self.thread):
-                    waits_for = resume(argument)
+                waits_for = resume(argument)
             except StopIteration as stopped:
                 self._stop(spent + thread_time() - cpu)
                 return stopped.value
@@ -199,23 +201,6 @@ class _Steps:
 
     def __await__(self) -> Generator[object, object, object]:
         return self._task.steps(self._coroutine)
-
-
-class _BusyLoop:
-    """While a step of a coroutine runs, what is metered on its event loop's thread is its."""
-
-    __slots__ = ("_thread", "_was_idle")
-
-    def __init__(self, thread: int) -> None:
-        self._thread = thread
-        self._was_idle = thread in idle_loops
-
-    def __enter__(self) -> None:
-        idle_loops.discard(self._thread)
-
-    def __exit__(self, *args: object) -> None:
-        if self._was_idle:
-            idle_loops.add(self._thread)
 
 
 ends_a_task.add(id(ClusterTask._stop.__code__))

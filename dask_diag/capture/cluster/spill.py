@@ -11,14 +11,15 @@ from typing import NamedTuple
 
 from dask_diag.schema import Activity, WorkerEvent
 
-__all__ = ["Spill", "SpillCounters"]
+__all__ = ["READS", "WRITES", "Spill", "SpillCounters"]
 
 _LABELS = {
     WorkerEvent.DISK_WRITE: (WorkerEvent.DISK_WRITE, Activity.SERIALIZE, "compress"),
     WorkerEvent.DISK_READ: (WorkerEvent.DISK_READ, Activity.DESERIALIZE, "decompress"),
 }
 """As distributed names what takes the time; the first also has the bytes."""
-_WRITES, _READS = ((label, "count") for label in _LABELS)
+WRITES, READS = ((label, "count") for label in _LABELS)
+"""Which of the worker's counters say how often."""
 
 Counters = Mapping[tuple[str, str], float]
 
@@ -35,6 +36,9 @@ class Spill(NamedTuple):
 class SpillCounters:
     """Says what has changed since it was asked last.
 
+    Who asks compares `count` of `WRITES` and of `READS` with `writes` and `reads`: this is done
+    several times for each task, where a call is dear.
+
     Parameters
     ----------
     data : mapping
@@ -48,13 +52,8 @@ class SpillCounters:
         self._clock = clock
         self._asked_at = clock()
         self._before = dict(self._counters)
-        self._get = self._counters.get
-        self._writes, self._reads = self._get(_WRITES), self._get(_READS)
-
-    def have_changed(self) -> bool:
-        """Whether there is something to say: this is asked several times for each task."""
-        get = self._get
-        return get(_WRITES) != self._writes or get(_READS) != self._reads
+        self.count = self._counters.get
+        self.writes, self.reads = self.count(WRITES), self.count(READS)
 
     def changes(self, read_until: float) -> list[Spill]:
         """What went to disk or came back since the last time.
@@ -77,7 +76,7 @@ class SpillCounters:
                 start = max(stop - seconds, min(self._asked_at, stop))
                 spills.append(Spill(event, start, stop, moved))
         self._asked_at, self._before = now, dict(self._counters)
-        self._writes, self._reads = self._get(_WRITES), self._get(_READS)
+        self.writes, self.reads = self.count(WRITES), self.count(READS)
         return spills
 
     def _since(self, label: tuple[str, str]) -> float:

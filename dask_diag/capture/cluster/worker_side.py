@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from threading import get_ident
 from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
@@ -15,7 +14,7 @@ from dask_diag.capture.cluster.cluster_task import ClusterTask, codes_around_tas
 from dask_diag.capture.cluster.formats import NAME, SENT_OUTCOMES
 from dask_diag.capture.cluster.handlers import forget_handlers
 from dask_diag.capture.cluster.probed_task import ProbedClusterTask
-from dask_diag.capture.cluster.spill import SpillCounters
+from dask_diag.capture.cluster.spill import READS, WRITES, SpillCounters
 from dask_diag.capture.cluster.worker_clock import WorkerClock
 from dask_diag.capture.cluster.worker_processes import WorkerProcesses, memory_limit_of
 from dask_diag.capture.cluster.worker_sampling import WorkerSampling
@@ -86,7 +85,7 @@ class WorkerSide:
 
     async def _start(self, version: str) -> None:
         runs_around_tasks.update(codes_around_tasks(self._worker))
-        start_listening(self, get_ident())
+        start_listening(self, everywhere=False)
         self._worker.handlers[_FLUSH] = self.flush
         self._worker.handlers[_SETTINGS] = self.change_settings
         facts: Facts = {
@@ -131,7 +130,8 @@ class WorkerSide:
         if finish in _NO_NEWS and not (start in _RUNNING or start == "flight"):
             return
         try:
-            if self._spills.have_changed():
+            spills = self._spills
+            if spills.count(WRITES) != spills.writes or spills.count(READS) != spills.reads:
                 self._log_spills(key)
             if start in _RUNNING:
                 try:

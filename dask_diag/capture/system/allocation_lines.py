@@ -11,10 +11,9 @@ import tracemalloc
 from operator import itemgetter
 from typing import NamedTuple
 
-from dask_diag.capture.system import source_files
-from dask_diag.capture.system.source_files import OF_DASK, USER, owner_of_file
+from dask_diag.capture.system.source_files import OF_DASK, OWN, USER, owner_of_file
 
-__all__ = ["OWN", "OWN_OF_DASK", "AllocatedLine", "LineSums"]
+__all__ = ["ANY_LINE_OF_DASK", "ANY_OWN_LINE", "AllocatedLine", "LineSums"]
 
 _LARGE = 4096
 """Bytes from which on each block is counted."""
@@ -34,8 +33,8 @@ class AllocatedLine(NamedTuple):
     name: str = ""
 
 
-OWN = AllocatedLine("", 0, "(dask_diag)")
-OWN_OF_DASK = AllocatedLine("", 0, "(dask itself)")
+ANY_OWN_LINE = AllocatedLine("", 0, "(dask_diag)")
+ANY_LINE_OF_DASK = AllocatedLine("", 0, "(dask itself)")
 
 
 class LineSums:
@@ -88,13 +87,13 @@ class LineSums:
 
     def line_of(self, traceback: Traceback) -> AllocatedLine:
         """The line of the user's code that allocated."""
-        best, best_owner = OWN, source_files.OWN
+        best, best_owner = ANY_OWN_LINE, OWN
         for file, line in traceback:
             owner = owner_of_file(file)
             if owner < best_owner:
-                best = OWN_OF_DASK if owner == OF_DASK else AllocatedLine(file, line)
+                best = ANY_LINE_OF_DASK if owner == OF_DASK else AllocatedLine(file, line)
                 best_owner = owner
-            if owner == USER or (owner == source_files.OWN and best_owner == source_files.OWN):
+            if owner == USER or (owner == OWN and best_owner == OWN):
                 # What this package allocates when the user's code calls it is its own.
                 break
         return best

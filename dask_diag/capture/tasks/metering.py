@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable
-from functools import wraps
+from contextvars import ContextVar
+from functools import cache, wraps
 from threading import get_ident
 from time import perf_counter, thread_time
 from typing import Any, ParamSpec, TypeVar
@@ -22,9 +23,9 @@ __all__ = [
     "context_meter",
     "ends_a_task",
     "hear_distributed",
-    "idle_loops",
+    "hear_this_task",
+    "hearing",
     "listening",
-    "loops",
     "runs_a_task",
     "runs_around_tasks",
     "stop_hearing_distributed",
@@ -50,18 +51,11 @@ Code itself would be hashed again, with all its constants, for each frame of a s
 runs_around_tasks: set[int] = set()
 """The ``id()`` of the code of functions that tasks are called by: a stack need not be read further.
 
-A worker of distributed meters several times for each task, from deep inside its event loop.
+A worker of distributed meters around each of its tasks.
 """
 
-loops: dict[object, int] = {}
-"""The threads of the event loops of those that listen for a worker: these run tasks elsewhere."""
-
-idle_loops: set[int] = set()
-"""Those of these threads on which no step of a measured coroutine runs now.
-
-There is no task on their stacks, which are long, and from which a worker meters several times for
-each task.
-"""
+hearing: set[object] = set()
+"""Those that listen and have distributed's meter heard in any thread."""
 
 
 def _current_task() -> MeteredTask | None:
@@ -236,9 +230,6 @@ def _the_meter() -> ContextMeter:
 
 def _hear(label: Hashable, value: float, unit: str) -> None:
     """Record what was given to distributed's meter in a measured task."""
-    # A local computation may run its tasks on any thread.
-    if get_ident() in idle_loops and len(loops) == len(listening):
-        return
     task = _current_task()
     if task is not None:
         _metered_of(task).add(label, value, unit)
@@ -254,6 +245,28 @@ def hear_distributed() -> None:
     callbacks = getattr(_distributed_meter(), "_callbacks", None)
     if callbacks is not None:
         callbacks.get().setdefault(_NAME, _hear)
+
+
+def hear_this_task() -> None:
+    """Listen to distributed's meter in the task of a worker that is about to run on this thread.
+
+    A worker meters around each of its tasks, and the meter makes a dict of its callbacks for that:
+    what is put there goes with it. What the worker meters elsewhere, several times for each task,
+    is not heard.
+    """
+    callbacks = _callbacks_on_a_worker()
+    # Where nothing was set there is only the dict of all threads, which is left as it is.
+    of_task = None if callbacks is None else callbacks.get(None)
+    if of_task is not None:
+        of_task[_NAME] = _hear
+
+
+@cache
+def _callbacks_on_a_worker() -> ContextVar[dict[Hashable, object]] | None:
+    """The callbacks of distributed's meter, by context; a worker has imported it long before."""
+    callbacks: ContextVar[dict[Hashable, object]] | None
+    callbacks = getattr(_distributed_meter(), "_callbacks", None)
+    return callbacks
 
 
 def stop_hearing_distributed() -> None:

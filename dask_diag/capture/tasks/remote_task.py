@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from dask_diag.capture.dask_internals import GraphNode, bytes_of_result, bytes_of_task
 from dask_diag.capture.tasks.failure import failure_of
 from dask_diag.capture.tasks.metered import Metered, Metric
-from dask_diag.capture.tasks.metering import ends_a_task, hear_distributed, listening, runs_a_task
+from dask_diag.capture.tasks.metering import (
+    ends_a_task,
+    hear_distributed,
+    hearing,
+    listening,
+    runs_a_task,
+)
 
 if TYPE_CHECKING:
     from dask_diag.capture.sampling.stack_sample import StackSample
@@ -203,6 +209,7 @@ class RemoteTask:
     def __call__(self, values: Mapping[Hashable, object]) -> Delivery:
         """Run the task and read the clocks around it."""
         hear_distributed()
+        hearing.add(self)
         listening.add(self)
         start = perf_counter()
         self.cpu_before = cpu = thread_time()
@@ -223,6 +230,7 @@ class RemoteTask:
         self.stop = perf_counter()
         self.ended()
         listening.discard(self)
+        hearing.discard(self)
         metered = self.metered
         return Measurement(
             computation=self.computation,
