@@ -187,8 +187,9 @@ def test_cancelled_runs_that_no_one_records_are_not_awaited():
     assert not driver.plugin.orphans
 
 
-def test_every_task_has_its_row_and_nothing_of_it_stays():
-    count, driver, at_once = 100_001, Driver(), 20_000
+@pytest.mark.parametrize("count", [100_001, pytest.param(1_000_000, marks=pytest.mark.once)])
+def test_every_task_has_its_row_and_nothing_of_it_stays(count):
+    driver, at_once = Driver(), 20_000
     for first in range(0, count, at_once):
         driver.run(first, min(at_once, count - first))
         assert 0 < driver.held() < 10_000_000
