@@ -27,6 +27,7 @@ from dask_diag.tuning.gains import MIN_RUNS
 from dask_diag.tuning.settings import Setting, combined, filled, of_parameter
 from dask_diag.tuning.trials import ChildRunner, Program
 
+from .sleeping_tasks import sleeping
 from .test_cli_run import SEARCHED, environment
 from .test_tune_race import recorded
 
@@ -324,18 +325,6 @@ def test_progress_is_shown_on_a_terminal():
     assert b"\r\x1b[2Kas it is: recording (" in shown
     assert is_interrupted
     assert shown.endswith(b"\r\x1b[2K")
-
-
-def sleeping():
-    import dask
-
-    return dask.compute(*[dask.delayed(slept)(n) for n in range(8)])
-
-
-def slept(number):
-    # Two workers take 0.9 s longer than eight: as much as a program's start may vary by.
-    time.sleep(0.3)
-    return number
 
 
 @pytest.mark.truth

@@ -21,6 +21,7 @@ import pytest
 from dask_diag import DiagnosticError, Profiler, activities, context_meter, waits
 from dask_diag.capture.sampling import linux_threads as thread_states
 from dask_diag.capture.sampling import wait_probe
+from dask_diag.capture.sampling.probed_thread import ProbedThread
 from dask_diag.capture.sampling.sampler import Sampler, time_of_tick
 from dask_diag.capture.sampling.threads_now import running_now
 from dask_diag.capture.sampling.wait_probe import first_of
@@ -262,10 +263,10 @@ class ThisThread(threading.local):
 
 
 def hash_and_read():
-    """Work without the GIL; how long the thread waited for a processor meanwhile, as Linux says."""
+    """Work without the GIL; how long the thread had waited for a processor before and after."""
     before = this_thread.state.waited_for_cpu()
     hashlib.sha256(MEGABYTE).digest()
-    return this_thread.state.waited_for_cpu() - before
+    return threading.get_ident(), before, this_thread.state.waited_for_cpu()
 
 
 this_thread = ThisThread()
@@ -277,11 +278,17 @@ def test_of_short_tasks_some_are_read_and_represent_all():
     threads = 2 * len(os.sched_getaffinity(0))
     dsk = {("work", n): (hash_and_read,) for n in range(300 * threads)}
     with Profiler(waits=True) as prof:
-        truth = sum(dask.threaded.get(dsk, list(dsk), num_workers=threads))
+        read = dask.threaded.get(dsk, list(dsk), num_workers=threads)
     (row,) = (r for r in waits(prof.recording).to_dicts() if r["activity"] == "cpu-wait")
     assert 10 < row["samples"] < len(dsk) / 2
     assert 0 < row["error"] < row["seconds"] / 2
-    assert abs(row["seconds"] - truth) < 4 * row["error"] + 0.12 * truth
+    # At least while they hashed, at most in all that their threads did.
+    least = sum(after - before for _, before, after in read)
+    most = 0.0
+    for thread in {ident for ident, _, _ in read}:
+        readings = [seconds for ident, *both in read if ident == thread for seconds in both]
+        most += max(readings) - min(readings)
+    assert least - 4 * row["error"] < row["seconds"] < most + 4 * row["error"]
     assert_adds_up(prof)
 
 
@@ -289,9 +296,45 @@ def test_of_short_tasks_some_are_read_and_represent_all():
 def test_of_long_tasks_each_is_read():
     prof = profiled([(time.sleep, 0.05)] * 12, num_workers=3)
     (row,) = (r for r in waits(prof.recording).to_dicts() if r["activity"] == "cpu-wait")
-    # One in twelve may start before the sampler had a turn in the one before it.
-    assert row["samples"] >= 11
+    # The first ones come before it is known that they are long.
+    assert row["samples"] >= 6
     assert row["error"] <= row["seconds"]
+
+
+def read_numbers(tasks_between_ticks):
+    """Which tasks of a thread are read that starts so many between one tick and the next."""
+    thread, numbers = ProbedThread(0), []
+    for tasks in tasks_between_ticks:
+        for _ in range(tasks):
+            thread.tasks += 1
+            if thread.tasks >= thread.due:
+                numbers.append(thread.tasks)
+                thread.was_read()
+        thread.tick()
+    return numbers
+
+
+def test_one_task_of_each_tick_is_read_wherever_it_is_between_two():
+    ticks, each = 5000, 20
+    numbers = read_numbers([each] * ticks)
+    assert len(numbers) == pytest.approx(ticks, rel=0.05)
+    counts = np.bincount([number % each for number in numbers], minlength=each)
+    assert counts.min() > 0.7 * ticks / each
+    assert counts.max() < 1.3 * ticks / each
+
+
+def test_tasks_of_busy_ticks_have_the_chance_of_others_to_be_read():
+    ticks = [5, 35] * 3000
+    numbers = read_numbers(ticks)
+    few = sum((number - 1) % 40 < 5 for number in numbers)
+    assert few / len(numbers) == pytest.approx(5 / 40, rel=0.15)
+
+
+def test_long_tasks_are_read_soon_after_short_ones():
+    numbers = read_numbers([1000] * 50 + [0, 0, 0, 0, 1] * 30)
+    assert len([number for number in numbers if number > 50_000]) >= 25
+    # And of the first 10 ms of short ones only a few.
+    assert len(read_numbers([2000])) < 150
 
 
 @on_linux

@@ -16,7 +16,7 @@ from functools import cache, partial
 
 from dask_diag.schema import Activity
 
-__all__ = ["LinuxThread", "ProbedThread", "seconds_waited", "why_not_here"]
+__all__ = ["LinuxThread", "seconds_waited", "why_not_here"]
 
 _OPEN = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 _FUTEX = "futex"
@@ -135,22 +135,6 @@ class LinuxThread:
             If it has ended.
         """
         return time.clock_gettime(self._clock)
-
-
-class ProbedThread(LinuxThread):
-    """A thread that runs tasks, of some of which it is read how long they wait for a processor.
-
-    Attributes
-    ----------
-    is_due : bool
-        Whether to read it of the next task.
-    """
-
-    __slots__ = ("is_due",)
-
-    def __init__(self, ident: int) -> None:
-        super().__init__(ident)
-        self.is_due = True
 
 
 def seconds_waited(schedstat: bytes) -> float:

@@ -24,7 +24,7 @@ from dask_diag.capture.tasks.timed_task import Owner, TimedTask
 
 if TYPE_CHECKING:
     from dask_diag.capture.computation import Computation
-    from dask_diag.capture.sampling.linux_threads import ProbedThread
+    from dask_diag.capture.sampling.probed_thread import ProbedThread
 
 __all__ = ["ProbedTask", "RemoteProbedTask", "attach_probe"]
 

@@ -18,7 +18,7 @@ from dask_diag.capture.sampling.threads_now import TaskProbe, TaskProbes, runnin
 from dask_diag.capture.tasks.metered import Metered
 
 if TYPE_CHECKING:
-    from dask_diag.capture.sampling.linux_threads import ProbedThread
+    from dask_diag.capture.sampling.probed_thread import ProbedThread
 
 __all__ = [
     "NO_TASK_PROBES",

@@ -1,10 +1,10 @@
 """Samples what running tasks wait for, when they have no CPU time.
 
 How long a task's thread could have run and had no processor is read from the kernel, exactly: of
-one task on each thread after each tick, so of each task that is longer than the interval. To read
-it for each task of a fraction of a millisecond took a tenth of it. What a task was blocked in is
-sampled. The sampler needs the GIL itself, so a thread that was running Python code has just lost it
-whenever the sampler runs: that a thread waits for the GIL is sure only if it has not run at all
+about one task of each thread between two ticks, so of each that is longer. To read it for each task
+of a fraction of a millisecond took a tenth of it. What a task was blocked in is sampled. The
+sampler needs the GIL itself, so a thread that was running Python code has just lost it whenever the
+sampler runs: that a thread waits for the GIL is sure only if it has not run at all
 since the sample before. Other samples of such waits are counted, and analysis gives them the part
 of the exact time that nothing else explains.
 """
@@ -14,7 +14,8 @@ from __future__ import annotations
 import threading
 from threading import get_native_id
 
-from dask_diag.capture.sampling.linux_threads import ProbedThread, seconds_waited
+from dask_diag.capture.sampling.linux_threads import seconds_waited
+from dask_diag.capture.sampling.probed_thread import ProbedThread
 from dask_diag.capture.sampling.probes import SampledTask, TaskRun
 from dask_diag.capture.sampling.sampler import Listener
 from dask_diag.capture.sampling.threads_now import running_now
@@ -58,11 +59,11 @@ class WaitProbe:
         """Read how long the thread has waited for a processor so far, if it is due."""
         try:
             run.linux_thread = thread = self._threads.this
-            if thread.is_due:
-                thread.is_due = False
+            thread.tasks = number = thread.tasks + 1
+            run.waited = b""
+            if number >= thread.due:
+                thread.was_read()
                 run.waited = thread.read_schedstat()
-            else:
-                run.waited = b""
         except Exception:
             # A task is never hindered by what cannot be read.
             run.linux_thread, run.waited = None, b""
@@ -126,10 +127,10 @@ class WaitTaskProbe:
         self._cpu = task.cpu_before
         self.waited = b"" if thread is None else thread.read_schedstat()
 
-    def read_next(self) -> None:
-        """Have it read how long the next task of the thread waits for a processor."""
+    def tick(self) -> None:
+        """Note that the thread of the task was sampled."""
         if self._thread is not None:
-            self._thread.is_due = True
+            self._thread.tick()
 
     def sample(self, passed: float) -> None:
         """Note what the thread waits for; a sample represents so many seconds."""
@@ -179,7 +180,7 @@ def sample_waits(passed: float) -> None:
     found = [run.task_probe(WaitProbe) for run in running_now().values()]
     task_probes = [task_probe for task_probe in found if task_probe is not None]
     for task_probe in task_probes:
-        task_probe.read_next()
+        task_probe.tick()
     count = len(task_probes)
     if count > _AT_ONCE:
         _ticks += 1

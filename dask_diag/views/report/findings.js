@@ -7,6 +7,7 @@ import {zoom} from "./zoom.js"
 export async function mark_findings({plot: plot_name, shades: shades_name}) {
     const plot = await model_of(plot_name)
     const shades = await model_of(shades_name)
+    if (plot === null || shades === null) return
     for (const card of document.querySelectorAll("[data-finding]")) {
         const intervals = JSON.parse(card.dataset.finding)
         if (intervals.length === 0) continue

@@ -3,11 +3,12 @@
 const WAIT = 20                     // milliseconds
 const LONGEST_WAIT = 10_000
 
-// The model of a name, as soon as it is there.
+// The model of a name, as soon as it is there; null if all figures are drawn and none has it.
 export async function model_of(model_name) {
     for (;;) {
+        const all_drawn = document.documentElement.dataset.figures === "drawn"
         const model = window.Bokeh?.documents[0]?.get_model_by_name(model_name)
-        if (model) return model
+        if (model || all_drawn) return model ?? null
         await later(WAIT)
     }
 }

@@ -14,6 +14,7 @@ export async function offer_pins(names) {
     if (row === null) return
     const [plot, rectangles, outlines, path] =
         await Promise.all([names.plot, names.rectangles, names.outlines, names.path].map(model_of))
+    if (plot === null) return
     const pins = {row, plot, rectangles, outlines, path, read: null, number: null}
     rectangles.tapped = (x, y) => guarded(pins, () => pin_at(pins, x, y))
     for (const button of document.querySelectorAll("[data-task]"))

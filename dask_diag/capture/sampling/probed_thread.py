@@ -1,0 +1,61 @@
+"""A thread that runs tasks: of which of them it is read how long they wait for a processor."""
+
+from __future__ import annotations
+
+from random import Random
+
+from dask_diag.capture.sampling.linux_threads import LinuxThread
+
+__all__ = ["ProbedThread"]
+
+_TICKS = 4
+"""Over so many it is averaged how many tasks a thread starts between two."""
+_TASKS_AT_FIRST = 32
+"""And before the first one."""
+
+
+class ProbedThread(LinuxThread):
+    """A thread that runs tasks, of some of which it is read how long they wait for a processor.
+
+    About one between two ticks is: of long tasks each, of short ones one of so many as the thread
+    runs meanwhile. Each has the same chance. Were it the first after a tick, tasks that wait for
+    long would be read too often: between their ticks there are fewer.
+
+    Attributes
+    ----------
+    tasks : int
+        How many it has started.
+    due : int
+        The number of the next task that is to be read.
+    """
+
+    __slots__ = ("_between_ticks", "_random", "_tasks_at_tick", "due", "tasks")
+
+    def __init__(self, ident: int) -> None:
+        super().__init__(ident)
+        self.tasks = 0
+        self.due = 1
+        self._tasks_at_tick = 0
+        # Its own generator: the program's draws are what they would be without it. Gaps of any
+        # pattern may keep step with tasks that alternate.
+        self._random = Random(ident)
+        # Until a tick says better: of tasks of some microseconds not all are to be read.
+        self._between_ticks = 0.0
+
+    def was_read(self) -> None:
+        """Choose which task is read after this one."""
+        self.due = self.tasks + self._gap()
+
+    def tick(self) -> None:
+        """Note how many tasks it has started since the tick before."""
+        tasks = self.tasks
+        started, self._tasks_at_tick = tasks - self._tasks_at_tick, tasks
+        before = self._between_ticks or started
+        self._between_ticks = before + (started - before) / _TICKS
+        if self.due - tasks > max(1, 2 * self._between_ticks):
+            self.due = tasks + self._gap()
+
+    def _gap(self) -> int:
+        """How many tasks there are from one reading to the next, on average those of a tick."""
+        mean = self._between_ticks or _TASKS_AT_FIRST
+        return 1 + int(2 * (mean - 1) * self._random.random()) if mean > 1 else 1
