@@ -84,8 +84,8 @@ def waits(recording: Recording, by: str = "function") -> Table:
     Table
         ``function`` (not for ``"activity"``), ``activity``, ``seconds``, ``samples`` in which it
         was seen, and ``error``, the standard error of the seconds that comes from sampling. The
-        samples of ``cpu-wait`` are the tasks of which it was read, exactly; where it was read of
-        all, as of tasks of 10 ms and more, its error is 0. The largest first. The seconds of a
+        samples of ``cpu-wait`` are the tasks of which it was read, which are nearly all that take
+        more than 10 ms; its error is that of the others. The largest first. The seconds of a
         function sum to its ``thread-noncpu`` without what was metered.
 
     Raises
@@ -184,9 +184,10 @@ def _explained(
         seconds = float(for_cpu[tasks].sum())
         blocked = float(noncpu[tasks].sum()) - seconds
         rows = sampled.rows(rows_of.get(code, slice(0)))
-        shares, errors = _shares(blocked, float(np.nansum(wall[tasks])), rows)
+        samples = _samples(rows)
+        shares, errors = _shares(blocked, float(np.nansum(wall[tasks])), rows, samples)
         error *= float(noncpu[unread].sum())
-        samples = {READ: len(readings), **_samples(rows)}
+        samples[READ] = len(readings)
         pools.append(_Pool(tasks, seconds, error, shares, samples, errors))
     return np.nan_to_num(for_cpu), pools
 
@@ -238,14 +239,13 @@ def _samples(sampled: Waits) -> dict[str, int]:
 
 
 def _shares(
-    blocked: float, wall: float, sampled: Waits
+    blocked: float, wall: float, sampled: Waits, samples: Mapping[str, int]
 ) -> tuple[dict[str, float], dict[str, float]]:
     """How the seconds in which the tasks of a pool were blocked divide, and the errors of that."""
     if blocked <= 0:
         return {NOT_KNOWN: 1.0}, {}
     rows_of = rows_by(sampled.activity)
     seconds = {name: float(sampled.seconds[rows].sum()) for name, rows in rows_of.items()}
-    samples = _samples(sampled)
     # Samples may represent more than was measured: then their proportions count.
     whole = max(sum(seconds.values()), blocked)
     shares = {name: value / whole for name, value in seconds.items()}

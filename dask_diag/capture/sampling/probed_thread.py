@@ -17,9 +17,9 @@ _TASKS_AT_FIRST = 32
 class ProbedThread(LinuxThread):
     """A thread that runs tasks, of some of which it is read how long they wait for a processor.
 
-    About one between two ticks is: of long tasks each, of short ones one of so many as the thread
-    runs meanwhile. Each has the same chance. Were it the first after a tick, tasks that wait for
-    long would be read too often: between their ticks there are fewer.
+    About one between two ticks is: of long tasks nearly each, of short ones one of so many as the
+    thread runs meanwhile. All have the same chance. Were it the first after a tick, tasks that wait
+    for long would be read too often: between their ticks there are fewer.
 
     Attributes
     ----------
