@@ -40,6 +40,7 @@ from dask_diag.capture.cluster import (
     worker_side,
 )
 from dask_diag.capture.cluster.formats import NAME
+from dask_diag.capture.sampling.stack_probe import StackProbe
 from dask_diag.capture.sampling.threads_now import running_tasks
 from dask_diag.capture.tasks import metering
 
@@ -175,9 +176,20 @@ async def awaits(x):
     return x
 
 
+def is_sampled(run):
+    """Whether a stack of a run was sampled."""
+    task_probe = run.task_probes.get(StackProbe)
+    return task_probe is not None and bool(task_probe.samples())
+
+
 def meters(x):
+    """Sleep until the stack was sampled; a sampler that fails is waited for 0.3 s at most."""
+    run = running_tasks.get(threading.get_ident())
+    deadline = time.monotonic() + 0.3
     with context_meter.meter("read"):
         time.sleep(0.02)
+        while run and not is_sampled(run) and time.monotonic() < deadline:
+            time.sleep(0.01)
     return x
 
 

@@ -102,8 +102,13 @@ class Figures:
         options = self._options(height=220, toolbar_location="above")
         plot = plot_workers(self._analysis, self.layers, options)
         self._join(plot)
-        _add_shades(plot)
         return Figure(WORKERS, plot, "Plot of what the workers did over time")
+
+    def shaded_workers(self) -> Figure:
+        """The same, with times shaded that the page puts into a source; a page has one."""
+        drawn = self.workers()
+        _add_shades(cast("figure", drawn.model))
+        return drawn
 
     @cached_property
     def cpu_layers(self) -> CpuLayers | None:

@@ -71,7 +71,7 @@ def timeline(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         yield not_there("tasks", "Profiler")
     else:
         yield figures.overview()
-        yield figures.workers()
+        yield figures.shaded_workers()
         yield Key("Workers", [(layer.color, layer.name) for layer in figures.layers])
         yield Wide([tasks, *_marks(analysis)])
     yield Wide(list(_resources(figures)))
