@@ -393,7 +393,7 @@ def test_qualified_names_files_and_lines():
 
 @pytest.mark.parametrize("get", SCHEDULERS)
 def test_functions_in_c_are_reported_by_name_if_dask_calls_them(get):
-    tasks = {("nap", 0): (time.sleep, 0.1), ("sum", 0): (functools.partial(sum), range(5_000_000))}
+    tasks = {("nap", 0): (time.sleep, 0.3), ("sum", 0): (functools.partial(sum), range(5_000_000))}
     _, sprof = sampled(tasks, get)
     assert {"sleep", "sum"} <= names_of(sprof)
     assert not [name for name in names_of(sprof) if "call" in name]

@@ -377,7 +377,7 @@ def spin(n):
     return total
 
 if __name__ == "__main__":
-    print(sum(dask.compute(*[dask.delayed(spin)(n) for n in range(16)])))
+    print(sum(dask.compute(*[dask.delayed(spin)(n) for n in range(10)])))
 """)
 
     if not two_cpus_are_free():

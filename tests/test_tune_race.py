@@ -286,6 +286,25 @@ def test_what_helps_is_tried_together_and_workers_are_doubled_while_that_helps()
     assert f"    num_workers: {result.best.workers}" in result.summary()
 
 
+def test_workers_that_gain_nothing_are_not_advised():
+    class Eight(Simulated):
+        def wall(self, setting, timeout):
+            # Sixteen are faster by less than a test can care about, and never by chance.
+            wall = 10.0 / min((setting.workers or 2) / 2, 4)
+            self.now += wall - 0.01 * (setting.workers or 2)
+            return wall - 0.01 * (setting.workers or 2), False
+
+    result = Eight().tune([Setting("8 workers", config={"num_workers": "8"})])
+    assert set(verdicts(result)) == {"as it is", "8 workers", "16 workers"}
+    assert verdicts(result)["16 workers"] == "faster"
+    assert result.best.workers == 8
+    assert "8 workers: 4.1" in result.summary()
+    other = Simulated({"16 workers": 2.0, "a": 2.04}).tune(
+        [Setting("16 workers", config={"num_workers": "16"}), *settings("a")]
+    )
+    assert other.best.workers == 16
+
+
 def test_the_summary_is_80_columns_wide():
     program = Simulated({"a" * 90: 5.0}, noise=0.01)
     result = program.tune(settings("a" * 90, "b"))

@@ -10,9 +10,11 @@ from dask_diag.tuning.gains import MIN_RUNS, Gain
 from dask_diag.tuning.race import Contestant
 from dask_diag.tuning.settings import Setting
 
-__all__ = ["Row", "best_of", "rows_of"]
+__all__ = ["Row", "best_of", "rows_of", "winners"]
 
 _NAN = float("nan")
+_AS_FAST = 1.05
+"""More workers are worth their memory if they are that many times as fast."""
 
 
 class Row(NamedTuple):
@@ -64,7 +66,7 @@ def rows_of(
         expected = predicted.get(each.setting.name, _NAN)
         walls = list(each.walls.values())
         rows.append(Row(each.setting, walls, each.median, gain, expected, verdict, is_faster))
-    rows.sort(key=lambda row: -row.gain.estimate if row.gain else 0.0)
+    rows.sort(key=_speed, reverse=True)
     walls = list(baseline.walls.values())
     first = Row(baseline.setting, walls, baseline.median, None, _NAN, "baseline", False)
     return [first, *rows]
@@ -80,7 +82,30 @@ def _verdict(gain: Gain | None, rounds: int) -> str:
     return "slower" if gain.high < 1 else "no difference"
 
 
+def winners(rows: Sequence[Row]) -> list[Row]:
+    """Those that are faster beyond chance, with the same result; the best first.
+
+    That is the fastest, or what is as fast with fewer workers and else the same.
+    """
+    faster = sorted(filter(lambda row: row.is_faster, rows), key=_speed, reverse=True)
+    if not faster:
+        return []
+    fastest = faster[0]
+    as_fast = [
+        row
+        for row in faster
+        if row.setting.beside_workers == fastest.setting.beside_workers
+        and (row.setting.workers is None) == (fastest.setting.workers is None)
+        and _AS_FAST * _speed(row) >= _speed(fastest)
+    ]
+    best = min(as_fast, key=lambda row: row.setting.workers or 0)
+    return [best, *(row for row in faster if row is not best)]
+
+
 def best_of(rows: Sequence[Row]) -> Row | None:
-    """The fastest of those that are faster beyond chance, with the same result."""
-    faster = [row for row in rows if row.is_faster and row.gain is not None]
-    return max(faster, key=lambda row: row.gain.estimate if row.gain else 0.0, default=None)
+    """The best of those that are faster beyond chance, with the same result."""
+    return next(iter(winners(rows)), None)
+
+
+def _speed(row: Row) -> float:
+    return row.gain.estimate if row.gain else 0.0

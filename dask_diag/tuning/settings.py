@@ -69,6 +69,11 @@ class Setting:
         text = self.config.get("num_workers")
         return int(text) if text is not None and text.isdecimal() else None
 
+    @property
+    def beside_workers(self) -> dict[str, str]:
+        """What it changes beside the number of workers."""
+        return {name: v for name, v in self.changes.items() if name != "dask num_workers"}
+
     def shell_lines(self) -> list[str]:
         """What makes a shell's environment so."""
         return [f"export {name}={shlex.quote(v)}" for name, v in self.environment.items()]

@@ -52,10 +52,10 @@ def tune_summary(
 
 def _lines_to_use(rows: Sequence[Row]) -> Iterator[str]:
     """The best setting as lines for a shell, and for a file of dask's configuration."""
-    fastest = best_of(rows)
-    if fastest is None:
+    row = best_of(rows)
+    if row is None:
         return
-    best = fastest.setting
+    best = row.setting
     yield "To use it, in a shell:"
     yield from (f"    {line}" for line in best.shell_lines())
     for name, value in best.parameters.items():
@@ -66,7 +66,7 @@ def _lines_to_use(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _headline(rows: Sequence[Row]) -> str:
-    """Which setting is the fastest, and by how much."""
+    """Which setting is the best, and how much faster it is."""
     best, tried = best_of(rows), counted(len(rows) - 1, "setting")
     unjudged = sum(row.verdict.startswith(_TOO_FEW) for row in rows)
     if best is None and unjudged:

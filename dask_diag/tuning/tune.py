@@ -24,7 +24,7 @@ from dask_diag.tuning.function_program import write_function
 from dask_diag.tuning.predictions import Predictions
 from dask_diag.tuning.race import Race
 from dask_diag.tuning.result import TuneResult
-from dask_diag.tuning.rows import rows_of
+from dask_diag.tuning.rows import rows_of, winners
 from dask_diag.tuning.settings import Setting, combined
 from dask_diag.tuning.trials import ChildRunner, Program, TrialRunner
 
@@ -182,10 +182,10 @@ def _run_what_follows(race: Race, subject: str) -> None:
 
 
 def _winners(race: Race, subject: str) -> list[Setting]:
-    """Settings that are faster, the fastest first."""
+    """Settings that are faster, the best first."""
     agreement = Agreement(race.baseline.trials.values(), subject)
     rows = rows_of(race.baseline, race.contestants, race.gains(), {}, agreement)
-    return [row.setting for row in rows if row.is_faster]
+    return [row.setting for row in winners(rows)]
 
 
 def _result(
