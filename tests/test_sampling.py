@@ -919,6 +919,35 @@ def test_a_sampler_that_is_slow_looks_less_often():
     assert took - 0.25 < sum(calls) <= took + 0.001
 
 
+@pytest.mark.truth
+def test_a_collection_of_all_garbage_on_its_thread_makes_the_sampler_no_rarer(retried):
+    heap = [[n] for n in range(500_000)]
+
+    def measure():
+        sampler, calls, took = Sampler(), [], []
+
+        def listener(passed):
+            calls.append(time.perf_counter())
+            if len(calls) == 3:
+                # A full collection is known by the younger ones that it ends.
+                gc.collect(1)
+            elif len(calls) == 6:
+                start = time.thread_time()
+                gc.collect()
+                took.append(time.thread_time() - start)
+
+        user = sampler.add(listener, 0.01, print)
+        time.sleep(1.5)
+        end = time.perf_counter()
+        sampler.remove(user)
+        # Its rest would be fifty times as long as the collection.
+        assert took[0] > 0.02
+        assert max(np.diff([*calls, end])) < took[0] + 0.3
+
+    retried(measure)
+    assert len(heap) == 500_000
+
+
 def test_all_that_sample_at_a_tick_share_one_reading_of_the_frames(monkeypatch):
     rounds, readings = [], []
     share, read = sampler_module.share_frames, threads_now.current_frames

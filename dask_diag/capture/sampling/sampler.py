@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from collections.abc import Callable
@@ -168,9 +169,13 @@ class Sampler:
             due = ticks[0].due if len(ticks) == 1 else min([each.due for each in ticks])
             if asleep.acquire(timeout=max(0.0, due - perf_counter())):
                 continue
-            cpu_before, now = thread_time(), perf_counter()
+            generations, cpu_before, now = gc.get_count()[2], thread_time(), perf_counter()
             self._call([each for each in ticks if each.due <= now], now)
-            rest = now + (thread_time() - cpu_before) / BUSY_AT_MOST
+            # Where all objects of a large program were looked at for garbage in this tick, that is
+            # no work of samples: a rest for that would leave out seconds.
+            is_collected = gc.get_count()[2] < generations
+            took = 0.0 if is_collected else thread_time() - cpu_before
+            rest = now + took / BUSY_AT_MOST
             for each in ticks:
                 if rest > each.due:
                     each.not_before(rest)
