@@ -143,11 +143,20 @@ def pytest_configure():
 
 
 def pytest_collection_modifyitems(items):
-    """What may be measured again is a truth; it is run alone. Browsers come last: see `browser`."""
+    """What may be measured again is a truth; it is run alone. Browsers come last: see `browser`.
+
+    Of both parts what is long comes last, so that the others have run if the gate is late.
+    """
     for item in items:
         if "retried" in item.fixturenames:
             item.add_marker("truth")
-    items.sort(key=lambda item: "browser" in item.keywords)
+    items.sort(key=lambda item: ("browser" in item.keywords, "long" in item.keywords))
+
+
+def pytest_runtest_setup(item):
+    """After ``LATE_AFTER``, in seconds since 1970, what is long is left out: see ``.ci/run``."""
+    if "long" in item.keywords and time.time() > float(os.environ.get("LATE_AFTER", "inf")):
+        pytest.skip("it takes long, and the gate is late")
 
 
 def pytest_collection_finish():

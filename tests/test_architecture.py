@@ -197,7 +197,8 @@ AT_IMPORT = (
     *("dask_diag.capture.system.frames", "dask_diag.capture.system.source_files"),
     *("dask_diag.capture.system.machine_cpu", "dask_diag.capture.system.own_threads"),
     *("dask_diag.capture.system.thread_clocks", "dask_diag.capture.system.thread_usage"),
-    *("dask_diag.capture.system.usage", "dask_diag.capture.cluster"),
+    *("dask_diag.capture.system.share_of_time", "dask_diag.capture.system.usage"),
+    "dask_diag.capture.cluster",
     "dask_diag.capture.cluster.recorder",
 )
 """What `Profiler` needs on a local scheduler; the other public names are loaded when first used."""

@@ -304,6 +304,7 @@ def test_hostile_names_stay_text_in_a_flame_graph(opened):
     assert flame.page.evaluate("document.querySelectorAll('img[src=x]').length") == 0
 
 
+@pytest.mark.long
 def test_ten_thousand_functions_open_in_three_seconds(browser, tmp_path, retried):
     path = tmp_path / "page.html"
     visualize(many_stacks(), filename=path, show=False)

@@ -162,6 +162,7 @@ def peak_memory(pid):
     return 1024 * int(re.search(r"VmHWM:\s+(\d+)", status)[1])
 
 
+@pytest.mark.long
 @pytest.mark.truth
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux")
 def test_a_million_tasks_are_zoomed_in_300_ms_with_50_kb_and_350_mb(browser, retried):

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from dask_diag import Profiler, ResourceProfiler, combine, findings
-from dask_diag.capture.system import machine_cpu, usage
+from dask_diag.capture.system import machine_cpu, share_of_time, usage
 from dask_diag.capture.system.machine_cpu import OthersCpu, cpu_of_others, used_since
 from dask_diag.capture.system.usage import UsageSoFar
 
@@ -49,7 +49,7 @@ class Machine:
         self.now = self.idle = self.own = 0.0
         self.reads = 0
         monkeypatch.setattr(machine_cpu, "perf_counter", lambda: self.now)
-        monkeypatch.setattr(machine_cpu, "thread_time", lambda: self.reads * 0.001)
+        monkeypatch.setattr(share_of_time, "thread_time", lambda: self.reads * 0.001)
         monkeypatch.setattr(machine_cpu, "idle_seconds", self.read)
         monkeypatch.setattr(machine_cpu, "own_seconds", lambda: self.own)
 

@@ -81,6 +81,7 @@ def drawn_with(page, key):
     return page.evaluate(STATE)["tasks"]
 
 
+@pytest.mark.long
 def test_many_tasks_are_drawn_soon(open_file, browser, tmp_path, retried):
     for count in (10_000, 200_000):
         path = tmp_path / f"{count}.html"

@@ -421,7 +421,7 @@ def test_what_is_shared_is_read_for_a_fiftieth_of_the_time(monkeypatch):
     tree = MemoryTree()
     clock, cpu = [100.0], [0.0]
     monkeypatch.setattr("dask_diag.capture.system.memory_tree.perf_counter", lambda: clock[0])
-    monkeypatch.setattr("dask_diag.capture.system.memory_tree.thread_time", lambda: cpu[0])
+    monkeypatch.setattr("dask_diag.capture.system.share_of_time.thread_time", lambda: cpu[0])
 
     def slow(pid):
         cpu[0] += 0.2

@@ -20,7 +20,7 @@ import pytest
 import dask_diag
 from dask_diag import Profiler, ResourceProfiler
 from dask_diag.builders.threads import TaskThreads, task_threads
-from dask_diag.capture.system import native_threads, thread_clocks
+from dask_diag.capture.system import native_threads, share_of_time, thread_clocks
 from dask_diag.capture.system.thread_usage import ThreadUsage
 from dask_diag.capture.tasks.task_row import pack_row
 
@@ -310,7 +310,7 @@ class Clocks:
 def clocks(monkeypatch, fresh_clocks):
     clocks = Clocks()
     monkeypatch.setattr(thread_clocks, "perf_counter", lambda: clocks.now)
-    monkeypatch.setattr(thread_clocks, "thread_time", lambda: clocks.cpu)
+    monkeypatch.setattr(share_of_time, "thread_time", lambda: clocks.cpu)
     monkeypatch.setattr(thread_clocks, "process_time", lambda: clocks.cpu)
     monkeypatch.setattr(thread_clocks, "_source", lambda: clocks.read)
     return clocks

@@ -214,6 +214,7 @@ def test_what_findings_advise_comes_first():
     assert [each.name for each in asked] == ["scheduler=sync", "3 workers", "a.b=1", "n=1", "n=2"]
 
 
+@pytest.mark.long
 @pytest.mark.truth
 @pytest.mark.usefixtures("_ends_when_proven")
 def test_more_workers_win_where_tasks_sleep():
@@ -327,6 +328,7 @@ def test_progress_is_shown_on_a_terminal():
     assert shown.endswith(b"\r\x1b[2K")
 
 
+@pytest.mark.long
 @pytest.mark.truth
 @pytest.mark.usefixtures("_ends_when_proven")
 def test_a_function_is_tuned():
@@ -361,6 +363,7 @@ def two_cpus_are_free():
     return seconds(2) < 1.3 * seconds(1)
 
 
+@pytest.mark.long
 @pytest.mark.truth
 @pytest.mark.timeout(1000)
 @pytest.mark.usefixtures("_ends_when_proven")
@@ -391,6 +394,7 @@ if __name__ == "__main__":
     retried(measure)
 
 
+@pytest.mark.long
 @pytest.mark.truth
 @pytest.mark.timeout(600)
 def test_nothing_wins_where_there_is_nothing_to_gain():

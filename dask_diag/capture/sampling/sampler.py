@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import threading
 from collections.abc import Callable
-from time import perf_counter, thread_time
+from time import perf_counter
 from typing import NamedTuple
 
 from dask_diag.capture.sampling.threads_now import forget_frames, share_frames
 from dask_diag.capture.system.own_threads import OwnThread
+from dask_diag.capture.system.share_of_time import ShareOfTime
 
 __all__ = ["Listener", "Sampler", "Subscription", "sampler", "ticks_between", "ticks_until"]
 
@@ -160,7 +160,7 @@ class Sampler:
 
     def _run(self, asleep: threading.Lock) -> None:
         # Each step costs several times as much as it would if tasks did not clear the caches.
-        this_thread = threading.current_thread()
+        this_thread, work = threading.current_thread(), ShareOfTime(BUSY_AT_MOST)
         while self._thread is this_thread:
             ticks = self._ticks
             if not ticks:
@@ -169,13 +169,10 @@ class Sampler:
             due = ticks[0].due if len(ticks) == 1 else min([each.due for each in ticks])
             if asleep.acquire(timeout=max(0.0, due - perf_counter())):
                 continue
-            generations, cpu_before, now = gc.get_count()[2], thread_time(), perf_counter()
-            self._call([each for each in ticks if each.due <= now], now)
-            # Where all objects of a large program were looked at for garbage in this tick, that is
-            # no work of samples: a rest for that would leave out seconds.
-            is_collected = gc.get_count()[2] < generations
-            took = 0.0 if is_collected else thread_time() - cpu_before
-            rest = now + took / BUSY_AT_MOST
+            now = perf_counter()
+            with work:
+                self._call([each for each in ticks if each.due <= now], now)
+            rest = now + work.pause
             for each in ticks:
                 if rest > each.due:
                     each.not_before(rest)

@@ -11,11 +11,12 @@ import threading
 import tracemalloc
 from collections.abc import Callable
 from math import inf
-from time import perf_counter, thread_time
+from time import perf_counter
 from typing import NamedTuple
 
 from dask_diag.capture.system.allocation_lines import AllocatedLine, LineSums
 from dask_diag.capture.system.periodic import PeriodicThread
+from dask_diag.capture.system.share_of_time import ShareOfTime
 
 __all__ = ["AllocationTracer", "Allocations"]
 
@@ -70,6 +71,7 @@ class AllocationTracer:
     def __init__(self, interval: float, failed: Callable[[Exception], object]) -> None:
         self._failed = failed
         self._sums = LineSums()
+        self._work = ShareOfTime(_SHARE_OF_TIME)
         self._last: Allocations | None = None
         _tracing.start()
         try:
@@ -121,14 +123,15 @@ class AllocationTracer:
         return memory >= (self._next_if_rising if rises else self._next)
 
     def _read(self, memory: float) -> None:
-        start, cpu = perf_counter(), thread_time()
-        lines = self._sums.read(tracemalloc.take_snapshot())
+        start = perf_counter()
+        with self._work:
+            lines = self._sums.read(tracemalloc.take_snapshot())
         self._last = Allocations(start, memory, self._peak, lines)
         grown = memory - self._first
         self._next = memory + max(_SMALLEST_STEP, _STEP * grown)
         self._next_if_rising = memory + max(_LARGE_STEP, _LARGE_SHARE * grown)
         self._much_more = _MUCH_MORE * memory
-        self._pause = perf_counter() + (thread_time() - cpu) / _SHARE_OF_TIME
+        self._pause = perf_counter() + self._work.pause
 
 
 class _Tracing:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import sys
 from functools import cache
-from time import perf_counter, process_time, thread_time
+from time import perf_counter, process_time
 from typing import TYPE_CHECKING, NamedTuple
+
+from dask_diag.capture.system.share_of_time import ShareOfTime
 
 if TYPE_CHECKING:
     from dask_diag.capture.system.processes import ProcessReader
@@ -38,23 +40,23 @@ class OthersCpu:
 
     def __init__(self) -> None:
         self._pid = 0
-        self._cost = 0.0
+        self._work = ShareOfTime(_SHARE_OF_TIME)
         self._last = Reading(0.0, _NAN)
 
     def read(self) -> Reading:
         """CPU seconds up to now; or up to a moment ago, if that was read then."""
         start, pid = perf_counter(), os.getpid()
-        pause = max(_SHORTEST, self._cost / _SHARE_OF_TIME)
+        pause = max(_SHORTEST, self._work.pause)
         if pid == self._pid and start - self._last.time < pause:
             return self._last
-        cpu = thread_time()
-        try:
-            cpus, idle = idle_seconds()
-            self._last = Reading(start, cpus * perf_counter() - idle - own_seconds())
-        except Exception:
-            # A /proc that has no such files, or that this process may not read.
-            self._last = Reading(start, _NAN)
-        self._pid, self._cost = pid, thread_time() - cpu
+        with self._work:
+            try:
+                cpus, idle = idle_seconds()
+                self._last = Reading(start, cpus * perf_counter() - idle - own_seconds())
+            except Exception:
+                # A /proc that has no such files, or that this process may not read.
+                self._last = Reading(start, _NAN)
+        self._pid = pid
         return self._last
 
 

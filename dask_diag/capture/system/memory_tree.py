@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from time import perf_counter, thread_time
+from time import perf_counter
 from typing import NamedTuple, TypeVar
 
 from dask_diag.capture.system.process_tree import Descendants
 from dask_diag.capture.system.processes import Memory, NoSuchProcess, process_reader
+from dask_diag.capture.system.share_of_time import ShareOfTime
 
 __all__ = ["MemoryTree", "Reading"]
 
@@ -47,7 +48,8 @@ class MemoryTree:
         self._children: dict[int, None] = {}
         self._list()
         self._next_shares = 0.0
-        self._shares_take = _SECONDS_A_BYTE * self._resident(perf_counter()).rss
+        expected = _SECONDS_A_BYTE * self._resident(perf_counter()).rss
+        self._shares = ShareOfTime(_SHARE_OF_TIME, expected)
 
     def read(self, waited_for: bool = False) -> Reading:
         """What they have now, and if it is time for that, how much of it is shared.
@@ -56,7 +58,7 @@ class MemoryTree:
         """
         self._list()
         time = perf_counter()
-        is_time = self._shares_take < _LONGEST_WAIT if waited_for else time >= self._next_shares
+        is_time = self._shares.seconds < _LONGEST_WAIT if waited_for else time >= self._next_shares
         if is_time:
             return self._with_shares(time)
         return self._resident(time)
@@ -69,10 +71,9 @@ class MemoryTree:
         return _summed(time, memories)
 
     def _with_shares(self, time: float) -> Reading:
-        cpu = thread_time()
-        memories = self._each(self._reader.memory)
-        self._shares_take = thread_time() - cpu
-        self._next_shares = time + self._shares_take / _SHARE_OF_TIME
+        with self._shares:
+            memories = self._each(self._reader.memory)
+        self._next_shares = time + self._shares.pause
         return _summed(time, memories)
 
     def _each(self, read: Callable[[int], T]) -> list[T]:

@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import NamedTuple
 
 from dask_diag.capture.system.processes import NoSuchProcess, ProcessReader, process_reader
+from dask_diag.capture.system.share_of_time import ShareOfTime
 
 __all__ = ["Descendants", "ProcessTree", "Usage"]
 
@@ -45,6 +46,7 @@ class Descendants:
     def __init__(self, reader: ProcessReader, pid: int) -> None:
         self._reader = reader
         self._pid = pid
+        self._work = ShareOfTime(_SHARE_OF_TIME_FOR_LISTING)
         self._next_listing = 0.0
 
     def listed(self) -> list[int]:
@@ -52,9 +54,9 @@ class Descendants:
         start = perf_counter()
         if start < self._next_listing:
             return []
-        found = list(self._below(self._pid))
-        took = perf_counter() - start
-        self._next_listing = start + took / _SHARE_OF_TIME_FOR_LISTING
+        with self._work:
+            found = list(self._below(self._pid))
+        self._next_listing = start + self._work.pause
         return found
 
     def _below(self, pid: int) -> Iterator[int]:

@@ -10,6 +10,7 @@ from time import perf_counter
 
 from dask_diag.capture.system.machine_cpu import cpu_of_others, used_since
 from dask_diag.capture.system.periodic import PeriodicThread
+from dask_diag.capture.system.share_of_time import ShareOfTime
 
 __all__ = ["PROCESS_COLUMNS", "SAMPLE_COLUMNS", "ResourceRows", "ResourceSampler"]
 
@@ -75,6 +76,7 @@ class ResourceSampler:
         self._cpu = 0.0
         self._cpu_of = self._tree.cpu_of
         self._others = cpu_of_others()
+        self._notes = ShareOfTime(_SHARE_OF_TIME_FOR_NOTES)
         self._keep(self._last, self._tree.memory_of, {})
         self._thread = PeriodicThread("resources", dt, self._sample, failed, _FIRST_SAMPLE_AFTER)
 
@@ -108,12 +110,12 @@ class ResourceSampler:
 
         start = perf_counter()
         memory_of = {}
-        for pid in list(self._tree.memory_of):
-            with suppress(*NoSuchProcess):
-                memory_of[pid] = self._reader.resident(pid)
-        self._keep(start, memory_of, {})
-        took = perf_counter() - start
-        return start + max(took / _SHARE_OF_TIME_FOR_NOTES, self._dt / _NOTES_IN_AN_INTERVAL)
+        with self._notes:
+            for pid in list(self._tree.memory_of):
+                with suppress(*NoSuchProcess):
+                    memory_of[pid] = self._reader.resident(pid)
+            self._keep(start, memory_of, {})
+        return start + max(self._notes.pause, self._dt / _NOTES_IN_AN_INTERVAL)
 
     def _keep(
         self, time: float, memory_of: Mapping[int, float], cpu_of: Mapping[int, float]

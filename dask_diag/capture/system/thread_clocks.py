@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable
 from functools import cache
 from threading import get_native_id
-from time import perf_counter, process_time, thread_time
+from time import perf_counter, process_time
 from typing import TYPE_CHECKING, NamedTuple
 
 from dask_diag.capture.system.own_threads import OwnThreads
+from dask_diag.capture.system.share_of_time import ShareOfTime
 
 if TYPE_CHECKING:
     from dask_diag.capture.system.linux_processes import LinuxReader
@@ -44,11 +45,11 @@ class _LastReading:
     def __init__(self) -> None:
         self.pid = 0
         self.reading = ThreadReading(0.0, 0.0, {}, OwnThreads({}, {}))
-        self.cost = 0.0
+        self.work = ShareOfTime(_SHARE_OF_TIME)
 
     def is_recent(self, now: float) -> bool:
         """Whether it is of this process and not yet worth replacing."""
-        return os.getpid() == self.pid and now - self.reading.time < self.cost / _SHARE_OF_TIME
+        return os.getpid() == self.pid and now - self.reading.time < self.work.pause
 
 
 _last = _LastReading()
@@ -62,11 +63,9 @@ def read_threads() -> ThreadReading | None:
     cpu_by_thread = _source()
     if isinstance(cpu_by_thread, str):
         return None
-    cpu = thread_time()
-    # The process first: a thread that ends in between is then not lost.
-    reading = ThreadReading(start, process_time(), cpu_by_thread(), OwnThreads.now())
-    # CPU, not wall: another process may have taken this CPU meanwhile.
-    _last.cost = thread_time() - cpu
+    with _last.work:
+        # The process first: a thread that ends in between is then not lost.
+        reading = ThreadReading(start, process_time(), cpu_by_thread(), OwnThreads.now())
     _last.pid, _last.reading = os.getpid(), reading
     return reading
 

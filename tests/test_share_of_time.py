@@ -1,0 +1,62 @@
+"""Pauses in proportion to what something takes, and to nothing else."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from dask_diag.capture.system import share_of_time
+from dask_diag.capture.system.share_of_time import ShareOfTime
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The CPU seconds of the thread, as a list of one."""
+    seconds = [7.0]
+    monkeypatch.setattr(share_of_time, "thread_time", lambda: seconds[0])
+    return seconds
+
+
+@pytest.fixture
+def no_garbage_is_collected():
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def takes(work, clock, seconds, collects=False):
+    with work:
+        clock[0] += seconds
+        if collects:
+            gc.collect()
+
+
+@pytest.mark.usefixtures("no_garbage_is_collected")
+def test_the_pause_is_that_of_the_last_time(clock):
+    work = ShareOfTime(0.02, 0.1)
+    assert work.pause == pytest.approx(5.0)
+    for seconds in (0.01, 0.0, 0.003):
+        takes(work, clock, seconds)
+        assert work.seconds == pytest.approx(seconds)
+        assert work.pause == pytest.approx(seconds / 0.02)
+
+
+@pytest.mark.usefixtures("no_garbage_is_collected")
+def test_a_full_collection_in_it_says_nothing_of_the_next_time(clock):
+    work = ShareOfTime(0.02)
+    takes(work, clock, 0.001)
+    gc.collect(1)
+    takes(work, clock, 0.5, collects=True)
+    assert work.pause == pytest.approx(0.05)
+    takes(work, clock, 0.002)
+    assert work.pause == pytest.approx(0.1)
+
+
+@pytest.mark.usefixtures("no_garbage_is_collected")
+def test_what_raises_has_taken_its_time(clock):
+    work = ShareOfTime(0.5)
+    with pytest.raises(ZeroDivisionError), work:
+        clock[0] += 1.0
+        1 / 0
+    assert work.pause == pytest.approx(2.0)
