@@ -189,7 +189,7 @@ def retried(request):
         for attempt in range(1, ATTEMPTS):
             try:
                 return measure()
-            except (AssertionError, LookupError) as error:
+            except (AssertionError, KeyError) as error:
                 # What was not sampled once is in no mapping.
                 measured_again[request.node.name] = str(error).partition("\n")[0]
                 time.sleep(0.2 * attempt)

@@ -66,7 +66,7 @@ def requested(
 
 
 def more_workers(tried: Iterable[Setting], winners: Sequence[Setting]) -> Setting | None:
-    """Twice the number of workers of the fastest setting, if none had more."""
+    """Twice the number of workers of the best setting, if none had more."""
     most = max((each.workers or 0 for each in tried), default=0)
     number = winners[0].workers if winners else None
     if number is None or number < most or len(winners[0].changes) > 1:

@@ -87,7 +87,7 @@ def winners(rows: Sequence[Row]) -> list[Row]:
 
     That is the fastest, or what is as fast with fewer workers and else the same.
     """
-    faster = sorted(filter(lambda row: row.is_faster, rows), key=_speed, reverse=True)
+    faster = sorted((row for row in rows if row.is_faster), key=_speed, reverse=True)
     if not faster:
         return []
     fastest = faster[0]

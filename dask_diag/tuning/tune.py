@@ -32,7 +32,7 @@ __all__ = ["seconds_of_budget", "tune", "tune_with"]
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _DOUBLINGS = 3
-"""How often the number of workers is doubled while the most workers are the fastest."""
+"""How often the number of workers is doubled while the most workers are the best."""
 _ENOUGH = 0.1
 """Seconds of a run below which settings are lost in the time that python takes to start."""
 

@@ -1,11 +1,11 @@
 """Samples what running tasks wait for, when they have no CPU time.
 
 How long a task's thread could have run and had no processor is read from the kernel, exactly: of
-about one task of each thread between two ticks, so of each that is longer. To read it for each task
-of a fraction of a millisecond took a tenth of it. What a task was blocked in is sampled. The
-sampler needs the GIL itself, so a thread that was running Python code has just lost it whenever the
-sampler runs: that a thread waits for the GIL is sure only if it has not run at all
-since the sample before. Other samples of such waits are counted, and analysis gives them the part
+about one task of each thread between two ticks, so of nearly each that is longer. To read it for
+each task of a fraction of a millisecond took a tenth of it. What a task was blocked in is sampled.
+The sampler needs the GIL itself, so a thread that was running Python code has just lost it whenever
+the sampler runs: that a thread waits for the GIL is sure only if it has not run at all since the
+sample before. Other samples of such waits are counted, and analysis gives them the part
 of the exact time that nothing else explains.
 """
 
