@@ -3,29 +3,30 @@
 A fixed amount of numpy work on two threads, recorded, is timed alone, with a viewer and no page,
 with a visible page in Chromium, with one that shows all time, and with a hidden one; in every third
 turn beside it the same work on distributed's ``LocalCluster(processes=False)`` with its dashboard
-open, recorded by nothing. All take turns. The ratios are of each turn's wall time to that of the
-same turn alone. The CPU of the viewer, and of all processes of the browser together, is a share of
-a core while the work ran: a busy machine disturbs it less than the wall time. No turn starts that
-would not end within MINUTES. Wants a quiet machine.
+open, recorded by nothing. All take turns, in another order each time. The ratios are of each turn's
+wall time to that of the same turn alone. The CPU of the viewer, and of all processes of the browser
+together, is a share of a core while the work ran: a busy machine disturbs it less than the wall
+time. What drives the browser has left by then: to answer it would cost the page as much again. No
+turn starts that would not end within MINUTES. Wants a quiet machine.
 """
 
 from __future__ import annotations
 
 import contextlib
+import random
 import re
-import selectors
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import NamedTuple
 
 import numpy as np
 import psutil
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Page, sync_playwright
 
 from benchmarks.pages import chromium
 
@@ -38,6 +39,8 @@ BARS = {
 }
 MOST_CPU = 0.01
 """Of a core, that a viewer may take."""
+SETTLED = 3_000
+"""Milliseconds in which a viewer or browser that was just started does what it has to."""
 TURNS_OF_CLUSTER = 3
 """A turn of so many has LocalCluster in it: its figure needs not be as exact."""
 WORK = """
@@ -97,17 +100,17 @@ def main(seconds: float = 10.0, pairs: int = 10, minutes: float = 11.5) -> None:
     """Time all in turns, and print the median of the ratios with their quartiles."""
     started, longest = monotonic(), 0.0
     turns: list[dict[str, Turn]] = []
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+    order = random.Random(0)
+    with tempfile.TemporaryDirectory() as folder:
         while len(turns) < pairs and monotonic() - started + longest < 60 * minutes:
             began = monotonic()
             names = ["alone", *BARS]
             if len(turns) % TURNS_OF_CLUSTER:
                 names.remove("LocalCluster")
+            order.shuffle(names)
             path = Path(folder) / "run.diag"
-            turns.append({name: turn_of(name, seconds, path, browser) for name in names})
+            turns.append({name: turn_of(name, seconds, path) for name in names})
             longest = max(longest, monotonic() - began)
-        browser.close()
     print_turns(turns)
 
 
@@ -115,8 +118,6 @@ def print_turns(turns: list[dict[str, Turn]]) -> None:
     """The ratios beside their bars."""
     alone = np.array([turn["alone"].wall for turn in turns])
     print(f"{len(turns)} turns; wall alone {np.median(alone):.2f} s")
-    idle = np.median([turn["alone"].browser for turn in turns])
-    print(f"CPU of the browser without a page {idle:.2%} of a core")
     print(f"{'':<57}{'CPU of the':>8}")
     print(
         f"{'with':<20}{'turns':>6}{'median':>8}{'quartiles':>16}{'bar':>7}"
@@ -135,7 +136,7 @@ def print_turns(turns: list[dict[str, Turn]]) -> None:
         print(line)
 
 
-def turn_of(name: str, seconds: float, path: Path, browser: Browser) -> Turn:
+def turn_of(name: str, seconds: float, path: Path) -> Turn:
     """The work, with this beside it."""
     command = [sys.executable, "-c", WORK, str(seconds), str(path), name]
     with subprocess.Popen(
@@ -144,12 +145,11 @@ def turn_of(name: str, seconds: float, path: Path, browser: Browser) -> Turn:
         assert child.stdin is not None
         assert child.stdout is not None
         address = child.stdout.readline().strip()
-        with BESIDE[name](address, path, browser) as viewer:
+        with BESIDE[name](address, path) as viewer:
             before, of_browser = viewer.cpu() if viewer else 0.0, browser_cpu()
             child.stdin.write("go\n")
             child.stdin.flush()
-            # The browser's own loop must go on meanwhile.
-            wall = float(_line_of(child, browser))
+            wall = float(child.stdout.readline())
             share = (viewer.cpu() - before) / wall if viewer else None
             of_browser = (browser_cpu() - of_browser) / wall
     return Turn(wall, share, of_browser)
@@ -166,24 +166,13 @@ def browser_cpu() -> float:
     return seconds
 
 
-def _line_of(child: subprocess.Popen[str], browser: Browser) -> str:
-    assert child.stdout is not None
-    waiting = selectors.DefaultSelector()
-    waiting.register(child.stdout, selectors.EVENT_READ)
-    while not waiting.select(timeout=0.2):
-        for context in browser.contexts:
-            for page in context.pages:
-                page.wait_for_timeout(1)
-    return child.stdout.readline()
-
-
 @contextlib.contextmanager
-def _alone(address: str, path: Path, browser: Browser) -> Iterator[None]:
+def _alone(address: str, path: Path) -> Iterator[None]:
     yield
 
 
 @contextlib.contextmanager
-def _viewer(address: str, path: Path, browser: Browser) -> Iterator[Viewer]:
+def _viewer(address: str, path: Path) -> Iterator[Viewer]:
     command = [sys.executable, "-m", "dask_diag", "live", "--no-browser", str(path)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -191,6 +180,7 @@ def _viewer(address: str, path: Path, browser: Browser) -> Iterator[Viewer]:
         assert process.stdout is not None
         found = re.search(r"http://\S+", process.stdout.readline())
         assert found
+        sleep(SETTLED / 1e3)
         try:
             yield Viewer(found[0], process.pid)
         finally:
@@ -198,47 +188,68 @@ def _viewer(address: str, path: Path, browser: Browser) -> Iterator[Viewer]:
 
 
 @contextlib.contextmanager
-def _visible_page(address: str, path: Path, browser: Browser) -> Iterator[Viewer]:
-    with _viewer(address, path, browser) as viewer, _open(browser, viewer.url):
+def _visible_page(address: str, path: Path) -> Iterator[Viewer]:
+    with _viewer(address, path) as viewer, _open(viewer.url):
         yield viewer
 
 
 @contextlib.contextmanager
-def _page_of_all_time(address: str, path: Path, browser: Browser) -> Iterator[Viewer]:
-    with _viewer(address, path, browser) as viewer, _open(browser, viewer.url) as page:
-        page.click("#everything")
+def _page_of_all_time(address: str, path: Path) -> Iterator[Viewer]:
+    with _viewer(address, path) as viewer, _open(viewer.url, _show_all):
         yield viewer
 
 
 @contextlib.contextmanager
-def _hidden_page(address: str, path: Path, browser: Browser) -> Iterator[Viewer]:
-    with _viewer(address, path, browser) as viewer, _open(browser, viewer.url) as page:
-        page.evaluate(
-            "() => { Object.defineProperty(document, 'hidden', {value: true});"
-            " Object.defineProperty(document, 'visibilityState', {value: 'hidden'});"
-            " document.dispatchEvent(new Event('visibilitychange')) }"
-        )
+def _hidden_page(address: str, path: Path) -> Iterator[Viewer]:
+    with _viewer(address, path) as viewer, _open(viewer.url, _hide):
         yield viewer
 
 
 @contextlib.contextmanager
-def _dashboard(address: str, path: Path, browser: Browser) -> Iterator[None]:
-    with _open(browser, address):
+def _dashboard(address: str, path: Path) -> Iterator[None]:
+    with _open(address):
         yield
 
 
+def _show_all(page: Page) -> None:
+    page.click("#everything")
+
+
+def _hide(page: Page) -> None:
+    page.evaluate(
+        "() => { Object.defineProperty(document, 'hidden', {value: true});"
+        " Object.defineProperty(document, 'visibilityState', {value: 'hidden'});"
+        " document.dispatchEvent(new Event('visibilitychange')) }"
+    )
+
+
 @contextlib.contextmanager
-def _open(browser: Browser, address: str):
-    page = browser.new_page(viewport={"width": 1280, "height": 800})
-    try:
-        page.goto(address)
-        page.wait_for_timeout(1000)
-        yield page
-    finally:
-        page.close()
+def _open(address: str, act: Callable[[Page], None] | None = None) -> Iterator[None]:
+    """A page in a browser of its own, as a reader has it: nobody drives it any more."""
+    options = ["--headless=new", "--no-sandbox", "--no-first-run", "--window-size=1280,800"]
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        command = [chromium() or "", *options, "--remote-debugging-port=0"]
+        with subprocess.Popen(
+            [*command, f"--user-data-dir={profile}", "about:blank"],
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            try:
+                assert process.stderr is not None
+                said = next(line for line in process.stderr if "DevTools listening on" in line)
+                with sync_playwright() as driver:
+                    browser = driver.chromium.connect_over_cdp(said.split()[-1])
+                    page = browser.contexts[0].pages[0]
+                    page.goto(address)
+                    page.wait_for_timeout(SETTLED)
+                    if act is not None:
+                        act(page)
+                yield
+            finally:
+                process.terminate()
 
 
-Beside = Callable[[str, Path, Browser], contextlib.AbstractContextManager[Viewer | None]]
+Beside = Callable[[str, Path], contextlib.AbstractContextManager[Viewer | None]]
 BESIDE: dict[str, Beside] = {
     "alone": _alone,
     "a viewer": _viewer,
