@@ -360,8 +360,8 @@ def test_a_long_task_that_may_still_run_keeps_its_key_when_cycles_merge(monkeypa
     collected.see(0.5, ended, stack, 0.25, 0.0)
     for second in range(5):
         collected.see(second, Run("other", 0), stack, 0.0625, 0.0)
-    for time in (3.75, 4.125):
-        collected.see(time, running, stack, 0.125, 0.0)
+    for then in (3.75, 4.125):
+        collected.see(then, running, stack, 0.125, 0.0)
     collected.see(5.0, Run("other", 0), stack, 0.0625, 0.0)
     assert collected.snapshot().cycle == 2.0
     collected.see(5.25, running, stack, 1.125, 0.0)
