@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 import weakref
 
 import dask.local
@@ -50,22 +49,15 @@ def brief(seconds):
 
 
 def mostly_a():
-    return wall_of_each(0.021, 0.009)
+    for _ in range(100):
+        a(0.007)
+        b(0.003)
 
 
 def mostly_b():
-    return wall_of_each(0.009, 0.021)
-
-
-def wall_of_each(of_a, of_b):
-    """Wall seconds of `a` and of `b`: how these share the wait for the GIL is known only here."""
-    walls = [0.0, 0.0]
-    for _ in range(33):
-        for part, (work, seconds) in enumerate(((a, of_a), (b, of_b))):
-            start = time.perf_counter()
-            work(seconds)
-            walls[part] += time.perf_counter() - start
-    return walls
+    for _ in range(100):
+        a(0.003)
+        b(0.007)
 
 
 def two_long_tasks_and_short_ones():
@@ -93,15 +85,10 @@ def by_key(recording):
 @pytest.mark.parametrize("get", SCHEDULERS)
 def test_two_tasks_of_a_function_are_tracked_individually(get, retried):
     def measure():
-        tasks = two_long_tasks_and_short_ones()
-        of_processes = {"optimize_graph": False, "chunksize": 1}
-        options = of_processes if get is dask.multiprocessing.get else {}
-        with dask_diag.Profiler() as prof, SamplingProfiler() as sprof:
-            results = dict(zip(tasks, get(tasks, list(tasks), num_workers=2, **options)))
+        prof, sprof = sampled(two_long_tasks_and_short_ones(), get, num_workers=2)
         took = seconds_of_tasks(prof)
-        for key in (FIRST, SECOND):
+        for key, share in ((FIRST, 0.7), (SECOND, 0.3)):
             seconds = seconds_by_name(sprof, key=key)
-            share = results[key][0] / sum(results[key])
             assert seconds["a"] / (seconds["a"] + seconds["b"]) == pytest.approx(share, abs=0.1)
             assert seconds["work"] == pytest.approx(took[str(key)], rel=0.1)
             assert "brief" not in seconds
@@ -360,8 +347,8 @@ def test_a_long_task_that_may_still_run_keeps_its_key_when_cycles_merge(monkeypa
     collected.see(0.5, ended, stack, 0.25, 0.0)
     for second in range(5):
         collected.see(second, Run("other", 0), stack, 0.0625, 0.0)
-    for then in (3.75, 4.125):
-        collected.see(then, running, stack, 0.125, 0.0)
+    for time in (3.75, 4.125):
+        collected.see(time, running, stack, 0.125, 0.0)
     collected.see(5.0, Run("other", 0), stack, 0.0625, 0.0)
     assert collected.snapshot().cycle == 2.0
     collected.see(5.25, running, stack, 1.125, 0.0)
