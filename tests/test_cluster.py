@@ -342,7 +342,7 @@ def test_workers_that_come_and_go_count_while_they_are_there():
         client.cluster.scale(3)
         client.wait_for_workers(3)
         client.gather(futures)
-        names = list(client.scheduler_info()["workers"])
+        names = list(client.nthreads())
         client.retire_workers(names[:1])
         client.gather(client.map(time.sleep, [0.05 + n / 1e6 for n in range(100, 110)]))
     workers = prof.recording.workers.to_dicts()
@@ -633,7 +633,7 @@ def test_adaptive_clusters_grow_and_shrink():
         client.gather(client.map(time.sleep, [0.05 + n / 1e6 for n in range(60)]))
         deadline = time.monotonic() + 20
         # One task at a time needs one worker.
-        while len(client.scheduler_info()["workers"]) > 1 and time.monotonic() < deadline:
+        while len(client.nthreads()) > 1 and time.monotonic() < deadline:
             client.submit(time.sleep, 0.02, pure=False).result()
     workers = prof.recording.workers.to_dicts()
     there = [row for row in workers if row["left"] != row["left"]]

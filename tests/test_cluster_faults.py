@@ -144,7 +144,7 @@ def test_a_worker_that_is_killed_takes_no_row_with_it(tmp_path_factory):
         Client(local) as client,
         Profiler() as prof,
     ):
-        doomed, _ = client.scheduler_info()["workers"]
+        doomed, _ = client.nthreads()
         before = client.map(increment, range(100), workers=[doomed])
         client.gather(before)
         del before

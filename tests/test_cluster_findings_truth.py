@@ -53,7 +53,7 @@ def name_of(address, recording):
 
 def exchanged(client, size):
     """Each of two workers needs what the other has made, four times."""
-    addresses = list(client.scheduler_info()["workers"])
+    addresses = list(client.nthreads())
     with Profiler() as prof:
         for n in range(4):
             made = [
@@ -102,7 +102,7 @@ def sleeps(seconds):
 
 @pytest.mark.leaves_files
 def test_a_worker_that_is_killed_costs_its_run_and_its_results(processes, tmp_path):
-    doomed, _ = processes.scheduler_info()["workers"]
+    doomed, _ = processes.nthreads()
     where = {"workers": [doomed], "allow_other_workers": True}
     with Profiler() as prof:
         had = processes.map(sleeps, [0.1 + n / 1e6 for n in range(3)], **where)
@@ -125,14 +125,14 @@ def test_a_worker_that_is_killed_costs_its_run_and_its_results(processes, tmp_pa
 def test_workers_that_are_asked_to_leave_are_not_lost():
     with cluster(workers=2) as client, Profiler() as prof:
         client.gather(client.map(sleeps, [0.05 + n / 1e6 for n in range(8)]))
-        client.retire_workers(list(client.scheduler_info()["workers"])[:1])
+        client.retire_workers(list(client.nthreads())[:1])
         client.gather(client.map(sleeps, [0.05 + n / 1e6 for n in range(100, 108)]))
     assert "worker-lost" not in codes(prof.recording)
 
 
 def slept(bound):
     with cluster(workers=2) as client, Profiler() as prof:
-        first, _ = client.scheduler_info()["workers"]
+        first, _ = client.nthreads()
         where = {"workers": [first]} if bound else {}
         seconds = [0.05 + n / 1e6 for n in range(12)]
         client.gather(client.map(sleeps, seconds, **where))

@@ -51,7 +51,7 @@ def test_a_worker_that_joins_while_a_cluster_is_joined_is_measured(step, monkeyp
         monkeypatch.setattr(session, step, with_one_more)
         with Profiler() as prof:
             client.wait_for_workers(2)
-            addresses = list(client.scheduler_info()["workers"])
+            addresses = list(client.nthreads())
             futures = [
                 client.submit(increment, n, workers=[addresses[n % 2]], pure=False)
                 for n in range(8)

@@ -495,7 +495,7 @@ def test_workers_of_which_one_lacks_the_package_and_one_has_another_version(tmp_
         LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=None) as local,
         Client(local) as client,
     ):
-        without, other, measuring = client.scheduler_info()["workers"]
+        without, other, measuring = client.nthreads()
         client.run(import_version)
         client.run(hide_the_package, workers=[without])
         client.run(have_another_version, workers=[other])

@@ -126,7 +126,8 @@ def fails():
 
 
 def program(client):
-    addresses = list(client.scheduler_info()["workers"])
+    # Asks the scheduler; `scheduler_info` may be without workers just after it was updated.
+    addresses = list(client.nthreads())
     numbers = [client.submit(work, n, workers=[addresses[n % 2]], pure=False) for n in range(6)]
     total = client.submit(sum, numbers, pure=False)
     failed = client.submit(fails, pure=False)

@@ -55,7 +55,7 @@ def test_cpu_of_tasks(client, tmp_path_factory):
         client.submit(time.sleep, 0.3).result()
         client.submit(sleeps_then_spins).result()
         client.submit(secedes).result()
-        first, _ = client.scheduler_info()["workers"]
+        first, _ = client.nthreads()
         client.gather([client.submit(spin_in_steps, n, workers=[first]) for n in (0.1, 0.2)])
         client.submit(fails_twice, path, retries=2).result()
     recording = prof.recording
@@ -73,7 +73,7 @@ def test_cpu_of_tasks(client, tmp_path_factory):
 
 
 def test_results_needed_elsewhere_are_one_transfer_each(client):
-    first, second = client.scheduler_info()["workers"]
+    first, second = client.nthreads()
     with Profiler() as prof:
         ten = client.submit(bytes, 10_000_000, workers=[first])
         five = client.submit(bytes, 5_000_000, workers=[first])

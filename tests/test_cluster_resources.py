@@ -66,7 +66,7 @@ def test_workers_in_processes_of_their_own_count_once():
 
 def test_workers_that_others_started_are_sampled_where_they_run():
     with cluster_of_others() as client:
-        addresses = sorted(client.scheduler_info()["workers"])
+        addresses = sorted(client.nthreads())
         pids = client.run(os.getpid)
         import_package(client)
         before = client.run(time.process_time)
