@@ -54,10 +54,11 @@ WITHOUT_TIME = frozenset({"failed-tasks", "worker-lost"})
 Rule = Callable[[Analysis], Finding | None]
 
 RULES_ON_TIME: tuple[Rule, ...] = (
+    # First what takes most memory, while there are no other facts of the analysis yet.
+    serial_chain,
     gil_bound,
     thread_oversubscription,
     tasks_too_small,
-    serial_chain,
     straggler,
     imbalance,
     io_bound,

@@ -8,13 +8,14 @@ that end while it is busy wait for it.
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
 import numpy as np
 
 from dask_diag.analysis.simulation.work import Work
-from dask_diag.columns import FloatArray
+from dask_diag.columns import FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 
 __all__ = ["Graph", "Timeline", "replay"]
@@ -49,11 +50,11 @@ class Graph:
 
     Attributes
     ----------
-    dependents, bounds : list of int
+    dependents, bounds : array of int
         Those of each task: from its bound to the next one.
     missing : list of int
         How many tasks each waits for.
-    ready : list of int
+    ready : array of int
         Those without dependencies. It ends with the one that was submitted first: a stack's top.
     """
 
@@ -61,12 +62,23 @@ class Graph:
         count = len(work)
         order = np.lexsort((-work.task, work.depends_on))
         missing = np.bincount(work.task, minlength=count)
-        self.bounds: list[int] = np.searchsorted(
-            work.depends_on[order], np.arange(count + 1)
-        ).tolist()
-        self.dependents: list[int] = work.task[order].tolist()
+        self.bounds = _integers(np.searchsorted(work.depends_on[order], np.arange(count + 1)))
+        self.dependents = _integers(work.task[order])
         self.missing: list[int] = missing.tolist()
-        self.ready: list[int] = np.flatnonzero(missing == 0)[::-1].tolist()
+        self.ready = _integers(np.flatnonzero(missing == 0)[::-1])
+
+
+def _integers(values: IntArray) -> array[int]:
+    """As an array of Python's, which takes a fifth of the memory of a list."""
+    return array("q", values.astype(np.int64, copy=False).tobytes())
+
+
+def _floats(values: FloatArray) -> array[float]:
+    return array("d", values.astype(float, copy=False).tobytes())
+
+
+def _zeros(count: int) -> array[float]:
+    return array("d", bytes(8 * count))
 
 
 class _Waiting:
@@ -74,7 +86,7 @@ class _Waiting:
 
     def __init__(self, graph: Graph) -> None:
         self._bounds, self._dependents = graph.bounds, graph.dependents
-        self._missing, self.ready = graph.missing.copy(), graph.ready.copy()
+        self._missing, self.ready = graph.missing[:], graph.ready[:]
 
     def collect(self, task: int) -> None:
         """Put on the stack what waited for this task last."""
@@ -98,15 +110,14 @@ class _Workers:
     """The workers, and the results that they will deliver: a heap by time of arrival."""
 
     def __init__(self, work: Work, workers: int) -> None:
-        self.results: list[tuple[float, int, list[int]]] = []
-        self.start = [0.0] * len(work)
-        self.stop = [0.0] * len(work)
-        self._seconds, self._wake = work.seconds.tolist(), work.wake.tolist()
-        self._gap, self._deliver = work.gap.tolist(), work.deliver.tolist()
+        self.results: list[tuple[float, int, array[int]]] = []
+        self.start, self.stop = _zeros(len(work)), _zeros(len(work))
+        self._seconds, self._wake = _floats(work.seconds), _floats(work.wake)
+        self._gap, self._deliver = _floats(work.gap), _floats(work.deliver)
         self._startup = list(work.startup[:workers][::-1])
         self._sent = 0
 
-    def send(self, tasks: list[int], now: float) -> None:
+    def send(self, tasks: array[int], now: float) -> None:
         """Have a free worker run tasks, one after the other."""
         moment = now + self._wake[tasks[0]] - self._gap[tasks[0]]
         if self._startup:
@@ -145,9 +156,9 @@ def replay(work: Work, workers: int, graph: Graph | None = None) -> Timeline:
 def _one_by_one(work: Work, workers: int, graph: _Waiting) -> Timeline:
     """The same as `_in_batches` of one task, without lists of them: a million take two seconds."""
     ready, collected = graph.ready, graph.collect
-    prepare, collect, notice = work.prepare.tolist(), work.collect.tolist(), work.notice.tolist()
-    wake, seconds, deliver = work.wake.tolist(), work.seconds.tolist(), work.deliver.tolist()
-    start, stop, submit = [0.0] * len(work), [0.0] * len(work), work.submit
+    prepare, collect, notice = map(_floats, (work.prepare, work.collect, work.notice))
+    wake, seconds, deliver = map(_floats, (work.wake, work.seconds, work.deliver))
+    start, stop, submit = _zeros(len(work)), _zeros(len(work)), work.submit
     results: list[tuple[float, int, int]] = []
     now = waiting = 0.0
     free, sent = workers, 0
@@ -179,7 +190,7 @@ def _in_batches(work: Work, workers: int, graph: _Waiting) -> Timeline:
     """Several tasks are sent to a worker at once, which delivers their results together."""
     ready, pool = graph.ready, _Workers(work, workers)
     results = pool.results
-    prepare, collect, notice = work.prepare.tolist(), work.collect.tolist(), work.notice.tolist()
+    prepare, collect, notice = map(_floats, (work.prepare, work.collect, work.notice))
     size, submit = work.batch, work.submit
     now = waiting = 0.0
     running = 0
