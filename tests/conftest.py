@@ -132,16 +132,6 @@ def workers_start_quickly(request):
         yield
 
 
-@pytest.fixture(autouse=True)
-def programs_start_quickly(request, monkeypatch):
-    """Programs of tests have a scheduler from their settings.
-
-    Otherwise dask imports distributed to look for a client: near half of what a short program takes.
-    """
-    if "default_scheduler" not in request.keywords:
-        monkeypatch.setenv("DASK_SCHEDULER", "threads")
-
-
 def pytest_configure():
     """Keep mutmut out of the processes that tests start, in directories without its settings."""
     if UNDER_MUTMUT:

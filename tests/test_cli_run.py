@@ -89,7 +89,6 @@ def without_recording(stderr):
     return re.split(r"^[\d.]+ \S+ in 1 computation", stderr, flags=re.MULTILINE)[0]
 
 
-@pytest.mark.default_scheduler
 def test_a_script_runs_as_python_runs_it():
     body = """
     import __main__, inspect

@@ -16,7 +16,7 @@ from dask_diag.cli import main
 
 from .test_cli_run import diag
 
-pytestmark = [pytest.mark.once, pytest.mark.leaves_files, pytest.mark.default_scheduler]
+pytestmark = [pytest.mark.once, pytest.mark.leaves_files]
 
 ROOT = Path(__file__).parents[1]
 

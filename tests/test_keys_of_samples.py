@@ -49,18 +49,18 @@ def brief(seconds):
     spin(seconds)
 
 
-def mostly_a():
-    return share_of_a(0.021, 0.009)
+def mostly_a(rounds=34):
+    return share_of_a(rounds, 0.021, 0.009)
 
 
-def mostly_b():
-    return share_of_a(0.009, 0.021)
+def mostly_b(rounds=34):
+    return share_of_a(rounds, 0.009, 0.021)
 
 
-def share_of_a(of_a, of_b):
+def share_of_a(rounds, of_a, of_b):
     """The share of `a` in the wall time: how the wait for the GIL is shared is known only here."""
     walls = {a: 0.0, b: 0.0}
-    for _ in range(34):
+    for _ in range(rounds):
         for part, seconds in ((a, of_a), (b, of_b)):
             start = time.perf_counter()
             part(seconds)
@@ -75,11 +75,6 @@ def two_long_tasks_and_short_ones():
 def seconds_of_tasks(prof):
     rows = prof.recording.tasks.to_dicts()
     return {row["key"]: row["stop"] - row["start"] for row in rows}
-
-
-def samples_of(sprof, key):
-    """How many samples there are of a key."""
-    return sum(row["count"] for row in sprof.recording.samples.to_dicts() if row["key"] == str(key))
 
 
 def by_key(recording):
@@ -98,7 +93,9 @@ def by_key(recording):
 @pytest.mark.parametrize("get", SCHEDULERS)
 def test_two_tasks_of_a_function_are_tracked_individually(get, retried):
     def measure():
-        tasks = two_long_tasks_and_short_ones()
+        # Beside another thread of Python code there are 25 samples in a second: 3 s of CPU give so
+        # many that the bound is more than twice what chance explains.
+        tasks = {**two_long_tasks_and_short_ones(), FIRST: (mostly_a, 100), SECOND: (mostly_b, 100)}
         in_processes = {"optimize_graph": False, "chunksize": 1}
         options = in_processes if get is dask.multiprocessing.get else {}
         with dask_diag.Profiler() as prof, SamplingProfiler("10ms", "1s") as sprof:
@@ -106,12 +103,7 @@ def test_two_tasks_of_a_function_are_tracked_individually(get, retried):
         took = seconds_of_tasks(prof)
         for key, share in zip((FIRST, SECOND), shares, strict=True):
             seconds = seconds_by_name(sprof, key=key)
-            # Beside another thread of Python code the sampler waits for the GIL, and each
-            # sample represents several ticks: what matters is how many samples there were.
-            scatter = (share * (1 - share) / samples_of(sprof, key)) ** 0.5
-            assert scatter < 0.1
-            sampled_share = seconds["a"] / (seconds["a"] + seconds["b"])
-            assert sampled_share == pytest.approx(share, abs=3 * scatter)
+            assert seconds["a"] / (seconds["a"] + seconds["b"]) == pytest.approx(share, abs=0.1)
             assert seconds["work"] == pytest.approx(took[str(key)], rel=0.1)
             assert "brief" not in seconds
             assert seconds == seconds_by_name(sprof, key=str(key), function="work")

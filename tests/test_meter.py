@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import warnings
@@ -520,3 +521,44 @@ def test_only_metered_seconds_are_left_out_of_what_a_task_waits_for(unit, sample
 
     with Profiler():
         assert dask.local.get_sync({("work", 0): (work,)}, ("work", 0)) == sampled
+
+
+class Unprintable:
+    def __str__(self):
+        raise ValueError("the label's own")
+
+
+def clock_of(*times):
+    """A clock that shows these times, one after the other."""
+    return iter(times).__next__
+
+
+@pytest.mark.parametrize(
+    ("label", "times"),
+    [
+        ("reads", [0.0, float("nan")]),
+        ("reads", [16.0, 0.0]),
+        ("reads", [0.0, float("inf")]),
+        (Unprintable(), [0.0, 1.0]),
+    ],
+    ids=["no number", "runs back", "endless", "label"],
+)
+def test_a_block_that_is_no_amount_is_left_out_and_its_task_goes_on(label, times):
+    def task():
+        with (
+            context_meter.meter("around", func=clock_of(0.0, 8.0)),
+            pytest.warns(RuntimeWarning, match="it is left out") as warned,
+            context_meter.meter(label, func=clock_of(*times)),
+            context_meter.meter("inside", func=clock_of(0.0, 2.0)),
+        ):
+            pass
+        assert warned[0].filename == __file__
+        return "result"
+
+    with Profiler() as prof:
+        assert dask.local.get_sync({"task": (task,)}, "task") == "result"
+    metered = {row["activity"]: row["value"] for row in prof.recording.metrics.to_dicts()}
+    assert metered == {"around": 6.0, "inside": 2.0}
+    assert not any(
+        row["seconds"] != row["seconds"] for row in activities(prof.recording).to_dicts()
+    )

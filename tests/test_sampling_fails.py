@@ -1,17 +1,22 @@
 """An error of what samples a task: the result is what it would be, and a notice says it."""
 
+import time
+
 import dask
 import dask.threaded
 import pytest
 from dask._task_spec import Task
+from dask.callbacks import Callback
 
 from dask_diag import Profiler, SamplingProfiler
 from dask_diag.capture.computation import Computation
 from dask_diag.capture.sampling import probed_task
 from dask_diag.capture.sampling.probed_task import RemoteProbedTask, attach_probe
+from dask_diag.capture.sampling.sampler import sampler
 from dask_diag.capture.sampling.stack_probe import StackProbe
 from dask_diag.capture.sampling.threads_now import running_tasks
 from dask_diag.capture.sampling.wait_probe import WaitProbe
+from dask_diag.capture.system.own_threads import OwnThread
 
 
 def fails(*args):
@@ -40,6 +45,27 @@ def test_the_end_of_sampling_raises(get, probe, monkeypatch):
     assert [row["outcome"] for row in prof.recording.tasks.to_dicts()] == ["ok", "ok", "failed"]
     notices = [*prof.recording.notices, *sprof.recording.notices]
     assert any("OSError: no such thing" in notice for notice in notices), notices
+
+
+def no_thread(self):
+    raise RuntimeError("can't start new thread")
+
+
+@pytest.mark.parametrize("profile", [SamplingProfiler, lambda: Profiler(waits=True)])
+def test_the_sampler_cannot_start(profile, monkeypatch):
+    before = set(Callback.active)
+    with monkeypatch.context() as patch:
+        patch.setattr(OwnThread, "start", no_thread)
+        with profile() as prof:
+            assert tuple(dask.get(GRAPH, ["one", "two"])) == (3, 6)
+        assert any("can't start new thread" in notice for notice in prof.recording.notices)
+    assert set(Callback.active) == before
+    assert sampler._users == []
+    assert sampler._thread is None
+    # The next one samples.
+    with SamplingProfiler("1ms") as sprof:
+        dask.get({"sleeps": (time.sleep, 0.1)}, "sleeps")
+    assert sprof.recording.samples.count.sum() > 0
 
 
 def sent_back(monkeypatch, where):

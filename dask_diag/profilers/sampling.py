@@ -134,9 +134,12 @@ class SamplingProfiler(StackQueries, OnClusters, TaskDiagnostic):
                     self._callers.restart(self.stacks)
 
     def _activate(self) -> None:
+        super()._activate()
+        self._guarded("to sample the calling thread", self._sample_callers)
+
+    def _sample_callers(self) -> None:
         from dask_diag.capture.sampling.caller_probe import CallerProbe
 
-        super()._activate()
         failed = partial(self._fault, "to sample the calling thread")
         self._callers = CallerProbe(self._interval, self.session, self.stacks, failed)
 
@@ -170,10 +173,10 @@ class SamplingProfiler(StackQueries, OnClusters, TaskDiagnostic):
         computation.stacks += (self.stacks,)
         failed = partial(self._fault, "to sample stacks")
         attach_probe(computation, probe, failed)
-        keep_code()
         if self._callers is not None:
             self._callers.begin(computation)
         self._subscriptions[computation.number] = sampler.add(probe.sample, probe.interval, failed)
+        keep_code()
 
     def _ended(self, computation: Computation, dsk: Graph) -> None:
         from dask_diag.capture.sampling.stack_probe import forget_code

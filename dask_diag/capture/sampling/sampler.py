@@ -123,7 +123,14 @@ class Sampler:
                 self._asleep = threading.Lock()
                 self._asleep.acquire()
                 self._thread = OwnThread("sampler", self._run, (self._asleep,))
-                self._thread.start()
+                try:
+                    self._thread.start()
+                except BaseException:
+                    # As where the system has no more threads: the next user tries again.
+                    self._thread = None
+                    self._users.remove(user)
+                    self._set_ticks()
+                    raise
         return user
 
     def remove(self, user: Subscription) -> None:

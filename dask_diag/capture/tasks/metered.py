@@ -47,21 +47,30 @@ class Metered:
         self.open: list[Block] = []
 
     def add(self, label: Hashable, value: float, unit: str) -> None:
-        """Record a metric; one that is no amount is left out, with a warning: a task goes on."""
-        try:
-            metric = str(label), str(unit), float(value), _NAN
-            if not (isfinite(metric[2]) and (metric[2] >= 0 or unit != "seconds")):
-                raise ValueError
-        except Exception:
-            what = "seconds of 0 or more" if unit == "seconds" else "a finite number"
-            message = f"context_meter: expected {what}, found {_shown(value)}; it is left out"
-            with suppress(RuntimeWarning):
-                # Where warnings are errors, too, the task goes on.
-                warnings.warn(message, RuntimeWarning, stacklevel=3)
+        """Record a metric; one that is no amount is left out, with a warning."""
+        metric = _metric(label, unit, value)
+        if metric is None:
             return
         self.metrics.append(metric)
         if unit == "seconds" and self.open:
             self.open[-1].inner_wall += metric[2]
+
+
+def _metric(label: Hashable, unit: str, value: float) -> Metric | None:
+    """A metric; None, with a warning, if it is no amount: the task goes on."""
+    try:
+        metric = str(label), str(unit), float(value), _NAN
+        if isfinite(metric[2]) and (metric[2] >= 0 or unit != "seconds"):
+            return metric
+    except Exception:
+        # What it says of itself is no text, or no number.
+        pass
+    what = "seconds of 0 or more" if unit == "seconds" else "a finite number"
+    message = f"context_meter: expected {what}, found {_shown(value)}; it is left out"
+    with suppress(RuntimeWarning):
+        # Where warnings are errors, too, the task goes on.
+        warnings.warn(message, RuntimeWarning, stacklevel=4)
+    return None
 
 
 class MeteredTask(Protocol):
@@ -105,6 +114,7 @@ class Block:
         if unit != "seconds":
             metered.add(label, value, unit)
             return
+        metric = _metric(label, unit, value)
         opened = metered.open
         if opened[-1] is self:
             opened.pop()
@@ -112,14 +122,15 @@ class Block:
         else:
             # Coroutines and generators that take turns leave blocks in any order.
             later, outer = self._take_out_of(opened)
-            value -= later.func() - later.wall
+            value = max(0.0, value - (later.func() - later.wall))
             cpu -= thread_time() - later.cpu
         if outer is not None:
-            outer.inner_wall += value
-            outer.inner_cpu += cpu
-        metered.metrics.append(
-            (str(label), "seconds", value - self.inner_wall, cpu - self.inner_cpu)
-        )
+            # Of a block that is left out, what was metered in it still counts once.
+            outer.inner_wall += self.inner_wall if metric is None else value
+            outer.inner_cpu += self.inner_cpu if metric is None else cpu
+        if metric is not None:
+            own = value - self.inner_wall, cpu - self.inner_cpu
+            metered.metrics.append((metric[0], unit, *own))
 
     def _take_out_of(self, opened: list[Block]) -> tuple[Block, Block | None]:
         """The block entered next, which has all seconds since; and the one entered before."""
