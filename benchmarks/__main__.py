@@ -20,7 +20,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-SIZES = (1000, 2000, 3000, 5000)
+SIZES = (1000, 5000, 20000)
 
 # Bytecode is cached, as it is for installed packages: imports are not compiled each time.
 ENVIRONMENT = {**os.environ, "PYTHONHASHSEED": "0"}

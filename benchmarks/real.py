@@ -4,8 +4,8 @@ Each work is computed on two threads without a profiler and within each set of p
 there and back. Wall seconds are those of the quickest round, which other programs disturbed least:
 the bars are for them, on quiet cores. Beside them stand figures that a busy machine disturbs less:
 the median over rounds of the CPU seconds of the process over those without a profiler just before
-or after, CPU and context switches that a task has more of, and of that CPU what the profilers' own
-threads used.
+or after, CPU and context switches that a task has more of, and of that CPU what the scheduler's
+thread and the profilers' own threads used: tasks have the rest.
 SIZE is how large the works are: ``small`` (the default), ``large``, for quiet machines, and
 ``tiny``, to see that it runs.
 """
@@ -41,10 +41,11 @@ Side = Callable[[], AbstractContextManager[object]]
 
 
 class Cost(NamedTuple):
-    """What a computation took: seconds; of the CPU seconds those of profilers' own threads."""
+    """What a computation took: seconds; of CPU the scheduler's, and the profilers' own."""
 
     wall: float
     cpu: float
+    scheduler_cpu: float
     own_cpu: float
     switches: int
 
@@ -140,12 +141,13 @@ def cost(graph: Graph, keys: Any, side: Side) -> Cost:
     """What one computation takes, the start and the end of the profilers included."""
     gc.collect()
     own_cpu, switches = own_cpu_so_far(), switches_so_far()
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall, cpu, scheduler_cpu = time.perf_counter(), time.process_time(), time.thread_time()
     with side():
         get(graph, keys, num_workers=THREADS)
     return Cost(
         time.perf_counter() - wall,
         time.process_time() - cpu,
+        time.thread_time() - scheduler_cpu,
         own_cpu_so_far() - own_cpu,
         switches_so_far() - switches,
     )
@@ -181,7 +183,10 @@ def measure(work: str, size: str, path: Path) -> tuple[int, dict[str, list[Cost]
     return len(graph), rounds
 
 
-HEADER = f"{'':<20}{'wall':>8}{'bar':>8}{'CPU':>9}{'a task':>11}{'own':>11}{'switches':>10}"
+HEADER = (
+    f"{'':<20}{'wall':>8}{'bar':>8}{'CPU':>9}{'a task':>11}{'scheduler':>11}{'own':>11}"
+    f"{'switches':>10}"
+)
 
 
 def line(name: str, bar: float | None, tasks: int, plain: list[Cost], within: list[Cost]) -> str:
@@ -190,13 +195,16 @@ def line(name: str, bar: float | None, tasks: int, plain: list[Cost], within: li
     pairs = list(zip(within, plain, strict=True))
     cpu = median(run.cpu / other.cpu for run, other in pairs) - 1
     added = 1e6 * median(run.cpu - other.cpu for run, other in pairs) / tasks
+    scheduler = (
+        1e6 * median(run.scheduler_cpu - other.scheduler_cpu for run, other in pairs) / tasks
+    )
     own = 1e6 * median(run.own_cpu for run in within) / tasks
     switches = median(run.switches - other.switches for run, other in pairs) / tasks
     shown = "" if bar is None else f"≤ {bar:.0%}"
     verdict = "  over" if bar is not None and wall > bar else ""
     return (
-        f"{name:<20}{wall:+8.1%}{shown:>8}{cpu:+9.1%}{added:+8.1f} µs{own:8.1f} µs{switches:+10.2f}"
-        f"{verdict}"
+        f"{name:<20}{wall:+8.1%}{shown:>8}{cpu:+9.1%}{added:+8.1f} µs"
+        f"{1e6 * scheduler / tasks:+8.1f} µs{own:8.1f} µs{switches:+10.2f}{verdict}"
     )
 
 
