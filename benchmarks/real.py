@@ -195,9 +195,7 @@ def line(name: str, bar: float | None, tasks: int, plain: list[Cost], within: li
     pairs = list(zip(within, plain, strict=True))
     cpu = median(run.cpu / other.cpu for run, other in pairs) - 1
     added = 1e6 * median(run.cpu - other.cpu for run, other in pairs) / tasks
-    scheduler = (
-        1e6 * median(run.scheduler_cpu - other.scheduler_cpu for run, other in pairs) / tasks
-    )
+    scheduler = median(run.scheduler_cpu - other.scheduler_cpu for run, other in pairs)
     own = 1e6 * median(run.own_cpu for run in within) / tasks
     switches = median(run.switches - other.switches for run, other in pairs) / tasks
     shown = "" if bar is None else f"≤ {bar:.0%}"
