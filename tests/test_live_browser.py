@@ -303,7 +303,9 @@ def test_nothing_moves_while_nothing_is_new(opened):
         page = opened(server)
         page.wait_for("progress", "10 of 50")
         page.wait_for("in-view", "11 tasks")
-        settled(page.page, 1500)
+        # On a slow machine the first findings come seconds after the tasks.
+        page.wait_for("findings-note", "of the first")
+        settled(page.page, 3000)
         page.page.evaluate(f"({COUNTED})()")
         page.page.evaluate("() => window.watch()")
         page.page.wait_for_timeout(3000)

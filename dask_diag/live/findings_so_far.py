@@ -131,9 +131,11 @@ class FindingsSoFar:
             problem = f"could not be made: {error}"
         if generation != self._generation:
             return
+        before = (self.findings, self.problem, self._are_final, self._of)
         self.findings, self.problem = (self.findings if problem else made), problem
         self._are_final, self._of = are_final, lasted
-        self.revision += 1
+        # Made again of the same rows, they say the same: then a page has nothing to draw.
+        self.revision += before != (self.findings, self.problem, self._are_final, self._of)
         took = self._cpu_time() - start
         self._next = self._clock() + max(_SHORTEST_PAUSE, took / _SHARE)
 
