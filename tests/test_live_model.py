@@ -396,6 +396,21 @@ def test_findings_are_made_rarely_and_once_at_the_end():
     assert len(made) == count + 1
 
 
+def test_findings_are_not_made_again_of_the_same_rows():
+    made, now = [], [0.0]
+    model = LiveModel()
+    viewer = Shown(model)
+    viewer.is_over = False
+    findings = FindingsSoFar("run.diag", lambda path: made.append(path) or [], lambda: now[0])
+    for stop, times in ((11.5, 1), (11.5, 1), (20.0, 2)):
+        if stop != model.stop:
+            model.apply(update(replace(NOTHING, tasks=tasks(), stop=stop)))
+        now[0] += 3600.0
+        findings.refresh(viewer)
+        findings._thread.join()
+        assert len(made) == findings.revision == times
+
+
 def test_findings_of_a_recording_that_lost_its_end_are_of_what_was_recorded():
     model = LiveModel()
     viewer = Shown(model)

@@ -65,6 +65,7 @@ class FindingsSoFar:
         self._are_final = False
         self._generation = 0
         self._of = 0.0
+        self._made_of = -1
         self._thread: threading.Thread | None = None
 
     def refresh(self, viewer: Viewer) -> None:
@@ -78,8 +79,10 @@ class FindingsSoFar:
         has_some = (model.recorded and model.stop - model.start >= _EARLIEST) or viewer.is_over
         if is_running or self._is_final or not has_some or model.recorded > MOST_TASKS:
             return
-        # Those of a recording that is over are the last: they are not put off.
-        if self._clock() >= self._next or viewer.is_over:
+        # Of the same rows they would say the same. Those of a recording that is over are the last:
+        # they are not put off.
+        are_due = self._clock() >= self._next and model.revision != self._made_of
+        if are_due or viewer.is_over:
             self._start(viewer)
 
     def _forget(self, generation: int) -> None:
@@ -92,6 +95,7 @@ class FindingsSoFar:
 
     def _start(self, viewer: Viewer) -> None:
         self._is_final = viewer.is_over
+        self._made_of = viewer.model.revision
         lasted = viewer.model.stop - viewer.model.start
         self._thread = threading.Thread(
             target=self._run, args=(lasted,), name="findings", daemon=True
@@ -131,11 +135,9 @@ class FindingsSoFar:
             problem = f"could not be made: {error}"
         if generation != self._generation:
             return
-        before = (self.findings, self.problem, self._are_final, self._of)
         self.findings, self.problem = (self.findings if problem else made), problem
         self._are_final, self._of = are_final, lasted
-        # Made again of the same rows, they say the same: then a page has nothing to draw.
-        self.revision += before != (self.findings, self.problem, self._are_final, self._of)
+        self.revision += 1
         took = self._cpu_time() - start
         self._next = self._clock() + max(_SHORTEST_PAUSE, took / _SHARE)
 
