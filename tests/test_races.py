@@ -40,9 +40,9 @@ from dask_diag.capture.sampling.bins import Group, Run
 from dask_diag.capture.sampling.call_tree import Stacks
 from dask_diag.capture.sampling.probed_task import attach_probe
 from dask_diag.capture.sampling.probes import RunningTask
-from dask_diag.capture.sampling.sampler import ticks_until
 from dask_diag.capture.sampling.stack_probe import LocalStackTaskProbe, StackProbe
 from dask_diag.capture.sampling.threads_now import running_now, running_tasks
+from dask_diag.capture.sampling.ticks import ticks_until
 from dask_diag.capture.sampling.wait_probe import WaitProbe, WaitTaskProbe
 from dask_diag.capture.tasks.timed_task import TimedTask
 

@@ -34,10 +34,11 @@ from dask_diag.capture.sampling.bins import Run
 from dask_diag.capture.sampling.call_tree import Stacks
 from dask_diag.capture.sampling.caller_walker import CallerWalker
 from dask_diag.capture.sampling.calling_thread import CallingThread
-from dask_diag.capture.sampling.sampler import Sampler, Ticks, ticks_between, ticks_until
+from dask_diag.capture.sampling.sampler import Sampler, Ticks
 from dask_diag.capture.sampling.stack_sample import Line
 from dask_diag.capture.sampling.stack_walker import Stack, Walker
 from dask_diag.capture.sampling.threads_now import running_now
+from dask_diag.capture.sampling.ticks import ticks_between, ticks_until
 from dask_diag.schema import Root
 
 SCHEDULERS = [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]

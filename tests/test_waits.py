@@ -22,8 +22,9 @@ from dask_diag import DiagnosticError, Profiler, activities, context_meter, wait
 from dask_diag.capture.sampling import linux_threads as thread_states
 from dask_diag.capture.sampling import wait_probe
 from dask_diag.capture.sampling.probed_thread import ProbedThread
-from dask_diag.capture.sampling.sampler import Sampler, time_of_tick
+from dask_diag.capture.sampling.sampler import Sampler
 from dask_diag.capture.sampling.threads_now import running_now
+from dask_diag.capture.sampling.ticks import time_of_tick
 from dask_diag.capture.sampling.wait_probe import first_of
 from dask_diag.columns import Categorical
 from dask_diag.model.table import Table

@@ -20,6 +20,7 @@ from dask_diag.capture.dask_internals import (
 )
 from dask_diag.capture.run_id import run_id
 from dask_diag.capture.running import running, start_running
+from dask_diag.capture.sampling.ticks import ALWAYS
 from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.span import current_span
 from dask_diag.capture.system.thread_usage import ThreadUsage
@@ -67,15 +68,13 @@ class Computation:
         When dask was called, the scheduler started, and the graph was in order; seconds of
         ``time.perf_counter()``. What has not happened yet is None.
     call_site : str
-        The line of the user's code that called dask.
     planned : PlannedTasks or None
-        The tasks that it was to run, from when the graph was in order to its end.
+        From when the graph was in order to its end.
     usage_before : UsageSoFar
         What this process had used when the computation started.
     hooks : dict
         CPU seconds that hooks of profilers take for each task, by what they are for.
     threads : ThreadUsage
-        The CPU of each thread of this process.
     workers : int
         How many tasks the scheduler lets run at once; 0 if not known.
     wrappers : list of TimedTask
@@ -84,23 +83,22 @@ class Computation:
         The wrappers, by key, of tasks that are in the graph themselves: pickled or failed.
     probes : mapping
         What samples its tasks while they run, by type.
+    before_tasks, without_ticks
+        What probes read just before a task, on its thread; and when none missed a sample.
     sampling_failed : tuple of callable
         Each is called with an error of the probes.
     stacks : tuple of Stacks
         Where samples of the stacks of its tasks are counted.
-    rows : bytearray
-        `ROW` upon `ROW`, in the order in which the scheduler collected the tasks.
-    keys : list
-        Of the tasks that have a row; a row is there before its key.
-    sizer : object
-        The diagnostic that measures results in bytes for all, if one does.
-    sizes : array of float
-        The bytes of the results of tasks, by row; NaN if not known.
+    rows, keys
+        `ROW` upon `ROW`, in the order of collection, and the tasks' keys; a row is there before.
+    sizer, sizes
+        The diagnostic that measures results for all, if one does; their bytes by row, or NaN.
     """
 
     __slots__ = (
         "annotated",
         "aside",
+        "before_tasks",
         "call_site",
         "called",
         "dependencies",
@@ -132,6 +130,7 @@ class Computation:
         "transfers",
         "usage_before",
         "waits",
+        "without_ticks",
         "worker_id",
         "workers",
         "wrapper_type",
@@ -169,6 +168,8 @@ class Computation:
         self.free: list[TimedTask] = []
         self.aside: dict[Hashable, TimedTask] = {}
         self.probes: Mapping[type[Any], Any] = {}
+        self.before_tasks: tuple[Callable[..., None], ...] = ()
+        self.without_ticks = ALWAYS
         self.sampling_failed: tuple[Callable[[Exception], None], ...] = ()
         self.stacks: tuple[Any, ...] = ()
         self.span = current_span()

@@ -90,4 +90,5 @@ def _release(computation: Computation) -> None:
     computation.sizer = None
     computation.planned = None
     computation.probes = {}
+    computation.before_tasks = ()
     computation.stacks = ()

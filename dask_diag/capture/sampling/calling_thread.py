@@ -12,8 +12,8 @@ from dask_diag.capture.dask_internals import DaskCalls
 from dask_diag.capture.sampling.bins import Run
 from dask_diag.capture.sampling.call_tree import Stacks
 from dask_diag.capture.sampling.caller_walker import CallerStack, CallerWalker
-from dask_diag.capture.sampling.sampler import ticks_until
 from dask_diag.capture.sampling.stack_walker import Stack
+from dask_diag.capture.sampling.ticks import ticks_until
 from dask_diag.schema import Root
 
 __all__ = ["CallingThread"]

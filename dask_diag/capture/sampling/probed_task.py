@@ -18,7 +18,9 @@ from dask_diag.capture.sampling.probes import (
     this_thread,
 )
 from dask_diag.capture.sampling.sampler import Listener, Subscription, sampler
+from dask_diag.capture.sampling.stack_probe import StackProbe
 from dask_diag.capture.sampling.threads_now import TaskProbe, TaskProbes, running_tasks
+from dask_diag.capture.sampling.ticks import time_without_ticks
 from dask_diag.capture.tasks.remote_task import Delivery, Departure, RemoteTask, Transfer
 from dask_diag.capture.tasks.timed_task import Owner, TimedTask
 
@@ -41,6 +43,10 @@ def attach_probe(
     result is what it would be without.
     """
     computation.probes = {**computation.probes, type(probe): probe}
+    befores = [each.before for each in computation.probes.values()]
+    computation.before_tasks = tuple(before for before in befores if before is not None)
+    if isinstance(probe, StackProbe):
+        computation.without_ticks = time_without_ticks(probe.interval)
     computation.sampling_failed = (*computation.sampling_failed, failed)
     computation.wrapper_type = ProbedTask
 
@@ -66,23 +72,38 @@ class ProbedTask(TimedTask):
         super().__init__(computation)
         self.ids = 0, 0
         self.task_probes: TaskProbes = NO_TASK_PROBES
+        self.linux_thread = None
+        self.waited = b""
 
     def __call__(self, values: object = ()) -> Any:
         """Run the task."""
         self.ids = this_thread.ids
-        probes = self.computation.probes.values()
-        for probe in probes:
-            if probe.before is not None:
-                probe.before(self)
+        for before in self.computation.before_tasks:
+            before(self)
         try:
             return TimedTask.__call__(self, values)
         finally:
-            try:
-                for probe in probes:
-                    probe.stop(self, self)
-            except Exception as error:
-                self.computation.report_sampling_failed(error)
-            self.task_probes = NO_TASK_PROBES
+            start, stop = self.start, self.stop
+            quiet_from, quiet_until = self.computation.without_ticks.span
+            # Of most tasks nothing was sampled, and nothing missed: no probe is asked.
+            if (
+                self.task_probes
+                or self.waited
+                or start is None
+                or stop is None
+                or start < quiet_from
+                or stop >= quiet_until
+            ):
+                self._stop_probes()
+
+    def _stop_probes(self) -> None:
+        try:
+            for probe in self.computation.probes.values():
+                probe.stop(self, self)
+        except Exception as error:
+            self.computation.report_sampling_failed(error)
+        self.task_probes = NO_TASK_PROBES
+        self.waited = b""
 
     def task_probe(self, kind: type) -> TaskProbe | None:
         """The task probe of a kind of probe; None if there is none, or no task runs."""

@@ -71,7 +71,8 @@ class TaskRun(Protocol):
         The task probe of each probe that has sampled it, by the probe's type.
     linux_thread : ProbedThread or None
     waited : bytes
-        What the wait probe read of the thread as the task started, if it was to be read.
+        What the wait probe read of the thread as the task started; empty before, and if it was not
+        to be read.
     """
 
     ids: tuple[int, int]
@@ -135,6 +136,8 @@ class RunningTask:
         self._probes = probes
         self.ids = this_thread.ids
         self.task_probes: TaskProbes = NO_TASK_PROBES
+        self.linux_thread = None
+        self.waited = b""
         for probe in probes:
             if probe.before is not None:
                 probe.before(self)

@@ -9,52 +9,17 @@ from time import perf_counter
 from typing import NamedTuple
 
 from dask_diag.capture.sampling.threads_now import forget_frames, share_frames
+from dask_diag.capture.sampling.ticks import ticks_until, time_of_tick
 from dask_diag.capture.system.own_threads import OwnThread
 from dask_diag.capture.system.share_of_time import ShareOfTime
 
-__all__ = ["Listener", "Sampler", "Subscription", "sampler", "ticks_between", "ticks_until"]
+__all__ = ["Listener", "Sampler", "Subscription", "sampler"]
 
 Listener = Callable[[float], None]
 """What is called at each of its ticks, with the seconds that this tick represents."""
 
 BUSY_AT_MOST = 0.02
 """Share of the time in which the sampler may compute; if samples take longer, there are fewer."""
-_GOLDEN = 0.6180339887498949
-
-
-def time_of_tick(number: int, interval: float) -> float:
-    """When to sample, on the scale of ``time.perf_counter()``: once in each interval, never evenly.
-
-    Multiples of the golden ratio, without their whole part, are spread as evenly as can be, and
-    keep step with nothing: a task that repeats itself is sampled in each part for its share.
-
-    The times are the same on every thread and in every process, without communication: a task
-    computes which ticks fell into it, and so which were missed.
-    """
-    return interval * (number + number * _GOLDEN % 1.0)
-
-
-def ticks_until(time: float, interval: float) -> int:
-    """How many ticks there were up to a time; only differences have a meaning."""
-    number = int(time / interval)
-    return number + (time_of_tick(number, interval) <= time)
-
-
-_no_ticks_between: dict[float, tuple[float, float]] = {}
-"""Of each interval a tick and the next one, between which there is none."""
-
-
-def ticks_between(start: float, stop: float, interval: float) -> int:
-    """How many ticks there were from one time up to another; quick where there were none."""
-    before, after = _no_ticks_between.get(interval, (stop, start))
-    if before <= start and stop < after:
-        return 0
-    number = ticks_until(stop, interval)
-    _no_ticks_between[interval] = (
-        time_of_tick(number - 1, interval),
-        time_of_tick(number, interval),
-    )
-    return number - ticks_until(start, interval)
 
 
 class Subscription(NamedTuple):

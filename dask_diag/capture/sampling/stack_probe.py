@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 from dask_diag.capture.sampling.bins import Run, spread
 from dask_diag.capture.sampling.call_tree import Stacks
 from dask_diag.capture.sampling.probes import SampledTask, TaskRun
-from dask_diag.capture.sampling.sampler import Listener, ticks_between, ticks_until
+from dask_diag.capture.sampling.sampler import Listener
 from dask_diag.capture.sampling.stack_sample import StackSample
 from dask_diag.capture.sampling.stack_walker import Stack, Walker
 from dask_diag.capture.sampling.threads_now import thread_frames
+from dask_diag.capture.sampling.ticks import ticks_between, ticks_until
 from dask_diag.capture.tasks.keys import function_of
 from dask_diag.capture.tasks.metering import ends_a_task, runs_a_task
 from dask_diag.capture.tasks.timed_task import TimedTask

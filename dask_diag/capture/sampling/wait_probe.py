@@ -60,7 +60,6 @@ class WaitProbe:
         try:
             run.linux_thread = thread = self._threads.this
             thread.tasks = number = thread.tasks + 1
-            run.waited = b""
             if number >= thread.due:
                 thread.was_read()
                 run.waited = thread.read_schedstat()

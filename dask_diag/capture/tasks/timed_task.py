@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from threading import get_ident
 from time import perf_counter, thread_time
 from types import FrameType
@@ -24,6 +24,7 @@ from dask_diag.errors import DiagnosticError
 
 if TYPE_CHECKING:
     from dask_diag.capture.sampling.stack_sample import StackSample
+    from dask_diag.capture.sampling.ticks import TimeWithoutTicks
 
 __all__ = ["Owner", "TimedTask", "threads_of_tasks"]
 
@@ -31,10 +32,12 @@ __all__ = ["Owner", "TimedTask", "threads_of_tasks"]
 class Owner(Protocol):
     """The computation that a timed task belongs to, with what the task uses of it."""
 
+    before_tasks: tuple[Callable[..., None], ...]
     number: int
     probes: Mapping[type[Any], Any]
     remote_workers: dict[int, RemoteWorker]
     stacks: tuple[Any, ...]
+    without_ticks: TimeWithoutTicks
 
     def set_aside(self, wrapper: TimedTask) -> None:
         """Put the task itself back into the graph."""
