@@ -756,7 +756,7 @@ def test_overhead_while_the_scheduler_pickles_is_the_time_of_that():
     assert sum(activities.values()) == pytest.approx(3.0)
 
 
-def overlapping(seconds, workers=2, cpus=2):
+def overlapping(seconds, workers=2, cpus=2, cpu=1.0):
     """Two computations of a second, so many seconds of them at once."""
     second = 1 - seconds
     columns = {
@@ -778,8 +778,8 @@ def overlapping(seconds, workers=2, cpus=2):
                 "function": ["x", "y"],
                 "start": [0.0, second],
                 "stop": [1.0, second + 1],
-                "thread_cpu": [1.0, 1.0],
-                "thread_noncpu": [0.0, 0.0],
+                "thread_cpu": [cpu, cpu],
+                "thread_noncpu": [1 - cpu, 1 - cpu],
                 "collected": [1.0, second + 1],
                 "worker": ["thread-0"] * 2,
                 "computation": ["a", "b"],
@@ -801,6 +801,11 @@ def test_overlapping_computations(seconds, severity):
 def test_computations_overlap_where_their_workers_outnumber_the_cpus():
     assert "overlapping-computations" not in found(overlapping(0.5, cpus=4))
     assert "overlapping-computations" in found(overlapping(0.5, cpus=3))
+
+
+def test_computations_overlap_where_they_use_the_cpus():
+    assert "overlapping-computations" in found(overlapping(0.5, cpu=0.51))
+    assert "overlapping-computations" not in found(overlapping(0.5, cpu=0.49))
 
 
 def with_threads(outside, waited=0.12, name="openblas", kind="native", threads=1, **kwargs):

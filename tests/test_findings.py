@@ -635,6 +635,42 @@ def test_overlap(retried):
     retried(measure)
 
 
+def test_computations_that_sleep_do_not_compete():
+    dsk = independent((time.sleep, 0.2), 8)
+    with Profiler() as prof:
+        computations = [
+            threading.Thread(target=dask.threaded.get, args=(dsk, list(dsk))) for _ in range(2)
+        ]
+        for computation in computations:
+            computation.start()
+        for computation in computations:
+            computation.join()
+    assert "overlapping-computations" not in codes(prof.recording)
+
+
+def test_computations_at_once_lose_no_more_than_the_time_that_passed():
+    dsk = {("work", 0): (time.sleep, 0.02)}
+    for number in range(1, 10):
+        dsk["work", number] = (sleep_after, ("work", number - 1), 0.02)
+    with Profiler() as prof:
+        computations = [
+            threading.Thread(
+                target=dask.threaded.get, args=(dsk, list(dsk)), kwargs={"num_workers": 4}
+            )
+            for _ in range(6)
+        ]
+        for computation in computations:
+            computation.start()
+        for computation in computations:
+            computation.join()
+    found = the(prof.recording, "serial-chain")
+    assert 0 < found.seconds_lost <= prof.recording.stop - prof.recording.start
+
+
+def sleep_after(before, seconds):
+    time.sleep(seconds)
+
+
 def keep_the_lock():
     # One call that is all in C: the power of a long number.
     int("9" * 4000) ** 900

@@ -305,3 +305,16 @@ def test_sizes_are_known_if_those_of_nearly_all_results_are(sized, known):
     )
     # Results that are cached have sizes, too: those of none are not known.
     assert result_sizes(replace(recording, metric_unit="bytes")) is None
+
+
+@pytest.mark.parametrize("scheduler", ["processes", "threads"])
+def test_the_scheduler_of_the_recording_changes_nothing(scheduler):
+    recording = with_moves([(0, "worker", "serialize", 0.5, LARGE)])
+    columns = {name: recording.computations[name] for name in recording.computations.columns}
+    columns["scheduler"] = [scheduler] * len(recording.computations)
+    recording = replace(recording, computations=filled_table("computations", columns))
+    same = Simulator(recording).simulate(scheduler=scheduler, result_bytes=0)
+    assert same.seconds == Simulator(recording).simulate().seconds
+    other = "threads" if scheduler == "processes" else "processes"
+    changed = Simulator(recording).simulate(scheduler=other, result_bytes=0)
+    assert changed.seconds != same.seconds

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from dask_diag.columns import Categorical
 from dask_diag.errors import DiagnosticError
+from dask_diag.tuning.candidates import candidates, requested
 from dask_diag.tuning.gains import LOOKS, gains
 from dask_diag.tuning.settings import Setting
 from dask_diag.tuning.trials import Trial
@@ -325,3 +327,61 @@ def test_budgets(text, seconds):
 def test_budgets_that_are_none(text):
     with pytest.raises(DiagnosticError, match="budget: expected a time such as 90s, 10m or 1h"):
         seconds_of_budget(text)
+
+
+def test_settings_of_one_name_are_identified_by_what_they_change():
+    slow = Setting("n=1", config={"n": "1"})
+    fast = Setting("n=1", parameters={"n": "1"})
+    program = Simulated(noise=0.01)
+    program.wall = lambda setting, timeout: (
+        advance(program, 5.0 if setting is fast else 9.8),
+        False,
+    )
+    result = program.tune([slow, fast])
+    assert result.best is fast
+    rows = {id(row.setting): row for row in result.rows}
+    assert rows[id(fast)].gain.estimate == pytest.approx(9.8 / 5, rel=0.01)
+    assert rows[id(slow)].gain.estimate == pytest.approx(1, rel=0.01)
+
+
+def advance(program, wall):
+    program.now += wall
+    return wall
+
+
+def test_what_the_budget_ended_is_not_said_to_be_slower():
+    program = Simulated({"a": 14.0})
+    result = program.tune(settings("a"), budget=21.0)
+    assert "slower" not in verdicts(result)["a"]
+    assert "the budget was spent before every setting was decided" in result.notes
+
+
+def test_nothing_is_advised_against_a_program_that_fails_while_settings_are_tried():
+    def crash(setting, trial):
+        fails = setting.name == "as it is" and program.runs.count("as it is") > 3
+        return replace(trial, status=1, error="KeyError: 3") if fails else trial
+
+    program = Simulated({"a": 5.0}, noise=0.2, run=crash)
+    result = program.tune(settings("a"))
+    assert result.best is None
+    assert any("failed without any setting" in note for note in result.notes)
+    assert any("KeyError: 3" in note for note in result.notes)
+
+
+def test_what_only_ran_on_a_cluster_is_not_tuned():
+    program = Simulated(
+        record=lambda setting, trial: replace(trial, recording=recorded("distributed"))
+    )
+    with pytest.raises(DiagnosticError, match="nothing on Dask's local schedulers"):
+        program.tune(settings("a"))
+
+
+def test_fewer_workers_are_not_the_answer_to_a_finding_that_asks_for_more():
+    found = [SimpleNamespace(code="io-bound")]
+    reasons = {each.name: each.reason for each in candidates(recorded(workers=2), found)}
+    assert (reasons["4 workers"], reasons["1 worker"]) == ("io-bound", "")
+
+
+def test_a_parameter_without_values_is_an_error():
+    with pytest.raises(DiagnosticError, match="values of 'n' to try, found none"):
+        requested([], [], [], {"n": []}, [])

@@ -219,6 +219,11 @@ class Analysis:
         return sum(occupancy.wall for occupancy in self.occupancies)
 
     @cached_property
+    def overlap(self) -> float:
+        """Computations that ran at once, on average: what each lost passed for all of them."""
+        return self.wall / self.computing if self.computing > 0 else 1.0
+
+    @cached_property
     def available(self) -> float:
         """Worker-seconds of all computations: wall time times workers."""
         return sum(occupancy.worker_seconds for occupancy in self.occupancies)

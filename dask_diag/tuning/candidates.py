@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dask_diag.analysis.findings import Finding
+from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import counted
 from dask_diag.model.recording import Recording
 from dask_diag.tuning.settings import Setting, is_set_already, of_parameter
@@ -24,7 +25,8 @@ _ADVISED_BY = {
     "processes": ("gil-bound", "lock-bound"),
     "threads": ("serialization-bound", "pool-startup"),
     "sync": ("tasks-too-small", "scheduler-bound"),
-    "workers": ("too-few-threads", "io-bound"),
+    "more workers": ("too-few-threads", "io-bound"),
+    "fewer workers": (),
 }
 """Codes of findings that a setting answers."""
 
@@ -61,6 +63,10 @@ def requested(
     settings += [_workers(number) for number in workers]
     settings += [Setting(f"{key}={value}", config={key: value}) for key, value in config]
     for name, values in parameters.items():
+        if not values:
+            raise DiagnosticError(
+                f"parameters: expected values of {name!r} to try, found none; give one or more"
+            )
         settings += [of_parameter(name, value, arguments) for value in values]
     return settings
 
@@ -93,7 +99,7 @@ def _worth_a_try(recording: Recording) -> Iterator[tuple[str, Setting]]:
     now = int(computations.workers.max(initial=1))
     for number in dict.fromkeys((2 * now, 4 * now, max(1, now // 2))):
         if number != now:
-            yield "workers", _workers(number)
+            yield "more workers" if number > now else "fewer workers", _workers(number)
 
 
 def _variables_of_pools(recording: Recording) -> list[str]:

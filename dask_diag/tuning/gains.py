@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, sqrt
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from dask_diag.analysis.statistics import t_quantile
 from dask_diag.columns import FloatArray
 
 __all__ = ["LOOKS", "MIN_RUNS", "Gain", "gains"]
+
+Name = TypeVar("Name")
 
 MIN_RUNS = 3
 LOOKS = (3, 4, 5, 7, 10)
@@ -58,16 +61,16 @@ class Gain:
 
 
 def gains(
-    baseline: Mapping[int, float], settings: Mapping[str, Mapping[int, float]]
-) -> dict[str, Gain]:
+    baseline: Mapping[int, float], settings: Mapping[Name, Mapping[int, float]]
+) -> dict[Name, Gain]:
     """The gain of each setting with at least `MIN_RUNS` rounds beside the baseline.
 
     Parameters
     ----------
     baseline : mapping of int to float
         The wall time in each round.
-    settings : mapping of str to mapping
-        The same of each setting.
+    settings : mapping
+        The same of each setting, by whatever identifies it.
     """
     logs = {
         name: np.log([baseline[n] / walls[n] for n in sorted(walls) if n in baseline])

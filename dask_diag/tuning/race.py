@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from dask_diag.tuning.gains import LOOKS, MIN_RUNS, Gain, gains
-from dask_diag.tuning.settings import BASELINE, Setting
+from dask_diag.tuning.settings import BASELINE, Changes, Setting
 from dask_diag.tuning.trials import Trial, TrialRunner
 
 __all__ = ["Contestant", "Race"]
@@ -117,9 +117,9 @@ class Race:
             if len(self.baseline.walls) >= MIN_RUNS:
                 self._decide(added)
 
-    def gains(self) -> dict[str, Gain]:
-        """What is known of each setting that had enough runs."""
-        walls = {each.setting.name: each.walls for each in self.contestants}
+    def gains(self) -> dict[Changes, Gain]:
+        """What is known of each setting that had enough runs, by what it changes."""
+        walls = {each.setting.identity: each.walls for each in self.contestants}
         return gains(self.baseline.walls, walls)
 
     def _record(self, contestant: Contestant) -> None:
@@ -128,7 +128,9 @@ class Race:
         trial = self._runner.record(contestant.setting, self._timeout())
         contestant.recorded = trial
         first = self.baseline.recorded
-        if trial.failed and not (self.is_out_of_time and trial.timed_out):
+        if trial.timed_out and self._clock() >= self._deadline:
+            self.is_out_of_time = True
+        elif trial.failed:
             contestant.dropped = _why_failed(trial)
         elif why := _not_applied(contestant.setting, trial):
             contestant.dropped = why
@@ -158,7 +160,7 @@ class Race:
     def _decide(self, contestants: list[Contestant]) -> None:
         found = self.gains()
         for contestant in contestants:
-            gain = found.get(contestant.setting.name)
+            gain = found.get(contestant.setting.identity)
             runs = len(contestant.walls)
             if gain is None or runs not in LOOKS:
                 continue

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from dask_diag.tuning.agreement import Agreement
 from dask_diag.tuning.gains import MIN_RUNS, Gain
 from dask_diag.tuning.race import Contestant
-from dask_diag.tuning.settings import Setting
+from dask_diag.tuning.settings import Changes, Setting
 
 __all__ = ["Row", "best_of", "rows_of", "winners"]
 
@@ -48,22 +48,24 @@ class Row(NamedTuple):
 def rows_of(
     baseline: Contestant,
     contestants: list[Contestant],
-    gains: Mapping[str, Gain],
-    predicted: Mapping[str, float],
+    gains: Mapping[Changes, Gain],
+    predicted: Mapping[Changes, float],
     agreement: Agreement,
 ) -> list[Row]:
     """The baseline, and then the settings, the fastest first."""
     rows = []
     for each in contestants:
-        gain = gains.get(each.setting.name)
+        gain = gains.get(each.setting.identity)
         objection = agreement.objection(each.trials.values())
-        is_faster = gain is not None and gain.is_proven and not each.dropped and not objection
+        # A program that fails by itself has no result to be compared with.
+        is_sound = not (each.dropped or objection or baseline.dropped)
+        is_faster = gain is not None and gain.is_proven and is_sound
         # Only a round that the baseline finished, too, says something of a gain.
         rounds = len(each.walls.keys() & baseline.walls.keys())
         verdict = each.dropped or _verdict(gain, rounds)
         if objection:
             verdict = f"{verdict}, {objection}"
-        expected = predicted.get(each.setting.name, _NAN)
+        expected = predicted.get(each.setting.identity, _NAN)
         walls = list(each.walls.values())
         rows.append(Row(each.setting, walls, each.median, gain, expected, verdict, is_faster))
     rows.sort(key=_speed, reverse=True)

@@ -11,8 +11,9 @@ from toolz import merge
 
 from dask_diag.errors import DiagnosticError
 
-__all__ = ["BASELINE", "Setting", "combined", "filled", "of_parameter"]
+__all__ = ["BASELINE", "Changes", "Setting", "combined", "filled", "of_parameter"]
 
+Changes = tuple[tuple[str, str], ...]
 _VARIABLES_OF_DASK = "DASK_"
 
 
@@ -50,6 +51,11 @@ class Setting:
             **{f"dask {name}": value for name, value in self.config.items()},
             **{f"{{{name}}}": value for name, value in self.parameters.items()},
         }
+
+    @property
+    def identity(self) -> Changes:
+        """What no other setting has: two may have the same name, as an argument and a variable."""
+        return tuple(sorted(self.changes.items()))
 
     @property
     def environment(self) -> dict[str, str]:

@@ -153,13 +153,13 @@ def tune_with(
         error = f": {recorded.error}" if recorded.error else ""
         raise DiagnosticError(f"the program fails without any setting ({how}){error}")
     recording = recorded.recording
-    if recording is None or not len(recording.computations):
+    if recording is None or recording.computations.scheduler.where("distributed").all():
         raise DiagnosticError(
             "nothing to tune: the program computed nothing on Dask's local schedulers"
         )
     advised = findings(recording)
     tried = [*asked_for, *([] if only else candidates(recording, advised))]
-    settings = list(unique(tried, key=lambda each: tuple(sorted(each.changes.items()))))
+    settings = list(unique(tried, key=lambda each: each.identity))
     try:
         race.run(settings)
         _run_what_follows(race, subject)
@@ -193,7 +193,7 @@ def _result(
 ) -> TuneResult:
     predictions = Predictions(recording, advised)
     predicted = {
-        each.setting.name: predictions.gain(each.setting, race.baseline.median)
+        each.setting.identity: predictions.gain(each.setting, race.baseline.median)
         for each in race.contestants
     }
     agreement = Agreement(race.baseline.trials.values(), subject)
@@ -204,7 +204,9 @@ def _result(
         notes.append("the budget was spent before every setting was decided")
     if 0 < race.baseline.median < _ENOUGH:
         notes.append("a run is so short that little but the start of python is measured")
-    for each in race.contestants:
+    if race.baseline.dropped:
+        notes.append("the program failed without any setting while others ran: nothing is advised")
+    for each in (race.baseline, *race.contestants):
         trials = [*each.trials.values(), *([each.recorded] if each.recorded else [])]
         error = next((trial.error for trial in trials if trial.error), "")
         if error and each.dropped.startswith("fails"):

@@ -112,7 +112,7 @@ def chunks_too_large(analysis: Analysis) -> Finding | None:
     return Finding(
         "chunks-too-large",
         severity_of_share(lost / analysis.wall),
-        lost,
+        lost / analysis.overlap,
         f"{counted(number, 'task')} of {in_words(where.functions)} had "
         f"{percent(MOST_OF_WORK)} or more of the work of a computation with {most_workers} "
         "workers: the others were idle. Longest: "

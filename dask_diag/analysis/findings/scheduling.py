@@ -10,7 +10,7 @@ from dask_diag.analysis.findings.advice import together
 from dask_diag.analysis.findings.finding import AT_MOST, MEASURED, Finding, severity_of_share
 from dask_diag.analysis.findings.function_names import MOST_NAMED, in_words
 from dask_diag.analysis.findings.where import during, where_of_tasks
-from dask_diag.columns import BoolArray
+from dask_diag.columns import BoolArray, FloatArray
 from dask_diag.formatting import count, seconds
 
 __all__ = ["overlapping_computations", "serial_chain"]
@@ -25,6 +25,8 @@ ONE_TASK_OF_CHAIN = 0.5
 """Largest share of the critical path that a single task has, if it is the chain that is slow."""
 COMPETING = 0.1
 """Least share of the time, in which computations competed, that is reported."""
+BUSY_CPUS = 0.5
+"""Least share of the CPUs that their tasks used meanwhile: who sleeps does not compete."""
 
 
 def serial_chain(analysis: Analysis) -> Finding | None:
@@ -53,7 +55,7 @@ def serial_chain(analysis: Analysis) -> Finding | None:
     return Finding(
         "serial-chain",
         severity_of_share(share),
-        lost,
+        lost / analysis.overlap,
         f"A serial chain of {count(len(path.tasks))} dependent tasks{in_each} takes "
         f"{seconds(chain)} of {seconds(analysis.wall)}; more workers cannot help. "
         f"Functions: {in_words(names)}",
@@ -99,6 +101,8 @@ def overlapping_computations(analysis: Analysis) -> Finding | None:
     span = float(times.max() - times.min())
     if lasted < COMPETING * span:
         return None
+    if _cpu_during(analysis, edges, competing) < BUSY_CPUS * analysis.cpus * lasted:
+        return None
     return Finding(
         "overlapping-computations",
         severity_of_share(lasted / span / 2),
@@ -111,3 +115,14 @@ def overlapping_computations(analysis: Analysis) -> Finding | None:
         kind=MEASURED,
         where=during(edges[:-1][competing], edges[1:][competing]),
     )
+
+
+def _cpu_during(analysis: Analysis, edges: FloatArray, competing: BoolArray) -> float:
+    """CPU seconds of tasks in some of the intervals between these times, if each used it evenly."""
+    tasks = analysis.recording.tasks
+    # Seconds of these intervals up to each time: those within a task are a difference of two.
+    until = np.concatenate([[0.0], np.cumsum(np.diff(edges) * competing)])
+    within = np.interp(tasks.stop, edges, until) - np.interp(tasks.start, edges, until)
+    seconds = tasks.stop - tasks.start
+    share = np.divide(within, seconds, out=np.zeros(len(tasks)), where=seconds > 0)
+    return float(np.nansum(share * tasks.thread_cpu))

@@ -119,12 +119,16 @@ class Facts:
 
     def _graph_of(self, work: Work) -> Graph:
         """The graph of a computation's tasks; it is made once for those that are not merged."""
-        if not any(work.depends_on is own.depends_on for own in self.works.values()):
-            return Graph(work)
         edges = id(work.depends_on)
+        if edges not in self._recorded_edges:
+            return Graph(work)
         if edges not in self._graphs:
             self._graphs[edges] = Graph(work)
         return self._graphs[edges]
+
+    @cached_property
+    def _recorded_edges(self) -> set[int]:
+        return {id(work.depends_on) for work in self.works.values()}
 
     def delays_of(self, work: Work, cpus: float, gils: float) -> float:
         """What `contention` says of a computation as it was recorded."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from math import nan
+from bisect import bisect_right, insort
+from dataclasses import replace
+from math import inf, nan
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -81,16 +83,18 @@ class Simulator:
 
     def _simulate(self, change: Change) -> Simulation:
         simulator = ComputationSimulator(self.facts, change)
+        as_recorded = ComputationSimulator(self.facts, replace(change, scheduler=None))
         rows: list[Row] = []
         moved: list[tuple[float, float]] = []
         first = last = self.recording.start
         for computation in self.facts.computations:
             # It starts as long after the computations before it as it did.
-            before = [pair for pair in moved if pair[0] <= computation["called"]]
-            stop, simulated = max(before, default=(first, first))
-            row = simulator.simulate(computation)
+            before = bisect_right(moved, (computation["called"], inf))
+            stop, simulated = moved[before - 1] if before else (first, first)
+            is_same = computation["scheduler"] == change.scheduler
+            row = (as_recorded if is_same else simulator).simulate(computation)
             begins = simulated + computation["called"] - stop
-            moved.append((computation["stop"], begins + row["seconds"]))
+            insort(moved, (computation["stop"], begins + row["seconds"]))
             if computation["computation"] in self.facts.works:
                 rows.append(row)
         stop, simulated = max(moved, default=(first, first))
