@@ -20,15 +20,22 @@ TOGETHER = (
 )
 
 
+TIMES = {"called", "prepared", "start", "stop", "submitted", "collected"}
+
+
 def twice(recording):
     """The same program, and then the same again, as another computation."""
     tables = {}
     for name in ("computations", "tasks"):
         table = getattr(recording, name)
         columns = {column: table[column] for column in table.columns}
-        tables[name] = filled_table(name, {**columns, "computation": ["d"] * len(table)})
-    again = replace(recording, epoch=recording.stop, run_id="again", **tables)
-    return combine([recording, again])
+        later = {each: columns[each] + recording.stop for each in TIMES & columns.keys()}
+        of_it = {"computation": ["d"] * len(table)}
+        tables[name] = filled_table(name, {**columns, **later, **of_it})
+    times = {"start": recording.stop, "stop": 2 * recording.stop}
+    both = combine([recording, replace(recording, run_id="again", **times, **tables)])
+    assert both.computations.start.tolist() == [0.0, recording.stop]
+    return both
 
 
 @pytest.mark.parametrize(
