@@ -20,7 +20,7 @@ TOGETHER = (
 )
 
 
-TIMES = {"called", "prepared", "start", "stop", "submitted", "collected"}
+_TIMES = {"called", "prepared", "start", "stop", "submitted", "collected"}
 
 
 def twice(recording):
@@ -29,7 +29,7 @@ def twice(recording):
     for name in ("computations", "tasks"):
         table = getattr(recording, name)
         columns = {column: table[column] for column in table.columns}
-        later = {each: columns[each] + recording.stop for each in TIMES & columns.keys()}
+        later = {each: columns[each] + recording.stop for each in _TIMES & columns.keys()}
         of_it = {"computation": ["d"] * len(table)}
         tables[name] = filled_table(name, {**columns, **later, **of_it})
     times = {"start": recording.stop, "stop": 2 * recording.stop}

@@ -808,6 +808,13 @@ def test_computations_overlap_where_they_use_the_cpus():
     assert "overlapping-computations" not in found(overlapping(0.5, cpu=0.49))
 
 
+def test_tasks_that_failed_at_once_lost_no_more_than_the_time_that_passed():
+    recording = overlapping(1.0, workers=1)
+    tasks = {name: recording.tasks[name] for name in recording.tasks.columns}
+    failed = filled_table("tasks", {**tasks, "outcome": ["failed"] * 2})
+    assert found(replace(recording, tasks=failed))["failed-tasks"].seconds_lost == 1.0
+
+
 def with_threads(outside, waited=0.12, name="openblas", kind="native", threads=1, **kwargs):
     """Two tasks of a second at once that waited for CPUs, and CPU time of other threads."""
     activity = kwargs.pop("activity", "cpu-wait")

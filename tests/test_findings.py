@@ -615,17 +615,20 @@ def test_an_interruption_is_no_failure(error, get):
     assert f"({error.__name__})" in prof.summary()
 
 
+def compute_at_once(number, dsk, **settings):
+    """Compute the same so many times, each from a thread of its own."""
+    with ThreadPoolExecutor(number) as pool:
+        for each in [
+            pool.submit(dask.threaded.get, dsk, list(dsk), **settings) for _ in range(number)
+        ]:
+            each.result()
+
+
 def test_overlap(retried):
     def measure():
         dsk = independent((compute_without_the_lock, 60), 16)
         with Profiler() as prof:
-            computations = [
-                threading.Thread(target=dask.threaded.get, args=(dsk, list(dsk))) for _ in range(2)
-            ]
-            for computation in computations:
-                computation.start()
-            for computation in computations:
-                computation.join()
+            compute_at_once(2, dsk)
         assert "2 computations" in the(prof.recording, "overlapping-computations").evidence
         with Profiler() as prof:
             for _ in range(2):
@@ -638,13 +641,7 @@ def test_overlap(retried):
 def test_computations_that_sleep_do_not_compete():
     dsk = independent((time.sleep, 0.2), 8)
     with Profiler() as prof:
-        computations = [
-            threading.Thread(target=dask.threaded.get, args=(dsk, list(dsk))) for _ in range(2)
-        ]
-        for computation in computations:
-            computation.start()
-        for computation in computations:
-            computation.join()
+        compute_at_once(2, dsk)
     assert "overlapping-computations" not in codes(prof.recording)
 
 
@@ -653,16 +650,7 @@ def test_computations_at_once_lose_no_more_than_the_time_that_passed():
     for number in range(1, 10):
         dsk["work", number] = (sleep_after, ("work", number - 1), 0.02)
     with Profiler() as prof:
-        computations = [
-            threading.Thread(
-                target=dask.threaded.get, args=(dsk, list(dsk)), kwargs={"num_workers": 4}
-            )
-            for _ in range(6)
-        ]
-        for computation in computations:
-            computation.start()
-        for computation in computations:
-            computation.join()
+        compute_at_once(6, dsk, num_workers=4)
     found = the(prof.recording, "serial-chain")
     assert 0 < found.seconds_lost <= prof.recording.stop - prof.recording.start
 

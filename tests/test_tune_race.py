@@ -364,6 +364,7 @@ def test_nothing_is_advised_against_a_program_that_fails_while_settings_are_trie
     program = Simulated({"a": 5.0}, noise=0.2, run=crash)
     result = program.tune(settings("a"))
     assert result.best is None
+    assert verdicts(result)["a"].endswith("but the program fails as it is")
     assert any("failed without any setting" in note for note in result.notes)
     assert any("KeyError: 3" in note for note in result.notes)
 

@@ -69,7 +69,7 @@ class Computation:
         ``time.perf_counter()``. What has not happened yet is None.
     call_site : str
     planned : PlannedTasks or None
-        From when the graph was in order to its end.
+        The tasks that it was to run, from when the graph was in order to its end.
     usage_before : UsageSoFar
         What this process had used when the computation started.
     hooks : dict
@@ -90,9 +90,9 @@ class Computation:
     stacks : tuple of Stacks
         Where samples of the stacks of its tasks are counted.
     rows, keys
-        `ROW` upon `ROW`, in the order of collection, and the tasks' keys; a row is there before.
+        `ROW` upon `ROW` as tasks were collected, and their keys: a row is there before its key.
     sizer, sizes
-        The diagnostic that measures results for all, if one does; their bytes by row, or NaN.
+        The diagnostic that measures results for all, if one does; bytes by row, NaN if unknown.
     """
 
     __slots__ = (

@@ -21,7 +21,7 @@ from dask_diag.columns import FloatArray
 
 __all__ = ["LOOKS", "MIN_RUNS", "Gain", "gains"]
 
-Name = TypeVar("Name")
+Identity = TypeVar("Identity")
 
 MIN_RUNS = 3
 LOOKS = (3, 4, 5, 7, 10)
@@ -61,8 +61,8 @@ class Gain:
 
 
 def gains(
-    baseline: Mapping[int, float], settings: Mapping[Name, Mapping[int, float]]
-) -> dict[Name, Gain]:
+    baseline: Mapping[int, float], settings: Mapping[Identity, Mapping[int, float]]
+) -> dict[Identity, Gain]:
     """The gain of each setting with at least `MIN_RUNS` rounds beside the baseline.
 
     Parameters

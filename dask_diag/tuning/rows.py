@@ -57,9 +57,9 @@ def rows_of(
     for each in contestants:
         gain = gains.get(each.setting.identity)
         objection = agreement.objection(each.trials.values())
-        # A program that fails by itself has no result to be compared with.
-        is_sound = not (each.dropped or objection or baseline.dropped)
-        is_faster = gain is not None and gain.is_proven and is_sound
+        if baseline.dropped:
+            objection = "but the program fails as it is"
+        is_faster = gain is not None and gain.is_proven and not each.dropped and not objection
         # Only a round that the baseline finished, too, says something of a gain.
         rounds = len(each.walls.keys() & baseline.walls.keys())
         verdict = each.dropped or _verdict(gain, rounds)

@@ -205,7 +205,9 @@ def _result(
     if 0 < race.baseline.median < _ENOUGH:
         notes.append("a run is so short that little but the start of python is measured")
     if race.baseline.dropped:
-        notes.append("the program failed without any setting while others ran: nothing is advised")
+        notes.append(
+            "the program failed without any setting, while settings were tried: none is advised"
+        )
     for each in (race.baseline, *race.contestants):
         trials = [*each.trials.values(), *([each.recorded] if each.recorded else [])]
         error = next((trial.error for trial in trials if trial.error), "")

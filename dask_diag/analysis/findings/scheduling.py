@@ -12,6 +12,7 @@ from dask_diag.analysis.findings.function_names import MOST_NAMED, in_words
 from dask_diag.analysis.findings.where import during, where_of_tasks
 from dask_diag.columns import BoolArray, FloatArray
 from dask_diag.formatting import count, seconds
+from dask_diag.model.tables import Tasks
 
 __all__ = ["overlapping_computations", "serial_chain"]
 
@@ -101,7 +102,10 @@ def overlapping_computations(analysis: Analysis) -> Finding | None:
     span = float(times.max() - times.min())
     if lasted < COMPETING * span:
         return None
-    if _cpu_during(analysis, edges, competing) < BUSY_CPUS * analysis.cpus * lasted:
+    tasks = analysis.recording.tasks.rows(
+        np.isin(analysis.recording.tasks.computation.tolist(), computations.computation.tolist())
+    )
+    if _cpu_during(tasks, edges, competing) < BUSY_CPUS * analysis.cpus * lasted:
         return None
     return Finding(
         "overlapping-computations",
@@ -117,9 +121,8 @@ def overlapping_computations(analysis: Analysis) -> Finding | None:
     )
 
 
-def _cpu_during(analysis: Analysis, edges: FloatArray, competing: BoolArray) -> float:
+def _cpu_during(tasks: Tasks, edges: FloatArray, competing: BoolArray) -> float:
     """CPU seconds of tasks in some of the intervals between these times, if each used it evenly."""
-    tasks = analysis.recording.tasks
     # Seconds of these intervals up to each time: those within a task are a difference of two.
     until = np.concatenate([[0.0], np.cumsum(np.diff(edges) * competing)])
     within = np.interp(tasks.stop, edges, until) - np.interp(tasks.start, edges, until)

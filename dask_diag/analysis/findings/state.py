@@ -37,7 +37,7 @@ def failed_tasks(analysis: Analysis) -> Finding | None:
     return Finding(
         "failed-tasks",
         "high",
-        min(lasted / analysis.workers, analysis.computing) if is_known else lasted,
+        float(np.minimum(lasted / analysis.workers, analysis.computing)),
         f"{number} failed {when}. First: {tasks.key[first]} of {tasks.function[first]} with "
         f"{_exception(tasks, first)}",
         "run that task again in this process with client.recreate_error_locally(future)"

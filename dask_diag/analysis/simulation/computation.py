@@ -7,6 +7,7 @@ than CPUs, or more that need the GIL, is added afterwards: see `contention`.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from math import inf
 
 import numpy as np
@@ -48,7 +49,10 @@ class ComputationSimulator:
     def __init__(self, facts: Facts, change: Change) -> None:
         self._facts, self._change = facts, change
         self._factors = speedups(facts.recording, dict(change.factors))
-        self._sizes = _sizes(facts, change)
+
+    @cached_property
+    def _sizes(self) -> FloatArray:
+        return _sizes(self._facts, self._change)
 
     def simulate(self, computation: Row) -> Row:
         """The row of a computation in `Simulation.computations`; without tasks it is the same."""
@@ -96,7 +100,7 @@ class ComputationSimulator:
         changed = self._with_other_tasks(work, workers)
         if change.merge > 1:
             changed = merged(changed, facts.functions(changed), change.merge)
-        if change.scheduler not in (None, computation["scheduler"]):
+        if change.scheduler is not None:
             sizes = self._sizes[changed.rows]
             start = facts.pool_start or pool_start(changed, workers, computation["cpus"])
             changed = under(changed, change.scheduler, workers, sizes, start)

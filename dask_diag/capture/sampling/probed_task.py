@@ -18,9 +18,8 @@ from dask_diag.capture.sampling.probes import (
     this_thread,
 )
 from dask_diag.capture.sampling.sampler import Listener, Subscription, sampler
-from dask_diag.capture.sampling.stack_probe import StackProbe
 from dask_diag.capture.sampling.threads_now import TaskProbe, TaskProbes, running_tasks
-from dask_diag.capture.sampling.ticks import time_without_ticks
+from dask_diag.capture.sampling.ticks import ALWAYS
 from dask_diag.capture.tasks.remote_task import Delivery, Departure, RemoteTask, Transfer
 from dask_diag.capture.tasks.timed_task import Owner, TimedTask
 
@@ -45,8 +44,8 @@ def attach_probe(
     computation.probes = {**computation.probes, type(probe): probe}
     befores = [each.before for each in computation.probes.values()]
     computation.before_tasks = tuple(before for before in befores if before is not None)
-    if isinstance(probe, StackProbe):
-        computation.without_ticks = time_without_ticks(probe.interval)
+    without_ticks = [each.without_ticks for each in computation.probes.values()]
+    computation.without_ticks = next(filter(None, without_ticks), ALWAYS)
     computation.sampling_failed = (*computation.sampling_failed, failed)
     computation.wrapper_type = ProbedTask
 

@@ -19,6 +19,7 @@ from dask_diag.capture.tasks.metered import Metered
 
 if TYPE_CHECKING:
     from dask_diag.capture.sampling.probed_thread import ProbedThread
+    from dask_diag.capture.sampling.ticks import TimeWithoutTicks
 
 __all__ = [
     "NO_TASK_PROBES",
@@ -96,8 +97,16 @@ class Probe(Protocol):
     def before(self) -> Callable[[TaskRun], None] | None:
         """Reads what cannot be read later, on the task's thread just before it starts."""
 
+    @property
+    def without_ticks(self) -> TimeWithoutTicks | None:
+        """When no task misses a sample; None if this probe does not count what was missed."""
+
     def stop(self, run: TaskRun, task: SampledTask) -> None:
-        """Hand the samples to the task; called on its thread when it has stopped."""
+        """Hand the samples to the task; called on its thread when it has stopped.
+
+        It may be left out for a task that was not sampled, had nothing read before it, and ran
+        within `without_ticks`.
+        """
 
     def task_probe(self, run: TaskRun, task: SampledTask, start: float) -> TaskProbe:
         """The task probe of a task that has started then, made when it is sampled first."""

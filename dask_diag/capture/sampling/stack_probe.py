@@ -22,7 +22,12 @@ from dask_diag.capture.sampling.sampler import Listener
 from dask_diag.capture.sampling.stack_sample import StackSample
 from dask_diag.capture.sampling.stack_walker import Stack, Walker
 from dask_diag.capture.sampling.threads_now import thread_frames
-from dask_diag.capture.sampling.ticks import ticks_between, ticks_until
+from dask_diag.capture.sampling.ticks import (
+    TimeWithoutTicks,
+    ticks_between,
+    ticks_until,
+    time_without_ticks,
+)
 from dask_diag.capture.tasks.keys import function_of
 from dask_diag.capture.tasks.metering import ends_a_task, runs_a_task
 from dask_diag.capture.tasks.timed_task import TimedTask
@@ -59,6 +64,11 @@ class StackProbe(NamedTuple):
     @property
     def before(self) -> None:
         """There is nothing to read."""
+
+    @property
+    def without_ticks(self) -> TimeWithoutTicks:
+        """When no task misses a sample."""
+        return time_without_ticks(self.interval)
 
     def stop(self, run: TaskRun, task: SampledTask) -> None:
         """Count what was missed since the last sample, or since the task started."""

@@ -55,6 +55,10 @@ class WaitProbe:
         """What the sampler calls."""
         return sample_waits
 
+    @property
+    def without_ticks(self) -> None:
+        """What was missed is not counted."""
+
     def before(self, run: TaskRun) -> None:
         """Read how long the thread has waited for a processor so far, if it is due."""
         try:
