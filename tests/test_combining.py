@@ -89,6 +89,36 @@ def test_times_of_a_combination_are_those_of_its_parts():
     assert (both.start, both.stop, both.epoch) == (1.0, 5.0, 1e9)
 
 
+def test_a_run_after_a_restart_is_placed_by_the_time_of_day():
+    """Both clocks started with the machine: the second run was a day later, at the same times."""
+    one, two = profiled(2), profiled(3)
+    two = replace(two, epoch=one.epoch + 86_400, run_id="another")
+    both = Recording.combine([one, two])
+    assert both.epoch == one.epoch
+    assert both.start == one.start
+    assert both.stop == pytest.approx(two.stop + 86_400)
+    expected = [*one.tasks["start"], *(two.tasks["start"] + 86_400)]
+    assert both.tasks["start"].tolist() == pytest.approx(expected)
+    assert both.tasks["thread_cpu"].tolist() == [
+        *one.tasks["thread_cpu"],
+        *two.tasks["thread_cpu"],
+    ]
+    assert both.notices == (
+        "1 of 2 recordings have another clock, as after a restart of the machine; their times are "
+        "placed by the time of day",
+    )
+    # The order in which they are given says which clock is that of the combination.
+    other = Recording.combine([two, one])
+    assert other.stop - other.start == pytest.approx(both.stop - both.start)
+
+
+def test_the_time_of_day_may_be_set_while_one_program_runs():
+    one, two = profiled(2), profiled(3)
+    both = Recording.combine([one, replace(two, epoch=one.epoch + 3_600)])
+    assert both.tasks["start"].tolist() == [*one.tasks["start"], *two.tasks["start"]]
+    assert both.notices == ()
+
+
 def test_a_combination_is_in_the_worst_state_of_its_parts():
     complete, truncated, damaged = (
         replace(NOTHING, state=state) for state in ("complete", "truncated", "damaged")

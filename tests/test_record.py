@@ -301,6 +301,37 @@ def test_a_fault_of_our_own_is_reported_and_all_is_saved_at_the_end(often, monke
     assert_alike(load("run.diag"), run.recording)
 
 
+def test_what_fails_is_saved_where_the_block_was_entered(often, monkeypatch, tmp_path):
+    def fail(self):
+        raise RuntimeError("own")
+
+    (tmp_path / "elsewhere").mkdir()
+    other = tmp_path / "elsewhere" / "run.diag"
+    other.write_text("the user's")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(IncrementalCachedResults, "take", fail)
+    with record("run.diag") as run:
+        os.chdir("elsewhere")
+        assert dask.threaded.get(graph(), "c") == 1
+    assert_alike(load(tmp_path / "run.diag"), run.recording)
+    assert other.read_text() == "the user's"
+
+
+def test_a_fault_that_is_none_of_writing_leaves_the_file_growing(often, monkeypatch):
+    def fail(self):
+        raise RuntimeError("own")
+
+    monkeypatch.setattr(record, "_note_environment", fail)
+    with record("run.diag") as run:
+        assert dask.threaded.get(graph(), "c") == 1
+        deadline = time.monotonic() + 30
+        while len(load("run.diag").tasks) < 81:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert "record: what was measured is not complete: own" in load("run.diag").notices
+    assert_alike(load("run.diag"), run.recording)
+
+
 KILLED = """
 import sys, time, dask.threaded, dask.multiprocessing, dask.local
 from dask_diag import record

@@ -102,7 +102,7 @@ def _add(groups: _Groups, group: tuple[str, str], count: int, cpu: float) -> Non
     groups[group] = count_before + count, cpu_before + cpu
 
 
-def task_threads(rows: bytes) -> TaskThreads:
+def task_threads(rows: bytes | bytearray) -> TaskThreads:
     """Of the tasks of these rows."""
     if not rows:
         return _NO_TASKS

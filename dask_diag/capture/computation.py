@@ -32,7 +32,7 @@ from dask_diag.capture.tasks.keys import function_of
 from dask_diag.capture.tasks.planned import PlannedTasks
 from dask_diag.capture.tasks.remote_task import Measurement, RemoteWorker
 from dask_diag.capture.tasks.task_log import Metrics, Transfers, Waits
-from dask_diag.capture.tasks.task_row import ROW, Exceptional
+from dask_diag.capture.tasks.task_row import ROW, Exceptional, ran_on_of_first
 from dask_diag.capture.tasks.timed_task import TimedTask, threads_of_tasks
 
 if TYPE_CHECKING:
@@ -91,8 +91,8 @@ class Computation:
         Where samples of the stacks of its tasks are counted.
     rows, keys
         `ROW` upon `ROW` as tasks were collected, and their keys: a row is there before its key.
-    sizer, sizes
-        The diagnostic that measures results for all, if one does; bytes by row, NaN if unknown.
+    is_measured, sizer, sizes
+        Whether a diagnostic measures tasks for all, which one measures results; their bytes by row.
     """
 
     __slots__ = (
@@ -108,8 +108,8 @@ class Computation:
         "finished",
         "free",
         "hooks",
+        "is_measured",
         "keys",
-        "measurer",
         "metrics",
         "number",
         "pid",
@@ -153,7 +153,7 @@ class Computation:
         self.hooks: dict[str, float] = {}
         self.done_at_end = (0, 0)
         self.worker_id: object = None
-        self.measurer: object = None
+        self.is_measured = False
         self.sizer: object = None
         self.sizes = array("d")
         self.rows: bytearray | bytes = bytearray()
@@ -181,8 +181,7 @@ class Computation:
     @property
     def name(self) -> str:
         """The run's id and a count: unique among all computations of all runs."""
-        run, count = divmod(self.number, 1 << _BITS_OF_COUNT)
-        return f"{run:016x}-{count}"
+        return "{:016x}-{}".format(*divmod(self.number, 1 << _BITS_OF_COUNT))
 
     @property
     def stop(self) -> float | None:
@@ -195,7 +194,8 @@ class Computation:
         """What kind of scheduler ran it: ``processes``, ``threads`` or ``synchronous``."""
         if self.remote_workers:
             return "processes"
-        return "synchronous" if self.worker_id is None else "threads"
+        names_workers = self.worker_id is not None or ran_on_of_first(self.rows)
+        return "threads" if names_workers else "synchronous"
 
     @property
     def done(self) -> int:

@@ -86,7 +86,6 @@ def _release(computation: Computation) -> None:
     computation.annotated = {}
     computation.dsk = {}
     computation.state = {}
-    computation.measurer = None
     computation.sizer = None
     computation.planned = None
     computation.probes = {}

@@ -103,7 +103,7 @@ def rows_of(
 ) -> TaskRows:
     """Of the tasks with these keys, which are all that have rows, and of those in flight."""
     done = len(keys)
-    all_keys = [*keys, *(task.key for task in in_flight)]
+    all_keys = [*keys, *[task.key for task in in_flight]]
     exceptional = {row: how for row, how in dict(computation.exceptional).items() if row < done}
     metrics = computation.metrics.of_first(done)
     transfers = computation.transfers.of_first(done)
@@ -117,8 +117,10 @@ def rows_of(
             metrics.add(row, tuple(task.metered.metrics))
             waits.add(row, tuple(task.metered.waits))
     dependencies.extend(all_keys, computation.state.get("dependencies", {}))
+    rows = computation.rows[: done * ROW.size]
+    rows += b"".join(task.row() for task in in_flight)
     return TaskRows(
-        rows=b"".join([computation.rows[: done * ROW.size], *(task.row() for task in in_flight)]),
+        rows=rows,
         keys=all_keys,
         names=NamesOfPlainKeys(all_keys, computation.dsk),
         exceptional=exceptional,

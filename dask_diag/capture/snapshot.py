@@ -83,7 +83,7 @@ class TaskRows(NamedTuple):
 
     Attributes
     ----------
-    rows : bytes
+    rows : bytes or bytearray
         `ROW` upon `ROW`.
     keys : iterable
     names : iterable of (int, str)
@@ -97,7 +97,7 @@ class TaskRows(NamedTuple):
         The bytes of the results of the first rows; none if they were not measured.
     """
 
-    rows: bytes
+    rows: bytes | bytearray
     keys: Iterable[Hashable]
     names: Iterable[tuple[int, str]]
     exceptional: Mapping[int, Exceptional]

@@ -12,6 +12,7 @@ from dask_diag.columns import BoolArray, Categorical, IntArray
 from dask_diag.model.combine_memory import combined_memory
 from dask_diag.model.combine_resources import combined_resources, runs_of
 from dask_diag.model.measurements import Measurements
+from dask_diag.model.one_clock import on_one_clock
 from dask_diag.model.table import NO_ROWS, Table, stack
 from dask_diag.schema import REFERENCES, STATES
 
@@ -24,6 +25,7 @@ Repeats = dict[str, set[int]]
 
 def combined(parts: Sequence[Measurements]) -> dict[str, Any]:
     """The fields of the recording that `Recording.combine` makes of these."""
+    parts, other_clocks = on_one_clock(parts)
     repeats: Repeats = {}
     tasks, references = _combined_tasks(parts, repeats)
     cache, (metric, unit), other_metrics = _combined_cache(parts, repeats)
@@ -37,6 +39,7 @@ def combined(parts: Sequence[Measurements]) -> dict[str, Any]:
         *other_metrics,
         *left_out,
         *other_environments,
+        *other_clocks,
     )
     return dict(
         start=min(part.start for part in parts),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dask_diag.errors import DiagnosticError
+from dask_diag.formatting import seconds
 from dask_diag.model.combine import combined
 from dask_diag.model.measurements import STATES, Measurements
 from dask_diag.model.tables import TABLES, RecordingTable
@@ -114,7 +115,7 @@ class Recording(Measurements):
     def __repr__(self) -> str:
         counts = ", ".join(f"{name}: {len(table):,}" for name, table in self.tables().items())
         state = "" if self.is_complete else f", {self.state}"
-        return f"<Recording of {self.stop - self.start:.3g} s{state}; {counts}>"
+        return f"<Recording of {seconds(self.stop - self.start)}{state}; {counts}>"
 
     def _repr_html_(self) -> str:
         rows = "".join(
@@ -123,7 +124,7 @@ class Recording(Measurements):
             if len(table)
         )
         return (
-            f"<p>Recording of {self.stop - self.start:.3g} s; dask_diag.summary() shows more</p>"
+            f"<p>Recording of {seconds(self.stop - self.start)}; dask_diag.summary() shows more</p>"
             f"<table><tr><th>table</th><th>rows</th></tr>{rows}</table>"
         )
 
@@ -136,7 +137,8 @@ def combine(recordings: Iterable[Recording]) -> Recording:
     """One recording of several that were made over the same block, or one after the other.
 
     Each computation is in it once, and so is each series of memory; another series of the same
-    label has a number added: ``"load (2)"``. What is left out is named in its notices.
+    label has a number added: ``"load (2)"``. What is left out is named in its notices. Times are
+    those of the first recording's clock; one of another clock is placed by the time of day.
 
     Parameters
     ----------

@@ -48,8 +48,6 @@ class ProfilerGroup:
     profilers : tuple of Diagnostic
     """
 
-    _failed = "what was measured is not complete"
-
     def __init__(
         self,
         *,
@@ -186,6 +184,9 @@ class ProfilerGroup:
         try:
             work(*args, **kwargs)
         except Exception as error:
-            text = f"{type(self).__name__}: {self._failed}: {error}"
-            if text not in self._faults:
-                self._faults.append(text)
+            self._note_fault(f"what was measured is not complete: {error}")
+
+    def _note_fault(self, text: str) -> None:
+        fault = f"{type(self).__name__}: {text}"
+        if fault not in self._faults:
+            self._faults.append(fault)

@@ -52,13 +52,12 @@ def _repeat(work: Callable[[int], object]) -> float:
 
 
 def rehearse_tasks(
-    diagnostic: object, pretask: Hook, posttask: Hook, probe: Probe | None = None
+    measured_key: str, pretask: Hook, posttask: Hook, probe: Probe | None = None
 ) -> Callable[[int], None]:
-    """What hooks of a diagnostic do for each task, sampled by a probe or not."""
+    """What hooks of a `TaskDiagnostic` do for each task, sampled by a probe or not."""
     dsk: Graph = {}
     computation = Computation(dsk)
-    computation.measurer = diagnostic
-    state = {STATE_KEY: computation}
+    state = {STATE_KEY: computation, measured_key: computation}
     if probe is not None:
         from dask_diag.capture.sampling.probed_task import attach_probe
 

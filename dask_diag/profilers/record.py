@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -74,8 +76,6 @@ class record(ProfilerGroup):  # noqa: N801
     >>> dask_diag.load("run.diag")                      # doctest: +SKIP
     """
 
-    _failed = "what was measured could not all be written"
-
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -103,17 +103,22 @@ class record(ProfilerGroup):  # noqa: N801
         self._overwrite = overwrite
         self._live = live
         self._stopping = threading.Event()
+        self._writing_failed = False
         self._chunks: ChunkBuilder
+        self._target: Path
         self._writer: Writer
 
     def __enter__(self) -> Self:
         from dask_diag.builders.recording import environment_table
         from dask_diag.storage import Writer
 
+        self._writing_failed = False
         with ExitStack() as undo:
             with DeferredInterrupts():
                 self._writer = Writer(self._path, overwrite=self._overwrite)
                 undo.callback(self._writer.close)
+                # Where it is now: the block may go elsewhere.
+                self._target = Path(self._path).absolute()
                 super().__enter__()
                 undo.push(super().__exit__)
                 self._chunks = self._chunk_builder()
@@ -190,9 +195,9 @@ class record(ProfilerGroup):  # noqa: N801
     def _run(self) -> None:
         """Write every now and then, until the block ends or writing fails."""
         pause = _PERIOD
-        while not self._faults and not self._stopping.wait(pause):
+        while not self._writing_failed and not self._stopping.wait(pause):
             start = perf_counter()
-            self._guarded(self._flush)
+            self._write(self._flush)
             pause = max(_PERIOD - (perf_counter() - start), _SHORTEST_PAUSE)
 
     def _flush(self) -> None:
@@ -211,10 +216,18 @@ class record(ProfilerGroup):  # noqa: N801
         """Write the remainder; if writing failed before, write everything again."""
         from dask_diag.storage import save
 
-        if not self._faults:
-            self._guarded(self._flush_last)
-        if not self._faults:
-            self._guarded(self._writer.close)
-        if self._faults:
+        self._write(self._flush_last)
+        self._write(self._writer.close)
+        if self._writing_failed:
             self._writer.abandon()
-            save(self.recording, self._path, overwrite=True)
+            save(self.recording, self._target, overwrite=True)
+
+    def _write(self, work: Callable[[], None]) -> None:
+        """Do it, unless writing failed before; other faults do not keep the file from growing."""
+        if self._writing_failed:
+            return
+        try:
+            work()
+        except Exception as error:
+            self._writing_failed = True
+            self._note_fault(f"what was measured could not all be written: {error}")

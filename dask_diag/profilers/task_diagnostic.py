@@ -6,6 +6,7 @@ What is done here is done for every task: it is counted in instructions (``make 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from struct import error as NotANumberError  # noqa: N812
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,17 @@ class TaskDiagnostic(Diagnostic):
     """A diagnostic that wants each task measured on the thread that runs it.
 
     If several are active in one computation, the first measures for all.
+
+    Attributes
+    ----------
+    measured_key : str
+        Where the scheduler's state has the computation, if this is the one that measures; else
+        None. So the hooks find both out in one step.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.measured_key = f"{STATE_KEY} {id(self)}"
 
     def measure_for(self, other: TaskDiagnostic) -> None:
         """Measure tasks for one that is active only while this one is.
@@ -46,16 +57,19 @@ class TaskDiagnostic(Diagnostic):
     def _meet_state(self, dsk: Graph, state: SchedulerState) -> None:
         super()._meet_state(dsk, state)
         computation = state[STATE_KEY]
-        if computation.measurer is None and self._pretask is not None:
-            computation.measurer = self
+        is_first = not computation.is_measured and self._pretask is not None
+        computation.is_measured |= is_first
+        state[self.measured_key] = computation if is_first else None  # type: ignore[literal-required]
 
     def _pretask(self, key: Hashable, dsk: Graph, state: SchedulerState) -> None:
         try:
-            computation = state[STATE_KEY]
-            if computation.measurer is not self:
+            computation = state[self.measured_key]  # type: ignore[literal-required]
+            if computation is None:
                 return
-            free = computation.free
-            wrapper = free.pop() if free else computation.new_wrapper()
+            try:
+                wrapper = computation.free.pop()
+            except IndexError:
+                wrapper = computation.new_wrapper()
             wrapper.key = key
             wrapper.start = wrapper.stop = None
             task = dsk[key]
@@ -70,13 +84,14 @@ class TaskDiagnostic(Diagnostic):
         self, key: Hashable, value: object, dsk: Graph, state: SchedulerState, worker_id: object
     ) -> None:
         try:
-            computation = state[STATE_KEY]
-            if computation.measurer is not self:
+            computation = state[self.measured_key]  # type: ignore[literal-required]
+            if computation is None:
                 return
             wrapper = dsk[key]
             try:
                 dsk[key] = wrapper.task
-                ran_on = worker_id if type(worker_id) is int else 0
+                # A scheduler that asks no worker who it is says None.
+                ran_on = worker_id or 0
             except AttributeError:
                 # It is the task itself: its wrapper was set aside.
                 wrapper = computation.take_set_aside(key)
@@ -84,19 +99,24 @@ class TaskDiagnostic(Diagnostic):
                     return
                 ran_on = wrapper.thread
             rows = computation.rows
-            rows += pack_row(
-                wrapper.submitted,
-                wrapper.start,
-                wrapper.stop,
-                wrapper.cpu,
-                ran_on,
-                perf_counter(),
-            )
+            try:
+                rows += pack_row(
+                    wrapper.submitted,
+                    wrapper.start,
+                    wrapper.stop,
+                    wrapper.cpu,
+                    ran_on,
+                    perf_counter(),
+                )
+            except NotANumberError:
+                # Schedulers of others may name their workers as they like.
+                times = wrapper.submitted, wrapper.start, wrapper.stop, wrapper.cpu
+                rows += pack_row(*times, 0, perf_counter())
+                computation.worker_id = worker_id
             if wrapper.metered is None:
                 computation.keys.append(key)
             else:
                 computation.add_metered_key(key, wrapper)
-            computation.worker_id = worker_id
             wrapper.task = None
             computation.free.append(wrapper)
         except Exception as error:
@@ -106,4 +126,4 @@ class TaskDiagnostic(Diagnostic):
 def rehearsal(probe: Probe | None = None) -> Callable[[int], None]:
     """What is done for each task, as a function of a number."""
     diagnostic = TaskDiagnostic()
-    return rehearse_tasks(diagnostic, diagnostic._pretask, diagnostic._posttask, probe)
+    return rehearse_tasks(diagnostic.measured_key, diagnostic._pretask, diagnostic._posttask, probe)

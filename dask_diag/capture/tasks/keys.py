@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
-from typing import Any, cast
+from typing import cast
 
 from dask.utils import funcname, key_split
 
@@ -26,39 +26,25 @@ __all__ = [
 ]
 
 _PLAIN = {str, int, float, bytes, bool, tuple, type(None)}
+_WITH_REFERENCES, _PLAINLY = 4, 2
+"""Versions of marshal: the first writes an object once, which it has to look up each time."""
+_Packed = list[bytes] | bytes | tuple[Hashable, ...]
+"""A column for each item of keys that are tuples as long; all in one; or as they are."""
 
 
-def consist_of_plain_values(keys: Sequence[Hashable]) -> bool:
+def _are_plain(values: Sequence[object]) -> bool:
     """Whether marshal gives back just what it is given: it would write a numpy integer as bytes.
 
-    What is counted is done for each key of a computation; to count in a list takes a fraction of
-    the instructions of making a set.
+    What is done here is done for each key of a computation; to count types in a list takes a
+    fraction of the instructions of making a set.
     """
-    types = list(map(type, keys))
-    if types.count(tuple) == len(keys):
-        tuples = cast("Sequence[tuple[object, ...]]", keys)
-    elif set(types) <= _PLAIN:
-        tuples = [key for key in keys if type(key) is tuple]
-    else:
-        return False
-    lengths = list(map(len, tuples))
-    are_alike = lengths.count(lengths[0]) == len(lengths) if lengths else True
-    for length in set(lengths[:1] if are_alike else lengths):
-        alike = tuples if are_alike else [key for key in tuples if len(key) == length]
-        columns = (list(map(itemgetter(position), alike)) for position in range(length))
-        if not all(map(_are_plain, columns)):
-            return False
-    return True
-
-
-def _are_plain(values: Sequence[Any]) -> bool:
-    """Whether all are plain, in the fewest instructions."""
-    if type(values[0]) is str:
+    kind = type(values[0])
+    if kind is str:
         are_texts = list(map(type, values)).count(str) == len(values)
         return are_texts or all(map(_is_plain, values))
     with contextlib.suppress(Exception):
         # The sum of numbers of which one is numpy's is numpy's.
-        return type(sum(values)) in _PLAIN
+        return type(sum(cast("Sequence[int]", values))) in _PLAIN
     return all(map(_is_plain, values))
 
 
@@ -70,7 +56,8 @@ class Keys:
     """Keys of tasks, in the order of their rows, logged without the user's objects.
 
     Marshal writes what keys are made of (text, numbers, tuples) in a fraction of the memory of the
-    objects; keys that hold anything else are kept as they are. It never leaves this process.
+    objects, column by column in a third of the instructions; keys that hold anything else are
+    retained as they are. It never leaves this process.
 
     Parameters
     ----------
@@ -109,16 +96,43 @@ def keys_since(keys: list[Hashable], row: int, count: int) -> tuple[list[Hashabl
     return copy[row - start :], set(copy[max(count - 1, 0) - start :])
 
 
-def _packed(keys: list[Hashable]) -> bytes | list[Hashable]:
-    if consist_of_plain_values(keys):
-        with contextlib.suppress(ValueError):
+def _packed(keys: list[Hashable]) -> _Packed:
+    columns = _columns(keys)
+    with contextlib.suppress(ValueError):
+        if columns:
+            return [
+                marshal.dumps(column, _WITH_REFERENCES if type(column[0]) is str else _PLAINLY)
+                for column in columns
+            ]
+        if all(map(_is_plain, keys)):
             return marshal.dumps(keys)
+    return tuple(keys)
+
+
+def _columns(keys: list[Hashable]) -> list[list[object]]:
+    """First items of all keys, second items and so on, if all are tuples as long and plain."""
+    if not keys or not _are_tuples(keys):
+        return []
+    tuples = cast("Sequence[tuple[object, ...]]", keys)
+    width = len(tuples[0])
+    if sum(map(len, tuples)) != width * len(tuples):
+        return []
+    try:
+        columns = [list(map(itemgetter(position), tuples)) for position in range(width)]
+    except IndexError:
+        return []
+    return columns if all(map(_are_plain, columns)) else []
+
+
+def _are_tuples(keys: Sequence[Hashable]) -> bool:
+    return list(map(type, keys)).count(tuple) == len(keys)
+
+
+def _unpacked(packed: _Packed) -> list[Hashable]:
+    if isinstance(packed, list):
+        return list(zip(*map(marshal.loads, packed), strict=True))
+    keys: Sequence[Hashable] = marshal.loads(packed) if isinstance(packed, bytes) else packed
     return list(keys)
-
-
-def _unpacked(packed: bytes | list[Hashable]) -> list[Hashable]:
-    keys: list[Hashable] = marshal.loads(packed) if isinstance(packed, bytes) else packed
-    return keys
 
 
 class NamesOfPlainKeys:
@@ -131,7 +145,7 @@ class NamesOfPlainKeys:
         self.rows = array("I")
         self.codes = array("I")
         self.names: dict[str, int] = {}
-        if list(map(type, keys)).count(tuple) == len(keys):
+        if _are_tuples(keys):
             return
         plain = [(row, key) for row, key in enumerate(keys) if is_plain(key)]
         for row, key in plain:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from dask_diag.capture.tasks.failure import NO_FAILURE, Failure
 
-__all__ = ["ROW", "Exceptional", "pack_row"]
+__all__ = ["ROW", "Exceptional", "pack_row", "ran_on_of_first"]
 
 # Numbers are packed and keys are marshalled: an object per task would cost memory, and time in
 # every later run of the garbage collector.
@@ -18,6 +18,12 @@ pack_row = ROW.pack
 What ran it is a thread's ident, as the worker gave it to the scheduler, or the pid of a worker
 process (see `ComputationInfo.remote_workers`); 0 where the scheduler asks no worker who it is.
 """
+
+
+def ran_on_of_first(rows: bytes | bytearray) -> float:
+    """What ran the first task; 0 if there is none, or it is not known."""
+    ran_on: float = ROW.unpack_from(rows)[4] if rows else 0.0
+    return ran_on
 
 
 class Exceptional(NamedTuple):
