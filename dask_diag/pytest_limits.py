@@ -161,9 +161,13 @@ class RecordedTest:
     def __exit__(self, *args: object) -> None:
         if self._recorder is None:
             return
-        self._recorder.__exit__(*args)
-        self._recording = self._recorder.recording
-        self.seconds = seconds_computing(self._recording.computations)
+        try:
+            self._recorder.__exit__(*args)
+            self._recording = self._recorder.recording
+            self.seconds = seconds_computing(self._recording.computations)
+        except Exception as error:
+            warnings.warn(pytest.PytestWarning(f"dask_diag: not recorded: {error}"), stacklevel=1)
+            return
         if self.path is not None and not len(self._recording.computations):
             self.path.unlink(missing_ok=True)
             self.path = None

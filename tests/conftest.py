@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from functools import partial
 
 import dask
 import dask.local
@@ -185,20 +186,28 @@ def retried(request):
     One that is `Busy` each time is skipped: then there is no known truth.
     """
 
-    def run(measure):
-        for attempt in range(1, ATTEMPTS):
-            try:
-                return measure()
-            except (AssertionError, KeyError) as error:
-                # What was not sampled once is in no mapping.
-                measured_again[request.node.name] = str(error).partition("\n")[0]
-                time.sleep(0.2 * attempt)
+    def note(error):
+        measured_again[request.node.name] = str(error).partition("\n")[0]
+
+    return partial(measured_until_right, note=note)
+
+
+def measured_until_right(measure, note, pause=0.2):
+    """What is measured, at the attempt that did not fail."""
+    errors = []
+    for attempt in range(1, ATTEMPTS + 1):
         try:
             return measure()
-        except Busy as error:
-            pytest.skip(str(error))
-
-    return run
+        except (AssertionError, KeyError) as error:
+            # What was not sampled once is in no mapping.
+            errors.append(error)
+        if attempt < ATTEMPTS:
+            note(errors[-1])
+            time.sleep(pause * attempt)
+    failed = [error for error in errors if not isinstance(error, Busy)]
+    if failed:
+        raise failed[-1]
+    pytest.skip(str(errors[-1]))
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -179,6 +179,8 @@ def test_what_goes_on_after_a_fault_is_measured(client):
     """The next block begins with workers that have no trace of it."""
     with Profiler() as prof, SamplingProfiler(interval=0.01) as sprof:
         assert program(client) == EXPECTED
-    assert all(row["thread_cpu"] > 0 for row in rows(prof.recording, "work"))
+    measured = rows(prof.recording, "work")
+    assert measured
+    assert all(row["thread_cpu"] > 0 for row in measured)
     assert not prof.recording.notices
     assert {"work", "fails"} & set(sprof.tree(root="tasks")["name"].tolist())

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from .collecting import MARK, left_out
+from .conftest import measured_until_right
+from .recordings import Busy
 
 pytestmark = pytest.mark.once
 
@@ -51,3 +53,22 @@ def test_no_file_has_its_marks_from_another():
     for path in {*folder.rglob("*.py")} - {*folder.rglob("test_*.py")}:
         marks = MARK.findall(path.read_text())
         assert not {"browser", "diagnosis", "once", "truth"} & {*marks}, path
+
+
+def test_only_a_truth_that_was_busy_each_time_is_skipped():
+    def measured(*errors):
+        remaining, notes = list(errors), []
+
+        def measure():
+            if remaining:
+                raise remaining.pop(0)
+            return len(notes)
+
+        return measured_until_right(measure, notes.append, pause=0)
+
+    assert measured() == 0
+    assert measured(Busy("b"), AssertionError("a")) == 2
+    with pytest.raises(pytest.skip.Exception, match="b3"):
+        measured(Busy("b1"), Busy("b2"), Busy("b3"))
+    with pytest.raises(AssertionError, match="a2"):
+        measured(AssertionError("a1"), AssertionError("a2"), Busy("b"))

@@ -10,7 +10,7 @@ import pytest
 
 from dask_diag import Recording
 from dask_diag.analysis.compare import compare
-from dask_diag.analysis.pairing import differences, timed_tasks
+from dask_diag.analysis.pairing import paired_seconds, timed_tasks
 from dask_diag.analysis.statistics import (
     CONFIDENCE,
     MIN_TASKS,
@@ -168,11 +168,11 @@ def paired(before_keys, after_keys, before=(1.0, 2.0, 4.0), after=(1.0, 2.0, 4.0
         return timed_tasks(filled_table("tasks", {"key": keys, **columns}))
 
     order = order or range(len(after_keys))
-    pairs = differences(
+    pairs = paired_seconds(
         timed(before_keys, np.array(before), range(len(before_keys))),
         timed(after_keys, np.array(after), order),
     )
-    return None if pairs is None else sorted(pairs.tolist())
+    return None if pairs is None else sorted((pairs[1] - pairs[0]).tolist())
 
 
 def test_tasks_are_paired_by_key_else_by_position_else_by_the_order_in_which_they_started():

@@ -64,6 +64,11 @@ def parts_of(measured):
             replace(Recording(start=0.0, stop=2.0, epoch=0.0)),
             "2.00 s without a computation",
         ),
+        # Of no length, as one that is written by hand.
+        (
+            recording([(4, 4, 4, 0, "thread-0")], 0, called=4, workers=1),
+            "0 s, of which tasks computed for 0 s",
+        ),
         # One worker computes from 4 to 10.
         (
             recording([(4, 4, 10, 6, "thread-0")], 10, called=4, workers=1),

@@ -208,6 +208,23 @@ def test_other():
     result.stdout.fnmatch_lines(["*dask_diag: not recorded: *"])
 
 
+def test_a_recording_that_cannot_be_made_fails_no_test(session):
+    result = session(
+        """
+def test_it(monkeypatch):
+    import dask_diag
+    from dask_diag import pytest_limits
+    def fail(computations):
+        raise RuntimeError("own")
+    pytest_limits.seconds_computing = fail
+    assert True
+""",
+        "--dask-diag",
+    )
+    result.assert_outcomes(passed=1, warnings=1)
+    result.stdout.fnmatch_lines(["*dask_diag: not recorded: own*"])
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="entry points are those of this environment")
 def test_the_entry_point_is_registered():
     from importlib.metadata import entry_points

@@ -131,6 +131,12 @@ def test_a_missing_pandas_is_reported_with_the_line_that_installs_it(monkeypatch
         Table({}).to_dataframe()
 
 
+def test_a_recording_of_an_hour_says_its_seconds():
+    hour = Recording(0.0, 3_600.0, 0.0)
+    assert repr(hour).startswith("<Recording of 3,600 s; ")
+    assert "<p>Recording of 3,600 s; " in hour._repr_html_()
+
+
 def test_an_unknown_column_is_reported_with_those_there_are():
     with pytest.raises(KeyError, match="no column 'stat'; there are start, stop"):
         Table({"start": np.zeros(1), "stop": np.zeros(1)})["stat"]

@@ -188,6 +188,17 @@ def test_parameters_are_filled_in_or_are_variables_of_the_environment():
     assert of_parameter("N", "a b", arguments).shell_lines() == ["export N='a b'"]
 
 
+@pytest.mark.parametrize("values", [[], ["1"]])
+def test_a_parameter_of_the_arguments_needs_the_value_of_the_baseline_and_another(values):
+    with pytest.raises(DiagnosticError, match="two or more values of 'n', of which the first is"):
+        dask_diag.tune(__file__, ["--n={n}"], parameters={"n": values})
+
+
+def test_a_parameter_of_the_environment_needs_a_value():
+    with pytest.raises(DiagnosticError, match="expected values of 'N' to try, found none"):
+        dask_diag.tune(__file__, parameters={"N": []})
+
+
 def test_settings_are_combined_if_they_change_different_things():
     one, two = Setting("1", config={"num_workers": "1"}), Setting("2", config={"num_workers": "2"})
     threads = Setting("t", {"OMP_NUM_THREADS": "1"})

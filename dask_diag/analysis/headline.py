@@ -60,6 +60,8 @@ def headline(analysis: Analysis) -> str:
     computed = parts.pop(Activity.CPU, 0.0)
     said = f"{seconds(wall)}, of which tasks computed for {seconds(computed)}"
     part, largest = max(parts.items(), key=lambda item: item[1])
+    if not wall:
+        return said
     if largest <= computed:
         return f"{said}: {percent(computed / wall)} of the time"
     # What tasks metered goes by the name that the user gave it.

@@ -9,7 +9,7 @@ import numpy as np
 from dask_diag.columns import FloatArray, IntArray
 from dask_diag.model.tables import Tasks
 
-__all__ = ["NO_TASKS", "TimedTasks", "differences", "paired_seconds", "timed_tasks"]
+__all__ = ["NO_TASKS", "TimedTasks", "paired_seconds", "timed_tasks"]
 
 
 class TimedTasks(NamedTuple):
@@ -17,8 +17,8 @@ class TimedTasks(NamedTuple):
 
     `key` and `position` are hashes: of the whole key, and of what follows the first element of a
     key such as ``('x-token', 0, 1)``, which is the same in each run of a program whose tokens are
-    not. Where two hashes collide, a task is paired with another of its function; see `differences`
-    for why that does no harm.
+    not. Where two hashes collide, a task is paired with another of its function: `paired_seconds`
+    says why that does no harm.
     """
 
     seconds: FloatArray
@@ -50,12 +50,6 @@ def timed_tasks(tasks: Tasks) -> TimedTasks:
         key=np.fromiter(map(hash, keys), np.int64, len(keys)),
         position=np.fromiter(map(hash, positions), np.int64, len(keys)),
     )
-
-
-def differences(before: TimedTasks, after: TimedTasks) -> FloatArray | None:
-    """By how many seconds each task of a function took longer than its counterpart before."""
-    seconds = paired_seconds(before, after)
-    return None if seconds is None else np.asarray(seconds[1] - seconds[0])
 
 
 def paired_seconds(before: TimedTasks, after: TimedTasks) -> tuple[FloatArray, FloatArray] | None:

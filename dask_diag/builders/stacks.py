@@ -8,6 +8,7 @@ from time import perf_counter
 import numpy as np
 
 from dask_diag.builders.constants import constant
+from dask_diag.builders.keys import recoded
 from dask_diag.builders.stack_cells import Cells, CellsByCycle, Names, cells_of, summed
 from dask_diag.builders.stack_weights import (
     GRAPH,
@@ -21,7 +22,7 @@ from dask_diag.builders.stack_weights import (
 from dask_diag.builders.tasks import times_of_tasks
 from dask_diag.capture.sampling.call_tree import Snapshot, Stacks
 from dask_diag.capture.snapshot import ComputationSnapshot
-from dask_diag.columns import Array, Categorical
+from dask_diag.columns import Categorical
 from dask_diag.model.table import NO_ROWS, Table, stack
 from dask_diag.schema import Root
 
@@ -168,8 +169,8 @@ def _samples_table(cells: Cells, cycle: float, names: Names, bounds: Bounds) -> 
         {
             "start": np.maximum(cells.cycle * cycle, start),
             "stop": np.minimum((cells.cycle + 1) * cycle, stop),
-            "root": _named(cells.function, [root for root, _ in names.functions]),
-            "function": _named(cells.function, [name for _, name in names.functions]),
+            "root": recoded(cells.function, [root for root, _ in names.functions]),
+            "function": recoded(cells.function, [name for _, name in names.functions]),
             "key": Categorical(cells.key, names.keys),
             "worker": constant(worker, len(cells.node)),
             "node": cells.node,
@@ -190,10 +191,3 @@ def _within(cells: Cells, first: float, last: float) -> Cells:
     if not ((cells.cycle < first) | (cells.cycle > last)).any():
         return cells
     return summed(cells._replace(cycle=np.clip(cells.cycle, first, last).astype(np.int64)))
-
-
-def _named(numbers: Array, names: Sequence[str]) -> Categorical:
-    """A column of the names that have these numbers; names may repeat."""
-    distinct = {name: code for code, name in enumerate(dict.fromkeys(names))}
-    codes = np.array([distinct[name] for name in names], dtype=np.int64)
-    return Categorical(codes[numbers], list(distinct))

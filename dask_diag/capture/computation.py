@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from array import array
+from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import count
 from threading import get_ident
@@ -62,8 +63,7 @@ class Computation:
     finished : ComputationSnapshot or None
         Everything that was measured, once it has ended.
     number : int
-        Identifies it in this process and, pickled, in its workers: the digits of `run_id` and a
-        count, so that no other computation of any process has it.
+        The digits of `run_id` and a count: no other computation of any process has it.
     called, start, prepared : float
         When dask was called, the scheduler started, and the graph was in order; seconds of
         ``time.perf_counter()``. What has not happened yet is None.
@@ -74,11 +74,11 @@ class Computation:
         What this process had used when the computation started.
     hooks : dict
         CPU seconds that hooks of profilers take for each task, by what they are for.
-    threads : ThreadUsage
     workers : int
         How many tasks the scheduler lets run at once; 0 if not known.
     wrappers : list of TimedTask
-        All, of one `wrapper_type`: those that hold a task are in flight, others are in `free` too.
+        All, of one `wrapper_type`: those that hold a task are in flight, others are in `free` too:
+        a deque, as a list that is empty time and again is allocated as often.
     aside : dict
         The wrappers, by key, of tasks that are in the graph themselves: pickled or failed.
     probes : mapping
@@ -165,7 +165,7 @@ class Computation:
         self.waits = Waits()
         self.wrapper_type: type[TimedTask] = TimedTask
         self.wrappers: list[TimedTask] = []
-        self.free: list[TimedTask] = []
+        self.free: deque[TimedTask] = deque()
         self.aside: dict[Hashable, TimedTask] = {}
         self.probes: Mapping[type[Any], Any] = {}
         self.before_tasks: tuple[Callable[..., None], ...] = ()

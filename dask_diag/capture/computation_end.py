@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Mapping
 from time import perf_counter
 
@@ -81,7 +82,7 @@ def _release(computation: Computation) -> None:
     computation.dependencies.close()
     # A task that still runs keeps its wrapper, which must not keep the other tasks.
     computation.wrappers = []
-    computation.free = []
+    computation.free = deque()
     computation.aside = {}
     computation.annotated = {}
     computation.dsk = {}

@@ -50,7 +50,8 @@ def share_of(context: click.Context, option: click.Parameter, value: str | None)
     "--fail-above",
     callback=share_of,
     metavar="PERCENT",
-    help="End with status 1 if a function, or all together, takes longer by more than that.",
+    help="End with status 1 if a function, or all together, takes longer by more than that; of "
+    "several runs: if it is slower and may take longer by that much.",
 )
 def compare(
     *,
@@ -83,7 +84,12 @@ def compare(
         slower = _compare_runs(sides, page, fail_above)
     if slower:
         names = ", ".join(map(one_line, slower[:5])) + (", ..." if len(slower) > 5 else "")
-        print_message(f"longer by more than {100 * (fail_above or 0):g}%: {names}")
+        share = f"{100 * (fail_above or 0):g}%"
+        is_of_runs = len(sides[0]) + len(sides[1]) > 2
+        how = (
+            f"slower, perhaps by {share} or more" if is_of_runs else f"longer by more than {share}"
+        )
+        print_message(f"{how}: {names}")
         raise SystemExit(1)
 
 

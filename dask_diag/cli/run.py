@@ -17,7 +17,13 @@ import click
 from dask_diag.cli.output import end_as, one_line, print_message, why_failed
 from dask_diag.cli.paths import FilePath, check_free, check_page
 from dask_diag.cli.repeat import numbered, run_repeatedly
-from dask_diag.cli.runner import Program, end_of, print_as_python_does, wait_for_threads
+from dask_diag.cli.runner import (
+    Program,
+    end_of,
+    kind_of_program,
+    print_as_python_does,
+    wait_for_threads,
+)
 
 if TYPE_CHECKING:
     from dask_diag.profilers.live_viewer import LiveViewer
@@ -122,7 +128,7 @@ def run(
     # Here, and not later: the program's folder will be searched first.
     from dask_diag.cli.record_options import RecordOptions
 
-    kind = _kind(module, code)
+    kind = kind_of_program(module, code)
     if live and repeat is not None:
         raise click.UsageError("use either --live or --repeat, not both")
     runs = Program(kind, program, arguments)
@@ -150,13 +156,6 @@ def run(
     summary = None if quiet else partial(recorder.summary, verbose=verbose)
     finish = partial(_finish, live_view, recorder, path, report, summary)
     _run(runs, recorder, _progress(quiet), live_view.start, finish)
-
-
-def _kind(module: bool, code: bool) -> str:
-    """What the program is."""
-    if module and code:
-        raise click.UsageError("use either -m or -c, not both")
-    return "module" if module else "code" if code else "script"
 
 
 class _LiveView:

@@ -17,6 +17,8 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, cast
 
+import click
+
 from dask_diag.cli.output import Failure, one_line
 from dask_diag.cli.paths import reason
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
     from dask_diag.profilers.deferred_interrupts import DeferredInterrupts
 
-__all__ = ["Program", "end_of", "print_as_python_does", "wait_for_threads"]
+__all__ = ["Program", "end_of", "kind_of_program", "print_as_python_does", "wait_for_threads"]
 
 _OWN_MODULES = (
     "dask_diag.profilers.deferred_interrupts",
@@ -34,6 +36,13 @@ _OWN_MODULES = (
     "dask_diag.capture.sampling.probed_task",
 )
 """Modules whose frames are in a traceback only because dask_diag runs the program."""
+
+
+def kind_of_program(module: bool, code: bool) -> str:
+    """What a program is, by the options -m and -c."""
+    if module and code:
+        raise click.UsageError("use either -m or -c, not both")
+    return "module" if module else "code" if code else "script"
 
 
 class Program:

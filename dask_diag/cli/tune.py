@@ -12,7 +12,7 @@ import click
 
 from dask_diag.cli.output import end_as, one_line, print_message, print_result, replace_line
 from dask_diag.cli.paths import FilePath, check_page
-from dask_diag.cli.runner import Program
+from dask_diag.cli.runner import Program, kind_of_program
 
 __all__ = ["tune"]
 
@@ -97,16 +97,14 @@ def tune(
 
     It is run again and again in child processes, without and with each setting in turn: what the
     findings of its recording advise, a few settings that often help, and what the options name.
-    Its stdin is empty, and what it prints is not shown; it must be the same with each setting, or
-    that is said. Ctrl-C ends the trials and shows what is known.
+    Its stdin is empty, and what it prints is not shown; output that differs from the baseline's is
+    reported. Ctrl-C ends the trials and shows what is known.
     """
     from dask_diag.atomic_files import write_text
     from dask_diag.tuning.trials import Program as TunedProgram
     from dask_diag.tuning.tune import tune as tune_program
 
-    if module and code:
-        raise click.UsageError("-m and -c: only one of them can be")
-    kind = "module" if module else "code" if code else "script"
+    kind = kind_of_program(module, code)
     check_page(page, force, Program(kind, program, arguments).path)
     if only and not (scheduler or workers or config or parameters):
         raise click.UsageError("--only: name something to try: --scheduler, --workers, ...")

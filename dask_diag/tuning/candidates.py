@@ -5,21 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dask_diag.analysis.findings import Finding
-from dask_diag.errors import DiagnosticError
+from dask_diag.analysis.findings.cpu_waits import USUAL, VARIABLES
 from dask_diag.formatting import counted
 from dask_diag.model.recording import Recording
 from dask_diag.tuning.settings import Setting, is_set_already, of_parameter
 
 __all__ = ["candidates", "more_workers", "requested"]
 
-_NATIVE_THREADS = {
-    "openblas": "OPENBLAS_NUM_THREADS",
-    "mkl": "MKL_NUM_THREADS",
-    "blis": "BLIS_NUM_THREADS",
-    "openmp": "OMP_NUM_THREADS",
-    "flexiblas": "FLEXIBLAS_NUM_THREADS",
-}
-_USUAL = ("openblas", "openmp", "mkl")
 _ADVISED_BY = {
     "native threads": ("thread-oversubscription",),
     "processes": ("gil-bound", "lock-bound"),
@@ -63,10 +55,6 @@ def requested(
     settings += [_workers(number) for number in workers]
     settings += [Setting(f"{key}={value}", config={key: value}) for key, value in config]
     for name, values in parameters.items():
-        if not values:
-            raise DiagnosticError(
-                f"parameters: expected values of {name!r} to try, found none; give one or more"
-            )
         settings += [of_parameter(name, value, arguments) for value in values]
     return settings
 
@@ -106,10 +94,10 @@ def _variables_of_pools(recording: Recording) -> list[str]:
     """The variables that limit the native thread pools that were seen; the usual if none could."""
     pools = recording.pools.to_dicts()
     if any(not row["library"] for row in pools):
-        libraries: Iterable[str] = _USUAL
+        libraries: Iterable[str] = USUAL
     else:
         libraries = {row["library"] for row in pools if row["threads"] > 1}
-    return sorted({_NATIVE_THREADS.get(name, "OMP_NUM_THREADS") for name in libraries})
+    return sorted({VARIABLES.get(name, "OMP_NUM_THREADS") for name in libraries})
 
 
 def _scheduler(name: str) -> Setting:

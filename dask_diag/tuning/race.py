@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from dask_diag.formatting import amount, seconds
 from dask_diag.tuning.gains import LOOKS, MIN_RUNS, Gain, gains
 from dask_diag.tuning.settings import BASELINE, Changes, Setting
 from dask_diag.tuning.trials import Trial, TrialRunner
@@ -135,7 +136,9 @@ class Race:
         elif why := _not_applied(contestant.setting, trial):
             contestant.dropped = why
         elif first is not None and trial.wall > _HOPELESS * first.wall:
-            contestant.dropped = f"slower ({trial.wall / first.wall:.2g} times, one recorded run)"
+            contestant.dropped = (
+                f"slower ({amount(trial.wall / first.wall)} times, one recorded run)"
+            )
 
     def _run_round(self, contestants: list[Contestant]) -> bool:
         """Run each once, the baseline too; each round starts with another. False if time is up."""
@@ -187,7 +190,7 @@ class Race:
 
 def _why_failed(trial: Trial) -> str:
     if trial.timed_out:
-        return f"slower (ended after {trial.wall:.3g} s)"
+        return f"slower (ended after {seconds(trial.wall)})"
     how = f"signal {-trial.status}" if trial.status < 0 else f"status {trial.status}"
     return f"fails ({how})"
 

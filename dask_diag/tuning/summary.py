@@ -56,12 +56,13 @@ def _lines_to_use(rows: Sequence[Row]) -> Iterator[str]:
     if row is None:
         return
     best = row.setting
-    yield "To use it, in a shell:"
-    yield from (f"    {line}" for line in best.shell_lines())
+    if best.shell_lines():
+        yield "To use it, in a shell:"
+        yield from (f"    {line}" for line in best.shell_lines())
     for name, value in best.parameters.items():
-        yield f"    and {value} for {{{name}}} in the arguments"
+        yield f"Use {value} for {{{name}}} in the arguments."
     if best.config:
-        yield "or of this, what is dask's, in ~/.config/dask/dask.yaml:"
+        yield "or, for dask's own settings, in ~/.config/dask/dask.yaml:"
         yield from (f"    {line}" for line in best.configuration().splitlines())
 
 
@@ -119,4 +120,4 @@ def _notices(
         )
     for finding, gain in findings:
         if not isnan(gain):
-            yield f"{finding.code}: what answers it makes the program {gain:.2f}x as fast"
+            yield f"{finding.code}: the settings it advises make the program {gain:.2f}x as fast"

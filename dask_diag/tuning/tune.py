@@ -114,6 +114,8 @@ def tune(
         if program.kind == "script" and not os.path.exists(program.what):
             raise DiagnosticError(f"cannot run {program.what}: there is no such file")
         in_arguments = keyfilter(partial(_is_in, program.arguments), values)
+        for name, each in values.items():
+            _check_values(name, each, is_in_arguments=name in in_arguments)
         defaults = valmap(first, in_arguments)
         program = Program(program.kind, program.what, program.arguments, defaults, program.folder)
         others = {n: v[1:] if n in in_arguments else v for n, v in values.items()}
@@ -234,6 +236,18 @@ def _known(schedulers: Iterable[str]) -> list[str]:
                 f"schedulers: expected threads, processes or sync, found {name!r}"
             )
     return names
+
+
+def _check_values(name: str, values: Sequence[str], *, is_in_arguments: bool) -> None:
+    if is_in_arguments and len(values) < 2:
+        raise DiagnosticError(
+            f"parameters: expected two or more values of {name!r}, of which the first is the "
+            f"baseline's, found {len(values)}"
+        )
+    if not values:
+        raise DiagnosticError(
+            f"parameters: expected values of {name!r} to try, found none; give one or more"
+        )
 
 
 def _numbers(workers: Iterable[int]) -> list[int]:

@@ -58,7 +58,7 @@ def profiling_lines(
 
 def _cost(analysis: Analysis) -> str:
     hooks, threads = analysis.cpu_of_hooks, analysis.cpu_of_own_threads
-    in_hooks = "hooks in worker processes" if _has_processes(analysis) else "hooks"
+    in_hooks = "hooks in worker processes" if "processes" in analysis.schedulers else "hooks"
     unknown = [in_hooks] if np.isnan(analysis.recording.computations.hooks_cpu).any() else []
     known = [] if isnan(hooks) else [f"{seconds(hooks)} of CPU in hooks"]
     if isnan(threads):
@@ -72,10 +72,6 @@ def _cost(analysis: Analysis) -> str:
     if unknown:
         texts.append(f"not known: {' and '.join(unknown)}")
     return "; ".join(texts)
-
-
-def _has_processes(analysis: Analysis) -> bool:
-    return bool(analysis.recording.computations.scheduler.where("processes").any())
 
 
 def _hooks(analysis: Analysis) -> Iterator[tuple[str, str]]:
@@ -95,5 +91,5 @@ def _delays(analysis: Analysis) -> Iterator[tuple[str, str]]:
         yield (
             "Sampling",
             f"{counted(len(delay), 'sample')} of CPU and memory, later than planned by "
-            f"{seconds(float(np.median(delay)))} (median), {seconds(float(delay.max()))} at most",
+            f"{seconds(float(np.median(delay)))} (median), max {seconds(float(delay.max()))}",
         )

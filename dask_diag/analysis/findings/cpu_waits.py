@@ -12,7 +12,7 @@ from dask_diag.analysis.findings.finding import ABOUT, AT_MOST
 from dask_diag.analysis.thread_groups import ThreadGroup
 from dask_diag.schema import Activity
 
-__all__ = ["VARIABLES", "CpuWaits", "cpu_waits", "is_pool", "seconds_saved_without"]
+__all__ = ["USUAL", "VARIABLES", "CpuWaits", "cpu_waits", "is_pool", "seconds_saved_without"]
 
 VARIABLES = {
     "openblas": "OPENBLAS_NUM_THREADS",
@@ -23,6 +23,8 @@ VARIABLES = {
     "arrow": "OMP_NUM_THREADS",
 }
 """What limits the threads of a library; Arrow heeds OpenMP's."""
+USUAL = ("openblas", "openmp", "mkl")
+"""Libraries to limit where it is not known which ones are loaded."""
 
 
 class CpuWaits(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.analysis.findings.cpu_waits import (
+    USUAL,
     VARIABLES,
     CpuWaits,
     cpu_waits,
@@ -35,7 +36,6 @@ WAITED = 0.075
 """Least share of the tasks' time that they waited for a CPU, or for the pools' threads."""
 WORTH_NAMING_OTHERS = 0.1
 """Least share of the waits that is reported as that of other programs."""
-USUAL = ("openblas", "openmp", "mkl")
 
 
 def thread_oversubscription(analysis: Analysis) -> Finding | None:

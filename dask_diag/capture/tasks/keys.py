@@ -114,13 +114,10 @@ def _columns(keys: list[Hashable]) -> list[list[object]]:
     if not keys or not _are_tuples(keys):
         return []
     tuples = cast("Sequence[tuple[object, ...]]", keys)
-    width = len(tuples[0])
-    if sum(map(len, tuples)) != width * len(tuples):
+    lengths = list(map(len, tuples))
+    if lengths.count(lengths[0]) < len(lengths):
         return []
-    try:
-        columns = [list(map(itemgetter(position), tuples)) for position in range(width)]
-    except IndexError:
-        return []
+    columns = [list(map(itemgetter(position), tuples)) for position in range(lengths[0])]
     return columns if all(map(_are_plain, columns)) else []
 
 
