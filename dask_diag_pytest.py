@@ -32,7 +32,7 @@ _SLOWEST = 5
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add ``--dask-diag``."""
-    group = parser.getgroup("dask_diag", "dask_diag: computations on Dask's local schedulers")
+    group = parser.getgroup("dask_diag", "dask_diag: what tests compute with Dask")
     group.addoption(
         "--dask-diag",
         action="store_true",

@@ -1,4 +1,4 @@
-"""Diagnostics for Dask's local schedulers: where the time of a computation went, and the memory."""
+"""Diagnostics for Dask, local or on a cluster: where the time of a computation went, and memory."""
 
 from __future__ import annotations
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 __all__ = [
+    "ArgumentTypeError",
+    "ArgumentValueError",
     "DiagnosticError",
     "MissingDependencyError",
+    "NotRegisteredError",
     "RecordingFileError",
     "SchemaError",
     "TaskNotRetainedError",
+    "UnknownColumnError",
     "UnknownKeywordError",
 ]
 
@@ -16,8 +20,20 @@ class DiagnosticError(Exception):
     """Base class of every error that dask_diag raises on purpose."""
 
 
+class ArgumentTypeError(DiagnosticError, TypeError):
+    """An argument is not of the type that was expected; the message says which."""
+
+
+class ArgumentValueError(DiagnosticError, ValueError):
+    """An argument has a value that makes no sense; the message says what was expected."""
+
+
 class MissingDependencyError(DiagnosticError, ImportError):
     """An optional library is needed and missing; the message has the line that installs it."""
+
+
+class NotRegisteredError(DiagnosticError, KeyError):
+    """`unregister` was called of a profiler that is not registered, as dask raises KeyError."""
 
 
 class RecordingFileError(DiagnosticError):
@@ -30,6 +46,10 @@ class SchemaError(DiagnosticError, ValueError):
 
 class TaskNotRetainedError(DiagnosticError, TypeError):
     """A described task was called; its arguments were released when its computation stopped."""
+
+
+class UnknownColumnError(DiagnosticError, KeyError):
+    """A table has no such column; the message lists those that it has."""
 
 
 class UnknownKeywordError(DiagnosticError, AttributeError):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import isfinite
 
+from dask_diag.errors import ArgumentTypeError, ArgumentValueError
+
 __all__ = ["number", "text"]
 
 
@@ -12,9 +14,9 @@ def number(name: str, value: float, meaning: str, above: float, or_equal: bool =
 
     Raises
     ------
-    TypeError
+    ArgumentTypeError
         If it is not a number.
-    ValueError
+    ArgumentValueError
         If it is not finite, or not above the bound.
     """
     bound = f"{'at least' if or_equal else 'above'} {above:g}"
@@ -22,9 +24,9 @@ def number(name: str, value: float, meaning: str, above: float, or_equal: bool =
     try:
         fits = isfinite(value) and (value >= above if or_equal else value > above)
     except (TypeError, OverflowError):
-        raise TypeError(message) from None
+        raise ArgumentTypeError(message) from None
     if not fits:
-        raise ValueError(message)
+        raise ArgumentValueError(message)
     return value
 
 
@@ -33,9 +35,9 @@ def text(name: str, value: object, example: str) -> str:
 
     Raises
     ------
-    TypeError
+    ArgumentTypeError
         If it is not.
     """
     if not isinstance(value, str):
-        raise TypeError(f"{name}: expected text, such as {example!r}, found {value!r}")
+        raise ArgumentTypeError(f"{name}: expected text, such as {example!r}, found {value!r}")
     return value

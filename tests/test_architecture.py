@@ -33,7 +33,7 @@ LAYERS = {
     "errors": set(),
     "formatting": set(),
     "schema": {"schema", "columns"},
-    "validation": set(),
+    "validation": {"errors"},
     "import_optional": {"errors"},
     "model": {"model", *BASICS},
     "capture": {"capture", "errors", "formatting", "schema"},

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 
+from dask_diag.errors import ArgumentTypeError, ArgumentValueError
+
 __all__ = ["current_span", "name_of_annotation", "span"]
 
 SEPARATOR = "/"
@@ -36,9 +38,9 @@ def span(name: str) -> Iterator[None]:
     ...         pass        # computations here are in the span "load/parse"
     """
     if not isinstance(name, str):
-        raise TypeError(f"span: expected a name, found {name!r}")
+        raise ArgumentTypeError(f"span: expected a name, found {name!r}")
     if not name:
-        raise ValueError("span: expected a name, found an empty text")
+        raise ArgumentValueError("span: expected a name, found an empty text")
     token = _path.set((*_path.get(), name))
     try:
         with _span_on_clusters(name):

@@ -30,7 +30,7 @@ Exit status:
 @click.group(cls=OneLineErrors, epilog=_STATUS)
 @click.version_option(__version__, prog_name="dask-diag")
 def main() -> None:
-    """Diagnose computations on Dask's local schedulers."""
+    """Diagnose what programs compute with Dask."""
 
 
 for _command in (run, summary, report, throughput, what_if, compare, export, tune, live, top):

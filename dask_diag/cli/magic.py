@@ -137,7 +137,7 @@ class DiagMagics(Magics):
     @argument("-h", "--help", action="store_true", help="show this, and run nothing")
     @needs_local_scope
     def diag(self, line: str, cell: str, local_ns: Names | None = None) -> object:
-        """Record all that a cell computes on Dask's local schedulers, and show it.
+        """Record all that a cell computes with Dask, and show it.
 
         The value of the cell's last expression is shown as without it.
         """

@@ -118,7 +118,7 @@ def run(
     program: str,
     arguments: tuple[str, ...],
 ) -> None:
-    """Run a program and record all that it computes on Dask's local schedulers.
+    """Run a program and record all that it computes with Dask.
 
     The program finds its arguments, stdout, __main__ and everything else as if run by python, and
     the exit status is its own. The recording is written while it runs, and the summary is printed

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from dask_diag.columns import BoolArray, IntArray, Values, concatenate, read_only
-from dask_diag.errors import DiagnosticError
+from dask_diag.errors import DiagnosticError, UnknownColumnError
 from dask_diag.import_optional import import_optional
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ class Table:
         try:
             return self._columns[name]
         except KeyError:
-            raise KeyError(f"no column {name!r}; there are {', '.join(self._columns)}") from None
+            there = ", ".join(self._columns)
+            raise UnknownColumnError(f"no column {name!r}; there are {there}") from None
 
     def rows(self, selection: Several) -> Self:
         """The rows that a slice, a mask or positions select."""

@@ -22,6 +22,7 @@ from dask_diag.capture.dask_internals import (
 from dask_diag.capture.session import Session
 from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.tasks.planned import PlannedTasks, tasks_not_submitted
+from dask_diag.errors import NotRegisteredError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -105,13 +106,13 @@ class Diagnostic(Callback):
 
         Raises
         ------
-        KeyError
-            If it is not registered.
+        NotRegisteredError
+            If it is not registered. It is a KeyError, too.
         """
         with self._lock:
             if not self._registered:
                 name = type(self).__name__
-                raise KeyError(f"this {name} is not registered; call register() first")
+                raise NotRegisteredError(f"this {name} is not registered; call register() first")
             self._registered = False
             if not self.is_active:
                 self._deactivate()

@@ -22,6 +22,7 @@ from dask_diag.capture.dask_internals import Graph, SchedulerState
 from dask_diag.capture.result_sizes import ResultSizes
 from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.tasks.task_info import TaskInfo
+from dask_diag.errors import ArgumentTypeError
 from dask_diag.formatting import BYTES, counted, percent
 from dask_diag.profilers.hook_cost import seconds_per_task
 from dask_diag.profilers.on_clusters import OnClusters
@@ -87,7 +88,7 @@ class CacheProfiler(OnClusters):
         unit: str | None = None,
     ) -> None:
         if metric is not None and not callable(metric):
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"metric: expected a callable that takes a result and returns a number, found "
                 f"{metric!r}; leave it out to count results"
             )

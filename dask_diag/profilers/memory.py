@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from dask_diag.capture.session import Session
+from dask_diag.errors import ArgumentTypeError, ArgumentValueError
 from dask_diag.profilers.memory_block import MemoryBlock, SampledSeries
 from dask_diag.validation import number
 
@@ -112,10 +113,10 @@ class MemorySampler:
             If an argument is none of these.
         """
         if label is not None and not isinstance(label, str):
-            raise TypeError(f"label: expected text, found {type(label).__name__}")
+            raise ArgumentTypeError(f"label: expected text, found {type(label).__name__}")
         if measure not in MEASURES:
             names = ", ".join(map(repr, MEASURES))
-            raise ValueError(f"measure: expected one of {names}, found {measure!r}")
+            raise ArgumentValueError(f"measure: expected one of {names}, found {measure!r}")
         interval = number("interval", interval, "seconds between samples", above=0)
         entered = partial(self._add_series, label or "sample", measure)
         traced = self._traced if self._trace else None

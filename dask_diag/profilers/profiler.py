@@ -12,6 +12,7 @@ from dask_diag.capture.computation import Computation
 from dask_diag.capture.dask_internals import Graph
 from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.tasks.task_info import TaskInfo
+from dask_diag.errors import ArgumentTypeError
 from dask_diag.profilers.on_clusters import OnClusters
 from dask_diag.profilers.task_diagnostic import TaskDiagnostic
 from dask_diag.schema import Outcome
@@ -63,7 +64,7 @@ class Profiler(OnClusters, TaskDiagnostic):
 
     def __init__(self, waits: bool = False) -> None:
         if not isinstance(waits, bool):
-            raise TypeError(f"waits: expected True or False, found {waits!r}")
+            raise ArgumentTypeError(f"waits: expected True or False, found {waits!r}")
         super().__init__()
         self._waits = self._wait_recorder() if waits else None
         self._cluster_results = 0

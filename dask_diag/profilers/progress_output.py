@@ -9,6 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TextIO
 
+from dask_diag.errors import ArgumentTypeError
+
 __all__ = ["ProgressOutput"]
 
 
@@ -30,7 +32,7 @@ class ProgressOutput:
 
     def __init__(self, out: TextIO | None, fault: Callable[[Exception], None]) -> None:
         if out is not None and not hasattr(out, "write"):
-            raise TypeError(f"out: expected a file open for writing text, found {out!r}")
+            raise ArgumentTypeError(f"out: expected a file open for writing text, found {out!r}")
         self._out = out
         self._fault = fault
         # Of what is written last: no lock is taken, and nothing is waited for, while it is held.

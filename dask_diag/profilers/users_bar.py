@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Protocol, cast
 
+from dask_diag.errors import ArgumentTypeError
 from dask_diag.profilers.bar_line import Bar
 
 if TYPE_CHECKING:
@@ -170,4 +171,4 @@ def _drawn_on(bar: object, label: str) -> _Drawn:
         return _Rich(cast("Progress", bar), label)
     if all(hasattr(bar, name) for name in ("reset", "update", "refresh", "set_postfix_str")):
         return _Tqdm(cast("_TqdmBar", bar), label)
-    raise TypeError(f"bar: expected a bar of tqdm or a Progress of rich, found {bar!r}")
+    raise ArgumentTypeError(f"bar: expected a bar of tqdm or a Progress of rich, found {bar!r}")
