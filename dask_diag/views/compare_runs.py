@@ -71,7 +71,7 @@ def _notes(functions: int, wall: Record) -> Iterator[str]:
         yield f"{counted(functions - _SHOWN, 'function')} that changed less not shown"
     if isnan(wall["spread"]):
         yield (
-            "nothing is judged: one run on each side says nothing of how much runs differ; "
+            "no verdicts: with one run on each side the spread between runs is unknown; "
             "dask-diag run --repeat 5 records several"
         )
         return
