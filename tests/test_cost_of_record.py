@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -37,9 +38,33 @@ def as_text(monkeypatch):
     return made
 
 
-def test_keys_of_cached_results_are_made_into_text_once_however_often_they_are_written(as_text):
+def with_results(keys=()):
+    """Results that came at 1 s and have 8 bytes; `come` and `release` go on with them."""
     results = CachedResults({})
-    results.cached |= {("held", n): (8, 1.0) for n in range(100)}
+    results.state = {"dependencies": {}, "dependents": {}, "released": set()}
+    come(results, dict.fromkeys(keys, (8, 1.0)))
+    return results
+
+
+def come(results, values):
+    for key, value in values.items():
+        results.new_numbers.extend(value)
+        results.new_keys.append(key)
+
+
+def release(results, keys, time):
+    """The last task comes that depends on these, and is released itself at once."""
+    last = ("last", time)
+    results.state["dependencies"][last] = list(keys)
+    results.state["dependents"].update({key: {last} for key in keys})
+    results.state["released"].update(keys)
+    come(results, {last: (1, time)})
+    results.released_and_cached(0)
+    del results.cached[last]
+
+
+def test_keys_of_cached_results_are_made_into_text_once_however_often_they_are_written(as_text):
+    results = with_results(("held", n) for n in range(100))
     incremental = IncrementalCachedResults(lambda: [(computation, results)])
     computation = Computation({})
     rounds = [incremental.take()[1]["cached_results"] for _ in range(10)]
@@ -50,16 +75,17 @@ def test_keys_of_cached_results_are_made_into_text_once_however_often_they_are_w
 @pytest.mark.parametrize("seed", range(5))
 def test_cached_results_are_those_of_the_moment_as_they_come_and_go(seed, as_text):
     chance = random.Random(seed)
-    results, computation = CachedResults({}), Computation({})
+    results, computation = with_results(), Computation({})
     incremental = IncrementalCachedResults(lambda: [(computation, results)])
     expected_released = []
     for step in range(12):
         for n in range(chance.randrange(4)):
             # Keys of two kinds, whose texts are made in different ways; and one without a name.
             key = chance.choice([("held", step, n), f"text-{step}-{n}", step * 10 + n])
-            results.cached[key] = (chance.randrange(99), float(step))
-        released = chance.sample(list(results.cached), len(results.cached) // 3)
-        results.release(released, {*released}, step + 0.5)
+            come(results, {key: (chance.randrange(99), float(step))})
+        cached = list(results.released_and_cached(0)[1])
+        released = chance.sample(cached, len(cached) // 3)
+        release(results, released, step + 0.5)
         new, now = (tables["cached_results"] for tables in incremental.take())
         assert new["key"].tolist() == list(map(str, released))
         expected_released += released
@@ -97,28 +123,29 @@ def test_a_result_of_a_reduction_is_measured_in_few_calls():
 
 
 def test_a_result_that_is_released_takes_few_calls():
-    results = CachedResults({})
-    results.cached |= {("held", n): (8, 1.0) for n in range(100)}
-    keys = list(results.cached)
-    two, ninety, everything = keys[:2], keys[2:92], set(keys)
+    keys = [("held", n) for n in range(100)]
+    results = with_results(keys)
+    results.released_and_cached(0)
     calls = [
-        calls_of(lambda some=some: results.release(some, everything, 2.0)) / len(some)
-        for some in (two, ninety)
+        calls_of(partial(release, results, some, 2.0 + len(some))) / len(some)
+        for some in (keys[:20], keys[20:92])
     ]
-    assert max(calls) <= 4
+    # Of which five are those of `release` above, divided among 20.
+    assert max(calls) <= 9
     assert list(results.cached) == keys[92:]
     assert results.keys == keys[:92]
 
 
 def test_names_of_results_that_are_cached_no_more_do_not_gather():
-    results, computation = CachedResults({}), Computation({})
+    results, computation = with_results(), Computation({})
     incremental = IncrementalCachedResults(lambda: [(computation, results)])
-    results.cached["held", 0] = 8, 1.0
+    come(results, {("held", 0): (8, 1.0)})
     for step in range(200):
         # Each of another name, as those of `dask.delayed` are.
-        results.cached |= {(f"{step}-{n}", 0): (8, 1.0) for n in range(10)}
-        old = [key for key in results.cached if not key[0].startswith(("held", f"{step}-"))]
-        results.release(old, set(old), 2.0)
+        come(results, {(f"{step}-{n}", 0): (8, 1.0) for n in range(10)})
+        cached = results.released_and_cached(0)[1]
+        old = [key for key in cached if not key[0].startswith(("held", f"{step}-"))]
+        release(results, old, 2.0 + step)
         cached = incremental.take()[1]["cached_results"]
         assert len(cached) == 11
         assert len(cached["key"].heads.values) <= 500

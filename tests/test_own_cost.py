@@ -252,7 +252,7 @@ def test_remarks_on_the_profilers_are_shown_if_asked_for():
     assert "remarks on sampling" not in verbose
     assert "250 µs of CPU for each of 1,000 tasks" in verbose
     assert "100 samples of CPU and memory" in verbose
-    assert "1.00 ms (median), 400 ms at most" in verbose
+    assert "1.00 ms (median), max 400 ms" in verbose
 
 
 def test_samples_too_late_to_be_relied_on_are_reported_unasked():

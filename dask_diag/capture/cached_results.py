@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterable, Mapping
+import threading
+from array import array
+from collections.abc import Hashable, Iterable, Mapping
 from struct import Struct
 from typing import NamedTuple
 
-from dask_diag.capture.dask_internals import Graph
-from dask_diag.capture.tasks.keys import Keys, NamesOfPlainKeys, keys_since
+from dask_diag.capture.dask_internals import Graph, SchedulerState
+from dask_diag.capture.tasks.keys import Keys, NamesOfPlainKeys
 
 __all__ = ["CACHED_RESULT", "CachedResults", "CachedResultsSnapshot"]
 
@@ -40,57 +42,77 @@ class CachedResultsSnapshot(NamedTuple):
 class CachedResults:
     """The results that one computation caches and those that it has released.
 
-    The scheduler's thread changes it while others read it: a result that is released is added to
-    the rows before it is taken out of `cached`.
+    The scheduler's thread only appends what it gets, as each look-up of a key between two tasks
+    takes several times as long as in a loop. What is cached and what is released follows from it:
+    a result that no one asked for is released with the last task that depends on it. That is found
+    for many results at once, by who reads, or at the end.
 
     Attributes
     ----------
     finished : CachedResultsSnapshot or None
         All of them, once the computation has ended; nothing else remains then.
-    cached : dict
-        The metric of each result, and since when it is cached, by key.
+    new_keys, new_numbers : list, array of float
+        Of results that came since: their keys, and the metric and the time of each, which are there
+        before its key.
     integers : bool
         Whether all metrics are whole numbers.
     keys, rows
-        Of the results that were released; a row is there before its key.
-    dsk : dict
-        The graph.
+        Of the results that were released.
+    cached : dict
+        The metric of each result that is cached, and since when, by key.
+    dsk, state
+        The graph, and what the scheduler knows of it.
     """
 
     def __init__(self, dsk: Graph) -> None:
         self.finished: CachedResultsSnapshot | None = None
-        self.cached: dict[Hashable, tuple[float, float]] = {}
+        self.new_keys: list[Hashable] = []
+        self.new_numbers = array("d")
+        self.integers = True
         self.keys: list[Hashable] = []
         self.rows: bytearray | bytes = bytearray()
-        self.integers = True
+        self.cached: dict[Hashable, tuple[float, float]] = {}
         self.dsk = dsk
+        self.state: SchedulerState = {}
+        self._tasks_to_come: dict[Hashable, int] = {}
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self.rows) // CACHED_RESULT.size + len(self.cached)
+        return len(self.rows) // CACHED_RESULT.size + len(self.cached) + len(self.new_keys)
 
-    def release(self, keys: Iterable[Hashable], released: Container[Hashable], now: float) -> None:
-        """Record that those of some results that are `released` are cached no more.
+    def _take_new(self) -> None:
+        """Find what is cached and what is released by now; the lock is held."""
+        count = len(self.new_keys)
+        keys, numbers = self.new_keys[:count], self.new_numbers[: 2 * count]
+        # Each in one step: the scheduler's thread goes on to append.
+        del self.new_numbers[: 2 * count], self.new_keys[:count]
+        dependencies = self.state.get("dependencies", {})
+        for key, metric, now in zip(keys, numbers[::2], numbers[1::2], strict=True):
+            self.cached[key] = metric, now
+            for dependency in dependencies.get(key, ()):
+                if self._is_last_task_of(dependency):
+                    self._release(dependency, now)
 
-        Each is looked up as seldom as can be: to hash a key takes as long as all else.
-        """
-        cached = self.cached
-        for key in keys:
-            if key in released and (value := cached.get(key)) is not None:
-                self.rows += _pack_cached_result(*value, now)
-                self.keys.append(key)
-                del cached[key]
+    def _is_last_task_of(self, key: Hashable) -> bool:
+        """Whether the task that was collected is the last that depends on a result."""
+        to_come = self._tasks_to_come.pop(key, 0) or len(self.state["dependents"][key])
+        if to_come > 1:
+            self._tasks_to_come[key] = to_come - 1
+        return to_come == 1
+
+    def _release(self, key: Hashable, now: float) -> None:
+        # What the caller asked for is not released, nor is what was in the graph as data a result.
+        if key in self.state["released"] and (value := self.cached.pop(key, None)) is not None:
+            self.rows += _pack_cached_result(*value, now)
+            self.keys.append(key)
 
     def released_and_cached(
         self, row: int
     ) -> tuple[list[Hashable], dict[Hashable, tuple[float, float]]]:
         """Keys of released results, from a row on; and those that are cached: each result once."""
-        keys = self.keys
-        count = len(keys)
-        cached = dict(self.cached)
-        released, recent = keys_since(keys, row, count)
-        for key in recent:
-            cached.pop(key, None)
-        return released, cached
+        with self._lock:
+            self._take_new()
+            return self.keys[row:], dict(self.cached)
 
     def snapshot(self, now: float) -> CachedResultsSnapshot:
         """All results, as if those that are cached were released now."""
@@ -102,10 +124,13 @@ class CachedResults:
         """Publish all results; release the graph, and the user's keys."""
         if self.finished is not None:
             return
-        snapshot = self._snapshot(self.keys, self.cached, now)
-        self.finished = snapshot._replace(keys=Keys(self.keys, list(self.cached)))
-        # Others may be reading what was here: it is replaced, and not cleared.
-        self.rows, self.keys, self.cached, self.dsk = snapshot.rows, [], {}, {}
+        with self._lock:
+            self._take_new()
+            snapshot = self._snapshot(self.keys, self.cached, now)
+            self.finished = snapshot._replace(keys=Keys(self.keys, list(self.cached)))
+            # Others may be reading what was here: it is replaced, and not cleared.
+            self.rows, self.keys, self.cached, self.dsk = snapshot.rows, [], {}, {}
+            self.state, self._tasks_to_come = {}, {}
 
     def _snapshot(
         self, released: list[Hashable], cached: Mapping[Hashable, tuple[float, float]], now: float

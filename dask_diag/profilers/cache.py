@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from math import isnan
 from time import perf_counter
@@ -24,7 +24,7 @@ from dask_diag.capture.snapshot import ComputationSnapshot
 from dask_diag.capture.tasks.task_info import TaskInfo
 from dask_diag.errors import ArgumentTypeError
 from dask_diag.formatting import BYTES, counted, percent
-from dask_diag.profilers.hook_cost import seconds_per_task
+from dask_diag.profilers.hook_cost import TASKS, seconds_per_task
 from dask_diag.profilers.on_clusters import OnClusters
 from dask_diag.profilers.result_metric import CheckedMetric, ResultMetric, unit_of
 from dask_diag.validation import text
@@ -203,6 +203,7 @@ class CacheProfiler(OnClusters):
     def _meet_state(self, dsk: Graph, state: SchedulerState) -> None:
         super()._meet_state(dsk, state)
         computation = state[STATE_KEY]
+        self._results_by_computation[computation.number].state = state
         if computation.sizer is None and self.metric_unit == BYTES:
             computation.sizer = self
 
@@ -223,11 +224,10 @@ class CacheProfiler(OnClusters):
                     cached_results.integers = False
                 if computation.sizer is self:
                     computation.note_size(key, metric)
-            now = perf_counter()
-            cached_results.cached[key] = metric, now
-            dependencies = state["dependencies"][key]
-            if dependencies:
-                cached_results.release(dependencies, state["released"], now)
+            numbers = cached_results.new_numbers
+            numbers.append(metric)
+            numbers.append(perf_counter())
+            cached_results.new_keys.append(key)
         except Exception as error:
             self._fault("to record a result", error)
 
@@ -243,20 +243,23 @@ def _rehearse_results(metric: ResultMetric | None) -> Callable[[int], None]:
     profiler = CacheProfiler(metric)
     computation = Computation({})
     computation.sizer = profiler if metric else None
-    profiler._results_by_computation[computation.number] = CachedResults({})
-    released: set[Hashable] = set()
-    dependencies: dict[Hashable, Collection[Hashable]] = {}
+    results = profiler._results_by_computation[computation.number] = CachedResults({})
+    tasks = range(TASKS)
     state: SchedulerState = {
         STATE_KEY: computation,
-        "released": released,
-        "dependencies": dependencies,
+        "released": frozenset(tasks),
+        "dependencies": {number: (number - 1,) if number else () for number in tasks},
+        "dependents": {number: (number + 1,) for number in tasks},
     }
 
+    results.state = state
+
     def work(number: int) -> None:
-        dependencies[number] = (number - 1,)
-        released.add(number - 1)
         computation.keys.append(number)
         profiler._posttask(number, None, {}, state, 0)
+        if number == tasks[-1]:
+            # What is found later of all of them is done for each as well.
+            results.released_and_cached(0)
 
     return work
 

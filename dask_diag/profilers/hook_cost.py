@@ -17,11 +17,11 @@ from dask_diag.capture.dask_internals import Graph
 if TYPE_CHECKING:
     from dask_diag.capture.sampling.probes import Probe
 
-__all__ = ["rehearse_tasks", "seconds_per_task"]
+__all__ = ["TASKS", "rehearse_tasks", "seconds_per_task"]
 
 Hook = Callable[..., None]
 
-_TASKS = 50
+TASKS = 50
 _REPEATS = 4
 """The quickest repeat counts: the first one fills the caches."""
 
@@ -46,9 +46,9 @@ def seconds_per_task(name: str, rehearse: Callable[[], Callable[[int], object]])
 
 def _repeat(work: Callable[[int], object]) -> float:
     start = thread_time()
-    for number in range(_TASKS):
+    for number in range(TASKS):
         work(number)
-    return (thread_time() - start) / _TASKS
+    return (thread_time() - start) / TASKS
 
 
 def rehearse_tasks(

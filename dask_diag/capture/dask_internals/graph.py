@@ -17,6 +17,7 @@ class SchedulerState(TypedDict, total=False):
     """What the scheduler knows of a computation; see ``dask.local.start_state_from_dask``."""
 
     dependencies: Mapping[Hashable, Collection[Hashable]]
+    dependents: Mapping[Hashable, Collection[Hashable]]
     finished: Collection[Hashable]
     ready: Collection[Hashable]
     released: Collection[Hashable]
