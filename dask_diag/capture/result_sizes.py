@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from sys import getsizeof
-from typing import Protocol, cast
+from typing import Protocol
 
 __all__ = ["UNKNOWN", "ResultSizes"]
 
@@ -86,7 +86,8 @@ class ResultSizes:
             measure = self._measures.get(kind)
             if measure is None:
                 measure = self._measures[kind] = _measure_of(kind)
-            size = measure(cast("_Result", result), 0)
+            # A call of `cast` would be made for each result.
+            size = measure(result, 0)  # type: ignore[arg-type]
             # No NaN is equal to itself.
             if size == size:  # noqa: PLR0124
                 return size
@@ -191,13 +192,13 @@ def _size_of_items(sample: Sequence[object], count: int, depth: int) -> float:
     if depth >= _DEEPEST:
         return UNKNOWN
     total: float = 0
-    for item in cast("Sequence[_Result]", sample):
+    for item in sample:
         kind = type(item)
         if kind in _PLAIN:
             total += getsizeof(item)
         else:
             measure = _MEASURES.get(kind) or _measure_of(kind)
-            total += measure(item, depth + 1)
+            total += measure(item, depth + 1)  # type: ignore[arg-type]
     return total if len(sample) == count else round(total * count / len(sample))
 
 
