@@ -365,3 +365,13 @@ def test_one_recording_each_is_compared_task_by_task(files):
     done = CliRunner().invoke(main, ["compare", "--before", "a-1.diag", "--after", "c-1.diag"])
     assert done.exit_code == 0
     assert "a-1.diag → c-1.diag" in done.stdout
+
+
+def test_sides_are_lists_of_recordings():
+    one, other = (replace(NOTHING, run_id=name) for name in "ab")
+    assert compare_runs(iter([one]), (other,)).runs == (1, 1)
+    for wrong in (one, None, 5):
+        with pytest.raises(
+            DiagnosticError, match=r"^before: expected a list of recordings, found "
+        ):
+            compare_runs(wrong, [other])

@@ -619,3 +619,40 @@ def test_a_cycle_is_refused():
     for arguments in ({}, {"merge_tasks": 2}):
         with pytest.raises(DiagnosticError, match="damaged"):
             simulate(replace(recording, dependencies=cycle), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("change", "value"),
+    [
+        ("workers", "4"),
+        ("workers", [2]),
+        ("workers", True),
+        ("workers", float("nan")),
+        ("merge_tasks", "2"),
+        ("merge_tasks", 0),
+        ("merge_tasks", float("inf")),
+        ("chunksize", "6"),
+        ("scheduler", ["threads"]),
+        ("scheduler", "sync"),
+        ("result_bytes", "1 MB"),
+        ("result_bytes", -1e12),
+        ("result_bytes", float("nan")),
+        ("idle_machine", "no"),
+        ("idle_pools", 1),
+        ("speedup", "f"),
+        ("speedup", 2.0),
+        ("speedup", ["f"]),
+        ("speedup", {5: 2.0}),
+        ("speedup", {"f": "2"}),
+        ("speedup", {"f": True}),
+        ("remove", 5),
+        ("remove", "overhead"),
+        ("remove", [["overhead"]]),
+        ("remove", {1, "overhead"}),
+        ("remove", {"overhead": "0.5"}),
+        ("remove", {"overhead": None}),
+    ],
+)
+def test_a_change_of_the_wrong_kind_is_refused_with_what_was_expected(change, value):
+    with pytest.raises(DiagnosticError, match=f"^{change}: expected .*found "):
+        simulate(Recording(0.0, 1.0, 0.0), **{change: value})

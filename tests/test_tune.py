@@ -199,6 +199,45 @@ def test_a_parameter_of_the_environment_needs_a_value():
         dask_diag.tune(__file__, parameters={"N": []})
 
 
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"arguments": "--fast"}, "arguments: expected a list of texts, found '--fast'"),
+        ({"arguments": 5}, "arguments: expected a list of texts"),
+        ({"schedulers": "threads"}, "schedulers: expected a list of texts"),
+        ({"workers": "4"}, "workers: expected whole numbers above 0"),
+        ({"workers": [True]}, "workers: expected whole numbers above 0"),
+        ({"config": ["array.chunk-size"]}, "config: expected a mapping of names to values"),
+        ({"config": {5: "1"}}, "config: expected a mapping of names to values"),
+        ({"config": {"A b": "1"}}, "configuration: expected a key such as array.chunk-size"),
+        ({"parameters": {("n",): "1"}}, "parameters: expected a mapping of names to values"),
+        ({"program": 5}, "program: expected a script or a function, found 5"),
+        ({"program": None}, "program: expected a script or a function, found None"),
+    ],
+)
+def test_arguments_of_the_wrong_kind_are_refused_before_anything_runs(settings, text):
+    with pytest.raises(DiagnosticError, match=f"^{re.escape(text)}"):
+        dask_diag.tune(settings.pop("program", __file__), **settings)
+
+
+def test_a_text_is_one_value_and_not_its_letters(monkeypatch):
+    asked_for = []
+    monkeypatch.setattr(
+        sys.modules["dask_diag.tuning.tune"],
+        "tune_with",
+        lambda runner, asked, **_: asked_for.extend(asked),
+    )
+    dask_diag.tune(
+        __file__, workers=4, config={"array.chunk-size": "64MiB", "b": 1}, parameters={"N": 10}
+    )
+    assert [each.name for each in asked_for] == [
+        "4 workers",
+        "array.chunk-size=64MiB",
+        "b=1",
+        "N=10",
+    ]
+
+
 def test_settings_are_combined_if_they_change_different_things():
     one, two = Setting("1", config={"num_workers": "1"}), Setting("2", config={"num_workers": "2"})
     threads = Setting("t", {"OMP_NUM_THREADS": "1"})

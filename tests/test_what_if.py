@@ -147,3 +147,11 @@ def test_a_report_shows_the_table(recording, tmp_path, monkeypatch):
     monkeypatch.setattr(predictions, "_TASKS_SIMULATED", 10)
     text = report(recording, tmp_path / "report.html", mode="cdn", overwrite=True).read_text()
     assert "Not simulated for 25 tasks" in text
+
+
+def test_a_number_of_workers_is_as_good_as_a_list_of_one():
+    recording = Recording(0.0, 1.0, 0.0)
+    assert what_if(recording, 8).to_dicts() == what_if(recording, [8]).to_dicts()
+    for wrong in ("8", ["8"], [0], [float("nan")], None):
+        with pytest.raises(DiagnosticError, match=r"^workers: expected "):
+            what_if(recording, wrong)

@@ -130,12 +130,12 @@ class _Change:
         return more if self.change > 0 else less
 
 
-def compare_runs(before: Sequence[Recording], after: Sequence[Recording]) -> RunComparison:
+def compare_runs(before: Iterable[Recording], after: Iterable[Recording]) -> RunComparison:
     """Compare runs of a program before a change of it with runs after the change.
 
     Parameters
     ----------
-    before, after : sequence of Recording
+    before, after : iterable of Recording
         One recording for each run; at least two on one of the sides, or nothing is judged.
 
     Returns
@@ -147,16 +147,24 @@ def compare_runs(before: Sequence[Recording], after: Sequence[Recording]) -> Run
     DiagnosticError
         A side has no recording, or two recordings are of the same run: see `same_run`.
     """
-    for name, recordings in (("before", before), ("after", after)):
-        if not len(recordings):
-            raise DiagnosticError(f"{name}: expected at least one recording, found none")
-        for recording in recordings:
-            expect_recording(recording)
+    before, after = _recordings("before", before), _recordings("after", after)
     if same_run([*before, *after]):
         raise DiagnosticError(
             "expected one recording for each run, found two of the same run; leave out the copy"
         )
     return compare_measures(*([measures_of(each) for each in side] for side in (before, after)))
+
+
+def _recordings(name: str, recordings: Iterable[Recording]) -> list[Recording]:
+    if isinstance(recordings, Recording) or not isinstance(recordings, Iterable):
+        found = type(recordings).__name__
+        raise DiagnosticError(f"{name}: expected a list of recordings, found {found}")
+    runs = list(recordings)
+    if not runs:
+        raise DiagnosticError(f"{name}: expected at least one recording, found none")
+    for run in runs:
+        expect_recording(run)
+    return runs
 
 
 def same_run(recordings: Sequence[Recording]) -> tuple[int, int] | None:

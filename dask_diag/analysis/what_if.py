@@ -9,7 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_diag.analysis.simulation import Changes, Simulator, expect_local_schedulers
+from dask_diag.analysis.simulation.checks import is_number_of_workers
 from dask_diag.columns import Categorical
+from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.schema import WAITS, Activity
@@ -36,13 +38,13 @@ class _Change(NamedTuple):
     changes: Changes
 
 
-def what_if(recording: Recording, workers: Iterable[int] = ()) -> Table:
+def what_if(recording: Recording, workers: float | Iterable[float] = ()) -> Table:
     """Predict the wall time with changes that are worth thinking about.
 
     Parameters
     ----------
     recording : Recording
-    workers : iterable of int, optional
+    workers : int, or iterable of int, optional
         Numbers of workers to try, beside twice and four times as many as recorded, and unlimited.
 
     Returns
@@ -60,17 +62,22 @@ def what_if(recording: Recording, workers: Iterable[int] = ()) -> Table:
     Raises
     ------
     DiagnosticError
-        If a cluster ran computations: that cannot be simulated.
+        If a cluster ran computations: that cannot be simulated. If there cannot be so many workers.
 
     Notes
     -----
     Changes do not add up: two that each gain a second need not gain two.
     """
     expect_local_schedulers(recording)
-    return predictions(Simulator(recording), workers)
+    numbers: list[float] = [*workers] if isinstance(workers, Iterable) else [workers]
+    # Before they are sorted, which not all values can be.
+    wrong = [number for number in numbers if not is_number_of_workers(number)]
+    if wrong:
+        raise DiagnosticError(f"workers: expected numbers from 1 on, or inf, found {wrong[0]!r}")
+    return predictions(Simulator(recording), numbers)
 
 
-def predictions(simulator: Simulator, workers: Iterable[int] = ()) -> Table:
+def predictions(simulator: Simulator, workers: Iterable[float] = ()) -> Table:
     """The table of `what_if`; what this simulator has simulated before is not simulated again."""
     names: list[_Change] = []
     seconds: list[float] = []
@@ -91,7 +98,7 @@ def predictions(simulator: Simulator, workers: Iterable[int] = ()) -> Table:
     )
 
 
-def _changes(simulator: Simulator, workers: Iterable[int]) -> Iterator[_Change]:
+def _changes(simulator: Simulator, workers: Iterable[float]) -> Iterator[_Change]:
     recording = simulator.recording
     yield _Change("recorded", "", {})
     if not len(recording.tasks):

@@ -42,10 +42,10 @@ class CachedResultsSnapshot(NamedTuple):
 class CachedResults:
     """The results that one computation caches and those that it has released.
 
-    The scheduler's thread only appends what it gets, as each look-up of a key between two tasks
-    takes several times as long as in a loop. What is cached and what is released follows from it:
-    a result that no one asked for is released with the last task that depends on it. That is found
-    for many results at once, by who reads, or at the end.
+    The scheduler's thread only appends what it gets: to look up a key between two tasks takes
+    several times as long as in a loop. What is cached and what is released follows from it, since a
+    result that the caller did not ask for is released with the last task that depends on it. A
+    reader, or the end of the computation, finds that for many results at once.
 
     Attributes
     ----------

@@ -8,7 +8,7 @@ from dask_diag.analysis.findings import Finding
 from dask_diag.analysis.findings.cpu_waits import USUAL, VARIABLES
 from dask_diag.formatting import counted
 from dask_diag.model.recording import Recording
-from dask_diag.tuning.settings import Setting, is_set_already, of_parameter
+from dask_diag.tuning.settings import Setting, is_set_already, of_parameter, variable_of
 
 __all__ = ["candidates", "more_workers", "requested"]
 
@@ -53,7 +53,10 @@ def requested(
     """What the user asked for: a setting for each value."""
     settings = [_scheduler(name) for name in schedulers]
     settings += [_workers(number) for number in workers]
-    settings += [Setting(f"{key}={value}", config={key: value}) for key, value in config]
+    for key, value in config:
+        # Now, and not once it is to run: a key that dask reads from no variable is an error.
+        variable_of(key)
+        settings.append(Setting(f"{key}={value}", config={key: value}))
     for name, values in parameters.items():
         settings += [of_parameter(name, value, arguments) for value in values]
     return settings

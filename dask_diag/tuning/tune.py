@@ -42,8 +42,8 @@ def tune(
     arguments: Sequence[str] = (),
     *,
     schedulers: Iterable[str] = (),
-    workers: Iterable[int] = (),
-    config: Mapping[str, Iterable[str]] | None = None,
+    workers: int | Iterable[int] = (),
+    config: Mapping[str, str | Iterable[str]] | None = None,
     parameters: Mapping[str, Sequence[str]] | None = None,
     only: bool = False,
     budget: float | str = "10m",
@@ -66,7 +66,7 @@ def tune(
         Of the script.
     schedulers : iterable of {"threads", "processes", "sync"}, optional
         Try these, too.
-    workers : iterable of int, optional
+    workers : int, or iterable of int, optional
         Try these numbers of workers, too.
     config : mapping of str to iterable of str, optional
         Values to try of keys of dask's configuration, such as ``{"array.chunk-size": ["64MiB"]}``.
@@ -101,16 +101,19 @@ def tune(
     >>> result.best.shell_lines()                       # doctest: +SKIP
     ['export DASK_SCHEDULER=processes']
     """
-    values = {name: [str(v) for v in each] for name, each in (parameters or {}).items()}
-    pairs = [(key, str(value)) for key, each in (config or {}).items() for value in each]
+    values = _values("parameters", parameters)
+    pairs = [(key, value) for key, each in _values("config", config).items() for value in each]
+    given = _texts("arguments", arguments)
     with ExitStack() as stack:
         if callable(program):
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dask_diag-")))
             write_function(program, folder)
             name = "dask_diag.tuning.function_program"
             program = Program("module", name, [str(folder)], folder=folder)
+        elif not isinstance(program, (Program, str, os.PathLike)):
+            raise DiagnosticError(f"program: expected a script or a function, found {program!r}")
         elif not isinstance(program, Program):
-            program = Program("script", os.fspath(program), list(arguments))
+            program = Program("script", os.fspath(program), given)
         if program.kind == "script" and not os.path.exists(program.what):
             raise DiagnosticError(f"cannot run {program.what}: there is no such file")
         in_arguments = keyfilter(partial(_is_in, program.arguments), values)
@@ -229,13 +232,33 @@ def seconds_of_budget(value: float | str) -> float:
 
 
 def _known(schedulers: Iterable[str]) -> list[str]:
-    names = list(schedulers)
+    names = _texts("schedulers", schedulers)
     for name in names:
         if name not in ("threads", "processes", "sync"):
             raise DiagnosticError(
                 f"schedulers: expected threads, processes or sync, found {name!r}"
             )
     return names
+
+
+def _values(name: str, given: object) -> dict[str, list[str]]:
+    """A mapping of names to lists of values to try; a single value is a list of one."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        raise DiagnosticError(f"{name}: expected a mapping of names to values, found {given!r}")
+    return {
+        key: [str(each)]
+        if isinstance(each, str) or not isinstance(each, Iterable)
+        else list(map(str, each))
+        for key, each in given.items()
+    }
+
+
+def _texts(name: str, given: object) -> list[str]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise DiagnosticError(f"{name}: expected a list of texts, found {given!r}")
+    return list(map(str, given))
 
 
 def _check_values(name: str, values: Sequence[str], *, is_in_arguments: bool) -> None:
@@ -250,10 +273,10 @@ def _check_values(name: str, values: Sequence[str], *, is_in_arguments: bool) ->
         )
 
 
-def _numbers(workers: Iterable[int]) -> list[int]:
-    numbers = list(workers)
+def _numbers(workers: int | Iterable[int]) -> list[int]:
+    numbers = [workers] if isinstance(workers, int) else list(workers)
     for number in numbers:
-        if not isinstance(number, int) or number < 1:
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
             raise DiagnosticError(f"workers: expected whole numbers above 0, found {number!r}")
     return numbers
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import inf
 from typing import TYPE_CHECKING, TypedDict
 
 from dask_diag.analysis.simulation.changes import shares_removed
-from dask_diag.analysis.simulation.schedulers import COSTS
-from dask_diag.errors import DiagnosticError
+from dask_diag.analysis.simulation.checks import check
 from dask_diag.model.recording import Recording
 from dask_diag.schema import Activity
 
@@ -76,10 +74,10 @@ class Change:
         DiagnosticError
             If it cannot be simulated.
         """
-        _check(changes)
+        check(changes)
         return cls(
             workers=changes.get("workers"),
-            removed=tuple(sorted(shares_removed(recording, changes.get("remove", ())).items())),
+            removed=tuple(sorted(shares_removed(recording, changes.get("remove") or ()).items())),
             factors=tuple(sorted((changes.get("speedup") or {}).items())),
             merge=changes.get("merge_tasks") or 1,
             chunksize=changes.get("chunksize"),
@@ -106,15 +104,3 @@ class Change:
     def without(self, activity: str) -> bool:
         """Whether all of an activity is removed."""
         return self.shares.get(activity, 0.0) >= 1.0
-
-
-def _check(changes: Changes) -> None:
-    workers, scheduler = changes.get("workers"), changes.get("scheduler")
-    if workers is not None and not (workers == inf or (workers >= 1 and workers % 1 == 0)):
-        raise DiagnosticError(f"workers: expected a number from 1 on, or inf, found {workers}")
-    merge, chunksize = changes.get("merge_tasks"), changes.get("chunksize")
-    for name, value in (("merge_tasks", merge), ("chunksize", chunksize)):
-        if value is not None and not (value >= 1 and value % 1 == 0):
-            raise DiagnosticError(f"{name}: expected a number from 1 on, found {value}")
-    if scheduler is not None and scheduler not in COSTS:
-        raise DiagnosticError(f"scheduler: expected one of {', '.join(COSTS)}, found {scheduler!r}")
