@@ -9,10 +9,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from dask_diag.analysis.findings import Finding
 from dask_diag.columns import Categorical
 from dask_diag.errors import DiagnosticError
 from dask_diag.tuning.candidates import candidates
-from dask_diag.tuning.gains import LOOKS, gains
+from dask_diag.tuning.gains import LOOKS, Gain, gains
+from dask_diag.tuning.measured_gains import with_measured_gains
+from dask_diag.tuning.rows import Row
 from dask_diag.tuning.settings import Setting
 from dask_diag.tuning.trials import Trial
 from dask_diag.tuning.tune import seconds_of_budget, tune_with
@@ -383,3 +386,31 @@ def test_fewer_workers_are_not_the_answer_to_a_finding_that_asks_for_more():
     found = [SimpleNamespace(code="io-bound")]
     reasons = {each.name: each.reason for each in candidates(recorded(workers=2), found)}
     assert (reasons["4 workers"], reasons["1 worker"]) == ("io-bound", "")
+
+
+def row(name, gain, reason="", is_right=True, median=4.0):
+    measured = gain and Gain(gain, gain - 0.1, gain + 0.1, True)
+    setting = Setting(name, reason=reason)
+    return Row(setting, [median] * 3, median, measured, math.nan, "", True, is_right)
+
+
+def test_findings_carry_what_their_remedy_was_measured_to_save():
+    def found(code):
+        return Finding(code, "high", 9.0, "evidence", "advice", kind="about")
+
+    rows = [
+        row("as it is", None),
+        row("threads: 8", 2.0, "too-few-threads"),
+        row("processes", 4.0, "gil-bound", is_right=False),
+        row("native threads: 1", 0.5, "thread-oversubscription"),
+    ]
+    codes = ("too-few-threads", "io-bound", "gil-bound", "thread-oversubscription", "imbalance")
+    measured = with_measured_gains(map(found, codes), rows)
+    # Of two findings with one remedy both have its gain; one that changes the result is no remedy.
+    kinds = {each.code: (each.kind, each.seconds_lost, gain) for each, gain in measured}
+    assert kinds["too-few-threads"] == kinds["io-bound"] == ("measured", 2.0, 2.0)
+    assert kinds["thread-oversubscription"] == ("measured", 0.0, 0.5)
+    for code in ("gil-bound", "imbalance"):
+        kind, seconds, gain = kinds[code]
+        assert (kind, seconds) == ("about", 9.0)
+        assert gain != gain

@@ -10,7 +10,7 @@ from dask_diag.formatting import counted
 from dask_diag.model.recording import Recording
 from dask_diag.tuning.settings import Setting, is_set_already, of_parameter, variable_of
 
-__all__ = ["candidates", "more_workers", "requested"]
+__all__ = ["candidates", "codes_answered", "more_workers", "requested"]
 
 _ADVISED_BY = {
     "native threads": ("thread-oversubscription",),
@@ -41,6 +41,11 @@ def candidates(recording: Recording, findings: Sequence[Finding]) -> list[Settin
         if not is_set_already(named):
             settings.append(named)
     return sorted(settings, key=lambda each: not each.reason)
+
+
+def codes_answered(reason: str) -> tuple[str, ...]:
+    """The codes of all findings that have the same remedy as this one; none for no reason."""
+    return next((codes for codes in _ADVISED_BY.values() if reason in codes), ())
 
 
 def requested(

@@ -32,7 +32,7 @@ class TuneResult:
         Of the baseline.
     findings : tuple of (Finding, float)
         The findings of that recording, with the gain that was measured of the setting which
-        answers them; NaN if none does.
+        answers them; NaN if none does. Of those that have one, `seconds_lost` is measured, too.
     notes : tuple of str
         What a reader must know beside the numbers.
     is_interrupted : bool

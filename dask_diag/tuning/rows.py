@@ -34,6 +34,8 @@ class Row(NamedTuple):
     verdict : str
     is_faster : bool
         Beyond chance, with the same result.
+    is_right : bool
+        Whether it ran to the end each time, with the same result as the baseline.
     """
 
     setting: Setting
@@ -43,6 +45,7 @@ class Row(NamedTuple):
     predicted: float
     verdict: str
     is_faster: bool
+    is_right: bool = True
 
 
 def rows_of(
@@ -59,7 +62,8 @@ def rows_of(
         objection = agreement.objection(each.trials.values())
         if baseline.dropped:
             objection = "but the program fails as it is"
-        is_faster = gain is not None and gain.is_proven and not each.dropped and not objection
+        is_right = not each.dropped and not objection
+        is_faster = gain is not None and gain.is_proven and is_right
         # Only a round that the baseline finished, too, says something of a gain.
         rounds = len(each.walls.keys() & baseline.walls.keys())
         verdict = each.dropped or _verdict(gain, rounds)
@@ -67,7 +71,9 @@ def rows_of(
             verdict = f"{verdict}, {objection}"
         expected = predicted.get(each.setting.identity, _NAN)
         walls = list(each.walls.values())
-        rows.append(Row(each.setting, walls, each.median, gain, expected, verdict, is_faster))
+        rows.append(
+            Row(each.setting, walls, each.median, gain, expected, verdict, is_faster, is_right)
+        )
     rows.sort(key=_speed, reverse=True)
     walls = list(baseline.walls.values())
     first = Row(baseline.setting, walls, baseline.median, None, _NAN, "baseline", False)

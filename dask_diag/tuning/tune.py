@@ -21,6 +21,7 @@ from dask_diag.model.recording import Recording
 from dask_diag.tuning.agreement import Agreement
 from dask_diag.tuning.candidates import candidates, more_workers, requested
 from dask_diag.tuning.function_program import write_function
+from dask_diag.tuning.measured_gains import with_measured_gains
 from dask_diag.tuning.predictions import Predictions
 from dask_diag.tuning.race import Race
 from dask_diag.tuning.result import TuneResult
@@ -218,9 +219,7 @@ def _result(
         error = next((trial.error for trial in trials if trial.error), "")
         if error and each.dropped.startswith("fails"):
             notes.append(f"{each.setting.name} {each.dropped}: {error}")
-    gains = {row.setting.reason: row.gain.estimate for row in reversed(rows) if row.gain}
-    measured = tuple((each, gains.get(each.code, float("nan"))) for each in advised)
-    return TuneResult(tuple(rows), recording, measured, tuple(notes))
+    return TuneResult(tuple(rows), recording, with_measured_gains(advised, rows), tuple(notes))
 
 
 def seconds_of_budget(value: float | str) -> float:
