@@ -291,10 +291,10 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
 
     def restart(self, scheduler: Scheduler) -> None:
         """All tasks are forgotten, and all workers replaced."""
-        now = perf_counter()
-        for computation in list(self.open.values()):
-            computation.active, computation.stop = 0, now
-        self._record_orphans(list(self.orphans.items()))
+        for computation in self.open.values():
+            computation.active, computation.stop = 0, perf_counter()
+        self._record_orphans(self.orphans.items())
+        self.orphans.clear()
         for session in self.sessions.values():
             self._record_results(session)
         self.tasks.clear()

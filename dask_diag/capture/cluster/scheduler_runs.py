@@ -136,6 +136,7 @@ class RunCollector(ResultCollector):
         if len(self.orphans) > MOST_ORPHANS:
             # The oldest: if its worker says something now, it is not heard.
             name, oldest = next(iter(self.orphans.items()))
+            del self.orphans[name]
             self._record_orphans([(name, oldest)])
             for session in oldest.computation.recorders:
                 session.unmeasured[UNHEARD] = session.unmeasured.get(UNHEARD, 0) + 1
@@ -168,12 +169,21 @@ class RunCollector(ResultCollector):
         self._record(key, task, packed or NOT_STARTED, end)
         task.is_out = False
 
-    def _record(self, key: Hashable, task: Task, row: bytes, end: End) -> None:
-        """Record a run that ended in another way than with its result."""
+    def _record(
+        self,
+        key: Hashable,
+        task: Task,
+        row: bytes,
+        end: End,
+        recorders: Sequence[Session] | None = None,
+    ) -> None:
+        """Record a run that ended in another way than with its result, for some sessions or all."""
         outcome, worker, time, measured, error, metrics, sampled = end
         has_details = error or metrics or any(sampled) or task.span != task.computation.span
         details = (error, metrics, task.span, *sampled) if has_details else None
-        self._add(key, task, row, (outcome, worker, time, measured, 0.0), details)
+        self._add(
+            key, task, row, (outcome, worker, time, measured, 0.0), details, recorders=recorders
+        )
 
     def _add(
         self,
@@ -182,15 +192,17 @@ class RunCollector(ResultCollector):
         row: bytes,
         end: tuple[int, str, float, int, float],
         details: RunDetails | None,
+        *,
+        recorders: Sequence[Session] | None = None,
     ) -> None:
-        """Pack a run for every session of its client: how it ended, and what most have not."""
+        """Pack a run for every session of its client, or for `recorders`, with how it ended."""
         number = self.row = self.row + 1
-        # A plain tuple, unlike a named one, takes no time.
-        outcome, worker, time, measured, nbytes = end
+        outcome, worker, time, measured, nbytes = end  # Unlike a named one it takes no time.
         if outcome == OK:
             task.row = number
         computation = task.computation
-        recorders = computation.recorders
+        if recorders is None:
+            recorders = computation.recorders
         if self.is_shared or not recorders:
             self._record_for_others(row, worker, recorders)
             if not recorders:
@@ -235,31 +247,36 @@ class RunCollector(ResultCollector):
         return [task.row for task in known if task is not None and task.row >= 0]
 
     def _record_running(self, session: Session) -> int:
-        """Record the tasks of a session that are out; how many these are."""
+        """Record the tasks of a session that ends, and that are out; how many these are.
+
+        Other sessions of its client go on: they will have these runs when these end.
+        """
         now, running = perf_counter(), 0
-        self._record_orphans(
-            [
-                (name, task)
-                for name, task in self.orphans.items()
-                if task.computation.client == session.client
-            ]
-        )
+        ending = [session] if session.wants.get("tasks") else []
+        client = session.client
+        of_client = [each for each in self.orphans.items() if each[1].computation.client == client]
+        self._record_orphans(of_client, ending)
         for key, task in self.tasks.items():
-            if task.is_out and task.computation.client == session.client:
+            if task.is_out and task.computation.client == client:
                 running += 1
-                row, sampled = self.running.pop(key, (b"", NOT_SAMPLED))
+                row, sampled = self.running.get(key, (b"", NOT_SAMPLED))
                 end = End(UNFINISHED, task.worker, NAN, int(bool(row)), "", (), sampled)
-                self._record(key, task, row or NOT_STARTED, end)
+                self._record(key, task, row or NOT_STARTED, end, ending)
+        # The next session that ends asks the workers again.
+        self.running.clear()
         for computation in session.computations.values():
             if computation.active:
                 computation.stop = now
         return running
 
-    def _record_orphans(self, orphans: Sequence[tuple[tuple[Hashable, int], Task]]) -> None:
+    def _record_orphans(
+        self,
+        orphans: Iterable[tuple[tuple[Hashable, int], Task]],
+        recorders: Sequence[Session] | None = None,
+    ) -> None:
         """Record runs that were cancelled and of whose end nothing was heard."""
-        for (key, run), task in orphans:
-            del self.orphans[key, run]
-            self._record(key, task, NOT_STARTED, End(CANCELLED, task.worker, NAN, 0))
+        for (key, _), task in orphans:
+            self._record(key, task, NOT_STARTED, End(CANCELLED, task.worker, NAN, 0), recorders)
 
     def _is_running(
         self, key: Hashable, run: int, start: float, thread: int, *sampled: object
