@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -19,10 +19,10 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from dask_diag.capture.cluster.formats import NAME
 from dask_diag.capture.cluster.handlers import forget_handlers
 from dask_diag.capture.cluster.host import host_id
-from dask_diag.capture.cluster.scheduler_records import ACTIVE, QUEUES, reason_of
+from dask_diag.capture.cluster.scheduler_computations import CLIENTS_OF_WORKERS
+from dask_diag.capture.cluster.scheduler_records import ACTIVE, QUEUED, reason_of
 from dask_diag.capture.cluster.scheduler_runs import RunCollector
 from dask_diag.capture.cluster.scheduler_sessions import Session
-from dask_diag.capture.cluster.scheduler_tasks import Task
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler
@@ -64,6 +64,11 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
                 self._join(address).joined = self._time_of_joining(address)
             except Exception as error:
                 self.fault("start", error)
+        try:
+            for _, message in self._events_of(CLIENTS_OF_WORKERS):
+                self._worker_has_client(message)
+        except Exception as error:
+            self.fault("start", error)
 
     def stop(self) -> None:
         """Undo `start`."""
@@ -79,6 +84,7 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
         new.workers = {worker.number: worker for worker in self.workers.values()}
         try:
             self._adopt(client)
+            self._adopt_running()
         except Exception as error:
             self.fault("adopting tasks", error)
         await self._settle()
@@ -182,29 +188,6 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
             # Of tasks of others, and those done while the workers' plugins were removed.
             self._forget_rows()
 
-    def update_graph(
-        self,
-        scheduler: Scheduler,
-        *,
-        client: str,
-        tasks: Iterable[Hashable],
-        annotations: Mapping[str, Mapping[Hashable, Mapping[str, Sequence[str]]]],
-        **kwargs: object,
-    ) -> None:
-        """Tasks were submitted."""
-        try:
-            spans = self._spans_of(tasks, annotations.get("span", {}))
-            computation = self._computation_of(client, next(iter(spans.values()), ""))
-            for key in tasks:
-                task = self.tasks.get(key)
-                if task is None:
-                    task = self.tasks[key] = Task(computation)
-                    task.span = spans.get(key, "")
-                elif not task.computation.active:
-                    task.computation = computation
-        except Exception as error:
-            self.fault("update_graph", error)
-
     def transition(  # noqa: C901 - a call more would take longer than most of its branches
         self,
         key: Hashable,
@@ -225,7 +208,7 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
                 # What follows from one message happens when that has arrived.
                 self.stimulus, self.now = stimulus_id, perf_counter()
             now = self.now
-            task = self.tasks.get(key) or self._task_of_others(key, finish)
+            task = self.tasks.get(key) or self._task_of_others(key, start, finish)
             if task is None:
                 return
             if finish == "processing":
@@ -234,8 +217,9 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
                 self._came_back(key, task, finish, now, kwargs)
             elif finish == "forgotten":
                 del self.tasks[key]
-            elif finish in QUEUES:
-                task.queued_at = now
+            else:
+                # Where no worker can run it, it could not have been sent.
+                task.queued_at = now if finish == QUEUED else None
             if self.records_results:
                 self._result_came_or_went(key, task, finish)
             is_active = finish in ACTIVE
@@ -248,6 +232,8 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
         """Something was logged: by a worker, if it is about our topic."""
         if topic in self.workers:
             self._worker_said(self.workers[topic], msg)
+        elif topic == CLIENTS_OF_WORKERS:
+            self._worker_has_client(msg)
         if topic != NAME:
             return
         try:

@@ -16,6 +16,7 @@ SHIPPED = (
         "scheduler_workers",
         "scheduler_computations",
         "scheduler_results",
+        "scheduler_others",
         "scheduler_runs",
         "scheduler_plugin",
     ),

@@ -172,7 +172,7 @@ class WorkerSide:
 
     def _log_running(self) -> None:
         self._messages += [
-            ("running", key, task.run_id, task.start, task.thread, *task.so_far())
+            ("running", key, task.run_id, task.bounds(), task.thread, *task.so_far())
             for key, task in self._tasks.items()
             if task.thread
         ]
