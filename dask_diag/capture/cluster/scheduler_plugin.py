@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from dask_diag.capture.cluster.formats import NAME
-from dask_diag.capture.cluster.handlers import forget_handlers
 from dask_diag.capture.cluster.host import host_id
 from dask_diag.capture.cluster.scheduler_computations import CLIENTS_OF_WORKERS
+from dask_diag.capture.cluster.scheduler_leaving import OPERATIONS, LeavingCollector
 from dask_diag.capture.cluster.scheduler_records import ACTIVE, QUEUED, reason_of
-from dask_diag.capture.cluster.scheduler_runs import RunCollector
 from dask_diag.capture.cluster.scheduler_sessions import Session
 
 if TYPE_CHECKING:
@@ -31,11 +30,10 @@ if TYPE_CHECKING:
 
 __all__ = ["DaskDiagSchedulerPlugin"]
 
-OPERATIONS = ("attach", "pull", "detach", "clock", "worker")
-SECONDS_TO_STOP_WORKERS = 5.0
+SECONDS_TO_BE_READY = 1.0
 
 
-class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
+class DaskDiagSchedulerPlugin(LeavingCollector, SchedulerPlugin):
     """What clients and workers ask for, and what the scheduler reports."""
 
     name = NAME
@@ -70,17 +68,12 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
         except Exception as error:
             self.fault("start", error)
 
-    def stop(self) -> None:
-        """Undo `start`."""
-        for name in OPERATIONS:
-            self.scheduler.handlers.pop(f"{NAME}_{name}", None)
-        forget_handlers()
-        self._stop_usage()
-
     async def handle_attach(self, session: str, client: str, wants: Wants) -> dict[str, object]:
         """Start to collect the tasks of a client, those included that it has submitted already."""
         new = self.sessions[session] = Session(client, wants)
-        self._renew_sessions()
+        async with self.removing:
+            # The plugins of the last session are not removed in the time of this one.
+            self._renew_sessions()
         new.workers = {worker.number: worker for worker in self.workers.values()}
         try:
             self._adopt(client)
@@ -95,6 +88,14 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
             "pid": os.getpid(),
         }
 
+    async def handle_ready(self) -> None:
+        """Answered when workers have said whether they measure: another client may have asked."""
+        start = perf_counter()
+        while not all(worker.facts for worker in self.workers.values()):
+            if perf_counter() - start > SECONDS_TO_BE_READY:
+                return
+            await asyncio.sleep(0.005)
+
     async def handle_pull(
         self, session: str, received: int, wait: float = 0.0
     ) -> dict[str, object]:
@@ -105,7 +106,7 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
         collected = self.sessions.get(session)
         if collected is None:
             return {"status": "unknown"}
-        if wait:
+        if wait and not self.is_closing:
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(collected.news.wait(), wait)
         collected.news.clear()
@@ -113,6 +114,7 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
         collected.seal()
         return {
             "status": "OK",
+            "closing": self.is_closing,
             "batches": [batch.content for batch in collected.sealed],
             "clients": list(self.clients),
             "dropped": collected.dropped,
@@ -143,18 +145,6 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
             await self._end_session(session)
         return {**reply, "running": running}
 
-    async def _end_session(self, name: str) -> None:
-        """Forget a session, whatever fails; the last one takes the plugins with it."""
-        self.sessions.pop(name, None)
-        try:
-            self._renew_sessions()
-            if self.sessions:
-                await self._settle()
-        except Exception as error:
-            self.fault("ending a session", error)
-        if not self.sessions:
-            await self._remove_plugins()
-
     async def handle_clock(self) -> dict[str, object]:
         """What time it is here."""
         return {"host": self.host, "time": perf_counter()}
@@ -167,26 +157,6 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
         worker.facts.update(facts)
         self._announce(worker)
         return {"settings": self.settings, "host": self.host}
-
-    async def _remove_plugins(self) -> None:
-        try:
-            self.stop()
-        except Exception as error:
-            self.fault("stopping", error)
-        scheduler = self.scheduler
-        if NAME in scheduler.plugins:
-            scheduler.remove_plugin(NAME)
-        if NAME in scheduler.worker_plugins:
-            try:
-                await asyncio.wait_for(
-                    scheduler.unregister_worker_plugin(None, NAME), SECONDS_TO_STOP_WORKERS
-                )
-            except Exception as error:
-                self.fault("removing the workers' plugins", error)
-        if NAME not in scheduler.plugins:
-            getattr(getattr(scheduler, "_broker", None), "_topics", {}).pop(NAME, None)
-            # Of tasks of others, and those done while the workers' plugins were removed.
-            self._forget_rows()
 
     def transition(  # noqa: C901 - a call more would take longer than most of its branches
         self,
@@ -264,16 +234,6 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
                 self._announce(gone)
         except Exception as error:
             self.fault("remove_worker", error)
-
-    def remove_client(self, scheduler: Scheduler, client: str) -> None:
-        """A client that goes without a word, as one that was killed, ends its sessions."""
-        ended = [name for name, session in self.sessions.items() if session.client == client]
-        for name in ended:
-            del self.sessions[name]
-        self._renew_sessions()
-        if ended:
-            change = self._settle() if self.sessions else self._remove_plugins()
-            self._change = asyncio.ensure_future(change)
 
     def restart(self, scheduler: Scheduler) -> None:
         """All tasks are forgotten, and all workers replaced."""

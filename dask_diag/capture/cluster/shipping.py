@@ -18,6 +18,7 @@ SHIPPED = (
         "scheduler_results",
         "scheduler_others",
         "scheduler_runs",
+        "scheduler_leaving",
         "scheduler_plugin",
     ),
 )
