@@ -109,6 +109,9 @@ class DaskDiagSchedulerPlugin(LeavingCollector, SchedulerPlugin):
         if wait and not self.is_closing:
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(collected.news.wait(), wait)
+            if collected.is_ending:
+                # Who asked may not wait any more: leaving brings what there is.
+                return {"status": "OK"}
         collected.news.clear()
         collected.acknowledge(received)
         collected.seal()
@@ -127,7 +130,7 @@ class DaskDiagSchedulerPlugin(LeavingCollector, SchedulerPlugin):
         """The last batches, with what still runs; the last session takes the plugins with it."""
         running = 0
         if session in self.sessions:
-            # Who waits for news need not wait any more.
+            self.sessions[session].is_ending = True
             self.sessions[session].news.set()
             try:
                 self._sample_usage()
