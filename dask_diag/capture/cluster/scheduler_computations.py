@@ -173,8 +173,9 @@ class ComputationCollector(WorkerCollector):
         """The computation of a task that is to be run, where none of it was to be."""
         computation = task.computation
         is_done = computation.stop != computation.start
-        if is_done and now - computation.stop > SAME_COMPUTATION_SECONDS:
-            # Its result was lost, or is asked for again.
+        is_latest = self.open.get(computation.client) is computation
+        if not is_latest or (is_done and now - computation.stop > SAME_COMPUTATION_SECONDS):
+            # Its result was lost, or is asked for again: those of one client never overlap.
             computation = task.computation = self._computation_of(computation.client, "")
         computation.workers = max(computation.workers, self.scheduler.total_nthreads)
         if not computation.active:
