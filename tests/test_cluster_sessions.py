@@ -18,7 +18,7 @@ from distributed import Client, LocalCluster
 
 from dask_diag import Profiler, ProgressBar, ResourceProfiler
 
-from .clusters import assert_adds_up, cluster, rows
+from .clusters import assert_adds_up, cluster, rows, spin
 
 STARTED, GO_ON = Event(), Event()
 
@@ -75,6 +75,41 @@ def test_a_cancelled_run_is_a_row_of_each_block_that_ends():
     # The inner one ended before the worker said how long it took.
     assert row["thread_cpu"] >= 0
     assert not rows(inner.recording, "waits")[0]["thread_cpu"] >= 0
+
+
+def spins():
+    STARTED.set()
+    spin(0.2)
+    GO_ON.wait(30)
+    return 1
+
+
+def test_a_task_cancelled_and_asked_for_again_while_it_runs_has_the_times_of_each_run():
+    """The worker goes on with the run that it has; the scheduler refuses its result."""
+
+    with cluster(workers=1) as client, Profiler() as prof:
+        future = client.submit(spins, key="again")
+        assert STARTED.wait(10)
+        future.cancel()
+        while client.cluster.scheduler.tasks:
+            time.sleep(0.001)
+        (state,) = client.cluster.workers[0].state.tasks.values()
+        first = state.run_id
+        future = client.submit(spins, key="again")
+        while state.run_id == first:
+            time.sleep(0.001)
+        GO_ON.set()
+        assert future.result() == 1
+    found = {row["attempt"]: row for row in prof.recording.tasks.to_dicts()}
+    assert [found[n]["outcome"] for n in (1, 2, 3)] == ["cancelled", "cancelled", "ok"]
+    assert len(prof.recording.tasks) == 3
+    assert found[1]["thread_cpu"] == pytest.approx(0.2, abs=0.03)
+    # It never ran.
+    assert not found[2]["start"] >= 0
+    assert found[3]["thread_cpu"] == pytest.approx(0.2, abs=0.03)
+    assert found[1]["stop"] <= found[3]["start"]
+    assert prof.recording.notices == ()
+    assert_adds_up(prof.recording)
 
 
 def of_threads(protocol="inproc"):

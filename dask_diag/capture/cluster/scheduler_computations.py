@@ -221,6 +221,7 @@ class ComputationCollector(WorkerCollector):
             # Where a program is shown what others run, it may be a run of one that has gone.
             if self.is_shared or task.computation.client in clients
         }
+        self.attempts = {key: self.attempts.get(key, 0) for key, _ in self.orphans}
         for computation in self.open.values():
             computation.set_sessions(self._sessions_of(computation.client))
             for session in computation.sessions if computation.active else ():

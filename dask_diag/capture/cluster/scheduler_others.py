@@ -92,7 +92,8 @@ class OthersCollector(ResultCollector):
 
     def _sent(self, key: Hashable, task: Task, now: float) -> None:
         ts = self.scheduler.tasks[key]
-        task.attempt += 1
+        # The scheduler may have forgotten the task of a run that goes on.
+        task.attempt = (task.attempt or self.attempts.get(key, 0)) + 1
         task.sent = now
         task.queued = 0.0 if task.queued_at is None else now - task.queued_at
         task.queued_at = None

@@ -244,6 +244,7 @@ class DaskDiagSchedulerPlugin(LeavingCollector, SchedulerPlugin):
             computation.active, computation.stop = 0, perf_counter()
         self._record_orphans(self.orphans.items())
         self.orphans.clear()
+        self.attempts.clear()
         for session in self.sessions.values():
             self._record_results(session)
         self.tasks.clear()

@@ -103,13 +103,21 @@ class RunCollector(OthersCollector):
         if not (task.computation.recorders or self.is_shared):
             return
         self.orphans[key, run] = task.copy()
+        self.attempts[key] = task.attempt
         if len(self.orphans) > MOST_ORPHANS:
             # The oldest: if its worker says something now, it is not heard.
             name, oldest = next(iter(self.orphans.items()))
-            del self.orphans[name]
+            self._orphan(*name)
             self._record_orphans([(name, oldest)])
             for session in oldest.computation.recorders:
                 session.unmeasured[UNHEARD] = session.unmeasured.get(UNHEARD, 0) + 1
+
+    def _orphan(self, key: Hashable, run: int) -> Task | None:
+        """Take out a run that was cancelled, if its end was not heard."""
+        task = self.orphans.pop((key, run), None)
+        if task is not None and self.attempts.get(key) == task.attempt:
+            del self.attempts[key]
+        return task
 
     def _forget_rows(self) -> None:
         """Take out of the scheduler's state what was measured of tasks that are no session's."""
@@ -124,7 +132,7 @@ class RunCollector(OthersCollector):
         """A run that brought no result: it failed, was rescheduled or was cancelled."""
         packed, error, metrics = cast("tuple[bytes, str, Sequence[object]]", measured[:3])
         sampled = cast("Sampled", measured[3:] or NOT_SAMPLED)
-        task = self.orphans.pop((key, run_id), None)
+        task = self._orphan(key, run_id)
         if task is None:
             task = self.tasks.get(key)
             # A task that is stolen is released, too, and runs elsewhere.

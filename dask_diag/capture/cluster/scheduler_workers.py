@@ -68,6 +68,7 @@ class WorkerCollector:
         self.sessions: dict[str, Session] = {}
         self.tasks: dict[Hashable, Task] = {}
         self.orphans: dict[tuple[Hashable, int], Task] = {}
+        self.attempts: dict[Hashable, int] = {}
         self.running: dict[Hashable, tuple[bytes, Sampled, float]] = {}
         self.stimulus = ""
         self.seen_span: object = None
