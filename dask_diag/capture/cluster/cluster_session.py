@@ -38,7 +38,7 @@ _ONCE = {"name": NAME, "idempotent": True}
 """How plugins are registered that may be there already."""
 
 
-class _ForgottenError(ConnectionError):
+class ConnectionLostError(ConnectionError):
     """The scheduler does not know a session: it took its client for gone."""
 
 
@@ -130,7 +130,7 @@ class ClusterSession:
             if reply is not None:
                 break
         else:
-            raise _ForgottenError("others come and go")
+            raise ConnectionLostError("other clients of the cluster came and went meanwhile")
         log = self.log
         log.scheduler, log.address, log.pid = reply["scheduler"], reply["address"], reply["pid"]
         if is_below_this_process(reply["host"], reply["pid"]):
@@ -142,7 +142,7 @@ class ClusterSession:
     async def _attach_workers(self) -> None:
         bootstrap = Shipped(BOOTSTRAP, "DaskDiagWorkerPlugin", __version__)
         await self._scheduler.register_worker_plugin(plugin=pickle.dumps(bootstrap), **_ONCE)
-        # It does nothing, and does not wait, if another client has just begun to.
+        # Where another client asked for them just before, that neither does anything nor waits.
         await self._scheduler.dask_diag_ready()
 
     async def _compare_clocks(self) -> ClockReading:
@@ -164,7 +164,7 @@ class ClusterSession:
                 return
             try:
                 await self.pull(_SECONDS_TO_WAIT_FOR_NEWS)
-            except _ForgottenError as error:
+            except ConnectionLostError as error:
                 client = self.client
                 if client is not None and client.status == "running":
                     self._finishing = asyncio.ensure_future(self._begin_again(client, error))
@@ -184,7 +184,7 @@ class ClusterSession:
 
     def _receive(self, reply: Reply | None) -> None:
         if reply is None or reply.get("status") != "OK":
-            raise _ForgottenError("the connection broke: what ended just before is missing")
+            raise ConnectionLostError("the connection broke: what ended just before is missing")
         self.log.receive(reply)
         for number, worker in self.log.workers.items():
             if worker.facts and number not in self._placed:
