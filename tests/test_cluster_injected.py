@@ -26,6 +26,8 @@ from dask_diag.capture.cluster import (
     probed_task,
     recorder,
     scheduler_computations,
+    scheduler_leaving,
+    scheduler_others,
     scheduler_plugin,
     scheduler_records,
     scheduler_results,
@@ -48,7 +50,8 @@ from .clusters import Counter, assert_adds_up, cluster, thread_seconds
 
 MODULES = (
     *(cluster_session, cluster_task, log, probed_task, recorder),
-    *(scheduler_computations, scheduler_plugin, scheduler_records, scheduler_results),
+    *(scheduler_computations, scheduler_others, scheduler_plugin, scheduler_records),
+    *(scheduler_leaving, scheduler_results),
     *(scheduler_runs, scheduler_sessions, scheduler_tasks, scheduler_workers),
     *(spill, worker_names, worker_processes, worker_sampling, worker_side),
 )
@@ -65,7 +68,7 @@ READ_BY_THE_USER = {
 """Called before the block or after it, where the user asks for what was recorded."""
 GUARDS = {
     *("ClusterSession._finish", "ClusterSession._detach", "ClusterTask._stop"),
-    *("DaskDiagSchedulerPlugin.stop", "ClusterTask.start_sampling"),
+    *("LeavingCollector.stop", "ClusterTask.start_sampling"),
     *("ClusterTask.leave_sampling", "ProbedClusterTask.leave_sampling"),
     *("ProbedClusterTask.start_sampling", "WorkerSide.stop"),
 }
@@ -75,17 +78,24 @@ NOT_REPORTED = {
     *("WorkerProcesses._send_regularly", "WorkerSide.flush", "WorkerSide.transition"),
     *("WorkerSide._send_due",),
     *("DaskDiagSchedulerPlugin.log_event", "DaskDiagSchedulerPlugin.transition"),
-    *("DaskDiagSchedulerPlugin.update_graph", "WorkerCollector._sample_usage"),
+    *("ComputationCollector.update_graph", "WorkerCollector._sample_usage"),
     *("DaskDiagSchedulerPlugin.add_worker", "DaskDiagSchedulerPlugin.remove_worker"),
-    *("DaskDiagSchedulerPlugin.remove_client",),
-    *("DaskDiagSchedulerPlugin._remove_plugins", "WorkerCollector._sampled_processes"),
+    *("LeavingCollector.remove_client", "LeavingCollector._remove_plugins_of_workers"),
+    *("LeavingCollector._remove_plugins", "WorkerCollector._sampled_processes"),
 }
 """They report what fails in them, but not that they fail themselves, or do so as a block ends."""
 OTHER_PROGRAMS = {
     *("ClusterLog.clear", "ClusterRecorder.sessions", "ClusterSession.pull", "SampledRun.key"),
     *("ClusterRecorder.join", "ClusterRecorder.joined", "ClusterRecorder.leave"),
     *("ClusterRecorder.finish", "DaskDiagSchedulerPlugin.restart"),
-    *("ComputationCollector._task_of_others", "RunCollector._record_for_others"),
+    *("OthersCollector._task_of_others", "OthersCollector._record_for_others"),
+    *("OthersCollector._adopt_with_dependents", "OthersCollector._adopt_one"),
+    *("OthersCollector._add_to_others", "OthersCollector._leave_out_nested"),
+    *("OthersCollector._is_executing", "OthersCollector._at_worker"),
+    *("ComputationCollector._parent_of", "ComputationCollector._program_of"),
+    *("LeavingCollector.before_close", "LeavingCollector.close"),
+    *("ClusterSession._begin_again", "ClusterRecorder._rejoin"),
+    *("ComputationCollector._worker_has_client", "ComputationCollector._uses_client"),
     *("WorkerCollector._moved_to_disk", "WorkerCollector._worker_said"),
     *("WorkerCollector.fault", "WorkerCollector._count_fault", "WorkerSide._fault"),
     *("WorkerProcesses._failed", "WorkerSampling._failed", "WorkerSide._log_clock"),
@@ -94,8 +104,9 @@ OTHER_PROGRAMS = {
 """What is called in other programs than those of this file: faults, files, other clients."""
 COMING_AND_GOING = {
     *("DaskDiagSchedulerPlugin.add_worker", "DaskDiagSchedulerPlugin.remove_worker"),
-    *("DaskDiagSchedulerPlugin.remove_client", "ComputationCollector._count_done"),
+    *("LeavingCollector.remove_client", "ComputationCollector._count_done"),
     *("RunCollector._is_running", "RunCollector._add_seconds", "ProbedClusterTask.so_far"),
+    "ClusterTask.bounds",
 }
 """What is called when workers and clients come and go, while a task runs on."""
 WITH_ANOTHER_HOST = {"ClusterSession._compare_clocks", "DaskDiagSchedulerPlugin.handle_clock"}

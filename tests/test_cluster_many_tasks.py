@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import time
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -307,6 +309,43 @@ def test_a_client_that_does_not_pull_costs_64_mb_and_no_more(monkeypatch):
     driver.run(count, 10)
     driver.pull()
     assert len(driver.recording().tasks) == fits + 10
+
+
+@pytest.mark.parametrize("is_next_done", [True, False])
+def test_computations_of_a_client_do_not_overlap_where_a_result_is_lost(is_next_done):
+    """Soon after its computation was done, while the next one runs or after it was done, too."""
+    driver = Driver()
+    plugin, scheduler = driver.plugin, driver.scheduler
+    worker = driver.workers[driver.addresses[0]]
+
+    def change(key, *states):
+        for start, finish in pairwise(states):
+            facts = {"worker": worker.address, "nbytes": 5, "startstops": ()}
+            plugin.transition(key, start, finish, stimulus_id=f"{key} {finish}", **facts)
+        time.sleep(0.01)
+
+    for key in ("lost", "next"):
+        scheduler.tasks[key] = SimpleNamespace(
+            key=key, processing_on=worker, metadata=None, run_id=7, dependencies=()
+        )
+        plugin.update_graph(scheduler, client="client", tasks=[key], annotations={})
+        change(key, "released", "waiting", "processing")
+        if key == "lost" or is_next_done:
+            change(key, "processing", "memory")
+    change("lost", "memory", "released", "waiting", "processing")
+    if not is_next_done:
+        change("next", "processing", "memory")
+    change("lost", "processing", "memory")
+    driver.pull()
+    computations, tasks = driver.recording().computations, driver.recording().tasks
+    assert (computations.stop[:-1] <= computations.start[1:]).all()
+    names = computations.computation.tolist()
+    of = [names.index(computation) for computation in tasks.computation.tolist()]
+    keys = tasks.key.tolist()
+    # It belongs to what runs, or is one of its own.
+    expected = [("lost", 0), ("next", 1), ("lost", 2 if is_next_done else 1)]
+    assert list(zip(keys, of, strict=True)) == expected
+    assert not plugin.faults
 
 
 def test_a_worker_that_joins_while_tasks_run_counts_until_they_are_done():

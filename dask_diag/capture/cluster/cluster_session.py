@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING, cast
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["ClusterSession"]
 
 _PINGS = 20
-_SECONDS_BETWEEN_PULLS = 0.6
+_ATTEMPTS = 3
+_SECONDS_BETWEEN_PULLS = 0.1
 _SECONDS_BETWEEN_NEWS = 0.02
 _SECONDS_TO_WAIT_FOR_NEWS = 0.5
 _SECONDS_TO_ATTACH = 10.0
@@ -35,6 +36,11 @@ _SECONDS_TO_FINISH = 10.0
 _SECONDS_WITHOUT_SCHEDULER = 0.5
 _ONCE = {"name": NAME, "idempotent": True}
 """How plugins are registered that may be there already."""
+
+
+class ConnectionLostError(ConnectionError):
+    """The scheduler does not know a session: it took its client for gone."""
+
 
 Fault = Callable[[str, BaseException], None]
 
@@ -54,6 +60,8 @@ class ClusterSession:
         Called with the log when something was added to it, and when it is complete.
     names : WorkerNames
         Shared with the other clients of the diagnostic.
+    rejoin : callable
+        Called with the client when the scheduler has forgotten it, and has it again.
     """
 
     def __init__(
@@ -63,6 +71,8 @@ class ClusterSession:
         fault: Fault,
         received: Callable[[ClusterLog], None],
         names: WorkerNames,
+        *,
+        rejoin: Callable[[Client], Awaitable[None]],
     ) -> None:
         self.client: Client | None = client
         self._client_id = str(client.id)
@@ -73,6 +83,7 @@ class ClusterSession:
         self._id = os.urandom(8).hex()
         self._fault = fault
         self._received = received
+        self._rejoin = rejoin
         self._puller: asyncio.Task[None] | None = None
         self._attaching: asyncio.Task[None] | None = None
         self._finishing: asyncio.Task[None] | None = None
@@ -109,12 +120,17 @@ class ClusterSession:
     async def _attach(self) -> None:
         scheduler = self._scheduler
         plugin = Shipped(source_of_scheduler_plugin(), "DaskDiagSchedulerPlugin")
-        await scheduler.register_scheduler_plugin(plugin=pickle.dumps(plugin), **_ONCE)
-        reply: Joined = await scheduler.dask_diag_attach(
-            session=self._id,
-            client=self._client_id,
-            wants={**self._wants, "program": run_id()},
-        )
+        wants = {**self._wants, "program": run_id()}
+        for _ in range(_ATTEMPTS):
+            await scheduler.register_scheduler_plugin(plugin=pickle.dumps(plugin), **_ONCE)
+            reply: Joined | None = await scheduler.dask_diag_attach(
+                session=self._id, client=self._client_id, wants=wants
+            )
+            # None if the last session of another client has taken the plugin with it meanwhile.
+            if reply is not None:
+                break
+        else:
+            raise ConnectionLostError("other clients of the cluster came and went meanwhile")
         log = self.log
         log.scheduler, log.address, log.pid = reply["scheduler"], reply["address"], reply["pid"]
         if is_below_this_process(reply["host"], reply["pid"]):
@@ -126,6 +142,8 @@ class ClusterSession:
     async def _attach_workers(self) -> None:
         bootstrap = Shipped(BOOTSTRAP, "DaskDiagWorkerPlugin", __version__)
         await self._scheduler.register_worker_plugin(plugin=pickle.dumps(bootstrap), **_ONCE)
+        # Where another client asked for them just before, that neither does anything nor waits.
+        await self._scheduler.dask_diag_ready()
 
     async def _compare_clocks(self) -> ClockReading:
         async def ask() -> float:
@@ -135,18 +153,21 @@ class ClusterSession:
         return await compare_clocks(ask, perf_counter, _PINGS)
 
     async def _pull_regularly(self) -> None:
-        # Who shows progress is to know at once that a computation has ended.
-        waits = self._wants.get("progress", False)
-        pause, wait = _SECONDS_BETWEEN_PULLS, 0.0
-        if waits:
-            pause, wait = _SECONDS_BETWEEN_NEWS, _SECONDS_TO_WAIT_FOR_NEWS
+        # Who shows progress is to know at once that a computation has ended. That a scheduler
+        # closes all are to know.
+        progress = self._wants.get("progress", False)
+        pause = _SECONDS_BETWEEN_NEWS if progress else _SECONDS_BETWEEN_PULLS
         while self._finishing is None:
             await asyncio.sleep(pause)
             if self._finishing is not None:
                 # The scheduler may have no plugin any more; leaving brings what is new.
                 return
             try:
-                await self.pull(wait)
+                await self.pull(_SECONDS_TO_WAIT_FOR_NEWS)
+            except ConnectionLostError as error:
+                client = self.client
+                if client is not None and client.status == "running":
+                    self._finishing = asyncio.ensure_future(self._begin_again(client, error))
             except Exception as error:
                 # The next one brings what this one did not, or leaving does.
                 if self._finishing is None:
@@ -158,8 +179,12 @@ class ClusterSession:
             session=self._id, received=self.log.received, wait=wait
         )
         self._receive(reply)
+        if reply.get("closing") and self._finishing is None:
+            self._finishing = asyncio.ensure_future(self._finish())
 
-    def _receive(self, reply: Reply) -> None:
+    def _receive(self, reply: Reply | None) -> None:
+        if reply is None or reply.get("status") != "OK":
+            raise ConnectionLostError("the connection broke: what ended just before is missing")
         self.log.receive(reply)
         for number, worker in self.log.workers.items():
             if worker.facts and number not in self._placed:
@@ -185,6 +210,17 @@ class ClusterSession:
             self.log.end()
             self.client = self._scheduler = None
             self._received(self.log)
+
+    async def _begin_again(self, client: Client, error: Exception) -> None:
+        """Distributed has connected the client again: its tasks are another session's."""
+        self._fault("to pull from a cluster", error)
+        self.log.end()
+        self.client = self._scheduler = None
+        self._received(self.log)
+        try:
+            await self._rejoin(client)
+        except Exception as fault:
+            self._fault("to join a cluster again", fault)
 
     async def _detach(self) -> None:
         try:

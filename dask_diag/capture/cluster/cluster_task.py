@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable, Generator, Hashable, Iterator
 from inspect import unwrap
+from math import isnan
 from threading import get_ident
 from time import clock_gettime, thread_time
 from typing import TYPE_CHECKING, cast
@@ -158,6 +159,10 @@ class ClusterTask(GraphNode):
         finally:
             if self.is_sampled:
                 self.leave_sampling()
+
+    def bounds(self) -> tuple[float, float]:
+        """Since when it has had its thread, and until when so far; called from another thread."""
+        return self.start, self.clock() if isnan(self.seceded) else self.seceded
 
     def so_far(self) -> Sampled | tuple[()]:
         """What a subclass has sampled of a task that still runs; called from another thread."""

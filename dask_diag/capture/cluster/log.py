@@ -216,20 +216,9 @@ class ClusterLog:
         if self.dropped:
             what = "runs of tasks" if self.wants.get("tasks") else "rows"
             notices.append(f"{self.dropped:,} {what} are missing: more than were pulled")
-        if self.coroutines:
-            coroutines = (
-                "1 run of a coroutine was"
-                if self.coroutines == 1
-                else (f"{self.coroutines:,} runs of coroutines were")
-            )
-            notices.append(f"{coroutines} not sampled: they share a thread with their worker")
-        if self.unattributed:
-            number = self.unattributed
-            transfers = "1 transfer" if number == 1 else f"{number:,} transfers"
-            verb = "is" if number == 1 else "are"
-            notices.append(f"{transfers} of data that no recorded task made {verb} left out")
+        counts = {**self.unmeasured, "coroutine": self.coroutines, "transfer": self.unattributed}
         for kind, text in _UNMEASURED.items():
-            number = self.unmeasured.get(kind, 0)
+            number = counts.get(kind, 0)
             if number:
                 notices.append(text[number > 1].format(f"{number:,}"))
         if self.running:
@@ -261,6 +250,18 @@ _UNMEASURED = {
     "actor": (
         "calls of the methods of {} actor are not measured: they are no tasks",
         "calls of the methods of {} actors are not measured: they are no tasks",
+    ),
+    "coroutine": (
+        "{} run of a coroutine was not sampled: they share a thread with their worker",
+        "{} runs of coroutines were not sampled: they share a thread with their worker",
+    ),
+    "transfer": (
+        "{} transfer of data that no recorded task made is left out",
+        "{} transfers of data that no recorded task made are left out",
+    ),
+    "Client-worker-": (
+        "{} task that a task submitted is left out: of which program is not known",
+        "{} tasks that tasks submitted are left out: of which program is not known",
     ),
     "cancelled": (
         "{} cancelled run has no times: its worker did not say in time how it ended",

@@ -110,6 +110,7 @@ class Reply(TypedDict, total=False):
     """What a pull brings."""
 
     status: str
+    closing: bool
     batches: Sequence[SentBatch]
     clients: Sequence[str]
     dropped: int

@@ -96,6 +96,13 @@ class ClusterRecorder:
         if session is not None:
             await session.attach()
 
+    async def _rejoin(self, client: Client) -> None:
+        """Join a client that its scheduler had forgotten, while the diagnostic is active."""
+        with _lock:
+            session = self._new_session(client) if self in _active else None
+        if session is not None:
+            await session.attach()
+
     async def leave(self, client: Client) -> None:
         """Pull the last rows of a client that is about to close."""
         for session in self._sessions:
@@ -155,7 +162,9 @@ class ClusterRecorder:
 
             if self._names is None:
                 self._names = WorkerNames()
-            session = ClusterSession(client, self._wants, self._fault, self._receive, self._names)
+            session = ClusterSession(
+                client, self._wants, self._fault, self._receive, self._names, rejoin=self._rejoin
+            )
             self._sessions.append(session)
             return session
 

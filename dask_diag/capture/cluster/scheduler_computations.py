@@ -8,14 +8,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from time import thread_time
+from typing import TYPE_CHECKING
 
 from dask_diag.capture.cluster.scheduler_records import ACTIVE, span_name
 from dask_diag.capture.cluster.scheduler_sessions import Computation, Session
 from dask_diag.capture.cluster.scheduler_tasks import Task
 from dask_diag.capture.cluster.scheduler_workers import WorkerCollector
 
-__all__ = ["ComputationCollector"]
+if TYPE_CHECKING:
+    from distributed.scheduler import Scheduler
 
+__all__ = ["CLIENTS_OF_WORKERS", "NESTED", "ComputationCollector"]
+
+NESTED = "Client-worker-"
+"""How the ids of clients begin that workers have for their tasks."""
+CLIENTS_OF_WORKERS = "worker-get-client"
+"""The topic under which workers log that they have one."""
+UNRECORDED = "unrecorded"
 SAME_COMPUTATION_SECONDS = 0.1
 """If tasks are run again so soon after a computation was done, they belong to it."""
 
@@ -23,20 +32,13 @@ SAME_COMPUTATION_SECONDS = 0.1
 class ComputationCollector(WorkerCollector):
     """Finds the computation that tasks belong to, and the sessions that it belongs to."""
 
-    def _task_of_others(self, key: Hashable, finish: str) -> Task | None:
-        """A task of which no graph was seen, if it has to be run."""
-        if finish not in ACTIVE:
-            return None
-        task = self.tasks[key] = Task(self._computation_of("", ""))
-        return task
-
     def _computation_of(self, client: str, span: str) -> Computation:
         """The computation that a graph of a client belongs to, which may start with it."""
-        if client.startswith("Client-worker-") or not client:
-            # Submitted by a task, or found running: it belongs to what runs.
-            running = [each for each in self.open.values() if each.active]
-            if running:
-                return max(running, key=lambda each: each.start)
+        if client.startswith(NESTED):
+            # Submitted by a task: it belongs to what that belongs to.
+            parent = self._parent_of(client)
+            if parent is not None:
+                return parent
         current = self.open.get(client)
         if current is not None and current.active:
             return current
@@ -46,6 +48,77 @@ class ComputationCollector(WorkerCollector):
         new.workers = self.scheduler.total_nthreads
         new.set_sessions(self._sessions_of(client))
         return new
+
+    def _parent_of(self, client: str) -> Computation | None:
+        """The computation of the task that submits with a worker's client.
+
+        Which task that is no one says: of several programs it is one that has a task at a worker
+        of that client. None if it is not known: another program is not sent these keys.
+        """
+        running = [each for each in self.open.values() if each.active]
+        active = [each for each in running if not each.client.startswith(NESTED)]
+        clients = [*getattr(self.scheduler, "client_comms", ()), *(each.client for each in active)]
+        programs = {self._program_of(each) for each in clients if not each.startswith(NESTED)}
+        if len(programs) > 1:
+            addresses = self.workers_of_clients.get(client, ())
+            workers = [self.scheduler.workers.get(address) for address in addresses]
+            keys = [ts.key for worker in workers for ts in getattr(worker, "processing", ())]
+            there = [self.tasks[key].computation for key in keys if key in self.tasks]
+            active = [each for each in active if each in there]
+            programs = {self._program_of(each.client) for each in active}
+        return max(active, key=lambda each: each.start) if len(programs) == 1 else None
+
+    def _program_of(self, client: str) -> object:
+        """The program of a client that is recorded: all others are as one."""
+        sessions = self._sessions_of(client)
+        return sessions[0].wants.get("program") if sessions else UNRECORDED
+
+    def _worker_has_client(self, msg: object) -> None:
+        """The scheduler has logged that a task on a worker asked for a client."""
+        try:
+            if isinstance(msg, dict) and str(msg["client"]).startswith(NESTED):
+                self._uses_client(msg["client"], msg["worker"])
+        except Exception as error:
+            self.fault("a worker's client", error)
+
+    def _uses_client(self, client: str, worker: str) -> None:
+        """A worker has a client for its tasks, which may have submitted some by now."""
+        self.workers_of_clients.setdefault(client, set()).add(worker)
+        nested = self.open.get(client)
+        parent = self._parent_of(client) if nested is not None and nested.active else None
+        if nested is None or parent is None:
+            return
+        for task in self.tasks.values():
+            if task.computation is nested:
+                task.computation = parent
+            if task.counted_in is nested:
+                task.counted_in = parent
+        for name in ("active", "total", "done", "failed"):
+            setattr(parent, name, getattr(parent, name) + getattr(nested, name))
+            setattr(nested, name, 0)
+
+    def update_graph(
+        self,
+        scheduler: Scheduler,
+        *,
+        client: str,
+        tasks: Iterable[Hashable],
+        annotations: Mapping[str, Mapping[Hashable, Mapping[str, Sequence[str]]]],
+        **kwargs: object,
+    ) -> None:
+        """Tasks were submitted."""
+        try:
+            spans = self._spans_of(tasks, annotations.get("span", {}))
+            computation = self._computation_of(client, next(iter(spans.values()), ""))
+            for key in tasks:
+                task = self.tasks.get(key)
+                if task is None:
+                    task = self.tasks[key] = Task(computation)
+                    task.span = spans.get(key, "")
+                elif not task.computation.active:
+                    task.computation = computation
+        except Exception as error:
+            self.fault("update_graph", error)
 
     def _spans_of(
         self, tasks: Iterable[Hashable], assigned: Mapping[Hashable, Mapping[str, Sequence[str]]]
@@ -100,8 +173,9 @@ class ComputationCollector(WorkerCollector):
         """The computation of a task that is to be run, where none of it was to be."""
         computation = task.computation
         is_done = computation.stop != computation.start
-        if is_done and now - computation.stop > SAME_COMPUTATION_SECONDS:
-            # Its result was lost, or is asked for again.
+        is_latest = self.open.get(computation.client) is computation
+        if not is_latest or (is_done and now - computation.stop > SAME_COMPUTATION_SECONDS):
+            # Its result was lost, or is asked for again: those of one client never overlap.
             computation = task.computation = self._computation_of(computation.client, "")
         computation.workers = max(computation.workers, self.scheduler.total_nthreads)
         if not computation.active:
@@ -147,6 +221,7 @@ class ComputationCollector(WorkerCollector):
             # Where a program is shown what others run, it may be a run of one that has gone.
             if self.is_shared or task.computation.client in clients
         }
+        self.attempts = {key: self.attempts.get(key, 0) for key, _ in self.orphans}
         for computation in self.open.values():
             computation.set_sessions(self._sessions_of(computation.client))
             for session in computation.sessions if computation.active else ():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from dask_diag.capture.cluster.formats import NAME
-from dask_diag.capture.cluster.handlers import forget_handlers
 from dask_diag.capture.cluster.host import host_id
-from dask_diag.capture.cluster.scheduler_records import ACTIVE, QUEUES, reason_of
-from dask_diag.capture.cluster.scheduler_runs import RunCollector
+from dask_diag.capture.cluster.scheduler_computations import CLIENTS_OF_WORKERS
+from dask_diag.capture.cluster.scheduler_leaving import OPERATIONS, LeavingCollector
+from dask_diag.capture.cluster.scheduler_records import ACTIVE, QUEUED, reason_of
 from dask_diag.capture.cluster.scheduler_sessions import Session
-from dask_diag.capture.cluster.scheduler_tasks import Task
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler
@@ -31,11 +30,10 @@ if TYPE_CHECKING:
 
 __all__ = ["DaskDiagSchedulerPlugin"]
 
-OPERATIONS = ("attach", "pull", "detach", "clock", "worker")
-SECONDS_TO_STOP_WORKERS = 5.0
+SECONDS_TO_BE_READY = 1.0
 
 
-class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
+class DaskDiagSchedulerPlugin(LeavingCollector, SchedulerPlugin):
     """What clients and workers ask for, and what the scheduler reports."""
 
     name = NAME
@@ -64,21 +62,22 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
                 self._join(address).joined = self._time_of_joining(address)
             except Exception as error:
                 self.fault("start", error)
-
-    def stop(self) -> None:
-        """Undo `start`."""
-        for name in OPERATIONS:
-            self.scheduler.handlers.pop(f"{NAME}_{name}", None)
-        forget_handlers()
-        self._stop_usage()
+        try:
+            for _, message in self._events_of(CLIENTS_OF_WORKERS):
+                self._worker_has_client(message)
+        except Exception as error:
+            self.fault("start", error)
 
     async def handle_attach(self, session: str, client: str, wants: Wants) -> dict[str, object]:
         """Start to collect the tasks of a client, those included that it has submitted already."""
         new = self.sessions[session] = Session(client, wants)
-        self._renew_sessions()
+        async with self.removing:
+            # The plugins of the last session are not removed in the time of this one.
+            self._renew_sessions()
         new.workers = {worker.number: worker for worker in self.workers.values()}
         try:
             self._adopt(client)
+            self._adopt_running()
         except Exception as error:
             self.fault("adopting tasks", error)
         await self._settle()
@@ -88,6 +87,14 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
             "host": self.host,
             "pid": os.getpid(),
         }
+
+    async def handle_ready(self) -> None:
+        """Answered when workers have said whether they measure: another client may have asked."""
+        start = perf_counter()
+        while not all(worker.facts for worker in self.workers.values()):
+            if perf_counter() - start > SECONDS_TO_BE_READY:
+                return
+            await asyncio.sleep(0.005)
 
     async def handle_pull(
         self, session: str, received: int, wait: float = 0.0
@@ -99,14 +106,18 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
         collected = self.sessions.get(session)
         if collected is None:
             return {"status": "unknown"}
-        if wait:
+        if wait and not self.is_closing:
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(collected.news.wait(), wait)
+            if collected.is_ending:
+                # Who asked may not wait any more: leaving brings what there is.
+                return {"status": "OK"}
         collected.news.clear()
         collected.acknowledge(received)
         collected.seal()
         return {
             "status": "OK",
+            "closing": self.is_closing,
             "batches": [batch.content for batch in collected.sealed],
             "clients": list(self.clients),
             "dropped": collected.dropped,
@@ -119,7 +130,7 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
         """The last batches, with what still runs; the last session takes the plugins with it."""
         running = 0
         if session in self.sessions:
-            # Who waits for news need not wait any more.
+            self.sessions[session].is_ending = True
             self.sessions[session].news.set()
             try:
                 self._sample_usage()
@@ -137,18 +148,6 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
             await self._end_session(session)
         return {**reply, "running": running}
 
-    async def _end_session(self, name: str) -> None:
-        """Forget a session, whatever fails; the last one takes the plugins with it."""
-        self.sessions.pop(name, None)
-        try:
-            self._renew_sessions()
-            if self.sessions:
-                await self._settle()
-        except Exception as error:
-            self.fault("ending a session", error)
-        if not self.sessions:
-            await self._remove_plugins()
-
     async def handle_clock(self) -> dict[str, object]:
         """What time it is here."""
         return {"host": self.host, "time": perf_counter()}
@@ -161,49 +160,6 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
         worker.facts.update(facts)
         self._announce(worker)
         return {"settings": self.settings, "host": self.host}
-
-    async def _remove_plugins(self) -> None:
-        try:
-            self.stop()
-        except Exception as error:
-            self.fault("stopping", error)
-        scheduler = self.scheduler
-        if NAME in scheduler.plugins:
-            scheduler.remove_plugin(NAME)
-        if NAME in scheduler.worker_plugins:
-            try:
-                await asyncio.wait_for(
-                    scheduler.unregister_worker_plugin(None, NAME), SECONDS_TO_STOP_WORKERS
-                )
-            except Exception as error:
-                self.fault("removing the workers' plugins", error)
-        if NAME not in scheduler.plugins:
-            getattr(getattr(scheduler, "_broker", None), "_topics", {}).pop(NAME, None)
-            # Of tasks of others, and those done while the workers' plugins were removed.
-            self._forget_rows()
-
-    def update_graph(
-        self,
-        scheduler: Scheduler,
-        *,
-        client: str,
-        tasks: Iterable[Hashable],
-        annotations: Mapping[str, Mapping[Hashable, Mapping[str, Sequence[str]]]],
-        **kwargs: object,
-    ) -> None:
-        """Tasks were submitted."""
-        try:
-            spans = self._spans_of(tasks, annotations.get("span", {}))
-            computation = self._computation_of(client, next(iter(spans.values()), ""))
-            for key in tasks:
-                task = self.tasks.get(key)
-                if task is None:
-                    task = self.tasks[key] = Task(computation)
-                    task.span = spans.get(key, "")
-                elif not task.computation.active:
-                    task.computation = computation
-        except Exception as error:
-            self.fault("update_graph", error)
 
     def transition(  # noqa: C901 - a call more would take longer than most of its branches
         self,
@@ -225,7 +181,7 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
                 # What follows from one message happens when that has arrived.
                 self.stimulus, self.now = stimulus_id, perf_counter()
             now = self.now
-            task = self.tasks.get(key) or self._task_of_others(key, finish)
+            task = self.tasks.get(key) or self._task_of_others(key, start, finish)
             if task is None:
                 return
             if finish == "processing":
@@ -234,8 +190,9 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
                 self._came_back(key, task, finish, now, kwargs)
             elif finish == "forgotten":
                 del self.tasks[key]
-            elif finish in QUEUES:
-                task.queued_at = now
+            else:
+                # Where no worker can run it, it could not have been sent.
+                task.queued_at = now if finish == QUEUED else None
             if self.records_results:
                 self._result_came_or_went(key, task, finish)
             is_active = finish in ACTIVE
@@ -248,6 +205,8 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
         """Something was logged: by a worker, if it is about our topic."""
         if topic in self.workers:
             self._worker_said(self.workers[topic], msg)
+        elif topic == CLIENTS_OF_WORKERS:
+            self._worker_has_client(msg)
         if topic != NAME:
             return
         try:
@@ -279,22 +238,13 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
         except Exception as error:
             self.fault("remove_worker", error)
 
-    def remove_client(self, scheduler: Scheduler, client: str) -> None:
-        """A client that goes without a word, as one that was killed, ends its sessions."""
-        ended = [name for name, session in self.sessions.items() if session.client == client]
-        for name in ended:
-            del self.sessions[name]
-        self._renew_sessions()
-        if ended:
-            change = self._settle() if self.sessions else self._remove_plugins()
-            self._change = asyncio.ensure_future(change)
-
     def restart(self, scheduler: Scheduler) -> None:
         """All tasks are forgotten, and all workers replaced."""
-        now = perf_counter()
-        for computation in list(self.open.values()):
-            computation.active, computation.stop = 0, now
-        self._record_orphans(list(self.orphans.items()))
+        for computation in self.open.values():
+            computation.active, computation.stop = 0, perf_counter()
+        self._record_orphans(self.orphans.items())
+        self.orphans.clear()
+        self.attempts.clear()
         for session in self.sessions.values():
             self._record_results(session)
         self.tasks.clear()

@@ -29,7 +29,7 @@ __all__ = [
     "NOT_STARTED",
     "OK",
     "PAUSED",
-    "QUEUES",
+    "QUEUED",
     "RESCHEDULED",
     "RUN",
     "RUN_ID",
@@ -51,7 +51,7 @@ client, dependencies; outcome, stolen, measured."""
 OK, FAILED, UNFINISHED, CANCELLED, RESCHEDULED = range(5)
 ACTIVE = frozenset(("waiting", "processing", "queued", "no-worker"))
 PAUSED = "paused"
-QUEUES = frozenset(("queued", "no-worker"))
+QUEUED = "queued"
 NAN = float("nan")
 
 

@@ -7,7 +7,6 @@ module is shipped: see `scheduler_plugin`.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from math import isnan
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,8 +15,9 @@ from dask_diag.capture.cluster.formats import (
     WORKER_ROW,
     Sampled,
 )
+from dask_diag.capture.cluster.scheduler_computations import NESTED
+from dask_diag.capture.cluster.scheduler_others import OthersCollector
 from dask_diag.capture.cluster.scheduler_records import (
-    ACTIVE,
     CANCELLED,
     FAILED,
     NAN,
@@ -32,7 +32,6 @@ from dask_diag.capture.cluster.scheduler_records import (
     RunDetails,
     unmeasured_row,
 )
-from dask_diag.capture.cluster.scheduler_results import ResultCollector
 from dask_diag.capture.cluster.scheduler_sessions import Computation, Session
 from dask_diag.capture.cluster.scheduler_tasks import Task
 
@@ -47,37 +46,8 @@ UNHEARD = "cancelled"
 """By what those beyond them are counted, for a notice."""
 
 
-class RunCollector(ResultCollector):
+class RunCollector(OthersCollector):
     """Collects the rows of runs, by client."""
-
-    def _adopt(self, client: str) -> None:
-        """Tasks that a client submitted before its session, and that have still to be run."""
-        state = self.scheduler.clients.get(client)
-        active = [ts for ts in getattr(state, "wants_what", ()) if ts.state in ACTIVE]
-        seen = set(active)
-        while active:
-            ts = active.pop()
-            if ts.key not in self.tasks:
-                task = self.tasks[ts.key] = Task(self._computation_of(client, ""))
-                now = perf_counter()
-                if ts.state == "processing":
-                    self._sent(ts.key, task, now)
-                elif ts.state in ("queued", "no-worker"):
-                    task.queued_at = now
-                self._count(task, True, ts.state, now)
-            for other in ts.dependencies:
-                if other.state in ACTIVE and other not in seen:
-                    seen.add(other)
-                    active.append(other)
-
-    def _sent(self, key: Hashable, task: Task, now: float) -> None:
-        ts = self.scheduler.tasks[key]
-        task.attempt += 1
-        task.sent = now
-        task.queued = 0.0 if task.queued_at is None else now - task.queued_at
-        task.queued_at = None
-        task.worker = ts.processing_on.address if ts.processing_on else ""
-        task.is_out = True
 
     def _came_back(  # noqa: C901 - as for `transition`
         self, key: Hashable, task: Task, finish: str, now: float, facts: Mapping[str, Any]
@@ -133,12 +103,21 @@ class RunCollector(ResultCollector):
         if not (task.computation.recorders or self.is_shared):
             return
         self.orphans[key, run] = task.copy()
+        self.attempts[key] = task.attempt
         if len(self.orphans) > MOST_ORPHANS:
             # The oldest: if its worker says something now, it is not heard.
             name, oldest = next(iter(self.orphans.items()))
+            self._orphan(*name)
             self._record_orphans([(name, oldest)])
             for session in oldest.computation.recorders:
                 session.unmeasured[UNHEARD] = session.unmeasured.get(UNHEARD, 0) + 1
+
+    def _orphan(self, key: Hashable, run: int) -> Task | None:
+        """Take out a run that was cancelled, if its end was not heard."""
+        task = self.orphans.pop((key, run), None)
+        if task is not None and self.attempts.get(key) == task.attempt:
+            del self.attempts[key]
+        return task
 
     def _forget_rows(self) -> None:
         """Take out of the scheduler's state what was measured of tasks that are no session's."""
@@ -153,7 +132,7 @@ class RunCollector(ResultCollector):
         """A run that brought no result: it failed, was rescheduled or was cancelled."""
         packed, error, metrics = cast("tuple[bytes, str, Sequence[object]]", measured[:3])
         sampled = cast("Sampled", measured[3:] or NOT_SAMPLED)
-        task = self.orphans.pop((key, run_id), None)
+        task = self._orphan(key, run_id)
         if task is None:
             task = self.tasks.get(key)
             # A task that is stolen is released, too, and runs elsewhere.
@@ -168,12 +147,21 @@ class RunCollector(ResultCollector):
         self._record(key, task, packed or NOT_STARTED, end)
         task.is_out = False
 
-    def _record(self, key: Hashable, task: Task, row: bytes, end: End) -> None:
-        """Record a run that ended in another way than with its result."""
+    def _record(
+        self,
+        key: Hashable,
+        task: Task,
+        row: bytes,
+        end: End,
+        recorders: Sequence[Session] | None = None,
+    ) -> None:
+        """Record a run that ended in another way than with its result, for some sessions or all."""
         outcome, worker, time, measured, error, metrics, sampled = end
         has_details = error or metrics or any(sampled) or task.span != task.computation.span
         details = (error, metrics, task.span, *sampled) if has_details else None
-        self._add(key, task, row, (outcome, worker, time, measured, 0.0), details)
+        self._add(
+            key, task, row, (outcome, worker, time, measured, 0.0), details, recorders=recorders
+        )
 
     def _add(
         self,
@@ -182,17 +170,21 @@ class RunCollector(ResultCollector):
         row: bytes,
         end: tuple[int, str, float, int, float],
         details: RunDetails | None,
+        *,
+        recorders: Sequence[Session] | None = None,
     ) -> None:
-        """Pack a run for every session of its client: how it ended, and what most have not."""
+        """Pack a run for every session of its client, or for `recorders`, with how it ended."""
         number = self.row = self.row + 1
-        # A plain tuple, unlike a named one, takes no time.
-        outcome, worker, time, measured, nbytes = end
+        outcome, worker, time, measured, nbytes = end  # Unlike a named one it takes no time.
         if outcome == OK:
             task.row = number
         computation = task.computation
-        recorders = computation.recorders
+        if recorders is None:
+            recorders = computation.recorders
         if self.is_shared or not recorders:
-            self._record_for_others(row, worker, recorders)
+            self._record_for_others(row, worker, recorders, measured)
+            if computation.client.startswith(NESTED):
+                self._leave_out_nested()
             if not recorders:
                 return
         if computation.client_number < 0:
@@ -218,54 +210,49 @@ class RunCollector(ResultCollector):
         for session in recorders:
             session.add_run(number, key, packed, depends_on, details)
 
-    def _record_for_others(self, row: bytes, worker: str, recorders: Sequence[Session]) -> None:
-        """A task that a program does not record: when its worker was busy, and nothing else."""
-        start, stop, _, seceded, *_ = WORKER_ROW.unpack(row)
-        stop = stop if isnan(seceded) else seceded
-        programs = {session.wants.get("program") for session in recorders}
-        for session in self.sessions.values():
-            is_known = session.wants.get("program") in programs
-            if is_known or not session.wants.get("tasks") or isnan(start + stop):
-                continue
-            if session.has_room(3 * 8):
-                session.others.extend((self.numbers.get(worker, -1), start, stop))
-
     def _rows_of(self, dependencies: Iterable[TaskState]) -> list[int]:
         known = (self.tasks.get(other.key) for other in dependencies)
         return [task.row for task in known if task is not None and task.row >= 0]
 
     def _record_running(self, session: Session) -> int:
-        """Record the tasks of a session that are out; how many these are."""
+        """Record the tasks of a session that ends, and that are out; how many these are.
+
+        Other sessions of its client go on: they will have these runs when these end.
+        """
         now, running = perf_counter(), 0
-        self._record_orphans(
-            [
-                (name, task)
-                for name, task in self.orphans.items()
-                if task.computation.client == session.client
-            ]
-        )
+        ending = [session] if session.wants.get("tasks") else []
+        client = session.client
+        of_client = [each for each in self.orphans.items() if each[1].computation.client == client]
+        self._record_orphans(of_client, ending)
         for key, task in self.tasks.items():
-            if task.is_out and task.computation.client == session.client:
+            if task.is_out and task.computation.client == client:
                 running += 1
-                row, sampled = self.running.pop(key, (b"", NOT_SAMPLED))
+                row, sampled, _ = self.running.get(key, (b"", NOT_SAMPLED, NAN))
                 end = End(UNFINISHED, task.worker, NAN, int(bool(row)), "", (), sampled)
-                self._record(key, task, row or NOT_STARTED, end)
+                self._record(key, task, row or NOT_STARTED, end, ending)
+        self._record_others_running(session)
+        # The next session that ends asks the workers again.
+        self.running.clear()
         for computation in session.computations.values():
             if computation.active:
                 computation.stop = now
         return running
 
-    def _record_orphans(self, orphans: Sequence[tuple[tuple[Hashable, int], Task]]) -> None:
+    def _record_orphans(
+        self,
+        orphans: Iterable[tuple[tuple[Hashable, int], Task]],
+        recorders: Sequence[Session] | None = None,
+    ) -> None:
         """Record runs that were cancelled and of whose end nothing was heard."""
-        for (key, run), task in orphans:
-            del self.orphans[key, run]
-            self._record(key, task, NOT_STARTED, End(CANCELLED, task.worker, NAN, 0))
+        for (key, _), task in orphans:
+            self._record(key, task, NOT_STARTED, End(CANCELLED, task.worker, NAN, 0), recorders)
 
     def _is_running(
-        self, key: Hashable, run: int, start: float, thread: int, *sampled: object
+        self, key: Hashable, run: int, bounds: Sequence[float], thread: int, *sampled: object
     ) -> None:
+        start, until = bounds
         row = WORKER_ROW.pack(start, NAN, NAN, NAN, NAN, thread, run)
-        self.running[key] = row, cast("Sampled", sampled or NOT_SAMPLED)
+        self.running[key] = row, cast("Sampled", sampled or NOT_SAMPLED), until
 
     def _transferred(self, key: Hashable, source: str, worker: str, *measured: float) -> None:
         task = self.tasks.get(key)

@@ -89,6 +89,7 @@ class Session:
         self.client = client
         self.wants = wants
         self.news = asyncio.Event()
+        self.is_ending = False
         self.start = perf_counter()
         self.number = 0
         self.sealed: list[Batch] = []

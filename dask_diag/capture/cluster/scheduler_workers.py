@@ -68,7 +68,8 @@ class WorkerCollector:
         self.sessions: dict[str, Session] = {}
         self.tasks: dict[Hashable, Task] = {}
         self.orphans: dict[tuple[Hashable, int], Task] = {}
-        self.running: dict[Hashable, tuple[bytes, Sampled]] = {}
+        self.attempts: dict[Hashable, int] = {}
+        self.running: dict[Hashable, tuple[bytes, Sampled, float]] = {}
         self.stimulus = ""
         self.seen_span: object = None
         self.now = 0.0
@@ -80,6 +81,7 @@ class WorkerCollector:
         self.numbers: dict[str, int] = {}
         self.worker_count = 0
         self.clients: dict[str, int] = {}
+        self.workers_of_clients: dict[str, set[str]] = {}
         self.faults: dict[str, int] = {}
         self.unattributed = 0
         self.shows_progress = self.records_results = self.is_shared = False
@@ -224,13 +226,17 @@ class WorkerCollector:
         """When a worker that was there before this plugin joined: the scheduler has logged it."""
         now = perf_counter()
         try:
-            when, message = self.scheduler.get_events(address)[0]
+            when, message = self._events_of(address)[0]
             if message["action"] == "add-worker":
                 return min(now, float(when + now - time()))
-        except (AttributeError, LookupError, TypeError, ValueError):
+        except (LookupError, TypeError, ValueError):
             # The log is not as it was, or is no more.
             return now
         return now
+
+    def _events_of(self, topic: str) -> Sequence[tuple[float, Mapping[str, object]]]:
+        """What the scheduler has logged under a topic."""
+        return tuple(getattr(self.scheduler, "get_events", lambda _: ())(topic))
 
     def _announce(self, worker: Worker) -> None:
         for session in self.sessions.values():

@@ -16,7 +16,9 @@ SHIPPED = (
         "scheduler_workers",
         "scheduler_computations",
         "scheduler_results",
+        "scheduler_others",
         "scheduler_runs",
+        "scheduler_leaving",
         "scheduler_plugin",
     ),
 )

@@ -172,7 +172,7 @@ class WorkerSide:
 
     def _log_running(self) -> None:
         self._messages += [
-            ("running", key, task.run_id, task.start, task.thread, *task.so_far())
+            ("running", key, task.run_id, task.bounds(), task.thread, *task.so_far())
             for key, task in self._tasks.items()
             if task.thread
         ]
@@ -216,7 +216,7 @@ class WorkerSide:
             )
 
     def _unwrap(self, key: Hashable, finish: str) -> None:
-        """A run has ended; one that brought no result is reported here."""
+        """A run has ended; one whose result the scheduler does not get, or refuses, is reported."""
         task = self._tasks.pop(key, None)
         if self._flights:
             self._flights.pop(key, None)
@@ -226,7 +226,7 @@ class WorkerSide:
             task.state.run_spec = task.task
         if task.fault:
             self._log(("fault", f"on a worker, measuring a task: {task.fault}"))
-        if finish == "memory":
+        if finish == "memory" and task.state.run_id == task.run_id:
             return
         if finish == "error":
             outcome = Outcome.FAILED

@@ -1,0 +1,265 @@
+"""Blocks that begin and end while others go on, on one cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from contextlib import nullcontext
+from io import StringIO
+from threading import Event
+
+import pytest
+
+pytest.importorskip("distributed")
+
+from distributed import Client, LocalCluster
+
+from dask_diag import Profiler, ProgressBar, ResourceProfiler
+
+from .clusters import assert_adds_up, cluster, rows, spin
+
+STARTED, GO_ON = Event(), Event()
+
+
+@pytest.fixture(autouse=True)
+def events():
+    STARTED.clear()
+    GO_ON.clear()
+    yield
+    GO_ON.set()
+
+
+def waits(n):
+    STARTED.set()
+    GO_ON.wait(30)
+    return n
+
+
+def nowhere():
+    return ProgressBar(out=StringIO())
+
+
+@pytest.mark.parametrize("inner", [Profiler, nowhere, ResourceProfiler])
+def test_a_block_that_ends_inside_another_adds_nothing_to_it(inner):
+    with cluster(workers=1) as client, Profiler() as outer:
+        future = client.submit(waits, 1)
+        assert STARTED.wait(10)
+        with inner() as ended:
+            time.sleep(0.05)
+        GO_ON.set()
+        future.result()
+    (row,) = rows(outer.recording, "waits")
+    assert row["outcome"] == "ok"
+    assert outer.recording.notices == ()
+    assert_adds_up(outer.recording)
+    if inner is Profiler:
+        (row,) = rows(ended.recording, "waits")
+        assert row["outcome"] == "unfinished"
+        assert row["start"] < ended.recording.stop
+
+
+def test_a_cancelled_run_is_a_row_of_each_block_that_ends():
+    with cluster(workers=1) as client, Profiler() as outer:
+        future = client.submit(waits, 2)
+        assert STARTED.wait(10)
+        with Profiler() as inner:
+            future.cancel()
+            time.sleep(0.1)
+        GO_ON.set()
+        client.submit(time.sleep, 0).result()
+    for prof in (inner, outer):
+        (row,) = rows(prof.recording, "waits")
+        assert row["outcome"] == "cancelled"
+    # The inner one ended before the worker said how long it took.
+    assert row["thread_cpu"] >= 0
+    assert not rows(inner.recording, "waits")[0]["thread_cpu"] >= 0
+
+
+def spins():
+    STARTED.set()
+    spin(0.2)
+    GO_ON.wait(30)
+    return 1
+
+
+def test_a_task_cancelled_and_asked_for_again_while_it_runs_has_the_times_of_each_run():
+    """The worker goes on with the run that it has; the scheduler refuses its result."""
+
+    with cluster(workers=1) as client, Profiler() as prof:
+        future = client.submit(spins, key="again")
+        assert STARTED.wait(10)
+        future.cancel()
+        while client.cluster.scheduler.tasks:
+            time.sleep(0.001)
+        (state,) = client.cluster.workers[0].state.tasks.values()
+        first = state.run_id
+        future = client.submit(spins, key="again")
+        while state.run_id == first:
+            time.sleep(0.001)
+        GO_ON.set()
+        assert future.result() == 1
+    found = {row["attempt"]: row for row in prof.recording.tasks.to_dicts()}
+    assert [found[n]["outcome"] for n in (1, 2, 3)] == ["cancelled", "cancelled", "ok"]
+    assert len(prof.recording.tasks) == 3
+    assert found[1]["thread_cpu"] == pytest.approx(0.2, abs=0.03)
+    # It never ran.
+    assert not found[2]["start"] >= 0
+    assert found[3]["thread_cpu"] == pytest.approx(0.2, abs=0.03)
+    assert found[1]["stop"] <= found[3]["start"]
+    assert prof.recording.notices == ()
+    assert_adds_up(prof.recording)
+
+
+def of_threads(protocol="inproc"):
+    return LocalCluster(
+        n_workers=1,
+        threads_per_worker=2,
+        processes=False,
+        protocol=protocol,
+        dashboard_address=None,
+    )
+
+
+@pytest.mark.parametrize("ends", ["client", "cluster"])
+@pytest.mark.parametrize("progress", [False, True])
+def test_a_cluster_that_is_shut_down_at_once_takes_no_row_with_it(ends, progress):
+    out = StringIO()
+    with Profiler() as prof, ProgressBar(out=out) if progress else nullcontext():
+        local = of_threads()
+        client = Client(local)
+        client.gather(client.map(abs, range(100)))
+        start = time.perf_counter()
+        if ends == "client":
+            client.shutdown()
+        else:
+            local.close()
+            client.close()
+        took = time.perf_counter() - start
+    assert len(prof.recording.tasks) == 100
+    assert prof.recording.notices == ()
+    assert took < 5
+    assert ("100%" in out.getvalue()) is progress
+    assert_adds_up(prof.recording)
+
+
+def test_a_scheduler_process_that_is_shut_down_at_once_takes_no_row_with_it():
+    def run(*words):
+        command = [sys.executable, "-m", *words, "--no-dashboard"]
+        return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+    with run("distributed.cli.dask_scheduler", "--port", "0") as scheduler:
+        address = next(line.split()[-1] for line in scheduler.stderr if "Scheduler at:" in line)
+        with run("distributed.cli.dask_worker", address, "--no-nanny") as worker:
+            with Profiler() as prof:
+                client = Client(address)
+                client.wait_for_workers(1)
+                client.gather(client.map(abs, range(100)))
+                client.shutdown()
+            for process in (scheduler, worker):
+                process.stderr.read()
+    assert len(prof.recording.tasks) == 100
+    assert prof.recording.notices == ()
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_a_client_that_is_connected_again_goes_on_being_recorded(others):
+    """Its connection broke: the scheduler took it for gone, and its session with it."""
+    with of_threads("tcp") as local, Client(local) as client:
+        with Profiler() as prof, nullcontext() if not others else Client(local):
+            client.gather(client.map(abs, range(5)))
+            prof.clusters.pull()
+            first = prof.clusters.sessions[0]
+            client.loop.add_callback(client.scheduler_comm.comm.abort)
+            until = time.perf_counter() + 20
+            while not first.log.has_ended:
+                assert time.perf_counter() < until
+                time.sleep(0.02)
+            while not any(each.client is client for each in prof.clusters.sessions):
+                assert time.perf_counter() < until
+                time.sleep(0.02)
+            time.sleep(0.2)
+            assert client.gather(client.map(abs, range(-10, -5))) == [10, 9, 8, 7, 6]
+        assert "dask_diag" not in local.scheduler.plugins
+        assert "dask_diag" not in local.scheduler.worker_plugins
+    recording = prof.recording
+    assert len(recording.tasks) == 10
+    assert (recording.tasks.thread_cpu >= 0).all()
+    (notice,) = recording.notices
+    assert "the connection broke: what ended just before is missing" in notice
+    assert len(recording.workers) == 1
+    assert_adds_up(recording)
+
+
+def test_a_session_that_comes_while_the_last_one_goes_is_measured():
+    """The workers are asked to measure no more, and then by another client to measure."""
+    joined = []
+    with of_threads("tcp") as local, Client(local) as client, Client(local) as other:
+        (worker,) = local.workers.values()
+        remove = worker.handlers["plugin-remove"]
+
+        async def late(**message):
+            if not joined:
+                session = recorder._new_session(other)
+                joined.append(asyncio.ensure_future(session.attach()))
+                await asyncio.sleep(0.3)
+            return await remove(**message)
+
+        prof = Profiler()
+        recorder = prof.clusters
+        recorder._wants = {"tasks": True}
+        worker.handlers["plugin-remove"] = late
+        client.sync(both_come_and_go, recorder, client, other, joined)
+        assert "dask_diag" not in local.scheduler.plugins
+        assert "dask_diag" not in worker.plugins
+    recording = prof.recording
+    assert recording.tasks.key.tolist() == ["one", "two"]
+    assert (recording.tasks.thread_cpu >= 0).all()
+    assert recording.notices == ()
+
+
+async def both_come_and_go(recorder, client, other, joined):
+    session = recorder._new_session(client)
+    await session.attach()
+    await client.submit(abs, -1, key="one")
+    await session.finish()
+    while not joined:
+        await asyncio.sleep(0.01)
+    await joined[0]
+    await other.submit(abs, -2, key="two")
+    (session,) = [each for each in recorder.sessions if each.client is other]
+    await session.finish()
+
+
+def test_a_session_that_comes_while_another_begins_is_measured():
+    """The workers are asked to measure already, and do not yet."""
+    with of_threads("tcp") as local, Client(local) as client, Client(local) as other:
+        (worker,) = local.workers.values()
+        add = worker.handlers["plugin-add"]
+
+        async def late(**message):
+            await asyncio.sleep(0.3)
+            return await add(**message)
+
+        prof = Profiler()
+        prof.clusters._wants = {"tasks": True}
+        worker.handlers["plugin-add"] = late
+        client.sync(both_begin, prof.clusters, client, other, local.scheduler)
+        assert "dask_diag" not in worker.plugins
+    recording = prof.recording
+    assert recording.tasks.key.tolist() == ["two"]
+    assert (recording.tasks.thread_cpu >= 0).all()
+    assert recording.notices == ()
+
+
+async def both_begin(recorder, client, other, scheduler):
+    sessions = [recorder._new_session(each) for each in (client, other)]
+    first = asyncio.ensure_future(sessions[0].attach())
+    while "dask_diag" not in scheduler.worker_plugins:
+        await asyncio.sleep(0.001)
+    await sessions[1].attach()
+    await other.submit(abs, -2, key="two")
+    await first
+    for session in sessions:
+        await session.finish()
