@@ -8,8 +8,9 @@ import numpy as np
 
 from dask_diag.builders.clocks import microseconds
 from dask_diag.builders.keys import keys_columns
+from dask_diag.capture.cluster.batch import Batch
 from dask_diag.capture.cluster.formats import RESULT
-from dask_diag.capture.cluster.log import Batch, ClusterLog
+from dask_diag.capture.cluster.log import ClusterLog
 from dask_diag.columns import Categorical
 from dask_diag.model import tables
 from dask_diag.model.table import stack

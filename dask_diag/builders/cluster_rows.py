@@ -10,7 +10,8 @@ from dask_diag.builders.clocks import bounds_in_microseconds, to_other_clock
 from dask_diag.builders.cluster_tasks import distinct_of
 from dask_diag.builders.cluster_workers import readings_of
 from dask_diag.builders.constants import constant
-from dask_diag.capture.cluster.log import Batch, ClusterLog
+from dask_diag.capture.cluster.batch import Batch
+from dask_diag.capture.cluster.log import ClusterLog
 from dask_diag.columns import Categorical, IntArray
 from dask_diag.model.table import Table
 from dask_diag.schema import Activity

@@ -10,8 +10,9 @@ from dask_diag.builders.clocks import bounds_in_microseconds, microseconds, to_o
 from dask_diag.builders.cluster_workers import Lanes, readings_of
 from dask_diag.builders.constants import constant
 from dask_diag.builders.keys import keys_columns
+from dask_diag.capture.cluster.batch import Batch
 from dask_diag.capture.cluster.formats import OUTCOMES, RUN_FIELDS
-from dask_diag.capture.cluster.log import Batch, ClusterLog
+from dask_diag.capture.cluster.log import ClusterLog
 from dask_diag.columns import Array, Categorical, IntArray, Values
 from dask_diag.model.table import Table
 from dask_diag.model.tables import TABLES

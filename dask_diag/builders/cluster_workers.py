@@ -9,7 +9,8 @@ import numpy as np
 
 from dask_diag.builders.clocks import ClockReadings, to_other_clock
 from dask_diag.builders.constants import constant
-from dask_diag.capture.cluster.log import Batch, ClusterLog, ClusterWorker
+from dask_diag.capture.cluster.batch import Batch, ClusterWorker
+from dask_diag.capture.cluster.log import ClusterLog
 from dask_diag.columns import Categorical, IntArray
 from dask_diag.model import tables
 from dask_diag.model.table import Table
@@ -67,11 +68,12 @@ class Lanes:
 
 def cluster_workers_table(logs: Sequence[ClusterLog]) -> tables.Workers:
     """`Recording.workers` of clusters; each worker once, though several clients may know it."""
-    workers: dict[tuple[str, str], _Known] = {}
+    workers: dict[tuple[str, str, str], _Known] = {}
     for log in logs:
-        for worker in log.workers.values():
+        for worker in tuple(log.workers.values()):
             known = _Known(log, worker, worker.joined - log.offset)
-            key = log.scheduler, worker.address
+            # Its address is not enough: one that is restarted may come back there.
+            key = log.scheduler, log.labels[worker.number], worker.address
             workers[key] = known.merged_with(workers[key]) if key in workers else known
     return _workers_table(list(workers.values()), logs)
 
@@ -99,10 +101,10 @@ class _Known(NamedTuple):
         """
         if self.worker.left is not None:
             return self.worker.left - self.log.offset
+        label = self.log.labels[self.worker.number]
         for log in logs:
             is_later = log.scheduler == self.log.scheduler and log.start >= self.log.stop
-            addresses = (worker.address for worker in log.workers.values())
-            if is_later and log.workers and self.worker.address not in addresses:
+            if is_later and log.workers and label not in log.labels.values():
                 return self.log.stop
         return np.nan
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from math import inf
 from time import perf_counter
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
+from dask_diag.capture.cluster.batch import Batch, ClusterComputation, ClusterWorker, batch_of
 from dask_diag.capture.cluster.formats import COROUTINE
 from dask_diag.capture.cluster.worker_names import WorkerNames
-from dask_diag.capture.tasks.keys import Keys
-from dask_diag.capture.tasks.metered import Metric
 
 if TYPE_CHECKING:
-    from dask_diag.capture.cluster.messages import Facts, Reply, SentBatch, Wants
+    from dask_diag.capture.cluster.messages import Reply, Wants
 
-__all__ = ["Batch", "ClusterComputation", "ClusterLog", "ClusterWorker", "RunDetails"]
+__all__ = ["ClusterLog"]
 
 
 _CONTENT: tuple[Literal["ids", "transfers", "others", "processes", "results", "events"], ...] = (
@@ -23,94 +21,6 @@ _CONTENT: tuple[Literal["ids", "transfers", "others", "processes", "results", "e
     *("processes", "results", "events"),
 )
 """What of a batch is to be looked at later: the remainder is taken at once."""
-
-
-class RunDetails(NamedTuple):
-    """The type of an exception, what was metered, the span, what was waited for, and stacks."""
-
-    error: str
-    metrics: Sequence[Metric]
-    span: str
-    waits: Sequence[tuple[str, float, int]]
-    stacks: bytes
-
-
-class Batch(NamedTuple):
-    """Runs of tasks, in the order in which the scheduler knew of their end.
-
-    Attributes
-    ----------
-    ids : bytes
-        A number for each run, ascending over all batches, as 64-bit integers.
-    rows : bytes
-        The numbers of each run: see `formats.RUN_FIELDS`.
-    keys : Keys
-    depends_on : bytes
-        The ids of the runs that each depends on, one after the other.
-    details : mapping
-        By id, of the runs that have more than others.
-    transfers : sequence
-        Of each: the id of the run whose result was sent, the numbers of the workers that it went
-        from and to, start, stop, and bytes.
-    others : bytes
-        Of each task of a client that is not recorded: the number of its worker, start and stop, as
-        64-bit floats.
-    processes : sequence
-        The number of a worker, and samples of its processes: see `formats.PROCESS`.
-    result_keys, results : Keys, bytes
-        Of each result that was in memory, its key and numbers: see `formats.RESULT`.
-    events : sequence
-        Of each time that a worker paused, or moved results to disk or back: its number, which of
-        these, start, stop, and bytes.
-    """
-
-    ids: bytes
-    rows: bytes
-    keys: Keys
-    depends_on: bytes
-    details: Mapping[int, RunDetails]
-    transfers: Sequence[tuple[int, int, int, float, float, int]]
-    others: bytes
-    processes: Sequence[tuple[int, bytes]]
-    result_keys: Keys
-    results: bytes
-    events: Sequence[tuple[int, str, float, float, float]]
-
-
-class ClusterComputation(NamedTuple):
-    """A computation, as the scheduler described it last; times are the scheduler's.
-
-    Of its `total` tasks those are `done` whose result is there; `seconds`, and `cpu` of them, are
-    what these took. They are counted where someone shows them.
-    """
-
-    number: int
-    name: str
-    client: str
-    span: str
-    start: float
-    stop: float | None
-    workers: int
-    scheduler_cpu: float
-    total: int
-    done: int
-    failed: int
-    seconds: float
-    cpu: float
-
-
-class ClusterWorker(NamedTuple):
-    """A worker, as the scheduler described it last; times are the scheduler's."""
-
-    number: int
-    name: str
-    address: str
-    host: str
-    threads: int
-    joined: float
-    left: float | None
-    reason: str
-    facts: Facts
 
 
 class ClusterLog:
@@ -124,6 +34,8 @@ class ClusterLog:
         What is collected.
     scheduler, address, pid : str, str, int
         The id of the scheduler, where it is, and its process.
+    plugin : str
+        Which of the plugins that the scheduler has one after the other counts what is pulled.
     below : set of int
         The numbers of the workers whose process is this one or descends from it; the scheduler's
         is `formats.SCHEDULER`.
@@ -154,7 +66,7 @@ class ClusterLog:
         self.labels: dict[int, str] = {}
         self.start = perf_counter()
         self.stop = inf
-        self.scheduler = self.address = ""
+        self.scheduler = self.address = self.plugin = ""
         self.pid = 0
         self.below: set[int] = set()
         self.offset = self.error = 0.0
@@ -179,7 +91,7 @@ class ClusterLog:
             for facts in sent["workers"]:
                 self._add_worker(ClusterWorker(*facts))
             if any(sent[name] for name in _CONTENT):
-                batch = _batch_of(sent)
+                batch = batch_of(sent)
                 self.batches.append(batch)
                 details = batch.details.values()
                 self.coroutines += sum(each.stacks == COROUTINE for each in details)
@@ -192,13 +104,22 @@ class ClusterLog:
 
     def _add_worker(self, worker: ClusterWorker) -> None:
         # Its label comes first: who finds a worker asks for it.
-        label = self._names.label(self.scheduler, worker.address, worker.name)
+        label = self._names.label(
+            self.scheduler,
+            self.plugin,
+            number=worker.number,
+            address=worker.address,
+            name=worker.name,
+            joined=worker.joined - self.offset,
+            left=None if worker.left is None else worker.left - self.offset,
+        )
         self.labels[worker.number] = label
         self.workers[worker.number] = worker
 
     def end(self) -> None:
         """Nothing more is pulled."""
         self.has_ended, self.stop = True, perf_counter()
+        self._names.leave(set(self.labels.values()), self.stop)
 
     def clear(self) -> None:
         """Forget all but the computations that run now."""
@@ -281,19 +202,3 @@ def _not_known(wants: Wants) -> str:
         "their CPU and memory are not known": wants.get("processes"),
     }
     return "; ".join(text for text, is_wanted in texts.items() if is_wanted)
-
-
-def _batch_of(sent: SentBatch) -> Batch:
-    return Batch(
-        sent["ids"],
-        sent["rows"],
-        Keys(list(sent["keys"])),
-        sent["depends_on"],
-        {row: RunDetails(*details) for row, details in sent["details"]},
-        sent["transfers"],
-        sent["others"],
-        sent["processes"],
-        Keys(list(sent["result_keys"])),
-        sent["results"],
-        sent["events"],
-    )

@@ -59,6 +59,7 @@ class Joined(TypedDict):
     """What the scheduler says of itself to a new session."""
 
     scheduler: str
+    plugin: str
     address: str
     host: str
     pid: int

@@ -82,12 +82,8 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
         except Exception as error:
             self.fault("adopting tasks", error)
         await self._settle()
-        return {
-            "scheduler": self.scheduler.id,
-            "address": self.scheduler.address,
-            "host": self.host,
-            "pid": os.getpid(),
-        }
+        where = {"address": self.scheduler.address, "host": self.host, "pid": os.getpid()}
+        return {"scheduler": self.scheduler.id, "plugin": self.name_of_run, **where}
 
     async def handle_pull(
         self, session: str, received: int, wait: float = 0.0

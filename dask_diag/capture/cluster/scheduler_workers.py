@@ -224,9 +224,10 @@ class WorkerCollector:
         """When a worker that was there before this plugin joined: the scheduler has logged it."""
         now = perf_counter()
         try:
-            when, message = self.scheduler.get_events(address)[0]
-            if message["action"] == "add-worker":
-                return min(now, float(when + now - time()))
+            for when, message in reversed(self.scheduler.get_events(address)):
+                # The last one: a worker may come back at the address of one that left.
+                if message.get("action") == "add-worker":
+                    return min(now, float(when + now - time()))
         except (AttributeError, LookupError, TypeError, ValueError):
             # The log is not as it was, or is no more.
             return now
