@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from dask_diag.capture.cluster.formats import NAME, WORKER_ROW, Sampled
 from dask_diag.capture.dask_internals import GraphNode
-from dask_diag.capture.tasks.metered import Metered, Metric
+from dask_diag.capture.tasks.metered import Metered, Metric, sums_of
 from dask_diag.capture.tasks.metering import ends_a_task, hear_this_task, runs_a_task
 
 if TYPE_CHECKING:
@@ -174,8 +174,8 @@ class ClusterTask(GraphNode):
         """Have a subclass sample it no more, whatever has failed before; nothing is raised."""
 
     def metrics(self) -> list[Metric]:
-        """What it metered."""
-        return [] if self.metered is None else list(self.metered.metrics)
+        """What it metered, added up: all of it travels with its result."""
+        return [] if self.metered is None else sums_of(self.metered.metrics)
 
     @property
     def dependencies(self) -> frozenset[Hashable]:

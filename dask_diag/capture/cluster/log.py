@@ -183,6 +183,12 @@ _UNMEASURED = {
         "calls of the methods of {} actor are not measured: they are no tasks",
         "calls of the methods of {} actors are not measured: they are no tasks",
     ),
+    "details": (
+        "of {} run of a task, what it metered, waited for and called is missing: "
+        "more than was pulled",
+        "of {} runs of tasks, what they metered, waited for and called is missing: "
+        "more than was pulled",
+    ),
     "cancelled": (
         "{} cancelled run has no times: its worker did not say in time how it ended",
         "{} cancelled runs have no times: their workers did not say in time how they ended",

@@ -22,6 +22,8 @@ __all__ = ["BYTES_PER_KEY", "LIMIT_BYTES", "Batch", "Computation", "Session", "s
 LIMIT_BYTES = 64_000_000
 """What is collected for one client at most, until it pulls."""
 BYTES_PER_KEY = 100
+DETAILS = "details"
+"""By what runs are counted, for a notice, of which there was no room for more than the numbers."""
 BYTES_PER_RUN = WORKER_ROW.size + RUN.size + BYTES_PER_KEY
 
 
@@ -139,7 +141,13 @@ class Session:
             waits = waits if wants.get("waits") else ()
             stacks = stacks if wants.get("stacks") else b""
             details = error, metrics, span, waits, stacks
-            size += len(stacks) + BYTES_PER_KEY * (len(metrics) + len(waits))
+            more = len(stacks) + BYTES_PER_KEY * (len(metrics) + len(waits))
+            room = LIMIT_BYTES - self.size - self.sealed_size - size
+            if 0 <= room < more:
+                # Its times are there, and the end of a run that failed.
+                self.unmeasured[DETAILS] = self.unmeasured.get(DETAILS, 0) + 1
+                details, more = (error, (), span, (), b""), 0
+            size += more
         # As `has_room` has it: this is done for every task.
         size += self.size
         if size + self.sealed_size > LIMIT_BYTES:
