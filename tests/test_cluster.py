@@ -402,6 +402,17 @@ def test_tasks_that_ran_before_the_block_are_adopted():
     assert len(prof.recording.computations) == 1
 
 
+def test_results_of_two_clients_are_listed_once_each():
+    with cluster() as one, Client(one.cluster, set_as_default=False) as two, Profiler() as prof:
+        for client, key in ((one, "one-1"), (two, "two-1")):
+            client.submit(abs, -1, key=key).result()
+        assert sorted(task.key for task in prof.results) == ["one-1", "two-1"]
+        for client, key in ((one, "one-2"), (two, "two-2")):
+            client.submit(abs, -2, key=key).result()
+        assert sorted(task.key for task in prof.results[2:]) == ["one-2", "two-2"]
+    assert sorted(task.key for task in prof.results) == ["one-1", "one-2", "two-1", "two-2"]
+
+
 def test_two_clients_have_their_own_tasks():
     with (
         cluster() as one,
