@@ -23,6 +23,7 @@ from dask_diag.capture.cluster.scheduler_records import ACTIVE, QUEUES, reason_o
 from dask_diag.capture.cluster.scheduler_runs import RunCollector
 from dask_diag.capture.cluster.scheduler_sessions import Session
 from dask_diag.capture.cluster.scheduler_tasks import Task
+from dask_diag.capture.cluster.scheduler_workers import thinned
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler
@@ -153,7 +154,9 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
         """What a worker says of itself; it is answered what to measure."""
         worker = self.workers.get(address) or self._join(address)
         clock = facts.pop("clock", None)
-        worker.clock = [*worker.clock, *(clock if isinstance(clock, (list, tuple)) else ())]
+        worker.clock = thinned(
+            [*worker.clock, *(clock if isinstance(clock, (list, tuple)) else ())]
+        )
         worker.facts.update(facts)
         self._announce(worker)
         return {"settings": self.settings, "host": self.host}

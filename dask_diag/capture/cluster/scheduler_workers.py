@@ -27,11 +27,25 @@ if TYPE_CHECKING:
     from distributed.scheduler import Scheduler
 
 
-__all__ = ["ProcessUsage", "WorkerCollector"]
+__all__ = ["MOST_READINGS", "ProcessUsage", "WorkerCollector", "thinned"]
 
 SECONDS_TO_SETTLE = 5.0
 SECONDS_TO_FLUSH = 5.0
 SECONDS_TO_FIRST_SAMPLE = 0.01
+MOST_READINGS = 64
+"""Of one worker's clock: each client is sent all of them with every new one."""
+RECENT_READINGS = 16
+
+
+def thinned(readings: list[object]) -> list[object]:
+    """Readings of a clock, of which the older ones are fewer where there are many.
+
+    Between those that remain it is taken to drift evenly, as between any two.
+    """
+    if len(readings) <= MOST_READINGS:
+        return readings
+    older, recent = readings[:-RECENT_READINGS], readings[-RECENT_READINGS:]
+    return older[::2] + recent
 
 
 class ProcessUsage:
