@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -583,6 +585,58 @@ def test_asynchronous_clients():
         assert not block.recording.notices
     assert len(rows(load("run.diag"), "spin")) == 1
     assert "spin" in Path("page.html").read_text()
+
+
+@pytest.mark.leaves_files
+def test_a_block_that_does_not_wait_for_an_asynchronous_client_says_so():
+    async def main():
+        async with (
+            LocalCluster(
+                n_workers=1, processes=False, dashboard_address=None, asynchronous=True
+            ) as local,
+            Client(local, asynchronous=True) as client,
+        ):
+            with record("run.diag") as recorded:
+                await client.submit(spin, 0.01)
+            await ended(recorded.tasks)
+            with Profiler() as prof:
+                await client.submit(spin, 0.02)
+            early = prof.recording
+            await ended(prof)
+        return early, prof.recording
+
+    async def ended(profiler):
+        while not profiler.clusters.logs[0].has_ended:
+            await asyncio.sleep(0.01)
+
+    early, later = asyncio.run(main())
+    for recording in (load("run.diag"), early):
+        (notice,) = recording.notices
+        assert "the last rows of a cluster are missing" in notice
+        assert "async with" in notice
+    # They have come meanwhile.
+    assert len(rows(later, "spin")) == 1
+    assert later.notices == ()
+
+
+@pytest.mark.leaves_files
+def test_a_program_that_leaves_an_asynchronous_client_open_has_a_notice():
+    Path("program.py").write_text(
+        "import asyncio\n"
+        "from distributed import Client, LocalCluster\n"
+        "async def main():\n"
+        "    local = await LocalCluster(\n"
+        "        n_workers=1, processes=False, dashboard_address=None, asynchronous=True\n"
+        "    )\n"
+        "    client = await Client(local, asynchronous=True)\n"
+        "    print(await client.submit(abs, -7))\n"
+        "asyncio.run(main())\n"
+    )
+    command = [sys.executable, "-m", "dask_diag", "run", "-o", "run.diag", "program.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith("7")
+    (notice,) = [text for text in load("run.diag").notices if "cluster" in text]
+    assert "the last rows of a cluster are missing" in notice
 
 
 def test_the_scheduler_remembers_nothing_that_was_pulled_and_forgotten():

@@ -55,7 +55,8 @@ class ClusterLog:
         How many runs had no stacks that could be sampled.
     unmeasured : dict of str to int
         How many tasks workers could not measure as others, by the kind of the task.
-    has_ended : bool
+    is_left, has_ended : bool
+        Whether nothing is recorded any more, and whether what was is here.
     start, stop : float
         When it was started, and when it ended, by the clock of this process.
     """
@@ -78,7 +79,7 @@ class ClusterLog:
         self.unmeasured: dict[str, int] = {}
         self.dropped = self.unattributed = self.running = 0
         self.received = self.coroutines = 0
-        self.has_ended = False
+        self.is_left = self.has_ended = False
 
     def receive(self, reply: Reply) -> None:
         """Add what a pull has brought; batches that came before are left out."""
@@ -134,6 +135,11 @@ class ClusterLog:
             f"on the cluster, {text}" + (f" ({count:,} times)" if count > 1 else "")
             for text, count in self.faults.items()
         ]
+        if self.is_left and not self.has_ended:
+            notices.append(
+                "the last rows of a cluster are missing: nothing waited for them; with an "
+                "asynchronous client, use `async with`, or close the client in the block"
+            )
         if self.dropped:
             what = "runs of tasks" if self.wants.get("tasks") else "rows"
             notices.append(f"{self.dropped:,} {what} are missing: more than were pulled")
