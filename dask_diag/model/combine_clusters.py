@@ -161,10 +161,11 @@ def combined_rows_of_clusters(parts: Sequence[Measurements], name: str) -> Table
     A part has what has ended while it was recorded. What went on at its end may be there longer in
     another one.
     """
-    filled = [part for part in parts if len(getattr(part, name))]
+    tables: list[Table] = [getattr(part, name) for part in parts]
+    filled = [part for part, table in zip(parts, tables, strict=True) if len(table)]
     if len(filled) < 2:
-        return stack([getattr(part, name) for part in parts])
-    tables: list[Table] = []
+        return stack(tables)
+    tables = []
     covers: list[tuple[set[str], float, float]] = []
     for part in filled:
         table = getattr(part, name)
