@@ -207,13 +207,18 @@ def test_a_task_cancelled_before_it_runs():
     assert_adds_up(prof.recording)
 
 
-def test_a_task_that_asks_to_be_rescheduled():
+class Later(Reschedule):
+    """As distributed has it, a subclass asks for the same."""
+
+
+@pytest.mark.parametrize("kind", [Reschedule, Later])
+def test_a_task_that_asks_to_be_rescheduled(kind):
     attempts = []
 
     def asks_once():
         attempts.append(1)
         if len(attempts) < 2:
-            raise Reschedule
+            raise kind
 
     with cluster() as client, Profiler() as prof:
         client.submit(asks_once).result()

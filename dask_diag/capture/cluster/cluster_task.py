@@ -143,7 +143,7 @@ class ClusterTask(GraphNode):
             )
             if error is not None:
                 self.error = type(error).__name__
-                self.rescheduled = self.error == "Reschedule"
+                self.rescheduled = _asks_to_be_rescheduled(error)
             sampled: Sampled | tuple[()] = ()
             if self.is_sampled:
                 self.sampled = sampled = self.end_sampling(cpu)
@@ -216,6 +216,12 @@ def _cut_first_frame(error: BaseException) -> None:
     traceback = error.__traceback__
     if traceback is not None:
         BaseException.with_traceback(error, traceback.tb_next)
+
+
+def _asks_to_be_rescheduled(error: BaseException) -> bool:
+    """Whether it is distributed's `Reschedule`, or a subclass: as the worker itself decides."""
+    kind = getattr(sys.modules.get("distributed.exceptions"), "Reschedule", ())
+    return isinstance(error, kind)
 
 
 def _itself(task: object) -> object:
