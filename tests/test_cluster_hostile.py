@@ -14,6 +14,8 @@ from distributed import Client, LocalCluster
 
 from dask_diag import Profiler, context_meter
 from dask_diag.capture.cluster import cluster_session, scheduler_sessions
+from dask_diag.capture.cluster.scheduler_sessions import Computation
+from dask_diag.capture.cluster.scheduler_tasks import Task
 from dask_diag.capture.tasks.metered import Metered, sums_of
 from dask_diag.capture.tasks.metering import listening
 
@@ -163,6 +165,31 @@ def test_a_run_is_there_where_its_details_have_no_room(monkeypatch):
     driver.pull()
     assert driver.log.notices() == [
         "of 1 run of a task, what it metered, waited for and called is missing: more than was pulled"
+    ]
+
+
+def test_transfers_and_pauses_have_room_as_all_else_has(monkeypatch):
+    monkeypatch.setattr(scheduler_sessions, "LIMIT_BYTES", 50_000)
+    driver = Driver(2)
+    plugin, (one, other) = driver.plugin, driver.addresses
+    (session,) = plugin.sessions.values()
+    driver.run(0, 1)
+    task = plugin.tasks["key"] = Task(Computation(1, "c", "client", ""))
+    task.computation.set_sessions([session])
+    task.row = 1
+    transfer = ("transfer", "key", one, other, 1.0, 2.0, 5)
+    for _ in range(1_000):
+        plugin.log_event("dask_diag", [transfer])
+    held = len(session.transfers)
+    assert 400 <= held <= 500
+    plugin.workers[one].paused_at = 1.0
+    for _ in range(10):
+        plugin._record_pause(plugin.workers[one], [session])
+    assert not session.events
+    driver.pull()
+    assert driver.log.notices() == [
+        f"{1_010 - held} rows of transfers, results, samples or others' tasks are missing: "
+        "more than was pulled"
     ]
 
 

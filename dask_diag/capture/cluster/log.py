@@ -195,6 +195,10 @@ _UNMEASURED = {
         "of {} runs of tasks, what they metered, waited for and called is missing: "
         "more than was pulled",
     ),
+    "rows": (
+        "{} row of transfers, results, samples or others' tasks is missing: more than was pulled",
+        "{} rows of transfers, results, samples or others' tasks are missing: more than was pulled",
+    ),
     "cancelled": (
         "{} cancelled run has no times: its worker did not say in time how it ended",
         "{} cancelled runs have no times: their workers did not say in time how they ended",

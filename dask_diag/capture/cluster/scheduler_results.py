@@ -34,7 +34,6 @@ class ResultCollector(ComputationCollector):
         if not session.wants.get("results"):
             return
         if not session.has_room(RESULT.size + BYTES_PER_KEY + size_of(key)):
-            session.dropped += 1
             return
         session.result_keys.append(key)
         start = max(cached.start, session.start)

@@ -33,7 +33,7 @@ from dask_diag.capture.cluster.scheduler_records import (
     unmeasured_row,
 )
 from dask_diag.capture.cluster.scheduler_results import ResultCollector
-from dask_diag.capture.cluster.scheduler_sessions import Computation, Session
+from dask_diag.capture.cluster.scheduler_sessions import BYTES_PER_KEY, Computation, Session
 from dask_diag.capture.cluster.scheduler_tasks import Task
 
 if TYPE_CHECKING:
@@ -274,7 +274,8 @@ class RunCollector(ResultCollector):
             return
         source_number, number = self.numbers.get(source, -1), self.numbers.get(worker, -1)
         for session in task.computation.recorders:
-            session.transfers.append((task.row, source_number, number, *measured))
+            if session.has_room(BYTES_PER_KEY):
+                session.transfers.append((task.row, source_number, number, *measured))
 
     def _is_unmeasured(self, key: Hashable, kind: str) -> None:
         """A worker runs something that it cannot measure, or that has parts which are no tasks."""

@@ -22,8 +22,9 @@ __all__ = ["BYTES_PER_KEY", "LIMIT_BYTES", "Batch", "Computation", "Session", "s
 LIMIT_BYTES = 64_000_000
 """What is collected for one client at most, until it pulls."""
 BYTES_PER_KEY = 100
-DETAILS = "details"
-"""By what runs are counted, for a notice, of which there was no room for more than the numbers."""
+DETAILS, OTHER_ROWS = "details", "rows"
+"""By what is counted, for a notice, where there was no room for more than the numbers of a run; and
+for what is no run."""
 BYTES_PER_RUN = WORKER_ROW.size + RUN.size + BYTES_PER_KEY
 
 
@@ -117,6 +118,7 @@ class Session:
     def has_room(self, size: int) -> bool:
         """Whether so many bytes fit in; they do not if the client does not pull."""
         if self.size + self.sealed_size + size > LIMIT_BYTES:
+            self.unmeasured[OTHER_ROWS] = self.unmeasured.get(OTHER_ROWS, 0) + 1
             return False
         self.size += size
         return True

@@ -225,7 +225,7 @@ class WorkerCollector:
         if worker.paused_at is not None:
             pause = (worker.number, PAUSED, worker.paused_at, perf_counter(), NAN)
             for session in sessions:
-                if session.wants.get("tasks"):
+                if session.wants.get("tasks") and session.has_room(BYTES_PER_KEY):
                     session.events.append(pause)
 
     def _moved_to_disk(self, address: str, *event: object) -> None:
