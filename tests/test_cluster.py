@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import dask
@@ -21,13 +22,14 @@ from distributed import (
     fire_and_forget,
     get_client,
     secede,
+    wait,
     worker_client,
 )
 from distributed import span as distributed_span
 from distributed.metrics import context_meter as meter_of_distributed
 
 import dask_diag
-from dask_diag import Profiler, context_meter, load, performance_report, record
+from dask_diag import CacheProfiler, Profiler, context_meter, load, performance_report, record
 from dask_diag.analysis.activities import activities, seconds_by_activity
 
 from .clusters import assert_adds_up, cluster, rows, spin, spin_in_steps
@@ -224,6 +226,31 @@ def test_a_task_that_asks_to_be_rescheduled(kind):
         client.submit(asks_once).result()
     found = rows(prof.recording, "asks_once")
     assert [(row["outcome"], row["attempt"]) for row in found] == [("rescheduled", 1), ("ok", 2)]
+
+
+def test_a_task_whose_key_has_no_name_has_the_name_of_its_function():
+    """As on a local scheduler."""
+
+    def score(x):
+        if x < 0:
+            raise ValueError(x)
+        return x
+
+    with cluster() as client, Profiler() as prof, CacheProfiler() as cprof:
+        futures = [client.submit(score, n, key=f"file{n}") for n in range(3)]
+        futures += [client.submit(score, 9, key=7), client.submit(score, 10, key=("a", 1))]
+        futures.append(client.submit(partial(score), x=11, key="partial"))
+        client.gather(futures)
+        wait(client.submit(score, -1, key="fails"))
+        del futures
+    functions = {row["key"]: row["function"] for row in prof.recording.tasks.to_dicts()}
+    expected = dict.fromkeys(["file0", "file1", "file2", "7", "partial", "fails"], "score")
+    assert functions == {**expected, "('a', 1)": "a"}
+    cached = {row["key"]: row["function"] for row in cprof.recording.cached_results.to_dicts()}
+    assert cached == {key: name for key, name in functions.items() if key != "fails"}
+    with Profiler() as local:
+        dask.get({"file0": (score, 1), 7: (score, 2)}, ["file0", 7])
+    assert local.recording.tasks.function.tolist() == ["score", "score"]
 
 
 def test_what_is_asked_for_twice_runs_once():

@@ -59,7 +59,7 @@ class ClusterResults:
     def _table_of(self, batch: Batch, log: ClusterLog) -> tables.CachedResults:
         numbers = np.frombuffer(batch.results, float).reshape(-1, RESULT.size // 8)
         computation, nbytes, start, stop = numbers.T
-        keys, functions = keys_columns(list(batch.result_keys), {})
+        keys, functions = keys_columns(list(batch.result_keys), batch.result_functions)
         distinct, codes = np.unique(computation.astype(np.int64), return_inverse=True)
         known = [log.computations.get(number) for number in distinct.tolist()]
         names = Categorical.of(each.name if each else "" for each in known)

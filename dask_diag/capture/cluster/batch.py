@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from dask_diag.capture.tasks.keys import Keys
@@ -51,6 +52,9 @@ class Batch(NamedTuple):
     events : sequence
         Of each time that a worker paused, or moved results to disk or back: its number, which of
         these, start, stop, and bytes.
+    functions, result_functions : mapping
+        The names of the functions of those whose keys have none: of runs by id, of results by
+        position.
     """
 
     ids: bytes
@@ -64,6 +68,8 @@ class Batch(NamedTuple):
     result_keys: Keys
     results: bytes
     events: Sequence[tuple[int, str, float, float, float]]
+    functions: Mapping[int, str] = MappingProxyType({})
+    result_functions: Mapping[int, str] = MappingProxyType({})
 
 
 class ClusterComputation(NamedTuple):
@@ -116,4 +122,6 @@ def batch_of(sent: SentBatch) -> Batch:
         Keys(list(sent["result_keys"])),
         sent["results"],
         sent["events"],
+        dict(sent["functions"]),
+        dict(sent["result_functions"]),
     )

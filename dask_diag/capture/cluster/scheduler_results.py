@@ -11,7 +11,7 @@ from time import perf_counter
 from dask_diag.capture.cluster.formats import RESULT
 from dask_diag.capture.cluster.scheduler_computations import ComputationCollector
 from dask_diag.capture.cluster.scheduler_sessions import BYTES_PER_KEY, Session, size_of
-from dask_diag.capture.cluster.scheduler_tasks import Cached, Task
+from dask_diag.capture.cluster.scheduler_tasks import Cached, Task, name_of_plain
 
 __all__ = ["ResultCollector"]
 
@@ -22,8 +22,9 @@ class ResultCollector(ComputationCollector):
     def _result_came_or_went(self, key: Hashable, task: Task, finish: str) -> None:
         now = perf_counter()
         if finish == "memory":
-            nbytes = float(self.scheduler.tasks[key].get_nbytes())
-            task.cached = Cached(task.computation, nbytes, now)
+            state = self.scheduler.tasks[key]
+            nbytes, function = float(state.get_nbytes()), name_of_plain(key, state)
+            task.cached = Cached(task.computation, nbytes, now, function)
         elif task.cached is not None:
             for session in task.cached.computation.sessions:
                 self._record_result(session, key, task.cached, now)
@@ -35,6 +36,8 @@ class ResultCollector(ComputationCollector):
             return
         if not session.has_room(RESULT.size + BYTES_PER_KEY + size_of(key)):
             return
+        if cached.function:
+            session.result_functions[len(session.result_keys)] = cached.function
         session.result_keys.append(key)
         start = max(cached.start, session.start)
         session.results += RESULT.pack(cached.computation.number, cached.nbytes, start, stop)

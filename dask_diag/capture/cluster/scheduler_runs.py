@@ -34,7 +34,7 @@ from dask_diag.capture.cluster.scheduler_records import (
 )
 from dask_diag.capture.cluster.scheduler_results import ResultCollector
 from dask_diag.capture.cluster.scheduler_sessions import BYTES_PER_KEY, Computation, Session
-from dask_diag.capture.cluster.scheduler_tasks import Task
+from dask_diag.capture.cluster.scheduler_tasks import Task, name_of_plain
 
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState
@@ -217,6 +217,9 @@ class RunCollector(ResultCollector):
         )
         for session in recorders:
             session.add_run(number, key, packed, depends_on, details)
+        function = name_of_plain(key, state)
+        for session in recorders if function else ():
+            session.add_function(number, function)
 
     def _record_for_others(self, row: bytes, worker: str, recorders: Sequence[Session]) -> None:
         """A task that a program does not record: when its worker was busy, and nothing else."""

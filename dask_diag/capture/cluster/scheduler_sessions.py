@@ -107,11 +107,13 @@ class Session:
         self.ids, self.rows, self.depends_on = array("q"), bytearray(), array("q")
         self.keys: list[Hashable] = []
         self.details: dict[int, RunDetails] = {}
+        self.functions: dict[int, str] = {}
         self.transfers: list[tuple[object, ...]] = []
         self.others = array("d")
         self.processes: list[tuple[int, bytes]] = []
         self.result_keys: list[Hashable] = []
         self.results = bytearray()
+        self.result_functions: dict[int, str] = {}
         self.events: list[tuple[object, ...]] = []
         self.size = 0
 
@@ -164,6 +166,12 @@ class Session:
         if details is not None:
             self.details[number] = details
 
+    def add_function(self, number: int, name: str) -> None:
+        """Add the name of the function of the last run, of which there may have been no room."""
+        if self.ids and self.ids[-1] == number:
+            self.functions[number] = name
+            self.size += BYTES_PER_KEY
+
     def seal(self) -> None:
         """What was collected is a batch, which is there until it is acknowledged."""
         self.number += 1
@@ -173,11 +181,13 @@ class Session:
             "keys": self.keys,
             "depends_on": self.depends_on.tobytes(),
             "details": list(self.details.items()),
+            "functions": list(self.functions.items()),
             "transfers": self.transfers,
             "others": self.others.tobytes(),
             "processes": self.processes,
             "result_keys": self.result_keys,
             "results": bytes(self.results),
+            "result_functions": list(self.result_functions.items()),
             "events": self.events,
             "computations": [each.described() for each in self.computations.values()],
             "workers": [worker.described() for worker in self.workers.values()],
