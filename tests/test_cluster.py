@@ -344,6 +344,22 @@ def test_results_that_are_released_as_soon_as_they_were_used_are_transfers_too()
     assert prof.recording.notices == ()
 
 
+def test_transfers_of_data_that_no_recorded_task_made_are_counted_where_they_are_needed():
+    with cluster() as client, Client(client.cluster, set_as_default=False):
+        first, second = (worker.address for worker in client.cluster.workers.values())
+        made_before = client.submit(bytes, 10_000_000, workers=[first])
+        made_before.result()
+        with Profiler() as prof:
+            (scattered,) = client.scatter([b"x" * 5_000_000], workers=[first])
+            for data in (made_before, scattered):
+                client.submit(len, data, workers=[second]).result()
+    assert len(prof.recording.transfers) == 0
+    (notice,) = prof.recording.notices
+    # Of the other client's block none was needed.
+    assert notice.startswith("2 transfers (15 MB) of data that no recorded task made are left out")
+    assert sorted(log.unattributed[0] for log in prof.clusters.logs) == [0, 2]
+
+
 def test_stolen_tasks_are_those_that_ran_elsewhere():
     with cluster() as client, Profiler() as prof:
         first, _ = (worker.address for worker in client.cluster.workers.values())
@@ -710,6 +726,9 @@ def test_a_shuffle_between_workers_is_as_it_was():
     assert sorted(shuffled.x) == list(range(1000))
     assert len(prof.recording.tasks) > 6
     assert set(prof.recording.tasks.outcome.tolist()) <= {"ok", "rescheduled"}
+    assert prof.recording.notices == (
+        "what workers sent each other in 1 shuffle (p2p) is not measured: its tasks are",
+    )
     assert_adds_up(prof.recording)
 
 

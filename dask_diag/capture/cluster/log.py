@@ -48,9 +48,11 @@ class ClusterLog:
         The ids of the clients that runs refer to by position.
     faults : dict of str to int
         What failed in our hooks, and how often.
-    dropped, unattributed, running : int
-        Runs that were left out, as too many waited to be pulled; transfers of what no task made;
-        and the tasks that still ran at the end.
+    dropped, running : int
+        Runs that were left out, as too many waited to be pulled; and the tasks that still ran at
+        the end.
+    unattributed : tuple
+        How many transfers there were of what no recorded task made, and their bytes.
     coroutines : int
         How many runs had no stacks that could be sampled.
     unmeasured : dict of str to int
@@ -77,7 +79,8 @@ class ClusterLog:
         self.clients: list[str] = []
         self.faults: dict[str, int] = {}
         self.unmeasured: dict[str, int] = {}
-        self.dropped = self.unattributed = self.running = 0
+        self.unattributed: tuple[float, ...] = (0, 0.0)
+        self.dropped = self.running = 0
         self.received = self.coroutines = 0
         self.is_left = self.has_ended = False
 
@@ -100,7 +103,7 @@ class ClusterLog:
         self.faults = dict(reply.get("faults", self.faults))
         self.dropped = reply.get("dropped", self.dropped)
         self.unmeasured = dict(reply.get("unmeasured", self.unmeasured))
-        self.unattributed = reply.get("unattributed", self.unattributed)
+        self.unattributed = tuple(reply.get("unattributed", self.unattributed))
         self.running = reply.get("running", self.running)
 
     def _add_worker(self, worker: ClusterWorker) -> None:
@@ -150,11 +153,15 @@ class ClusterLog:
                 else (f"{self.coroutines:,} runs of coroutines were")
             )
             notices.append(f"{coroutines} not sampled: they share a thread with their worker")
-        if self.unattributed:
-            number = self.unattributed
-            transfers = "1 transfer" if number == 1 else f"{number:,} transfers"
-            verb = "is" if number == 1 else "are"
-            notices.append(f"{transfers} of data that no recorded task made {verb} left out")
+        count, nbytes = self.unattributed
+        if count:
+            transfers, verb = (
+                ("1 transfer", "is") if count == 1 else (f"{count:,} transfers", "are")
+            )
+            notices.append(
+                f"{transfers} ({nbytes / 1e6:,.3g} MB) of data that no recorded task made {verb} "
+                "left out: it was there before, or was scattered"
+            )
         for kind, text in _UNMEASURED.items():
             number = self.unmeasured.get(kind, 0)
             if number:
@@ -181,6 +188,10 @@ class ClusterLog:
 
 _OWN_TIMES = "of which only distributed's own times are known, without CPU"
 _UNMEASURED = {
+    "shuffle": (
+        "what workers sent each other in {} shuffle (p2p) is not measured: its tasks are",
+        "what workers sent each other in {} shuffles (p2p) is not measured: their tasks are",
+    ),
     "executor": (
         f"{{}} task ran in an executor that is no pool of threads, {_OWN_TIMES}",
         f"{{}} tasks ran in executors that are no pools of threads, {_OWN_TIMES}",

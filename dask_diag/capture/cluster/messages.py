@@ -117,7 +117,7 @@ class Reply(TypedDict, total=False):
     clients: Sequence[str]
     dropped: int
     unmeasured: dict[str, int]
-    unattributed: int
+    unattributed: Sequence[float]
     running: int
     faults: dict[str, int]
 

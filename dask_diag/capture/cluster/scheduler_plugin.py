@@ -108,7 +108,7 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
             "clients": list(self.clients),
             "dropped": collected.dropped,
             "unmeasured": collected.unmeasured,
-            "unattributed": self.unattributed,
+            "unattributed": collected.unattributed,
             "faults": self.faults,
         }
 

@@ -5,7 +5,7 @@ This module is shipped: see `scheduler_plugin`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from time import perf_counter
 
 from dask_diag.capture.cluster.formats import RESULT
@@ -48,3 +48,12 @@ class ResultCollector(ComputationCollector):
         for key, task in self.tasks.items():
             if task.cached is not None and session in task.cached.computation.sessions:
                 self._record_result(session, key, task.cached, now)
+
+    def _recorders_of_dependents(self, key: Hashable) -> Sequence[Session]:
+        """Those of the first recorded task that takes a result, which no recorded task made."""
+        state = self.scheduler.tasks.get(key)
+        for dependent in state.dependents if state is not None else ():
+            task = self.tasks.get(dependent.key)
+            if task is not None and task.computation.recorders:
+                return task.computation.recorders
+        return ()

@@ -273,7 +273,9 @@ class RunCollector(ResultCollector):
     def _transferred(self, key: Hashable, source: str, worker: str, *measured: float) -> None:
         task = self.tasks.get(key)
         if task is None or task.row < 0:
-            self.unattributed += 1
+            for session in self._recorders_of_dependents(key):
+                count, nbytes = session.unattributed
+                session.unattributed = count + 1, nbytes + measured[-1]
             return
         source_number, number = self.numbers.get(source, -1), self.numbers.get(worker, -1)
         for session in task.computation.recorders:

@@ -95,7 +95,6 @@ class WorkerCollector:
         self.worker_count = 0
         self.clients: dict[str, int] = {}
         self.faults: dict[str, int] = {}
-        self.unattributed = 0
         self.shows_progress = self.records_results = self.is_shared = False
         self.settings: dict[str, object] = {"number": 0}
         self.usage: ProcessUsage | None = None

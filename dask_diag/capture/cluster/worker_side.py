@@ -36,6 +36,8 @@ _GOES_ON = {"running", "paused"}
 _SECONDS_TO_SEND = 0.05
 _MESSAGES_AT_ONCE = 500
 _DEFAULT: dict[str, str] = {}
+_BARRIER = "P2PBarrierTask"
+"""Of each shuffle, or rechunking, in which workers send each other data outside of tasks."""
 Message = tuple[object, ...]
 _WAITING = {"ready", "constrained", "waiting"}
 _RUNNING = frozenset(("executing", "long-running", "cancelled", "resumed"))
@@ -198,6 +200,8 @@ class WorkerSide:
         if runs_in_thread is None:
             # As the worker itself decides.
             runs_in_thread = self._is_of_threads[executor] = "ThreadPoolExecutor" in str(executor)
+        if type(task).__name__ == _BARRIER:
+            self._log(("unmeasured", key, "shuffle"))
         if key in self._worker.state.actors:
             self._log(("unmeasured", key, "actor"))
         if not (runs_in_thread or getattr(task, "is_coro", False)):
