@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import dask
@@ -19,13 +22,14 @@ from distributed import (
     fire_and_forget,
     get_client,
     secede,
+    wait,
     worker_client,
 )
 from distributed import span as distributed_span
 from distributed.metrics import context_meter as meter_of_distributed
 
 import dask_diag
-from dask_diag import Profiler, context_meter, load, performance_report, record
+from dask_diag import CacheProfiler, Profiler, context_meter, load, performance_report, record
 from dask_diag.analysis.activities import activities, seconds_by_activity
 
 from .clusters import assert_adds_up, cluster, rows, spin, spin_in_steps
@@ -205,18 +209,48 @@ def test_a_task_cancelled_before_it_runs():
     assert_adds_up(prof.recording)
 
 
-def test_a_task_that_asks_to_be_rescheduled():
+class Later(Reschedule):
+    """As distributed has it, a subclass asks for the same."""
+
+
+@pytest.mark.parametrize("kind", [Reschedule, Later])
+def test_a_task_that_asks_to_be_rescheduled(kind):
     attempts = []
 
     def asks_once():
         attempts.append(1)
         if len(attempts) < 2:
-            raise Reschedule
+            raise kind
 
     with cluster() as client, Profiler() as prof:
         client.submit(asks_once).result()
     found = rows(prof.recording, "asks_once")
     assert [(row["outcome"], row["attempt"]) for row in found] == [("rescheduled", 1), ("ok", 2)]
+
+
+def test_a_task_whose_key_has_no_name_has_the_name_of_its_function():
+    """As on a local scheduler."""
+
+    def score(x):
+        if x < 0:
+            raise ValueError(x)
+        return x
+
+    with cluster() as client, Profiler() as prof, CacheProfiler() as cprof:
+        futures = [client.submit(score, n, key=f"file{n}") for n in range(3)]
+        futures += [client.submit(score, 9, key=7), client.submit(score, 10, key=("a", 1))]
+        futures.append(client.submit(partial(score), x=11, key="partial"))
+        client.gather(futures)
+        wait(client.submit(score, -1, key="fails"))
+        del futures
+    functions = {row["key"]: row["function"] for row in prof.recording.tasks.to_dicts()}
+    expected = dict.fromkeys(["file0", "file1", "file2", "7", "partial", "fails"], "score")
+    assert functions == {**expected, "('a', 1)": "a"}
+    cached = {row["key"]: row["function"] for row in cprof.recording.cached_results.to_dicts()}
+    assert cached == {key: name for key, name in functions.items() if key != "fails"}
+    with Profiler() as local:
+        dask.get({"file0": (score, 1), 7: (score, 2)}, ["file0", 7])
+    assert local.recording.tasks.function.tolist() == ["score", "score"]
 
 
 def test_what_is_asked_for_twice_runs_once():
@@ -310,6 +344,22 @@ def test_results_that_are_released_as_soon_as_they_were_used_are_transfers_too()
     assert prof.recording.notices == ()
 
 
+def test_transfers_of_data_that_no_recorded_task_made_are_counted_where_they_are_needed():
+    with cluster() as client, Client(client.cluster, set_as_default=False):
+        first, second = (worker.address for worker in client.cluster.workers.values())
+        made_before = client.submit(bytes, 10_000_000, workers=[first])
+        made_before.result()
+        with Profiler() as prof:
+            (scattered,) = client.scatter([b"x" * 5_000_000], workers=[first])
+            for data in (made_before, scattered):
+                client.submit(len, data, workers=[second]).result()
+    assert len(prof.recording.transfers) == 0
+    (notice,) = prof.recording.notices
+    # Of the other client's block none was needed.
+    assert notice.startswith("2 transfers (15 MB) of data that no recorded task made are left out")
+    assert sorted(log.unattributed[0] for log in prof.clusters.logs) == [0, 2]
+
+
 def test_stolen_tasks_are_those_that_ran_elsewhere():
     with cluster() as client, Profiler() as prof:
         first, _ = (worker.address for worker in client.cluster.workers.values())
@@ -400,6 +450,17 @@ def test_tasks_that_ran_before_the_block_are_adopted():
             future.result()
     assert len(rows(prof.recording, "after")) == 1
     assert len(prof.recording.computations) == 1
+
+
+def test_results_of_two_clients_are_listed_once_each():
+    with cluster() as one, Client(one.cluster, set_as_default=False) as two, Profiler() as prof:
+        for client, key in ((one, "one-1"), (two, "two-1")):
+            client.submit(abs, -1, key=key).result()
+        assert sorted(task.key for task in prof.results) == ["one-1", "two-1"]
+        for client, key in ((one, "one-2"), (two, "two-2")):
+            client.submit(abs, -2, key=key).result()
+        assert sorted(task.key for task in prof.results[2:]) == ["one-2", "two-2"]
+    assert sorted(task.key for task in prof.results) == ["one-1", "one-2", "two-1", "two-2"]
 
 
 def test_two_clients_have_their_own_tasks():
@@ -574,6 +635,58 @@ def test_asynchronous_clients():
     assert "spin" in Path("page.html").read_text()
 
 
+@pytest.mark.leaves_files
+def test_a_block_that_does_not_wait_for_an_asynchronous_client_says_so():
+    async def main():
+        async with (
+            LocalCluster(
+                n_workers=1, processes=False, dashboard_address=None, asynchronous=True
+            ) as local,
+            Client(local, asynchronous=True) as client,
+        ):
+            with record("run.diag") as recorded:
+                await client.submit(spin, 0.01)
+            await ended(recorded.tasks)
+            with Profiler() as prof:
+                await client.submit(spin, 0.02)
+            early = prof.recording
+            await ended(prof)
+        return early, prof.recording
+
+    async def ended(profiler):
+        while not profiler.clusters.logs[0].has_ended:
+            await asyncio.sleep(0.01)
+
+    early, later = asyncio.run(main())
+    for recording in (load("run.diag"), early):
+        (notice,) = recording.notices
+        assert "the last rows of a cluster are missing" in notice
+        assert "async with" in notice
+    # They have come meanwhile.
+    assert len(rows(later, "spin")) == 1
+    assert later.notices == ()
+
+
+@pytest.mark.leaves_files
+def test_a_program_that_leaves_an_asynchronous_client_open_has_a_notice():
+    Path("program.py").write_text(
+        "import asyncio\n"
+        "from distributed import Client, LocalCluster\n"
+        "async def main():\n"
+        "    local = await LocalCluster(\n"
+        "        n_workers=1, processes=False, dashboard_address=None, asynchronous=True\n"
+        "    )\n"
+        "    client = await Client(local, asynchronous=True)\n"
+        "    print(await client.submit(abs, -7))\n"
+        "asyncio.run(main())\n"
+    )
+    command = [sys.executable, "-m", "dask_diag", "run", "-o", "run.diag", "program.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith("7")
+    (notice,) = [text for text in load("run.diag").notices if "cluster" in text]
+    assert "the last rows of a cluster are missing" in notice
+
+
 def test_the_scheduler_remembers_nothing_that_was_pulled_and_forgotten():
     with cluster() as client, Profiler() as prof:
         futures = client.map(spin, [n / 1e6 for n in range(100)])
@@ -613,6 +726,9 @@ def test_a_shuffle_between_workers_is_as_it_was():
     assert sorted(shuffled.x) == list(range(1000))
     assert len(prof.recording.tasks) > 6
     assert set(prof.recording.tasks.outcome.tolist()) <= {"ok", "rescheduled"}
+    assert prof.recording.notices == (
+        "what workers sent each other in 1 shuffle (p2p) is not measured: its tasks are",
+    )
     assert_adds_up(prof.recording)
 
 

@@ -37,7 +37,7 @@ from dask_diag import (
     SamplingProfiler,
     load,
 )
-from dask_diag.builders.clocks import to_other_clock
+from dask_diag.builders.clocks import error_of, to_other_clock
 from dask_diag.capture.cluster import (
     cluster_session,
     scheduler_plugin,
@@ -54,6 +54,7 @@ from dask_diag.capture.system.parsing import parsed
 from dask_diag.capture.tasks.metering import listening
 
 from .clusters import Counter, assert_adds_up, cluster, rows, spin
+from .test_cluster_many_tasks import Driver
 
 
 def increment(x):
@@ -233,6 +234,75 @@ def test_clocks_of_workers_are_mapped_within_the_bound(monkeypatch):
         assert stop - bound <= row["stop"] <= stop + bound + 0.02
         assert row["submitted"] <= row["start"] <= row["stop"] <= row["collected"]
     assert_adds_up(recording)
+
+
+@pytest.mark.parametrize("seconds", [0.1, 1.2])
+def test_a_clock_that_drifts_is_mapped_within_the_bound_in_short_blocks(seconds, monkeypatch):
+    """With the comparisons as they are: at the start, when some time has passed, and at the end."""
+    monkeypatch.setattr(worker_side, "clock_of", lambda worker: SkewedClock())
+    READ.clear()
+    with cluster(workers=1) as client, Profiler() as prof:
+        time.sleep(seconds)
+        futures = client.map(reads_the_clock, range(10))
+        client.gather(futures)
+    (worker,) = prof.recording.workers.to_dicts()
+    bound = worker["clock_error"]
+    assert 0 < bound < 0.05
+    tasks = {row["key"]: row for row in prof.recording.tasks.to_dicts()}
+    for n, future in enumerate(futures):
+        assert abs(tasks[future.key]["stop"] - READ[n][1]) <= bound + 0.002
+    # It is seen to drift: by a fiftieth of the time.
+    readings = next(iter(prof.clusters.logs[0].workers.values())).facts["clock"]
+    assert len(readings) >= 2
+    assert (readings[-1][1] - readings[0][1]) / (readings[-1][0] - readings[0][0]) == pytest.approx(
+        1 / 49, rel=0.1
+    )
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.1, 10), st.floats(-1e-3, 1e-3)), min_size=2, max_size=20),
+    st.floats(0, 5),
+)
+def test_times_are_within_the_error_whenever_they_are_mapped(stretches, after):
+    """From one reading to the next the other clock drifts in another way."""
+    lengths, drifts = np.array(stretches).T
+    at = np.concatenate([[0.0], np.cumsum(lengths)])
+    offsets = np.concatenate([[7.0], 7.0 + np.cumsum(lengths * drifts)])
+    readings = [(time, offset, 1e-4) for time, offset in zip(at, offsets, strict=True)]
+    bound = error_of(readings, at[-1])
+    assert bound >= 1e-4
+    for count in range(1, len(readings)):
+        # The last time that is mapped before the next reading comes.
+        (mapped,) = to_other_clock(np.array([at[count]]), readings[:count])
+        assert abs(mapped - at[count] - offsets[count]) <= bound
+    drift = (offsets[-1] - offsets[0]) / at[-1]
+    assert error_of(readings, at[-1] + after) == pytest.approx(bound + abs(drift) * after)
+
+
+def test_the_error_of_one_reading_grows_as_clocks_do_that_are_set():
+    assert error_of([], 100.0) == 0.0
+    assert error_of([(10.0, 5.0, 0.1)], 5.0) == 0.1
+    assert error_of([(10.0, 5.0, 0.1)], 20.0) == pytest.approx(0.1 + 10 * 5e-4)
+
+
+def test_readings_of_a_clock_are_few_however_long_a_block_is():
+    """Eight hours of them: each client is sent all with every new one."""
+    driver = Driver(1)
+    (address,) = driver.addresses
+    plugin = driver.plugin
+    for number in range(8 * 720):
+        reading = [5.0 * number, 100.0 + 1e-6 * number, 1e-4]
+        facts = {"clock": [reading], "measured": 1}
+        asyncio.run(plugin.handle_worker(address, facts))
+    driver.pull()
+    readings = driver.log.workers[0].facts["clock"]
+    assert 16 <= len(readings) <= scheduler_workers.MOST_READINGS
+    assert readings[0][0] == 0.0
+    assert [time for time, _, _ in readings][-16:] == [
+        5.0 * n for n in range(8 * 720 - 16, 8 * 720)
+    ]
+    times = np.linspace(0, 8 * 3600, 1000)
+    assert np.allclose(to_other_clock(times, readings), times + 100 + times * 1e-6 / 5)
 
 
 @given(st.floats(-1e4, 1e4), st.floats(-0.1, 0.1), st.lists(st.floats(0, 100), min_size=2))

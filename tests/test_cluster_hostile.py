@@ -12,12 +12,15 @@ pytest.importorskip("distributed")
 
 from distributed import Client, LocalCluster
 
-from dask_diag import Profiler
+from dask_diag import Profiler, context_meter
 from dask_diag.capture.cluster import cluster_session, scheduler_sessions
+from dask_diag.capture.cluster.scheduler_sessions import Computation
+from dask_diag.capture.cluster.scheduler_tasks import Task
+from dask_diag.capture.tasks.metered import Metered, sums_of
 from dask_diag.capture.tasks.metering import listening
 
 from .clusters import assert_adds_up, cluster, rows
-from .test_cluster_many_tasks import Driver
+from .test_cluster_many_tasks import NAN, Driver
 
 
 def increment(x):
@@ -122,6 +125,80 @@ def test_long_keys_count_to_what_the_scheduler_holds_at_most(key, monkeypatch):
     assert len(session.keys) == 3
     assert session.dropped == 7
     assert session.size >= 900_000
+
+
+def test_a_task_that_meters_often_has_its_row_and_its_sums():
+    def meters(n):
+        for _ in range(n):
+            context_meter.digest_metric("events", 1, "events")
+        for number in range(n // 10):
+            context_meter.digest_metric(f"file-{number}", 1, "bytes")
+            with context_meter.meter("read"):
+                pass
+
+    with cluster(1) as client, Profiler() as prof:
+        client.submit(meters, 50_000).result()
+    recording = prof.recording
+    (task,) = recording.tasks.to_dicts()
+    assert task["outcome"] == "ok"
+    sums = {row["activity"]: row for row in recording.metrics.to_dicts()}
+    # One for each label, as distributed adds up.
+    assert len(recording.metrics) == len(sums) == 5_002
+    assert sums["events"]["value"] == 50_000
+    assert 0 < sums["read"]["value"] < task["stop"] - task["start"]
+    assert 0 < sums["read"]["cpu"] < task["thread_cpu"] + sums["read"]["cpu"]
+    assert recording.notices == ()
+
+
+def test_a_task_that_meters_often_takes_little_memory_before_it_is_done():
+    metered = Metered()
+    for _ in range(100_000):
+        metered.add("events", 1, "events")
+    assert len(metered.metrics) <= 1_000
+    assert sums_of(metered.metrics)[0][:3] == ("events", "events", 100_000)
+    for number in range(10_000):
+        metered.add(f"label-{number}", 2, "bytes")
+    sums = {label: value for label, _, value, _ in sums_of(metered.metrics)}
+    assert sums == {"events": 100_000, **{f"label-{n}": 2 for n in range(10_000)}}
+
+
+def test_a_run_is_there_where_its_details_have_no_room(monkeypatch):
+    monkeypatch.setattr(scheduler_sessions, "LIMIT_BYTES", 10_000)
+    driver = Driver()
+    (session,) = driver.plugin.sessions.values()
+    metrics = [(str(number), "events", 1.0, NAN) for number in range(200)]
+    session.add_run(1, "key", b"", (), ("ValueError", metrics, "span", (), b""))
+    assert session.details == {1: ("ValueError", (), "span", (), b"")}
+    assert session.dropped == 0
+    driver.pull()
+    assert driver.log.notices() == [
+        "of 1 run of a task, what it metered, waited for and called is missing: more than was pulled"
+    ]
+
+
+def test_transfers_and_pauses_have_room_as_all_else_has(monkeypatch):
+    monkeypatch.setattr(scheduler_sessions, "LIMIT_BYTES", 50_000)
+    driver = Driver(2)
+    plugin, (one, other) = driver.plugin, driver.addresses
+    (session,) = plugin.sessions.values()
+    driver.run(0, 1)
+    task = plugin.tasks["key"] = Task(Computation(1, "c", "client", ""))
+    task.computation.set_sessions([session])
+    task.row = 1
+    transfer = ("transfer", "key", one, other, 1.0, 2.0, 5)
+    for _ in range(1_000):
+        plugin.log_event("dask_diag", [transfer])
+    held = len(session.transfers)
+    assert 400 <= held <= 500
+    plugin.workers[one].paused_at = 1.0
+    for _ in range(10):
+        plugin._record_pause(plugin.workers[one], [session])
+    assert not session.events
+    driver.pull()
+    assert driver.log.notices() == [
+        f"{1_010 - held} rows of transfers, results, samples or others' tasks are missing: "
+        "more than was pulled"
+    ]
 
 
 def test_a_key_of_usual_length_takes_what_was_set_aside_for_it():

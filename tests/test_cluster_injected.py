@@ -20,6 +20,7 @@ from distributed.metrics import context_meter
 from dask_diag import Profiler, ProgressBar, load, record
 from dask_diag.analysis.activities import seconds_by_activity
 from dask_diag.capture.cluster import (
+    batch,
     cluster_session,
     cluster_task,
     log,
@@ -49,7 +50,7 @@ from dask_diag.capture.tasks import metering
 from .clusters import Counter, assert_adds_up, cluster, thread_seconds
 
 MODULES = (
-    *(cluster_session, cluster_task, log, probed_task, recorder),
+    *(batch, cluster_session, cluster_task, log, probed_task, recorder),
     *(scheduler_computations, scheduler_others, scheduler_plugin, scheduler_records),
     *(scheduler_leaving, scheduler_results),
     *(scheduler_runs, scheduler_sessions, scheduler_tasks, scheduler_workers),

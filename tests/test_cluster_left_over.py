@@ -8,11 +8,14 @@ import time
 from collections import Counter
 from types import SimpleNamespace
 
+import dask.config
 import pytest
 
 pytest.importorskip("distributed")
 
-from dask_diag import record
+from distributed import Client, LocalCluster
+
+from dask_diag import Profiler, record
 from dask_diag.capture.cluster.worker_side import WorkerSide
 
 from .clusters import cluster
@@ -78,3 +81,35 @@ def test_nothing_is_held_of_what_was_recorded_before(tmp_path):
                 assert more["Computation"] >= 1
             del run
             assert left(before) == Counter()
+
+
+def preloads():
+    return dask.config.get("distributed.client.preload")
+
+
+@pytest.mark.leaves_files
+def test_workers_that_join_in_a_block_have_no_setting_of_it():
+    """A nanny hands on the configuration of the process that starts it."""
+    before = preloads()
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as local,
+        Client(local) as client,
+    ):
+        with Profiler() as prof:
+            local.scale(2)
+            client.wait_for_workers(2)
+            assert client.submit(increment, 1).result() == 2
+            # Those of this process are to load it as long as it records.
+            assert preloads() != before
+        assert list(client.run(preloads).values()) == [before, before]
+    assert preloads() == before
+    assert prof.recording.workers.measured.tolist() == [1, 1]
+
+
+def test_workers_of_this_process_leave_its_setting_in_the_block():
+    with cluster(workers=0) as client, Profiler() as prof:
+        client.cluster.scale(1)
+        client.wait_for_workers(1)
+        with Client(client.cluster, set_as_default=False) as later:
+            assert later.submit(increment, 1).result() == 2
+    assert len(prof.recording.tasks) == 1

@@ -22,8 +22,9 @@ from dask_diag.builders.cluster import with_clusters
 from dask_diag.builders.cluster_tasks import RUN, tasks_of
 from dask_diag.builders.cluster_workers import Lanes
 from dask_diag.capture.cluster import scheduler_records, scheduler_runs, scheduler_sessions
+from dask_diag.capture.cluster.batch import Batch
 from dask_diag.capture.cluster.formats import NAME, WORKER_ROW
-from dask_diag.capture.cluster.log import Batch, ClusterLog
+from dask_diag.capture.cluster.log import ClusterLog
 from dask_diag.capture.cluster.scheduler_plugin import DaskDiagSchedulerPlugin
 from dask_diag.capture.tasks.keys import Keys
 from dask_diag.model.table import Table

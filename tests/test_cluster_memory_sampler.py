@@ -19,8 +19,9 @@ from distributed.diagnostics import MemorySampler as DistributedMemorySampler
 from dask_diag import MemorySampler
 from dask_diag.builders.cluster_memory import with_remote_memory
 from dask_diag.builders.recording import memory_table
+from dask_diag.capture.cluster.batch import Batch
 from dask_diag.capture.cluster.formats import PROCESS
-from dask_diag.capture.cluster.log import Batch, ClusterLog
+from dask_diag.capture.cluster.log import ClusterLog
 from dask_diag.capture.tasks.keys import Keys
 
 from .clusters import cluster, cluster_of_others

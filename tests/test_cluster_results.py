@@ -33,7 +33,11 @@ def run(client):
     assert result.result() == 15 * MB
     time.sleep(0.2)
     del ten, five, result
-    # Until the scheduler has heard of it.
+    gone(client)
+
+
+def gone(client):
+    """Wait until the scheduler has heard that its results are not needed."""
     end = time.monotonic() + 10
     while client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)):
         assert time.monotonic() < end
@@ -102,3 +106,23 @@ def test_record_streams_results():
         assert sizes[1:] == pytest.approx([5 * MB, 10 * MB], abs=1000)
         assert len(rows(recording, "megabytes")) == 2
         assert not any("counted once" in notice for notice in recording.notices)
+
+
+def test_results_are_listed_once_whenever_they_are_asked_for():
+    with cluster() as client, CacheProfiler(nbytes) as cprof, CacheProfiler() as counted:
+        (one,) = client.map(bytes, [1_000_000], key="one")
+        one.result()
+        del one
+        gone(client)
+        (first,) = cprof.results
+        two = client.submit(bytes, 2_000_000, key=("two", 2))
+        two.result()
+    assert [(row.key, row.task.func.__name__) for row in cprof.results] == [
+        (first.key, "one"),
+        (("two", 2), "two"),
+    ]
+    assert [row.metric for row in cprof.results] == pytest.approx([1e6, 2e6], abs=1000)
+    assert [row.metric for row in counted.results] == [1, 1]
+    table = cprof.recording.cached_results
+    assert [row.cache_time for row in cprof.results] == table.start.tolist()
+    assert [row.free_time for row in cprof.results] == table.stop.tolist()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 
 import numpy as np
@@ -18,15 +19,15 @@ from dask_diag.builders.cluster_workers import Lanes, cluster_workers_table
 from dask_diag.capture.cluster.log import ClusterLog
 from dask_diag.capture.cluster.worker_names import WorkerNames
 
-from .clusters import assert_adds_up, cluster, rows, spin
+from .clusters import assert_adds_up, cluster, rows, spin, thread_seconds
 
 FACTS = {"pid": 7, "measured": 1}
 
 
-def log_of(names, scheduler, workers, start=0.0, stop=float("inf")):
+def log_of(names, scheduler, workers, start=0.0, stop=float("inf"), plugin=""):
     """What one client pulled of workers: number, name, port, joined, left, facts."""
     log = ClusterLog({}, names)
-    log.scheduler = scheduler
+    log.scheduler, log.plugin = scheduler, plugin
     described = [
         (number, name, f"tcp://host:{port}", "host", 1, joined, left, reason, facts)
         for number, name, port, joined, left, reason, facts in workers
@@ -68,6 +69,71 @@ def test_a_worker_has_one_name_for_all_clients_and_no_other_has_it():
     assert elsewhere.labels == {0: "worker-0 (3)"}
     table = cluster_workers_table([first, second, elsewhere])
     assert sorted(table.worker.tolist()) == ["worker-0", "worker-0 (2)", "worker-0 (3)"]
+
+
+def test_a_worker_that_comes_back_at_its_address_is_another_one():
+    """As with a fixed port: one client saw both, and one came between, when one had left."""
+    names = WorkerNames()
+    old, new = (0, "0", 1, 1.0, 2.0, "killed", FACTS), (1, "0", 1, 3.0, None, "", FACTS)
+    first = log_of(names, "s", [old, new], plugin="p")
+    # News of the old one has not come to this client yet, and it numbers them as the first does.
+    second = log_of(names, "s", [(1, "0", 1, 3.0, None, "", FACTS)], plugin="p")
+    assert first.labels == {0: "worker-0", 1: "worker-0 (2)"}
+    assert second.labels == {1: "worker-0 (2)"}
+    gone, there = cluster_workers_table([first, second]).to_dicts()
+    assert (gone["worker"], gone["joined"], gone["left"]) == ("worker-0", 1.0, 2.0)
+    assert (there["worker"], there["joined"]) == ("worker-0 (2)", 3.0)
+    assert np.isnan(there["left"])
+
+
+def test_a_worker_is_the_same_to_a_plugin_that_came_later_only_if_it_was_there_meanwhile():
+    names = WorkerNames()
+    first = log_of(names, "s", [(0, "0", 1, 1.0, None, "", FACTS)], plugin="p")
+    first.end()
+    # As the scheduler has logged it, by another clock.
+    stayed = log_of(names, "s", [(0, "0", 1, 1.001, None, "", FACTS)], plugin="q")
+    stayed.end()
+    came_back = log_of(names, "s", [(0, "0", 1, stayed.stop + 1, None, "", FACTS)], plugin="r")
+    assert first.labels == stayed.labels == {0: "worker-0"}
+    assert came_back.labels == {0: "worker-0 (2)"}
+
+
+def test_the_time_of_a_worker_that_is_restarted_at_its_address_counts():
+    port = unused_port()
+    with (
+        LocalCluster(1, threads_per_worker=2, dashboard_address=None, worker_port=port) as local,
+        Client(local) as client,
+        Profiler() as prof,
+    ):
+        client.submit(time.sleep, 0.1, pure=False).result()
+        client.restart()
+        before = time.perf_counter()
+        client.submit(time.sleep, 0.2, pure=False).result()
+        after = time.perf_counter()
+        with Profiler() as later:
+            client.submit(time.sleep, 0.1, pure=False).result()
+    one, other = prof.recording.workers.to_dicts()
+    assert one["address"] == other["address"]
+    assert one["pid"] != other["pid"]
+    assert one["left"] < other["joined"] < before
+    assert np.isnan(other["left"])
+    _, second, _ = prof.recording.computations.to_dicts()
+    assert second["stop"] - second["start"] >= 0.2
+    assert before <= second["start"] <= second["stop"] <= after
+    assert_adds_up(prof.recording)
+    # Two threads were there for as long as computations were.
+    computations = prof.recording.computations
+    assert (
+        abs(thread_seconds(prof.recording) - 2 * sum(computations.stop - computations.start)) < 1e-6
+    )
+    (known,) = later.recording.workers.to_dicts()
+    assert abs(known["joined"] - other["joined"]) < 0.1
+
+
+def unused_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 def kill_once(path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import random
@@ -613,3 +614,110 @@ def test_combining_a_million_tasks_takes_no_time_a_task():
     # So long take twenty steps of a loop for each row, on this machine.
     _, of_loop = measured(lambda: sum(1 for _ in range(10_000_000)))
     assert seconds < 2 * of_loop + 0.2
+
+
+def of_a_cluster(start, stop, workers, others=(), events=(), lanes=()):
+    """A part: workers (label, address, joined, left), what happened (label, start, stop)."""
+
+    def columns(rows, *names):
+        return {name: [row[place] for row in rows] for place, name in enumerate(names)}
+
+    return replace(
+        NOTHING,
+        start=start,
+        stop=stop,
+        computations=filled_table(
+            "computations",
+            {"computation": [f"c{start}"], "start": [start], "stop": [stop], "cluster": ["one"]},
+        ),
+        tasks=filled_table(
+            "tasks",
+            {
+                "worker": list(lanes),
+                "computation": [f"c{start}"] * len(lanes),
+                "outcome": ["ok"] * len(lanes),
+            },
+        ),
+        workers=filled_table(
+            "workers",
+            {
+                "computation": ["one"] * len(workers),
+                **columns(workers, "worker", "address", "joined", "left"),
+                "threads": [2] * len(workers),
+            },
+        ),
+        other_tasks=filled_table(
+            "other_tasks",
+            {"computation": ["one"] * len(others), **columns(others, "worker", "start", "stop")},
+        ),
+        worker_events=filled_table(
+            "worker_events",
+            {
+                "computation": ["one"] * len(events),
+                "event": ["paused"] * len(events),
+                **columns(events, "worker", "start", "stop"),
+            },
+        ),
+    )
+
+
+def workers_of(recording):
+    names = ("worker", "address", "joined", "left")
+    return sorted(tuple(row[name] for name in names) for row in recording.workers.to_dicts())
+
+
+def test_a_worker_that_a_later_block_of_its_cluster_lacks_left_before_it():
+    first = of_a_cluster(
+        0.0, 10.0, [("a", "tcp:1", -5.0, math.nan), ("b", "tcp:2", -5.0, math.nan)]
+    )
+    # As the scheduler has logged it for this block.
+    second = of_a_cluster(20.0, 30.0, [("a", "tcp:1", -4.99, math.nan)])
+    for parts in ([first, second], [second, first]):
+        a, b = workers_of(Recording.combine(parts))
+        assert a[:3] == ("a", "tcp:1", -5.0)
+        assert math.isnan(a[3])
+        assert b == ("b", "tcp:2", -5.0, 10.0)
+
+
+def test_workers_of_two_blocks_have_names_of_their_own():
+    """One name for two, one address for two, and two names for one."""
+    first = of_a_cluster(
+        0.0,
+        10.0,
+        [("x", "tcp:1", -5.0, 9.0), ("y (2)", "tcp:3", -5.0, math.nan)],
+        others=[("x", 1.0, 2.0)],
+        lanes=["x/0", "y (2)/0"],
+    )
+    second = of_a_cluster(
+        20.0,
+        30.0,
+        [
+            ("x", "tcp:2", 15.0, math.nan),
+            ("z", "tcp:1", 12.0, math.nan),
+            ("y", "tcp:3", -5.0, math.nan),
+        ],
+        others=[("x", 21.0, 22.0)],
+        events=[("x", 23.0, 24.0), ("z", 23.0, 24.0)],
+        lanes=["x/0", "z/0", "y/0"],
+    )
+    both = Recording.combine([first, second])
+    assert [row[:2] for row in workers_of(both)] == [
+        ("x", "tcp:1"),
+        ("x (2)", "tcp:2"),
+        ("y (2)", "tcp:3"),
+        ("z", "tcp:1"),
+    ]
+    assert both.tasks.worker.tolist() == ["x/0", "y (2)/0", "x (2)/0", "z/0", "y (2)/0"]
+    assert both.other_tasks.worker.tolist() == ["x", "x (2)"]
+    assert both.worker_events.worker.tolist() == ["x (2)", "z"]
+
+
+def test_what_happened_on_workers_is_there_once():
+    """Two diagnostics over one block, of which one ended later, and one over the next block."""
+    workers = [("a", "tcp:1", -5.0, math.nan)]
+    first = of_a_cluster(0.0, 10.0, workers, others=[("a", 1.0, 2.0), ("a", 8.0, 10.0)])
+    same = of_a_cluster(0.5, 11.0, workers, others=[("a", 1.0, 2.0), ("a", 8.0, 11.0)])
+    later = of_a_cluster(20.0, 30.0, workers, others=[("a", 21.0, 22.0)])
+    others = Recording.combine([first, same, later]).other_tasks
+    rows = list(zip(others.start.tolist(), others.stop.tolist(), strict=True))
+    assert rows == [(1.0, 2.0), (8.0, 11.0), (21.0, 22.0)]

@@ -112,6 +112,63 @@ def test_of_all_tasks(on_a_cluster):
     assert row["bytes"] == 800
 
 
+def test_a_result_that_is_computed_again_in_a_later_computation_counts_once():
+    """As when a worker is lost long after; a task that was forgotten is another one."""
+    rows = [
+        # Key, computation, when it was sent, attempt, outcome.
+        ("lost", "c", 1.0, 1, "ok"),
+        ("lost", "d", 9.0, 2, "ok"),
+        ("forgotten", "c", 1.0, 1, "ok"),
+        ("forgotten", "d", 9.0, 1, "failed"),
+        ("forgotten", "d", 10.0, 2, "ok"),
+        # Another client had it computed again, of which the rows come first.
+        ("shared", "e", 11.0, 2, "ok"),
+        ("shared", "c", 2.0, 1, "ok"),
+        ("lost", "f", 2.0, 1, "ok"),
+    ]
+    keys, computations, submitted, attempts, outcomes = zip(*rows, strict=True)
+    recording = replace(
+        NOTHING,
+        start=0.0,
+        stop=20.0,
+        computations=filled_table(
+            "computations",
+            {
+                "computation": ["c", "d", "e", "f"],
+                "start": [0.0, 9.0, 11.0, 0.0],
+                "stop": [5.0, 11.0, 12.0, 5.0],
+                "cluster": ["one", "one", "one", "another"],
+            },
+        ),
+        tasks=filled_table(
+            "tasks",
+            {
+                "key": list(keys),
+                "function": ["read"] * len(rows),
+                "computation": list(computations),
+                "submitted": list(submitted),
+                "start": list(submitted),
+                "stop": [time + 0.5 for time in submitted],
+                "outcome": list(outcomes),
+                "attempt": list(attempts),
+                "worker": ["worker-0/0"] * len(rows),
+            },
+        ),
+        metrics=filled_table(
+            "metrics",
+            {
+                "task": list(range(len(rows))),
+                "activity": ["events"] * len(rows),
+                "unit": ["events"] * len(rows),
+                "value": [1.0, 10.0, 100.0, 7.0, 1000.0, 10_000.0, 3.0, 100_000.0],
+            },
+        ),
+    )
+    (row,) = throughput(recording).to_dicts()
+    assert row["events"] == 111_110
+    assert row["tasks"] == 5
+
+
 def test_by_function(on_a_cluster):
     table = throughput(on_a_cluster, by="function")
     assert table["function"].tolist() == ["read", "sum"]

@@ -14,8 +14,9 @@ from dask_diag.builders.constants import this_host
 from dask_diag.builders.stacks import joined_stacks
 from dask_diag.builders.threads import TaskThreads, task_threads, threads_table
 from dask_diag.builders.workers import worker_codes, worker_names, workers_table
+from dask_diag.capture.cluster.batch import Batch, RunDetails
 from dask_diag.capture.cluster.formats import SENT_OUTCOMES
-from dask_diag.capture.cluster.log import Batch, ClusterLog, RunDetails
+from dask_diag.capture.cluster.log import ClusterLog
 from dask_diag.capture.system.thread_usage import ThreadCpu
 from dask_diag.capture.tasks.keys import Keys
 from dask_diag.capture.tasks.remote_task import RemoteWorker

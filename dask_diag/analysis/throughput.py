@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dask_diag.analysis.computed_again import last_results
 from dask_diag.analysis.grouping import rows_by, worker_order
 from dask_diag.analysis.intervals import Intervals, inside, intervals, join, peak, union
 from dask_diag.analysis.metering import seconds_of_workers
 from dask_diag.analysis.task_times import call_times, worker_stop_times
-from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
+from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.recording import Recording, expect_recording
 from dask_diag.model.table import Table
-from dask_diag.schema import Outcome
 
 __all__ = ["throughput"]
 
@@ -172,7 +172,7 @@ class _Facts:
         self.seconds = np.nan_to_num(np.maximum(self.stops - tasks.start, 0.0))
         self.cpu = tasks.thread_cpu
         self.cpu_on_threads, _ = seconds_of_workers(recording)
-        self.done = _done(recording)
+        self.done = last_results(recording)
         names = [_worker_of(str(lane)) for lane in tasks.worker.values]
         self.worker_names = Categorical.of(names)[tasks.worker.codes]
 
@@ -249,23 +249,6 @@ def _times(of: Intervals, threads: int) -> Intervals:
 def _worker_of(lane: str) -> str:
     """A lane of a cluster is a worker's name and a thread's."""
     return lane.rpartition("/")[0] or lane
-
-
-def _done(recording: Recording) -> BoolArray:
-    """The tasks that brought a result; of one that was computed again, the last run."""
-    tasks = recording.tasks
-    done = tasks.outcome.where(Outcome.OK)
-    again = done & (tasks.attempt > 1)
-    if not again.any():
-        return done
-    functions = np.unique(tasks.function.codes[again])
-    rows = np.flatnonzero(done & np.isin(tasks.function.codes, functions))
-    names = zip(tasks.key[rows].tolist(), tasks.computation.codes[rows].tolist(), strict=True)
-    key_of = dict(zip(rows.tolist(), names, strict=True))
-    last = {key: row for row, key in key_of.items() if again[row]}
-    done = done.copy()
-    done[[row for row, key in key_of.items() if row < last.get(key, row)]] = False
-    return done
 
 
 def _amounts(facts: _Facts, unit: str, given: float | str | None) -> _Amounts:

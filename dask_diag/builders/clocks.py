@@ -8,10 +8,13 @@ import numpy as np
 
 from dask_diag.columns import FloatArray
 
-__all__ = ["ClockReadings", "bounds_in_microseconds", "microseconds", "to_other_clock"]
+__all__ = ["ClockReadings", "bounds_in_microseconds", "error_of", "microseconds", "to_other_clock"]
 
 ClockReadings = Sequence[Sequence[float]]
 """Of each comparison: its time, the offset to add to get the other clock's time, and its error."""
+
+_MOST_DRIFT = 5e-4
+"""Of a clock that was compared once: a system does not let its clock drift by more."""
 
 
 def to_other_clock(times: FloatArray, readings: ClockReadings) -> FloatArray:
@@ -25,6 +28,23 @@ def to_other_clock(times: FloatArray, readings: ClockReadings) -> FloatArray:
         added = np.where(times > at[-1], offsets[-1] + drift * (times - at[-1]), added)
         added = np.where(times < at[0], offsets[0] + drift * (times - at[0]), added)
     return np.asarray(times + added)
+
+
+def error_of(readings: ClockReadings, until: float) -> float:
+    """By how much a mapped time is wrong at most, up to a time of the worker's clock.
+
+    A time is mapped as it comes, by the readings that there are: each reading shows how wrong the
+    times before it were, if its clock does not drift evenly. After the last one nothing does.
+    """
+    if not readings:
+        return 0.0
+    at, offsets, errors = np.array(sorted(tuple(reading) for reading in readings)).T
+    drift = np.zeros(len(at))
+    drift[1:] = (offsets[1:] - offsets[0]) / np.maximum(at[1:] - at[0], 1e-9)
+    expected = offsets[:-1] + drift[:-1] * np.diff(at)
+    missed = np.abs(offsets[1:] - expected).max(initial=0.0)
+    drift_after = abs(drift[-1]) if len(at) > 1 else _MOST_DRIFT
+    return float(errors.max() + missed + drift_after * max(0.0, until - at[-1]))
 
 
 def microseconds(times: FloatArray, rounded: Callable[[FloatArray], FloatArray]) -> FloatArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import chain
 from time import perf_counter
 
@@ -20,6 +20,9 @@ from dask_diag.model.tables import TABLES
 from dask_diag.schema import Outcome
 
 __all__ = ["ClusterTables", "results_of", "with_clusters"]
+
+
+TaskResult = tuple[Hashable, str, float, float, str]
 
 
 class ClusterTables:
@@ -94,14 +97,16 @@ def with_clusters(
     return combine([recording, on_clusters])
 
 
-def results_of(logs: Sequence[ClusterLog]) -> list[tuple[Hashable, str, float, float, str]]:
-    """Key, function, start, stop and worker of each task that was done."""
-    results, lanes = [], Lanes()
-    for log in logs:
-        tasks = LogTables(log, set(), lanes).take(0)["tasks"]
-        keys = [key for batch in log.batches for key in batch.keys]
-        columns = [tasks[name].tolist() for name in ("function", "start", "stop", "worker")]
-        ok = tasks["outcome"].where(Outcome.OK).tolist()
-        rows = zip(keys, *columns, strict=True)
-        results += [row for row, is_ok in zip(rows, ok, strict=True) if is_ok]
-    return results
+def results_of(logs: Sequence[ClusterLog]) -> list[list[TaskResult]]:
+    """Key, function, start, stop and worker of each task that was done, log by log."""
+    lanes = Lanes()
+    return [list(_results_of_log(log, lanes)) for log in logs]
+
+
+def _results_of_log(log: ClusterLog, lanes: Lanes) -> Iterator[TaskResult]:
+    tasks = LogTables(log, set(), lanes).take(0)["tasks"]
+    keys = [key for batch in log.batches for key in batch.keys]
+    columns = [tasks[name].tolist() for name in ("function", "start", "stop", "worker")]
+    ok = tasks["outcome"].where(Outcome.OK).tolist()
+    rows = zip(keys, *columns, strict=True)
+    return (row for row, is_ok in zip(rows, ok, strict=True) if is_ok)

@@ -13,7 +13,8 @@ from dask_diag.builders.cluster_rows import metrics_of, others_of, transfers_of,
 from dask_diag.builders.cluster_tasks import RUN, tasks_of
 from dask_diag.builders.cluster_workers import Lanes, SeenEvents, worker_events_of
 from dask_diag.builders.constants import constant
-from dask_diag.capture.cluster.log import Batch, ClusterComputation, ClusterLog
+from dask_diag.capture.cluster.batch import Batch, ClusterComputation
+from dask_diag.capture.cluster.log import ClusterLog
 from dask_diag.columns import Categorical, IntArray, Values
 from dask_diag.model import tables
 from dask_diag.model.table import Table, stack

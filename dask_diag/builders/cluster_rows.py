@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from dask_diag.builders.clocks import bounds_in_microseconds, to_other_clock
+from dask_diag.builders.clocks import bounds_in_microseconds
 from dask_diag.builders.cluster_tasks import distinct_of
-from dask_diag.builders.cluster_workers import readings_of
+from dask_diag.builders.cluster_workers import times_of_workers
 from dask_diag.builders.constants import constant
-from dask_diag.capture.cluster.log import Batch, ClusterLog
+from dask_diag.capture.cluster.batch import Batch
+from dask_diag.capture.cluster.log import ClusterLog
 from dask_diag.columns import Categorical, IntArray
 from dask_diag.model.table import Table
 from dask_diag.schema import Activity
@@ -59,13 +60,11 @@ def transfers_of(batch: Batch, log: ClusterLog, positions_of: Positions) -> Tabl
     positions = positions_of(np.array(rows, np.int64))
     known = positions >= 0
     count = int(known.sum())
-    bounds = []
-    for times in (starts, stops):
-        times_here = [
-            to_other_clock(np.array([time]), readings_of(log.workers.get(worker)))[0]
-            for time, worker in zip(times, destinations, strict=True)
-        ]
-        bounds.append(np.array(times_here, float)[known] - log.offset)
+    numbers = np.array(destinations, np.int64)
+    bounds = [
+        (times_of_workers(np.array(times, float), numbers, log) - log.offset)[known]
+        for times in (starts, stops)
+    ]
     start, stop = bounds_in_microseconds(*bounds)
     return Table(
         {
@@ -86,11 +85,8 @@ def others_of(batch: Batch, log: ClusterLog) -> Table:
     worker, start, stop = np.frombuffer(batch.others, float).reshape(-1, 3).T
     workers, codes = distinct_of(worker.astype(np.int64))
     names = log.labels
-    for code, number in enumerate(workers):
-        rows = codes == code
-        readings = readings_of(log.workers.get(number))
-        start = np.where(rows, to_other_clock(start, readings), start)
-        stop = np.where(rows, to_other_clock(stop, readings), stop)
+    numbers = worker.astype(np.int64)
+    start, stop = times_of_workers(start, numbers, log), times_of_workers(stop, numbers, log)
     return Table(
         {
             "computation": constant(log.scheduler, len(codes)),

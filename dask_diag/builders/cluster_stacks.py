@@ -10,8 +10,9 @@ from dask_diag.builders.clocks import to_other_clock
 from dask_diag.builders.cluster_tasks import RUN, tasks_of
 from dask_diag.builders.cluster_workers import Lanes, readings_of
 from dask_diag.builders.stacks import joined_stacks, stacks_as_seen, stacks_of_tasks
+from dask_diag.capture.cluster.batch import Batch
 from dask_diag.capture.cluster.formats import COROUTINE
-from dask_diag.capture.cluster.log import Batch, ClusterLog
+from dask_diag.capture.cluster.log import ClusterLog
 from dask_diag.capture.cluster.packed_stacks import unpacked_stacks
 from dask_diag.capture.sampling.call_tree import Stacks
 from dask_diag.columns import IntArray

@@ -10,8 +10,9 @@ from dask_diag.builders.clocks import bounds_in_microseconds, microseconds, to_o
 from dask_diag.builders.cluster_workers import Lanes, readings_of
 from dask_diag.builders.constants import constant
 from dask_diag.builders.keys import keys_columns
+from dask_diag.capture.cluster.batch import Batch
 from dask_diag.capture.cluster.formats import OUTCOMES, RUN_FIELDS
-from dask_diag.capture.cluster.log import Batch, ClusterLog
+from dask_diag.capture.cluster.log import ClusterLog
 from dask_diag.columns import Array, Categorical, IntArray, Values
 from dask_diag.model.table import Table
 from dask_diag.model.tables import TABLES
@@ -28,7 +29,10 @@ def tasks_of(batch: Batch, log: ClusterLog, lanes: Lanes) -> Table:
     runs = np.frombuffer(batch.rows, RUN)
     if not len(runs):
         return TABLES["tasks"].empty()
-    texts, functions = keys_columns(list(batch.keys), {})
+    ids = np.frombuffer(batch.ids, np.int64).tolist()
+    places = {number: row for row, number in enumerate(ids)} if batch.functions else {}
+    named = {places[number]: name for number, name in batch.functions.items()}
+    texts, functions = keys_columns(list(batch.keys), named)
     workers, codes = distinct_of(runs["worker"])
     names = log.labels
     labels = [names.get(worker, "unknown") for worker in workers]
@@ -38,7 +42,6 @@ def tasks_of(batch: Batch, log: ClusterLog, lanes: Lanes) -> Table:
     idents, thread_codes = distinct_of(threads)
     times = _times_of(runs, log, workers, codes)
     errors = {row: each.error for row, each in batch.details.items() if each.error}
-    ids = np.frombuffer(batch.ids, np.int64).tolist()
     computations, spans = _of_computations(runs["computation"], log)
     outcomes = runs["outcome"]
     ok = outcomes == OUTCOMES.index(Outcome.OK)

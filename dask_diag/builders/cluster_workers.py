@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.builders.clocks import ClockReadings, to_other_clock
+from dask_diag.builders.clocks import ClockReadings, error_of, to_other_clock
 from dask_diag.builders.constants import constant
-from dask_diag.capture.cluster.log import Batch, ClusterLog, ClusterWorker
-from dask_diag.columns import Categorical, IntArray
+from dask_diag.capture.cluster.batch import Batch, ClusterWorker
+from dask_diag.capture.cluster.log import ClusterLog
+from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.model import tables
 from dask_diag.model.table import Table
 from dask_diag.schema import WorkerEvent
@@ -20,6 +22,7 @@ __all__ = [
     "SeenEvents",
     "cluster_workers_table",
     "readings_of",
+    "times_of_workers",
     "worker_events_of",
 ]
 
@@ -31,6 +34,16 @@ _UNKNOWN = "unknown"
 def readings_of(worker: ClusterWorker | None) -> ClockReadings:
     """How a worker's clock compares with the scheduler's; none if that is not known."""
     return [] if worker is None else worker.facts.get("clock", [])
+
+
+def times_of_workers(times: FloatArray, numbers: IntArray, log: ClusterLog) -> FloatArray:
+    """Times that workers have read, by their numbers, as times of the scheduler's clock."""
+    mapped = times
+    for number in np.unique(numbers).tolist():
+        readings = readings_of(log.workers.get(number))
+        if readings:
+            mapped = np.where(numbers == number, to_other_clock(times, readings), mapped)
+    return mapped
 
 
 class Lanes:
@@ -67,11 +80,12 @@ class Lanes:
 
 def cluster_workers_table(logs: Sequence[ClusterLog]) -> tables.Workers:
     """`Recording.workers` of clusters; each worker once, though several clients may know it."""
-    workers: dict[tuple[str, str], _Known] = {}
+    workers: dict[tuple[str, str, str], _Known] = {}
     for log in logs:
-        for worker in log.workers.values():
+        for worker in tuple(log.workers.values()):
             known = _Known(log, worker, worker.joined - log.offset)
-            key = log.scheduler, worker.address
+            # Its address is not enough: one that is restarted may come back there.
+            key = log.scheduler, log.labels[worker.number], worker.address
             workers[key] = known.merged_with(workers[key]) if key in workers else known
     return _workers_table(list(workers.values()), logs)
 
@@ -99,18 +113,27 @@ class _Known(NamedTuple):
         """
         if self.worker.left is not None:
             return self.worker.left - self.log.offset
+        label = self.log.labels[self.worker.number]
         for log in logs:
             is_later = log.scheduler == self.log.scheduler and log.start >= self.log.stop
-            addresses = (worker.address for worker in log.workers.values())
-            if is_later and log.workers and self.worker.address not in addresses:
+            if is_later and log.workers and label not in log.labels.values():
                 return self.log.stop
         return np.nan
+
+
+def _end_of(known: _Known, logs: Sequence[ClusterLog]) -> float:
+    """Until when times of a worker are mapped."""
+    left = known.left(logs)
+    return min(known.log.stop, perf_counter()) if np.isnan(left) else left
 
 
 def _workers_table(workers: Sequence[_Known], logs: Sequence[ClusterLog]) -> tables.Workers:
     readings = [readings_of(known.worker) for known in workers]
     last = [reading[-1] if reading else (0.0, 0.0, 0.0) for reading in readings]
-    errors = [max((error for _, _, error in reading), default=0.0) for reading in readings]
+    errors = [
+        error_of(reading, _end_of(known, logs) + known.log.offset - offset)
+        for known, reading, (_, offset, _) in zip(workers, readings, last, strict=True)
+    ]
     offsets = np.array([known.log.offset for known in workers], float)
     own_errors = np.array([known.log.error for known in workers], float)
     facts = [known.worker.facts for known in workers]
@@ -144,15 +167,13 @@ def worker_events_of(batch: Batch, log: ClusterLog, seen: SeenEvents) -> Table:
     rows = [row for row in batch.events if (log.scheduler, *row[:3]) not in seen]
     seen.update((log.scheduler, *row[:3]) for row in rows)
     numbers, events, starts, stops, sizes = zip(*rows, strict=True) if rows else ((),) * 5
+    is_pause = np.array([event == WorkerEvent.PAUSED for event in events], bool)
     times = {}
     for bound, values in (("start", starts), ("stop", stops)):
-        mapped = [
-            value
-            if event == WorkerEvent.PAUSED
-            else to_other_clock(np.array([value]), readings_of(log.workers.get(number)))[0]
-            for number, event, value in zip(numbers, events, values, strict=True)
-        ]
-        times[bound] = np.array(mapped, float) - log.offset
+        read = np.array(values, float)
+        mapped = times_of_workers(read, np.array(numbers, np.int64), log)
+        # The scheduler reads its own clock for a pause.
+        times[bound] = np.where(is_pause, read, mapped) - log.offset
     return Table(
         {
             "computation": constant(log.scheduler, len(numbers)),

@@ -9,6 +9,12 @@ import numpy as np
 from toolz import valmap
 
 from dask_diag.columns import BoolArray, Categorical, IntArray
+from dask_diag.model.combine_clusters import (
+    combined_rows_of_clusters,
+    combined_workers,
+    is_of_a_cluster,
+    with_one_name,
+)
 from dask_diag.model.combine_memory import combined_memory
 from dask_diag.model.combine_resources import combined_resources, runs_of
 from dask_diag.model.measurements import Measurements
@@ -26,6 +32,7 @@ Repeats = dict[str, set[int]]
 def combined(parts: Sequence[Measurements]) -> dict[str, Any]:
     """The fields of the recording that `Recording.combine` makes of these."""
     parts, other_clocks = on_one_clock(parts)
+    parts, workers = with_one_name(parts)
     repeats: Repeats = {}
     tasks, references = _combined_tasks(parts, repeats)
     cache, (metric, unit), other_metrics = _combined_cache(parts, repeats)
@@ -50,9 +57,9 @@ def combined(parts: Sequence[Measurements]) -> dict[str, Any]:
         pools=_once(parts, [part.pools for part in parts], {}),
         planned=_once(parts, [part.planned for part in parts], {}),
         progress=_once(parts, [part.progress for part in parts], {}),
-        workers=_once(parts, [part.workers for part in parts], {}),
-        other_tasks=_once(parts, [part.other_tasks for part in parts], {}),
-        worker_events=_once(parts, [part.worker_events for part in parts], {}),
+        workers=stack([_workers_here(parts), combined_workers(parts, workers)]),
+        other_tasks=combined_rows_of_clusters(parts, "other_tasks"),
+        worker_events=combined_rows_of_clusters(parts, "worker_events"),
         threads=_once(parts, [part.threads for part in parts], {}),
         tasks=tasks,
         resources=resources,
@@ -71,6 +78,12 @@ def combined(parts: Sequence[Measurements]) -> dict[str, Any]:
         state=worst_state(part.state for part in parts),
         **references,
     )
+
+
+def _workers_here(parts: Sequence[Measurements]) -> Table:
+    """The workers of local schedulers."""
+    tables = [part.workers.rows(~is_of_a_cluster(part.workers)) for part in parts]
+    return _once(parts, tables, {})
 
 
 def _once(parts: Sequence[Measurements], tables: Sequence[Table], repeats: Repeats) -> Table:

@@ -93,6 +93,7 @@ class CacheProfiler(OnClusters):
                 f"{metric!r}; leave it out to count results"
             )
         self._results_by_computation: dict[int, CachedResults] = {}
+        self._released: ClusterResults | None = None
         super().__init__()
         self._sizes = _sizes_by(metric)
         self.metric_name = metric_name or ("count" if metric is None else str(funcname(metric)))
@@ -107,6 +108,7 @@ class CacheProfiler(OnClusters):
         """Forget what was recorded, except of computations that are running now."""
         with self._lock:
             super().clear()
+            self._released = None
             running = {computation.number for computation in self.session.computations}
             for number in set(self._results_by_computation) - running:
                 del self._results_by_computation[number]
@@ -114,6 +116,25 @@ class CacheProfiler(OnClusters):
                 self._sizes.errors.clear()
             elif self._sizes is not None:
                 self._sizes.unknown.clear()
+
+    @property
+    def results(self) -> list[CacheData]:
+        """A namedtuple for each result, those of clusters after those of this process.
+
+        It is made when asked for, from the recorded columns.
+        """
+        with self._lock:
+            results = super().results
+            if self.clusters.logs and self._is_known_on_clusters:
+                self._released = self._released or self._cluster_results()
+                self.clusters.pull()
+                results.extend(
+                    CacheData(key, TaskInfo(key, function), int(metric), *times)
+                    for key, function, metric, *times in self._released.take_rows(
+                        self.clusters.logs
+                    )
+                )
+            return results
 
     @property
     def recording(self) -> Recording:

@@ -6,7 +6,8 @@ import threading
 from time import perf_counter
 from typing import NamedTuple
 
-from dask_diag.capture.cluster.log import ClusterComputation, ClusterLog
+from dask_diag.capture.cluster.batch import ClusterComputation
+from dask_diag.capture.cluster.log import ClusterLog
 from dask_diag.profilers.bar_line import Bar
 
 __all__ = ["ClusterBars", "ClusterProgress"]

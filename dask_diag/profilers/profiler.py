@@ -67,12 +67,12 @@ class Profiler(OnClusters, TaskDiagnostic):
             raise ArgumentTypeError(f"waits: expected True or False, found {waits!r}")
         super().__init__()
         self._waits = self._wait_recorder() if waits else None
-        self._cluster_results = 0
+        self._cluster_results: dict[int, int] = {}
 
     def clear(self) -> None:
         """Forget what was recorded, except of computations that are running now."""
         super().clear()
-        self._cluster_results = 0
+        self._cluster_results = {}
 
     def _wants(self) -> Wants:
         return {"tasks": True, "waits": self._waits is not None}
@@ -89,12 +89,14 @@ class Profiler(OnClusters, TaskDiagnostic):
                 from dask_diag.builders.cluster import results_of
 
                 self.clusters.pull()
-                done = results_of(self.clusters.logs)
-                results.extend(
-                    TaskData(key, TaskInfo(key, function), *others)
-                    for key, function, *others in done[self._cluster_results :]
-                )
-                self._cluster_results = len(done)
+                logs = self.clusters.logs
+                # The rows of one client come while those of another are there already.
+                for log, done in zip(logs, results_of(logs), strict=True):
+                    results.extend(
+                        TaskData(key, TaskInfo(key, function), *others)
+                        for key, function, *others in done[self._cluster_results.get(id(log), 0) :]
+                    )
+                    self._cluster_results[id(log)] = len(done)
             return results
 
     @property

@@ -33,6 +33,7 @@ _SECONDS_BETWEEN_NEWS = 0.02
 _SECONDS_TO_WAIT_FOR_NEWS = 0.5
 _SECONDS_TO_ATTACH = 10.0
 _SECONDS_TO_FINISH = 10.0
+_SECONDS_TO_COMPARE = 1.0
 _SECONDS_WITHOUT_SCHEDULER = 0.5
 _ONCE = {"name": NAME, "idempotent": True}
 """How plugins are registered that may be there already."""
@@ -133,6 +134,7 @@ class ClusterSession:
             raise ConnectionLostError("other clients of the cluster came and went meanwhile")
         log = self.log
         log.scheduler, log.address, log.pid = reply["scheduler"], reply["address"], reply["pid"]
+        log.plugin = reply.get("plugin", "")
         if is_below_this_process(reply["host"], reply["pid"]):
             self.log.below.add(SCHEDULER)
         if not reply["host"] or reply["host"] != host_id():
@@ -223,6 +225,7 @@ class ClusterSession:
             self._fault("to join a cluster again", fault)
 
     async def _detach(self) -> None:
+        await self._compare_at_end()
         try:
             reply = await self._ask_to_detach()
         except Exception as error:
@@ -230,6 +233,14 @@ class ClusterSession:
             # Where the request was lost, all is there still.
             reply = await self._ask_to_detach()
         self._receive(reply)
+
+    async def _compare_at_end(self) -> None:
+        """Where this host's clock is another one: by how much it has drifted meanwhile."""
+        if not self.log.error:
+            return
+        with suppress(Exception):
+            reading = await asyncio.wait_for(self._compare_clocks(), _SECONDS_TO_COMPARE)
+            self.log.error += abs(reading.offset - self.log.offset)
 
     async def _ask_to_detach(self) -> Reply:
         reply = await self._scheduler.dask_diag_detach(session=self._id, received=self.log.received)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from dask_diag.capture.cluster.formats import NAME, WORKER_ROW, Sampled
 from dask_diag.capture.dask_internals import GraphNode
-from dask_diag.capture.tasks.metered import Metered, Metric
+from dask_diag.capture.tasks.metered import Metered, Metric, sums_of
 from dask_diag.capture.tasks.metering import ends_a_task, hear_this_task, runs_a_task
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class ClusterTask(GraphNode):
             )
             if error is not None:
                 self.error = type(error).__name__
-                self.rescheduled = self.error == "Reschedule"
+                self.rescheduled = _asks_to_be_rescheduled(error)
             sampled: Sampled | tuple[()] = ()
             if self.is_sampled:
                 self.sampled = sampled = self.end_sampling(cpu)
@@ -179,8 +179,8 @@ class ClusterTask(GraphNode):
         """Have a subclass sample it no more, whatever has failed before; nothing is raised."""
 
     def metrics(self) -> list[Metric]:
-        """What it metered."""
-        return [] if self.metered is None else list(self.metered.metrics)
+        """What it metered, added up: all of it travels with its result."""
+        return [] if self.metered is None else sums_of(self.metered.metrics)
 
     @property
     def dependencies(self) -> frozenset[Hashable]:
@@ -221,6 +221,12 @@ def _cut_first_frame(error: BaseException) -> None:
     traceback = error.__traceback__
     if traceback is not None:
         BaseException.with_traceback(error, traceback.tb_next)
+
+
+def _asks_to_be_rescheduled(error: BaseException) -> bool:
+    """Whether it is distributed's `Reschedule`, or a subclass: as the worker itself decides."""
+    kind = getattr(sys.modules.get("distributed.exceptions"), "Reschedule", ())
+    return isinstance(error, kind)
 
 
 def _itself(task: object) -> object:

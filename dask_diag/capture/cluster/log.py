@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from math import inf
 from time import perf_counter
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
+from dask_diag.capture.cluster.batch import Batch, ClusterComputation, ClusterWorker, batch_of
 from dask_diag.capture.cluster.formats import COROUTINE
 from dask_diag.capture.cluster.worker_names import WorkerNames
-from dask_diag.capture.tasks.keys import Keys
-from dask_diag.capture.tasks.metered import Metric
 
 if TYPE_CHECKING:
-    from dask_diag.capture.cluster.messages import Facts, Reply, SentBatch, Wants
+    from dask_diag.capture.cluster.messages import Reply, Wants
 
-__all__ = ["Batch", "ClusterComputation", "ClusterLog", "ClusterWorker", "RunDetails"]
+__all__ = ["ClusterLog"]
 
 
 _CONTENT: tuple[Literal["ids", "transfers", "others", "processes", "results", "events"], ...] = (
@@ -23,94 +21,6 @@ _CONTENT: tuple[Literal["ids", "transfers", "others", "processes", "results", "e
     *("processes", "results", "events"),
 )
 """What of a batch is to be looked at later: the remainder is taken at once."""
-
-
-class RunDetails(NamedTuple):
-    """The type of an exception, what was metered, the span, what was waited for, and stacks."""
-
-    error: str
-    metrics: Sequence[Metric]
-    span: str
-    waits: Sequence[tuple[str, float, int]]
-    stacks: bytes
-
-
-class Batch(NamedTuple):
-    """Runs of tasks, in the order in which the scheduler knew of their end.
-
-    Attributes
-    ----------
-    ids : bytes
-        A number for each run, ascending over all batches, as 64-bit integers.
-    rows : bytes
-        The numbers of each run: see `formats.RUN_FIELDS`.
-    keys : Keys
-    depends_on : bytes
-        The ids of the runs that each depends on, one after the other.
-    details : mapping
-        By id, of the runs that have more than others.
-    transfers : sequence
-        Of each: the id of the run whose result was sent, the numbers of the workers that it went
-        from and to, start, stop, and bytes.
-    others : bytes
-        Of each task of a client that is not recorded: the number of its worker, start and stop, as
-        64-bit floats.
-    processes : sequence
-        The number of a worker, and samples of its processes: see `formats.PROCESS`.
-    result_keys, results : Keys, bytes
-        Of each result that was in memory, its key and numbers: see `formats.RESULT`.
-    events : sequence
-        Of each time that a worker paused, or moved results to disk or back: its number, which of
-        these, start, stop, and bytes.
-    """
-
-    ids: bytes
-    rows: bytes
-    keys: Keys
-    depends_on: bytes
-    details: Mapping[int, RunDetails]
-    transfers: Sequence[tuple[int, int, int, float, float, int]]
-    others: bytes
-    processes: Sequence[tuple[int, bytes]]
-    result_keys: Keys
-    results: bytes
-    events: Sequence[tuple[int, str, float, float, float]]
-
-
-class ClusterComputation(NamedTuple):
-    """A computation, as the scheduler described it last; times are the scheduler's.
-
-    Of its `total` tasks those are `done` whose result is there; `seconds`, and `cpu` of them, are
-    what these took. They are counted where someone shows them.
-    """
-
-    number: int
-    name: str
-    client: str
-    span: str
-    start: float
-    stop: float | None
-    workers: int
-    scheduler_cpu: float
-    total: int
-    done: int
-    failed: int
-    seconds: float
-    cpu: float
-
-
-class ClusterWorker(NamedTuple):
-    """A worker, as the scheduler described it last; times are the scheduler's."""
-
-    number: int
-    name: str
-    address: str
-    host: str
-    threads: int
-    joined: float
-    left: float | None
-    reason: str
-    facts: Facts
 
 
 class ClusterLog:
@@ -124,6 +34,8 @@ class ClusterLog:
         What is collected.
     scheduler, address, pid : str, str, int
         The id of the scheduler, where it is, and its process.
+    plugin : str
+        Which of the plugins that the scheduler has one after the other counts what is pulled.
     below : set of int
         The numbers of the workers whose process is this one or descends from it; the scheduler's
         is `formats.SCHEDULER`.
@@ -136,14 +48,17 @@ class ClusterLog:
         The ids of the clients that runs refer to by position.
     faults : dict of str to int
         What failed in our hooks, and how often.
-    dropped, unattributed, running : int
-        Runs that were left out, as too many waited to be pulled; transfers of what no task made;
-        and the tasks that still ran at the end.
+    dropped, running : int
+        Runs that were left out, as too many waited to be pulled; and the tasks that still ran at
+        the end.
+    unattributed : tuple
+        How many transfers there were of what no recorded task made, and their bytes.
     coroutines : int
         How many runs had no stacks that could be sampled.
     unmeasured : dict of str to int
         How many tasks workers could not measure as others, by the kind of the task.
-    has_ended : bool
+    is_left, has_ended : bool
+        Whether nothing is recorded any more, and whether what was is here.
     start, stop : float
         When it was started, and when it ended, by the clock of this process.
     """
@@ -154,7 +69,7 @@ class ClusterLog:
         self.labels: dict[int, str] = {}
         self.start = perf_counter()
         self.stop = inf
-        self.scheduler = self.address = ""
+        self.scheduler = self.address = self.plugin = ""
         self.pid = 0
         self.below: set[int] = set()
         self.offset = self.error = 0.0
@@ -164,9 +79,10 @@ class ClusterLog:
         self.clients: list[str] = []
         self.faults: dict[str, int] = {}
         self.unmeasured: dict[str, int] = {}
-        self.dropped = self.unattributed = self.running = 0
+        self.unattributed: tuple[float, ...] = (0, 0.0)
+        self.dropped = self.running = 0
         self.received = self.coroutines = 0
-        self.has_ended = False
+        self.is_left = self.has_ended = False
 
     def receive(self, reply: Reply) -> None:
         """Add what a pull has brought; batches that came before are left out."""
@@ -179,7 +95,7 @@ class ClusterLog:
             for facts in sent["workers"]:
                 self._add_worker(ClusterWorker(*facts))
             if any(sent[name] for name in _CONTENT):
-                batch = _batch_of(sent)
+                batch = batch_of(sent)
                 self.batches.append(batch)
                 details = batch.details.values()
                 self.coroutines += sum(each.stacks == COROUTINE for each in details)
@@ -187,18 +103,27 @@ class ClusterLog:
         self.faults = dict(reply.get("faults", self.faults))
         self.dropped = reply.get("dropped", self.dropped)
         self.unmeasured = dict(reply.get("unmeasured", self.unmeasured))
-        self.unattributed = reply.get("unattributed", self.unattributed)
+        self.unattributed = tuple(reply.get("unattributed", self.unattributed))
         self.running = reply.get("running", self.running)
 
     def _add_worker(self, worker: ClusterWorker) -> None:
         # Its label comes first: who finds a worker asks for it.
-        label = self._names.label(self.scheduler, worker.address, worker.name)
+        label = self._names.label(
+            self.scheduler,
+            self.plugin,
+            number=worker.number,
+            address=worker.address,
+            name=worker.name,
+            joined=worker.joined - self.offset,
+            left=None if worker.left is None else worker.left - self.offset,
+        )
         self.labels[worker.number] = label
         self.workers[worker.number] = worker
 
     def end(self) -> None:
         """Nothing more is pulled."""
         self.has_ended, self.stop = True, perf_counter()
+        self._names.leave(set(self.labels.values()), self.stop)
 
     def clear(self) -> None:
         """Forget all but the computations that run now."""
@@ -213,10 +138,24 @@ class ClusterLog:
             f"on the cluster, {text}" + (f" ({count:,} times)" if count > 1 else "")
             for text, count in self.faults.items()
         ]
+        if self.is_left and not self.has_ended:
+            notices.append(
+                "the last rows of a cluster are missing: nothing waited for them; with an "
+                "asynchronous client, use `async with`, or close the client in the block"
+            )
         if self.dropped:
             what = "runs of tasks" if self.wants.get("tasks") else "rows"
             notices.append(f"{self.dropped:,} {what} are missing: more than were pulled")
-        counts = {**self.unmeasured, "coroutine": self.coroutines, "transfer": self.unattributed}
+        count, nbytes = self.unattributed
+        if count:
+            transfers, verb = (
+                ("1 transfer", "is") if count == 1 else (f"{count:,} transfers", "are")
+            )
+            notices.append(
+                f"{transfers} ({nbytes / 1e6:,.3g} MB) of data that no recorded task made {verb} "
+                "left out: it was there before, or was scattered"
+            )
+        counts = {**self.unmeasured, "coroutine": self.coroutines}
         for kind, text in _UNMEASURED.items():
             number = counts.get(kind, 0)
             if number:
@@ -243,6 +182,10 @@ class ClusterLog:
 
 _OWN_TIMES = "of which only distributed's own times are known, without CPU"
 _UNMEASURED = {
+    "shuffle": (
+        "what workers sent each other in {} shuffle (p2p) is not measured: its tasks are",
+        "what workers sent each other in {} shuffles (p2p) is not measured: their tasks are",
+    ),
     "executor": (
         f"{{}} task ran in an executor that is no pool of threads, {_OWN_TIMES}",
         f"{{}} tasks ran in executors that are no pools of threads, {_OWN_TIMES}",
@@ -255,13 +198,19 @@ _UNMEASURED = {
         "{} run of a coroutine was not sampled: they share a thread with their worker",
         "{} runs of coroutines were not sampled: they share a thread with their worker",
     ),
-    "transfer": (
-        "{} transfer of data that no recorded task made is left out",
-        "{} transfers of data that no recorded task made are left out",
-    ),
     "Client-worker-": (
         "{} task that a task submitted is left out: of which program is not known",
         "{} tasks that tasks submitted are left out: of which program is not known",
+    ),
+    "details": (
+        "of {} run of a task, what it metered, waited for and called is missing: "
+        "more than was pulled",
+        "of {} runs of tasks, what they metered, waited for and called is missing: "
+        "more than was pulled",
+    ),
+    "rows": (
+        "{} row of transfers, results, samples or others' tasks is missing: more than was pulled",
+        "{} rows of transfers, results, samples or others' tasks are missing: more than was pulled",
     ),
     "cancelled": (
         "{} cancelled run has no times: its worker did not say in time how it ended",
@@ -282,19 +231,3 @@ def _not_known(wants: Wants) -> str:
         "their CPU and memory are not known": wants.get("processes"),
     }
     return "; ".join(text for text, is_wanted in texts.items() if is_wanted)
-
-
-def _batch_of(sent: SentBatch) -> Batch:
-    return Batch(
-        sent["ids"],
-        sent["rows"],
-        Keys(list(sent["keys"])),
-        sent["depends_on"],
-        {row: RunDetails(*details) for row, details in sent["details"]},
-        sent["transfers"],
-        sent["others"],
-        sent["processes"],
-        Keys(list(sent["result_keys"])),
-        sent["results"],
-        sent["events"],
-    )

@@ -59,6 +59,7 @@ class Joined(TypedDict):
     """What the scheduler says of itself to a new session."""
 
     scheduler: str
+    plugin: str
     address: str
     host: str
     pid: int
@@ -96,11 +97,13 @@ class SentBatch(TypedDict):
     details: Sequence[
         tuple[int, tuple[str, Sequence[Metric], str, Sequence[tuple[str, float, int]], bytes]]
     ]
+    functions: Sequence[tuple[int, str]]
     transfers: Sequence[tuple[int, int, int, float, float, int]]
     others: bytes
     processes: Sequence[tuple[int, bytes]]
     result_keys: Sequence[Hashable]
     results: bytes
+    result_functions: Sequence[tuple[int, str]]
     events: Sequence[tuple[int, str, float, float, float]]
     computations: Sequence[SentComputation]
     workers: Sequence[tuple[int, str, str, str, int, float, float | None, str, Facts]]
@@ -115,7 +118,7 @@ class Reply(TypedDict, total=False):
     clients: Sequence[str]
     dropped: int
     unmeasured: dict[str, int]
-    unattributed: int
+    unattributed: Sequence[float]
     running: int
     faults: dict[str, int]
 

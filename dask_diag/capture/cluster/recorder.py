@@ -78,6 +78,7 @@ class ClusterRecorder:
                 _unset_preload()
         for session in self._sessions:
             if session.client is not None:
+                session.log.is_left = True
                 self._run(session.client, session.finish)
 
     async def joined(self) -> None:

@@ -22,6 +22,7 @@ from dask_diag.capture.cluster.scheduler_computations import CLIENTS_OF_WORKERS
 from dask_diag.capture.cluster.scheduler_leaving import OPERATIONS, LeavingCollector
 from dask_diag.capture.cluster.scheduler_records import ACTIVE, QUEUED, reason_of
 from dask_diag.capture.cluster.scheduler_sessions import Session
+from dask_diag.capture.cluster.scheduler_workers import thinned
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler
@@ -81,12 +82,8 @@ class DaskDiagSchedulerPlugin(LeavingCollector, SchedulerPlugin):
         except Exception as error:
             self.fault("adopting tasks", error)
         await self._settle()
-        return {
-            "scheduler": self.scheduler.id,
-            "address": self.scheduler.address,
-            "host": self.host,
-            "pid": os.getpid(),
-        }
+        where = {"address": self.scheduler.address, "host": self.host, "pid": os.getpid()}
+        return {"scheduler": self.scheduler.id, "plugin": self.name_of_run, **where}
 
     async def handle_ready(self) -> None:
         """Answered when workers have said whether they measure: another client may have asked."""
@@ -122,7 +119,7 @@ class DaskDiagSchedulerPlugin(LeavingCollector, SchedulerPlugin):
             "clients": list(self.clients),
             "dropped": collected.dropped,
             "unmeasured": collected.unmeasured,
-            "unattributed": self.unattributed,
+            "unattributed": collected.unattributed,
             "faults": self.faults,
         }
 
@@ -156,7 +153,9 @@ class DaskDiagSchedulerPlugin(LeavingCollector, SchedulerPlugin):
         """What a worker says of itself; it is answered what to measure."""
         worker = self.workers.get(address) or self._join(address)
         clock = facts.pop("clock", None)
-        worker.clock = [*worker.clock, *(clock if isinstance(clock, (list, tuple)) else ())]
+        worker.clock = thinned(
+            [*worker.clock, *(clock if isinstance(clock, (list, tuple)) else ())]
+        )
         worker.facts.update(facts)
         self._announce(worker)
         return {"settings": self.settings, "host": self.host}

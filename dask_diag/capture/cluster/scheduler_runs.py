@@ -32,8 +32,8 @@ from dask_diag.capture.cluster.scheduler_records import (
     RunDetails,
     unmeasured_row,
 )
-from dask_diag.capture.cluster.scheduler_sessions import Computation, Session
-from dask_diag.capture.cluster.scheduler_tasks import Task
+from dask_diag.capture.cluster.scheduler_sessions import BYTES_PER_KEY, Computation, Session
+from dask_diag.capture.cluster.scheduler_tasks import Task, name_of_plain
 
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState
@@ -209,6 +209,9 @@ class RunCollector(OthersCollector):
         )
         for session in recorders:
             session.add_run(number, key, packed, depends_on, details)
+        function = name_of_plain(key, state)
+        for session in recorders if function else ():
+            session.add_function(number, function)
 
     def _rows_of(self, dependencies: Iterable[TaskState]) -> list[int]:
         known = (self.tasks.get(other.key) for other in dependencies)
@@ -257,11 +260,14 @@ class RunCollector(OthersCollector):
     def _transferred(self, key: Hashable, source: str, worker: str, *measured: float) -> None:
         task = self.tasks.get(key)
         if task is None or task.row < 0:
-            self.unattributed += 1
+            for session in self._recorders_of_dependents(key):
+                count, nbytes = session.unattributed
+                session.unattributed = count + 1, nbytes + measured[-1]
             return
         source_number, number = self.numbers.get(source, -1), self.numbers.get(worker, -1)
         for session in task.computation.recorders:
-            session.transfers.append((task.row, source_number, number, *measured))
+            if session.has_room(BYTES_PER_KEY):
+                session.transfers.append((task.row, source_number, number, *measured))
 
     def _is_unmeasured(self, key: Hashable, kind: str) -> None:
         """A worker runs something that it cannot measure, or that has parts which are no tasks."""

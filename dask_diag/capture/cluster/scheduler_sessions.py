@@ -22,6 +22,9 @@ __all__ = ["BYTES_PER_KEY", "LIMIT_BYTES", "Batch", "Computation", "Session", "s
 LIMIT_BYTES = 64_000_000
 """What is collected for one client at most, until it pulls."""
 BYTES_PER_KEY = 100
+DETAILS, OTHER_ROWS = "details", "rows"
+"""By what is counted, for a notice, where there was no room for more than the numbers of a run; and
+for what is no run."""
 BYTES_PER_RUN = WORKER_ROW.size + RUN.size + BYTES_PER_KEY
 
 
@@ -96,6 +99,8 @@ class Session:
         self.sealed_size = 0
         self.dropped = 0
         self.unmeasured: dict[str, int] = {}
+        # Transfers of what no recorded task made, and their bytes.
+        self.unattributed = 0, 0.0
         self.computations: dict[int, Computation] = {}
         self.workers: dict[int, Worker] = {}
         self.clear()
@@ -105,17 +110,20 @@ class Session:
         self.ids, self.rows, self.depends_on = array("q"), bytearray(), array("q")
         self.keys: list[Hashable] = []
         self.details: dict[int, RunDetails] = {}
+        self.functions: dict[int, str] = {}
         self.transfers: list[tuple[object, ...]] = []
         self.others = array("d")
         self.processes: list[tuple[int, bytes]] = []
         self.result_keys: list[Hashable] = []
         self.results = bytearray()
+        self.result_functions: dict[int, str] = {}
         self.events: list[tuple[object, ...]] = []
         self.size = 0
 
     def has_room(self, size: int) -> bool:
         """Whether so many bytes fit in; they do not if the client does not pull."""
         if self.size + self.sealed_size + size > LIMIT_BYTES:
+            self.unmeasured[OTHER_ROWS] = self.unmeasured.get(OTHER_ROWS, 0) + 1
             return False
         self.size += size
         return True
@@ -140,7 +148,13 @@ class Session:
             waits = waits if wants.get("waits") else ()
             stacks = stacks if wants.get("stacks") else b""
             details = error, metrics, span, waits, stacks
-            size += len(stacks) + BYTES_PER_KEY * (len(metrics) + len(waits))
+            more = len(stacks) + BYTES_PER_KEY * (len(metrics) + len(waits))
+            room = LIMIT_BYTES - self.size - self.sealed_size - size
+            if 0 <= room < more:
+                # Its times are there, and the end of a run that failed.
+                self.unmeasured[DETAILS] = self.unmeasured.get(DETAILS, 0) + 1
+                details, more = (error, (), span, (), b""), 0
+            size += more
         # As `has_room` has it: this is done for every task.
         size += self.size
         if size + self.sealed_size > LIMIT_BYTES:
@@ -155,6 +169,12 @@ class Session:
         if details is not None:
             self.details[number] = details
 
+    def add_function(self, number: int, name: str) -> None:
+        """Add the name of the function of the last run, of which there may have been no room."""
+        if self.ids and self.ids[-1] == number:
+            self.functions[number] = name
+            self.size += BYTES_PER_KEY
+
     def seal(self) -> None:
         """What was collected is a batch, which is there until it is acknowledged."""
         self.number += 1
@@ -164,11 +184,13 @@ class Session:
             "keys": self.keys,
             "depends_on": self.depends_on.tobytes(),
             "details": list(self.details.items()),
+            "functions": list(self.functions.items()),
             "transfers": self.transfers,
             "others": self.others.tobytes(),
             "processes": self.processes,
             "result_keys": self.result_keys,
             "results": bytes(self.results),
+            "result_functions": list(self.result_functions.items()),
             "events": self.events,
             "computations": [each.described() for each in self.computations.values()],
             "workers": [worker.described() for worker in self.workers.values()],

@@ -5,11 +5,17 @@ This module is shipped: see `scheduler_plugin`.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, NamedTuple
+
+from dask.utils import funcname
 
 from dask_diag.capture.cluster.scheduler_sessions import Computation
 
-__all__ = ["Cached", "Task"]
+if TYPE_CHECKING:
+    from distributed.scheduler import TaskState
+
+__all__ = ["Cached", "Task", "name_of_plain"]
 
 
 class Cached(NamedTuple):
@@ -18,6 +24,7 @@ class Cached(NamedTuple):
     computation: Computation
     nbytes: float
     start: float
+    function: str
 
 
 class Task:
@@ -49,3 +56,15 @@ class Task:
         for name in self.__slots__:
             setattr(copy, name, getattr(self, name))
         return copy
+
+
+def name_of_plain(key: Hashable, state: TaskState | None) -> str:
+    """The name of a task's function where its key has none, as ``"c"`` and ``7``; else empty."""
+    if type(key) is tuple or (type(key) is str and "-" in key):
+        return ""
+    try:
+        function = getattr(state.run_spec, "func", None) if state is not None else None
+        return "" if function is None else str(funcname(function))
+    except Exception:
+        # Whatever the user made of it: the key has to do.
+        return ""

@@ -27,11 +27,25 @@ if TYPE_CHECKING:
     from distributed.scheduler import Scheduler
 
 
-__all__ = ["ProcessUsage", "WorkerCollector"]
+__all__ = ["MOST_READINGS", "ProcessUsage", "WorkerCollector", "thinned"]
 
 SECONDS_TO_SETTLE = 5.0
 SECONDS_TO_FLUSH = 5.0
 SECONDS_TO_FIRST_SAMPLE = 0.01
+MOST_READINGS = 64
+"""Of one worker's clock: each client is sent all of them with every new one."""
+RECENT_READINGS = 16
+
+
+def thinned(readings: list[object]) -> list[object]:
+    """Readings of a clock, of which the older ones are fewer where there are many.
+
+    Between those that remain it is taken to drift evenly, as between any two.
+    """
+    if len(readings) <= MOST_READINGS:
+        return readings
+    older, recent = readings[:-RECENT_READINGS], readings[-RECENT_READINGS:]
+    return older[::2] + recent
 
 
 class ProcessUsage:
@@ -83,7 +97,6 @@ class WorkerCollector:
         self.clients: dict[str, int] = {}
         self.workers_of_clients: dict[str, set[str]] = {}
         self.faults: dict[str, int] = {}
-        self.unattributed = 0
         self.shows_progress = self.records_results = self.is_shared = False
         self.settings: dict[str, object] = {"number": 0}
         self.usage: ProcessUsage | None = None
@@ -213,7 +226,7 @@ class WorkerCollector:
         if worker.paused_at is not None:
             pause = (worker.number, PAUSED, worker.paused_at, perf_counter(), NAN)
             for session in sessions:
-                if session.wants.get("tasks"):
+                if session.wants.get("tasks") and session.has_room(BYTES_PER_KEY):
                     session.events.append(pause)
 
     def _moved_to_disk(self, address: str, *event: object) -> None:
@@ -226,10 +239,11 @@ class WorkerCollector:
         """When a worker that was there before this plugin joined: the scheduler has logged it."""
         now = perf_counter()
         try:
-            when, message = self._events_of(address)[0]
-            if message["action"] == "add-worker":
-                return min(now, float(when + now - time()))
-        except (LookupError, TypeError, ValueError):
+            for when, message in reversed(self._events_of(address)):
+                # The last one: a worker may come back at the address of one that left.
+                if message.get("action") == "add-worker":
+                    return min(now, float(when + now - time()))
+        except (AttributeError, LookupError, TypeError, ValueError):
             # The log is not as it was, or is no more.
             return now
         return now

@@ -96,12 +96,12 @@ class DaskDiagWorkerPlugin(WorkerPlugin):
         self.version = version
 
     async def setup(self, worker):
+        self.drop_preload()
         try:
             from dask_diag._version import __version__ as version
             reason = "" if version == self.version else "has dask_diag " + version
         except Exception as error:
             version, reason = "", "has no dask_diag (%s)" % type(error).__name__
-            self.drop_preload()
         if not reason:
             try:
                 from dask_diag.capture.cluster.worker_side import WorkerSide
@@ -120,9 +120,15 @@ class DaskDiagWorkerPlugin(WorkerPlugin):
             pass
 
     def drop_preload(self):
-        # A nanny hands its client's configuration on: clients of tasks could not import this.
+        # A nanny hands its client's configuration on: clients of tasks need not load this, and
+        # could not everywhere. Where this process records, its own clients do.
+        import sys
+
         import dask.config
 
+        recorder = sys.modules.get("dask_diag.capture.cluster.recorder")
+        if recorder is not None and recorder.active_recorders():
+            return
         modules = dask.config.get("distributed.client.preload", [])
         if "dask_diag.capture.cluster.preload" in modules:
             modules = [name for name in modules if not name.startswith("dask_diag.")]

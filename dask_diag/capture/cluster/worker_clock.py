@@ -13,11 +13,19 @@ from dask_diag.capture.cluster.host import host_id
 if TYPE_CHECKING:
     from distributed.worker import Worker
 
-__all__ = ["WorkerClock"]
+__all__ = ["WorkerClock", "clock_of"]
 
 _PINGS_AT_START = 20
 _PINGS = 5
 _SECONDS_BETWEEN_PINGS = 5.0
+_SECONDS_TO_SECOND_READING = 0.5
+"""How fast a clock drifts is not known before."""
+_SECONDS_AT_END = 1.0
+
+
+def clock_of(worker: object) -> Callable[[], float]:
+    """The clock that measures on a worker."""
+    return perf_counter
 
 
 class WorkerClock:
@@ -60,6 +68,15 @@ class WorkerClock:
         await self._report(await self._compare(_PINGS_AT_START))
         self._pinging = asyncio.ensure_future(self._ping())
 
+    async def compare_at_end(self) -> None:
+        """Compare once more, if the clocks are not one: after this, nothing is measured."""
+        if self._pinging is None:
+            return
+        try:
+            await asyncio.wait_for(self._compare_and_report(), _SECONDS_AT_END)
+        except Exception as error:
+            self._fault("comparing clocks", error)
+
     def stop(self) -> None:
         """Compare no more."""
         if self._pinging is not None:
@@ -74,10 +91,15 @@ class WorkerClock:
 
     async def _ping(self) -> None:
         """Compare the clocks again every few seconds: they drift."""
+        pause = _SECONDS_TO_SECOND_READING
         while True:
-            await asyncio.sleep(_SECONDS_BETWEEN_PINGS)
+            await asyncio.sleep(min(pause, _SECONDS_BETWEEN_PINGS))
+            pause *= 2
             try:
-                await self._report(await self._compare(_PINGS))
+                await self._compare_and_report()
             except Exception as error:
                 self._fault("comparing clocks", error)
                 return
+
+    async def _compare_and_report(self) -> None:
+        await self._report(await self._compare(_PINGS))

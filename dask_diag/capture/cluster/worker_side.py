@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from contextlib import suppress
-from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
 from dask_diag.capture.cluster.clock import ClockReading
@@ -15,7 +14,7 @@ from dask_diag.capture.cluster.formats import NAME, SENT_OUTCOMES
 from dask_diag.capture.cluster.handlers import forget_handlers
 from dask_diag.capture.cluster.probed_task import ProbedClusterTask
 from dask_diag.capture.cluster.spill import READS, WRITES, SpillCounters
-from dask_diag.capture.cluster.worker_clock import WorkerClock
+from dask_diag.capture.cluster.worker_clock import WorkerClock, clock_of
 from dask_diag.capture.cluster.worker_processes import WorkerProcesses, memory_limit_of
 from dask_diag.capture.cluster.worker_sampling import WorkerSampling
 from dask_diag.capture.dask_internals import GraphNode
@@ -37,16 +36,13 @@ _GOES_ON = {"running", "paused"}
 _SECONDS_TO_SEND = 0.05
 _MESSAGES_AT_ONCE = 500
 _DEFAULT: dict[str, str] = {}
+_BARRIER = "P2PBarrierTask"
+"""Of each shuffle, or rechunking, in which workers send each other data outside of tasks."""
 Message = tuple[object, ...]
 _WAITING = {"ready", "constrained", "waiting"}
 _RUNNING = frozenset(("executing", "long-running", "cancelled", "resumed"))
 _NO_NEWS = {*_WAITING, "forgotten"}
 """What a task may become unnoticed, if it neither ran nor was sent: half of all transitions."""
-
-
-def clock_of(worker: object) -> Callable[[], float]:
-    """The clock that measures on a worker."""
-    return perf_counter
 
 
 def _fault_message(doing: str, error: BaseException) -> Message:
@@ -162,6 +158,7 @@ class WorkerSide:
 
     async def flush(self) -> list[Message]:
         """What was not sent yet, and what runs; in a reply, it is there before anything else."""
+        await self._compared.compare_at_end()
         for step in (self._processes.flush, self._log_spills, self._log_running):
             try:
                 step()
@@ -203,6 +200,8 @@ class WorkerSide:
         if runs_in_thread is None:
             # As the worker itself decides.
             runs_in_thread = self._is_of_threads[executor] = "ThreadPoolExecutor" in str(executor)
+        if type(task).__name__ == _BARRIER:
+            self._log(("unmeasured", key, "shuffle"))
         if key in self._worker.state.actors:
             self._log(("unmeasured", key, "actor"))
         if not (runs_in_thread or getattr(task, "is_coro", False)):

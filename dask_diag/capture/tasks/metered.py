@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
-from math import isfinite
+from math import isfinite, isnan
 from time import thread_time
 from typing import Any, NamedTuple, Protocol
 
-__all__ = ["Block", "Metered", "MeteredTask", "Metric", "Wait"]
+__all__ = ["Block", "Metered", "MeteredTask", "Metric", "Wait", "sums_of"]
 
 _NAN = float("nan")
+_SINGLE = 1_000
+"""Metrics of a task that are there one by one: beyond them, they are added up."""
 
 Metric = tuple[str, str, float, float]
 """What was metered once: its label, unit, value, and of seconds how many were CPU (NaN: unknown).
@@ -39,9 +41,10 @@ class Metered:
         The blocks whose seconds are being metered now, in the order in which they were entered.
     """
 
-    __slots__ = ("metrics", "open", "waits")
+    __slots__ = ("_most", "metrics", "open", "waits")
 
     def __init__(self) -> None:
+        self._most = _SINGLE
         self.metrics: list[Metric] = []
         self.waits: list[Wait] = []
         self.open: list[Block] = []
@@ -51,9 +54,27 @@ class Metered:
         metric = _metric(label, unit, value)
         if metric is None:
             return
-        self.metrics.append(metric)
+        self.append(metric)
         if unit == "seconds" and self.open:
             self.open[-1].inner_wall += metric[2]
+
+    def append(self, metric: Metric) -> None:
+        """Add a metric; a task that has many has few labels as a rule, which are added up."""
+        self.metrics.append(metric)
+        if len(self.metrics) > self._most:
+            self.metrics = sums_of(self.metrics)
+            self._most = max(_SINGLE, 2 * len(self.metrics))
+
+
+def sums_of(metrics: Iterable[Metric]) -> list[Metric]:
+    """One metric for all of a label and unit, as distributed has it; two if some know no CPU."""
+    sums: dict[tuple[str, str, bool], Metric] = {}
+    for metric in metrics:
+        label, unit, value, cpu = metric
+        kind = label, unit, isnan(cpu)
+        before = sums.get(kind)
+        sums[kind] = metric if before is None else (label, unit, before[2] + value, before[3] + cpu)
+    return list(sums.values())
 
 
 def _metric(label: Hashable, unit: str, value: float) -> Metric | None:
@@ -130,7 +151,7 @@ class Block:
             outer.inner_cpu += self.inner_cpu if metric is None else cpu
         if metric is not None:
             own = value - self.inner_wall, cpu - self.inner_cpu
-            metered.metrics.append((metric[0], unit, *own))
+            metered.append((metric[0], unit, *own))
 
     def _take_out_of(self, opened: list[Block]) -> tuple[Block, Block | None]:
         """The block entered next, which has all seconds since; and the one entered before."""
