@@ -410,6 +410,42 @@ def test_the_keyboard_alone_reaches_the_tasks_that_run_longest_and_zooms(opened)
         )
 
 
+FOCUSED = """(name) => {
+    const all = (views) => views.flatMap((v) => [v, ...all(v.child_views ?? [])])
+    const view = all(Object.values(Bokeh.index)).find((v) => v.model.name === name)
+    view.canvas_view.events_el.focus()
+}"""
+VIEW = """() => {
+    const {start, end} = Bokeh.documents[0].get_model_by_name("live_view")
+    return [start, end]
+}"""
+
+
+@pytest.mark.parametrize("name", ["live_overview", "live_stream", "live_cpu", "live_memory"])
+def test_keys_act_on_the_page_where_a_plot_has_the_focus(opened, name):
+    with Writer("run.diag") as writer:
+        writer.append(chunk(100, 120.0))
+    with Running() as server:
+        page = opened(server)
+        page.wait_for("in-view", "60.0 s in view")
+        page.page.evaluate(FOCUSED, name)
+        start, end = page.page.evaluate(VIEW)
+        for key, expected in [
+            ("+", (start + 15, end - 15)),
+            ("ArrowLeft", (start, end - 30)),
+            ("ArrowRight", (start + 15, end - 15)),
+            ("-", (start, end)),
+            ("0", (0.0, end)),
+            ("Escape", (start, end)),
+        ]:
+            page.page.keyboard.press(key)
+            settled(page.page, 1200)
+            view = page.page.evaluate(VIEW)
+            assert view == pytest.approx(expected, abs=0.1), key
+        # Its question is still open.
+        page.page.goto("about:blank")
+
+
 def test_the_first_screen_is_in_its_order_and_below_any_prefix(opened):
     """State, how far, before the first task, tasks, workers, functions, running, findings."""
     with Writer("run.diag") as writer, Running() as server:

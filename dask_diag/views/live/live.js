@@ -17,6 +17,7 @@ const WAIT_FOR_MORE_ZOOM = 60
 const MOST_FAILURES = 3
 const ALL_TIME = 1e9
 const ZOOM = 2
+const STEP = 0.5                    // of what is in view
 
 export function start() {
     if (document.documentElement.dataset.figures !== "drawn") setTimeout(start, WAIT_FOR_BOKEH)
@@ -44,8 +45,8 @@ class Live {
         on_click("everything", () => this.look_at("all"))
         on_click("zoom-in", () => this.figures.zoom(1 / ZOOM))
         on_click("zoom-out", () => this.figures.zoom(ZOOM))
-        on_click("earlier", () => this.figures.move(-0.5))
-        on_click("later", () => this.figures.move(0.5))
+        on_click("earlier", () => this.figures.move(-STEP))
+        on_click("later", () => this.figures.move(STEP))
         document.addEventListener("keydown", (event) => this.press(event))
         document.addEventListener("visibilitychange", () => this.draw_soon(0))
         this.figures.when_moved(() => this.look_at("view"))
@@ -54,11 +55,19 @@ class Live {
 
     press(event) {
         if (event.ctrlKey || event.metaKey || event.altKey) return
+        const closer = () => this.figures.zoom(1 / ZOOM), farther = () => this.figures.zoom(ZOOM)
         const actions = {
-            "+": () => this.figures.zoom(1 / ZOOM), "-": () => this.figures.zoom(ZOOM),
+            "+": closer, "=": closer, "-": farther, "_": farther,
             "0": () => this.look_at("all"), "Escape": () => this.look_at("follow"),
         }
-        if (event.key in actions) actions[event.key]()
+        // A list that is wider than its place moves itself.
+        if (!event.target.closest?.(".scroll")) {
+            actions.ArrowLeft = () => this.figures.move(-STEP)
+            actions.ArrowRight = () => this.figures.move(STEP)
+        }
+        if (!(event.key in actions)) return
+        event.preventDefault()
+        actions[event.key]()
     }
 
     // What is in view from now on: the last minute, everything, or what the reader zoomed to.
