@@ -34,11 +34,15 @@ export function show_numbers(answer) {
     document.getElementById("notices-section").hidden = answer.notices.length === 0
 }
 
-export function show_lost(error) {
+// Nothing is known then of the recording: it may go on, or be complete.
+export function show_lost(error, answered) {
     const notice = document.getElementById("lost-viewer")
-    notice.textContent = `The viewer has ended (${error.message}): this is the last state that it `
-        + "showed. The recording goes on."
+    const [time, name] = [answered.toLocaleTimeString(), notice.dataset.file]
+    set("lost-viewer", `The viewer does not answer (${error.message}). This page shows the state of ${time}. `
+        + `It shows the present state when the viewer answers again; "dask-diag live ${name}" starts another.`)
     notice.hidden = false
+    set("kind", "not connected")
+    document.getElementById("kind").className = "kind"
 }
 
 function show_state({kind, word, state, lines, preparation, over}) {
@@ -54,7 +58,7 @@ function show_state({kind, word, state, lines, preparation, over}) {
 
 // The browser paints its own window again for a title, which costs as much as half of all numbers: it
 // is as old as the figures.
-function show_title({share, word, lines, over}) {
+export function show_title({share, word, lines, over}) {
     const text = share === null || over ? lines[0] : percent(Math.floor(100 * share) / 100)
     if (document.title !== `${word}: ${text}`) document.title = `${word}: ${text}`
 }
