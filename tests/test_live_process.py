@@ -84,7 +84,9 @@ def test_a_recording_starts_its_viewer(capfd):
 def test_the_address_of_the_shortest_block_is_printed():
     """Nobody waits in the program itself."""
     program = "import dask_diag\nwith dask_diag.record('run.diag', live=True):\n    pass"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert re.fullmatch(r"live: http://127\.0\.0\.1:\d+/\?token=\S+\n", done.stderr)
 
 

@@ -89,6 +89,8 @@ def state_parts(model: LiveModel, name: str, now: float) -> tuple[str, str]:
     if model.state == FollowState.TRUNCATED:
         return "truncated", f"after {lasted}: its program ended early"
     quiet = f", nothing written for {duration(model.quiet)}" if model.quiet >= _QUIET else ""
+    if model.problem:
+        quiet = f", but the file is {model.problem}: nothing after {lasted} can be read"
     return _activity(model), f"for {duration(now - model.start)}{quiet}"
 
 
