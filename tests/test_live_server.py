@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import gzip
 import http.client
 import json
@@ -30,8 +31,9 @@ from benchmarks.made_up import many_tasks
 from dask_diag import load, record, save, summary
 from dask_diag.analysis.functions import by_function
 from dask_diag.cli import main
-from dask_diag.live import command, report_process, server
+from dask_diag.live import command, connections, report_process, server
 from dask_diag.live.compression import QuickCompression
+from dask_diag.live.connections import MOST_STRANGERS
 from dask_diag.live.model import LiveModel
 from dask_diag.live.security import (
     HEADERS,
@@ -43,6 +45,7 @@ from dask_diag.live.security import (
 )
 from dask_diag.live.server import LiveServer, bind
 from dask_diag.live.stream import MOST_RECTANGLES, NOTHING, binned, stream_in_view
+from dask_diag.storage.follow import Follower
 from dask_diag.storage.writing import Writer
 
 from .javascript import needs_node, run_javascript
@@ -511,6 +514,78 @@ def test_it_ends_when_nobody_has_asked_and_nothing_more_is_to_come():
                 each._sockets[0].close()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("lists_locks", [True, False])
+def test_it_ends_where_locks_are_not_listed_though_the_file_is_never_over(lists_locks):
+    async def main():
+        clock = Clock()
+        with Writer("run.diag") as writer:
+            writer.append(example(3))
+            child = LiveServer("run.diag", bind(0), clock=clock, waits=False)
+            if not lists_locks:
+                child.viewer = server.Viewer(
+                    "run.diag",
+                    clock=clock,
+                    follower=Follower("run.diag", clock=clock, is_locked=lambda file: None),
+                )
+            try:
+                await child.look()
+                for seconds, is_idle in ((500, False), (99, False), (2, True)):
+                    clock.now += seconds
+                    await child.look()
+                    assert child.viewer.is_growing
+                    assert child.is_idle() is is_idle
+                # A page is open.
+                child.note_question()
+                assert not child.is_idle()
+            finally:
+                child._sockets[0].close()
+
+    asyncio.run(main())
+
+
+def is_open(connection):
+    connection.settimeout(0.01)
+    try:
+        return connection.recv(1) != b""
+    except ConnectionError:
+        return False
+    except OSError:
+        return True
+
+
+def test_who_has_no_token_takes_no_connection_from_those_who_have(caplog, capfd):
+    save(example(3), "run.diag")
+    with Running() as running, contextlib.ExitStack() as stack:
+        address = ("127.0.0.1", running.server.port)
+        page = http.client.HTTPConnection(*address, timeout=20)
+        stack.callback(page.close)
+        headers = {"X-Dask-Diag-Token": running.server.token}
+        page.request("GET", "/data?w=9", headers=headers)
+        page.getresponse().read()
+        kept = page.sock
+        idle = []
+        for _ in range(300):
+            idle.append(stack.enter_context(socket.create_connection(address, 5)))
+        # Another page is opened meanwhile.
+        assert running.data()[0] == 200
+        when(lambda: sum(map(is_open, idle)) <= MOST_STRANGERS)
+        assert sum(map(is_open, idle)) > MOST_STRANGERS // 2
+        page.request("GET", "/data?w=9", headers=headers)
+        assert page.getresponse().status == 200
+        assert page.sock is kept
+        running.loop.call_soon_threadsafe(lambda: 1 / 0)
+        assert running.data()[0] == 200
+    assert "Error" not in caplog.text + capfd.readouterr().err
+
+
+def test_connections_that_ask_nothing_are_closed(monkeypatch):
+    monkeypatch.setattr(connections, "_LONGEST_SILENCE", 0.3)
+    save(example(3), "run.diag")
+    with Running() as running:
+        with socket.create_connection(("127.0.0.1", running.server.port), 20) as idle:
+            assert idle.recv(1) == b""
 
 
 def test_a_port_that_is_taken_is_one_line_and_status_2():
