@@ -524,16 +524,60 @@ def test_the_first_screen_is_in_its_order_and_below_any_prefix(opened):
         )
         # What has no text has no place.
         del tops[FIRST_SCREEN.index("preparation")]
-        functions, running_ = tops[4:6]
+        functions, running_, findings = tops[4:]
         assert functions == pytest.approx(running_, abs=1)
         assert tops[:5] == sorted(tops[:5])
-        assert tops[6] > functions
+        # These are side by side, and on the screen with their first rows.
+        lefts = page.page.evaluate(
+            "names => names.map((n) => document.getElementById(n).getBoundingClientRect().left)",
+            FIRST_SCREEN[-3:],
+        )
+        assert lefts == sorted(set(lefts))
+        assert max(functions, findings) < 700
         absolute = page.page.evaluate(
             """() => [...document.querySelectorAll("[href], [src], [action]")]
                 .map((e) => e.getAttribute("href") ?? e.getAttribute("src") ?? "")
                 .filter((address) => address.startsWith("/") || address.includes("://"))"""
         )
         assert absolute == []
+
+
+def test_tasks_that_run_for_long_are_named_first(opened):
+    with Writer("run.diag") as writer, Running() as server:
+        # Written last at 70 s: of those that began at 1, 2, 3 ... s ten run for a minute.
+        writer.append(chunk(10, 70.0), many_running(14))
+        page = opened(server)
+        page.wait_for("long-running", "Running for more than a minute: slow-0 for 1 min")
+        page.wait_for("long-running", "slow-2 for 1 min")
+        assert re.search(r", and \d+ more$", page.text("long-running"))
+        bottom = page.page.evaluate(
+            "() => document.getElementById('long-running').getBoundingClientRect().bottom"
+        )
+        assert bottom < frames(page.page)[0]["y"]
+        writer.append(chunk(10, 71.0))
+        page.page.wait_for_function("() => !document.getElementById('long-running').textContent")
+
+
+def test_lines_and_stripes_are_explained_and_the_reader_chooses_light_or_dark(opened):
+    with Writer("run.diag") as writer:
+        writer.append(chunk(10, 12.0))
+    with Running() as server:
+        page = opened(server)
+        page.wait_for("state", "complete")
+        key = page.page.locator("ul[aria-label='Lines and stripes'] li")
+        assert [text.strip() for text in key.all_text_contents()] == [
+            "CPU",
+            "other programs' CPU",
+            "the machine's limit",
+            "task off the CPU",
+            "task that runs",
+        ]
+        background = "getComputedStyle(document.body).backgroundColor"
+        assert page.page.evaluate(background) == "rgb(255, 255, 255)"
+        page.page.click("button:has-text('Dark')")
+        assert page.page.evaluate(background) != "rgb(255, 255, 255)"
+        page.page.click("button:has-text('Light')")
+        assert page.page.evaluate(background) == "rgb(255, 255, 255)"
 
 
 def has_namespaces():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import threading
 from dataclasses import replace
 from math import nan
@@ -28,6 +29,7 @@ from dask_diag.live.screen import screen, sparkline
 from dask_diag.live.texts import (
     about,
     duration,
+    long_running_line,
     percent_done,
     preparation_line,
     progress_lines,
@@ -96,6 +98,24 @@ def test_a_chunk_that_does_not_fit_is_said_until_another_recording_comes(monkeyp
     save(example(7), "run.diag", overwrite=True)
     viewer.poll()
     assert (viewer.model.state, viewer.model.recorded) == (FollowState.COMPLETE, 7)
+
+
+def test_tasks_that_run_for_more_than_a_minute_are_named():
+    names = ("first-" + "x" * 90, "second", "third", "fourth", "fifth")
+    rows = filled_table(
+        "tasks", {"key": [*names], "start": [10.0, 20.0, 30.0, 40.0, 90.0], "stop": [nan] * 5}
+    )
+    model = LiveModel()
+    model.apply(update(NOTHING, fresh=True, provisional=replace(NOTHING, tasks=rows)))
+    assert long_running_line(model, 69.0) == ""
+    text = long_running_line(model, 80.0)
+    assert re.fullmatch(
+        r"Running for more than a minute: first-x+…x+ for 1 min 10 s, second for 1 min 00 s", text
+    )
+    assert len(text) < 120
+    assert long_running_line(model, 110.0).endswith("third for 1 min 20 s, and 1 more")
+    model.state = FollowState.TRUNCATED
+    assert long_running_line(model, 110.0) == ""
 
 
 def test_what_cannot_be_read_of_a_file_that_grows_is_said():

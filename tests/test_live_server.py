@@ -45,6 +45,7 @@ from dask_diag.live.security import (
 )
 from dask_diag.live.server import LiveServer, bind
 from dask_diag.live.stream import MOST_RECTANGLES, NOTHING, binned, stream_in_view
+from dask_diag.schema import PROFILING
 from dask_diag.storage.follow import Follower
 from dask_diag.storage.writing import Writer
 
@@ -325,6 +326,13 @@ def test_numbers_alone_are_the_same_without_what_is_drawn(running):
     assert whole.pop("took") > 0
     assert numbers == whole
     assert len(json.dumps(numbers)) < 5_000
+
+
+def test_notices_about_the_profilers_themselves_are_left_out():
+    notices = (f"{PROFILING}SamplingProfiler came late 136 times", "something is missing")
+    save(replace(example(3), notices=notices), "run.diag")
+    with Running() as running:
+        assert running.answer()["notices"] == ["something is missing"]
 
 
 def test_an_empty_recording_is_an_answer():

@@ -9,7 +9,8 @@ const MOST_IN_LEGEND = 24
 // What part of the recording the figures show, and how many milliseconds pass until they are drawn again.
 export function show_view(answer, period) {
     const {view, stream, over} = answer
-    const parts = [`${seconds(view[1] - view[0])} in view, ${count(stream.tasks)} tasks`]
+    const parts = [`${seconds(view[1] - view[0])} in view, in seconds since the start`]
+    parts.push(`${count(stream.tasks)} tasks`)
     if (stream.left_out) parts.push(`${stream.left_out} more workers are not drawn`)
     if (!over) parts.push(`drawn every ${count(period / 1000)} s`)
     set("in-view", parts.join("; "))
@@ -38,20 +39,21 @@ export function show_numbers(answer) {
 export function show_lost(error, answered) {
     const notice = document.getElementById("lost-viewer")
     const [time, name] = [answered.toLocaleTimeString(), notice.dataset.file]
-    set("lost-viewer", `The viewer does not answer (${error.message}). This page shows the state of ${time}. `
-        + `It shows the present state when the viewer answers again; "dask-diag live ${name}" starts another.`)
+    set("lost-viewer", `The viewer does not answer (${error.message}). This page shows the state of `
+        + `${time}, until the viewer answers again; "dask-diag live ${name}" starts another.`)
     notice.hidden = false
     set("kind", "not connected")
     document.getElementById("kind").className = "kind"
 }
 
-function show_state({kind, word, state, lines, preparation, over}) {
+function show_state({kind, word, state, lines, preparation, long_running, over}) {
     set("kind", word)
     document.getElementById("kind").className = `kind ${kind.replaceAll(" ", "-")}`
     set("state-text", state)
     set("progress", lines[0])
     set("more-progress", lines.slice(1).join("; "))
     set("preparation", preparation)
+    set("long-running", long_running)
     document.getElementById("report-link").hidden = !over
     document.getElementById("lost-viewer").hidden = true
 }
