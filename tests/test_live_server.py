@@ -614,8 +614,26 @@ def test_addresses_from_elsewhere(running, monkeypatch):
     lines = command.addresses(running.server, {"SSH_CONNECTION": "10.0.0.1 5 10.0.0.2 22"})
     assert f"ssh -L {port}:127.0.0.1:{port} 10.0.0.2" in lines[1]
     monkeypatch.setattr(command, "_has_proxy", lambda: True)
-    lines = command.addresses(running.server, {"JUPYTERHUB_SERVICE_PREFIX": "/user/ann/"})
-    assert f"/user/ann/proxy/{port}/?token=" in lines[1]
+    hub = {"JUPYTERHUB_SERVICE_PREFIX": "/user/ann/", "JUPYTERHUB_HOST": "https://Hub.example"}
+    page = f"https://hub.example/user/ann/proxy/{port}/?token={running.server.token}"
+    assert command.addresses(running.server, hub)[1] == f"through the hub: {page}"
+
+
+def test_an_address_through_a_hub_is_one_that_is_answered(running, monkeypatch):
+    """A hub sets no name unless it was configured with one, and its proxy hands the name on."""
+    monkeypatch.setattr(command, "_has_proxy", lambda: True)
+    default = {
+        "JUPYTERHUB_SERVICE_PREFIX": "/user/ann/",
+        "JUPYTERHUB_HOST": "",
+        "JUPYTERHUB_API_URL": "http://hub:8081/hub/api",
+    }
+    (_, line) = command.addresses(running.server, default)
+    assert line == f"through the hub: {command.UNKNOWN_HUB}"
+    assert "JUPYTERHUB_PUBLIC_URL" in line
+    named = {**default, "JUPYTERHUB_PUBLIC_URL": "https://hub.example/user/ann/"}
+    (_, line) = command.addresses(running.server, named)
+    host = re.search(r"https://([^/]+)/", line)[1]
+    assert refusal("GET", {"Host": host}, "t", "t", allowed_hosts(8, named)) == 0
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no permissions of this kind")
@@ -625,6 +643,26 @@ def test_the_browser_is_given_a_file_that_only_the_user_can_read():
         assert file.parent.stat().st_mode & 0o777 == 0o700
         assert "token=secret" in file.read_text()
     assert not file.exists()
+
+
+@pytest.mark.parametrize("name", ["firefox", "geany"])
+def test_a_browser_with_a_tmp_of_its_own_is_given_a_file_in_the_home(name, monkeypatch, tmp_path):
+    snaps, home = tmp_path / "snaps", tmp_path / "home"
+    for folder in (snaps, home):
+        folder.mkdir()
+    (snaps / name).touch()
+    monkeypatch.setattr(command, "_SNAPS", snaps)
+    for variable in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(variable, str(home))
+    with command._redirect("http://127.0.0.1:1/?token=secret") as file:
+        in_home = file.parent.parent == home
+        assert in_home is (name == "firefox")
+        # A snap cannot read what is hidden.
+        assert not file.parent.name.startswith(".")
+        if sys.platform != "win32":
+            assert file.parent.stat().st_mode & 0o777 == 0o700
+            assert file.stat().st_mode & 0o777 == 0o600
+    assert not list(home.iterdir())
 
 
 @pytest.mark.skipif(not os.path.exists("/proc"), reason="there are no lists of arguments")
