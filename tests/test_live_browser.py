@@ -432,6 +432,18 @@ def many_running(count):
     return replace(provisional(10), tasks=filled_table("tasks", rows))
 
 
+def test_long_keys_are_on_one_line_with_both_ends(opened):
+    key = "('random_sample-5615b9bb-ec7d-4a99-9118-64369227a81b', 12, 7)"
+    rows = {"key": [key], "function": ["random"], "start": [1.0], "worker": ["thread-0"]}
+    with Writer("run.diag") as writer, Running() as server:
+        writer.append(chunk(10, 12.0), replace(provisional(10), tasks=filled_table("tasks", rows)))
+        page = opened(server)
+        page.wait_for("running", "('random_sample-5615…', 12, 7)")
+        name = page.page.locator("#running th span")
+        assert name.get_attribute("title") == key
+        assert name.evaluate("e => e.getBoundingClientRect().height") < 30
+
+
 def test_the_keyboard_alone_reaches_the_tasks_that_run_longest_and_zooms(opened):
     with Writer("run.diag") as writer, Running() as server:
         writer.append(chunk(10, 12.0), many_running(14))

@@ -33,11 +33,12 @@ _WIDTH, _BORDER = 1200, 104
 _OTHERS = "#b07aa1"
 _LIMIT = "#d1495b"
 _STRIPES = "repeating-linear-gradient({angle}deg, #8a8f96 0 2px, transparent 2px 5px)"
-_LINE = "width: 20px; height: 0; border-top: 2px"
+_LINE = "width: 22px; height: 2px; background: "
+_PARTS = "repeating-linear-gradient(90deg, {color} 0 {part}px, transparent {part}px {both}px)"
 _SIGNS = (
-    ("CPU", f"{_LINE} solid {CPU}"),
-    ("other programs' CPU", f"{_LINE} dotted {_OTHERS}"),
-    ("the machine's limit", f"{_LINE} dashed {_LIMIT}"),
+    ("CPU", _LINE + CPU),
+    ("other programs' CPU", _LINE + _PARTS.format(color=_OTHERS, part=2, both=5)),
+    ("the machine's limit", _LINE + _PARTS.format(color=_LIMIT, part=6, both=8)),
     ("task off the CPU", f"background: {_STRIPES.format(angle=45)}"),
     ("task that runs", f"background: {_STRIPES.format(angle=-45)}"),
 )

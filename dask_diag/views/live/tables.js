@@ -5,6 +5,7 @@
 import {count, percent, seconds} from "../formatting.js"
 
 const MOST_IN_LEGEND = 24
+const FIRST = 20, LAST = 9          // letters of a long key
 
 // What part of the recording the figures show, and how many milliseconds pass until they are drawn again.
 export function show_view(answer, period) {
@@ -26,7 +27,7 @@ export function show_numbers(answer) {
     fill("functions", answer.functions.map(([name, color, ...cells]) =>
         row([with_swatch(name, color), ...cells])))
     set("functions-more", answer.functions_left_out ? `and ${answer.functions_left_out} more` : "")
-    fill("running", answer.running.map((cells) => row(cells)))
+    fill("running", answer.running.map(([key, ...cells]) => row([on_one_line(key), ...cells])))
     set("running-title", answer.running_title)
     set("running-more", answer.running.length === 0 ? (answer.over ? "None." : "No task runs now.")
         : answer.running_left_out ? `and ${answer.running_left_out} more` : "")
@@ -102,6 +103,15 @@ function show_key(id, items) {
         item.append(with_swatch(name, color))
         return item
     }))
+}
+
+// A key, of which the beginning is its function, and the end which of its tasks it is.
+function on_one_line(key) {
+    const letters = [...key], text = element("span", key)
+    if (letters.length <= FIRST + LAST + 1) return text
+    text.textContent = `${letters.slice(0, FIRST).join("")}…${letters.slice(-LAST).join("")}`
+    text.title = key
+    return text
 }
 
 function with_swatch(name, color) {
