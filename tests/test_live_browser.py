@@ -229,13 +229,76 @@ def test_a_hidden_page_asks_nothing_and_a_shown_one_again(opened):
         page.wait_for("progress", "30 of 50")
 
 
+HIDE = """(is_hidden) => {
+    Object.defineProperty(document, "hidden", {get: () => is_hidden, configurable: true})
+    document.dispatchEvent(new Event("visibilitychange"))
+}"""
+QUICK = """
+const usual = window.setTimeout
+window.setTimeout = (act, wait, ...rest) => usual(act, wait >= 5000 ? wait / 20 : wait, ...rest)
+"""
+"""Waits of many seconds take a twentieth."""
+
+
+def test_a_hidden_page_asks_for_numbers_now_and_then_and_sees_the_end(window):
+    page = Opened(window)
+    page.page.add_init_script(QUICK)
+    with Writer("run.diag") as writer, Running() as server:
+        writer.append(chunk(10, 12.0), provisional(10))
+        page.open(server).wait_for("progress", "10 of 50")
+        page.wait_for("in-view", "11 tasks")
+        page.page.evaluate(HIDE, True)
+        asked, before = server.server._asked, len(page.addresses)
+        writer.append(chunk(20, 22.0), provisional(30))
+        page.wait_for("progress", "30 of 50")
+        # The viewer ends a minute after the last question: this page is one that is open.
+        assert server.server._asked > asked
+        writer.append(chunk(20, 30.0))
+        writer.close()
+        page.wait_for("kind", "complete")
+        assert page.page.title() == "complete: 50 tasks"
+        assert page.page.locator("#report-link").is_visible()
+        asked = [url for url in page.addresses[before:] if "data?" in url]
+        assert asked
+        assert all("p=0" in url for url in asked)
+        # Nothing was drawn that nobody saw.
+        assert len(page.model("live_tasks", "data")["left"]) == 10
+        page.page.evaluate(HIDE, False)
+        page.page.wait_for_function(
+            "() => Bokeh.documents[0].get_model_by_name('live_tasks').data.left.length === 50"
+        )
+        page.page.close()
+
+
+def test_a_viewer_that_does_not_answer_is_said_and_asked_again(window):
+    page = Opened(window)
+    page.page.add_init_script(QUICK)
+    with Writer("run.diag") as writer, Running() as server:
+        writer.append(chunk(10, 12.0), provisional(10))
+        page.open(server).wait_for("progress", "10 of 50")
+        page.page.route("**/data?*", lambda route: route.abort())
+        writer.append(chunk(20, 22.0), provisional(30))
+        page.wait_for("lost-viewer", "does not answer")
+        assert "10 of 50" in page.text("progress")
+        assert page.text("kind") == "not connected"
+        # It may be complete by now.
+        assert "goes on" not in page.text("lost-viewer")
+        assert re.search(r"the state of \d?\d:\d\d:\d\d", page.text("lost-viewer"))
+        assert "dask-diag live run.diag" in page.text("lost-viewer")
+        page.page.unroute("**/data?*")
+        page.wait_for("progress", "30 of 50")
+        assert page.text("kind") == "running"
+        assert not page.page.locator("#lost-viewer").is_visible()
+        page.page.close()
+
+
 def test_the_last_state_stays_when_the_viewer_has_ended(window):
     page = Opened(window)
     with Writer("run.diag") as writer:
         with Running() as server:
             writer.append(chunk(10, 12.0), provisional(10))
             page.open(server).wait_for("progress", "10 of 50")
-        page.wait_for("lost-viewer", "has ended")
+        page.wait_for("lost-viewer", "does not answer")
     assert "10 of 50" in page.text("progress")
     page.page.close()
 
@@ -369,6 +432,18 @@ def many_running(count):
     return replace(provisional(10), tasks=filled_table("tasks", rows))
 
 
+def test_long_keys_are_on_one_line_with_both_ends(opened):
+    key = "('random_sample-5615b9bb-ec7d-4a99-9118-64369227a81b', 12, 7)"
+    rows = {"key": [key], "function": ["random"], "start": [1.0], "worker": ["thread-0"]}
+    with Writer("run.diag") as writer, Running() as server:
+        writer.append(chunk(10, 12.0), replace(provisional(10), tasks=filled_table("tasks", rows)))
+        page = opened(server)
+        page.wait_for("running", "('random_sample-5615…', 12, 7)")
+        name = page.page.locator("#running th span")
+        assert name.get_attribute("title") == key
+        assert name.evaluate("e => e.getBoundingClientRect().height") < 30
+
+
 def test_the_keyboard_alone_reaches_the_tasks_that_run_longest_and_zooms(opened):
     with Writer("run.diag") as writer, Running() as server:
         writer.append(chunk(10, 12.0), many_running(14))
@@ -410,6 +485,44 @@ def test_the_keyboard_alone_reaches_the_tasks_that_run_longest_and_zooms(opened)
         )
 
 
+FOCUSED = """(name) => {
+    const all = (views) => views.flatMap((v) => [v, ...all(v.child_views ?? [])])
+    const view = all(Object.values(Bokeh.index)).find((v) => v.model.name === name)
+    view.canvas_view.events_el.focus()
+}"""
+VIEW = """() => {
+    const {start, end} = Bokeh.documents[0].get_model_by_name("live_view")
+    return [start, end]
+}"""
+NEAR = f"expected => ({VIEW})().every((value, n) => Math.abs(value - expected[n]) < 0.1)"
+
+
+@pytest.mark.parametrize("name", ["live_overview", "live_stream", "live_cpu", "live_memory"])
+def test_keys_act_on_the_page_where_a_plot_has_the_focus(opened, name):
+    with Writer("run.diag") as writer:
+        writer.append(chunk(100, 120.0))
+    with Running() as server:
+        page = opened(server)
+        page.wait_for("in-view", "60.0 s in view")
+        page.page.evaluate(FOCUSED, name)
+        start, end = page.page.evaluate(VIEW)
+        for key, expected in [
+            ("+", (start + 15, end - 15)),
+            ("ArrowLeft", (start, end - 30)),
+            ("ArrowRight", (start + 15, end - 15)),
+            ("-", (start, end)),
+            ("0", (0.0, end)),
+            ("Escape", (start, end)),
+        ]:
+            page.page.keyboard.press(key)
+            page.page.wait_for_function(NEAR, arg=expected, timeout=15_000)
+            # Once, and not by the plot and the page.
+            settled(page.page, 100)
+            assert page.page.evaluate(VIEW) == pytest.approx(expected, abs=0.1), key
+        # Its question is still open.
+        page.page.goto("about:blank")
+
+
 def test_the_first_screen_is_in_its_order_and_below_any_prefix(opened):
     """State, how far, before the first task, tasks, workers, functions, running, findings."""
     with Writer("run.diag") as writer, Running() as server:
@@ -423,16 +536,60 @@ def test_the_first_screen_is_in_its_order_and_below_any_prefix(opened):
         )
         # What has no text has no place.
         del tops[FIRST_SCREEN.index("preparation")]
-        functions, running_ = tops[4:6]
+        functions, running_, findings = tops[4:]
         assert functions == pytest.approx(running_, abs=1)
         assert tops[:5] == sorted(tops[:5])
-        assert tops[6] > functions
+        # These are side by side, and on the screen with their first rows.
+        lefts = page.page.evaluate(
+            "names => names.map((n) => document.getElementById(n).getBoundingClientRect().left)",
+            FIRST_SCREEN[-3:],
+        )
+        assert lefts == sorted(set(lefts))
+        assert max(functions, findings) < 700
         absolute = page.page.evaluate(
             """() => [...document.querySelectorAll("[href], [src], [action]")]
                 .map((e) => e.getAttribute("href") ?? e.getAttribute("src") ?? "")
                 .filter((address) => address.startsWith("/") || address.includes("://"))"""
         )
         assert absolute == []
+
+
+def test_tasks_that_run_for_long_are_named_first(opened):
+    with Writer("run.diag") as writer, Running() as server:
+        # Written last at 70 s: of those that began at 1, 2, 3 ... s ten run for a minute.
+        writer.append(chunk(10, 70.0), many_running(14))
+        page = opened(server)
+        page.wait_for("long-running", "Running for more than a minute: slow-0 for 1 min")
+        page.wait_for("long-running", "slow-2 for 1 min")
+        assert re.search(r", and \d+ more$", page.text("long-running"))
+        bottom = page.page.evaluate(
+            "() => document.getElementById('long-running').getBoundingClientRect().bottom"
+        )
+        assert bottom < frames(page.page)[0]["y"]
+        writer.append(chunk(10, 71.0))
+        page.page.wait_for_function("() => !document.getElementById('long-running').textContent")
+
+
+def test_lines_and_stripes_are_explained_and_the_reader_chooses_light_or_dark(opened):
+    with Writer("run.diag") as writer:
+        writer.append(chunk(10, 12.0))
+    with Running() as server:
+        page = opened(server)
+        page.wait_for("state", "complete")
+        key = page.page.locator("ul[aria-label='Lines and stripes'] li")
+        assert [text.strip() for text in key.all_text_contents()] == [
+            "CPU",
+            "other programs' CPU",
+            "the machine's limit",
+            "task off the CPU",
+            "task that runs",
+        ]
+        background = "getComputedStyle(document.body).backgroundColor"
+        assert page.page.evaluate(background) == "rgb(255, 255, 255)"
+        page.page.click("button:has-text('Dark')")
+        assert page.page.evaluate(background) != "rgb(255, 255, 255)"
+        page.page.click("button:has-text('Light')")
+        assert page.page.evaluate(background) == "rgb(255, 255, 255)"
 
 
 def has_namespaces():

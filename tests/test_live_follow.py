@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
@@ -147,7 +148,7 @@ def contents(tmp_path_factory):
 @pytest.mark.parametrize("kind", ["closed", "killed"])
 def test_truncated_anywhere(contents, kind):
     content = contents[kind]
-    places = sorted(random.Random(kind).sample(range(len(content)), 40), reverse=True)
+    places = sorted(random.Random(kind).sample(range(len(content)), 200), reverse=True)
     path = Path("run.diag")
     path.write_bytes(content)
     old = Viewer()
@@ -362,7 +363,7 @@ def test_without_a_list_of_locks_it_is_quiet_and_never_truncated(contents):
     assert (update.state, update.quiet) == (FollowState.GROWING, 100 + QUIET)
 
 
-def test_of_one_that_grows_the_list_of_locks_is_not_read():
+def test_of_one_that_grows_the_list_of_locks_is_read_once():
     asked = []
 
     def is_locked(file):
@@ -375,12 +376,167 @@ def test_of_one_that_grows_the_list_of_locks_is_not_read():
             writer.append(example(n))
             viewer.now += 0.8
             assert viewer.poll().state == FollowState.GROWING
-        assert not asked
+        # Whether the list speaks for its writer.
+        assert len(asked) == 1
         viewer.now += QUIET
         viewer.poll()
-        assert asked
+        assert len(asked) == 2
     assert viewer.poll().state == FollowState.COMPLETE
-    assert len(asked) == 1
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("stops_at", [2, 5])
+def test_a_writer_whose_lock_is_not_listed_is_quiet_and_never_truncated(stops_at):
+    """As one in a container beside this one, or on another machine."""
+    viewer = Viewer(is_locked=lambda file: False)
+    with Writer("run.diag") as writer:
+        for n in range(stops_at):
+            writer.append(example(n + 1))
+            assert viewer.poll().state == FollowState.GROWING
+            viewer.now += 0.8
+        for _ in range(3):
+            assert viewer.wait().state == FollowState.GROWING
+        writer.append(example(9))
+        assert_state_and_rows(viewer, FollowState.GROWING)
+    assert_state_and_rows(viewer, FollowState.COMPLETE)
+
+
+def test_a_writer_that_goes_on_after_it_was_taken_for_killed_is_not_taken_for_it_again():
+    viewer = Viewer(is_locked=lambda file: False)
+    with Writer("run.diag") as writer:
+        writer.append(example(3))
+        # Nothing shows yet that the list does not speak for it.
+        assert viewer.wait().state == FollowState.TRUNCATED
+        writer.append(example(4))
+        assert_state_and_rows(viewer, FollowState.GROWING)
+        assert viewer.wait().state == FollowState.GROWING
+
+
+def test_one_that_is_killed_is_truncated_though_its_lock_was_never_seen():
+    locked = [None]
+    viewer = Viewer(is_locked=lambda file: bool(locked))
+    with Writer("run.diag") as writer:
+        writer.append(example(3))
+        viewer.poll()
+        writer.append(example(4))
+        locked.clear()
+        viewer.poll()
+        writer.abandon()
+    assert viewer.wait().state == FollowState.TRUNCATED
+
+
+def assert_state_and_rows(viewer, state):
+    assert viewer.poll().state == state
+    assert_rows_are_those_of_load(viewer)
+
+
+def in_another_namespace(*command):
+    return ["unshare", "-r", "--pid", "--fork", "--mount-proc", *command]
+
+
+def test_a_writer_in_another_pid_namespace_is_not_taken_for_killed():
+    tried = subprocess.run(in_another_namespace("true"), capture_output=True, check=False)
+    if tried.returncode:
+        pytest.skip("no PID namespaces here")
+    here = str(Path(__file__).parent.parent)
+    command = in_another_namespace(sys.executable, "-c", WATCHER, here)
+    with (
+        Writer("run.diag") as writer,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
+        ) as watcher,
+    ):
+        states = []
+        for n in range(4):
+            writer.append(example(n + 1))
+            watcher.stdin.write("poll\n")
+            watcher.stdin.flush()
+            states.append(watcher.stdout.readline().strip())
+        out, _ = watcher.communicate("quiet\n" * 3)
+    assert {*states, *out.split()} == {FollowState.GROWING}
+
+
+WATCHER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from dask_diag.storage.follow import Follower
+now = 0.0
+follower = Follower("run.diag", clock=lambda: now)
+for line in sys.stdin:
+    now += 0.8 if line == "poll\\n" else 3.0
+    print(follower.poll().state, flush=True)
+"""
+
+
+def flip(path, place):
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    with open(path, "r+b") as file:
+        file.write(content)
+
+
+def test_a_bit_that_flips_behind_the_reader_is_seen_when_the_file_is_complete():
+    viewer, path = Viewer(), Path("run.diag")
+    with Writer(path) as writer:
+        for n in range(3):
+            writer.append(example(50, seed=n))
+            viewer.poll()
+        flip(path, viewer.follower._end // 2)
+        writer.append(example(50, seed=9))
+        viewer.poll()
+    viewer.poll()
+    assert viewer.wait().state == FollowState.DAMAGED
+    assert_rows_are_those_of_load(viewer)
+
+
+@pytest.mark.parametrize("place", [4, 100])
+def test_a_bit_that_flips_before_the_reader_is_said_and_costs_no_more_as_the_file_grows(
+    place, monkeypatch
+):
+    """In the header of an entry, and in what it holds."""
+    read = []
+    real = follow._read
+    monkeypatch.setattr(follow, "_read", lambda *args: read.append(real(*args)) or read[-1])
+    monkeypatch.setattr(follow, "_MOST_AT_ONCE", 3000)
+    viewer, path, sums = Viewer(), Path("run.diag"), []
+    with Writer(path) as writer:
+        writer.append(example(50))
+        viewer.poll()
+        writer.append(example(50, seed=1))
+        flip(path, viewer.follower._end + place)
+        for n in range(20):
+            writer.append(example(50, seed=2 + n))
+            read.clear()
+            viewer.now += 0.8
+            update = viewer.poll()
+            assert update.state == FollowState.GROWING
+            sums.append(sum(map(len, read)))
+            if n == 0:
+                # What is just being written is not readable either.
+                assert not update.problem
+        assert update.problem == "damaged"
+        assert_rows_are_those_of_load(viewer)
+    assert max(sums[1:]) <= sums[1] + 100
+    assert max(sums) < 9000
+    assert viewer.wait().state == FollowState.DAMAGED
+
+
+def test_too_many_open_files_say_nothing_of_the_recording(monkeypatch):
+    def fail(*args):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    viewer, complete = Viewer(), example(40)
+    with Writer("run.diag") as writer:
+        writer.append(complete, provisional_rows(complete, 3))
+        viewer.poll()
+        before = viewer.provisional
+        with monkeypatch.context() as patch:
+            patch.setattr(follow, "open_without_blocking", fail)
+            update = viewer.poll()
+        assert (update.state, update.problem) == (FollowState.GROWING, "")
+        assert viewer.provisional is before
+        writer.append(complete)
+        assert_state_and_rows(viewer, FollowState.GROWING)
 
 
 def test_to_follow_takes_no_lock(monkeypatch):

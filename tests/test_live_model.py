@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import threading
 from dataclasses import replace
 from math import nan
@@ -28,12 +29,14 @@ from dask_diag.live.screen import screen, sparkline
 from dask_diag.live.texts import (
     about,
     duration,
+    long_running_line,
     percent_done,
     preparation_line,
     progress_lines,
     state_line,
 )
 from dask_diag.live.viewer import Viewer
+from dask_diag.storage import writing
 from dask_diag.storage.chunks import Chunk
 from dask_diag.storage.follow import FollowState, Update
 from dask_diag.storage.writing import Writer
@@ -72,6 +75,55 @@ def test_sums_are_those_of_the_file(tmp_path):
     }
     for name, sums in viewer.model.functions.items():
         assert sums.seconds == pytest.approx(expected[name]["wall"])
+
+
+def test_a_chunk_that_does_not_fit_is_said_until_another_recording_comes(monkeypatch):
+    """`load` refuses the file, however complete it is."""
+    encode, texts = writing.encode_chunk, {example(50, seed=2).stop}
+
+    def encoded(recording, *rest):
+        made_up = replace(recording, start="x") if recording.stop in texts else recording
+        return encode(made_up, *rest)
+
+    monkeypatch.setattr(writing, "encode_chunk", encoded)
+    viewer = Viewer("run.diag")
+    with Writer("run.diag") as writer:
+        writer.append(example(30))
+        writer.append(example(50, seed=2))
+    for _ in range(3):
+        viewer.poll()
+        assert viewer.model.state == FollowState.NOT_A_RECORDING
+        assert "do not fit together" in viewer.model.problem
+    monkeypatch.undo()
+    save(example(7), "run.diag", overwrite=True)
+    viewer.poll()
+    assert (viewer.model.state, viewer.model.recorded) == (FollowState.COMPLETE, 7)
+
+
+def test_tasks_that_run_for_more_than_a_minute_are_named():
+    names = ("first-" + "x" * 90, "second", "third", "fourth", "fifth")
+    rows = filled_table(
+        "tasks", {"key": [*names], "start": [10.0, 20.0, 30.0, 40.0, 90.0], "stop": [nan] * 5}
+    )
+    model = LiveModel()
+    model.apply(update(NOTHING, fresh=True, provisional=replace(NOTHING, tasks=rows)))
+    assert long_running_line(model, 69.0) == ""
+    text = long_running_line(model, 80.0)
+    assert re.fullmatch(
+        r"Running for more than a minute: first-x+…x+ for 1 min 10 s, second for 1 min 00 s", text
+    )
+    assert len(text) < 120
+    assert long_running_line(model, 110.0).endswith("third for 1 min 20 s, and 1 more")
+    model.state = FollowState.TRUNCATED
+    assert long_running_line(model, 110.0) == ""
+
+
+def test_what_cannot_be_read_of_a_file_that_grows_is_said():
+    model = LiveModel()
+    model.apply(update(replace(NOTHING, start=10.0, stop=22.0), fresh=True))
+    model.apply(update()._replace(problem="damaged"))
+    line = "running for 30 s, but the file is damaged: nothing after 12.0 s can be read"
+    assert state_line(model, "run.diag", 40.0) == line
 
 
 def test_a_real_recording_gives_the_numbers_of_its_summary():

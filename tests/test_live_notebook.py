@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from pathlib import Path
 
@@ -12,6 +13,7 @@ pytest.importorskip("IPython", reason="IPython is not installed: pip install .[t
 
 from dask_diag.cli import live_cell
 from dask_diag.cli.live_cell import LiveCell
+from dask_diag.live.command import UNKNOWN_HUB
 from dask_diag.live.picture import picture
 from dask_diag.storage.writing import Writer
 
@@ -120,6 +122,31 @@ def test_a_cell_without_a_file_has_one_of_its_own(shell, tmp_path):  # noqa: F81
     finally:
         end_viewers(f"{folder}/cell.diag")
         magics._folder.cleanup()
+
+
+def test_a_cell_whose_viewer_ends_at_once_says_so(monkeypatch):
+    pictures = []
+
+    class Handle:
+        def update(self, html):
+            pictures.append(html.data)
+
+    monkeypatch.setattr(live_cell, "display", lambda *args, **kwargs: Handle())
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    LiveCell("run.diag").finish()
+    assert pictures[-1] == "<div>The live view could not be started.</div>"
+
+
+def test_the_link_leads_to_where_the_reader_is():
+    here = "live: http://127.0.0.1:5/?token=t"
+    page = "https://hub.example/user/ann/proxy/5/?token=t"
+    assert 'href="http://127.0.0.1:5/?token=t"' in live_cell._link(here)
+    through = f"{here}\nthrough the hub: {page}"
+    assert f'href="{page}"' in live_cell._link(through)
+    # That machine is not the reader's, and the hub's address is not known.
+    unknown = live_cell._link(f"{here}\nthrough the hub: {UNKNOWN_HUB}")
+    assert "href" not in unknown
+    assert "JUPYTERHUB_PUBLIC_URL" in unknown
 
 
 def test_a_viewer_that_does_not_start_leaves_the_cell_as_it_is(shell, monkeypatch):  # noqa: F811

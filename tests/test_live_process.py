@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -16,9 +18,11 @@ from click.testing import CliRunner
 
 from dask_diag import load, record
 from dask_diag.cli import main
+from dask_diag.errors import RecordingFileError
 from dask_diag.profilers.live_viewer import LiveViewer
 from dask_diag.storage.follow import Follower, FollowState
 
+from .recordings import example
 from .viewers import asked
 
 pytestmark = [
@@ -78,6 +82,16 @@ def test_a_recording_starts_its_viewer(capfd):
     tables = [table.to_dicts() for table in recording.tables().values()]
     assert "processors" in repr(tables)
     assert token not in repr([tables, recording.notices])
+
+
+@pytest.mark.once
+def test_the_address_of_the_shortest_block_is_printed():
+    """Nobody waits in the program itself."""
+    program = "import dask_diag\nwith dask_diag.record('run.diag', live=True):\n    pass"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert re.fullmatch(r"live: http://127\.0\.0\.1:\d+/\?token=\S+\n", done.stderr)
 
 
 @pytest.mark.once
@@ -204,6 +218,53 @@ def test_a_writer_is_never_refused_because_of_followers():
             writer.close()
             for follower in followers:
                 follower.poll()
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("probes", [False, True])
+def test_a_writer_is_not_refused_while_followers_poll_at_any_time(probes):
+    """As one would that tried the lock to see whether it is held: this test would find it."""
+    import fcntl
+
+    def probe(file):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        time.sleep(0.001)
+        fcntl.flock(file, fcntl.LOCK_UN)
+        return False
+
+    polls, stopping, refused, chunk = 0, threading.Event(), 0, example(3)
+
+    def follow():
+        nonlocal polls
+        while not stopping.is_set():
+            # The clock makes each poll look for who writes.
+            ticks = itertools.count(step=10)
+            is_locked = {"is_locked": probe} if probes else {}
+            follower = Follower("run.diag", clock=lambda: next(ticks), **is_locked)
+            for _ in range(3):
+                follower.poll()
+                polls += 1
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    try:
+        for number in range(1000):
+            try:
+                with record_file() as writer:
+                    writer.append(chunk)
+                    if number % 2:
+                        # As if it was killed: of a complete file nobody asks who writes it.
+                        writer.abandon()
+            except RecordingFileError:
+                refused += 1
+    finally:
+        stopping.set()
+        thread.join()
+    assert polls > 100
+    assert (refused > 0) is probes
 
 
 def record_file():

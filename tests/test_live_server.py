@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import gzip
 import http.client
 import json
@@ -30,8 +31,9 @@ from benchmarks.made_up import many_tasks
 from dask_diag import load, record, save, summary
 from dask_diag.analysis.functions import by_function
 from dask_diag.cli import main
-from dask_diag.live import command, report_process, server
+from dask_diag.live import command, connections, report_process, server
 from dask_diag.live.compression import QuickCompression
+from dask_diag.live.connections import MOST_STRANGERS
 from dask_diag.live.model import LiveModel
 from dask_diag.live.security import (
     HEADERS,
@@ -43,6 +45,8 @@ from dask_diag.live.security import (
 )
 from dask_diag.live.server import LiveServer, bind
 from dask_diag.live.stream import MOST_RECTANGLES, NOTHING, binned, stream_in_view
+from dask_diag.schema import PROFILING
+from dask_diag.storage.follow import Follower
 from dask_diag.storage.writing import Writer
 
 from .javascript import needs_node, run_javascript
@@ -324,6 +328,13 @@ def test_numbers_alone_are_the_same_without_what_is_drawn(running):
     assert len(json.dumps(numbers)) < 5_000
 
 
+def test_notices_about_the_profilers_themselves_are_left_out():
+    notices = (f"{PROFILING}SamplingProfiler came late 136 times", "something is missing")
+    save(replace(example(3), notices=notices), "run.diag")
+    with Running() as running:
+        assert running.answer()["notices"] == ["something is missing"]
+
+
 def test_an_empty_recording_is_an_answer():
     with Writer("run.diag") as writer, Running() as running:
         writer.append(replace(example(0), stop=0.5))
@@ -513,6 +524,78 @@ def test_it_ends_when_nobody_has_asked_and_nothing_more_is_to_come():
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("lists_locks", [True, False])
+def test_it_ends_where_locks_are_not_listed_though_the_file_is_never_over(lists_locks):
+    async def main():
+        clock = Clock()
+        with Writer("run.diag") as writer:
+            writer.append(example(3))
+            child = LiveServer("run.diag", bind(0), clock=clock, waits=False)
+            if not lists_locks:
+                child.viewer = server.Viewer(
+                    "run.diag",
+                    clock=clock,
+                    follower=Follower("run.diag", clock=clock, is_locked=lambda file: None),
+                )
+            try:
+                await child.look()
+                for seconds, is_idle in ((500, False), (99, False), (2, True)):
+                    clock.now += seconds
+                    await child.look()
+                    assert child.viewer.is_growing
+                    assert child.is_idle() is is_idle
+                # A page is open.
+                child.note_question()
+                assert not child.is_idle()
+            finally:
+                child._sockets[0].close()
+
+    asyncio.run(main())
+
+
+def is_open(connection):
+    connection.settimeout(0.01)
+    try:
+        return connection.recv(1) != b""
+    except ConnectionError:
+        return False
+    except OSError:
+        return True
+
+
+def test_who_has_no_token_takes_no_connection_from_those_who_have(caplog, capfd):
+    save(example(3), "run.diag")
+    with Running() as running, contextlib.ExitStack() as stack:
+        address = ("127.0.0.1", running.server.port)
+        page = http.client.HTTPConnection(*address, timeout=20)
+        stack.callback(page.close)
+        headers = {"X-Dask-Diag-Token": running.server.token}
+        page.request("GET", "/data?w=9", headers=headers)
+        page.getresponse().read()
+        kept = page.sock
+        idle = []
+        for _ in range(300):
+            idle.append(stack.enter_context(socket.create_connection(address, 5)))
+        # Another page is opened meanwhile.
+        assert running.data()[0] == 200
+        when(lambda: sum(map(is_open, idle)) <= MOST_STRANGERS)
+        assert sum(map(is_open, idle)) > MOST_STRANGERS // 2
+        page.request("GET", "/data?w=9", headers=headers)
+        assert page.getresponse().status == 200
+        assert page.sock is kept
+        running.loop.call_soon_threadsafe(lambda: 1 / 0)
+        assert running.data()[0] == 200
+    assert "Error" not in caplog.text + capfd.readouterr().err
+
+
+def test_connections_that_ask_nothing_are_closed(monkeypatch):
+    monkeypatch.setattr(connections, "_LONGEST_SILENCE", 0.3)
+    save(example(3), "run.diag")
+    with Running() as running:
+        with socket.create_connection(("127.0.0.1", running.server.port), 20) as idle:
+            assert idle.recv(1) == b""
+
+
 def test_a_port_that_is_taken_is_one_line_and_status_2():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -531,8 +614,26 @@ def test_addresses_from_elsewhere(running, monkeypatch):
     lines = command.addresses(running.server, {"SSH_CONNECTION": "10.0.0.1 5 10.0.0.2 22"})
     assert f"ssh -L {port}:127.0.0.1:{port} 10.0.0.2" in lines[1]
     monkeypatch.setattr(command, "_has_proxy", lambda: True)
-    lines = command.addresses(running.server, {"JUPYTERHUB_SERVICE_PREFIX": "/user/ann/"})
-    assert f"/user/ann/proxy/{port}/?token=" in lines[1]
+    hub = {"JUPYTERHUB_SERVICE_PREFIX": "/user/ann/", "JUPYTERHUB_HOST": "https://Hub.example"}
+    page = f"https://hub.example/user/ann/proxy/{port}/?token={running.server.token}"
+    assert command.addresses(running.server, hub)[1] == f"through the hub: {page}"
+
+
+def test_an_address_through_a_hub_is_one_that_is_answered(running, monkeypatch):
+    """A hub sets no name unless it was configured with one, and its proxy hands the name on."""
+    monkeypatch.setattr(command, "_has_proxy", lambda: True)
+    default = {
+        "JUPYTERHUB_SERVICE_PREFIX": "/user/ann/",
+        "JUPYTERHUB_HOST": "",
+        "JUPYTERHUB_API_URL": "http://hub:8081/hub/api",
+    }
+    (_, line) = command.addresses(running.server, default)
+    assert line == f"through the hub: {command.UNKNOWN_HUB}"
+    assert "JUPYTERHUB_PUBLIC_URL" in line
+    named = {**default, "JUPYTERHUB_PUBLIC_URL": "https://hub.example/user/ann/"}
+    (_, line) = command.addresses(running.server, named)
+    host = re.search(r"https://([^/]+)/", line)[1]
+    assert refusal("GET", {"Host": host}, "t", "t", allowed_hosts(8, named)) == 0
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no permissions of this kind")
@@ -542,6 +643,26 @@ def test_the_browser_is_given_a_file_that_only_the_user_can_read():
         assert file.parent.stat().st_mode & 0o777 == 0o700
         assert "token=secret" in file.read_text()
     assert not file.exists()
+
+
+@pytest.mark.parametrize("name", ["firefox", "geany"])
+def test_a_browser_with_a_tmp_of_its_own_is_given_a_file_in_the_home(name, monkeypatch, tmp_path):
+    snaps, home = tmp_path / "snaps", tmp_path / "home"
+    for folder in (snaps, home):
+        folder.mkdir()
+    (snaps / name).touch()
+    monkeypatch.setattr(command, "_SNAPS", snaps)
+    for variable in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(variable, str(home))
+    with command._redirect("http://127.0.0.1:1/?token=secret") as file:
+        in_home = file.parent.parent == home
+        assert in_home is (name == "firefox")
+        # A snap cannot read what is hidden.
+        assert not file.parent.name.startswith(".")
+        if sys.platform != "win32":
+            assert file.parent.stat().st_mode & 0o777 == 0o700
+            assert file.stat().st_mode & 0o777 == 0o600
+    assert not list(home.iterdir())
 
 
 @pytest.mark.skipif(not os.path.exists("/proc"), reason="there are no lists of arguments")

@@ -41,6 +41,8 @@ class LiveCell:
         self._stopping.set()
         self._thread.join(_LONGEST_START)
         self._show(is_last=True)
+        if not self._viewer.addresses:
+            self._handle.update(HTML("<div>The live view could not be started.</div>"))
 
     def _run(self) -> None:
         self._viewer.wait_for_address(_LONGEST_START)
@@ -57,10 +59,16 @@ class LiveCell:
             picture = _picture_at(address)
         except (OSError, http.client.HTTPException):
             return
-        link = (
-            f'<a href="{escape(address)}" target="_blank" rel="noreferrer">Open the live page</a>'
-        )
-        self._handle.update(HTML(picture if is_last else picture + link))
+        self._handle.update(HTML(picture if is_last else picture + _link(self._viewer.addresses)))
+
+
+def _link(addresses: str) -> str:
+    """Where the reader opens the page: on a hub this machine is not the reader's."""
+    lines = dict(line.split(": ", 1) for line in addresses.splitlines() if ": " in line)
+    address = lines.get("through the hub", lines["live"])
+    if not address.startswith("http"):
+        return f"<div>For a link to the live page, {escape(address)}.</div>"
+    return f'<a href="{escape(address)}" target="_blank" rel="noreferrer">Open the live page</a>'
 
 
 def _picture_at(address: str) -> str:

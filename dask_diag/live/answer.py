@@ -18,13 +18,14 @@ from dask_diag.live.model import LiveModel
 from dask_diag.live.stream import Stream, stream_in_view
 from dask_diag.live.texts import (
     duration,
+    long_running_line,
     preparation_line,
     progress_lines,
     running_title,
     state_parts,
 )
 from dask_diag.live.viewer import Viewer
-from dask_diag.schema import Activity
+from dask_diag.schema import PROFILING, Activity
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import lost
 from dask_diag.views.theme.colors import color_of_activity
@@ -50,6 +51,7 @@ class Answer(TypedDict):
     state: str
     lines: list[str]
     preparation: str
+    long_running: str
     share: float | None
     memory: str
     workers: list[tuple[str, str, float, str]]
@@ -120,6 +122,7 @@ def answer(viewer: Viewer, findings: FindingsSoFar, revision: int) -> Answer:
         "state": state,
         "lines": progress_lines(model, viewer.now)[:4] or [shown(viewer.name)],
         "preparation": preparation_line(model),
+        "long_running": long_running_line(model, viewer.now),
         "share": shares[0] if shares else None,
         "memory": _memory(model),
         "workers": _workers(model),
@@ -136,8 +139,13 @@ def answer(viewer: Viewer, findings: FindingsSoFar, revision: int) -> Answer:
             for each in findings.findings[:_MOST_FINDINGS]
         ],
         "findings_note": shown(findings.note(viewer), _LONGEST),
-        "notices": [shown(text, _LONGEST) for text in model.notices[:_MOST_NOTICES]],
+        "notices": [shown(text, _LONGEST) for text in _notices(model)[:_MOST_NOTICES]],
     }
+
+
+def _notices(model: LiveModel) -> list[str]:
+    """Those that are needed to read the numbers: none about the profilers themselves."""
+    return [text for text in model.notices if not text.startswith(PROFILING)]
 
 
 def _clipped(view: tuple[float, float] | None, now: float) -> tuple[float, float]:

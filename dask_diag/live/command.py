@@ -14,9 +14,13 @@ import webbrowser
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from dask_diag.live.security import hub_origin
 from dask_diag.live.server import LiveServer, bind
 
-__all__ = ["addresses", "has_display", "serve"]
+__all__ = ["UNKNOWN_HUB", "addresses", "has_display", "serve"]
+
+UNKNOWN_HUB = "set JUPYTERHUB_PUBLIC_URL to its address before the viewer starts"
+_SNAPS, _BROWSERS = Path("/snap/bin"), ("firefox", "chromium", "brave", "opera")
 
 
 def serve(
@@ -74,7 +78,10 @@ def addresses(server: LiveServer, environ: Mapping[str, str]) -> list[str]:
     lines = [f"live: {server.url}"]
     prefix = environ.get("JUPYTERHUB_SERVICE_PREFIX")
     if prefix and _has_proxy():
-        lines.append(f"through the hub: {prefix}proxy/{server.port}/?token={server.token}")
+        # The viewer refuses any name that it does not know: it could lead anywhere.
+        hub = hub_origin(environ)
+        page = f"{hub}{prefix}proxy/{server.port}/?token={server.token}"
+        lines.append(f"through the hub: {page if hub else UNKNOWN_HUB}")
     if environ.get("SSH_CONNECTION"):
         host = environ["SSH_CONNECTION"].split()[2:3]
         there = host[0] if host else "THIS-MACHINE"
@@ -103,7 +110,7 @@ def _redirect(url: str) -> Iterator[Path]:
 
     The command line of a browser can be read by all users: the address has the token.
     """
-    with tempfile.TemporaryDirectory(prefix="dask-diag-") as folder:
+    with tempfile.TemporaryDirectory(prefix="dask-diag-", dir=_folder_of_browsers()) as folder:
         file = Path(folder) / "live.html"
         with open(file, "x", encoding="utf-8", opener=_only_for_user) as out:
             out.write(
@@ -111,6 +118,16 @@ def _redirect(url: str) -> Iterator[Path]:
                 f'<meta http-equiv="refresh" content="0; url={html.escape(url)}">'
             )
         yield file
+
+
+def _folder_of_browsers() -> str | None:
+    """Where a browser can read a file, if not among the system's temporary ones.
+
+    A snap has a /tmp of its own: of the user's files it sees those in the home that are not hidden.
+    """
+    home = os.path.expanduser("~")
+    is_snap = any((_SNAPS / name).exists() for name in _BROWSERS)
+    return home if is_snap and os.access(home, os.W_OK | os.X_OK) else None
 
 
 def _only_for_user(path: str, flags: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from hmac import compare_digest
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -22,6 +22,7 @@ __all__ = [
     "Question",
     "allowed_hosts",
     "allowed_origins",
+    "hub_origin",
     "is_token",
     "new_token",
     "question_of",
@@ -68,9 +69,23 @@ def allowed_hosts(port: int, environ: Mapping[str, str] = os.environ) -> frozens
     """
     hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
     if environ.get("JUPYTERHUB_SERVICE_PREFIX"):
-        names = (urlsplit(environ.get(name, "")).netloc for name in _HUB_VARIABLES)
-        hosts |= {name.lower() for name in names if name}
+        hosts |= {urlsplit(origin).netloc for origin in _hub_origins(environ)}
     return frozenset(hosts)
+
+
+def hub_origin(environ: Mapping[str, str]) -> str:
+    """Where a hub's pages are, as ``https://hub.example``; nothing if it is not known.
+
+    A hub says so only if it was configured with its public address.
+    """
+    return next(_hub_origins(environ), "")
+
+
+def _hub_origins(environ: Mapping[str, str]) -> Iterator[str]:
+    for name in _HUB_VARIABLES:
+        parts = urlsplit(environ.get(name, "").lower())
+        if parts.scheme in ("http", "https") and parts.netloc:
+            yield f"{parts.scheme}://{parts.netloc}"
 
 
 def allowed_origins(hosts: frozenset[str]) -> frozenset[str]:

@@ -9,20 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic, thread_time
 from typing import TYPE_CHECKING
 
-import tornado.httpserver
-import tornado.ioloop
-import tornado.netutil
 import tornado.web
 
-from dask_diag.errors import DiagnosticError
 from dask_diag.live.answer import answer, pictures
 from dask_diag.live.compression import QuickCompression
+from dask_diag.live.connections import ADDRESS, LimitedServer, PortTakenError, bind, silence
 from dask_diag.live.findings_so_far import FindingsSoFar
 from dask_diag.live.picture import picture
 from dask_diag.live.report_process import made_report
@@ -42,34 +38,16 @@ from dask_diag.views.live.page import live_page
 if TYPE_CHECKING:
     import socket
 
-__all__ = ["ADDRESS", "IDLE", "LiveServer", "PortTakenError", "bind"]
+    from tornado.httputil import HTTPServerRequest
 
-ADDRESS = "127.0.0.1"
+__all__ = ["ABANDONED", "ADDRESS", "IDLE", "LiveServer", "PortTakenError", "bind"]
+
 IDLE = 60.0
 """Seconds without a question after which it ends, once nothing more is to come."""
+ABANDONED = 600.0
+"""Seconds without a change after which a file that is not complete keeps no viewer, either."""
 _LONGEST_POLL = 10.0
 """Seconds after which a question is answered, if nothing is new."""
-
-
-class PortTakenError(DiagnosticError):
-    """Another program listens at that port."""
-
-
-def bind(port: int) -> list[socket.socket]:
-    """A socket of this machine alone; any free port if it is 0.
-
-    Raises
-    ------
-    PortTakenError
-        If that port cannot be had.
-    """
-    try:
-        return tornado.netutil.bind_sockets(port, ADDRESS)
-    except OSError as error:
-        raise PortTakenError(
-            f"cannot listen at port {port} of {ADDRESS}: {error.strerror}; "
-            "choose another, or leave --port out"
-        ) from None
 
 
 class LiveServer:
@@ -107,6 +85,7 @@ class LiveServer:
         self._waits = waits
         self._clock = clock
         self._asked = clock()
+        self._server: LimitedServer | None = None
 
     @property
     def url(self) -> str:
@@ -118,9 +97,11 @@ class LiveServer:
         """It changes with everything that a page shows."""
         return self.viewer.model.revision + self.findings.revision
 
-    def note_question(self) -> None:
+    def note_question(self, request: HTTPServerRequest | None = None) -> None:
         """A page is open."""
         self._asked = self._clock()
+        if request is not None and self._server is not None:
+            self._server.note_friend(request)
 
     async def make_report(self) -> bytes | None:
         """The page of the report; one at a time, as each takes much memory."""
@@ -129,10 +110,8 @@ class LiveServer:
 
     async def serve(self) -> None:
         """Answer until it is stopped, or nobody has asked for long and nothing more is to come."""
-        _silence_tornado()
-        server = tornado.httpserver.HTTPServer(
-            _application(self), max_header_size=1 << 16, max_body_size=0
-        )
+        silence()
+        server = self._server = LimitedServer(_application(self))
         server.add_sockets(self._sockets)
         try:
             while not self.stopped.is_set() and not self.is_idle():
@@ -153,10 +132,13 @@ class LiveServer:
                 self.news.notify_all()
 
     def is_idle(self) -> bool:
-        """Whether it is of no more use."""
-        more = self.viewer.is_growing or (
-            self._waits and self.viewer.model.state == FollowState.WAITING
-        )
+        """Whether it is of no more use.
+
+        Where locks are not listed, the file of a killed program is never said to be over.
+        """
+        model = self.viewer.model
+        more = self.viewer.is_growing and model.quiet < ABANDONED
+        more |= self._waits and model.state == FollowState.WAITING
         is_busy = more or self._making_report.locked()
         return not is_busy and self._clock() - self._asked >= IDLE
 
@@ -185,15 +167,6 @@ def _application(server: LiveServer) -> tornado.web.Application:
     )
 
 
-def _silence_tornado() -> None:
-    """Its messages would hold addresses, and so the token."""
-    for name in ("tornado.access", "tornado.application", "tornado.general"):
-        logger = logging.getLogger(name)
-        logger.propagate = False
-        if not logger.handlers:
-            logger.addHandler(logging.NullHandler())
-
-
 class _Handler(tornado.web.RequestHandler):
     """Refuses before it does anything else."""
 
@@ -217,7 +190,7 @@ class _Handler(tornado.web.RequestHandler):
             self.set_status(status)
             self.finish()
         else:
-            server.note_question()
+            server.note_question(request)
 
     def write_error(self, status_code: int, **kwargs: object) -> None:
         self.finish()

@@ -9,10 +9,12 @@ from dask_diag.live.model import LiveModel
 from dask_diag.live.progress import ComputationProgress, seconds_left
 from dask_diag.schema import ProgressPhase
 from dask_diag.storage.follow import FollowState
+from dask_diag.views.escaping import shown
 
 __all__ = [
     "about",
     "duration",
+    "long_running_line",
     "percent_done",
     "preparation_line",
     "progress_lines",
@@ -25,6 +27,8 @@ _QUIET = 5.0
 """Seconds without anything written from which on it is said."""
 _NOTICED = 0.05
 """Seconds before the first task below which nobody asks what they were."""
+_LONG, _MOST_LONG = 60.0, 3
+"""Seconds from which on a running task is named first of all, and how many are."""
 _PREPOSITIONS = ("for ", "after ")
 
 
@@ -89,6 +93,8 @@ def state_parts(model: LiveModel, name: str, now: float) -> tuple[str, str]:
     if model.state == FollowState.TRUNCATED:
         return "truncated", f"after {lasted}: its program ended early"
     quiet = f", nothing written for {duration(model.quiet)}" if model.quiet >= _QUIET else ""
+    if model.problem:
+        quiet = f", but the file is {model.problem}: nothing after {lasted} can be read"
     return _activity(model), f"for {duration(now - model.start)}{quiet}"
 
 
@@ -133,6 +139,19 @@ def preparation_line(model: LiveModel) -> str:
         return ""
     whose = f"tasks of {count(computations)} computations" if several else "task"
     return f"before the first {whose}: {', '.join(named)}"
+
+
+def long_running_line(model: LiveModel, now: float) -> str:
+    """The tasks that have run for long, which is where to look if nothing seems to happen."""
+    if model.state != FollowState.GROWING:
+        return ""
+    tasks = [task for task in model.running if now - task.start >= _LONG]
+    named = [
+        f"{shown(task.key, 40)} for {duration(now - task.start)}" for task in tasks[:_MOST_LONG]
+    ]
+    if len(tasks) > _MOST_LONG:
+        named.append(f"and {count(len(tasks) - _MOST_LONG)} more")
+    return f"Running for more than a minute: {', '.join(named)}" if named else ""
 
 
 def running_title(model: LiveModel) -> str:

@@ -59,6 +59,7 @@ class Viewer:
         )
         self.model = LiveModel()
         self._seen = (0.0, clock())
+        self._fits = True
 
     @property
     def name(self) -> str:
@@ -69,10 +70,16 @@ class Viewer:
         """Read what is new, until there is no more."""
         while True:
             update = self._follower.poll()
+            self._fits |= update.fresh
+            if not self._fits and update.state != FollowState.WAITING:
+                # What comes after a chunk that does not fit does not, either.
+                return
             try:
                 self.model.apply(update)
             except Exception as error:
                 # Every chunk is as it was written: another program wrote them.
+                self._fits = False
+                self.model.revision += 1
                 self.model.state = FollowState.NOT_A_RECORDING
                 self.model.problem = f"its chunks do not fit together ({error})"
                 return

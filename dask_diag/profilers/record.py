@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from dask_diag.builders.chunks import ChunkBuilder
+    from dask_diag.profilers.live_viewer import LiveViewer
     from dask_diag.storage import Writer
 
 __all__ = ["record"]
@@ -26,6 +27,8 @@ __all__ = ["record"]
 _PERIOD = 0.8
 """Seconds from one writing to the next, so that with what it takes no more than one is lost."""
 _SHORTEST_PAUSE = 0.3
+_LONGEST_START = 5.0
+"""Seconds that the end of a block waits for the viewer that it started."""
 
 
 class record(ProfilerGroup):  # noqa: N801
@@ -54,7 +57,8 @@ class record(ProfilerGroup):  # noqa: N801
         `MemorySampler`.
     live : bool, optional
         Start a viewer, in a process of its own, and print the address of its page on stderr: it
-        shows the recording while it is made, to this user of this machine.
+        shows the recording while it is made, to this user of this machine. The end of a short block
+        waits until the address is printed.
 
     Raises
     ------
@@ -102,6 +106,7 @@ class record(ProfilerGroup):  # noqa: N801
         self._path = path
         self._overwrite = overwrite
         self._live = live
+        self.viewer: LiveViewer | None = None
         self._stopping = threading.Event()
         self._writing_failed = False
         self._chunks: ChunkBuilder
@@ -141,6 +146,8 @@ class record(ProfilerGroup):  # noqa: N801
             super().__exit__(*args)
             self._guarded(self._end)
             del self._chunks
+        if self._live:
+            self._guarded(self._wait_for_viewer)
 
     def _start_tracing(self) -> None:
         """Not yet: first all that writes is imported."""
@@ -149,6 +156,11 @@ class record(ProfilerGroup):  # noqa: N801
         from dask_diag.profilers.live_viewer import LiveViewer
 
         self.viewer = LiveViewer(os.fspath(self._path))
+
+    def _wait_for_viewer(self) -> None:
+        """The address of a short block would be printed too late, or never."""
+        if self.viewer is not None:
+            self.viewer.wait_for_address(_LONGEST_START)
 
     def _start_thread(self) -> None:
         self._stopping.clear()

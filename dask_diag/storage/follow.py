@@ -1,23 +1,29 @@
 """A recording while it is written, from any process: each poll reads what was added since.
 
+When the file is complete it is read once more: a part that was read may have changed meanwhile.
+
 Nothing is asked of the writer, and its lock is never taken, not even to see whether it is: a writer
 that comes just then would be refused. The kernel's list of locks says it.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
-from typing import NamedTuple
 
 from dask_diag.atomic_files import as_path
 from dask_diag.errors import RecordingFileError
 from dask_diag.storage import zip_stream
 from dask_diag.storage.chunks import Chunk, Columns, decode_chunk
+from dask_diag.storage.follow_file import ends_with_directory_of, is_intact, was_closed
+from dask_diag.storage.follow_file import read as _read
+from dask_diag.storage.follow_next import NextEntry
 from dask_diag.storage.follow_update import FollowState, Update
+from dask_diag.storage.follow_writer import FileStatus, WriterLock
 from dask_diag.storage.locking import is_locked_by_any
 from dask_diag.storage.preceding import Preceding
 from dask_diag.storage.reading import check_first_entry, open_without_blocking
@@ -30,19 +36,6 @@ QUIET = 2.0
 _MOST_AT_ONCE = 4 << 20
 """Bytes that one poll reads, if no entry is larger: what catching up takes of memory is bounded."""
 _LONGEST_HEADER = 1 << 10
-
-
-class _Status(NamedTuple):
-    """What changes when a file is written or replaced."""
-
-    device: int
-    inode: int
-    size: int
-    modified: int
-
-    @classmethod
-    def of(cls, status: os.stat_result) -> _Status:
-        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 class Follower:
@@ -72,10 +65,10 @@ class Follower:
     ) -> None:
         self._path = as_path(path, error=RecordingFileError)
         self._clock = clock
-        self._is_locked = is_locked
+        self._lock = WriterLock(is_locked)
         self._columns = columns
         self._provisional_columns = provisional_columns
-        self._status: _Status | None = None
+        self._status: FileStatus | None = None
         self._changed = clock()
         self._forget()
 
@@ -91,6 +84,9 @@ class Follower:
         self._state = FollowState.WAITING
         self._behind = True
         self._is_settled = False
+        self._has_grown = False
+        self._next = NextEntry()
+        self._lock.forget()
 
     @property
     def path(self) -> Path:
@@ -108,6 +104,9 @@ class Follower:
             self._forget()
             return self._nothing(FollowState.WAITING)
         except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                # It says nothing of the file that this process has too many others open.
+                return self._nothing_new()
             why = f"cannot read {self._path}: {error.strerror or error}"
             return self._nothing(FollowState.NOT_A_RECORDING, why)
         try:
@@ -124,11 +123,15 @@ class Follower:
     def _nothing(self, state: str, problem: str = "") -> Update:
         return Update(False, [], None, state, problem=problem)
 
+    def _nothing_new(self) -> Update:
+        quiet = self._clock() - self._changed
+        return Update(False, [], self._provisional, self._state, quiet=quiet)
+
     def _poll(self, file: int) -> Update:
         now, status = self._clock(), os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
             raise RecordingFileError(f"cannot read {self._path}: it is not a regular file")
-        new = _Status.of(status)
+        new = FileStatus.of(status)
         if new != self._status:
             self._note_change(new, now)
         elif not self._behind and self._is_settled:
@@ -136,15 +139,24 @@ class Follower:
         else:
             self._is_settled = not self._behind
         is_fresh = self._check_head(file)
-        chunks = self._read_chunks(file) if self._head else []
+        chunks = self._read_chunks(file, now) if self._head else []
         if self._head and self._read_head(file) != self._head:
             # Another recording took its place while it was read: the next poll has that one.
             self._forget()
             return self._nothing(FollowState.WAITING)
         state = self._state_of(file, now)
-        return Update(is_fresh, chunks, self._provisional, state, self._behind, now - self._changed)
+        quiet, problem = now - self._changed, self._problem(now)
+        return Update(is_fresh, chunks, self._provisional, state, self._behind, quiet, problem)
 
-    def _note_change(self, new: _Status, now: float) -> None:
+    def _problem(self, now: float) -> str:
+        """What is wrong with a file that grows."""
+        is_growing = self._state == FollowState.GROWING
+        return "damaged" if is_growing and self._next.is_damaged(now, self._changed) else ""
+
+    def _note_change(self, new: FileStatus, now: float) -> None:
+        if self._head and new.has_grown(self._status):
+            self._has_grown = True
+            self._lock.note_growth(self._head)
         was_over = self._state not in (FollowState.WAITING, FollowState.GROWING)
         if was_over or new.size < self._end:
             # Nobody appends to it: what was read may have changed, too.
@@ -157,8 +169,7 @@ class Follower:
     def _unchanged(self, file: int, now: float) -> Update:
         if self._state in (FollowState.WAITING, FollowState.GROWING):
             self._state = self._state_of(file, now)
-        quiet = now - self._changed
-        return Update(False, [], self._provisional, self._state, quiet=quiet)
+        return self._nothing_new()._replace(problem=self._problem(now))
 
     def _check_head(self, file: int) -> bool:
         """Note which recording it is, if that is another than before."""
@@ -167,7 +178,7 @@ class Follower:
             return False
         self._forget()
         first = next(zip_stream.read_entries(memoryview(head)), None)
-        if first is None and _may_become_one(head):
+        if first is None and zip_stream.may_begin(head):
             self._behind = False
             return False
         entry = check_first_entry(self._path, memoryview(head), first)
@@ -189,17 +200,17 @@ class Follower:
         first = next(zip_stream.read_entries(memoryview(head)), None)
         return head[: first[0].stop + zip_stream.CHUNK_HEADER_SIZE] if first else head
 
-    def _read_chunks(self, file: int) -> list[Chunk]:
+    def _read_chunks(self, file: int, now: float) -> list[Chunk]:
         """The next chunks, and what is provisional after the last."""
         chunks: list[Chunk] = []
-        size = _MOST_AT_ONCE
+        header = _read(file, self._end, zip_stream.LONGEST_HEADER)
+        available = self._size - self._end
+        size = self._next.size_to_read(header, available, _MOST_AT_ONCE)
         data = memoryview(_read(file, self._end, size))
-        while not (entries := list(zip_stream.read_entries(data))) and len(data) == size:
-            size *= 2
-            data = memoryview(_read(file, self._end, size))
+        entries = list(zip_stream.read_entries(data))
         self._provisional, self._last_entry = None, None
         start = self._end
-        self._behind = len(data) == size
+        self._behind = bool(entries) and len(data) == size
         for entry, payload in entries:
             chunk = self._decoded(entry, payload)
             if chunk is None:
@@ -212,7 +223,12 @@ class Follower:
             chunks.append(chunk)
             self._entries.append(entry._replace(start=start + entry.start))
             self._end = self._entries[-1].stop
+        self._next.note(bool(chunks or self._provisional), header, available, now)
         return chunks
+
+    @property
+    def _size(self) -> int:
+        return 0 if self._status is None else self._status.size
 
     def _decoded(self, entry: Entry, payload: memoryview) -> Chunk | None:
         """The chunk, if it is the next one or what is provisional after the last."""
@@ -237,19 +253,25 @@ class Follower:
     def _state_of(self, file: int, now: float) -> str:
         """What the file is, if it has not changed since it was read."""
         end = self._end if self._last_entry is None else self._last_entry.stop
-        if self._behind or _Status.of(os.fstat(file)) != self._status:
+        if self._behind or FileStatus.of(os.fstat(file)) != self._status:
             return self._state
-        size = 0 if self._status is None else self._status.size
-        if self._head and self._ends_with_its_directory(file, end):
-            self._state = FollowState.COMPLETE
+        size = self._size
+        if self._head and ends_with_directory_of(file, self._whole(), end):
+            if self._has_grown and not is_intact(file, self._whole()):
+                # A part of it has changed behind the reader: it is read again, up to there.
+                self._forget()
+            else:
+                self._state = FollowState.COMPLETE
             return self._state
+        if self._head:
+            self._lock.look(file)
         is_quiet = now - self._changed >= QUIET
-        is_closed = bool(self._head) and zip_stream.ends_with_directory(_read_last(file, size))
+        is_closed = bool(self._head) and was_closed(file, size)
         # The kernel's list of locks is long on a busy machine: one that grows needs none of it.
         if not size or not (is_quiet or is_closed):
             return self._state
-        is_locked = self._is_locked(file)
-        if is_locked or _Status.of(os.fstat(file)) != self._status:
+        is_locked = self._lock.is_held(file, self._head)
+        if is_locked or FileStatus.of(os.fstat(file)) != self._status:
             return self._state
         if is_closed:
             if is_quiet or is_locked is not None:
@@ -258,37 +280,6 @@ class Follower:
             self._state = FollowState.TRUNCATED
         return self._state
 
-    def _ends_with_its_directory(self, file: int, end: int) -> bool:
-        # The directory of a long recording is long: it is made when there is one to compare.
-        if _read(file, end, len(zip_stream.IN_DIRECTORY)) != zip_stream.IN_DIRECTORY:
-            return False
-        expected = zip_stream.directory(self._whole(), end)
-        return _read(file, end, len(expected) + 1) == expected
-
     def _whole(self) -> list[Entry]:
         """The entries of a file that was closed, or of one that a killed process left."""
         return self._entries if self._last_entry is None else [*self._entries, self._last_entry]
-
-
-def _may_become_one(head: bytes) -> bool:
-    """Whether it is how a recording begins."""
-    begin = zip_stream.entry(zip_stream.ABOUT, zip_stream.about(), 0)[0]
-    return begin.startswith(head)
-
-
-def _read(file: int, start: int, size: int) -> bytes:
-    """Up to so many bytes."""
-    parts = []
-    while size > 0:
-        os.lseek(file, start, os.SEEK_SET)
-        part = os.read(file, size)
-        if not part:
-            break
-        parts.append(part)
-        start += len(part)
-        size -= len(part)
-    return b"".join(parts)
-
-
-def _read_last(file: int, size: int) -> memoryview:
-    return memoryview(_read(file, max(0, size - zip_stream.END_SIZE), zip_stream.END_SIZE))

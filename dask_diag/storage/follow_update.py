@@ -42,7 +42,7 @@ class Update(NamedTuple):
     quiet : float
         Seconds for which the file has not changed.
     problem : str
-        Why it is not a recording.
+        Why it is not a recording; of one that grows, what keeps it from being read.
     """
 
     fresh: bool

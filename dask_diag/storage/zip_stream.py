@@ -20,6 +20,7 @@ __all__ = [
     "END_SIZE",
     "FORMAT",
     "IN_DIRECTORY",
+    "LONGEST_HEADER",
     "MAX_SIZE",
     "PROVISIONAL",
     "SCHEMA_VERSION",
@@ -29,7 +30,9 @@ __all__ = [
     "directory",
     "ends_with_directory",
     "entry",
+    "may_begin",
     "read_entries",
+    "size_of_first",
 ]
 
 SCHEMA_VERSION = 6
@@ -48,6 +51,7 @@ _END_SIGNATURE = b"PK\5\6"
 _HEADER = Struct("<4s5H3I2H")
 CHUNK_HEADER_SIZE = _HEADER.size + len(CHUNK) + 8
 """Bytes of a chunk before its content."""
+LONGEST_HEADER = _HEADER.size + len(PROVISIONAL) + 8
 _DIRECTORY_ENTRY = Struct("<4s6H3I5H2I")
 _END = Struct("<4s4H2IH")
 END_SIZE = _END.size
@@ -116,6 +120,23 @@ def directory(entries: Sequence[Entry], start: int) -> bytes:
 def ends_with_directory(data: memoryview) -> bool:
     """Whether a file was closed by its writer, whatever has become of what comes before."""
     return bytes(data[-_END.size :][:4]) == _END_SIGNATURE
+
+
+def may_begin(data: bytes) -> bool:
+    """Whether it is how a recording begins."""
+    return entry(ABOUT, about(), 0)[0].startswith(data)
+
+
+def size_of_first(data: bytes) -> int:
+    """Bytes of the entry whose header comes first; 0 if that is not as written."""
+    if len(data) < _HEADER.size:
+        return 0
+    *_, checksum, size, _, length, _ = _HEADER.unpack_from(data)
+    name = data[_HEADER.size : _HEADER.size + length]
+    if not name.isascii():
+        return 0
+    read = Entry(name.decode("ascii"), checksum, size, 0)
+    return read.stop if data.startswith(read.header()) else 0
 
 
 def read_entries(data: memoryview) -> Iterator[tuple[Entry, memoryview]]:

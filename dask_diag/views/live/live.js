@@ -1,12 +1,13 @@
 // The page of a recording that is being made: it asks its server what is new, and draws the answer.
 //
 // To draw its figures costs a page many times what its numbers do: these come each second, figures
-// every few seconds, at once when the reader moves them, and at the end. A page that is hidden asks
-// nothing. When the server is gone, the last state stays.
+// every few seconds, at once when the reader moves them, and at the end. A page that is hidden asks for
+// numbers now and then: its title has the end, and its server lives as long as the page. When the server
+// does not answer, the last state stays, and the page goes on asking: a laptop sleeps, a tunnel breaks.
 
 import {time_of} from "./drawing_time.js"
 import {Figures} from "./figures.js"
-import {show_lost, show_numbers, show_view} from "./tables.js"
+import {show_lost, show_numbers, show_title, show_view} from "./tables.js"
 
 const NUMBERS = [1000, 2000]        // milliseconds from one to the next, at least and at most; the
 const PICTURES = [2000, 5000]       // server reads the recording once a second
@@ -14,9 +15,12 @@ const SHARE_OF_TIME = 200           // of which the page draws one part, within 
 const SHARE_OF_SERVER = 200         // and its server works, of the CPU time of a core
 const WAIT_FOR_BOKEH = 20
 const WAIT_FOR_MORE_ZOOM = 60
+const HIDDEN = 20_000                // a server ends after a minute without a question
 const MOST_FAILURES = 3
+const LOST = 10_000
 const ALL_TIME = 1e9
 const ZOOM = 2
+const STEP = 0.5                    // of what is in view
 
 export function start() {
     if (document.documentElement.dataset.figures !== "drawn") setTimeout(start, WAIT_FOR_BOKEH)
@@ -33,6 +37,7 @@ class Live {
         this.pictures_due = 0
         this.period = PICTURES[0]
         this.failures = 0
+        this.answered = new Date()
         this.request = null
         this.timer = null
     }
@@ -44,8 +49,8 @@ class Live {
         on_click("everything", () => this.look_at("all"))
         on_click("zoom-in", () => this.figures.zoom(1 / ZOOM))
         on_click("zoom-out", () => this.figures.zoom(ZOOM))
-        on_click("earlier", () => this.figures.move(-0.5))
-        on_click("later", () => this.figures.move(0.5))
+        on_click("earlier", () => this.figures.move(-STEP))
+        on_click("later", () => this.figures.move(STEP))
         document.addEventListener("keydown", (event) => this.press(event))
         document.addEventListener("visibilitychange", () => this.draw_soon(0))
         this.figures.when_moved(() => this.look_at("view"))
@@ -54,11 +59,19 @@ class Live {
 
     press(event) {
         if (event.ctrlKey || event.metaKey || event.altKey) return
+        const closer = () => this.figures.zoom(1 / ZOOM), farther = () => this.figures.zoom(ZOOM)
         const actions = {
-            "+": () => this.figures.zoom(1 / ZOOM), "-": () => this.figures.zoom(ZOOM),
+            "+": closer, "=": closer, "-": farther, "_": farther,
             "0": () => this.look_at("all"), "Escape": () => this.look_at("follow"),
         }
-        if (event.key in actions) actions[event.key]()
+        // A list that is wider than its place moves itself.
+        if (!event.target.closest?.(".scroll")) {
+            actions.ArrowLeft = () => this.figures.move(-STEP)
+            actions.ArrowRight = () => this.figures.move(STEP)
+        }
+        if (!(event.key in actions)) return
+        event.preventDefault()
+        actions[event.key]()
     }
 
     // What is in view from now on: the last minute, everything, or what the reader zoomed to.
@@ -75,17 +88,18 @@ class Live {
         clearTimeout(this.timer)
         this.request?.abort()
         this.request = null
-        if (!document.hidden) this.timer = setTimeout(() => this.ask(), wait)
+        this.wait_for_next(wait)
     }
 
     async ask() {
         const request = this.request = new AbortController()
-        const with_pictures = performance.now() >= this.pictures_due
+        const with_pictures = !document.hidden && performance.now() >= this.pictures_due
         try {
             const answer = await this.answer(request.signal, with_pictures)
             if (this.request !== request) return
             this.failures = 0
-            if (!answer.stream && this.state !== state_of(answer)) {
+            this.answered = new Date()
+            if (!answer.stream && !document.hidden && this.state !== state_of(answer)) {
                 this.draw_soon(0)
                 return
             }
@@ -99,6 +113,8 @@ class Live {
     show(answer) {
         this.revision = answer.revision
         show_numbers(answer)
+        // Who looks elsewhere sees the title.
+        if (document.hidden) show_title(answer)
         if (!answer.stream) return
         this.drawn = answer.revision
         this.state = state_of(answer)
@@ -133,13 +149,14 @@ class Live {
 
     wait_for_next(period) {
         clearTimeout(this.timer)
-        if (!document.hidden) this.timer = setTimeout(() => this.ask(), period)
+        this.timer = setTimeout(() => this.ask(), document.hidden ? HIDDEN : period)
     }
 
     fail(error) {
         this.failures++
-        if (this.failures < MOST_FAILURES) this.wait_for_next(NUMBERS[0] * this.failures)
-        else show_lost(error)
+        const is_lost = this.failures >= MOST_FAILURES
+        if (is_lost) show_lost(error, this.answered)
+        this.wait_for_next(is_lost ? LOST : NUMBERS[0] * this.failures)
     }
 }
 

@@ -32,6 +32,17 @@ __all__ = ["live_page"]
 _WIDTH, _BORDER = 1200, 104
 _OTHERS = "#b07aa1"
 _LIMIT = "#d1495b"
+_STRIPES = "repeating-linear-gradient({angle}deg, #8a8f96 0 2px, transparent 2px 5px)"
+_LINE = "width: 22px; height: 2px; background: "
+_PARTS = "repeating-linear-gradient(90deg, {color} 0 {part}px, transparent {part}px {both}px)"
+_SIGNS = (
+    ("CPU", _LINE + CPU),
+    ("other programs' CPU", _LINE + _PARTS.format(color=_OTHERS, part=2, both=5)),
+    ("the machine's limit", _LINE + _PARTS.format(color=_LIMIT, part=6, both=8)),
+    ("task off the CPU", f"background: {_STRIPES.format(angle=45)}"),
+    ("task that runs", f"background: {_STRIPES.format(angle=-45)}"),
+)
+"""What lines and stripes are, and how each looks."""
 
 
 @cache
@@ -45,6 +56,7 @@ def live_page(name: str) -> str:
         fitted=True,
         style=text_of("live/live.css"),
         name=shown(name),
+        signs=_SIGNS,
         start=call("live/live.js", "start", ""),
     )
 
@@ -126,7 +138,7 @@ def _stream(view: Range1d, shared: CrosshairTool) -> figure:
 
 
 def _cpu(view: Range1d, shared: CrosshairTool) -> figure:
-    plot = _figure("live_cpu", view, shared, height=90, y_range=Range1d(0, 100))
+    plot = _figure("live_cpu", view, shared, height=70, y_range=Range1d(0, 100))
     lines = ColumnDataSource(
         {name: [] for name in ("time", "cpu", "others", "memory")}, name="live_lines"
     )
@@ -140,14 +152,15 @@ def _cpu(view: Range1d, shared: CrosshairTool) -> figure:
 
 
 def _memory(view: Range1d, shared: CrosshairTool) -> figure:
-    plot = _figure("live_memory", view, shared, height=110, y_range=Range1d(0, 1e9))
+    plot = _figure("live_memory", view, shared, height=86, y_range=Range1d(0, 1e9))
     lines = ColumnDataSource({"time": [], "memory": []}, name="live_memory_lines")
     plot.line("time", "memory", source=lines, color=MEMORY, line_width=2)
     plot.add_layout(_limit("live_memory_limit"))
     plot.yaxis.axis_label = "Memory"
     plot.yaxis.formatter = number_ticks("B")
     plot.yaxis.ticker.desired_num_ticks = 3
-    plot.xaxis.axis_label = "seconds since the recording started"
+    # Above the plots it is said of what: a label would take as much height as half of the plot.
+    plot.xaxis.formatter = number_ticks()
     return plot
 
 
@@ -161,7 +174,7 @@ def _overview(view: Range1d) -> figure:
     plot = figure(
         name="live_overview",
         width=_WIDTH,
-        height=56,
+        height=46,
         x_range=Range1d(0, 60, name="live_all"),
         y_range=Range1d(0, 100, name="live_overview_height"),
         tools=[],

@@ -5,11 +5,13 @@
 import {count, percent, seconds} from "../formatting.js"
 
 const MOST_IN_LEGEND = 24
+const FIRST = 20, LAST = 9          // letters of a long key
 
 // What part of the recording the figures show, and how many milliseconds pass until they are drawn again.
 export function show_view(answer, period) {
     const {view, stream, over} = answer
-    const parts = [`${seconds(view[1] - view[0])} in view, ${count(stream.tasks)} tasks`]
+    const parts = [`${seconds(view[1] - view[0])} in view, in seconds since the start`]
+    parts.push(`${count(stream.tasks)} tasks`)
     if (stream.left_out) parts.push(`${stream.left_out} more workers are not drawn`)
     if (!over) parts.push(`drawn every ${count(period / 1000)} s`)
     set("in-view", parts.join("; "))
@@ -25,7 +27,7 @@ export function show_numbers(answer) {
     fill("functions", answer.functions.map(([name, color, ...cells]) =>
         row([with_swatch(name, color), ...cells])))
     set("functions-more", answer.functions_left_out ? `and ${answer.functions_left_out} more` : "")
-    fill("running", answer.running.map((cells) => row(cells)))
+    fill("running", answer.running.map(([key, ...cells]) => row([on_one_line(key), ...cells])))
     set("running-title", answer.running_title)
     set("running-more", answer.running.length === 0 ? (answer.over ? "None." : "No task runs now.")
         : answer.running_left_out ? `and ${answer.running_left_out} more` : "")
@@ -34,27 +36,32 @@ export function show_numbers(answer) {
     document.getElementById("notices-section").hidden = answer.notices.length === 0
 }
 
-export function show_lost(error) {
+// Nothing is known then of the recording: it may go on, or be complete.
+export function show_lost(error, answered) {
     const notice = document.getElementById("lost-viewer")
-    notice.textContent = `The viewer has ended (${error.message}): this is the last state that it `
-        + "showed. The recording goes on."
+    const [time, name] = [answered.toLocaleTimeString(), notice.dataset.file]
+    set("lost-viewer", `The viewer does not answer (${error.message}). This page shows the state of `
+        + `${time}, until the viewer answers again; "dask-diag live ${name}" starts another.`)
     notice.hidden = false
+    set("kind", "not connected")
+    document.getElementById("kind").className = "kind"
 }
 
-function show_state({kind, word, state, lines, preparation, over}) {
+function show_state({kind, word, state, lines, preparation, long_running, over}) {
     set("kind", word)
     document.getElementById("kind").className = `kind ${kind.replaceAll(" ", "-")}`
     set("state-text", state)
     set("progress", lines[0])
     set("more-progress", lines.slice(1).join("; "))
     set("preparation", preparation)
+    set("long-running", long_running)
     document.getElementById("report-link").hidden = !over
     document.getElementById("lost-viewer").hidden = true
 }
 
 // The browser paints its own window again for a title, which costs as much as half of all numbers: it
 // is as old as the figures.
-function show_title({share, word, lines, over}) {
+export function show_title({share, word, lines, over}) {
     const text = share === null || over ? lines[0] : percent(Math.floor(100 * share) / 100)
     if (document.title !== `${word}: ${text}`) document.title = `${word}: ${text}`
 }
@@ -96,6 +103,15 @@ function show_key(id, items) {
         item.append(with_swatch(name, color))
         return item
     }))
+}
+
+// A key, of which the beginning is its function, and the end which of its tasks it is.
+function on_one_line(key) {
+    const letters = [...key], text = element("span", key)
+    if (letters.length <= FIRST + LAST + 1) return text
+    text.textContent = `${letters.slice(0, FIRST).join("")}…${letters.slice(-LAST).join("")}`
+    text.title = key
+    return text
 }
 
 function with_swatch(name, color) {

@@ -45,12 +45,17 @@ function describe(surface, {title, y_range, left}) {
 function listen_to_keys(surface, model) {
     surface.addEventListener("keydown", (event) => {
         const {x_range: range} = model
-        if (!Array.isArray(range.bounds) || event.ctrlKey || event.metaKey || event.altKey) return
+        // Of a recording that grows the end is not known: its page moves the range itself.
+        if (!is_bounded(range) || event.ctrlKey || event.metaKey || event.altKey) return
         const view = moved(range, event.key)
         if (view === null) return
         event.preventDefault()
         range.setv(view)
     })
+}
+
+function is_bounded({bounds}) {
+    return Array.isArray(bounds) && bounds.every(Number.isFinite)
 }
 
 function listen_to_touches(surface) {
