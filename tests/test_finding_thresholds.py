@@ -372,6 +372,13 @@ def test_more_workers_are_advised_if_they_save_a_tenth(longest, is_worth_it):
             "run more tasks at once, as CPUs are free: num_workers=8 could save up to 3.00 s; "
             "or {less}",
         ),
+        # More processes would have to start.
+        (
+            "processes",
+            2,
+            "run more tasks at once, as CPUs are free: scheduler='threads', num_workers=8 could "
+            "save up to 3.00 s; or {less}",
+        ),
         (
             "distributed",
             2,

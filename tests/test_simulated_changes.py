@@ -15,10 +15,10 @@ from dask_diag.analysis.simulation.replay import Timeline
 from dask_diag.analysis.simulation.schedulers import (
     BYTES_A_SECOND,
     COSTS,
-    POOL_START,
     bytes_moved,
-    pool_start,
+    crowding,
     result_sizes,
+    startups,
     under,
 )
 from dask_diag.analysis.simulation.work import STEPS, Work
@@ -286,11 +286,26 @@ def test_no_number_of_workers_takes_less_than_the_cpu_of_all():
 
 
 def test_worker_processes_that_start_share_the_cpus():
-    _, work = at_once()
-    assert pool_start(work, 8, 4) == POOL_START
-    assert pool_start(replace(work, others=2.0), 8, 4) == pytest.approx(1.5 * POOL_START)
-    assert pool_start(replace(work, others=2.0), 2, 4) == POOL_START
-    assert pool_start(work, 8, 0) == POOL_START
+    assert crowding(8, 0.0, 4) == 2
+    assert crowding(8, 2.0, 4) == 2.5
+    assert crowding(2, 2.0, 4) == 1
+    assert crowding(8, 0.0, 0) == 8
+
+
+def test_more_worker_processes_start_too():
+    """Two of them were recorded on two CPUs: 0.6 and 0.5 s. Four have half a CPU each."""
+    _, work = at_once(startup=(0.6, 0.5))
+    assert startups(work, work, 2, 2) == (0.6, 0.5)
+    assert startups(work, work, 1, 2) == (0.6,)
+    assert startups(work, work, 4, 2) == (1.2, 1.0, 1.2, 1.2)
+    assert startups(work, work, 4, 4) == (0.6, 0.5, 0.6, 0.6)
+    # Six that started with a third of a CPU; two of them start with a CPU each.
+    six = replace(work, workers=6)
+    assert startups(six, six, 2, 2) == pytest.approx((0.2, 0.5 / 3))
+    # Without two other programs, which had half of the CPUs, in half the time.
+    busy = replace(work, others=2.0)
+    assert startups(work, busy, 2, 2) == (0.3, 0.25)
+    assert startups(replace(work, startup=()), work, 4, 2) == ()
 
 
 @pytest.mark.parametrize(("sized", "known"), [(20, True), (19, True), (18, False), (0, False)])

@@ -48,8 +48,9 @@ def test_costs_of_processes_are_those_that_there_were(lasted):
     processes = {"scheduler": "processes", "chunksize": 6}
     recording = run(lasted, 3, IN_PROCESSES, **processes)
     assert simulate(recording).seconds == pytest.approx(recording.stop, rel=1e-9)
-    for workers in (2, 6):
-        costs = replace(IN_PROCESSES, startup=IN_PROCESSES.startup[:workers])
+    # Six start half as long again: each has two thirds of one of the four CPUs.
+    for workers, startup in ((2, (0.5, 0.4)), (6, (0.75, 0.6, 0.45, 0.75, 0.75, 0.75))):
+        costs = replace(IN_PROCESSES, startup=startup)
         truth = run(lasted, workers, costs, **processes).stop
         assert simulate(recording, workers=workers).seconds == pytest.approx(truth, rel=1e-3)
     work = works_of(recording)["c"]

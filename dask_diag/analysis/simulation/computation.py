@@ -19,7 +19,7 @@ from dask_diag.analysis.simulation.facts import Facts
 from dask_diag.analysis.simulation.merge import merged
 from dask_diag.analysis.simulation.replay import Timeline
 from dask_diag.analysis.simulation.result import Row
-from dask_diag.analysis.simulation.schedulers import pool_start, under
+from dask_diag.analysis.simulation.schedulers import crowding, startups, under
 from dask_diag.analysis.simulation.work import Work
 from dask_diag.analysis.transfers import TRANSFERS
 from dask_diag.columns import FloatArray
@@ -102,8 +102,11 @@ class ComputationSimulator:
             changed = merged(changed, facts.functions(changed), change.merge)
         if change.scheduler is not None:
             sizes = self._sizes[changed.rows]
-            start = facts.pool_start or pool_start(changed, workers, computation["cpus"])
+            start = facts.pool_start * crowding(workers, changed.others, computation["cpus"])
             changed = under(changed, change.scheduler, workers, sizes, start)
+        elif change.workers is not None:
+            startup = startups(changed, work, workers, computation["cpus"])
+            changed = replace(changed, startup=startup)
         if change.chunksize is not None:
             changed = replace(changed, batch=change.chunksize)
         return changed

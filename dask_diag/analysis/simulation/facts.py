@@ -11,7 +11,7 @@ from dask_diag.analysis.simulation.changes import gil_shares, seconds_by_activit
 from dask_diag.analysis.simulation.contention import contention
 from dask_diag.analysis.simulation.replay import Graph, Timeline, replay
 from dask_diag.analysis.simulation.result import Row
-from dask_diag.analysis.simulation.schedulers import result_sizes
+from dask_diag.analysis.simulation.schedulers import POOL_START, crowding, result_sizes
 from dask_diag.analysis.simulation.work import STEPS, Work
 from dask_diag.columns import FloatArray, IntArray
 from dask_diag.model.recording import Recording
@@ -73,8 +73,14 @@ class Facts:
 
     @cached_property
     def pool_start(self) -> float:
-        """Seconds in which worker processes started; 0 if none did."""
-        return max(max(work.startup, default=0.0) for work in self.works.values())
+        """Seconds in which worker processes start that have a CPU each: as some did, if any did."""
+        seconds = 0.0
+        for row in self.computations:
+            work = self.works.get(row["computation"])
+            if work is not None and work.startup:
+                crowd = crowding(work.workers, work.others, row["cpus"])
+                seconds = max(seconds, max(work.startup) / crowd)
+        return seconds or POOL_START
 
     @cached_property
     def uses_processes(self) -> bool:
