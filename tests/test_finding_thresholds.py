@@ -191,6 +191,10 @@ def test_processes_are_advised_where_they_are_predicted_to_help():
     assert finding.seconds_lost == pytest.approx(10)
     assert finding.kind == "about"
     assert "scheduler='processes', predicted to save 7" in finding.advice
+    # What the graph holds is not known. A quarter of 20 s must remain of what is saved.
+    saved = float(finding.advice.split("predicted to save ")[1].split(" ")[0])
+    limit = float(finding.advice.split("gives its tasks less than ")[1].split(" MB of data")[0])
+    assert limit == pytest.approx((saved - 5) * 250, rel=0.01)
 
 
 @pytest.mark.parametrize(
