@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -18,6 +19,10 @@ from dask_diag.model.recording import Recording
 from dask_diag.schema import Activity
 
 __all__ = ["Facts"]
+
+CPU_OF_SLEEPERS = 0.1
+"""Without recorded waits: tasks that had a CPU in a smaller share of their time are taken to sleep.
+Those that compute get more even beside five programs on two CPUs."""
 
 
 class Facts:
@@ -51,7 +56,19 @@ class Facts:
     @cached_property
     def works(self) -> dict[str, Work]:
         """The tasks and costs of each computation that ran tasks."""
-        return works_of(self.recording)
+        works = works_of(self.recording)
+        return {name: replace(work, sleeps=self._sleeps(work)) for name, work in works.items()}
+
+    def _sleeps(self, work: Work) -> bool:
+        """Whether tasks wanted no CPU most of the time.
+
+        If it is not known which part of their time they waited for one, they may have in all of it.
+        """
+        took, cpu = float(work.seconds.sum()), float(work.cpu.sum())
+        waited = self.activities.get(Activity.CPU_WAIT)
+        if waited is None:
+            return cpu < CPU_OF_SLEEPERS * took
+        return cpu + float(waited[work.rows].sum()) < took / 2
 
     @cached_property
     def activities(self) -> dict[str, FloatArray]:
