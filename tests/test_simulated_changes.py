@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dask_diag.analysis.simulation import Simulator
-from dask_diag.analysis.simulation.changes import with_fewer_workers, without
+from dask_diag.analysis.simulation.changes import with_fewer_turns, with_fewer_workers, without
 from dask_diag.analysis.simulation.contention import contention, least_seconds
 from dask_diag.analysis.simulation.merge import merged, side_by_side
 from dask_diag.analysis.simulation.replay import Timeline
@@ -224,6 +224,20 @@ def test_with_fewer_workers_threads_wake_up_sooner_in_proportion():
     np.testing.assert_allclose(made.wake, [0.1, 0.1, 0.1, 0.2])
     np.testing.assert_allclose(made.gap, work.gap)
     np.testing.assert_allclose(with_fewer_workers(work, 1).wake, 0.1)
+
+
+def test_without_the_gil_steps_are_as_quick_as_of_tasks_that_do_nothing():
+    usual = COSTS["threads"]
+    work = work_of(**{name: [0.0, 1e-5, 0.1, 1.0] for name in STEPS})
+    made = with_fewer_turns(work, 1.0)
+    for name in ("prepare", "wake", "collect", "deliver", "notice"):
+        least = getattr(usual, name)
+        np.testing.assert_allclose(getattr(made, name), [0.0, min(1e-5, least), least, least])
+    assert made.submit == usual.submit
+    np.testing.assert_allclose(made.gap, work.gap)
+    half = with_fewer_turns(work, 0.5)
+    np.testing.assert_allclose(half.wake, [0.0, 1e-5, (0.1 + usual.wake) / 2, (1 + usual.wake) / 2])
+    assert half.submit == (0.5 + usual.submit) / 2
 
 
 def at_once(**columns):

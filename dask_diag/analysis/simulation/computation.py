@@ -13,7 +13,12 @@ from math import inf
 import numpy as np
 
 from dask_diag.analysis.simulation.change import Change
-from dask_diag.analysis.simulation.changes import speedups, with_fewer_workers, without
+from dask_diag.analysis.simulation.changes import (
+    speedups,
+    with_fewer_turns,
+    with_fewer_workers,
+    without,
+)
 from dask_diag.analysis.simulation.contention import contention, least_seconds
 from dask_diag.analysis.simulation.facts import Facts
 from dask_diag.analysis.simulation.merge import merged
@@ -116,6 +121,8 @@ class ComputationSimulator:
         shares, less = self._change.shares, self._shares_of_tasks(work, workers)
         if workers < work.workers:
             work = with_fewer_workers(work, workers)
+        if turns := less.get(Activity.GIL_WAIT, 0.0) * self._facts.gil_held(work):
+            work = with_fewer_turns(work, turns)
         work = without(work, self._facts.recording, shares)
         seconds, cpu = work.seconds, work.cpu
         for activity in less.keys() & self._facts.activities.keys():

@@ -83,6 +83,12 @@ class Facts:
             return np.zeros(len(self.recording.tasks))
         return gil_shares(self.recording, waited)
 
+    def gil_held(self, work: Work) -> float:
+        """In what share of a computation's time its tasks hold the GIL."""
+        lasts = self.timeline_of(work).end
+        held = float((work.cpu * self.gil[work.rows]).sum())
+        return min(held / lasts, 1.0) if lasts > 0 else 0.0
+
     @cached_property
     def result_sizes(self) -> FloatArray | None:
         """The bytes of each task's result; None if they were not measured."""
