@@ -191,6 +191,10 @@ def test_processes_are_advised_where_they_are_predicted_to_help():
     assert finding.seconds_lost == pytest.approx(10)
     assert finding.kind == "about"
     assert "scheduler='processes', predicted to save 7" in finding.advice
+    # What the graph holds is not known. A quarter of 20 s must remain of what is saved.
+    saved = float(finding.advice.split("predicted to save ")[1].split(" ")[0])
+    limit = float(finding.advice.split("gives its tasks less than ")[1].split(" MB of data")[0])
+    assert limit == pytest.approx((saved - 5) * 250, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -371,6 +375,13 @@ def test_more_workers_are_advised_if_they_save_a_tenth(longest, is_worth_it):
             2,
             "run more tasks at once, as CPUs are free: num_workers=8 could save up to 3.00 s; "
             "or {less}",
+        ),
+        # More processes would have to start.
+        (
+            "processes",
+            2,
+            "run more tasks at once, as CPUs are free: scheduler='threads', num_workers=8 could "
+            "save up to 3.00 s; or {less}",
         ),
         (
             "distributed",

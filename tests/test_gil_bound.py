@@ -145,3 +145,28 @@ def test_threads_of_a_library_that_hold_the_gil_are_part_of_the_tasks():
     assert gil_bound(Analysis(alone)) is None
     beside = with_threads(waiting(0.5, 0.0, 0.5), tasks=40.0, scheduler=80.0, python=60.0)
     assert gil_bound(Analysis(beside)) is not None
+
+
+def sized(recording, size):
+    """With results of so many bytes."""
+    columns = {name: recording.tasks[name] for name in recording.tasks.columns}
+    columns["nbytes"] = [size] * len(recording.tasks)
+    return replace(recording, tasks=filled_table("tasks", columns))
+
+
+@pytest.mark.parametrize(
+    ("workers", "advised"),
+    [(2, "scheduler='processes', predicted"), (16, "scheduler='processes', num_workers=2, pre")],
+)
+def test_no_more_processes_are_advised_than_there_are_cpus(workers, advised):
+    """The tasks compute for 40 s in all, one at a time; two processes need half of that."""
+    share = 1 / workers
+    recording = sized(waiting(share, 0.0, 1 - share, workers), 8.0)
+    advice = found(recording)["gil-bound"].advice
+    assert advised in advice
+    saved = float(advice.split("predicted to save ")[1].split(" ")[0])
+    # Less up to a batch of six, which one of them runs alone.
+    assert saved == pytest.approx(40 - 20 - POOL_START, abs=1.1)
+    # Sixteen would start at once, on two CPUs.
+    all_of_them = Analysis(recording).simulator.simulate(scheduler="processes", chunksize=1)
+    assert all_of_them.seconds == pytest.approx(20 + workers / 2 * POOL_START, abs=0.3)

@@ -339,6 +339,28 @@ def test_others_that_leave_cpus_free_hardly_matter():
     assert "nan" not in str(simulate(with_threads(recording, "tasks", 0.8), workers=16).seconds)
 
 
+@pytest.mark.parametrize(
+    ("cpu", "for_cpu", "seconds"),
+    [
+        # Tasks that slept share the CPUs with two programs that had all of them: 0.8 s of one.
+        (0.05, None, 1),
+        (0.05, 0.4, 1),
+        # Those that waited for a CPU get no more: a twentieth of the two.
+        (0.05, 0.5, 8),
+        # It is not known whether they did: more threads are not predicted to be slower.
+        (0.11, None, 16),
+    ],
+)
+def test_tasks_that_sleep_scale_also_on_a_busy_machine(cpu, for_cpu, seconds):
+    rows = {("t", n): [n, n + 1, n + 1] for n in range(16)}
+    recording = recording_of(rows, {key: set() for key in rows}, 16.0, 1, cpu=cpu)
+    beside = with_threads(recording, "tasks", 16 * cpu, cpus=2, others_cpu=32.0)
+    if for_cpu is not None:
+        waits = {"task": range(16), "activity": ["cpu-wait"] * 16, "seconds": [for_cpu] * 16}
+        beside = replace(beside, waits=filled_table("waits", {**waits, "samples": [0] * 16}))
+    assert simulate(beside, workers=16).seconds == pytest.approx(seconds, rel=1e-6)
+
+
 def test_no_prediction_is_below_the_cpu_of_the_scheduler():
     rows = {("t", n): [n // 2, n // 2 + 1, n // 2 + 1] for n in range(16)}
     recording = recording_of(rows, {key: set() for key in rows}, 8.0, 2, cpu=0.01)
@@ -417,13 +439,13 @@ def test_processes_need_no_gil_and_take_time_to_start():
 
 
 def test_processes_need_the_cpus_that_there_are():
-    """Of one CPU, nine tasks of a second take nine; and its processes must start."""
+    """Of one CPU, nine tasks of a second take nine; and two processes must start on it."""
     recording = spinning(0)
     columns = {name: recording.computations[name] for name in recording.computations.columns}
     columns["cpus"] = [1]
     one = replace(recording, computations=filled_table("computations", columns))
     predicted = simulate(one, scheduler="processes", chunksize=1).seconds
-    assert predicted == pytest.approx(9 + POOL_START, abs=0.01)
+    assert predicted == pytest.approx(9 + 2 * POOL_START, abs=0.01)
 
 
 def test_in_processes_nothing_waits_for_the_gil_of_others():

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from dask_diag.analysis.simulation import Simulator
-from dask_diag.analysis.simulation.changes import with_fewer_workers, without
+from dask_diag.analysis.simulation.changes import with_fewer_turns, with_fewer_workers, without
 from dask_diag.analysis.simulation.contention import contention, least_seconds
 from dask_diag.analysis.simulation.merge import merged, side_by_side
 from dask_diag.analysis.simulation.replay import Timeline
 from dask_diag.analysis.simulation.schedulers import (
     BYTES_A_SECOND,
     COSTS,
-    POOL_START,
     bytes_moved,
-    pool_start,
+    crowding,
     result_sizes,
+    startups,
     under,
 )
 from dask_diag.analysis.simulation.work import STEPS, Work
@@ -226,6 +226,20 @@ def test_with_fewer_workers_threads_wake_up_sooner_in_proportion():
     np.testing.assert_allclose(with_fewer_workers(work, 1).wake, 0.1)
 
 
+def test_without_the_gil_steps_are_as_quick_as_of_tasks_that_do_nothing():
+    usual = COSTS["threads"]
+    work = work_of(**{name: [0.0, 1e-5, 0.1, 1.0] for name in STEPS})
+    made = with_fewer_turns(work, 1.0)
+    for name in ("prepare", "wake", "collect", "deliver", "notice"):
+        least = getattr(usual, name)
+        np.testing.assert_allclose(getattr(made, name), [0.0, min(1e-5, least), least, least])
+    assert made.submit == usual.submit
+    np.testing.assert_allclose(made.gap, work.gap)
+    half = with_fewer_turns(work, 0.5)
+    np.testing.assert_allclose(half.wake, [0.0, 1e-5, (0.1 + usual.wake) / 2, (1 + usual.wake) / 2])
+    assert half.submit == (0.5 + usual.submit) / 2
+
+
 def at_once(**columns):
     """Two tasks at once, from 0 to 2, that compute all the time; their timeline."""
     work = work_of(**{name: np.zeros(TASKS) for name in STEPS})
@@ -286,11 +300,26 @@ def test_no_number_of_workers_takes_less_than_the_cpu_of_all():
 
 
 def test_worker_processes_that_start_share_the_cpus():
-    _, work = at_once()
-    assert pool_start(work, 8, 4) == POOL_START
-    assert pool_start(replace(work, others=2.0), 8, 4) == pytest.approx(1.5 * POOL_START)
-    assert pool_start(replace(work, others=2.0), 2, 4) == POOL_START
-    assert pool_start(work, 8, 0) == POOL_START
+    assert crowding(8, 0.0, 4) == 2
+    assert crowding(8, 2.0, 4) == 2.5
+    assert crowding(2, 2.0, 4) == 1
+    assert crowding(8, 0.0, 0) == 8
+
+
+def test_more_worker_processes_start_too():
+    """Two of them were recorded on two CPUs: 0.6 and 0.5 s. Four have half a CPU each."""
+    _, work = at_once(startup=(0.6, 0.5))
+    assert startups(work, work, 2, 2) == (0.6, 0.5)
+    assert startups(work, work, 1, 2) == (0.6,)
+    assert startups(work, work, 4, 2) == (1.2, 1.0, 1.2, 1.2)
+    assert startups(work, work, 4, 4) == (0.6, 0.5, 0.6, 0.6)
+    # Six that started with a third of a CPU; two of them start with a CPU each.
+    six = replace(work, workers=6)
+    assert startups(six, six, 2, 2) == pytest.approx((0.2, 0.5 / 3))
+    # Without two other programs, which had half of the CPUs, in half the time.
+    busy = replace(work, others=2.0)
+    assert startups(work, busy, 2, 2) == (0.3, 0.25)
+    assert startups(replace(work, startup=()), work, 4, 2) == ()
 
 
 @pytest.mark.parametrize(("sized", "known"), [(20, True), (19, True), (18, False), (0, False)])

@@ -10,6 +10,7 @@ import pytest
 from dask_diag import simulate
 from dask_diag.analysis.simulation import Simulator
 from dask_diag.analysis.simulation.calibration import works_of
+from dask_diag.analysis.simulation.schedulers import COSTS as OF_SCHEDULERS
 from dask_diag.analysis.simulation.steps import moments_of
 from dask_diag.analysis.simulation.work import STEPS
 
@@ -48,8 +49,9 @@ def test_costs_of_processes_are_those_that_there_were(lasted):
     processes = {"scheduler": "processes", "chunksize": 6}
     recording = run(lasted, 3, IN_PROCESSES, **processes)
     assert simulate(recording).seconds == pytest.approx(recording.stop, rel=1e-9)
-    for workers in (2, 6):
-        costs = replace(IN_PROCESSES, startup=IN_PROCESSES.startup[:workers])
+    # Six start half as long again: each has two thirds of one of the four CPUs.
+    for workers, startup in ((2, (0.5, 0.4)), (6, (0.75, 0.6, 0.45, 0.75, 0.75, 0.75))):
+        costs = replace(IN_PROCESSES, startup=startup)
         truth = run(lasted, workers, costs, **processes).stop
         assert simulate(recording, workers=workers).seconds == pytest.approx(truth, rel=1e-3)
     work = works_of(recording)["c"]
@@ -174,3 +176,39 @@ def test_computations_may_be_listed_in_any_order_and_start_long_after_they_were_
         assert simulate(each, remove={"graph"}).seconds == pytest.approx(7)
         assert simulate(each, speedup={"c0": 2, "c1": 2}).seconds == pytest.approx(7)
         assert sorted(simulate(each).computations["seconds"]) == pytest.approx([2, 4])
+
+
+@pytest.mark.parametrize("share", [0.4, 0.02])
+def test_the_scheduler_waits_for_the_gil_in_the_share_of_time_in_which_tasks_hold_it(share):
+    """Against dask's scheduler without a part of its costs, and shorter tasks."""
+    recording = run(LONG, 3)
+    took = recording.tasks.stop - recording.tasks.start
+    columns = {name: recording.tasks[name] for name in recording.tasks.columns}
+    columns |= {"thread_cpu": took / 3, "thread_noncpu": took * 2 / 3}
+    rows = np.arange(len(took))
+    kinds = {"gil-wait": share, "sleep": 2 / 3 - share, "cpu-wait": 0.0}
+    waits = {
+        "task": np.tile(rows, 3),
+        "activity": np.repeat([*kinds], len(rows)).tolist(),
+        "seconds": np.concatenate([took * part for part in kinds.values()]),
+        "samples": np.repeat([round(10_000 * part) for part in kinds.values()], len(rows)),
+    }
+    simulator = Simulator(
+        replace(
+            recording,
+            tasks=filled_table("tasks", columns),
+            waits=filled_table("waits", waits),
+        )
+    )
+    # Of three tasks that always hold it, each waits for it in two thirds of its time.
+    held = took.sum() / 3 * np.sqrt(share * 3 / 2) / recording.stop
+    assert simulator.facts.gil_held(simulator.facts.works["c"]) == pytest.approx(held, rel=0.02)
+    without = simulator.simulate(remove={"gil-wait"}).seconds
+    steps = {
+        name: least + (1 - held) * (getattr(COSTS, name) - least)
+        for name in ("prepare", "submit", "wake", "deliver", "notice", "collect")
+        for least in [getattr(OF_SCHEDULERS["threads"], name)]
+    }
+    truth = run(LONG * (1 - share), 3, replace(COSTS, **steps)).stop
+    assert without == pytest.approx(truth, rel=2e-3)
+    assert simulator.simulate().seconds == pytest.approx(recording.stop, rel=1e-6)

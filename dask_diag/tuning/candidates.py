@@ -8,6 +8,7 @@ from dask_diag.analysis.findings import Finding
 from dask_diag.analysis.findings.cpu_waits import USUAL, VARIABLES
 from dask_diag.formatting import counted
 from dask_diag.model.recording import Recording
+from dask_diag.model.tables import Computations
 from dask_diag.tuning.settings import Setting, is_set_already, of_parameter, variable_of
 
 __all__ = ["candidates", "codes_answered", "more_workers", "requested"]
@@ -89,7 +90,7 @@ def _worth_a_try(recording: Recording) -> Iterator[tuple[str, Setting]]:
         ("sync", "synchronous"),
     ):
         if used != {recorded}:
-            yield name, _scheduler(name)
+            yield name, _processes(computations) if name == "processes" else _scheduler(name)
     if used == {"synchronous"}:
         return
     now = int(computations.workers.max(initial=1))
@@ -110,6 +111,15 @@ def _variables_of_pools(recording: Recording) -> list[str]:
 
 def _scheduler(name: str) -> Setting:
     return Setting(f"scheduler={name}", config={"scheduler": name})
+
+
+def _processes(computations: Computations) -> Setting:
+    """Worker processes, no more than there are CPUs: each of them has to start."""
+    most = int(computations.cpus.max(initial=0))
+    if not 0 < most < computations.workers.max(initial=1):
+        return _scheduler("processes")
+    config = {"scheduler": "processes", "num_workers": str(most)}
+    return Setting(f"scheduler=processes, {counted(most, 'worker')}", config=config)
 
 
 def _workers(number: int) -> Setting:

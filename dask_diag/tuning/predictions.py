@@ -51,8 +51,9 @@ class Predictions:
         try:
             if changes == {"dask num_workers"} and setting.workers is not None:
                 return self._as_it_was - self._simulator.simulate(workers=setting.workers).seconds
-            if changes == {"dask scheduler"} and scheduler in COSTS:
-                return self._as_it_was - self._simulator.simulate(scheduler=scheduler).seconds
+            if scheduler in COSTS and changes <= {"dask scheduler", "dask num_workers"}:
+                simulated = self._simulator.simulate(scheduler=scheduler, workers=setting.workers)
+                return self._as_it_was - simulated.seconds
         except DiagnosticError:
             return _NAN
         finding = self._findings.get(setting.reason)

@@ -171,9 +171,15 @@ def _remedy(analysis: Analysis, remove: dict[str, float]) -> str:
     if analysis.on_cluster:
         return f"{RELEASE}; or run more worker processes with fewer threads each: {MORE_PROCESSES}"
     known = analysis.simulator.result_sizes is not None
+    # All start at once, so more than there are CPUs only start later.
+    workers = analysis.cpus if analysis.workers > analysis.cpus else None
+    how = "scheduler='processes'" + (f", num_workers={workers}" if workers else "")
     # Where sizes are not known, the best case: there is nothing to move.
     saved = analysis.seconds_saved(
-        remove=remove, scheduler="processes", result_bytes=None if known else 0.0
+        remove=remove,
+        scheduler="processes",
+        workers=workers,
+        result_bytes=None if known else 0.0,
     )
     if isnan(saved):
         return RELEASE
@@ -186,17 +192,19 @@ def _remedy(analysis: Analysis, remove: dict[str, float]) -> str:
             f"{RELEASE}; worker processes do not help: they {need}, and are predicted to take "
             f"{longer}"
         )
+    # What the graph holds, such as lists and arrays that tasks are given, is not measured.
+    most = (saved - least) * BYTES_A_SECOND
     if known:
         return (
-            f"compute with scheduler='processes', predicted to save {seconds(saved)} though they "
-            f"{need}; or {RELEASE}"
+            f"compute with {how}, predicted to save {seconds(saved)} though they {need}, if the "
+            f"program gives its tasks less than {size(most)} of data, which is not measured; or "
+            f"{RELEASE}"
         )
     # A result is sent to the scheduler's process, and from there to another.
-    most = size((saved - least) * BYTES_A_SECOND / 2)
     return (
-        f"{RELEASE}; or compute with scheduler='processes' if tasks pass each other less than "
-        f"{most} of results (CacheProfiler(metric=nbytes, unit='bytes') measures it): it could "
-        f"save up to {seconds(saved)}"
+        f"{RELEASE}; or compute with {how} if tasks pass each other less than {size(most / 2)} of "
+        "results (CacheProfiler(metric=nbytes, unit='bytes') measures it) and the program gives "
+        f"them little data: it could save up to {seconds(saved)}"
     )
 
 

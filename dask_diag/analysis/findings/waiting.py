@@ -75,10 +75,11 @@ def io_bound(analysis: Analysis) -> Finding | None:
 def _more_at_once(analysis: Analysis) -> tuple[float, str]:
     """How many wall seconds more workers are predicted to save, NaN if none, and the advice."""
     workers = MORE_WORKERS * max(1, round(analysis.workers))
-    saved = analysis.seconds_saved(workers=workers)
+    saved = _saved_by_threads(analysis, workers)
     less = "move less data (fewer columns, compression, faster storage)"
     alone = analysis.schedulers == {"synchronous"}
-    how = f"{'scheduler=' + repr('threads') + ', ' if alone else ''}num_workers={workers}"
+    in_threads = "" if analysis.schedulers == {"threads"} else "scheduler='threads', "
+    how = f"{in_threads}num_workers={workers}"
     if analysis.on_cluster:
         how = f"{workers} threads in all, Client(n_workers=..., threads_per_worker=...)"
     if isnan(saved):
@@ -91,6 +92,18 @@ def _more_at_once(analysis: Analysis) -> tuple[float, str]:
         f"run {'several' if alone else 'more'} tasks at once, as CPUs are free: {how} could save "
         f"up to {seconds(saved)}; or {less}"
     )
+
+
+def _saved_by_threads(analysis: Analysis, workers: int) -> float:
+    """What so many threads are predicted to save, NaN if that is not known.
+
+    More processes take longer to start, and tasks that wait need none of their own.
+    """
+    if "processes" not in analysis.schedulers:
+        return analysis.seconds_saved(workers=workers)
+    saved = analysis.seconds_saved(workers=workers, scheduler="threads")
+    # In processes the tasks computed at once; in threads they may hold the GIL.
+    return min(saved, analysis.wall - analysis.cpu_in_tasks)
 
 
 def _first(analysis: Analysis) -> str:

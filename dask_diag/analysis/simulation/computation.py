@@ -13,13 +13,18 @@ from math import inf
 import numpy as np
 
 from dask_diag.analysis.simulation.change import Change
-from dask_diag.analysis.simulation.changes import speedups, with_fewer_workers, without
+from dask_diag.analysis.simulation.changes import (
+    speedups,
+    with_fewer_turns,
+    with_fewer_workers,
+    without,
+)
 from dask_diag.analysis.simulation.contention import contention, least_seconds
 from dask_diag.analysis.simulation.facts import Facts
 from dask_diag.analysis.simulation.merge import merged
 from dask_diag.analysis.simulation.replay import Timeline
 from dask_diag.analysis.simulation.result import Row
-from dask_diag.analysis.simulation.schedulers import pool_start, under
+from dask_diag.analysis.simulation.schedulers import crowding, startups, under
 from dask_diag.analysis.simulation.work import Work
 from dask_diag.analysis.transfers import TRANSFERS
 from dask_diag.columns import FloatArray
@@ -102,8 +107,11 @@ class ComputationSimulator:
             changed = merged(changed, facts.functions(changed), change.merge)
         if change.scheduler is not None:
             sizes = self._sizes[changed.rows]
-            start = facts.pool_start or pool_start(changed, workers, computation["cpus"])
+            start = facts.pool_start * crowding(workers, changed.others, computation["cpus"])
             changed = under(changed, change.scheduler, workers, sizes, start)
+        elif change.workers is not None:
+            startup = startups(changed, work, workers, computation["cpus"])
+            changed = replace(changed, startup=startup)
         if change.chunksize is not None:
             changed = replace(changed, batch=change.chunksize)
         return changed
@@ -113,6 +121,8 @@ class ComputationSimulator:
         shares, less = self._change.shares, self._shares_of_tasks(work, workers)
         if workers < work.workers:
             work = with_fewer_workers(work, workers)
+        if turns := less.get(Activity.GIL_WAIT, 0.0) * self._facts.gil_held(work):
+            work = with_fewer_turns(work, turns)
         work = without(work, self._facts.recording, shares)
         seconds, cpu = work.seconds, work.cpu
         for activity in less.keys() & self._facts.activities.keys():

@@ -12,6 +12,9 @@ __all__ = ["contention", "least_seconds"]
 
 LEAST_FREE = 0.05
 """Least share of the CPUs that other programs leave: both are measured in steps."""
+LEAST_FREE_FOR_SLEEPERS = 0.5
+"""The same where tasks mostly slept. Others used what these did not want, and would share it: of
+two programs that want all CPUs each gets a half."""
 
 
 def contention(timeline: Timeline, work: Work, cpus: float, gils: float) -> float:
@@ -20,7 +23,7 @@ def contention(timeline: Timeline, work: Work, cpus: float, gils: float) -> floa
     At each moment each running task needs a CPU in a share of its time, and the GIL in a share.
     Where that is twice what there is, all of them take twice as long. CPUs that other programs
     used are not there: a kernel shares them among groups of processes, so more threads of one
-    program need not get more.
+    program need not get more. But those who sleep had as much as they wanted.
 
     Parameters
     ----------
@@ -36,7 +39,8 @@ def contention(timeline: Timeline, work: Work, cpus: float, gils: float) -> floa
     scheduler = 1.0 - timeline.waiting / timeline.end if timeline.end else 0.0
     pools = work.pool_cpu / timeline.end if timeline.end else 0.0
     slowness = np.ones(len(durations))
-    free = max(cpus - work.others, LEAST_FREE * cpus)
+    least = LEAST_FREE_FOR_SLEEPERS if work.sleeps else LEAST_FREE
+    free = max(cpus - work.others, least * cpus)
     for seconds, pool, available in ((work.cpu, pools, free), (work.gil, 0.0, gils)):
         share = _shares(seconds + work.switching, stop - start)
         load = np.cumsum(np.concatenate([share, -share])[order])[:-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -11,13 +12,17 @@ from dask_diag.analysis.simulation.changes import gil_shares, seconds_by_activit
 from dask_diag.analysis.simulation.contention import contention
 from dask_diag.analysis.simulation.replay import Graph, Timeline, replay
 from dask_diag.analysis.simulation.result import Row
-from dask_diag.analysis.simulation.schedulers import result_sizes
+from dask_diag.analysis.simulation.schedulers import POOL_START, crowding, result_sizes
 from dask_diag.analysis.simulation.work import STEPS, Work
 from dask_diag.columns import FloatArray, IntArray
 from dask_diag.model.recording import Recording
 from dask_diag.schema import Activity
 
 __all__ = ["Facts"]
+
+CPU_OF_SLEEPERS = 0.1
+"""Without recorded waits: tasks that had a CPU in a smaller share of their time are taken to sleep.
+Those that compute get more even beside five programs on two CPUs."""
 
 
 class Facts:
@@ -51,7 +56,19 @@ class Facts:
     @cached_property
     def works(self) -> dict[str, Work]:
         """The tasks and costs of each computation that ran tasks."""
-        return works_of(self.recording)
+        works = works_of(self.recording)
+        return {name: replace(work, sleeps=self._sleeps(work)) for name, work in works.items()}
+
+    def _sleeps(self, work: Work) -> bool:
+        """Whether tasks wanted no CPU most of the time.
+
+        If it is not known which part of their time they waited for one, they may have in all of it.
+        """
+        took, cpu = float(work.seconds.sum()), float(work.cpu.sum())
+        waited = self.activities.get(Activity.CPU_WAIT)
+        if waited is None:
+            return cpu < CPU_OF_SLEEPERS * took
+        return cpu + float(waited[work.rows].sum()) < took / 2
 
     @cached_property
     def activities(self) -> dict[str, FloatArray]:
@@ -66,6 +83,12 @@ class Facts:
             return np.zeros(len(self.recording.tasks))
         return gil_shares(self.recording, waited)
 
+    def gil_held(self, work: Work) -> float:
+        """In what share of a computation's time its tasks hold the GIL."""
+        lasts = self.timeline_of(work).end
+        held = float((work.cpu * self.gil[work.rows]).sum())
+        return min(held / lasts, 1.0) if lasts > 0 else 0.0
+
     @cached_property
     def result_sizes(self) -> FloatArray | None:
         """The bytes of each task's result; None if they were not measured."""
@@ -73,8 +96,14 @@ class Facts:
 
     @cached_property
     def pool_start(self) -> float:
-        """Seconds in which worker processes started; 0 if none did."""
-        return max(max(work.startup, default=0.0) for work in self.works.values())
+        """Seconds in which worker processes start that have a CPU each: as some did, if any did."""
+        seconds = 0.0
+        for row in self.computations:
+            work = self.works.get(row["computation"])
+            if work is not None and work.startup:
+                crowd = crowding(work.workers, work.others, row["cpus"])
+                seconds = max(seconds, max(work.startup) / crowd)
+        return seconds or POOL_START
 
     @cached_property
     def uses_processes(self) -> bool:

@@ -21,8 +21,9 @@ __all__ = [
     "COSTS",
     "POOL_START",
     "bytes_moved",
-    "pool_start",
+    "crowding",
     "result_sizes",
+    "startups",
     "under",
 ]
 
@@ -31,7 +32,8 @@ BYTES_A_SECOND = 0.25e9
 measured: 0.17 to 0.27 GB/s, all of it in turn, since one thread of the scheduler's process does it.
 """
 POOL_START = 1.3
-"""Seconds in which worker processes start and import dask and the program: 1.1 to 1.6 s."""
+"""Seconds in which worker processes that have a CPU each start and import dask and the program: 1.1
+to 1.6 s."""
 FEWEST_SIZED = 0.95
 """Least share of the results that must have been measured; of those that are cached, of the tasks
 with dependents."""
@@ -78,10 +80,25 @@ def result_sizes(recording: Recording) -> FloatArray | None:
     return np.asarray(np.nan_to_num(sizes), float)
 
 
-def pool_start(work: Work, workers: int, cpus: float) -> float:
-    """Seconds in which worker processes start: each computes, beside other programs."""
-    needed = min(workers, max(cpus, 1.0)) + work.others
-    return POOL_START * max(1.0, needed / max(cpus, 1.0))
+def crowding(workers: int, others: float, cpus: float) -> float:
+    """How many times as long worker processes take to start as with a CPU for each.
+
+    All of them start at once, however few tasks there are, and each computes while it imports.
+    """
+    return max(1.0, (workers + others) / max(cpus, 1.0))
+
+
+def startups(work: Work, recorded: Work, workers: int, cpus: float) -> tuple[float, ...]:
+    """What the first tasks of so many worker processes take longer to start, one by one.
+
+    More processes than were recorded start like the slowest of those that were.
+    """
+    if not work.startup:
+        return ()
+    before = crowding(recorded.workers, recorded.others, cpus)
+    longer = crowding(workers, work.others, cpus) / before
+    further = (max(work.startup),) * (workers - len(work.startup))
+    return tuple(longer * startup for startup in (*work.startup[:workers], *further))
 
 
 def under(

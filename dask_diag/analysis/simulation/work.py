@@ -61,6 +61,8 @@ class Work:
         How many tasks a worker is sent at once, at most: dask's ``chunksize``.
     task, depends_on : array of int
         A dependency each: numbers of tasks.
+    sleeps : bool
+        Whether tasks, as they were recorded, wanted no CPU most of the time.
     """
 
     rows: IntArray
@@ -86,6 +88,7 @@ class Work:
     batch: int
     task: IntArray
     depends_on: IntArray
+    sleeps: bool = False
 
     def __len__(self) -> int:
         return len(self.rows)
