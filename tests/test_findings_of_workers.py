@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dask_diag.analysis.analysis import Analysis
+from dask_diag.formatting import amount
 
 from .stacks import LEAF, MAIN, recording_of_stacks
 from .tables import filled_table
@@ -214,6 +215,22 @@ def test_more_threads_that_are_predicted_to_take_longer_are_not_advised(monkeypa
 
     monkeypatch.setattr(Analysis, "seconds_saved", longer)
     assert "too-few-threads" not in found(with_waits(sleeping(2), "sleep"))
+
+
+@pytest.mark.parametrize(
+    ("percent", "lost"), [(None, 6.0), (100.0, 4.0), (160.0, 1.6), (180.0, None)]
+)
+def test_programs_that_tasks_start_use_cpus(percent, lost):
+    # Tasks wait for these programs for eight seconds; two CPUs compute what they do in less.
+    recording = with_waits(sleeping(16), "sleep")
+    if percent is not None:
+        # What is sampled outside computations does not count.
+        samples = {"time": [-1.0, *np.arange(0.5, 8), 9.0], "cpu": [0.0, *[percent] * 8, 0.0]}
+        recording = replace(recording, resources=filled_table("resources", samples))
+    finding = found(recording).get("too-few-threads")
+    assert (finding and finding.seconds_lost) == (lost and pytest.approx(lost, rel=0.02))
+    if finding and percent:
+        assert f"{amount(2 - percent / 100)} of 2 CPUs were idle" in finding.evidence
 
 
 @pytest.mark.parametrize(("locked", "is_found"), [(0.09, True), (0.11, False)])

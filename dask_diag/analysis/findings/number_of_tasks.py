@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.cpu_accounting import cpus_sampled
 from dask_diag.analysis.findings.advice import together
 from dask_diag.analysis.findings.finding import ABOUT, AT_MOST, Finding, severity_of_share
 from dask_diag.analysis.findings.function_names import in_words
@@ -54,7 +55,9 @@ def too_few_threads(analysis: Analysis) -> Finding | None:
     workers, lost = _workers_worth_having(analysis)
     if lost < WORTH_REPORTING * analysis.wall:
         return None
-    idle = analysis.cpus - analysis.cpu_in_tasks / analysis.busy_wall
+    # What tasks compute in programs that they start is in the CPU of descendants only.
+    used = max(analysis.cpu_in_tasks / analysis.busy_wall, cpus_sampled(analysis.recording))
+    idle = analysis.cpus - used
     in_threads = "" if analysis.schedulers == {"threads"} else "scheduler='threads', "
     where = where_of_tasks(analysis.recording, analysis.recording.tasks.thread_noncpu)
     return Finding(
@@ -74,7 +77,12 @@ def too_few_threads(analysis: Analysis) -> Finding | None:
 def _workers_worth_having(analysis: Analysis) -> tuple[int, float]:
     """How many workers gain most of what can be gained, and what they gain by the simulator."""
     now = max(1, round(analysis.workers))
-    gains = [(times * now, _gained_in_threads(analysis, times * now)) for times in TIMES_AS_MANY]
+    # CPUs that are busy do no more, whoever uses them: other programs that tasks started, too.
+    most = analysis.computing * max(0.0, 1 - cpus_sampled(analysis.recording) / analysis.cpus)
+    gains = [
+        (times * now, min(_gained_in_threads(analysis, times * now), most))
+        for times in TIMES_AS_MANY
+    ]
     # Of a chain, more may be predicted to take a little longer.
     largest = max(0.0, *(gain for _, gain in gains))
     enough = (pair for pair in gains if pair[1] >= MOST_OF_IT * largest)
