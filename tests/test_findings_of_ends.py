@@ -150,3 +150,31 @@ def test_a_task_that_did_not_stop_is_no_end():
     unfinished = Task(1.25, NAN, worker=0, collected=1.25, outcome="unfinished")
     recording = run([*one_for_long([0.4] * 3, 1.25), unfinished], workers=4, stop=1.25)
     assert "('work', 3) took 1.25 s" in found(recording)["straggler"].evidence
+
+
+def test_a_straggler_before_the_last_step_is_found():
+    parts = one_for_long([0.4] * 3, 1.25)
+    total = Task(1.25, 1.35, function="sum", depends_on=(0, 1, 2, 3))
+    report = Task(1.35, 1.4, function="report", depends_on=(4,))
+    results = found(run([*parts, total, report], workers=4))
+    assert "imbalance" not in results
+    assert results["straggler"].evidence.startswith("Task ('work', 3) took 1.25 s")
+    # As if the last step was not there: 0.85 s, of which a quarter remains.
+    assert results["straggler"].seconds_lost == pytest.approx(0.85 * 3 / 4)
+    assert results["straggler"].where.workers == ("thread-3",)
+
+
+def test_what_runs_alone_for_longer_hides_no_straggler():
+    # One task that loads all data is no straggler: there are no others of its function.
+    load = Task(0, 2.0, function="load")
+    parts = [Task(2.0, 2.4, worker=n, depends_on=(0,)) for n in range(3)]
+    slow = Task(2.0, 3.5, worker=3, depends_on=(0,))
+    results = found(run([load, *parts, slow], workers=4))
+    assert "('work', 4) took 1.50 s" in results["straggler"].evidence
+    assert results["straggler"].seconds_lost == pytest.approx(1.1 * 3 / 4)
+
+
+def test_a_slow_task_beside_busy_workers_is_no_straggler():
+    others = [Task(n / 4, (n + 1) / 4, worker=w) for w in range(3) for n in range(5)]
+    total = Task(1.25, 1.3, function="sum", depends_on=tuple(range(16)))
+    assert "straggler" not in found(run([*others, Task(0, 1.25, worker=3), total], workers=4))

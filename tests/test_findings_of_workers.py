@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dask_diag.analysis.analysis import Analysis
+from dask_diag.formatting import amount
 
 from .stacks import LEAF, MAIN, recording_of_stacks
 from .tables import filled_table
@@ -119,6 +120,40 @@ def test_a_task_that_waits_for_what_it_computes_inside_waits_for_no_lock(seconds
     assert ("lock-bound" in found(replace(taking_turns(0.5), **tables))) == is_found
 
 
+@pytest.mark.parametrize(("waited", "code"), [(0.54, "lock-bound"), (0.56, "too-few-threads")])
+def test_tasks_that_share_a_lock_do_not_all_wait_for_it(waited, code):
+    # Of two tasks at a time one holds the lock: half of their time, and a tenth for the samples.
+    recording = taking_turns(waited, count=24)
+    results = found(recording)
+    assert set(results) & {"lock-bound", "too-few-threads"} == {code}
+    if code == "too-few-threads":
+        assert results[code].evidence.startswith(
+            "Tasks slept or waited for I/O or other threads for 56% of their time"
+        )
+
+
+@pytest.mark.parametrize(
+    ("locked", "cpu", "kind"),
+    [
+        # They computed in turns, all the time: without the lock they may do so for the GIL.
+        (0.5, 0.5, "at most"),
+        # They computed at once, though there was a lock.
+        (0.4, 0.6, "about"),
+        # Who holds the lock sleeps: that needs no GIL.
+        (0.5, 0.1, "about"),
+    ],
+)
+def test_a_lock_may_hide_that_tasks_hold_the_gil(locked, cpu, kind):
+    rows = [Task(n // 2, n // 2 + 1, 1 - locked, worker=n % 2) for n in range(8)]
+    recording = with_waits(run(rows), "lock-wait")
+    columns = {name: recording.tasks[name] for name in recording.tasks.columns}
+    columns["thread_cpu"] = [cpu] * len(rows)
+    recording = replace(recording, tasks=filled_table("tasks", columns))
+    finding = found(recording)["lock-bound"]
+    assert finding.kind == kind
+    assert ("GIL" in finding.advice) == (kind == "at most")
+
+
 @pytest.mark.parametrize(("used", "is_found"), [(0.16, True), (0.19, False)])
 def test_waits_for_a_librarys_threads_are_no_lock(used, is_found):
     # Two tasks used a second together: 15% of all are 0.18 s.
@@ -164,7 +199,7 @@ def test_too_few_threads_needs_tasks_that_mostly_wait(cpu, is_found):
 @pytest.mark.parametrize(
     "recording",
     [
-        with_waits(sleeping(16), "lock-wait"),
+        taking_turns(0.5, count=16),
         with_waits(sleeping(2), "sleep"),
         sleeping(16),
     ],
@@ -180,6 +215,22 @@ def test_more_threads_that_are_predicted_to_take_longer_are_not_advised(monkeypa
 
     monkeypatch.setattr(Analysis, "seconds_saved", longer)
     assert "too-few-threads" not in found(with_waits(sleeping(2), "sleep"))
+
+
+@pytest.mark.parametrize(
+    ("percent", "lost"), [(None, 6.0), (100.0, 4.0), (160.0, 1.6), (180.0, None)]
+)
+def test_programs_that_tasks_start_use_cpus(percent, lost):
+    # Tasks wait for these programs for eight seconds; two CPUs compute what they do in less.
+    recording = with_waits(sleeping(16), "sleep")
+    if percent is not None:
+        # What is sampled outside computations does not count.
+        samples = {"time": [-1.0, *np.arange(0.5, 8), 9.0], "cpu": [0.0, *[percent] * 8, 0.0]}
+        recording = replace(recording, resources=filled_table("resources", samples))
+    finding = found(recording).get("too-few-threads")
+    assert (finding and finding.seconds_lost) == (lost and pytest.approx(lost, rel=0.02))
+    if finding and percent:
+        assert f"{amount(2 - percent / 100)} of 2 CPUs were idle" in finding.evidence
 
 
 @pytest.mark.parametrize(("locked", "is_found"), [(0.09, True), (0.11, False)])

@@ -8,7 +8,7 @@ from dask_diag.analysis.step_functions import overlap
 from dask_diag.columns import BoolArray
 from dask_diag.model.recording import Recording
 
-__all__ = ["cpu_of_scheduler", "cpu_outside_tasks"]
+__all__ = ["cpu_of_scheduler", "cpu_outside_tasks", "cpus_sampled"]
 
 
 def cpu_outside_tasks(recording: Recording) -> float:
@@ -42,3 +42,15 @@ def _ran_under(recording: Recording, scheduler: str) -> BoolArray:
     computations = recording.computations
     names = computations.computation[computations.scheduler.where(scheduler)].tolist()
     return recording.tasks.computation.is_in(names)
+
+
+def cpus_sampled(recording: Recording) -> float:
+    """CPUs that this process and its descendants used on average while computations ran.
+
+    0 where this was not sampled.
+    """
+    samples, computations = recording.resources, recording.computations
+    starts, stops = np.sort(computations.start), np.sort(computations.stop)
+    running = np.searchsorted(starts, samples.time) - np.searchsorted(stops, samples.time)
+    percents = samples.cpu[(running > 0) & ~np.isnan(samples.cpu)]
+    return float(percents.mean() / 100) if len(percents) else 0.0

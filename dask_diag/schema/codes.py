@@ -205,7 +205,7 @@ FINDINGS = {
     "thread-oversubscription": "Native thread pools and workers competed for the CPUs.",
     "tasks-too-small": "Handing tasks out took longer than running them.",
     "serial-chain": "A chain of dependent tasks took most of the time.",
-    "straggler": "Workers were idle while one last task ran.",
+    "straggler": "Workers were idle while one task ran.",
     "imbalance": "Workers ran out of tasks at different times.",
     "io-bound": "Tasks waited for files or sockets.",
     "serialization-bound": "Moving tasks and results between processes took the time.",

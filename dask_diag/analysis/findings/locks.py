@@ -17,13 +17,17 @@ from dask_diag.analysis.source_paths import short_path
 from dask_diag.formatting import percent, seconds
 from dask_diag.schema import Activity, Root
 
-__all__ = ["lock_bound"]
+__all__ = ["lock_bound", "seconds_waited_for_threads"]
 
 WORTH_REPORTING = 0.15
 """Least share of the tasks' seconds that they waited for locks, and of the wall that is lost."""
 
 OF_POOLS = 0.15
 """Largest share of native libraries' threads in the CPU of these and of tasks."""
+BY_SHARING = 1.1
+"""Largest waits for locks over what a lock that tasks share allows, one of which holds it."""
+ONE_AT_A_TIME = 1.1
+"""CPU seconds of tasks, by the seconds in which any ran, up to which they may have held the GIL."""
 INSIDE = 0.5
 """Largest share of the time at these lines that is dask's own: of a computation inside a task."""
 _SCHEDULER = ("dask/local.py", "dask/threaded.py")
@@ -37,21 +41,17 @@ def lock_bound(analysis: Analysis) -> Finding | None:
     waited = analysis.seconds_waited.get(Activity.LOCK_WAIT, 0.0)
     if not analysis.in_tasks or waited < WORTH_REPORTING * analysis.in_tasks:
         return None
-    pools = sum(group.cpu for group in analysis.thread_groups if group.kind == "native")
-    # Tasks wait for threads of a native library as they do for a lock.
-    if pools > OF_POOLS * (pools + analysis.cpu_in_tasks):
+    if _wait_for_native_threads(analysis) or seconds_waited_for_threads(analysis):
         return None
     saved = analysis.seconds_saved(remove={Activity.LOCK_WAIT})
     lost = waited / analysis.at_once if isnan(saved) else saved
     if lost < WORTH_REPORTING * analysis.wall:
         return None
-    of_tasks = analysis.waits_of_tasks(Activity.LOCK_WAIT)
-    where = where_of_tasks(analysis.recording, of_tasks)
+    where = where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.LOCK_WAIT))
     lines = _lines(analysis, where)
-    inside = sum(line.seconds for line in lines if short_path(line.file) in _SCHEDULER)
-    # What a task computes inside, it waits for as for a lock.
-    if inside > INSIDE * sum(line.seconds for line in lines):
+    if _are_inside(lines):
         return None
+    in_turns_anyway = _may_hold_the_gil(analysis, lost)
     return Finding(
         "lock-bound",
         severity_of_share(waited / analysis.in_tasks),
@@ -59,10 +59,49 @@ def lock_bound(analysis: Analysis) -> Finding | None:
         f"Tasks waited {seconds(waited)} for locks ({percent(waited / analysis.in_tasks)} of "
         f"their time){_in_words(lines)}. Mostly: {in_words(where.functions)}",
         "hold the lock for less of the task, or give each task what it locks: a file, a "
-        "connection, a buffer of its own",
-        kind=AT_MOST if isnan(saved) else ABOUT,
+        "connection, a buffer of its own"
+        + "; Python code that holds the GIL meanwhile gains nothing from that"
+        * in_turns_anyway,
+        kind=AT_MOST if isnan(saved) or in_turns_anyway else ABOUT,
         where=where,
     )
+
+
+def seconds_waited_for_threads(analysis: Analysis) -> float:
+    """Seconds that tasks waited as for a lock, if it was for other threads; 0 if it was for locks.
+
+    Of tasks that share a lock one holds it, so not all that run wait for it at any moment. Tasks
+    that wait for the answer of a thread, as those of fsspec's event loop, may all do so.
+    """
+    waited = analysis.seconds_waited.get(Activity.LOCK_WAIT, 0.0)
+    beside_another = analysis.in_tasks - analysis.busy_wall / analysis.overlap
+    if waited <= BY_SHARING * beside_another or _wait_for_native_threads(analysis):
+        return 0.0
+    where = where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.LOCK_WAIT))
+    return 0.0 if _are_inside(_lines(analysis, where)) else waited
+
+
+def _wait_for_native_threads(analysis: Analysis) -> bool:
+    """Whether tasks may wait for threads of a native library, which they do as for a lock."""
+    pools = sum(group.cpu for group in analysis.thread_groups if group.kind == "native")
+    return pools > OF_POOLS * (pools + analysis.cpu_in_tasks)
+
+
+def _are_inside(lines: Sequence[ProgramLine]) -> bool:
+    """Whether tasks wait for what they compute inside, which they do as for a lock."""
+    inside = sum(line.seconds for line in lines if short_path(line.file) in _SCHEDULER)
+    return inside > INSIDE * sum(line.seconds for line in lines)
+
+
+def _may_hold_the_gil(analysis: Analysis, lost: float) -> bool:
+    """Whether tasks may compute one at a time without the lock, too, so that less is gained.
+
+    A lock that lets one task pass hides the waits for the GIL. Where tasks computed at once all the
+    same, or would gain this with all their CPU seconds one after the other, that is no matter.
+    """
+    if analysis.cpu_in_tasks > ONE_AT_A_TIME * analysis.busy_wall:
+        return False
+    return lost > analysis.computing - analysis.cpu_in_tasks
 
 
 def _polled(analysis: Analysis, turns: InTurns) -> Finding | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from dask_diag.analysis.analysis import Analysis
+from dask_diag.analysis.cpu_accounting import cpus_sampled
 from dask_diag.analysis.findings.advice import together
 from dask_diag.analysis.findings.finding import ABOUT, AT_MOST, Finding, severity_of_share
 from dask_diag.analysis.findings.function_names import in_words
-from dask_diag.analysis.findings.locks import lock_bound
+from dask_diag.analysis.findings.locks import lock_bound, seconds_waited_for_threads
 from dask_diag.analysis.findings.scheduling import serial_chain
 from dask_diag.analysis.findings.where import where_of_tasks
 from dask_diag.analysis.metering import seconds_metered_without_cpu
@@ -36,13 +37,15 @@ MOST_OF_WORK = 0.9
 
 
 def too_few_threads(analysis: Analysis) -> Finding | None:
-    """Tasks that sleep or wait for I/O, while CPUs are idle and other tasks could run."""
+    """Tasks that sleep or wait, but for locks, while CPUs are idle and other tasks could run."""
     if analysis.on_cluster or not analysis.in_tasks:
         return None
     waited = sum(analysis.seconds_waited.get(name, 0.0) for name in WAITS)
     waited += seconds_metered_without_cpu(analysis.recording)
+    for_threads = seconds_waited_for_threads(analysis)
+    waited += for_threads
     share = waited / analysis.in_tasks
-    locked = analysis.seconds_waited.get(Activity.LOCK_WAIT, 0.0)
+    locked = analysis.seconds_waited.get(Activity.LOCK_WAIT, 0.0) - for_threads
     # More threads would queue for the lock, which the simulator does not know.
     if share < MOSTLY_WAITING or locked > OFTEN_LOCKED * analysis.in_tasks:
         return None
@@ -52,14 +55,17 @@ def too_few_threads(analysis: Analysis) -> Finding | None:
     workers, lost = _workers_worth_having(analysis)
     if lost < WORTH_REPORTING * analysis.wall:
         return None
-    idle = analysis.cpus - analysis.cpu_in_tasks / analysis.busy_wall
+    # What tasks compute in programs that they start is in the CPU of descendants only.
+    used = max(analysis.cpu_in_tasks / analysis.busy_wall, cpus_sampled(analysis.recording))
+    idle = analysis.cpus - used
     in_threads = "" if analysis.schedulers == {"threads"} else "scheduler='threads', "
     where = where_of_tasks(analysis.recording, analysis.recording.tasks.thread_noncpu)
     return Finding(
         "too-few-threads",
         severity_of_share(lost / analysis.wall),
         lost,
-        f"Tasks slept or waited for I/O for {percent(share)} of their time, while "
+        f"Tasks slept or waited for I/O{' or other threads' * (for_threads > 0)} for "
+        f"{percent(share)} of their time, while "
         f"{amount(max(idle, 0.0))} of {analysis.cpus} CPUs were idle. Mostly: "
         f"{in_words(where.functions)}",
         f"run more tasks at once: {in_threads}num_workers={workers}",
@@ -71,7 +77,12 @@ def too_few_threads(analysis: Analysis) -> Finding | None:
 def _workers_worth_having(analysis: Analysis) -> tuple[int, float]:
     """How many workers gain most of what can be gained, and what they gain by the simulator."""
     now = max(1, round(analysis.workers))
-    gains = [(times * now, _gained_in_threads(analysis, times * now)) for times in TIMES_AS_MANY]
+    # CPUs that are busy do no more, whoever uses them: other programs that tasks started, too.
+    most = analysis.computing * max(0.0, 1 - cpus_sampled(analysis.recording) / analysis.cpus)
+    gains = [
+        (times * now, min(_gained_in_threads(analysis, times * now), most))
+        for times in TIMES_AS_MANY
+    ]
     # Of a chain, more may be predicted to take a little longer.
     largest = max(0.0, *(gain for _, gain in gains))
     enough = (pair for pair in gains if pair[1] >= MOST_OF_IT * largest)

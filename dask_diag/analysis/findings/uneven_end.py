@@ -1,4 +1,4 @@
-"""Findings on the end of a computation, when workers are idle while the last tasks run."""
+"""Findings on workers that are idle while few tasks run: one for long, or the last ones."""
 
 from __future__ import annotations
 
@@ -32,14 +32,11 @@ NOT_READY = 0.5
 
 
 def straggler(analysis: Analysis) -> Finding | None:
-    """One task far longer than others of its function, for which all workers wait at the end."""
+    """One task far longer than others of its function, for which all workers wait."""
     worst: tuple[float, int, float] | None = None
     lost = 0.0
     factors: dict[str, float] = {}
-    for occupancy, alone, row in _last_tasks(analysis):
-        usual = _median_of_others(analysis, row, occupancy.tasks)
-        if analysis.task_seconds[row] < OUTLIER * usual:
-            continue
+    for occupancy, alone, row, usual in _stragglers(analysis):
         # Divided among all workers, what it ran alone would have taken the time of one part.
         saved = alone * (occupancy.workers - 1) / occupancy.workers
         lost += saved
@@ -69,28 +66,45 @@ def straggler(analysis: Analysis) -> Finding | None:
     )
 
 
-def _median_of_others(analysis: Analysis, row: int, tasks: TaskTimes) -> float:
-    """The median seconds of its function's other tasks in a computation; infinite if few."""
-    functions = analysis.recording.tasks.function.codes
-    others = tasks.rows[(functions[tasks.rows] == functions[row]) & (tasks.rows != row)]
-    if len(others) < FEWEST_OTHERS:
-        return float("inf")
-    return float(np.median(analysis.task_seconds[others]))
+def _stragglers(analysis: Analysis) -> Iterator[tuple[Occupancy, float, int, float]]:
+    """Of each computation the task for which workers were idle longest, of those that are outliers.
 
-
-def _last_tasks(analysis: Analysis) -> Iterator[tuple[Occupancy, float, int]]:
-    """Of each computation, how long its last task ran while workers were idle, and its row.
-
-    Computations with one worker have no such end.
+    With the seconds that they were, its row and what is usual. It need not be the last task: steps
+    that depend on it, as the last one of a sum does, run after it. Computations with one worker
+    have none.
     """
     for occupancy in analysis.occupancies:
         tasks = occupancy.tasks
-        if occupancy.workers < 2 or np.isnan(tasks.worker_stop).all():
+        usual = _median_of_others(analysis, tasks)
+        is_known = ~np.isnan(tasks.worker_start) & ~np.isnan(tasks.worker_stop)
+        slow = np.flatnonzero(is_known & (analysis.task_seconds[tasks.rows] >= OUTLIER * usual))
+        if occupancy.workers < 2 or not len(slow):
             continue
-        last = int(np.nanargmax(tasks.worker_stop))
-        bounds = np.array([tasks.worker_start[last], tasks.worker_stop[last]])
-        alone = _between(occupancy, occupancy.idle, bounds) / (occupancy.workers - 1)
-        yield occupancy, alone, int(tasks.rows[last])
+        idle_after, idle_before = (
+            occupancy.seconds_until(occupancy.idle, times[slow])
+            for times in (tasks.worker_stop, tasks.worker_start)
+        )
+        alone = (idle_after - idle_before) / (occupancy.workers - 1)
+        most = int(alone.argmax())
+        row = slow[most]
+        yield occupancy, float(alone[most]), int(tasks.rows[row]), float(usual[row])
+
+
+def _median_of_others(analysis: Analysis, tasks: TaskTimes) -> FloatArray:
+    """By task, the median seconds of its function's other tasks; infinite if these are few.
+
+    It is right for tasks above their median, whichever it is: without any of them the middle of the
+    sorted seconds is the same. Others are no stragglers.
+    """
+    took = analysis.task_seconds[tasks.rows]
+    functions = analysis.recording.tasks.function.codes[tasks.rows]
+    order = np.lexsort((took, functions))
+    of_functions = np.split(order, np.flatnonzero(np.diff(functions[order])) + 1)
+    usual = np.full(len(took), np.inf)
+    for those in of_functions:
+        if len(those) > FEWEST_OTHERS:
+            usual[those] = np.median(took[those[:-1]])
+    return usual
 
 
 def imbalance(analysis: Analysis) -> Finding | None:
