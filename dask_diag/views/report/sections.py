@@ -27,7 +27,9 @@ from dask_diag.views.report.predictions import predictions
 from dask_diag.views.summary import HEADINGS, function_rows
 from dask_diag.views.summary_lines import labelled_lines
 
-__all__ = ["SECTIONS", "Section"]
+__all__ = ["OF_WHOLE_RUN", "SECTIONS", "Section"]
+
+OF_WHOLE_RUN = "Of the whole run, whatever part of the time the plots show."
 
 _CODE = 20_000
 
@@ -72,6 +74,7 @@ def _shown(finding: Finding, start: float) -> ShownFinding:
 def _summary(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     rows = list(function_rows(analysis))
     if rows:
+        yield Text([OF_WHOLE_RUN])
         yield Grid("Time by function", HEADINGS, rows)
     lines = [*labelled_lines(analysis), *profiling_lines(analysis, verbose=True)]
     yield Text([f"{label}: {text}" for label, text in lines], listed=True)
