@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from bokeh.models import Column, GridPlot, LayoutDOM, Row
 
-from dask_diag.formatting import count
+from dask_diag.formatting import count, percent
 from dask_diag.views.escaping import shown
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Fold",
     "Grid",
     "Key",
+    "Lanes",
     "Part",
     "Pinned",
     "ShownFinding",
@@ -33,6 +34,8 @@ __all__ = [
 ]
 
 _LONGEST = 120
+_SEEN = 0.01
+"""Of the wall: a part that has less is a hair in the bar."""
 _LINE = 45
 """Pixels of a widget or a line of text, which do not say how high they are."""
 
@@ -117,6 +120,20 @@ class WallBar(Part):
     scale: float = 1.0
     kind: ClassVar[str] = "wall"
 
+    @property
+    def named(self) -> list[WallPart]:
+        """The parts that can be seen in the bar."""
+        return [part for part in self.parts if part.share >= _SEEN]
+
+    @property
+    def rest(self) -> str:
+        """The others, in the order of the bar; pointing at one names it."""
+        small = [part for part in self.parts if part.share < _SEEN]
+        if len(small) == 1:
+            return f"{small[0].name} {small[0].time}"
+        share = percent(sum(part.share for part in small))
+        return f"{count(len(small))} parts of less than 1%: {share}" if small else ""
+
 
 @dataclass(frozen=True)
 class Figure(Part):
@@ -190,6 +207,14 @@ class Wide(Part):
 
     parts: Sequence[Part]
     kind: ClassVar[str] = "wide"
+
+
+@dataclass(frozen=True)
+class Lanes(Part):
+    """Figures that are scrolled where they are high, so that the others stay in view."""
+
+    parts: Sequence[Figure]
+    kind: ClassVar[str] = "lanes"
 
 
 def height_of(model: LayoutDOM) -> int:

@@ -27,6 +27,7 @@ from dask_diag.views.report.components import (
     Fold,
     Grid,
     Key,
+    Lanes,
     Part,
     Pinned,
     Text,
@@ -35,7 +36,7 @@ from dask_diag.views.report.components import (
     of_first,
     safe,
 )
-from dask_diag.views.report.figures import Figures
+from dask_diag.views.report.figures import Figures, with_one_axis
 from dask_diag.views.summary_lines import memory_growth
 from dask_diag.views.text import Record
 from dask_diag.views.theme.colors import FunctionColors
@@ -66,15 +67,20 @@ _MEANING_OF_MARKS = (
 
 def timeline(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     """What workers did, each task, and CPU and memory, over one time axis."""
-    tasks = figures.over_time("tasks")
+    tasks, cpu, memory = figures.tasks(), figures.cpu(), figures.memory()
+    below = [figure for figure in (tasks, cpu, memory) if figure is not None]
     if tasks is None:
         yield not_there("tasks", "Profiler")
+        above = []
     else:
-        yield figures.overview()
-        yield figures.shaded_workers()
+        above = [figures.overview(), figures.shaded_workers()]
+    if above or below:
+        with_one_axis([*above[1:], *below])
+    yield from above
+    yield Wide([Lanes([figure]) if figure is tasks else figure for figure in below])
+    if tasks is not None:
         yield Key("Workers", [(layer.color, layer.name) for layer in figures.layers])
-        yield Wide([tasks, *_marks(analysis)])
-    yield Wide(list(_resources(figures)))
+    yield Wide([*_marks(analysis), *_keys_of_resources(figures)])
     if tasks is not None:
         yield Wide([Text([_about_timeline(len(analysis.recording.tasks))])])
         yield Pinned()
@@ -92,16 +98,13 @@ def _marks(analysis: Analysis) -> Iterator[Part]:
         yield Key("Marks in lanes", marks)
 
 
-def _resources(figures: Figures) -> Iterator[Part]:
-    """CPU and memory, each with the names of its colours."""
-    cpu, memory = figures.cpu(), figures.memory()
-    if cpu is None or figures.cpu_layers is None or memory is None:
+def _keys_of_resources(figures: Figures) -> Iterator[Part]:
+    """The names of the colours of CPU and memory."""
+    if figures.cpu_layers is None or not len(figures.process_memory.samples):
         yield not_there("samples of CPU and memory", "ResourceProfiler")
         return
-    yield cpu
     layers = [(layer.color, layer.name) for layer in layers_of_cpu(figures.cpu_layers)]
     yield Key("CPU", [*layers, (LIMIT, "dashed: the number of CPUs")])
-    yield memory
     yield Key("Memory", list(_lines_of_memory(figures.process_memory)))
 
 
