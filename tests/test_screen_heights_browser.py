@@ -130,3 +130,18 @@ def test_tables_and_bars_say_that_they_are_of_the_whole_run(open_file, tmp_path)
     captions = page.eval_on_selector_all("#activities h3", "(all) => all.map((h) => h.innerText)")
     assert captions
     assert all("of the whole run" in caption for caption in captions)
+
+
+def test_names_of_colours_look_as_what_they_name(open_file, tmp_path):
+    """The key of the workers is hatched where bokeh's layers are."""
+    page = page_of_story(open_file, tmp_path, "climatology")
+    swatches = dict(
+        page.eval_on_selector_all(
+            "[aria-label=Workers] li:has(.swatch)",
+            """(all) => all.map((li) => [li.innerText.trim(),
+                getComputedStyle(li.querySelector(".swatch")).backgroundImage.split("(")[0]])""",
+        )
+    )
+    assert swatches["no task: scheduler at work"] == "repeating-linear-gradient"
+    assert swatches["no task: graph prepared"] == "radial-gradient"
+    assert swatches["tasks off the CPU"] == "none"

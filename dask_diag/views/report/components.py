@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -34,6 +34,15 @@ __all__ = [
 ]
 
 _LONGEST = 120
+_SWATCHES = {
+    "/": "hatch-up",
+    "\\": "hatch-down",
+    ".": "hatch-dots",
+    "-": "hatch-lines",
+    "x": "hatch-cross",
+    "v": "hatch-cross",
+}
+"""The style of each hatch of bokeh's that layers have; ``report.css`` draws it."""
 _SEEN = 0.01
 """Of the wall: a part that has less is a hair in the bar."""
 _LINE = 45
@@ -86,7 +95,13 @@ class Key(Part):
     caption: str
     items: Sequence[tuple[str, str]]
     more: int = 0
+    hatches: Mapping[str, str] = field(default_factory=dict)
+    """Of the names that are hatched in the plot its hatch, as bokeh writes it."""
     kind: ClassVar[str] = "key"
+
+    def swatch(self, name: str) -> str:
+        """The class of the swatch of a name."""
+        return _SWATCHES.get(self.hatches.get(name, ""), "")
 
 
 @dataclass(frozen=True)

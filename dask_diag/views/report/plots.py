@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import isnan
 
 from dask_diag.analysis.allocations import peak_allocations, peak_snapshots
@@ -14,6 +14,7 @@ from dask_diag.views.allocations import TRACING_COST, nearness, point_of
 from dask_diag.views.plots.cache import measured
 from dask_diag.views.plots.cpu import LIMIT, layers_of_cpu
 from dask_diag.views.plots.flame.summary import flame_summary_parts
+from dask_diag.views.plots.layers import Layer
 from dask_diag.views.plots.process_memory import (
     CACHED,
     CHILDREN,
@@ -79,7 +80,7 @@ def timeline(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     yield from above
     yield Wide([Lanes([figure]) if figure is tasks else figure for figure in below])
     if tasks is not None:
-        yield Key("Workers", [(layer.color, layer.name) for layer in figures.layers])
+        yield _key_of_layers("Workers", figures.layers)
     yield Wide([*_marks(analysis), *_keys_of_resources(figures)])
     if tasks is not None:
         yield Wide([Text([_about_timeline(len(analysis.recording.tasks))])])
@@ -103,9 +104,15 @@ def _keys_of_resources(figures: Figures) -> Iterator[Part]:
     if figures.cpu_layers is None or not len(figures.process_memory.samples):
         yield not_there("samples of CPU and memory", "ResourceProfiler")
         return
-    layers = [(layer.color, layer.name) for layer in layers_of_cpu(figures.cpu_layers)]
-    yield Key("CPU", [*layers, (LIMIT, "dashed: the number of CPUs")])
+    limit = (LIMIT, "dashed: the number of CPUs")
+    yield _key_of_layers("CPU", layers_of_cpu(figures.cpu_layers), limit)
     yield Key("Memory", list(_lines_of_memory(figures.process_memory)))
+
+
+def _key_of_layers(caption: str, layers: Sequence[Layer], *more: tuple[str, str]) -> Key:
+    """The names of layers, which look as they are drawn."""
+    items = [*((layer.color, layer.name) for layer in layers), *more]
+    return Key(caption, items, hatches={layer.name: layer.hatch for layer in layers})
 
 
 def _lines_of_memory(memory: ProcessMemory) -> Iterator[tuple[str, str]]:
