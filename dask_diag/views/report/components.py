@@ -178,7 +178,25 @@ class Code(Part):
 
     location: str
     text: str
+    first: int = 1
+    """The number of its first line."""
+    computing: Sequence[int] = ()
+    """The numbers of the lines that called dask, which are marked."""
     kind: ClassVar[str] = "code"
+
+    @property
+    def heading(self) -> str:
+        """The location, and where it computed, for those who do not see the mark."""
+        last = self.first + self.text.count("\n")
+        there = [str(line) for line in self.computing if self.first <= line <= last]
+        many = "lines" if there[1:] else "line"
+        return f"{self.location}: computed in {many} {', '.join(there)}" if there else self.location
+
+    @property
+    def lines(self) -> list[tuple[str, bool]]:
+        """Its lines, and whether each is marked."""
+        numbered = enumerate(self.text.split("\n"), self.first)
+        return [(line, number in self.computing) for number, line in numbered]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from dask_diag.formatting import counted
 from dask_diag.model.recording import Recording
 from dask_diag.views.findings import address_of_page, location, lost, no_findings, page_of
 from dask_diag.views.profiling_lines import notice_text, profiling_lines
+from dask_diag.views.recorded_code import computing_lines, first_line
 from dask_diag.views.report import cluster, plots, tasks, work
 from dask_diag.views.report.components import (
     Code,
@@ -86,7 +87,8 @@ def _calling_code(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     if not rows:
         yield Text(["The code that computed was not recorded, or its source is not there."])
     for path, text in rows:
-        yield Code(safe(path), _lines(text))
+        computing = computing_lines(analysis.recording, path)
+        yield Code(safe(path), _lines(text), first_line(path), computing)
 
 
 def _lines(text: str) -> str:
