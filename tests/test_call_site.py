@@ -14,6 +14,8 @@ import pytest
 from dask_diag import Profiler, load, record
 from dask_diag.analysis.analysis import Analysis
 from dask_diag.columns import Categorical
+from dask_diag.views.recorded_code import computing_lines, first_line
+from dask_diag.views.report.components import Code
 from dask_diag.views.report.header import head
 
 from .recordings import example
@@ -113,3 +115,16 @@ def test_the_head_of_a_report_names_the_first_call_and_counts_the_others(found, 
 @pytest.mark.parametrize("found", [[], [""], ["", ""]])
 def test_the_head_says_nothing_where_no_call_is_known(found):
     assert "called at" not in facts(with_sites(*found))
+
+
+def test_the_line_that_computed_is_marked_in_the_calling_code():
+    recording = with_sites("run.py:12", "run.py:14", "other.py:13", "run.py:12", "", "In[3]:2")
+    assert computing_lines(recording, "run.py") == [12, 14]
+    assert computing_lines(recording, "run.py:10, in main") == [12, 14]
+    assert computing_lines(recording, "In[3]") == [2]
+    assert first_line("run.py:10, in main") == 10
+    assert first_line("run.py") == first_line("In[3]") == 1
+    code = Code("run.py", "a\nb\nc\nd", 10, [12, 14])
+    assert [line for line, is_marked in code.lines if is_marked] == ["c"]
+    assert code.heading == "run.py: computed in line 12"
+    assert Code("run.py", "a").heading == "run.py"

@@ -3,10 +3,14 @@
 import itertools
 import re
 
+import numpy as np
 import pytest
 
+from dask_diag.analysis.cpu_layers import PROFILERS, THREADS, CpuLayers
 from dask_diag.schema import Activity
 from dask_diag.views.assets import text_of
+from dask_diag.views.plots.cpu import layers_of_cpu
+from dask_diag.views.plots.process_memory import CACHED, RESIDENT
 from dask_diag.views.theme.colors import (
     _AFTER_METERED,
     _BEFORE_METERED,
@@ -102,6 +106,19 @@ def test_neighbours_in_a_stack_of_activities_differ(vision):
     stacked = [*_BEFORE_METERED.values(), *_AFTER_METERED.values()]
     for one, other in itertools.pairwise(stacked):
         assert distance(one, other, vision) >= 8, (one, other)
+
+
+@pytest.mark.parametrize("made", [THREADS, PROFILERS])
+def test_the_plot_of_cpu_has_no_other_colour_of_the_page(made):
+    """The same page has functions and activities: one colour has one meaning."""
+    (layer,) = layers_of_cpu(CpuLayers(np.arange(2.0), {made: np.ones(1)}))
+    for color in (*_COLORS, *_BEFORE_METERED.values(), *_AFTER_METERED.values()):
+        assert distance(layer.color, color, "normal") >= 10, color
+
+
+def test_cached_results_have_no_other_colour_of_the_page():
+    for color in (*_COLORS, *_BEFORE_METERED.values(), *_AFTER_METERED.values(), RESIDENT):
+        assert distance(CACHED, color, "normal") >= 10, color
 
 
 def test_waits_are_warm():

@@ -144,8 +144,22 @@ class Usage:
     [(4, "upper", False), (5, "upper", True), (1, "exact", True), (0, "", False)],
 )
 def test_growth_is_shown_if_it_can_tell_functions_apart(sampled, bound, shown):
-    rows = [{"function": "f", "sampled": sampled, "bound": bound}]
+    rows = [{"function": "f", "sampled": sampled, "bound": bound, "peak_growth": 2e6}]
     assert memory_growth(Usage(rows)) == (rows if shown else [])
+
+
+def test_growth_of_the_baseline_is_not_shown():
+    """Bounds of 54 to 59 MB of each function are the process; one of few samples proves nothing."""
+    few = {"function": "e", "sampled": 2, "bound": "upper", "peak_growth": 90e6}
+    alike = [
+        {"function": name, "sampled": 9, "bound": "upper", "peak_growth": growth}
+        for name, growth in [("f", 59.4e6), ("g", 59.2e6), ("h", 54e6)]
+    ]
+    exact = {"function": "x", "sampled": 1, "bound": "exact", "peak_growth": 58e6}
+    larger = {**alike[0], "function": "y", "peak_growth": 200e6}
+    assert memory_growth(Usage([few, *alike])) == []
+    assert memory_growth(Usage([few, exact, *alike])) == [exact]
+    assert memory_growth(Usage([larger, few, *alike])) == [larger, *alike]
 
 
 def test_cached_results_have_one_name_wherever_they_are_shown(tmp_path):

@@ -19,7 +19,7 @@ from bokeh.util.browser import view
 
 from dask_diag.atomic_files import write_text
 from dask_diag.views.assets import text_of
-from dask_diag.views.theme.page import page_of, script
+from dask_diag.views.theme.page import page_of, policy_of, script
 
 __all__ = ["Page", "in_notebook", "show_file", "show_in_browser", "show_in_notebook", "write_page"]
 
@@ -49,15 +49,17 @@ class Page(NamedTuple):
 
 def write_page(page: Page, path: Path, mode: str) -> None:
     """Write a page; `mode` says where it finds bokeh's own code, as `Resources` has it."""
+    resources = Resources(mode=mode)
     text = page_of(
         page.picture,
-        Resources(mode=mode),
+        resources,
         _FRAME,
         "dask_diag profile",
         fitted=page.fitted,
         head=page.head,
         notices=list(page.notices),
         style=text_of("theme/head.css"),
+        policy=policy_of(resources),
     )
     write_text(path, text)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from dask_diag.model.recording import Recording
 
-__all__ = ["recorded_lines"]
+__all__ = ["computing_lines", "first_line", "recorded_lines"]
 
 _PLACE = re.compile(r"^(?P<name>.*?\.py)(?::(?P<first>\d+), in .*)?$")
 """Where calling code is from: a script from its first line on, or a part of a file."""
@@ -40,6 +40,20 @@ def recorded_lines(recording: Recording) -> Lines:
     return lines
 
 
+def computing_lines(recording: Recording, place: str) -> list[int]:
+    """The numbers of the lines that called dask, in the calling code that is from such a place."""
+    match = _PLACE.match(place)
+    name = match["name"] if match else place
+    sites = (site.rpartition(":") for site in recording.computations.call_site.tolist())
+    return sorted({int(line) for file, _, line in sites if file == name and line.isdigit()})
+
+
+def first_line(place: str) -> int:
+    """The number of the first line of calling code that is from such a place."""
+    match = _PLACE.match(place)
+    return int(match["first"] or 1) if match else 1
+
+
 def _pieces(recording: Recording) -> Iterator[tuple[str, int, str]]:
     """The name of a file, the number of the first recorded line, and the text from there on."""
     table = recording.environment
@@ -47,4 +61,4 @@ def _pieces(recording: Recording) -> Iterator[tuple[str, int, str]]:
     for place, text in zip(rows.name.tolist(), rows.value.tolist(), strict=True):
         match = _PLACE.match(place)
         if match:
-            yield match["name"], int(match["first"] or 1), text
+            yield match["name"], first_line(place), text

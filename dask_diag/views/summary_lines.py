@@ -33,6 +33,8 @@ _SMALLEST_SHARE = 0.01
 _LONG_WAIT = 0.05
 """Of what was sampled: the longest wait is named if it is longer."""
 _LARGE_GROWTH = 1e6
+_ALIKE = 0.1
+"""Of the largest: upper bounds that differ by less are all of the same memory."""
 _ENOUGH_SAMPLED = 5
 """Tasks of a function that samples fell into."""
 _SERIES_SHOWN = 8
@@ -244,14 +246,17 @@ def _memory(analysis: Analysis) -> Iterator[Line]:
 
 
 def memory_growth(analysis: Analysis) -> list[Record]:
-    """By how much memory grew during tasks, by function; none if the numbers are all alike.
+    """By how much memory grew during tasks, by function, as far as that differs.
 
-    An upper bound of few samples is little but the memory of the process, which is the same for
-    all functions.
+    An upper bound of few samples, or one like those of all others, is little but the memory of the
+    process, which is the same for all functions.
     """
     rows: list[Record] = [row for row in analysis.memory_usage.to_dicts() if row["sampled"]]
-    informative = any(row["bound"] == "exact" or row["sampled"] >= _ENOUGH_SAMPLED for row in rows)
-    return rows if informative else []
+    rows = [row for row in rows if row["bound"] == "exact" or row["sampled"] >= _ENOUGH_SAMPLED]
+    bounds = [row["peak_growth"] for row in rows if row["bound"] != "exact"]
+    if len(bounds) > 1 and min(bounds) > (1 - _ALIKE) * max(bounds):
+        return [row for row in rows if row["bound"] == "exact"]
+    return rows
 
 
 def _cached_results(analysis: Analysis) -> Iterator[Line]:

@@ -27,12 +27,13 @@ LIMIT = "#cd1a27"
 _COLORS = {
     TASKS: color_of_activity(Activity.CPU),
     SCHEDULER: color_of_activity(Activity.OVERHEAD),
-    THREADS: "#d9590e",
-    PROFILERS: "#8643cf",
+    THREADS: "#886e1f",
+    PROFILERS: "#877af7",
     REST: color_of_activity(Activity.DESERIALIZE),
     PROGRAM: color_of_phase("before"),
     OTHERS: "#a6a6a6",
 }
+"""Of what only this plot has: neither a function's colour nor that of an activity."""
 _HATCHES = {OTHERS: "/"}
 _NAMES = {THREADS: "other threads (pools of libraries)"}
 _SPACE = 1.08

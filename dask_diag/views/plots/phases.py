@@ -12,7 +12,7 @@ from dask_diag.model.recording import Recording
 from dask_diag.views.assets import callback
 from dask_diag.views.theme.colors import color_of_phase
 
-__all__ = ["name_phases", "shade_phases"]
+__all__ = ["Phase", "name_phases", "shade_phases"]
 
 _MOST_NAMES = 50
 """Phases that may be named: there are several for each computation."""
@@ -58,7 +58,7 @@ def shade_phases(plot: figure, recordings: Iterable[Recording], origin: float) -
 
 
 def name_phases(plot: figure, phases: Iterable[Phase]) -> None:
-    """Name the longest phases; the page shows the names that fit.
+    """Name the longest phases, or other intervals; the page shows the names that fit.
 
     How many pixels a phase has is not known here.
     """

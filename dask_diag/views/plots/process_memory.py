@@ -33,7 +33,7 @@ __all__ = [
 
 RESIDENT = "#c2740c"
 CHILDREN = "#a8763a"
-CACHED = "#468888"
+CACHED = "#599234"
 """Each is seen on a light and on a dark page."""
 _SPACE = 1.08
 _NEAR = 2.0

@@ -14,14 +14,16 @@ from bokeh.models import (
 from bokeh.plotting import figure
 
 from dask_diag.model.recording import Recording
+from dask_diag.views.escaping import shown as shown_text
 from dask_diag.views.plots.figures import Options, new_figure
-from dask_diag.views.plots.phases import shade_phases
+from dask_diag.views.plots.phases import Phase, name_phases, shade_phases
 
 __all__ = ["BORDERS", "TimeAxis", "overview"]
 
 BORDERS = {"min_border_left": 86, "min_border_right": 64}
 """Equal, so that a moment is at the same place in each figure."""
-_COMPUTATION = "#7a8794"
+_COMPUTATION = "#8d99a6"
+_LABEL = 40
 
 
 class TimeAxis:
@@ -63,32 +65,54 @@ def overview(
     options : Options
     """
     end = shown.bounds[1] if shown.bounds else shown.end
-    settings = {"tools": "", "height": 52, "title": None, "toolbar_location": None}
+    settings = {"tools": "", "height": 40, "title": None, "toolbar_location": None}
     strip_options = Options(**{**options.figure, **settings, "min_border_top": 2})
     strip_options.figure |= {"x_range": Range1d(0, end), "y_range": Range1d(0, 1)}
     strip = new_figure(strip_options, end)
     strip.yaxis.visible = False
     strip.ygrid.grid_line_color = None
-    strip.xaxis.axis_label = None
+    strip.xaxis.visible = False
+    # It is not seen: a screen reader says it.
+    strip.yaxis.axis_label = "All time"
     recordings = list(recordings)
-    shade_phases(strip, recordings, origin)
-    for recording in recordings:
-        _add_computations(strip, recording, origin)
-    strip.add_tools(RangeTool(x_range=shown))
+    phases = shade_phases(strip, recordings, origin)
+    bars = [bar for recording in recordings for bar in _bars(recording, origin)]
+    _draw_bars(strip, bars)
+    # Preparing is part of a computation, whose bar names it.
+    gaps = [phase for phase in phases if phase[0] != "preparing"]
+    name_phases(strip, [*gaps, *bars])
+    window = RangeTool(x_range=shown)
+    # The bars are seen through it.
+    window.overlay.update(fill_alpha=0.12, line_color="#777777", line_alpha=0.9)
+    strip.add_tools(window)
     return strip
 
 
-def _add_computations(strip: figure, recording: Recording, origin: float) -> None:
+def _bars(recording: Recording, origin: float) -> list[Phase]:
+    """Computations, with the names of their spans; one after the other without one is numbered."""
     computations = recording.computations
+    spans = computations.span.tolist()
+    several = len(spans) > 1
+    names = [
+        span or (f"computation {n}" if several else "computation")
+        for n, span in enumerate(spans, 1)
+    ]
+    left, right = (times - origin for times in (computations.start, computations.stop))
+    return [
+        (shown_text(name, _LABEL), start, stop)
+        for name, start, stop in zip(names, left.tolist(), right.tolist(), strict=True)
+    ]
+
+
+def _draw_bars(strip: figure, bars: list[Phase]) -> None:
+    names, left, right = zip(*bars, strict=True) if bars else ((), (), ())
     strip.quad(
         left="left",
         right="right",
-        bottom=0.25,
-        top=0.75,
-        source=ColumnDataSource(
-            {"left": computations.start - origin, "right": computations.stop - origin}
-        ),
+        bottom=0.12,
+        top=0.88,
+        source=ColumnDataSource({"left": left, "right": right, "name": names}),
         fill_color=_COMPUTATION,
-        fill_alpha=0.55,
-        line_color="white",
+        fill_alpha=0.45,
+        line_color=_COMPUTATION,
     )

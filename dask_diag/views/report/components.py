@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from bokeh.models import Column, GridPlot, LayoutDOM, Row
 
-from dask_diag.formatting import count
+from dask_diag.formatting import count, percent
 from dask_diag.views.escaping import shown
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Fold",
     "Grid",
     "Key",
+    "Lanes",
     "Part",
     "Pinned",
     "ShownFinding",
@@ -33,6 +34,17 @@ __all__ = [
 ]
 
 _LONGEST = 120
+_SWATCHES = {
+    "/": "hatch-up",
+    "\\": "hatch-down",
+    ".": "hatch-dots",
+    "-": "hatch-lines",
+    "x": "hatch-cross",
+    "v": "hatch-cross",
+}
+"""The style of each hatch of bokeh's that layers have; ``report.css`` draws it."""
+_SEEN = 0.01
+"""Of the wall: a part that has less is a hair in the bar."""
 _LINE = 45
 """Pixels of a widget or a line of text, which do not say how high they are."""
 
@@ -83,7 +95,13 @@ class Key(Part):
     caption: str
     items: Sequence[tuple[str, str]]
     more: int = 0
+    hatches: Mapping[str, str] = field(default_factory=dict)
+    """Of the names that are hatched in the plot its hatch, as bokeh writes it."""
     kind: ClassVar[str] = "key"
+
+    def swatch(self, name: str) -> str:
+        """The class of the swatch of a name."""
+        return _SWATCHES.get(self.hatches.get(name, ""), "")
 
 
 @dataclass(frozen=True)
@@ -117,6 +135,20 @@ class WallBar(Part):
     scale: float = 1.0
     kind: ClassVar[str] = "wall"
 
+    @property
+    def named(self) -> list[WallPart]:
+        """The parts that can be seen in the bar."""
+        return [part for part in self.parts if part.share >= _SEEN]
+
+    @property
+    def rest(self) -> str:
+        """The others, in the order of the bar; pointing at one names it."""
+        small = [part for part in self.parts if part.share < _SEEN]
+        if len(small) == 1:
+            return f"{small[0].name} {small[0].time}"
+        share = percent(sum(part.share for part in small))
+        return f"{count(len(small))} parts of less than 1%: {share}" if small else ""
+
 
 @dataclass(frozen=True)
 class Figure(Part):
@@ -146,7 +178,25 @@ class Code(Part):
 
     location: str
     text: str
+    first: int = 1
+    """The number of its first line."""
+    computing: Sequence[int] = ()
+    """The numbers of the lines that called dask, which are marked."""
     kind: ClassVar[str] = "code"
+
+    @property
+    def heading(self) -> str:
+        """The location, and where it computed, for those who do not see the mark."""
+        last = self.first + self.text.count("\n")
+        there = [str(line) for line in self.computing if self.first <= line <= last]
+        many = "lines" if there[1:] else "line"
+        return f"{self.location}: computed in {many} {', '.join(there)}" if there else self.location
+
+    @property
+    def lines(self) -> list[tuple[str, bool]]:
+        """Its lines, and whether each is marked."""
+        numbered = enumerate(self.text.split("\n"), self.first)
+        return [(line, number in self.computing) for number, line in numbered]
 
 
 @dataclass(frozen=True)
@@ -190,6 +240,14 @@ class Wide(Part):
 
     parts: Sequence[Part]
     kind: ClassVar[str] = "wide"
+
+
+@dataclass(frozen=True)
+class Lanes(Part):
+    """Figures that are scrolled where they are high, so that the others stay in view."""
+
+    parts: Sequence[Figure]
+    kind: ClassVar[str] = "lanes"
 
 
 def height_of(model: LayoutDOM) -> int:

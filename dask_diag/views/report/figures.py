@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import cast
 
@@ -22,18 +23,27 @@ from dask_diag.views.plots.flame.timeline import TIMELINE
 from dask_diag.views.plots.layers import Layer
 from dask_diag.views.plots.process_memory import ProcessMemory, plot_process_memory
 from dask_diag.views.plots.tasks.columns import tasks_in_lanes
+from dask_diag.views.plots.tasks.plot import MOST_RECTANGLES
 from dask_diag.views.plots.time_axis import BORDERS, TimeAxis, overview
 from dask_diag.views.plots.workers import layers_of, plot_workers
 from dask_diag.views.report.components import Figure
 from dask_diag.views.theme.colors import FunctionColors
 
-__all__ = ["SHADES", "WORKERS", "Figures"]
+__all__ = ["SHADES", "WORKERS", "Figures", "with_one_axis"]
 
 WORKERS = "workers"
 """The name of the figure in which findings are shaded."""
 SHADES = "shades"
 """The name of the source of what is shaded there: the page fills it."""
 _SHADE = "#ff8c00"
+_WORKERS_HEIGHT, _RESOURCE_HEIGHT = 180, 70
+_LANES_HEIGHT, _LANES_BORDER, _LANE_HEIGHT, _SMALLEST_LANE = 160, 12, 26, 12
+"""Pixels: with the strip they fit a window of 1280 × 800, below the findings."""
+_AXIS_HEIGHT = 22
+_ON_A_PHONE = "on a phone"
+"""The tag that ``fit_width.js`` knows."""
+_LINES_OF_BINNED = 14
+"""Of the text below many tasks."""
 
 
 class Figures:
@@ -74,6 +84,17 @@ class Figures:
             draw_alike(plot.select(GlyphRenderer))
         return Figure(name, plot, f"Plot of {name} over time")
 
+    def tasks(self) -> Figure | None:
+        """A lane for each worker; of many workers, higher than the page shows at once."""
+        tasks = self._analysis.recording.tasks
+        present = np.unique(tasks.worker.codes).tolist()
+        lanes = max(sum(tasks.worker.values[code] != "" for code in present), 1)
+        fitting = min(_LANES_HEIGHT, _LANES_BORDER + _LANE_HEIGHT * lanes)
+        height = max(fitting, _LANES_BORDER + _SMALLEST_LANE * lanes)
+        if len(tasks) > MOST_RECTANGLES:
+            height += _LINES_OF_BINNED
+        return self.over_time("tasks", height=height, toolbar_location=None)
+
     @cached_property
     def task_numbers(self) -> IntArray:
         """The number of each task in the page; -1 where it is not known when it started."""
@@ -99,7 +120,7 @@ class Figures:
 
     def workers(self) -> Figure:
         """How many workers computed, waited or were free."""
-        options = self._options(height=220, toolbar_location="above")
+        options = self._options(height=_WORKERS_HEIGHT, toolbar_location="right")
         plot = plot_workers(self._analysis, self.layers, options)
         self._join(plot)
         return Figure(WORKERS, plot, "Plot of what the workers did over time")
@@ -121,7 +142,9 @@ class Figures:
             return None
         recording = self._analysis.recording
         cpus = int(recording.computations.cpus.max(initial=0))
-        plot = plot_cpu(self.cpu_layers, cpus, recording.start, self._options(height=110))
+        plot = plot_cpu(
+            self.cpu_layers, cpus, recording.start, self._options(height=_RESOURCE_HEIGHT)
+        )
         self._join(plot)
         return Figure("cpu", plot, "Plot of CPU over time")
 
@@ -143,7 +166,7 @@ class Figures:
         if not len(memory.samples):
             return None
         duration = recording.stop - recording.start or 1.0
-        options = self._options(height=110)
+        options = self._options(height=_RESOURCE_HEIGHT)
         plot = plot_process_memory(memory, recording.start, duration, options)
         self._join(plot)
         return Figure("process-memory", plot, "Plot of memory over time")
@@ -172,9 +195,21 @@ class Figures:
         for legend in plot.legend:
             legend.visible = False
         plot.xaxis.axis_label = None
-        plot.min_border_top = plot.min_border_bottom = 8
+        plot.min_border_top, plot.min_border_bottom = 2, 6
         self._axis.join(plot)
         draw_alike(plot.renderers)
+
+
+def with_one_axis(figures: Sequence[Figure]) -> None:
+    """Number the time under the last of figures that stand below each other, for all of them.
+
+    A phone shows only the first ones: the page shows the hidden axis of those there.
+    """
+    for drawn in figures[:-1]:
+        axis = cast("figure", drawn.model).xaxis[0]
+        axis.update(visible=False, tags=[_ON_A_PHONE])
+    last = cast("figure", figures[-1].model)
+    last.height = int(last.height or 0) + _AXIS_HEIGHT
 
 
 def _add_shades(plot: figure) -> None:

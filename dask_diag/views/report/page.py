@@ -19,13 +19,13 @@ from dask_diag.views.assets import text_of
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import incomplete
 from dask_diag.views.plots.tasks.pins import OUTLINES, PATH, RECTANGLES
-from dask_diag.views.report.components import Figure, Fold, Part, Pinned, Wide
+from dask_diag.views.report.components import Figure, Fold, Lanes, Part, Pinned, Wide
 from dask_diag.views.report.exports import Exports, exports_of
 from dask_diag.views.report.figures import SHADES, WORKERS, Figures
 from dask_diag.views.report.header import Head, head, when
 from dask_diag.views.report.sections import SECTIONS
 from dask_diag.views.sources import Sources, recording_of
-from dask_diag.views.theme.page import page_of, page_without_figures, script
+from dask_diag.views.theme.page import page_of, page_without_figures, policy_of, script
 
 __all__ = ["MadeSection", "made_section", "rendered", "report", "report_page", "write_report"]
 
@@ -177,7 +177,9 @@ def rendered(
     for figure in figures:
         figure.model.name = figure.name
     models = [figure.model for figure in figures]
-    return page_of(models, resources, _FRAME, title, fitted=True, **variables)
+    return page_of(
+        models, resources, _FRAME, title, fitted=True, policy=policy_of(resources), **variables
+    )
 
 
 def _settings(sections: list[MadeSection], exports: Exports | None, has_figures: bool) -> str:
@@ -233,5 +235,5 @@ def _figures(parts: list[Part]) -> Iterator[Figure]:
     for part in parts:
         if isinstance(part, Figure):
             yield part
-        elif isinstance(part, (Fold, Wide)):
+        elif isinstance(part, (Fold, Lanes, Wide)):
             yield from _figures(list(part.parts))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import isnan
 
 from dask_diag.analysis.allocations import peak_allocations, peak_snapshots
@@ -14,6 +14,7 @@ from dask_diag.views.allocations import TRACING_COST, nearness, point_of
 from dask_diag.views.plots.cache import measured
 from dask_diag.views.plots.cpu import LIMIT, layers_of_cpu
 from dask_diag.views.plots.flame.summary import flame_summary_parts
+from dask_diag.views.plots.layers import Layer
 from dask_diag.views.plots.process_memory import (
     CACHED,
     CHILDREN,
@@ -27,6 +28,7 @@ from dask_diag.views.report.components import (
     Fold,
     Grid,
     Key,
+    Lanes,
     Part,
     Pinned,
     Text,
@@ -35,7 +37,7 @@ from dask_diag.views.report.components import (
     of_first,
     safe,
 )
-from dask_diag.views.report.figures import Figures
+from dask_diag.views.report.figures import Figures, with_one_axis
 from dask_diag.views.summary_lines import memory_growth
 from dask_diag.views.text import Record
 from dask_diag.views.theme.colors import FunctionColors
@@ -66,15 +68,20 @@ _MEANING_OF_MARKS = (
 
 def timeline(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     """What workers did, each task, and CPU and memory, over one time axis."""
-    tasks = figures.over_time("tasks")
+    tasks, cpu, memory = figures.tasks(), figures.cpu(), figures.memory()
+    below = [figure for figure in (tasks, cpu, memory) if figure is not None]
     if tasks is None:
         yield not_there("tasks", "Profiler")
+        above = []
     else:
-        yield figures.overview()
-        yield figures.shaded_workers()
-        yield Key("Workers", [(layer.color, layer.name) for layer in figures.layers])
-        yield Wide([tasks, *_marks(analysis)])
-    yield Wide(list(_resources(figures)))
+        above = [figures.overview(), figures.shaded_workers()]
+    if above or below:
+        with_one_axis([*above[1:], *below])
+    yield from above
+    yield Wide([Lanes([figure]) if figure is tasks else figure for figure in below])
+    if tasks is not None:
+        yield _key_of_layers("Workers", figures.layers)
+    yield Wide([*_marks(analysis), *_keys_of_resources(figures)])
     if tasks is not None:
         yield Wide([Text([_about_timeline(len(analysis.recording.tasks))])])
         yield Pinned()
@@ -92,17 +99,20 @@ def _marks(analysis: Analysis) -> Iterator[Part]:
         yield Key("Marks in lanes", marks)
 
 
-def _resources(figures: Figures) -> Iterator[Part]:
-    """CPU and memory, each with the names of its colours."""
-    cpu, memory = figures.cpu(), figures.memory()
-    if cpu is None or figures.cpu_layers is None or memory is None:
+def _keys_of_resources(figures: Figures) -> Iterator[Part]:
+    """The names of the colours of CPU and memory."""
+    if figures.cpu_layers is None or not len(figures.process_memory.samples):
         yield not_there("samples of CPU and memory", "ResourceProfiler")
         return
-    yield cpu
-    layers = [(layer.color, layer.name) for layer in layers_of_cpu(figures.cpu_layers)]
-    yield Key("CPU", [*layers, (LIMIT, "dashed: the number of CPUs")])
-    yield memory
+    limit = (LIMIT, "dashed: the number of CPUs")
+    yield _key_of_layers("CPU", layers_of_cpu(figures.cpu_layers), limit)
     yield Key("Memory", list(_lines_of_memory(figures.process_memory)))
+
+
+def _key_of_layers(caption: str, layers: Sequence[Layer], *more: tuple[str, str]) -> Key:
+    """The names of layers, which look as they are drawn."""
+    items = [*((layer.color, layer.name) for layer in layers), *more]
+    return Key(caption, items, hatches={layer.name: layer.hatch for layer in layers})
 
 
 def _lines_of_memory(memory: ProcessMemory) -> Iterator[tuple[str, str]]:

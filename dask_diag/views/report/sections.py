@@ -11,6 +11,7 @@ from dask_diag.formatting import counted
 from dask_diag.model.recording import Recording
 from dask_diag.views.findings import address_of_page, location, lost, no_findings, page_of
 from dask_diag.views.profiling_lines import notice_text, profiling_lines
+from dask_diag.views.recorded_code import computing_lines, first_line
 from dask_diag.views.report import cluster, plots, tasks, work
 from dask_diag.views.report.components import (
     Code,
@@ -27,7 +28,9 @@ from dask_diag.views.report.predictions import predictions
 from dask_diag.views.summary import HEADINGS, function_rows
 from dask_diag.views.summary_lines import labelled_lines
 
-__all__ = ["SECTIONS", "Section"]
+__all__ = ["OF_WHOLE_RUN", "SECTIONS", "Section"]
+
+OF_WHOLE_RUN = "Of the whole run, whatever part of the time the plots show."
 
 _CODE = 20_000
 
@@ -72,6 +75,7 @@ def _shown(finding: Finding, start: float) -> ShownFinding:
 def _summary(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     rows = list(function_rows(analysis))
     if rows:
+        yield Text([OF_WHOLE_RUN])
         yield Grid("Time by function", HEADINGS, rows)
     lines = [*labelled_lines(analysis), *profiling_lines(analysis, verbose=True)]
     yield Text([f"{label}: {text}" for label, text in lines], listed=True)
@@ -83,7 +87,8 @@ def _calling_code(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     if not rows:
         yield Text(["The code that computed was not recorded, or its source is not there."])
     for path, text in rows:
-        yield Code(safe(path), _lines(text))
+        computing = computing_lines(analysis.recording, path)
+        yield Code(safe(path), _lines(text), first_line(path), computing)
 
 
 def _lines(text: str) -> str:

@@ -47,7 +47,9 @@ def worker_time(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         [f"{seconds(total)} of worker time: wall time of the computations times their workers."]
     )
     shares = [(name, value, value / total) for name, value in analysis.activities.items() if total]
-    yield Bars("Share of each activity", [("all", seconds(total), pieces(shares))])
+    yield Bars(
+        "Share of each activity, of the whole run", [("all", seconds(total), pieces(shares))]
+    )
     functions = activities_by_function(analysis)
     longest = max((sum(parts.values()) for parts in functions.values()), default=0.0)
     drawn = {
@@ -65,7 +67,9 @@ def worker_time(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         ],
         sum(value > 0 for _, value, _ in shares) - len(named),
     )
-    yield Bars("Time of tasks by function", list(_bars_by_function(functions, longest)))
+    yield Bars(
+        "Time of tasks by function, of the whole run", list(_bars_by_function(functions, longest))
+    )
     figure = plot_activities(analysis, Options(width=980))
     yield Fold(
         "With a choice of functions and of the unit, and by worker",

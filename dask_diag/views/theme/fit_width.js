@@ -3,6 +3,9 @@
 const NARROW = 600                  // pixels: where there are less, a figure's legend is below it
 const MOST_FOR_NAMES = 130          // pixels that the names of bars then have
 const NARROW_BORDER = 12
+const BORDER_OF_NUMBERS = 48
+const HEIGHT_OF_AN_AXIS = 22
+const ON_A_PHONE = "on a phone"     // the tag of an axis that is hidden elsewhere
 const SMALL_LETTERS = "10px"
 const LINE_OF_A_LEGEND = 16
 const MARGIN_OF_A_LEGEND = 8
@@ -18,6 +21,9 @@ export function fit(roots) {
             if (available > 0 && "sizing_mode" in model.properties && model.sizing_mode === null)
                 fit_model(model, available)
         for (const model of models) if (model.type === "Row") wrap(model, available)
+        for (const model of models)
+            if (available > 0 && model.type === "Figure" && model.sizing_mode !== null)
+                fit_borders(model, available)
     }
 }
 
@@ -32,6 +38,28 @@ function fit_model(model, available) {
     const margins = typeof model.margin === "number" ? 2 * model.margin : 0
     if (typeof width === "number") model.width = Math.min(width, available - margins)
     if (model.type === "Figure") fit_figure(model, available)
+}
+
+// A figure that is as wide as the page anyway: on a phone its borders are for the numbers alone, its
+// tools are above it, and it has the axis of time that the figures below it have elsewhere.
+function fit_borders(figure, available) {
+    const is_narrow = available < NARROW
+    const {min_border_left: left, min_border_right: right} = original_of(figure)
+    if (typeof left === "number")
+        figure.min_border_left = is_narrow ? Math.min(left, BORDER_OF_NUMBERS) : left
+    if (typeof right === "number")
+        figure.min_border_right = is_narrow ? Math.min(right, NARROW_BORDER) : right
+    const {toolbar_location} = original_of(figure)
+    figure.toolbar_location = is_narrow && toolbar_location === "right" ? "above" : toolbar_location
+    for (const axis of figure.below) {
+        if (!axis.tags?.includes(ON_A_PHONE)) continue
+        axis.visible = is_narrow
+        figure.height = original_of(figure).height + (is_narrow ? HEIGHT_OF_AN_AXIS : 0)
+    }
+    for (const axis of figure.left) {
+        if (!("axis_label" in axis.properties)) continue
+        axis.axis_label_standoff = is_narrow ? 0 : original_of(axis).axis_label_standoff
+    }
 }
 
 // What does not fit beside each other goes below; a figure that stands alone needs its own axis.

@@ -35,10 +35,10 @@ function name_choices(views) {
 }
 
 // What a screen reader says of a plot that gets the focus, which is within bokeh's own elements.
-function describe(surface, {title, y_range, left}) {
+function describe(surface, {title, name, left}) {
     const axis = left.find((model) => model.axis_label)
     surface.setAttribute("role", "group")
-    surface.setAttribute("aria-label", title?.text || `Plot of ${axis?.axis_label ?? y_range.type}`)
+    surface.setAttribute("aria-label", title?.text || `Plot of ${axis?.axis_label ?? name ?? "data"}`)
     surface.setAttribute("aria-keyshortcuts", KEYS)
 }
 

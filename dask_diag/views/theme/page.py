@@ -16,12 +16,17 @@ from jinja2 import Environment, FunctionLoader, Template
 
 from dask_diag.views.assets import call, link, text_of
 
-__all__ = ["page_of", "page_without_figures", "script"]
+__all__ = ["page_of", "page_without_figures", "policy_of", "script"]
 
 _SWITCH = "scheme"
 """The button for a light or a dark page."""
 _BACKGROUNDS = {"background_fill_color", "border_fill_color"}
 _WHITE = "#ffffff"
+_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
+    "img-src data: blob:; font-src data:"
+)
+"""Of pages that need no network: the browser sees to it that they do not use it."""
 
 
 def page_of(
@@ -62,7 +67,15 @@ def page_of(
 
 def page_without_figures(frame: str, title: str, **variables: object) -> str:
     """A page of text and tables, in the frame that those with figures have."""
-    return _template(frame).render({**_look(), "title": title, **variables})
+    return _template(frame).render({**_look(), "title": title, "policy": _POLICY, **variables})
+
+
+def policy_of(resources: Resources) -> str:
+    """What a page of a file may load: nothing, unless bokeh's code is elsewhere.
+
+    A server sends its own policy, which lets the page ask that server.
+    """
+    return _POLICY if resources.mode == "inline" else ""
 
 
 def _in_one_document(roots: Sequence[LayoutDOM]) -> Collection[Model]:
