@@ -92,6 +92,7 @@ OTHER_PROGRAMS = {
     *("OthersCollector._task_of_others", "OthersCollector._record_for_others"),
     *("OthersCollector._adopt_with_dependents", "OthersCollector._adopt_one"),
     *("OthersCollector._add_to_others", "OthersCollector._leave_out_nested"),
+    "OthersCollector._one_of_each_block",
     *("OthersCollector._is_executing", "OthersCollector._at_worker"),
     *("ComputationCollector._parent_of", "ComputationCollector._program_of"),
     *("LeavingCollector.before_close", "LeavingCollector.close"),

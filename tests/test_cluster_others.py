@@ -160,6 +160,27 @@ def test_time_of_others_is_other_whenever_their_tasks_start_and_end(starts, ends
     assert_adds_up(recording)
 
 
+@pytest.mark.parametrize("ends", ["in", "after"])
+def test_time_of_others_counts_once_where_a_block_has_two_clients(ends, monkeypatch):
+    with (
+        cluster(workers=1, threads=3) as one,
+        Client(one.cluster, set_as_default=False),
+        Client(one.cluster, set_as_default=False) as other,
+        without(monkeypatch, other),
+    ):
+        with Profiler() as prof:
+            future = other.submit(time.sleep, 0.5 if ends == "in" else 1.5)
+            time.sleep(0.1)
+            one.submit(time.sleep, 0.6).result()
+        future.result()
+    recording = prof.recording
+    (row,) = recording.other_tasks.to_dicts()
+    (computation,) = recording.computations.to_dicts()
+    shared = min(row["stop"], computation["stop"]) - computation["start"]
+    assert seconds_by_activity(recording)["other"] == pytest.approx(shared, rel=0.05)
+    assert_adds_up(recording)
+
+
 def test_a_task_that_no_worker_can_run_is_not_queued():
     with cluster(workers=1) as client, Profiler() as prof:
         future = client.submit(time.sleep, 0.1, resources={"GPU": 1})

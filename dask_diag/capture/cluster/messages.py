@@ -27,10 +27,12 @@ __all__ = [
 class Wants(TypedDict, total=False):
     """What a session collects: numbers are seconds between samples; of stacks, and of a cycle.
 
-    Sessions of one `program` record each the tasks of another client.
+    Sessions of one `program` record each the tasks of another client; those of one `block` are
+    one recording.
     """
 
     program: str
+    block: str
     tasks: bool
     results: bool
     waits: bool

@@ -7,6 +7,7 @@ load as they start: so later clients are joined, too, and nothing of distributed
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 from collections.abc import Awaitable, Callable
@@ -56,7 +57,7 @@ class ClusterRecorder:
 
     def start(self, wants: Wants) -> None:
         """Join the clients that are open, and those to come, to collect what is wanted."""
-        self._wants = wants
+        self._wants = {**wants, "block": os.urandom(8).hex()}
         with _lock:
             _active.append(self)
             _set_preload()

@@ -5,7 +5,7 @@ This module is shipped: see `scheduler_plugin`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from math import isnan
 from time import perf_counter
 from typing import TYPE_CHECKING, cast
@@ -111,12 +111,16 @@ class OthersCollector(ResultCollector):
         if not measured:
             start, stop = self._at_worker(worker, start), self._at_worker(worker, stop)
         programs = {session.wants.get("program") for session in recorders}
-        for session in self.sessions.values():
+        for session in self._one_of_each_block():
             if session.wants.get("program") not in programs:
                 self._add_to_others(session, worker, start, stop)
 
     def _record_others_running(self, session: Session) -> None:
         """What workers run for other programs as a session ends."""
+        block = session.wants.get("block")
+        if block and sum(each.wants.get("block") == block for each in self.sessions.values()) > 1:
+            # The last session of the block will say so.
+            return
         now, program = perf_counter(), session.wants.get("program")
         for key, task in self.tasks.items():
             recorders = task.computation.recorders
@@ -133,14 +137,21 @@ class OthersCollector(ResultCollector):
             self._add_to_others(session, task.worker, start, until)
 
     def _add_to_others(self, session: Session, worker: str, start: float, stop: float) -> None:
-        if session.wants.get("tasks") and session.has_room(3 * 8):
+        if session.has_room(3 * 8):
             session.others.extend((self.numbers.get(worker, -1), start, stop))
 
     def _leave_out_nested(self) -> None:
         """A task has ended that one of several programs submitted from a task."""
+        for session in self._one_of_each_block():
+            session.unmeasured[NESTED] = session.unmeasured.get(NESTED, 0) + 1
+
+    def _one_of_each_block(self) -> Iterable[Session]:
+        """Sessions that want tasks: what of others concerns a block is in its recording once."""
+        found: dict[object, Session] = {}
         for session in self.sessions.values():
             if session.wants.get("tasks"):
-                session.unmeasured[NESTED] = session.unmeasured.get(NESTED, 0) + 1
+                found.setdefault(session.wants.get("block", session), session)
+        return found.values()
 
     def _is_executing(self, key: Hashable, worker: str) -> bool:
         """Whether a worker has said, as it does about once a second, that it runs a task."""

@@ -233,7 +233,8 @@ class RunCollector(OthersCollector):
                 row, sampled, _ = self.running.get(key, (b"", NOT_SAMPLED, NAN))
                 end = End(UNFINISHED, task.worker, NAN, int(bool(row)), "", (), sampled)
                 self._record(key, task, row or NOT_STARTED, end, ending)
-        self._record_others_running(session)
+        if ending:
+            self._record_others_running(session)
         # The next session that ends asks the workers again.
         self.running.clear()
         for computation in session.computations.values():
