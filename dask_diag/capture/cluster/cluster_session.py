@@ -31,6 +31,7 @@ _SECONDS_BETWEEN_PULLS = 0.6
 _SECONDS_BETWEEN_NEWS = 0.02
 _SECONDS_TO_WAIT_FOR_NEWS = 0.5
 _SECONDS_TO_ATTACH = 10.0
+_SECONDS_TO_REACH_WORKERS = 1.0
 _SECONDS_TO_FINISH = 10.0
 _SECONDS_TO_COMPARE = 1.0
 _SECONDS_WITHOUT_SCHEDULER = 0.5
@@ -75,6 +76,7 @@ class ClusterSession:
         self._fault = fault
         self._received = received
         self._puller: asyncio.Task[None] | None = None
+        self._reaching: asyncio.Task[None] | None = None
         self._attaching: asyncio.Task[None] | None = None
         self._finishing: asyncio.Task[None] | None = None
 
@@ -93,12 +95,17 @@ class ClusterSession:
                 # What has come there by now goes.
                 await asyncio.wait_for(self._ask_to_detach(), _SECONDS_TO_FINISH)
             return
+        self._reaching = asyncio.ensure_future(self._attach_workers_or_report())
+        # One that does not answer, as its tasks hold the GIL, does not keep the program waiting.
+        await asyncio.wait([self._reaching], timeout=_SECONDS_TO_REACH_WORKERS)
+        self._puller = asyncio.ensure_future(self._pull_regularly())
+
+    async def _attach_workers_or_report(self) -> None:
         try:
             await asyncio.wait_for(self._attach_workers(), _SECONDS_TO_ATTACH)
         except Exception as error:
             # What is known without them is recorded.
             self._fault("to reach the workers of a cluster", error)
-        self._puller = asyncio.ensure_future(self._pull_regularly())
 
     async def finish(self) -> None:
         """Pull the last rows; the last session takes all of dask_diag off the cluster."""
@@ -177,6 +184,7 @@ class ClusterSession:
             if self._attaching is not None:
                 await self._attaching
             if self._puller is not None:
+                self._reach_no_more()
                 if not self._wants.get("progress"):
                     self._puller.cancel()
                 await _unless_lost(self._detach(), self.client)
@@ -187,6 +195,12 @@ class ClusterSession:
             self.log.end()
             self.client = self._scheduler = None
             self._received(self.log)
+
+    def _reach_no_more(self) -> None:
+        if self._reaching is not None and not self._reaching.done():
+            self._reaching.cancel()
+            error = TimeoutError("some had not answered when the block ended")
+            self._fault("to reach the workers of a cluster", error)
 
     async def _detach(self) -> None:
         await self._compare_at_end()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["DaskDiagSchedulerPlugin"]
 
 OPERATIONS = ("attach", "pull", "detach", "clock", "worker")
-SECONDS_TO_STOP_WORKERS = 5.0
+SECONDS_TO_STOP_WORKERS = 1.0
 
 
 class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
@@ -170,12 +170,13 @@ class DaskDiagSchedulerPlugin(RunCollector, SchedulerPlugin):
         if NAME in scheduler.plugins:
             scheduler.remove_plugin(NAME)
         if NAME in scheduler.worker_plugins:
-            try:
-                await asyncio.wait_for(
-                    scheduler.unregister_worker_plugin(None, NAME), SECONDS_TO_STOP_WORKERS
-                )
-            except Exception as error:
-                self.fault("removing the workers' plugins", error)
+            removal = asyncio.ensure_future(scheduler.unregister_worker_plugin(None, NAME))
+            removal.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._change = removal
+            # Where one does not answer it goes on: the worker removes it when it does.
+            await asyncio.wait([removal], timeout=SECONDS_TO_STOP_WORKERS)
+            if removal.done() and removal.exception() is not None:
+                self._count_fault(f"removing the workers' plugins: {removal.exception()!r}")
         if NAME not in scheduler.plugins:
             getattr(getattr(scheduler, "_broker", None), "_topics", {}).pop(NAME, None)
             # Of tasks of others, and those done while the workers' plugins were removed.
