@@ -95,17 +95,17 @@ class ClusterSession:
                 # What has come there by now goes.
                 await asyncio.wait_for(self._ask_to_detach(), _SECONDS_TO_FINISH)
             return
-        self._reaching = asyncio.ensure_future(self._attach_workers_or_report())
-        # One that does not answer, as its tasks hold the GIL, does not keep the program waiting.
-        await asyncio.wait([self._reaching], timeout=_SECONDS_TO_REACH_WORKERS)
-        self._puller = asyncio.ensure_future(self._pull_regularly())
-
-    async def _attach_workers_or_report(self) -> None:
         try:
-            await asyncio.wait_for(self._attach_workers(), _SECONDS_TO_ATTACH)
+            workers = asyncio.wait_for(self._attach_workers(), _SECONDS_TO_ATTACH)
+            self._reaching = asyncio.ensure_future(workers)
+            # One that does not answer, as its tasks hold the GIL, keeps no program waiting.
+            await asyncio.wait([self._reaching], timeout=_SECONDS_TO_REACH_WORKERS)
+            if self._reaching.done():
+                self._reach_no_more()
         except Exception as error:
             # What is known without them is recorded.
             self._fault("to reach the workers of a cluster", error)
+        self._puller = asyncio.ensure_future(self._pull_regularly())
 
     async def finish(self) -> None:
         """Pull the last rows; the last session takes all of dask_diag off the cluster."""
@@ -184,11 +184,11 @@ class ClusterSession:
             if self._attaching is not None:
                 await self._attaching
             if self._puller is not None:
-                self._reach_no_more()
                 if not self._wants.get("progress"):
                     self._puller.cancel()
                 await _unless_lost(self._detach(), self.client)
                 await asyncio.wait([self._puller], timeout=_SECONDS_TO_FINISH)
+                self._reach_no_more()
         except Exception as error:
             self._fault("to pull the last rows from a cluster", error)
         finally:
@@ -197,14 +197,22 @@ class ClusterSession:
             self._received(self.log)
 
     def _reach_no_more(self) -> None:
-        if self._reaching is not None and not self._reaching.done():
-            self._reaching.cancel()
+        """Report if not all workers were reached: what is known without them is recorded."""
+        reaching, self._reaching = self._reaching, None
+        if reaching is None:
+            return
+        error: BaseException | None
+        if reaching.done():
+            error = reaching.exception()
+        else:
+            reaching.cancel()
             error = TimeoutError("some had not answered when the block ended")
+        if error is not None:
             self._fault("to reach the workers of a cluster", error)
 
     async def _detach(self) -> None:
-        await self._compare_at_end()
         try:
+            await self._compare_at_end()
             reply = await self._ask_to_detach()
         except Exception as error:
             self._fault("to leave a cluster", error)
