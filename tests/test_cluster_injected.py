@@ -88,7 +88,7 @@ OTHER_PROGRAMS = {
     *("ClusterRecorder.finish", "DaskDiagSchedulerPlugin.restart"),
     *("ComputationCollector._task_of_others", "RunCollector._record_for_others"),
     *("WorkerCollector._moved_to_disk", "WorkerCollector._worker_said"),
-    *("ResultCollector._recorders_of_dependents",),
+    *("ResultCollector._recorders_of_dependents", "Session.add_function"),
     *("WorkerCollector.fault", "WorkerCollector._count_fault", "WorkerSide._fault"),
     *("WorkerProcesses._failed", "WorkerSampling._failed", "WorkerSide._log_clock"),
     *("ClusterTask.so_far", "ClusterTask.end_sampling"),
