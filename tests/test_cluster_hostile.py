@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 
 import dask.config
@@ -93,6 +95,40 @@ def test_a_scheduler_that_is_closed_in_the_block_is_not_waited_for(is_older, say
     # If it says so, all is known.
     assert bool(prof.recording.notices) is not says_so
     assert not listening
+
+
+@pytest.mark.leaves_files
+def test_a_worker_that_does_not_answer_keeps_no_program_waiting():
+    """One of two is stopped, as one is whose task holds the GIL, before the block and after it."""
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as local,
+        Client(local) as client,
+    ):
+        stopped, other = client.nthreads()
+        pid = client.submit(os.getpid, workers=[stopped]).result()
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            start = time.perf_counter()
+            with Profiler() as prof:
+                entered = time.perf_counter()
+                assert client.submit(increment, 1, workers=[other]).result() == 2
+                left = time.perf_counter()
+            end = time.perf_counter()
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert entered - start < 3
+        assert end - left < 5
+        deadline = time.monotonic() + 20
+        while any(client.run(has_plugin).values()):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    (row,) = rows(prof.recording, "increment")
+    assert row["thread_cpu"] == row["thread_cpu"]
+    assert [text for text in prof.recording.notices if "to reach the workers" in text]
+
+
+def has_plugin(dask_worker):
+    return "dask_diag" in dask_worker.plugins
 
 
 def test_a_client_that_is_closed_twice_in_the_block_is_left_once():

@@ -99,6 +99,7 @@ OTHER_PROGRAMS = {
     *("ClusterSession._begin_again", "ClusterRecorder._rejoin"),
     *("ComputationCollector._worker_has_client", "ComputationCollector._uses_client"),
     *("WorkerCollector._moved_to_disk", "WorkerCollector._worker_said"),
+    *("ResultCollector._recorders_of_dependents", "Session.add_function"),
     *("WorkerCollector.fault", "WorkerCollector._count_fault", "WorkerSide._fault"),
     *("WorkerProcesses._failed", "WorkerSampling._failed", "WorkerSide._log_clock"),
     *("ClusterTask.so_far", "ClusterTask.end_sampling"),

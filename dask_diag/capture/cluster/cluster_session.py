@@ -32,6 +32,7 @@ _SECONDS_BETWEEN_PULLS = 0.1
 _SECONDS_BETWEEN_NEWS = 0.02
 _SECONDS_TO_WAIT_FOR_NEWS = 0.5
 _SECONDS_TO_ATTACH = 10.0
+_SECONDS_TO_REACH_WORKERS = 1.0
 _SECONDS_TO_FINISH = 10.0
 _SECONDS_TO_COMPARE = 1.0
 _SECONDS_WITHOUT_SCHEDULER = 0.5
@@ -86,6 +87,7 @@ class ClusterSession:
         self._received = received
         self._rejoin = rejoin
         self._puller: asyncio.Task[None] | None = None
+        self._reaching: asyncio.Task[None] | None = None
         self._attaching: asyncio.Task[None] | None = None
         self._finishing: asyncio.Task[None] | None = None
 
@@ -105,7 +107,12 @@ class ClusterSession:
                 await asyncio.wait_for(self._ask_to_detach(), _SECONDS_TO_FINISH)
             return
         try:
-            await asyncio.wait_for(self._attach_workers(), _SECONDS_TO_ATTACH)
+            workers = asyncio.wait_for(self._attach_workers(), _SECONDS_TO_ATTACH)
+            self._reaching = asyncio.ensure_future(workers)
+            # One that does not answer, as its tasks hold the GIL, keeps no program waiting.
+            await asyncio.wait([self._reaching], timeout=_SECONDS_TO_REACH_WORKERS)
+            if self._reaching.done():
+                self._reach_no_more()
         except Exception as error:
             # What is known without them is recorded.
             self._fault("to reach the workers of a cluster", error)
@@ -206,6 +213,7 @@ class ClusterSession:
                     self._puller.cancel()
                 await _unless_lost(self._detach(), self.client)
                 await asyncio.wait([self._puller], timeout=_SECONDS_TO_FINISH)
+                self._reach_no_more()
         except Exception as error:
             self._fault("to pull the last rows from a cluster", error)
         finally:
@@ -224,9 +232,23 @@ class ClusterSession:
         except Exception as fault:
             self._fault("to join a cluster again", fault)
 
+    def _reach_no_more(self) -> None:
+        """Report if not all workers were reached: what is known without them is recorded."""
+        reaching, self._reaching = self._reaching, None
+        if reaching is None:
+            return
+        error: BaseException | None
+        if reaching.done():
+            error = reaching.exception()
+        else:
+            reaching.cancel()
+            error = TimeoutError("some had not answered when the block ended")
+        if error is not None:
+            self._fault("to reach the workers of a cluster", error)
+
     async def _detach(self) -> None:
-        await self._compare_at_end()
         try:
+            await self._compare_at_end()
             reply = await self._ask_to_detach()
         except Exception as error:
             self._fault("to leave a cluster", error)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["OPERATIONS", "LeavingCollector"]
 
 OPERATIONS = ("attach", "ready", "pull", "detach", "clock", "worker")
-SECONDS_TO_STOP_WORKERS = 5.0
+SECONDS_TO_STOP_WORKERS = 1.0
 SECONDS_TO_LEAVE = 1.0
 SECONDS_TO_REPLY = 0.05
 
@@ -107,11 +107,13 @@ class LeavingCollector(RunCollector):
         scheduler = self.scheduler
         if NAME not in scheduler.worker_plugins:
             return
-        try:
-            await asyncio.wait_for(
-                scheduler.unregister_worker_plugin(None, NAME), SECONDS_TO_STOP_WORKERS
-            )
-        except Exception as error:
+        removal = asyncio.ensure_future(scheduler.unregister_worker_plugin(None, NAME))
+        removal.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._removal = removal
+        # Where one does not answer it goes on: the worker removes it when it does.
+        await asyncio.wait([removal], timeout=SECONDS_TO_STOP_WORKERS)
+        error = removal.exception() if removal.done() and not removal.cancelled() else None
+        if isinstance(error, Exception):
             self.fault("removing the workers' plugins", error)
         for worker in self.workers.values():
             # It measures no more, until it says so again.

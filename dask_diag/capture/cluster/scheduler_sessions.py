@@ -23,8 +23,8 @@ LIMIT_BYTES = 64_000_000
 """What is collected for one client at most, until it pulls."""
 BYTES_PER_KEY = 100
 DETAILS, OTHER_ROWS = "details", "rows"
-"""By what is counted, for a notice, where there was no room for more than the numbers of a run; and
-for what is no run."""
+"""By what is counted, for a notice, where only the numbers of a run fitted in; and what is no
+run and did not."""
 BYTES_PER_RUN = WORKER_ROW.size + RUN.size + BYTES_PER_KEY
 
 
@@ -170,7 +170,7 @@ class Session:
             self.details[number] = details
 
     def add_function(self, number: int, name: str) -> None:
-        """Add the name of the function of the last run, of which there may have been no room."""
+        """Add the name of the function of the last run, which may have been dropped."""
         if self.ids and self.ids[-1] == number:
             self.functions[number] = name
             self.size += BYTES_PER_KEY

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_READINGS", "ProcessUsage", "WorkerCollector", "thinned"]
 
-SECONDS_TO_SETTLE = 5.0
-SECONDS_TO_FLUSH = 5.0
+SECONDS_TO_SETTLE = 1.0
+SECONDS_TO_FLUSH = 2.0
 SECONDS_TO_FIRST_SAMPLE = 0.01
 MOST_READINGS = 64
 """Of one worker's clock: each client is sent all of them with every new one."""

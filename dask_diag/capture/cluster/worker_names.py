@@ -86,7 +86,7 @@ def _of(here: list[_Named], plugin: str, number: int, joined: float, until: floa
         if named.numbers.get(plugin) == number:
             return named
     for named in reversed(here):
-        # Another plugin numbers anew: two workers at one address are not there at once.
+        # Another plugin starts to number at 0: two workers at one address are not there at once.
         if plugin not in named.numbers and joined < named.until and named.joined < until:
             return named
     return None
