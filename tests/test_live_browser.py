@@ -483,6 +483,8 @@ def test_the_keyboard_alone_reaches_the_tasks_that_run_longest_and_zooms(opened)
         page.page.wait_for_function(
             "() => document.getElementById('follow').getAttribute('aria-pressed') === 'true'"
         )
+        # Its question is still open.
+        page.page.goto("about:blank")
 
 
 FOCUSED = """(name) => {

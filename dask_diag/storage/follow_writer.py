@@ -28,7 +28,7 @@ class FileStatus(NamedTuple):
 
 
 class WriterLock:
-    """The lock of a recording's writer, as far as this process can see it.
+    """The lock of a recording's writer, if this process can see it.
 
     The kernel lists no lock of a process in a PID namespace that this one cannot see, as that of a
     container beside this one, or on another machine. So the list is read once when a recording is
